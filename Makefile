@@ -1,0 +1,102 @@
+# keywatch: every command of the project. On a fresh Debian machine each of them installs what it needs.
+
+.DEFAULT_GOAL := build
+.PHONY: deps build test run check fuzz bench lint format clean help
+.DELETE_ON_ERROR:
+
+VMS := lua5.4 luajit
+ROCKSPEC := keywatch-scm-1.rockspec
+LUAJIT_INCDIR := /usr/include/luajit-2.1
+
+WARNINGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+  -Wundef -Wvla -Wwrite-strings
+
+help:           ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+# Packages ----------------------------------------------------------------------------------------------------------
+
+PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks git unzip zip \
+  lua-busted lua-check clang-format valgrind libc6-dbg \
+  lua5.1 liblua5.1-0-dev
+
+deps:           ## install the Debian packages that are missing
+	@command -v dpkg-query >/dev/null || { echo "not Debian: the packages are $(PACKAGES)"; exit 0; }; \
+	have=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $(PACKAGES) 2>/dev/null | sed -n 's/^installed //p'); \
+	missing=$$(printf '%s\n' $(PACKAGES) | grep -vxF "$$have"); \
+	[ -n "$$missing" ] || exit 0; \
+	as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
+	$$as_root apt-get update && \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing
+
+# The rock, once for each VM ----------------------------------------------------------------------------------------
+# LuaRocks leaves object files beside the sources, so each VM builds in a copy of its own.
+
+SHIPPED := $(wildcard $(ROCKSPEC) csrc lua types examples README.md CHANGELOG.md LICENSE)
+LUAROCKS.lua5.4 := luarocks --lua-version=5.4
+LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks --lua-version=5.1
+
+build: $(VMS:%=build/%/built)   ## the rock into build/lua5.4 and build/luajit
+
+build/%/built: $(shell find $(SHIPPED) ! -name '*.o') Makefile build/luajit.config.lua | deps
+	@echo "building the rock in build/$*"
+	@rm -rf build/$* && mkdir -p build/$*/src && cp -R $(SHIPPED) build/$*/src
+	@cd build/$*/src && $(LUAROCKS.$*) make --tree="$(CURDIR)/build/$*" $(ROCKSPEC) \
+	  CFLAGS="-O2 -fPIC $(WARNINGS)" >../log 2>&1 || { cat ../log; exit 1; }
+	@touch $@
+
+# Without this LuaRocks takes LuaJIT for PUC Lua 5.1: its headers, and its interpreter for installed programs.
+build/luajit.config.lua: Makefile
+	@mkdir -p build
+	@printf '%s\n' 'lua_version = "5.1"' 'lua_interpreter = "luajit"' \
+	  'variables = { LUA_DIR = "/usr", LUA_BINDIR = "/usr/bin", LUA_INCDIR = "$(LUAJIT_INCDIR)" }' >$@
+
+# Tests -------------------------------------------------------------------------------------------------------------
+
+test: build     ## every spec on Lua 5.4 and LuaJIT
+	@spec/run $(VMS:%=rock-%)
+
+lint: | deps    ## luacheck and clang-format
+	@luacheck --quiet --no-color $(wildcard lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
+	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch]) && exit $$lua
+
+format: | deps  ## write the C files as clang-format has them
+	@clang-format -i $(wildcard csrc/*/*.[ch])
+
+CORE := $(wildcard csrc/*/*.c)
+INCDIR.lua5.4 := /usr/include/lua5.4
+INCDIR.luajit := $(LUAJIT_INCDIR)
+PROBE.check := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+PROBE.valgrind := -O1
+
+define probe_build # kind, VM
+build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps
+	@mkdir -p $$(@D)
+	@$$(CC) -g -fPIC -DKW_PROBE $(WARNINGS) $$(PROBE.$(1)) -MMD -MP -Icsrc -I$$(INCDIR.$(2)) -c $$< -o $$@
+build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
+	@mkdir -p $$(@D)
+	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -o $$@
+PROBES += build/$(1)/$(2)/keywatch/core.so
+endef
+$(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
+-include $(wildcard build/*/*/obj/*/*.d)
+
+check: $(PROBES) fuzz           ## sanitizers, valgrind, aggressive collection
+	@spec/run $(foreach how,valgrind check gc,$(VMS:%=$(how)-%))
+
+fuzz:                           ## short fuzzing, where there is any
+	@if [ -x fuzz/run ]; then fuzz/run; fi
+
+# Trying it ---------------------------------------------------------------------------------------------------------
+
+LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 LUA_PATH="build/lua5.4/share/lua/5.4/?.lua;build/lua5.4/share/lua/5.4/?/init.lua;;" \
+  LUA_CPATH="build/lua5.4/lib/lua/5.4/?.so;;" lua5.4
+
+run: build/lua5.4/built     ## an example that opens a store, writes and reads
+	@$(LUA54) examples/quickstart.lua
+
+bench: build/lua5.4/built   ## speed and memory of the store
+	@$(LUA54) bench/store.lua
+
+clean:                      ## forget what was built
+	rm -rf build

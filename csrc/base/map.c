@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/map.h"
+
+#include "base/mem.h"
+
+#define FIRST_CAP 8
+
+/* Ids are often small counts or addresses: spread them over all bits (the finalizer of MurmurHash3). */
+static size_t home(const kw_map *map, uint64_t id) {
+  id ^= id >> 33;
+  id *= UINT64_C(0xff51afd7ed558ccd);
+  id ^= id >> 33;
+  id *= UINT64_C(0xc4ceb9fe1a85ec53);
+  id ^= id >> 33;
+  return (size_t)id & (map->cap - 1);
+}
+
+/* The slot of an id, or the free one where it would go. There is always a free slot. */
+static size_t locate(const kw_map *map, uint64_t id) {
+  size_t i = home(map, id);
+  while (map->slots[i].value != NULL && map->slots[i].id != id) i = (i + 1) & (map->cap - 1);
+  return i;
+}
+
+void kw_map_drop(kw_map *map) {
+  kw_free(map->slots);
+  *map = (kw_map){0};
+}
+
+void *kw_map_get(const kw_map *map, uint64_t id) {
+  return map->n == 0 ? NULL : map->slots[locate(map, id)].value;
+}
+
+bool kw_map_reserve(kw_map *map) {
+  if ((map->n + 1) * 4 <= map->cap * 3) return true;
+  kw_map grown = {.cap = map->cap == 0 ? FIRST_CAP : map->cap * 2};
+  grown.slots = kw_alloc_zeroed(grown.cap * sizeof *grown.slots);
+  if (grown.slots == NULL) return false;
+  for (size_t i = 0; i < map->cap; i++) {
+    if (map->slots[i].value != NULL) kw_map_put(&grown, map->slots[i].id, map->slots[i].value);
+  }
+  kw_free(map->slots);
+  *map = grown;
+  return true;
+}
+
+void kw_map_put(kw_map *map, uint64_t id, void *value) {
+  assert(map->cap > map->n && value != NULL);
+  kw_map_slot *slot = &map->slots[locate(map, id)];
+  if (slot->value == NULL) map->n++;
+  *slot = (kw_map_slot){.id = id, .value = value};
+}
+
+void *kw_map_remove(kw_map *map, uint64_t id) {
+  if (map->n == 0) return NULL;
+  size_t hole = locate(map, id);
+  void *value = map->slots[hole].value;
+  if (value == NULL) return NULL;
+  const size_t mask = map->cap - 1;
+  for (size_t i = (hole + 1) & mask; map->slots[i].value != NULL; i = (i + 1) & mask) {
+    size_t want = home(map, map->slots[i].id);
+    if (((i - want) & mask) >= ((i - hole) & mask)) { /* it may stand in the hole */
+      map->slots[hole] = map->slots[i];
+      hole = i;
+    }
+  }
+  map->slots[hole] = (kw_map_slot){0};
+  map->n--;
+  return value;
+}
+
+void *kw_map_next(const kw_map *map, size_t *at) {
+  while (*at < map->cap) {
+    void *value = map->slots[(*at)++].value;
+    if (value != NULL) return value;
+  }
+  return NULL;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/mem.h"
+
+#ifdef KW_PROBE
+
+static struct {
+  size_t count;
+  size_t live;
+  size_t fail_at;   /* the count at which to fail; 0: never */
+  size_t fail_from; /* the count from which to fail; 0: never */
+} probe;
+
+void kw_mem_fail_at(size_t n) {
+  probe.fail_at = n == 0 ? 0 : probe.count + n;
+}
+
+void kw_mem_fail_from(size_t n) {
+  probe.fail_from = n == 0 ? 0 : probe.count + n;
+}
+
+bool kw_mem_must_fail(void) {
+  probe.count++;
+  if (probe.fail_from != 0 && probe.count >= probe.fail_from) return true;
+  return probe.count == probe.fail_at;
+}
+
+size_t kw_mem_count(void) {
+  return probe.count;
+}
+
+size_t kw_mem_live(void) {
+  return probe.live;
+}
+
+void *kw_alloc(size_t size) {
+  void *p = kw_mem_must_fail() ? NULL : malloc(size);
+  if (p != NULL) probe.live++;
+  return p;
+}
+
+void *kw_realloc(void *p, size_t size) {
+  if (p == NULL) return kw_alloc(size);
+  return kw_mem_must_fail() ? NULL : realloc(p, size);
+}
+
+void kw_free(void *p) {
+  if (p != NULL) probe.live--;
+  free(p);
+}
+
+#endif
+
+bool kw_reserve(void *items, size_t *cap, size_t need, size_t size) {
+  void **vector = items;
+  if (need <= *cap) return true;
+  size_t grown = *cap < 4 ? 4 : *cap;
+  while (grown < need) {
+    if (grown > SIZE_MAX / 2 / size) return false;
+    grown *= 2;
+  }
+  void *p = kw_realloc(*vector, grown * size);
+  if (p == NULL) return false;
+  *vector = p;
+  *cap = grown;
+  return true;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * slice: borrowed bytes. The owner outlives the slice; an empty slice may have any pointer.
+ */
+#ifndef KW_BASE_SLICE_H
+#define KW_BASE_SLICE_H
+
+#include "base/common.h"
+
+typedef struct kw_slice {
+  const uint8_t *data;
+  size_t len;
+} kw_slice;
+
+static inline kw_slice kw_slice_of(const void *data, size_t len) {
+  return (kw_slice){.data = data, .len = len};
+}
+
+/* Bytewise order; a prefix comes first. Negative, zero or positive. */
+static inline int kw_slice_compare(kw_slice a, kw_slice b) {
+  size_t n = kw_min_size(a.len, b.len);
+  int c = n == 0 ? 0 : memcmp(a.data, b.data, n);
+  return c != 0 ? c : (a.len > b.len) - (a.len < b.len);
+}
+
+static inline bool kw_slice_equal(kw_slice a, kw_slice b) {
+  return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+#endif

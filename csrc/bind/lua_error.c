@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_error.h"
+
+#include "model/error.h"
+
+#define ERROR_NAME "keywatch.error"
+
+static int l_tostring(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_getfield(L, 1, "message");
+  lua_getfield(L, 1, "code");
+  lua_pushfstring(L, "%s (%s)", lua_tostring(L, -2), lua_tostring(L, -1));
+  return 1;
+}
+
+/* An error can be joined to a string, as a string could be. */
+static int l_concat(lua_State *L) {
+  for (int i = 1; i <= 2; i++) {
+    lua_getglobal(L, "tostring");
+    lua_pushvalue(L, i);
+    lua_call(L, 1, 1);
+  }
+  lua_concat(L, 2);
+  return 1;
+}
+
+void kw_bind_push_error_meta(lua_State *L) {
+  if (luaL_newmetatable(L, ERROR_NAME) == 0) return;
+  lua_pushliteral(L, ERROR_NAME);
+  lua_setfield(L, -2, "__name");
+  lua_pushcfunction(L, l_tostring);
+  lua_setfield(L, -2, "__tostring");
+  lua_pushcfunction(L, l_concat);
+  lua_setfield(L, -2, "__concat");
+}
+
+int kw_bind_push_failure(lua_State *L, int meta, int rc) {
+  const kw_error_info *info = kw_error_describe(rc);
+  lua_pushnil(L);
+  lua_createtable(L, 0, 4);
+  lua_pushstring(L, info->code);
+  lua_setfield(L, -2, "code");
+  lua_pushstring(L, info->text);
+  lua_setfield(L, -2, "message");
+  lua_pushinteger(L, info->grpc_status);
+  lua_setfield(L, -2, "grpc_status");
+  lua_pushvalue(L, meta);
+  lua_setmetatable(L, -2);
+  return 2;
+}

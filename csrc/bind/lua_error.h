@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_error: failures of the world as Lua objects.
+ *
+ *   { code = "compacted", message = "etcdserver: ...", grpc_status = 11, compact_revision = 7 }
+ */
+#ifndef KW_BIND_LUA_ERROR_H
+#define KW_BIND_LUA_ERROR_H
+
+#include "face/compat.h"
+
+/* Pushes the metatable of errors, which is made on first use. */
+void kw_bind_push_error_meta(lua_State *L);
+
+/* Pushes nil and an error; `meta` is where the metatable stands. Returns 2. */
+int kw_bind_push_failure(lua_State *L, int meta, int rc);
+
+#endif

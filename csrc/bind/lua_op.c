@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_op.h"
+
+#include "bind/lua_options.h"
+#include "model/error.h"
+
+#define MAX_NESTING 200 /* of transactions; more than any limit on operations leaves room for */
+
+/* {====== Ranges of keys ====== */
+
+/* How a range is given in Lua, beside its key. */
+typedef struct key_options {
+  kw_slice range_end;
+  bool prefix;
+  bool from_key;
+} key_options;
+
+static const kw_slice zero = {(const uint8_t *)"\0", 1}; /* as a key the least, as an end no end */
+
+/* The least key above all that begin with `prefix`: the last byte that can grow grows, the rest is cut. */
+static int prefix_end(kw_slice prefix, kw_arena *arena, kw_slice *end) {
+  size_t len = prefix.len;
+  while (len > 0 && prefix.data[len - 1] == 0xff) len--;
+  *end = zero;
+  if (len == 0) return KW_OK;
+  uint8_t *bytes = kw_arena_alloc(arena, len);
+  if (bytes == NULL) return KW_ERR_NO_MEMORY;
+  memcpy(bytes, prefix.data, len);
+  bytes[len - 1]++;
+  *end = kw_slice_of(bytes, len);
+  return KW_OK;
+}
+
+static int read_range(lua_State *L, const char *what, kw_slice key, const key_options *given,
+                      kw_arena *arena, kw_range *range) {
+  int ways = given->prefix + given->from_key + (given->range_end.data != NULL);
+  if (ways > 1) luaL_error(L, "%s: prefix, from_key and range_end exclude each other", what);
+  *range = (kw_range){.key = key, .end = given->range_end};
+  if (!given->prefix && !given->from_key) return KW_OK;
+  range->end = zero;
+  if (key.len == 0) range->key = zero;
+  return given->prefix && key.len > 0 ? prefix_end(key, arena, &range->end) : KW_OK;
+}
+
+#define KEY_OPTIONS(type)                                                                          \
+  {"prefix", KW_OPTION_BOOL, offsetof(type, keys.prefix), NULL},                                   \
+      {"range_end", KW_OPTION_BYTES, offsetof(type, keys.range_end), NULL}, {                      \
+    "from_key", KW_OPTION_BOOL, offsetof(type, keys.from_key), NULL                                \
+  }
+
+/* }====== */
+
+/* {====== The options of each op ======
+ *
+ * Each list serves the plain call and, with the verb and its key among the fields, the op of a transaction.
+ */
+
+typedef struct range_fields {
+  kw_slice key;
+  key_options keys;
+  kw_range_op op;
+  int sort_order;
+  int sort_target;
+} range_fields;
+
+static const char *const sort_orders[] = {"none", "ascend", "descend", NULL};
+static const char *const sort_targets[] = {"key", "version", "create", "mod", "value", NULL};
+
+#define RANGE_OPTION(name, kind)                                                                   \
+  { #name, KW_OPTION_##kind, offsetof(range_fields, op.name), NULL }
+
+#define RANGE_OPTIONS                                                                              \
+  KEY_OPTIONS(range_fields), RANGE_OPTION(limit, COUNT), RANGE_OPTION(revision, COUNT),            \
+      {"sort_order", KW_OPTION_ENUM, offsetof(range_fields, sort_order), sort_orders},             \
+      {"sort_target", KW_OPTION_ENUM, offsetof(range_fields, sort_target), sort_targets},          \
+      {"serializable", KW_OPTION_BOOL, KW_NOWHERE, NULL}, RANGE_OPTION(keys_only, BOOL),           \
+      RANGE_OPTION(count_only, BOOL), RANGE_OPTION(min_mod_revision, COUNT),                       \
+      RANGE_OPTION(max_mod_revision, COUNT), RANGE_OPTION(min_create_revision, COUNT),             \
+      RANGE_OPTION(max_create_revision, COUNT), KW_COMMON_OPTIONS
+
+/* A get is a range of one key: what has no meaning for it is not in the list. */
+#define GET_OPTIONS                                                                                \
+  RANGE_OPTION(revision, COUNT), {"serializable", KW_OPTION_BOOL, KW_NOWHERE, NULL},               \
+      RANGE_OPTION(keys_only, BOOL), KW_COMMON_OPTIONS
+
+static const kw_option range_options[] = {RANGE_OPTIONS, KW_END_OF_OPTIONS};
+static const kw_option get_options[] = {GET_OPTIONS, KW_END_OF_OPTIONS};
+static const kw_option txn_range_fields[] = {
+    {"range", KW_OPTION_BYTES, offsetof(range_fields, key), NULL},
+    RANGE_OPTIONS,
+    KW_END_OF_OPTIONS};
+static const kw_option txn_get_fields[] = {
+    {"get", KW_OPTION_BYTES, offsetof(range_fields, key), NULL}, GET_OPTIONS, KW_END_OF_OPTIONS};
+
+#define PUT_OPTION(name, kind)                                                                     \
+  { #name, KW_OPTION_##kind, offsetof(kw_put_op, name), NULL }
+
+#define PUT_OPTIONS                                                                                \
+  PUT_OPTION(lease, ID), PUT_OPTION(prev_kv, BOOL), PUT_OPTION(ignore_value, BOOL),                \
+      PUT_OPTION(ignore_lease, BOOL), KW_COMMON_OPTIONS
+
+static const kw_option put_options[] = {PUT_OPTIONS, KW_END_OF_OPTIONS};
+static const kw_option txn_put_fields[] = {{"put", KW_OPTION_BYTES, offsetof(kw_put_op, key), NULL},
+                                           PUT_OPTION(value, BYTES),
+                                           PUT_OPTIONS,
+                                           KW_END_OF_OPTIONS};
+
+typedef struct delete_fields {
+  kw_slice key;
+  key_options keys;
+  kw_delete_op op;
+} delete_fields;
+
+#define DELETE_OPTIONS                                                                             \
+  KEY_OPTIONS(delete_fields),                                                                      \
+      {"prev_kv", KW_OPTION_BOOL, offsetof(delete_fields, op.prev_kv), NULL}, KW_COMMON_OPTIONS
+
+static const kw_option delete_options[] = {DELETE_OPTIONS, KW_END_OF_OPTIONS};
+static const kw_option txn_delete_fields[] = {
+    {"delete", KW_OPTION_BYTES, offsetof(delete_fields, key), NULL},
+    DELETE_OPTIONS,
+    KW_END_OF_OPTIONS};
+
+static int finish_range(lua_State *L, const char *what, range_fields *fields, kw_arena *arena,
+                        kw_op *op) {
+  *op = (kw_op){.kind = KW_OP_RANGE, .range = fields->op};
+  op->range.sort_order = (kw_sort_order)fields->sort_order;
+  op->range.sort_target = (kw_sort_target)fields->sort_target;
+  return read_range(L, what, fields->key, &fields->keys, arena, &op->range.range);
+}
+
+static int finish_delete(lua_State *L, const char *what, delete_fields *fields, kw_arena *arena,
+                         kw_op *op) {
+  *op = (kw_op){.kind = KW_OP_DELETE, .delete = fields->op};
+  return read_range(L, what, fields->key, &fields->keys, arena, &op->delete.range);
+}
+
+int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op) {
+  range_fields fields = {.key = kw_bind_check_bytes(L, 2)};
+  kw_bind_read_options(L, 3, "get", get_options, &fields);
+  return finish_range(L, "get", &fields, arena, op);
+}
+
+int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op) {
+  range_fields fields = {.key = kw_bind_check_bytes(L, 2)};
+  kw_bind_read_options(L, 3, "range", range_options, &fields);
+  return finish_range(L, "range", &fields, arena, op);
+}
+
+int kw_bind_read_put_op(lua_State *L, kw_op *op) {
+  *op = (kw_op){.kind = KW_OP_PUT};
+  op->put.key = kw_bind_check_bytes(L, 2);
+  kw_bind_read_options(L, 4, "put", put_options, &op->put);
+  bool keeps_value = op->put.ignore_value && lua_isnoneornil(L, 3);
+  if (!keeps_value) op->put.value = kw_bind_check_bytes(L, 3);
+  return KW_OK;
+}
+
+int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op) {
+  delete_fields fields = {.key = kw_bind_check_bytes(L, 2)};
+  kw_bind_read_options(L, 3, "delete", delete_options, &fields);
+  return finish_delete(L, "delete", &fields, arena, op);
+}
+
+/* }====== */
+
+/* {====== Compares ====== */
+
+typedef struct compare_fields {
+  kw_slice key;
+  key_options keys;
+  int op;
+  int64_t version;
+  int64_t create_revision;
+  int64_t mod_revision;
+  kw_slice value;
+  int64_t lease;
+} compare_fields;
+
+static const char *const compare_ops[] = {"=", ">", "<", "!=", NULL}; /* as kw_compare_result */
+
+static const kw_option compare_options[] = {
+    {"key", KW_OPTION_BYTES, offsetof(compare_fields, key), NULL},
+    KEY_OPTIONS(compare_fields),
+    {"op", KW_OPTION_ENUM, offsetof(compare_fields, op), compare_ops},
+    {"version", KW_OPTION_COUNT, offsetof(compare_fields, version), NULL},
+    {"create_revision", KW_OPTION_COUNT, offsetof(compare_fields, create_revision), NULL},
+    {"mod_revision", KW_OPTION_COUNT, offsetof(compare_fields, mod_revision), NULL},
+    {"value", KW_OPTION_BYTES, offsetof(compare_fields, value), NULL},
+    {"lease", KW_OPTION_ID, offsetof(compare_fields, lease), NULL},
+    KW_END_OF_OPTIONS};
+
+static bool has_field(lua_State *L, int at, const char *name) {
+  lua_pushstring(L, name);
+  lua_rawget(L, at);
+  bool is_there = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  return is_there;
+}
+
+/* Which one of `names` the table has: exactly one must be there. */
+static int only_field(lua_State *L, int at, const char *what, const char *const *names,
+                      const char *kind) {
+  int found = -1;
+  for (int i = 0; names[i] != NULL; i++) {
+    if (!has_field(L, at, names[i])) continue;
+    if (found >= 0)
+      luaL_error(L, "%s: has two %ss, '%s' and '%s'", what, kind, names[found], names[i]);
+    found = i;
+  }
+  if (found < 0) luaL_error(L, "%s: has no %s", what, kind);
+  return found;
+}
+
+static const char *const compare_targets[] = {"version", "create_revision", "mod_revision",
+                                              "value",   "lease",           NULL};
+
+static int64_t compare_number(const compare_fields *fields, kw_compare_target target) {
+  switch (target) {
+    case KW_COMPARE_VERSION: return fields->version;
+    case KW_COMPARE_CREATE: return fields->create_revision;
+    case KW_COMPARE_MOD: return fields->mod_revision;
+    case KW_COMPARE_LEASE: return fields->lease;
+    case KW_COMPARE_VALUE: break;
+  }
+  return 0;
+}
+
+/* Reads the table on top of the stack. */
+static int read_compare(lua_State *L, const char *what, kw_arena *arena, kw_compare *compare) {
+  compare_fields fields = {0};
+  kw_bind_read_options(L, -1, what, compare_options, &fields);
+  if (fields.key.data == NULL) luaL_error(L, "%s: has no key", what);
+  compare->target =
+      (kw_compare_target)only_field(L, lua_gettop(L), what, compare_targets, "target");
+  compare->result = (kw_compare_result)fields.op;
+  compare->number = compare_number(&fields, compare->target);
+  compare->value = fields.value;
+  return read_range(L, what, fields.key, &fields.keys, arena, &compare->range);
+}
+
+/* }====== */
+
+/* {====== Transactions ====== */
+
+static int read_txn(lua_State *L, kw_arena *arena, int depth, kw_op *op);
+
+static const char *const verbs[] = {"get", "range", "put", "delete", "txn", NULL};
+enum { VERB_GET, VERB_RANGE, VERB_PUT, VERB_DELETE, VERB_TXN };
+
+static int read_nested_txn(lua_State *L, const char *what, kw_arena *arena, int depth, kw_op *op) {
+  static const kw_option fields[] = {{"txn", KW_OPTION_TABLE, KW_NOWHERE, NULL}, KW_END_OF_OPTIONS};
+  kw_bind_read_options(L, -1, what, fields, NULL);
+  lua_pushliteral(L, "txn");
+  lua_rawget(L, -2);
+  int rc = read_txn(L, arena, depth + 1, op);
+  lua_pop(L, 1);
+  return rc;
+}
+
+/* Reads the table on top of the stack. */
+static int read_op(lua_State *L, const char *what, kw_arena *arena, int depth, kw_op *op) {
+  int verb = only_field(L, lua_gettop(L), what, verbs, "verb");
+  range_fields range = {0};
+  delete_fields delete = {0};
+  int rc;
+  switch (verb) {
+    case VERB_GET:
+      kw_bind_read_options(L, -1, what, txn_get_fields, &range);
+      rc = finish_range(L, what, &range, arena, op);
+      op->tag = KW_BIND_GET;
+      return rc;
+    case VERB_RANGE:
+      kw_bind_read_options(L, -1, what, txn_range_fields, &range);
+      return finish_range(L, what, &range, arena, op);
+    case VERB_PUT:
+      *op = (kw_op){.kind = KW_OP_PUT};
+      kw_bind_read_options(L, -1, what, txn_put_fields, &op->put);
+      if (op->put.value.data == NULL && !op->put.ignore_value)
+        luaL_error(L, "%s: a put needs a value", what);
+      return KW_OK;
+    case VERB_DELETE:
+      kw_bind_read_options(L, -1, what, txn_delete_fields, &delete);
+      return finish_delete(L, what, &delete, arena, op);
+    default: return read_nested_txn(L, what, arena, depth, op);
+  }
+}
+
+/* Pushes the list of that name of the table on top, or nil; returns its length. */
+static size_t push_list(lua_State *L, const char *name) {
+  lua_pushstring(L, name);
+  lua_rawget(L, -2);
+  if (lua_isnil(L, -1)) return 0;
+  if (!lua_istable(L, -1))
+    luaL_error(L, "txn: %s must be a table, not a %s", name, luaL_typename(L, -1));
+  return lua_rawlen(L, -1);
+}
+
+/* Pushes an element of the list on top, which must be a table. */
+static void push_element(lua_State *L, const char *name, size_t i, char *what, size_t size) {
+  lua_rawgeti(L, -1, (int)i + 1);
+  const char *text = lua_pushfstring(L, "%s[%d]", name, (int)i + 1);
+  size_t len = kw_min_size(strlen(text), size - 1);
+  memcpy(what, text, len);
+  what[len] = 0;
+  lua_pop(L, 1);
+  if (!lua_istable(L, -1))
+    luaL_error(L, "%s must be a table, not a %s", what, luaL_typename(L, -1));
+}
+
+static int read_compares(lua_State *L, kw_arena *arena, kw_txn_op *txn) {
+  char what[40];
+  size_t n = push_list(L, "compare");
+  kw_compare *compares = kw_arena_array(arena, n, sizeof *compares);
+  int rc = compares == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+  for (size_t i = 0; i < n && rc == KW_OK; i++) {
+    push_element(L, "compare", i, what, sizeof what);
+    rc = read_compare(L, what, arena, &compares[i]);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  txn->compares = compares;
+  txn->n_compares = n;
+  return rc;
+}
+
+static int read_ops(lua_State *L, const char *name, kw_arena *arena, int depth, const kw_op **list,
+                    size_t *n) {
+  char what[40];
+  *n = push_list(L, name);
+  kw_op *ops = kw_arena_array(arena, *n, sizeof *ops);
+  int rc = ops == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+  for (size_t i = 0; i < *n && rc == KW_OK; i++) {
+    push_element(L, name, i, what, sizeof what);
+    rc = read_op(L, what, arena, depth, &ops[i]);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  *list = ops;
+  return rc;
+}
+
+/* Reads the table on top of the stack. */
+static int read_txn(lua_State *L, kw_arena *arena, int depth, kw_op *op) {
+  static const kw_option fields[] = {{"compare", KW_OPTION_TABLE, KW_NOWHERE, NULL},
+                                     {"success", KW_OPTION_TABLE, KW_NOWHERE, NULL},
+                                     {"failure", KW_OPTION_TABLE, KW_NOWHERE, NULL},
+                                     KW_COMMON_OPTIONS,
+                                     KW_END_OF_OPTIONS};
+  if (depth > MAX_NESTING) luaL_error(L, "txn: nested more than %d deep", MAX_NESTING);
+  luaL_checkstack(L, 10, "txn");
+  kw_bind_read_options(L, -1, "txn", fields, NULL);
+  *op = (kw_op){.kind = KW_OP_TXN};
+  int rc = read_compares(L, arena, &op->txn);
+  if (rc == KW_OK) rc = read_ops(L, "success", arena, depth, &op->txn.success, &op->txn.n_success);
+  if (rc == KW_OK) rc = read_ops(L, "failure", arena, depth, &op->txn.failure, &op->txn.n_failure);
+  return rc;
+}
+
+int kw_bind_read_txn_op(lua_State *L, kw_arena *arena, kw_op *op) {
+  static const kw_option none[] = {KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
+  luaL_checktype(L, 2, LUA_TTABLE);
+  kw_bind_read_options(L, 3, "txn", none, NULL);
+  lua_settop(L, 2);
+  return read_txn(L, arena, 0, op);
+}
+
+/* }====== */
+
+/* {====== Kvs and events for a follower ====== */
+
+typedef struct event_fields {
+  int type;
+  kw_kv kv;
+} event_fields;
+
+static const char *const event_types[] = {"put", "delete", NULL};
+
+#define KV_FIELD(name, kind)                                                                       \
+  { #name, KW_OPTION_##kind, offsetof(event_fields, kv.name), NULL }
+
+#define KV_FIELDS                                                                                  \
+  KV_FIELD(key, BYTES), KV_FIELD(value, BYTES), KV_FIELD(create_revision, COUNT),                  \
+      KV_FIELD(mod_revision, COUNT), KV_FIELD(version, COUNT), KV_FIELD(lease, ID)
+
+static void check_kv(lua_State *L, const char *what, const kw_kv *kv) {
+  if (kv->key.len == 0) luaL_error(L, "%s: has no key", what);
+  if (kv->value.data == NULL) luaL_error(L, "%s: has no value", what);
+  if (kv->create_revision < 1 || kv->version < 1 || kv->mod_revision < kv->create_revision) {
+    luaL_error(L, "%s: revisions and version must be positive, and mod not before create", what);
+  }
+}
+
+int kw_bind_read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n) {
+  static const kw_option fields[] = {KV_FIELDS, KW_END_OF_OPTIONS};
+  char what[40];
+  luaL_checktype(L, arg, LUA_TTABLE);
+  lua_settop(L, arg);
+  *n = lua_rawlen(L, arg);
+  *kvs = kw_arena_array(arena, *n, sizeof **kvs);
+  if (*kvs == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < *n; i++) {
+    event_fields found = {0};
+    push_element(L, "kvs", i, what, sizeof what);
+    kw_bind_read_options(L, -1, what, fields, &found);
+    check_kv(L, what, &found.kv);
+    if (found.kv.mod_revision > rev) luaL_error(L, "%s: is newer than the revision to load", what);
+    if (i > 0 && kw_slice_compare((*kvs)[i - 1].key, found.kv.key) >= 0) {
+      luaL_error(L, "%s: kvs must be in order, each key once", what);
+    }
+    (*kvs)[i] = found.kv;
+    lua_pop(L, 1);
+  }
+  return KW_OK;
+}
+
+static void check_event(lua_State *L, const char *what, int64_t rev, event_fields *found) {
+  if (found->type < 0) luaL_error(L, "%s: has no type", what);
+  if (found->kv.key.len == 0) luaL_error(L, "%s: has no key", what);
+  if (found->kv.mod_revision == 0) found->kv.mod_revision = rev;
+  if (found->kv.mod_revision != rev) luaL_error(L, "%s: is not of this revision", what);
+  if (found->type == 0) check_kv(L, what, &found->kv);
+}
+
+int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
+                        kw_follower_event **events, size_t *n) {
+  static const kw_option fields[] = {
+      {"type", KW_OPTION_ENUM, offsetof(event_fields, type), event_types},
+      KV_FIELDS,
+      {"prev", KW_OPTION_ANY, KW_NOWHERE, NULL},
+      KW_END_OF_OPTIONS};
+  char what[40];
+  luaL_checktype(L, arg, LUA_TTABLE);
+  lua_settop(L, arg);
+  *n = lua_rawlen(L, arg);
+  *events = kw_arena_array(arena, *n, sizeof **events);
+  if (*events == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < *n; i++) {
+    event_fields found = {.type = -1};
+    push_element(L, "events", i, what, sizeof what);
+    kw_bind_read_options(L, -1, what, fields, &found);
+    check_event(L, what, rev, &found);
+    (*events)[i] = (kw_follower_event){.is_delete = found.type == 1, .kv = found.kv};
+    lua_pop(L, 1);
+  }
+  return KW_OK;
+}
+
+/* }====== */

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_op: arguments and tables of Lua as ops of the store.
+ *
+ * Arrays and computed bytes go to the arena; other slices point into the Lua strings. Each raises on misuse, and
+ * returns KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow.
+ */
+#ifndef KW_BIND_LUA_OP_H
+#define KW_BIND_LUA_OP_H
+
+#include "base/arena.h"
+#include "face/compat.h"
+#include "model/kv.h"
+#include "model/op.h"
+#include "store/follower.h"
+
+/* From the arguments of a method: (self, key, [value,] options). */
+int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op);
+int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op);
+int kw_bind_read_put_op(lua_State *L, kw_op *op);
+int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op);
+
+/* From the argument of txn. Ops that were spelled `get` have the tag KW_BIND_GET. */
+int kw_bind_read_txn_op(lua_State *L, kw_arena *arena, kw_op *op);
+
+#define KW_BIND_GET 1 /* a range that is answered by its kv alone */
+
+/* From lists of tables: kvs in strict order of keys, none newer than `rev`; events of revision `rev`. */
+int kw_bind_read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n);
+int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
+                        kw_follower_event **events, size_t *n);
+
+#endif

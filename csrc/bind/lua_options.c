@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_options.h"
+
+#define EXPECTED(kind, text) [KW_OPTION_##kind] = text
+
+static const char *const expected[] = {
+    EXPECTED(BOOL, "a boolean"),
+    EXPECTED(COUNT, "a whole number that is not negative"),
+    EXPECTED(INT, "a whole number"),
+    EXPECTED(ID, "an id: a whole number, a decimal string, or a lease"),
+    EXPECTED(BYTES, "a string"),
+    EXPECTED(ENUM, "one of its names"),
+    EXPECTED(SECONDS, "a number of seconds"),
+    EXPECTED(TABLE, "a table"),
+};
+
+static bool read_id(lua_State *L, int64_t *id) {
+  if (!lua_istable(L, -1)) return kw_bind_to_id(L, -1, id);
+  lua_pushliteral(L, "id");
+  lua_rawget(L, -2);
+  bool ok = kw_bind_to_id(L, -1, id);
+  lua_pop(L, 1);
+  return ok;
+}
+
+static bool read_enum(lua_State *L, const char *const *names, int *at) {
+  if (lua_type(L, -1) != LUA_TSTRING) return false;
+  const char *name = lua_tostring(L, -1);
+  for (int i = 0; names[i] != NULL; i++) {
+    if (strcmp(names[i], name) == 0) {
+      *at = i;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Reads the value on top of the stack; false if it is of another kind. */
+static bool read_value(lua_State *L, const kw_option *option, void *to) {
+  switch (option->kind) {
+    case KW_OPTION_BOOL: *(bool *)to = lua_toboolean(L, -1); return lua_isboolean(L, -1);
+    case KW_OPTION_COUNT: return kw_bind_to_int(L, -1, to) && *(int64_t *)to >= 0;
+    case KW_OPTION_INT: return kw_bind_to_int(L, -1, to);
+    case KW_OPTION_ID: return read_id(L, to);
+    case KW_OPTION_BYTES:
+      if (lua_type(L, -1) != LUA_TSTRING) return false;
+      *(kw_slice *)to = kw_bind_bytes(L, -1);
+      return true;
+    case KW_OPTION_ENUM: return read_enum(L, option->names, to);
+    case KW_OPTION_SECONDS:
+      *(kw_seconds *)to = (kw_seconds){.is_given = true, .value = lua_tonumber(L, -1)};
+      return lua_type(L, -1) == LUA_TNUMBER && lua_tonumber(L, -1) == lua_tonumber(L, -1);
+    case KW_OPTION_TABLE: return lua_istable(L, -1);
+    case KW_OPTION_ANY: return true;
+  }
+  return false;
+}
+
+static const kw_option *find_option(const kw_option *list, const char *name) {
+  while (list->name != NULL && strcmp(list->name, name) != 0) list++;
+  return list->name == NULL ? NULL : list;
+}
+
+static void read_option(lua_State *L, const char *what, const kw_option *list, void *record) {
+  kw_seconds unused; /* the largest of what may be read to nowhere */
+  if (lua_type(L, -2) != LUA_TSTRING) {
+    luaL_error(L, "%s: names of options are strings, and one is a %s", what, luaL_typename(L, -2));
+    return;
+  }
+  const char *name = lua_tostring(L, -2);
+  const kw_option *option = find_option(list, name);
+  if (option == NULL) {
+    luaL_error(L, "%s: there is no option '%s'", what, name);
+    return;
+  }
+  void *to = option->offset == KW_NOWHERE ? (void *)&unused : (char *)record + option->offset;
+  if (!read_value(L, option, to)) {
+    luaL_error(L, "%s: option '%s' must be %s, not a %s", what, name, expected[option->kind],
+               luaL_typename(L, -1));
+  }
+}
+
+void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,
+                          void *record) {
+  if (lua_isnoneornil(L, at)) return;
+  if (!lua_istable(L, at)) {
+    luaL_error(L, "%s: options must be a table, not a %s", what, luaL_typename(L, at));
+    return;
+  }
+  if (at < 0) at = lua_gettop(L) + at + 1;
+  luaL_checkstack(L, 4, what);
+  lua_pushnil(L);
+  while (lua_next(L, at) != 0) {
+    read_option(L, what, list, record);
+    lua_pop(L, 1);
+  }
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_options: tables of named fields, read by a list that says what each is and where it goes.
+ *
+ * A name that is not in the list raises, so that a slip of the pen is not taken for a wish. Tables are read raw: no
+ * Lua code runs, and the strings found stay alive as long as the table has them.
+ */
+#ifndef KW_BIND_LUA_OPTIONS_H
+#define KW_BIND_LUA_OPTIONS_H
+
+#include "bind/lua_value.h"
+
+typedef enum kw_option_kind {
+  KW_OPTION_BOOL,    /* bool */
+  KW_OPTION_COUNT,   /* int64_t, not negative */
+  KW_OPTION_INT,     /* int64_t */
+  KW_OPTION_ID,      /* int64_t; also an object that has a field `id` */
+  KW_OPTION_BYTES,   /* kw_slice */
+  KW_OPTION_ENUM,    /* int: the place in `names` */
+  KW_OPTION_SECONDS, /* kw_seconds */
+  KW_OPTION_TABLE,   /* a table, which the caller reads itself */
+  KW_OPTION_ANY      /* anything, which is of no concern here */
+} kw_option_kind;
+
+typedef struct kw_seconds {
+  bool is_given;
+  double value;
+} kw_seconds;
+
+typedef struct kw_option {
+  const char *name;
+  kw_option_kind kind;
+  size_t offset;            /* in the record that is filled in */
+  const char *const *names; /* of an ENUM, ended by NULL */
+} kw_option;
+
+#define KW_NOWHERE ((size_t)-1) /* the offset of what is checked and not kept */
+
+/* What every call takes, and a store in this process has no use for. */
+#define KW_COMMON_OPTIONS                                                                          \
+  {"timeout", KW_OPTION_SECONDS, KW_NOWHERE, NULL}, {                                              \
+    "deadline", KW_OPTION_SECONDS, KW_NOWHERE, NULL                                                \
+  }
+
+#define KW_END_OF_OPTIONS                                                                          \
+  { NULL, KW_OPTION_ANY, 0, NULL }
+
+/* Reads the table at `at`, which may be absent, into `record`; fields that are not there keep what they have.
+ * `what` names the table in errors. */
+void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,
+                          void *record);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_reply: replies of the store as Lua tables.
+ *
+ * Names of fields and metatables are upvalues of every function that pushes: no string is looked up, and
+ * no closure is made, for a reply.
+ */
+#ifndef KW_BIND_LUA_REPLY_H
+#define KW_BIND_LUA_REPLY_H
+
+#include "base/blob.h"
+#include "face/compat.h"
+#include "model/reply.h"
+
+/* The upvalues that methods of the store share, in this order. */
+enum {
+  KW_UP_STORE_META = 1,
+  KW_UP_ERROR_META,
+  KW_UP_PUSH, /* pushes the reply of a write, under protection */
+  KW_UP_KEY,
+  KW_UP_VALUE,
+  KW_UP_CREATE_REVISION,
+  KW_UP_MOD_REVISION,
+  KW_UP_VERSION,
+  KW_UP_LEASE,
+  KW_UP_REVISION,
+  KW_UP_END_
+};
+
+#define KW_UP_COUNT (KW_UP_END_ - 1)
+
+/* Pushes the names, which are the upvalues from KW_UP_KEY on. */
+void kw_bind_push_names(lua_State *L);
+
+void kw_bind_push_kv(lua_State *L, const kw_blob *record, bool keys_only);
+
+/* The reply to an op, as the plain call of that op returns it. */
+void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
+
+/* The only kv of the reply to a get, or nil. */
+void kw_bind_push_first(lua_State *L, const kw_reply *reply);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "bind/lua_value.h"
+
+#define EXACT_MAX (INT64_C(1) << 53) /* doubles hold every whole number up to here */
+
+void kw_bind_push_int(lua_State *L, int64_t v) {
+#if KW_INTEGERS
+  lua_pushinteger(L, v);
+#else
+  lua_pushnumber(L, (lua_Number)v);
+#endif
+}
+
+void kw_bind_push_id(lua_State *L, int64_t id) {
+  if (KW_INTEGERS || (id >= -EXACT_MAX && id <= EXACT_MAX)) {
+    kw_bind_push_int(L, id);
+    return;
+  }
+  char text[24];
+  int len = snprintf(text, sizeof text, "%" PRId64, id);
+  lua_pushlstring(L, text, (size_t)len);
+}
+
+void kw_bind_push_slice(lua_State *L, kw_slice bytes) {
+  lua_pushlstring(L, (const char *)bytes.data, bytes.len);
+}
+
+bool kw_bind_to_int(lua_State *L, int at, int64_t *v) {
+  if (lua_type(L, at) != LUA_TNUMBER) return false;
+#if KW_INTEGERS
+  int is_whole;
+  *v = lua_tointegerx(L, at, &is_whole);
+  return is_whole;
+#else
+  lua_Number x = lua_tonumber(L, at);
+  if (!(x >= -(lua_Number)EXACT_MAX && x <= (lua_Number)EXACT_MAX)) return false;
+  *v = (int64_t)x;
+  return (lua_Number)*v == x;
+#endif
+}
+
+static bool parse_id(const char *text, size_t len, int64_t *id) {
+  char *end;
+  if (len == 0 || !(text[0] == '-' || (text[0] >= '0' && text[0] <= '9'))) return false;
+  errno = 0;
+  *id = strtoll(text, &end, 10);
+  return errno == 0 && end == text + len;
+}
+
+bool kw_bind_to_id(lua_State *L, int at, int64_t *id) {
+  if (lua_type(L, at) != LUA_TSTRING) return kw_bind_to_int(L, at, id);
+  size_t len;
+  const char *text = lua_tolstring(L, at, &len);
+  return parse_id(text, len, id);
+}
+
+kw_slice kw_bind_bytes(lua_State *L, int at) {
+  size_t len;
+  const char *data = lua_tolstring(L, at, &len);
+  return kw_slice_of(data, len);
+}
+
+kw_slice kw_bind_check_bytes(lua_State *L, int arg) {
+  luaL_checktype(L, arg, LUA_TSTRING);
+  return kw_bind_bytes(L, arg);
+}
+
+int64_t kw_bind_check_int(lua_State *L, int arg, int64_t min) {
+  int64_t v = 0;
+  luaL_checktype(L, arg, LUA_TNUMBER);
+  luaL_argcheck(L, kw_bind_to_int(L, arg, &v), arg, "a whole number expected");
+  luaL_argcheck(L, v >= min, arg, min == 0 ? "must not be negative" : "too small");
+  return v;
+}
+
+int64_t kw_bind_check_id(lua_State *L, int arg) {
+  int64_t id = 0;
+  luaL_argcheck(L, kw_bind_to_id(L, arg, &id), arg,
+                "an id expected: a whole number, or a decimal string");
+  return id;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include "codec/keyvalue.h"
+
+#include "codec/wire.h"
+
+enum { KEY = 1, CREATE_REVISION, MOD_REVISION, VERSION, VALUE, LEASE };
+
+static size_t size_of(const kw_kv *kv) {
+  return kw_wire_bytes_size(kv->key.len) + kw_wire_number_size((uint64_t)kv->create_revision) +
+         kw_wire_number_size((uint64_t)kv->mod_revision) +
+         kw_wire_number_size((uint64_t)kv->version) + kw_wire_bytes_size(kv->value.len) +
+         kw_wire_number_size((uint64_t)kv->lease);
+}
+
+kw_blob *kw_keyvalue_encode(const kw_kv *kv) {
+  kw_blob *blob = kw_blob_new(size_of(kv));
+  if (blob == NULL) return NULL;
+  uint8_t *to = blob->bytes;
+  to = kw_wire_put_bytes(to, KEY, kv->key);
+  to = kw_wire_put_number(to, CREATE_REVISION, (uint64_t)kv->create_revision);
+  to = kw_wire_put_number(to, MOD_REVISION, (uint64_t)kv->mod_revision);
+  to = kw_wire_put_number(to, VERSION, (uint64_t)kv->version);
+  to = kw_wire_put_bytes(to, VALUE, kv->value);
+  to = kw_wire_put_number(to, LEASE, (uint64_t)kv->lease);
+  assert(to == blob->bytes + blob->len);
+  return blob;
+}
+
+static bool set_field(kw_kv *kv, const kw_wire_field *field) {
+  int64_t number = (int64_t)field->value;
+  bool is_bytes = field->number == KEY || field->number == VALUE;
+  if (field->number > LEASE) return true; /* unknown: skipped */
+  if (field->type != (is_bytes ? KW_WIRE_BYTES : KW_WIRE_VARINT)) return false;
+  switch (field->number) {
+    case KEY: kv->key = field->bytes; break;
+    case CREATE_REVISION: kv->create_revision = number; break;
+    case MOD_REVISION: kv->mod_revision = number; break;
+    case VERSION: kv->version = number; break;
+    case VALUE: kv->value = field->bytes; break;
+    case LEASE: kv->lease = number; break;
+  }
+  return true;
+}
+
+bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv) {
+  kw_wire_reader reader = kw_wire_read(bytes);
+  kw_wire_field field;
+  *kv = (kw_kv){0};
+  while (kw_wire_next(&reader, &field)) {
+    if (!set_field(kv, &field)) return false;
+  }
+  return !reader.failed;
+}

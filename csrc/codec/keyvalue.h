@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * keyvalue: mvccpb.KeyValue, which is also the record that the store holds.
+ *
+ *   1 key   2 create_revision   3 mod_revision   4 version   5 value   6 lease
+ *
+ * The record of a put is the whole kv; the record of a delete has only the key.
+ */
+#ifndef KW_CODEC_KEYVALUE_H
+#define KW_CODEC_KEYVALUE_H
+
+#include "base/blob.h"
+#include "model/kv.h"
+
+/* A new blob that holds the encoded kv, or NULL if memory is short. */
+kw_blob *kw_keyvalue_encode(const kw_kv *kv);
+
+/* Decodes into slices of `bytes`; false if they are malformed. */
+bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv);
+
+/* The kv of a record that we encoded ourselves. */
+static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
+  kw_kv kv;
+  bool ok = kw_keyvalue_decode(kw_blob_slice(record), &kv);
+  assert(ok);
+  (void)ok;
+  return kv;
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * error: every failure that has a name. One list gives the number, the stable code that Lua sees, the gRPC
+ * status and the text, which is etcd's own to the letter where etcd has the failure: its clients compare it.
+ *
+ * Functions return 0 or a negative kw_error.
+ */
+#ifndef KW_MODEL_ERROR_H
+#define KW_MODEL_ERROR_H
+
+#include "base/common.h"
+
+/* X(NAME, code, gRPC status, text) */
+#define KW_ERRORS(X)                                                                               \
+  X(EMPTY_KEY, "empty_key", 3, "etcdserver: key is not provided")                                  \
+  X(KEY_NOT_FOUND, "key_not_found", 3, "etcdserver: key not found")                                \
+  X(VALUE_PROVIDED, "value_provided", 3, "etcdserver: value is provided")                          \
+  X(LEASE_PROVIDED, "lease_provided", 3, "etcdserver: lease is provided")                          \
+  X(TOO_MANY_OPS, "too_many_ops", 3, "etcdserver: too many operations in txn request")             \
+  X(DUPLICATE_KEY, "duplicate_key", 3, "etcdserver: duplicate key given in txn request")           \
+  X(INVALID_SORT, "invalid_sort", 3, "etcdserver: invalid sort option")                            \
+  X(REQUEST_TOO_LARGE, "request_too_large", 3, "etcdserver: request is too large")                 \
+  X(COMPACTED, "compacted", 11, "etcdserver: mvcc: required revision has been compacted")          \
+  X(FUTURE_REVISION, "future_revision", 11,                                                        \
+    "etcdserver: mvcc: required revision is a future revision")                                    \
+  X(NO_SPACE, "no_space", 8, "etcdserver: mvcc: database space exceeded")                          \
+  X(LEASE_NOT_FOUND, "lease_not_found", 5, "etcdserver: requested lease not found")                \
+  X(LEASE_EXISTS, "lease_exists", 9, "etcdserver: lease already exists")                           \
+  X(LEASE_TTL_TOO_LARGE, "lease_ttl_too_large", 11, "etcdserver: too large lease TTL")             \
+  X(CORRUPT, "corrupt", 15, "etcdserver: corrupt cluster")                                         \
+  X(NO_MEMORY, "out_of_memory", 8, "keywatch: out of memory")                                      \
+  X(READ_ONLY, "read_only", 9, "keywatch: a follower takes its changes from upstream alone")       \
+  X(STALE_REVISION, "stale_revision", 9, "keywatch: revision is not newer than the follower's own")
+
+typedef enum kw_error {
+  KW_OK = 0,
+  KW_ERR_BEFORE_FIRST_ = -64, /* so that the list counts upwards from here */
+#define X(name, code, status, text) KW_ERR_##name,
+  KW_ERRORS(X)
+#undef X
+} kw_error;
+
+typedef struct kw_error_info {
+  const char *code;
+  const char *text;
+  int grpc_status;
+} kw_error_info;
+
+/* What is known of an error; the result is static. */
+const kw_error_info *kw_error_describe(int rc);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv: a key with its value and its place in history; and the revision, which orders all of history.
+ */
+#ifndef KW_MODEL_KV_H
+#define KW_MODEL_KV_H
+
+#include "base/slice.h"
+
+/* One transaction has one `main`; its changes are numbered by `sub` from 0. */
+typedef struct kw_revision {
+  int64_t main;
+  uint32_t sub;
+} kw_revision;
+
+typedef struct kw_kv {
+  kw_slice key;
+  kw_slice value;
+  int64_t create_revision;
+  int64_t mod_revision;
+  int64_t version;
+  int64_t lease;
+} kw_kv;
+
+static inline int kw_revision_compare(kw_revision a, kw_revision b) {
+  if (a.main != b.main) return a.main < b.main ? -1 : 1;
+  return (a.sub > b.sub) - (a.sub < b.sub);
+}
+
+#endif

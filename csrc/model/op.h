@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op: what can be asked of a store, as plain records. Slices and arrays are borrowed from the asker.
+ */
+#ifndef KW_MODEL_OP_H
+#define KW_MODEL_OP_H
+
+#include "model/range.h"
+
+typedef enum kw_sort_order { KW_SORT_NONE, KW_SORT_ASCEND, KW_SORT_DESCEND } kw_sort_order;
+
+typedef enum kw_sort_target {
+  KW_SORT_KEY,
+  KW_SORT_VERSION,
+  KW_SORT_CREATE,
+  KW_SORT_MOD,
+  KW_SORT_VALUE
+} kw_sort_target;
+
+typedef struct kw_range_op {
+  kw_range range;
+  int64_t limit;    /* <= 0: none */
+  int64_t revision; /* <= 0: the current one */
+  kw_sort_order sort_order;
+  kw_sort_target sort_target;
+  bool keys_only;
+  bool count_only;
+  int64_t min_mod_revision; /* 0: no bound, for these four */
+  int64_t max_mod_revision;
+  int64_t min_create_revision;
+  int64_t max_create_revision;
+} kw_range_op;
+
+typedef struct kw_put_op {
+  kw_slice key;
+  kw_slice value;
+  int64_t lease; /* 0: none */
+  bool prev_kv;
+  bool ignore_value; /* keep the value that is there */
+  bool ignore_lease; /* keep the lease that is there */
+} kw_put_op;
+
+typedef struct kw_delete_op {
+  kw_range range;
+  bool prev_kv;
+} kw_delete_op;
+
+typedef enum kw_compare_result {
+  KW_COMPARE_EQUAL,
+  KW_COMPARE_GREATER,
+  KW_COMPARE_LESS,
+  KW_COMPARE_NOT_EQUAL
+} kw_compare_result;
+
+typedef enum kw_compare_target {
+  KW_COMPARE_VERSION,
+  KW_COMPARE_CREATE,
+  KW_COMPARE_MOD,
+  KW_COMPARE_VALUE,
+  KW_COMPARE_LEASE
+} kw_compare_target;
+
+typedef struct kw_compare {
+  kw_range range;
+  kw_compare_result result;
+  kw_compare_target target;
+  int64_t number; /* for every target but VALUE */
+  kw_slice value; /* for VALUE */
+} kw_compare;
+
+typedef struct kw_op kw_op;
+
+typedef struct kw_txn_op {
+  const kw_compare *compares;
+  size_t n_compares;
+  const kw_op *success;
+  size_t n_success;
+  const kw_op *failure;
+  size_t n_failure;
+} kw_txn_op;
+
+typedef enum kw_op_kind {
+  KW_OP_NONE, /* an operation that says nothing; asking it is an error */
+  KW_OP_RANGE,
+  KW_OP_PUT,
+  KW_OP_DELETE,
+  KW_OP_TXN
+} kw_op_kind;
+
+struct kw_op {
+  kw_op_kind kind;
+  int tag; /* the asker's own; the store does not look at it */
+  union {
+    kw_range_op range;
+    kw_put_op put;
+    kw_delete_op delete;
+    kw_txn_op txn;
+  };
+};
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/compaction.h"
+
+#include "codec/keyvalue.h"
+
+void kw_compaction_start(kw_store *store, int64_t rev) {
+  /* tombstones at the old compacted revision were left, and have to be visited again */
+  int64_t from = store->compact_revision < 0 ? 0 : store->compact_revision;
+  if (store->compact_next > from) store->compact_next = from;
+  store->compact_revision = rev;
+}
+
+bool kw_store_is_compacting(const kw_store *store) {
+  return store->compact_next <= store->compact_revision;
+}
+
+static bool is_before(const kw_change *change, kw_revision rev) {
+  return kw_revision_compare(kw_change_revision(change), rev) < 0;
+}
+
+static void forget_first(kw_store *store, kw_key_history *history) {
+  kw_log_remove(store->log, kw_change_revision(kw_key_history_first(history)));
+  kw_key_history_drop_first(history);
+}
+
+static void visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
+  kw_key_history *history = kw_index_find(&store->index, key);
+  while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
+  if (tombstone && rev.main < store->compact_revision) forget_first(store, history);
+  if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
+}
+
+bool kw_compaction_step(kw_store *store) {
+  kw_revision next = {.main = store->compact_next};
+  kw_log_entry entry;
+  for (int64_t i = 0;; i++) {
+    kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
+    if (!kw_log_next(store->log, &cursor, &entry) || entry.rev.main > store->compact_revision)
+      break;
+    if (i >= store->options.step_records && entry.rev.sub == 0) {
+      store->compact_next = entry.rev.main;
+      return true;
+    }
+    visit(store, entry.rev, entry.tombstone, kw_keyvalue_of(entry.record).key);
+    next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
+  }
+  store->compact_next = store->compact_revision + 1;
+  return false;
+}
+
+bool kw_compaction_keeps(const kw_store *store, const kw_log_entry *entry, kw_slice key) {
+  const kw_key_history *history = kw_index_find(&store->index, key);
+  const kw_change *newest = kw_key_history_at(history, store->compact_revision);
+  if (kw_revision_compare(kw_change_revision(newest), entry->rev) != 0) return false;
+  return !entry->tombstone || entry->rev.main == store->compact_revision;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hash: etcd's HashKV, so that two stores, or a store and an etcd, can be held against each other.
+ *
+ * The CRC-32C of "key" and then, in order, of every record up to a revision: its key in etcd's backend (main and sub
+ * as big-endian numbers, with "_" between and "t" behind for a tombstone) and its bytes. What compaction
+ * forgets, or is about to, does not count.
+ */
+#include "base/crc32c.h"
+#include "codec/keyvalue.h"
+#include "store/compaction.h"
+#include "store/read.h"
+
+static uint8_t *put_big_endian(uint8_t *to, uint64_t v) {
+  for (int shift = 56; shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
+  return to;
+}
+
+static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
+  uint8_t key[18], *to = key;
+  to = put_big_endian(to, (uint64_t)entry->rev.main);
+  *to++ = '_';
+  to = put_big_endian(to, entry->rev.sub);
+  if (entry->tombstone) *to++ = 't';
+  crc = kw_crc32c(crc, kw_slice_of(key, (size_t)(to - key)));
+  return kw_crc32c(crc, kw_blob_slice(entry->record));
+}
+
+/* Whether any key lives at the compacted revision. */
+static bool has_base(const kw_store *store) {
+  kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
+  const kw_key_history *history;
+  while ((history = kw_index_next(&cursor)) != NULL) {
+    const kw_change *change = kw_key_history_at(history, store->compact_revision);
+    if (change != NULL && !change->tombstone) return true;
+  }
+  return false;
+}
+
+/* etcd leaves a tombstone at the compacted revision out, unless nothing at all lives at that revision. */
+static bool counts(const kw_store *store, const kw_log_entry *entry, bool with_base) {
+  if (entry->rev.main > store->compact_revision) return true;
+  if (entry->tombstone && with_base) return false;
+  return kw_compaction_keeps(store, entry, kw_keyvalue_of(entry->record).key);
+}
+
+int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash) {
+  int64_t rev = revision <= 0 ? store->revision : revision;
+  int rc = kw_read_check(store, rev, store->revision);
+  if (rc != KW_OK) return rc;
+  *hash = (kw_hash){.hash = kw_crc32c(0, kw_slice_of("key", 3)),
+                    .revision = store->revision,
+                    .compact_revision = store->compact_revision,
+                    .hash_revision = rev};
+  bool with_base = store->compact_revision > 0 && has_base(store);
+  kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){0});
+  kw_log_entry entry;
+  while (kw_log_next(store->log, &cursor, &entry) && entry.rev.main <= rev) {
+    if (counts(store, &entry, with_base)) hash->hash = extend(hash->hash, &entry);
+  }
+  return KW_OK;
+}

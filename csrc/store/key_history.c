@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/key_history.h"
+
+#include "base/mem.h"
+
+#define SHRINK_AT 64 /* below this many dropped changes, moving them is not worth it */
+
+kw_key_history *kw_key_history_new(kw_slice key) {
+  if (key.len > UINT32_MAX) return NULL;
+  kw_key_history *history = kw_alloc(sizeof *history + key.len);
+  if (history == NULL) return NULL;
+  *history = (kw_key_history){.key_len = (uint32_t)key.len};
+  memcpy(history->key, key.data, key.len);
+  return history;
+}
+
+void kw_key_history_free(kw_key_history *history) {
+  if (history->cap > 0) kw_free(history->many);
+  kw_free(history);
+}
+
+static kw_change *changes_of(kw_key_history *history) {
+  return history->cap == 0 ? &history->one : history->many;
+}
+
+bool kw_key_history_reserve(kw_key_history *history) {
+  uint32_t room = history->cap == 0 ? 1 : history->cap;
+  if (history->n < room) return true;
+  if (room > UINT32_MAX / 2) return false;
+  uint32_t cap = history->cap == 0 ? 4 : history->cap * 2;
+  kw_change *many = history->cap == 0 ? NULL : history->many;
+  many = kw_realloc(many, cap * sizeof *many);
+  if (many == NULL) return false;
+  if (history->cap == 0) many[0] = history->one;
+  history->many = many;
+  history->cap = cap;
+  return true;
+}
+
+void kw_key_history_push(kw_key_history *history, kw_change change) {
+  changes_of(history)[history->n++] = change;
+}
+
+void kw_key_history_pop(kw_key_history *history) {
+  assert(history->n > history->first);
+  history->n--;
+}
+
+/* Moves the known changes to the front once most of the room lies before them: amortized, a drop is O(1). */
+static void shrink(kw_key_history *history) {
+  uint32_t known = history->n - history->first;
+  memmove(history->many, history->many + history->first, known * sizeof *history->many);
+  history->first = 0;
+  history->n = known;
+  uint32_t cap = known < 4 ? 4 : known;
+  kw_change *many = kw_realloc(history->many, cap * sizeof *many);
+  if (many == NULL) return; /* it only stays larger than it need be */
+  history->many = many;
+  history->cap = cap;
+}
+
+void kw_key_history_drop_first(kw_key_history *history) {
+  assert(history->n > history->first);
+  history->first++;
+  if (history->first == history->n) history->first = history->n = 0;
+  if (history->first >= SHRINK_AT && history->first >= history->cap / 2) shrink(history);
+}
+
+const kw_change *kw_key_history_at(const kw_key_history *history, int64_t rev) {
+  const kw_change *changes = kw_key_history_changes(history);
+  uint32_t low = history->first, high = history->n;
+  if (low == high) return NULL;
+  if (changes[high - 1].main <= rev) return &changes[high - 1];
+  while (low < high) { /* everything before low is <= rev, everything from high on is later */
+    uint32_t mid = low + (high - low) / 2;
+    if (changes[mid].main <= rev) {
+      low = mid + 1;
+    } else {
+      high = mid;
+    }
+  }
+  return low == history->first ? NULL : &changes[low - 1];
+}

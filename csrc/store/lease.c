@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/lease.h"
+
+#include "base/mem.h"
+
+static uint64_t id_of(const kw_key_history *key) {
+  return (uint64_t)(uintptr_t)key;
+}
+
+static int64_t end_of(int64_t ttl, int64_t now) {
+  return now + ttl * 1000;
+}
+
+void kw_leases_drop(kw_leases *leases) {
+  kw_lease *lease;
+  size_t at = 0;
+  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) {
+    kw_map_drop(&lease->keys);
+    kw_free(lease);
+  }
+  kw_map_drop(&leases->by_id);
+  kw_heap_drop(&leases->due);
+}
+
+kw_lease *kw_leases_find(const kw_leases *leases, int64_t id) {
+  return kw_map_get(&leases->by_id, (uint64_t)id);
+}
+
+/* The sequence of SplitMix64: every seed gives other ids, and no id comes back soon. */
+int64_t kw_leases_choose_id(kw_leases *leases) {
+  int64_t id;
+  do {
+    uint64_t z = leases->seed += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    id = (int64_t)((z ^ z >> 31) >> 18);
+  } while (id == 0 || kw_leases_find(leases, id) != NULL);
+  return id;
+}
+
+kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now) {
+  if (!kw_map_reserve(&leases->by_id) || !kw_heap_reserve(&leases->due)) return NULL;
+  kw_lease *lease = kw_alloc(sizeof *lease);
+  if (lease == NULL) return NULL;
+  *lease = (kw_lease){.id = id, .ttl = ttl, .due = {.when = end_of(ttl, now), .rank = id}};
+  kw_map_put(&leases->by_id, (uint64_t)id, lease);
+  kw_heap_add(&leases->due, &lease->due);
+  return lease;
+}
+
+void kw_leases_remove(kw_leases *leases, kw_lease *lease) {
+  assert(lease->keys.n == 0);
+  kw_map_remove(&leases->by_id, (uint64_t)lease->id);
+  kw_heap_remove(&leases->due, &lease->due);
+  kw_map_drop(&lease->keys);
+  kw_free(lease);
+}
+
+void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now) {
+  kw_heap_move(&leases->due, &lease->due, end_of(lease->ttl, now));
+}
+
+kw_lease *kw_leases_first(const kw_leases *leases) {
+  kw_heap_node *node = kw_heap_first(&leases->due);
+  return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_lease, due);
+}
+
+static int by_due(const void *a, const void *b) {
+  const kw_heap_node *x = &(*(const kw_lease *const *)a)->due;
+  const kw_heap_node *y = &(*(const kw_lease *const *)b)->due;
+  if (x->when != y->when) return x->when < y->when ? -1 : 1;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+bool kw_leases_list(const kw_leases *leases, kw_arena *arena, const kw_lease ***list, size_t *n) {
+  const kw_lease *lease;
+  size_t at = 0;
+  *n = 0;
+  *list = kw_arena_array(arena, leases->by_id.n, sizeof **list);
+  if (*list == NULL) return false;
+  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) (*list)[(*n)++] = lease;
+  qsort(*list, *n, sizeof **list, by_due);
+  return true;
+}
+
+static int by_key(const void *a, const void *b) {
+  return kw_slice_compare(kw_key_history_key(*(kw_key_history *const *)a),
+                          kw_key_history_key(*(kw_key_history *const *)b));
+}
+
+bool kw_lease_list(const kw_lease *lease, kw_arena *arena, kw_key_history ***keys, size_t *n) {
+  kw_key_history *key;
+  size_t at = 0;
+  *n = 0;
+  *keys = kw_arena_array(arena, lease->keys.n, sizeof **keys);
+  if (*keys == NULL) return false;
+  while ((key = kw_map_next(&lease->keys, &at)) != NULL) (*keys)[(*n)++] = key;
+  qsort(*keys, *n, sizeof **keys, by_key);
+  return true;
+}
+
+bool kw_lease_reserve(kw_lease *lease) {
+  return kw_map_reserve(&lease->keys);
+}
+
+void kw_lease_attach(kw_lease *lease, kw_key_history *key) {
+  kw_map_put(&lease->keys, id_of(key), key);
+}
+
+void kw_lease_detach(kw_lease *lease, const kw_key_history *key) {
+  kw_map_remove(&lease->keys, id_of(key));
+}

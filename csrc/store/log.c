@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/log.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+
+#define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
+
+typedef struct entry {
+  int64_t main;
+  uint32_t sub;
+  uint32_t tombstone;
+  kw_blob *record; /* NULL: a hole */
+} entry;
+
+typedef struct chunk {
+  uint32_t n;
+  uint32_t cap;
+  uint32_t holes;
+  entry entries[];
+} chunk;
+
+/* `first` is not above the chunk's first entry, and above all that is before the chunk. */
+typedef struct place {
+  kw_revision first;
+  chunk *chunk;
+} place;
+
+struct kw_log {
+  place *places; /* the directory */
+  size_t n;
+  size_t cap;
+  size_t count;
+  size_t bytes;
+  kw_log_hook hook;
+};
+
+static kw_revision revision_of(const entry *e) {
+  return (kw_revision){.main = e->main, .sub = e->sub};
+}
+
+static chunk *resize_chunk(chunk *old, size_t cap) {
+  chunk *c = kw_realloc(old, sizeof *c + cap * sizeof c->entries[0]);
+  if (c == NULL) return NULL;
+  if (old == NULL) c->n = c->holes = 0;
+  c->cap = (uint32_t)cap;
+  return c;
+}
+
+kw_log *kw_log_new(kw_log_hook hook) {
+  kw_log *log = kw_alloc_zeroed(sizeof *log);
+  if (log != NULL) log->hook = hook;
+  return log;
+}
+
+kw_log_hook kw_log_get_hook(const kw_log *log) {
+  return log->hook;
+}
+
+void kw_log_free(kw_log *log) {
+  for (size_t i = 0; i < log->n; i++) {
+    chunk *c = log->places[i].chunk;
+    for (uint32_t j = 0; j < c->n; j++) {
+      if (c->entries[j].record != NULL) kw_blob_release(c->entries[j].record);
+    }
+    kw_free(c);
+  }
+  kw_free(log->places);
+  kw_free(log);
+}
+
+size_t kw_log_count(const kw_log *log) {
+  return log->count;
+}
+
+size_t kw_log_bytes(const kw_log *log) {
+  return log->bytes;
+}
+
+size_t kw_log_cost(const kw_blob *record) {
+  return sizeof(entry) + sizeof *record + record->len;
+}
+
+/* {====== Appending ====== */
+
+/* The last chunk, with room for one more entry; NULL if memory is short. */
+static chunk *tail_with_room(kw_log *log, kw_revision rev) {
+  place *tail = log->n == 0 ? NULL : &log->places[log->n - 1];
+  if (tail != NULL && tail->chunk->n < tail->chunk->cap) return tail->chunk;
+  if (tail != NULL && tail->chunk->cap < KW_LOG_CHUNK) {
+    chunk *c = resize_chunk(tail->chunk, kw_min_size(tail->chunk->cap * 2, KW_LOG_CHUNK));
+    return c == NULL ? NULL : (tail->chunk = c);
+  }
+  if (!kw_reserve(&log->places, &log->cap, log->n + 1, sizeof *log->places)) return NULL;
+  chunk *c = resize_chunk(NULL, log->n == 0 ? kw_min_size(FIRST_CAP, KW_LOG_CHUNK) : KW_LOG_CHUNK);
+  if (c == NULL) return NULL;
+  log->places[log->n++] = (place){.first = rev, .chunk = c};
+  return c;
+}
+
+int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record) {
+  chunk *c = tail_with_room(log, rev);
+  if (c == NULL) return KW_ERR_NO_MEMORY;
+  if (c->n == 0) log->places[log->n - 1].first = rev;
+  assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
+  c->entries[c->n++] =
+      (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
+  log->count++;
+  log->bytes += kw_log_cost(record);
+  return KW_OK;
+}
+
+static void release_entry(kw_log *log, entry *e) {
+  log->count--;
+  log->bytes -= kw_log_cost(e->record);
+  kw_blob_release(e->record);
+  e->record = NULL;
+}
+
+static void remove_place(kw_log *log, size_t at) {
+  kw_free(log->places[at].chunk);
+  log->n--;
+  memmove(&log->places[at], &log->places[at + 1], (log->n - at) * sizeof log->places[0]);
+}
+
+void kw_log_undo(kw_log *log) {
+  chunk *c = log->places[log->n - 1].chunk;
+  release_entry(log, &c->entries[--c->n]);
+  if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
+}
+
+void kw_log_commit(kw_log *log, int64_t rev) {
+  log->hook.on_durable(rev, log->hook.ctx);
+}
+
+/* }====== */
+
+/* {====== Finding ====== */
+
+/* How many chunks begin at or before rev: the last of them is where rev lies. */
+static size_t places_until(const kw_log *log, kw_revision rev) {
+  size_t low = 0, high = log->n;
+  while (low < high) {
+    size_t mid = low + (high - low) / 2;
+    if (kw_revision_compare(log->places[mid].first, rev) <= 0) {
+      low = mid + 1;
+    } else {
+      high = mid;
+    }
+  }
+  return low;
+}
+
+/* The first entry of a chunk >= rev, or its end. */
+static uint32_t entry_from(const chunk *c, kw_revision rev) {
+  uint32_t low = 0, high = c->n;
+  while (low < high) {
+    uint32_t mid = low + (high - low) / 2;
+    if (kw_revision_compare(revision_of(&c->entries[mid]), rev) < 0) {
+      low = mid + 1;
+    } else {
+      high = mid;
+    }
+  }
+  return low;
+}
+
+static bool is_at(const chunk *c, uint32_t at, kw_revision rev) {
+  return at < c->n && c->entries[at].main == rev.main && c->entries[at].sub == rev.sub;
+}
+
+/* The entry of a revision, or NULL. *in is the place of its chunk. */
+static entry *find_entry(const kw_log *log, kw_revision rev, size_t *in) {
+  size_t until = places_until(log, rev);
+  if (until == 0) return NULL;
+  *in = until - 1;
+  chunk *c = log->places[*in].chunk;
+  /* where every write is a transaction of its own and nothing was compacted, the place can be computed */
+  uint64_t guess = (uint64_t)(rev.main - log->places[*in].first.main);
+  if (guess >= c->n || !is_at(c, (uint32_t)guess, rev)) guess = entry_from(c, rev);
+  return is_at(c, (uint32_t)guess, rev) ? &c->entries[guess] : NULL;
+}
+
+const kw_blob *kw_log_read(const kw_log *log, kw_revision rev) {
+  size_t in;
+  const entry *e = find_entry(log, rev, &in);
+  return e == NULL ? NULL : e->record;
+}
+
+kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev) {
+  size_t until = places_until(log, rev);
+  if (until == 0) return (kw_log_cursor){0};
+  return (kw_log_cursor){.chunk = until - 1, .at = entry_from(log->places[until - 1].chunk, rev)};
+}
+
+bool kw_log_next(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
+  for (; cursor->chunk < log->n; *cursor = (kw_log_cursor){.chunk = cursor->chunk + 1}) {
+    const chunk *c = log->places[cursor->chunk].chunk;
+    while (cursor->at < c->n) {
+      const entry *e = &c->entries[cursor->at++];
+      if (e->record == NULL) continue;
+      *found = (kw_log_entry){revision_of(e), e->tombstone, e->record};
+      return true;
+    }
+  }
+  return false;
+}
+
+/* }====== */
+
+/* {====== Removing ====== */
+
+static void squeeze(chunk *c) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < c->n; i++) {
+    if (c->entries[i].record != NULL) c->entries[kept++] = c->entries[i];
+  }
+  c->n = kept;
+  c->holes = 0;
+}
+
+/* Appends a squeezed chunk to the one before it, if both are small and memory allows. */
+static bool join(kw_log *log, size_t at) {
+  chunk *c = log->places[at].chunk, *before = log->places[at - 1].chunk;
+  uint32_t n = before->n + c->n;
+  if (n > KW_LOG_CHUNK / 2) return false;
+  if (n > before->cap) {
+    before = resize_chunk(before, KW_LOG_CHUNK / 2);
+    if (before == NULL) return false;
+    log->places[at - 1].chunk = before;
+  }
+  memcpy(&before->entries[before->n], c->entries, c->n * sizeof c->entries[0]);
+  before->n = n;
+  before->holes += c->holes;
+  remove_place(log, at);
+  return true;
+}
+
+static void tidy(kw_log *log, size_t at) {
+  chunk *c = log->places[at].chunk;
+  if (at == log->n - 1 || c->holes * 2 < c->n) return; /* the tail is still being filled */
+  squeeze(c);
+  if (c->n == 0) {
+    remove_place(log, at);
+    return;
+  }
+  if (at > 0 && join(log, at)) return;
+  chunk *smaller = resize_chunk(c, c->n);
+  if (smaller != NULL) log->places[at].chunk = smaller;
+}
+
+void kw_log_remove(kw_log *log, kw_revision rev) {
+  size_t in;
+  entry *e = find_entry(log, rev, &in);
+  assert(e != NULL && e->record != NULL);
+  release_entry(log, e);
+  log->places[in].chunk->holes++;
+  tidy(log, in);
+}
+
+/* }====== */
+
+#ifdef KW_PROBE
+
+const char *kw_log_check(const kw_log *log) {
+  size_t count = 0, bytes = 0;
+  kw_revision last = {0};
+  for (size_t i = 0; i < log->n; i++) {
+    const chunk *c = log->places[i].chunk;
+    uint32_t holes = 0;
+    if (kw_revision_compare(log->places[i].first, last) < 0) return "chunks are out of order";
+    if (c->n > 0 && kw_revision_compare(log->places[i].first, revision_of(&c->entries[0])) > 0)
+      return "a chunk begins before its place says";
+    for (uint32_t j = 0; j < c->n; j++) {
+      if (kw_revision_compare(last, revision_of(&c->entries[j])) >= 0)
+        return "records are out of order";
+      last = revision_of(&c->entries[j]);
+      if (c->entries[j].record == NULL) {
+        holes++;
+        continue;
+      }
+      count++;
+      bytes += kw_log_cost(c->entries[j].record);
+    }
+    if (holes != c->holes) return "the number of holes is wrong";
+  }
+  return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state: what a store consists of. For the files of this folder only.
+ *
+ * The index has the applied state: what the newest write left. A revision becomes visible when the log calls
+ * it durable. The open write (`open`) is what was applied since the last commit; undone in reverse, it leaves no trace.
+ */
+#ifndef KW_STORE_STATE_H
+#define KW_STORE_STATE_H
+
+#include "store/index.h"
+#include "store/lease.h"
+#include "store/log.h"
+#include "store/store.h"
+
+/* How to take one change of one key back. */
+typedef struct kw_undo {
+  kw_key_history *history;
+  kw_key_state before;
+} kw_undo;
+
+typedef struct kw_open_write {
+  int64_t main;  /* the revision of its changes, if it has any */
+  kw_undo *undo; /* one for each record appended to the log */
+  size_t n;
+  size_t cap;
+  kw_lease *granted; /* to be removed by a rollback, or NULL */
+  kw_lease *revoked; /* to be removed by a commit, or NULL */
+} kw_open_write;
+
+struct kw_store {
+  kw_store_options options;
+  kw_index index;
+  kw_log *log;
+  kw_leases leases;
+  unsigned alarms;
+
+  int64_t applied;  /* the newest revision that the index has, without the open write */
+  int64_t revision; /* the newest that is visible: applied and durable */
+  kw_open_write open;
+
+  int64_t compact_revision; /* -1 before the first compaction */
+  int64_t compact_next;     /* the first revision that the running compaction has not visited */
+  int64_t history_bytes;    /* of a follower: the records after compact_revision */
+
+  kw_arena scratch; /* for the length of a step */
+};
+
+/* What a read inside of the open write sees. */
+static inline int64_t kw_store_seen_revision(const kw_store *store) {
+  return store->open.n > 0 ? store->open.main : store->applied;
+}
+
+/* The record that a change wrote. */
+static inline const kw_blob *kw_store_record(const kw_store *store, const kw_change *change) {
+  return kw_log_read(store->log, kw_change_revision(change));
+}
+
+#endif

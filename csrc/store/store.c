@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/store.h"
+
+#include "base/mem.h"
+#include "store/check.h"
+#include "store/compaction.h"
+#include "store/read.h"
+#include "store/txn.h"
+#include "store/write.h"
+
+#define LEASES_PER_STEP 500 /* etcd's limit for one pass */
+#define RETRY_MS 500        /* after memory was short for the expiry of a lease */
+#define LEASE_COST 64       /* what the quota counts for a lease */
+#define EMPTY_BYTES 4096    /* the size of a store without records; clients divide by it */
+
+/* A write travels as the proposal of etcd's raft: beside the request, it has a header with an id and, before
+ * the request, a tag and a length. Its limit counts them. */
+#define PROPOSAL_BYTES 18
+
+kw_store_options kw_store_defaults(void) {
+  return (kw_store_options){.max_request_bytes = KW_DEFAULT_MAX_REQUEST_BYTES,
+                            .max_txn_ops = KW_DEFAULT_MAX_TXN_OPS,
+                            .min_lease_ttl = KW_DEFAULT_MIN_LEASE_TTL_S,
+                            .step_records = KW_DEFAULT_STEP_RECORDS,
+                            .history_bytes = KW_DEFAULT_HISTORY_BYTES};
+}
+
+static void on_durable(int64_t rev, void *ctx) {
+  kw_store *store = ctx;
+  store->revision = rev;
+}
+
+kw_store *kw_store_new(const kw_store_options *options) {
+  kw_store *store = kw_alloc(sizeof *store);
+  if (store == NULL) return NULL;
+  *store = (kw_store){.options = *options,
+                      .leases = {.seed = options->seed},
+                      .applied = 1,
+                      .revision = 1,
+                      .compact_revision = -1};
+  if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
+  store->log = kw_log_new((kw_log_hook){on_durable, store});
+  if (store->log != NULL) return store;
+  kw_free(store);
+  return NULL;
+}
+
+void kw_store_free(kw_store *store) {
+  kw_leases_drop(&store->leases);
+  kw_index_drop(&store->index);
+  kw_log_free(store->log);
+  kw_free(store->open.undo);
+  kw_arena_drop(&store->scratch);
+  kw_free(store);
+}
+
+/* {====== Space and alarms ====== */
+
+void kw_store_arm(kw_store *store, kw_alarm alarm) {
+  store->alarms |= alarm;
+}
+
+void kw_store_disarm(kw_store *store, kw_alarm alarm) {
+  store->alarms &= ~(unsigned)alarm;
+}
+
+static int64_t size_of(const kw_store *store) {
+  return EMPTY_BYTES + (int64_t)kw_log_bytes(store->log);
+}
+
+/* What does not fit raises the alarm, and fails. */
+static int check_quota(kw_store *store, int64_t cost) {
+  int64_t quota = store->options.quota;
+  if (cost == 0 || quota < 0 || size_of(store) + cost < quota) return KW_OK;
+  kw_store_arm(store, KW_ALARM_NO_SPACE);
+  return KW_ERR_NO_SPACE;
+}
+
+/* While an alarm is armed, what could make things worse fails. */
+static int check_alarms(const kw_store *store, int64_t cost) {
+  if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
+  return (store->alarms & KW_ALARM_NO_SPACE) && cost > 0 ? KW_ERR_NO_SPACE : KW_OK;
+}
+
+/* }====== */
+
+/* {====== Writes ====== */
+
+/* In etcd's order: room, form, size, alarms. */
+static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
+  int64_t cost = kw_check_cost(op);
+  bool is_write = kw_check_is_write(op);
+  if (is_write && store->options.follower) return KW_ERR_READ_ONLY;
+  int rc = check_quota(store, cost);
+  if (rc == KW_OK) rc = kw_check_op(op, store->options.max_txn_ops, arena);
+  if (rc != KW_OK) return rc;
+  if (is_write && kw_check_size(op) + PROPOSAL_BYTES > (size_t)store->options.max_request_bytes) {
+    return KW_ERR_REQUEST_TOO_LARGE;
+  }
+  return check_alarms(store, cost);
+}
+
+int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {
+  int rc = admit(store, op, arena);
+  if (rc != KW_OK) return rc;
+  rc = kw_txn_run(store, op, arena, reply);
+  if (rc != KW_OK) kw_store_rollback(store);
+  return rc;
+}
+
+void kw_store_commit(kw_store *store) {
+  kw_open_write *open = &store->open;
+  if (open->revoked != NULL) kw_leases_remove(&store->leases, open->revoked);
+  open->granted = open->revoked = NULL;
+  if (open->n == 0) return;
+  open->n = 0;
+  store->applied = open->main;
+  kw_log_commit(store->log, open->main);
+}
+
+void kw_store_rollback(kw_store *store) {
+  kw_open_write *open = &store->open;
+  kw_write_undo_to(store, 0);
+  if (open->granted != NULL) kw_leases_remove(&store->leases, open->granted);
+  open->granted = open->revoked = NULL;
+}
+
+int kw_store_compact(kw_store *store, int64_t revision) {
+  if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
+  if (revision <= store->compact_revision) return KW_ERR_COMPACTED;
+  if (revision > store->revision) return KW_ERR_FUTURE_REVISION;
+  kw_compaction_start(store, revision);
+  return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Leases ====== */
+
+int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
+  if (store->options.follower) return KW_ERR_READ_ONLY;
+  int rc = check_quota(store, LEASE_COST);
+  if (rc == KW_OK) rc = check_alarms(store, LEASE_COST);
+  if (rc != KW_OK) return rc;
+  if (*ttl > KW_LEASE_MAX_TTL) return KW_ERR_LEASE_TTL_TOO_LARGE;
+  if (*id != 0 && kw_leases_find(&store->leases, *id) != NULL) return KW_ERR_LEASE_EXISTS;
+  if (*id == 0) *id = kw_leases_choose_id(&store->leases);
+  if (*ttl < store->options.min_lease_ttl) *ttl = store->options.min_lease_ttl;
+  store->open.granted = kw_leases_add(&store->leases, *id, *ttl, now);
+  return store->open.granted == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+}
+
+static int revoke(kw_store *store, kw_lease *lease) {
+  kw_arena_reset(&store->scratch);
+  int rc = kw_txn_delete_lease(store, lease, &store->scratch);
+  if (rc != KW_OK) {
+    kw_store_rollback(store);
+    return rc;
+  }
+  store->open.revoked = lease;
+  return KW_OK;
+}
+
+int kw_store_revoke(kw_store *store, int64_t id) {
+  if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
+  kw_lease *lease = kw_leases_find(&store->leases, id);
+  return lease == NULL ? KW_ERR_LEASE_NOT_FOUND : revoke(store, lease);
+}
+
+static bool is_over(const kw_lease *lease, int64_t now) {
+  return lease->due.when <= now;
+}
+
+void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {
+  kw_lease *lease = kw_leases_find(&store->leases, id);
+  *ttl = 0;
+  if (lease == NULL || is_over(lease, now)) return;
+  kw_leases_renew(&store->leases, lease, now);
+  *ttl = lease->ttl;
+}
+
+static int list_keys(const kw_lease *lease, kw_arena *arena, kw_lease_info *info) {
+  kw_key_history **keys;
+  if (!kw_lease_list(lease, arena, &keys, &info->n_keys)) return KW_ERR_NO_MEMORY;
+  kw_slice *slices = kw_arena_array(arena, info->n_keys, sizeof *slices);
+  if (slices == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < info->n_keys; i++) slices[i] = kw_key_history_key(keys[i]);
+  info->keys = slices;
+  return KW_OK;
+}
+
+int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
+                          kw_arena *arena, kw_lease_info *info) {
+  const kw_lease *lease = kw_leases_find(&store->leases, id);
+  *info = (kw_lease_info){.id = id, .ttl = -1};
+  if (lease == NULL || is_over(lease, now)) return KW_OK;
+  info->ttl = (lease->due.when - now) / 1000;
+  info->granted_ttl = lease->ttl;
+  return keys ? list_keys(lease, arena, info) : KW_OK;
+}
+
+int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n) {
+  const kw_lease **list;
+  if (!kw_leases_list(&store->leases, arena, &list, n)) return KW_ERR_NO_MEMORY;
+  int64_t *found = kw_arena_array(arena, *n, sizeof *found);
+  if (found == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < *n; i++) found[i] = list[i]->id;
+  *ids = found;
+  return KW_OK;
+}
+
+/* Revokes what is past its time, a bounded number; returns whether more is due. A lease for whose keys there is no
+ * memory stays, and is tried again later. */
+static bool expire(kw_store *store, int64_t now) {
+  for (int i = 0; i < LEASES_PER_STEP; i++) {
+    kw_lease *lease = kw_leases_first(&store->leases);
+    if (lease == NULL || !is_over(lease, now)) return false;
+    if (revoke(store, lease) != KW_OK) {
+      kw_heap_move(&store->leases.due, &lease->due, now + RETRY_MS);
+      continue;
+    }
+    kw_store_commit(store);
+  }
+  const kw_lease *lease = kw_leases_first(&store->leases);
+  return lease != NULL && is_over(lease, now);
+}
+
+/* }====== */
+
+int64_t kw_store_deadline(const kw_store *store) {
+  if (kw_store_is_compacting(store)) return INT64_MIN;
+  const kw_lease *lease = kw_leases_first(&store->leases);
+  return lease == NULL ? KW_NEVER : lease->due.when;
+}
+
+bool kw_store_step(kw_store *store, int64_t now) {
+  bool more = expire(store, now);
+  if (kw_store_is_compacting(store)) more = kw_compaction_step(store) || more;
+  return more;
+}
+
+kw_store_status kw_store_get_status(const kw_store *store) {
+  return (kw_store_status){.revision = store->revision,
+                           .compact_revision = store->compact_revision,
+                           .keys = store->index.live,
+                           .leases = (int64_t)store->leases.by_id.n,
+                           .db_size = size_of(store),
+                           .db_size_in_use = size_of(store),
+                           .quota = store->options.quota < 0 ? 0 : store->options.quota,
+                           .alarms = store->alarms};
+}
+
+int64_t kw_store_revision(const kw_store *store) {
+  return store->revision;
+}
+
+int64_t kw_store_compact_revision(const kw_store *store) {
+  return store->compact_revision;
+}
+
+bool kw_store_is_follower(const kw_store *store) {
+  return store->options.follower;
+}
+
+#ifdef KW_PROBE
+
+/* Every change of every key has its record, every record its change, and every lease its keys. */
+const char *kw_store_check(const kw_store *store) {
+  kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
+  const kw_key_history *history;
+  size_t changes = 0, leased = 0, attached = 0, at = 0;
+  const char *fault = kw_index_check(&store->index);
+  if (fault == NULL) fault = kw_log_check(store->log);
+  if (fault != NULL) return fault;
+  while ((history = kw_index_next(&cursor)) != NULL) {
+    const kw_change *all = kw_key_history_changes(history);
+    for (uint32_t i = history->first; i < history->n; i++, changes++) {
+      if (kw_store_record(store, &all[i]) == NULL) return "a change without record";
+      if (i > history->first && all[i - 1].main > all[i].main) return "changes out of order";
+    }
+    if (kw_key_history_last(history)->tombstone == kw_key_history_is_live(history))
+      return "a wrong state";
+    if (history->state.lease == 0) continue;
+    const kw_lease *lease = kw_leases_find(&store->leases, history->state.lease);
+    if (lease == NULL) return "a key of a lease that is not there";
+    if (kw_map_get(&lease->keys, (uint64_t)(uintptr_t)history) != history)
+      return "a lease lacks a key";
+    leased++;
+  }
+  const kw_lease *lease;
+  while ((lease = kw_map_next(&store->leases.by_id, &at)) != NULL) attached += lease->keys.n;
+  if (leased != attached) return "a lease has a key too many";
+  if (changes != kw_log_count(store->log)) return "a record without change";
+  return store->open.n == 0 ? NULL : "an open write";
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * store: a versioned key-value store with etcd's semantics, without clock and without I/O.
+ *
+ * A write goes in two moves: kw_store_apply (or kw_store_grant, kw_store_revoke) evaluates it and changes the state,
+ * then kw_store_commit makes the change final or kw_store_rollback undoes it, as if it had never been asked. So a
+ * caller can build its answer in between, and fail. Nothing else may be called between the two moves.
+ * Every function that can run out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
+ *
+ * Time has one door: kw_store_deadline says when there is something to do, kw_store_step does a bounded part
+ * of it. Times are milliseconds of the driver's clock, any clock that never goes back.
+ */
+#ifndef KW_STORE_STORE_H
+#define KW_STORE_STORE_H
+
+#include "base/arena.h"
+#include "model/error.h"
+#include "model/kv.h"
+#include "model/op.h"
+#include "model/reply.h"
+
+#define KW_NEVER INT64_MAX
+
+#define KW_DEFAULT_MAX_REQUEST_BYTES 1572864
+#define KW_DEFAULT_MAX_TXN_OPS 128
+#define KW_DEFAULT_QUOTA INT64_C(2147483648)
+#define KW_DEFAULT_MIN_LEASE_TTL_S 2
+#define KW_DEFAULT_STEP_RECORDS 1000 /* etcd's batch: about a millisecond of work */
+#define KW_DEFAULT_HISTORY_BYTES (INT64_C(64) << 20)
+
+typedef struct kw_store kw_store;
+
+typedef struct kw_store_options {
+  int64_t max_request_bytes;
+  int64_t max_txn_ops;
+  int64_t quota;         /* bytes; 0: the default, negative: none */
+  int64_t min_lease_ttl; /* seconds */
+  int64_t step_records;  /* how many records one step of compaction visits */
+  bool follower;         /* revisions come from upstream, see store/follower.h */
+  int64_t history_bytes; /* of a follower: how much history it keeps */
+  uint64_t seed;         /* of the lease ids that the store chooses */
+} kw_store_options;
+
+typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
+
+typedef struct kw_store_status {
+  int64_t revision;
+  int64_t compact_revision; /* -1 before the first compaction */
+  int64_t keys;
+  int64_t leases;
+  int64_t db_size;
+  int64_t db_size_in_use;
+  int64_t quota; /* 0: none */
+  unsigned alarms;
+} kw_store_status;
+
+typedef struct kw_lease_info {
+  int64_t id;
+  int64_t ttl; /* whole seconds that remain; -1 if there is no such lease */
+  int64_t granted_ttl;
+  const kw_slice *keys; /* in order, in the arena */
+  size_t n_keys;
+} kw_lease_info;
+
+typedef struct kw_hash {
+  uint32_t hash;
+  int64_t revision; /* of the store */
+  int64_t compact_revision;
+  int64_t hash_revision;
+} kw_hash;
+
+/* The defaults, to be changed where needed. */
+kw_store_options kw_store_defaults(void);
+
+/* NULL if memory is short. */
+kw_store *kw_store_new(const kw_store_options *options);
+void kw_store_free(kw_store *store);
+
+/* Evaluates any op. The reply's arrays lie in the arena, its records are borrowed until the next call. A reply to
+ * a plain range needs no commit, but may have one. */
+int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
+
+void kw_store_commit(kw_store *store);
+void kw_store_rollback(kw_store *store);
+
+/* Forgets history before `revision`. Takes effect at once; records are removed by the steps that follow. */
+int kw_store_compact(kw_store *store, int64_t revision);
+bool kw_store_is_compacting(const kw_store *store);
+
+/* Leases. An id of 0 lets the store choose; *id and *ttl become what was granted. Grant and revoke want a commit. */
+int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
+int kw_store_revoke(kw_store *store, int64_t id);
+
+/* Gives a lease its time again; *ttl is 0 if it is not there. A lease past its time is not brought back: the
+ * coming steps revoke it. */
+void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl);
+int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
+                          kw_arena *arena, kw_lease_info *info);
+/* The ids of all leases, the soonest to end first. */
+int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
+
+void kw_store_arm(kw_store *store, kw_alarm alarm);
+void kw_store_disarm(kw_store *store, kw_alarm alarm);
+
+/* etcd's HashKV; revision 0 is the current one. */
+int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash);
+
+kw_store_status kw_store_get_status(const kw_store *store);
+int64_t kw_store_revision(const kw_store *store);
+int64_t kw_store_compact_revision(const kw_store *store);
+bool kw_store_is_follower(const kw_store *store);
+
+/* When kw_store_step is next of use; KW_NEVER if nothing is to come. */
+int64_t kw_store_deadline(const kw_store *store);
+
+/* Expires leases and goes on with a compaction, a bounded part of either. Returns whether more is due now. */
+bool kw_store_step(kw_store *store, int64_t now);
+
+#ifdef KW_PROBE
+/* Whether every invariant holds; else the text of one that does not. */
+const char *kw_store_check(const kw_store *store);
+#endif
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/write.h"
+
+#include "base/mem.h"
+#include "codec/keyvalue.h"
+
+/* The key's membership follows its state. Attaching needs room that was reserved, or left by a detach. */
+static void move_lease(kw_store *store, kw_key_history *history, int64_t from, int64_t to) {
+  if (from == to) return;
+  kw_lease *old = from == 0 ? NULL : kw_leases_find(&store->leases, from);
+  kw_lease *new = to == 0 ? NULL : kw_leases_find(&store->leases, to);
+  if (old != NULL) kw_lease_detach(old, history);
+  if (new != NULL) kw_lease_attach(new, history);
+}
+
+static void set_state(kw_store *store, kw_key_history *history, kw_key_state state) {
+  move_lease(store, history, history->state.lease, state.lease);
+  history->state = state;
+  kw_index_set_live(&store->index, history, kw_key_history_is_live(history));
+}
+
+/* Room for everything that a change touches, but the log. */
+static bool reserve(kw_store *store, kw_key_history *history, int64_t lease_id) {
+  kw_open_write *open = &store->open;
+  if (!kw_reserve(&open->undo, &open->cap, open->n + 1, sizeof *open->undo)) return false;
+  if (!kw_key_history_reserve(history)) return false;
+  if (lease_id == 0 || lease_id == history->state.lease) return true;
+  return kw_lease_reserve(kw_leases_find(&store->leases, lease_id));
+}
+
+/* Adds a change to the open write. Takes the reference to the record in any case, which may be NULL for want of
+ * memory; a history that was added for this change and got none is removed again. */
+static int add_change(kw_store *store, kw_key_history *history, kw_change change, kw_blob *record,
+                      kw_key_state state) {
+  kw_open_write *open = &store->open;
+  change.sub = (uint32_t)open->n;
+  if (record == NULL || !reserve(store, history, state.lease) ||
+      kw_log_append(store->log, kw_change_revision(&change), change.tombstone, record) != KW_OK) {
+    if (record != NULL) kw_blob_release(record);
+    if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
+    return KW_ERR_NO_MEMORY;
+  }
+  open->main = change.main;
+  open->undo[open->n++] = (kw_undo){.history = history, .before = history->state};
+  kw_key_history_push(history, change);
+  set_state(store, history, state);
+  return KW_OK;
+}
+
+int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const kw_kv *kv) {
+  kw_key_state state = {.create_revision = kv->create_revision,
+                        .version = kv->version,
+                        .lease = store->options.follower ? 0 : kv->lease};
+  return add_change(store, history, (kw_change){.main = main}, kw_keyvalue_encode(kv), state);
+}
+
+int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history) {
+  kw_kv kv = {.key = kw_key_history_key(history)};
+  kw_change change = {.main = main, .tombstone = true};
+  return add_change(store, history, change, kw_keyvalue_encode(&kv), (kw_key_state){0});
+}
+
+void kw_write_undo_to(kw_store *store, size_t n) {
+  kw_open_write *open = &store->open;
+  while (open->n > n) {
+    kw_undo *undo = &open->undo[--open->n];
+    kw_log_undo(store->log);
+    kw_key_history_pop(undo->history);
+    set_state(store, undo->history, undo->before);
+    if (kw_key_history_is_empty(undo->history)) kw_index_remove(&store->index, undo->history);
+  }
+}

@@ -1,0 +1,71 @@
+rockspec_format = "3.0"
+package = "keywatch"
+version = "scm-1"
+
+source = {
+  url = "git+https://github.com/keywatch/keywatch.git",
+}
+
+description = {
+  summary = "List-watch for Lua: a versioned key-value store with etcd's semantics",
+  detailed = [[
+    keywatch is a store whose every change has a revision: read any key or range as it was, compare and change
+    many keys in one transaction, bind keys to leases, and compact the past away. Its semantics are those of
+    etcd v3. The core is C, for Lua 5.4 and LuaJIT.
+  ]],
+  homepage = "https://github.com/keywatch/keywatch",
+  license = "MIT",
+  labels = { "etcd", "database", "watch", "mvcc" },
+}
+
+dependencies = {
+  "lua >= 5.1, < 5.5",
+}
+
+build = {
+  type = "builtin",
+  modules = {
+    ["keywatch"] = "lua/keywatch/init.lua",
+    ["keywatch.lease"] = "lua/keywatch/lease.lua",
+    ["keywatch.pages"] = "lua/keywatch/pages.lua",
+    ["keywatch.core"] = {
+      sources = {
+        "csrc/base/arena.c",
+        "csrc/base/blob.c",
+        "csrc/base/crc32c.c",
+        "csrc/base/heap.c",
+        "csrc/base/map.c",
+        "csrc/base/mem.c",
+        "csrc/model/error.c",
+        "csrc/codec/keyvalue.c",
+        "csrc/codec/wire.c",
+        "csrc/store/check.c",
+        "csrc/store/compaction.c",
+        "csrc/store/follower.c",
+        "csrc/store/hash.c",
+        "csrc/store/index.c",
+        "csrc/store/key_history.c",
+        "csrc/store/lease.c",
+        "csrc/store/log.c",
+        "csrc/store/read.c",
+        "csrc/store/store.c",
+        "csrc/store/txn.c",
+        "csrc/store/write.c",
+        "csrc/bind/core.c",
+        "csrc/bind/lua_error.c",
+        "csrc/bind/lua_op.c",
+        "csrc/bind/lua_options.c",
+        "csrc/bind/lua_reply.c",
+        "csrc/bind/lua_store.c",
+        "csrc/bind/lua_value.c",
+        "csrc/bind/probe.c",
+      },
+      incdirs = { "csrc" },
+    },
+  },
+}
+
+test = {
+  type = "command",
+  command = "make test",
+}

@@ -1,0 +1,62 @@
+-- SPDX-License-Identifier: MIT
+--- lease: a time to live that keys can be bound to, as an object of a store.
+--
+-- The owner has lease_grant, lease_revoke, lease_keepalive and lease_time_to_live; a lease only knows
+-- its id, so that any number of objects may stand for the same lease.
+
+local lease_methods = {}
+local lease_mt = { __name = "keywatch.lease", __index = lease_methods }
+
+function lease_mt:__tostring()
+  local id = type(self.id) == "number" and ("%d"):format(self.id) or self.id
+  return ("keywatch.lease<id=%s ttl=%s>"):format(id, self.ttl and tostring(self.ttl) or "?")
+end
+
+local function new(owner, id, ttl)
+  return setmetatable({
+    owner = owner,
+    id = id,
+    ttl = ttl, -- as granted, in seconds; nil where it is not known
+  }, lease_mt)
+end
+
+--- Grants a lease of at least `ttl` seconds.
+local function grant(owner, ttl, opts)
+  local granted, err = owner:lease_grant(ttl, opts)
+  if not granted then return nil, err end
+  return new(owner, granted.id, granted.ttl)
+end
+
+--- The lease of an id. Whether it exists shows when it is used.
+local function by_id(owner, id)
+  if type(id) ~= "number" and type(id) ~= "string" then
+    error(("bad argument #1 to 'lease_by_id' (an id expected, got %s)"):format(type(id)), 2)
+  end
+  return new(owner, id, nil)
+end
+
+--- Gives the lease its whole time again; returns that time in seconds.
+function lease_methods:keepalive(opts)
+  return self.owner:lease_keepalive(self.id, opts)
+end
+
+--- The whole seconds that remain.
+function lease_methods:remaining(opts)
+  local info, err = self.owner:lease_time_to_live(self.id, opts)
+  if not info then return nil, err end
+  return info.ttl
+end
+
+--- The keys that are bound to the lease, in order.
+function lease_methods:keys()
+  local info, err = self.owner:lease_time_to_live(self.id, { keys = true })
+  if not info then return nil, err end
+  return info.keys
+end
+
+--- Ends the lease and deletes its keys, in one revision.
+function lease_methods:revoke(opts)
+  return self.owner:lease_revoke(self.id, opts)
+end
+
+return { grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }

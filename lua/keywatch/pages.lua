@@ -1,0 +1,64 @@
+-- SPDX-License-Identifier: MIT
+--- pages: a range read page by page at one revision, as an iterator.
+
+local DEFAULT_PAGE = 1000 -- kvs: large enough to be quick, small enough not to be felt
+
+local function copy(opts)
+  local t = {}
+  for name, value in pairs(opts or {}) do t[name] = value end
+  return t
+end
+
+--- The end of the range of a first page, in the form that all pages can use.
+local function fixed_end(key, opts)
+  if opts.from_key then return "\0" end
+  if not opts.prefix then return opts.range_end end
+  local stem = key:gsub("\255+$", "")
+  if stem == "" then return "\0" end
+  return stem:sub(1, -2) .. string.char(stem:byte(-1) + 1)
+end
+
+local function refuse(opts, name)
+  if opts[name] ~= nil then error(("each: there is no option '%s': pages come in the order of keys"):format(name), 3) end
+end
+
+--- An iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the options,
+-- or of the first page. `limit` bounds the whole, `page` each page. Raises what a page fails with, so
+-- that a loop never ends early unnoticed.
+local function each(owner, key, opts)
+  opts = copy(opts)
+  refuse(opts, "sort_order")
+  refuse(opts, "sort_target")
+  refuse(opts, "count_only")
+  if type(key) ~= "string" then
+    error(("bad argument #1 to 'each' (string expected, got %s)"):format(type(key)), 2)
+  end
+  local page = opts.page or DEFAULT_PAGE
+  local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
+  opts.page = nil
+  opts.range_end = fixed_end(key, opts)
+  if key == "" and (opts.prefix or opts.from_key) then key = "\0" end
+  opts.prefix, opts.from_key = nil, nil
+
+  local kvs, at, more = {}, 0, true
+
+  local function turn()
+    opts.limit = math.min(left, page)
+    local result, err = owner:range(key, opts)
+    if not result then error(err, 0) end
+    kvs, at = result.kvs, 0
+    left = left - #kvs
+    more = result.more and left > 0
+    if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
+  end
+
+  return function()
+    if at == #kvs and more then turn() end
+    at = at + 1
+    local kv = kvs[at]
+    if kv then key = kv.key .. "\0" end
+    return kv
+  end
+end
+
+return { each = each }

@@ -1,0 +1,137 @@
+--- The rock, as its packager and its users meet it: in a scratch directory, with a clone for the sources.
+
+local shell = require "spec.support.shell"
+
+local ROCKSPEC = "keywatch-scm-1.rockspec"
+
+local PROGRAM = [[
+local keywatch = require "keywatch"
+local store = keywatch.open { now = 0 }
+store:put("greeting", "hello")
+print(jit and "luajit" or "lua" .. _VERSION:match("%d.%d"), store:get("greeting").value)
+]]
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+local function files(dir, pattern)
+  return shell.must(("find %s -name '%s' | LC_ALL=C sort"):format(dir, pattern))
+end
+
+describe("the rock #once", function()
+  local top = shell.must("pwd")
+  local scratch, repo, server
+
+  local luarocks = {
+    ["lua5.4"] = "luarocks --lua-version=5.4",
+    ["luajit"] = ("LUAROCKS_CONFIG=%s/build/luajit.config.lua luarocks --lua-version=5.1"):format(top),
+  }
+  local version = { ["lua5.4"] = "5.4", ["luajit"] = "5.1" }
+
+  --- The environment in which a VM finds its modules in a tree.
+  local function paths(tree, vm)
+    local lua = ("%s/share/lua/%s"):format(tree, version[vm])
+    return ("LUA_PATH='%s/?.lua;%s/?/init.lua' LUA_CPATH='%s/lib/lua/%s/?.so'"):format(lua, lua, tree, version[vm])
+  end
+
+  -- A repository with this tree as it is now, whose rock also has a program, packed into a directory that serves it.
+  setup(function()
+    scratch = shell.must("mktemp -d")
+    repo, server = scratch .. "/repo", scratch .. "/server"
+    shell.must(("mkdir %s %s && tar -c --exclude=./build --exclude=./.git . | tar -x -C %s"):format(repo, server, repo))
+    write(repo .. "/program.lua", PROGRAM)
+    write(repo .. "/" .. ROCKSPEC, read(ROCKSPEC) ..
+      ("source.url = 'git+file://%s'\nbuild.install = { bin = { ['kw-program'] = 'program.lua' } }\n"):format(repo))
+    shell.must(("cd %s && git init -q && git add -A && git -c user.name=k -c user.email=k@localhost commit -qm rock")
+      :format(repo))
+    shell.must(("cd %s && %s pack %s/%s && luarocks-admin make_manifest ."):format(server, luarocks["lua5.4"], repo,
+      ROCKSPEC))
+  end)
+
+  teardown(function()
+    if scratch then shell.must("rm -rf " .. scratch) end
+  end)
+
+  it("lists every C file and every Lua module that there is", function()
+    local rockspec, sources, modules = {}, {}, {}
+    loadfile(ROCKSPEC, "t", rockspec)()
+    for _, module in pairs(rockspec.build.modules) do
+      if type(module) == "string" then
+        table.insert(modules, module)
+      else
+        for _, source in ipairs(module.sources) do table.insert(sources, source) end
+      end
+    end
+    table.sort(sources)
+    table.sort(modules)
+    assert.are.equal(files("csrc", "*.c"), table.concat(sources, "\n"))
+    assert.are.equal(files("lua", "*.lua"), table.concat(modules, "\n"))
+  end)
+
+  it("passes luarocks lint", function()
+    shell.must(luarocks["lua5.4"] .. " lint " .. ROCKSPEC)
+  end)
+
+  for _, vm in ipairs { "lua5.4", "luajit" } do
+    describe("installed from a plain directory for " .. vm, function()
+      local tree, log
+
+      setup(function()
+        tree = scratch .. "/" .. vm
+        log = shell.must(("%s install --only-server=%s --tree=%s keywatch"):format(luarocks[vm], server, tree))
+      end)
+
+      it("is built with the user's flags and none of ours", function()
+        assert.matches("%-O2 [^\n]*%-c csrc/", log)
+        assert.not_matches("%-Werror", log)
+      end)
+
+      it("has a program that runs on " .. vm, function()
+        assert.are.equal(vm .. "\thello", shell.must(tree .. "/bin/kw-program"))
+      end)
+
+      it("is found by " .. vm .. " in its tree", function()
+        assert.are.equal(vm .. "\thello", shell.must(("%s %s %s/program.lua"):format(paths(tree, vm), vm, repo)))
+      end)
+    end)
+  end
+
+  for _, module in ipairs { "keywatch", "keywatch.core" } do
+    it("tells PUC Lua 5.1 in one sentence that it will not do, from " .. module, function()
+      local ok, message = shell.run(("%s lua5.1 -e 'local ok, message = pcall(require, \"%s\") print(message)'")
+        :format(paths(top .. "/build/luajit", "luajit"), module))
+      assert.is_true(ok)
+      assert.matches("^keywatch [^\n]*Lua 5%.4[^\n]*LuaJIT[^\n]*\n$", message)
+    end)
+  end
+
+  it("tells a compiler with PUC Lua 5.1's headers the same", function()
+    local ok, log = shell.run(("cd %s && luarocks --lua-version=5.1 make --tree=%s/puc"):format(repo, scratch))
+    assert.is_false(ok)
+    assert.matches("#error[^\n]*keywatch [^\n]*Lua 5%.4[^\n]*LuaJIT", log)
+  end)
+
+  it("is stopped by a compiler's warning in our own build, and not in a user's luarocks make", function()
+    local checkout, tree = scratch .. "/checkout", scratch .. "/by-hand"
+    shell.must(("git clone -q %s %s"):format(repo, checkout))
+    local first = read(ROCKSPEC):match('"(csrc/[^"]+%.c)"')
+    write(checkout .. "/" .. first, read(first) .. "static int nobody_calls_this(void) { return 0; }\n")
+
+    local ok, log = shell.run(("cd %s && make build/lua5.4/built"):format(checkout))
+    assert.is_false(ok)
+    assert.matches("nobody_calls_this", log)
+
+    shell.must(("cd %s && %s make --tree=%s"):format(checkout, luarocks["lua5.4"], tree))
+    assert.are.equal("lua5.4\thello", shell.must(tree .. "/bin/kw-program"))
+  end)
+end)

@@ -1,0 +1,417 @@
+--- A follower repeats an upstream: at every revision that it still has, it answers what the upstream answered.
+--
+-- The upstream is the naive model, led through a random history. A failure tells the seed and the revision;
+-- KW_SEED=… repeats it, KW_FAST=1 makes it short.
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+local difference = require("spec.support.difference").difference
+local history = require "spec.support.history"
+local new_model = require("spec.support.model").new
+local new_random = require("spec.support.random").new
+local new_span = require("spec.support.model.span").new
+local request = require "spec.support.request"
+local span_contains = require("spec.support.model.span").contains
+
+local is_fast = os.getenv("KW_FAST") == "1"
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+local everything = new_span("", { prefix = true })
+
+local function expect(got, expected, what)
+  local words = difference(got, expected)
+  if words then error(("%s: %s"):format(what, words), 0) end
+end
+
+local function kv(key, mod_revision, fields)
+  local made = { key = key, value = "v", create_revision = mod_revision, mod_revision = mod_revision, version = 1,
+    lease = 0 }
+  for name, value in pairs(fields or {}) do made[name] = value end
+  return made
+end
+
+local function put(key, revision, fields)
+  local event = kv(key, revision, fields)
+  event.type = "put"
+  return event
+end
+
+local function delete(key)
+  return { type = "delete", key = key }
+end
+
+-- A follower of a part of an upstream's keys ----------------------------------------------------------------
+
+local mirror = {}
+mirror.__index = mirror
+
+local function new_mirror(random, options)
+  options.follower = true
+  return setmetatable({
+    random = random,
+    requests = history.new(random, {}),
+    upstream = new_model(),
+    within = everything, -- which keys are followed
+    follower = keywatch.open(options),
+    twin = new_model { follower = true }, -- what the follower should be
+  }, mirror)
+end
+
+--- A lease needs an id here: nobody else chooses one.
+local function with_id(asked, upstream)
+  if asked.verb ~= "lease" or asked[2].id then return asked end
+  return request.new("lease", asked[1], { id = 1000 + upstream.revision })
+end
+
+--- Lets things happen upstream until its revision has moved on by `n`.
+function mirror:change_upstream(n)
+  local goal = self.upstream.revision + n
+  while self.upstream.revision < goal do
+    request.perform(with_id(self.requests:next_change(self.upstream), self.upstream), self.upstream)
+  end
+end
+
+function mirror:both(verb, ...)
+  local asked = request.new(verb, ...)
+  local got = request.outcome(asked, self.follower)
+  expect(got, request.outcome(asked, self.twin), request.show(asked))
+end
+
+--- Begins at a revision of the upstream, by `load` or `replace`.
+function mirror:begin(verb, revision)
+  self:both(verb, revision, self.upstream:kvs_at(revision, self.within))
+end
+
+function mirror:events_at(revision)
+  local events = {}
+  for _, event in ipairs(self.upstream:events_at(revision)) do
+    if span_contains(self.within, event.key) then events[#events + 1] = event end
+  end
+  return events
+end
+
+--- Tells the follower what happened at one revision; where nothing did, sometimes that.
+function mirror:follow(revision)
+  local events = self:events_at(revision)
+  if #events > 0 then
+    self:both("apply", revision, events)
+  elseif self.random:one_in(3) then
+    self:both("advance", revision)
+  end
+end
+
+--- History is bounded, so the follower alone knows how far back it still goes.
+function mirror:learn_compaction()
+  local status = self.follower:status()
+  assert(status.compact_revision >= self.twin.compact_revision, "the compacted revision went back")
+  assert(status.compact_revision <= self.twin.revision, "the compacted revision went ahead")
+  self.twin.compact_revision = status.compact_revision
+  expect(status.revision, self.twin.revision, "status().revision")
+  expect(status.keys, #self.twin:all_kvs(), "status().keys")
+end
+
+--- At every revision that can be read, the follower has what the upstream had.
+function mirror:check_against_upstream()
+  for revision = self.twin.compact_revision, self.twin.revision do
+    local found = assert(self.follower:range("", { prefix = true, revision = revision }))
+    local expected = self.upstream:kvs_at(revision, self.within)
+    expect(found.kvs, expected, "kvs at revision " .. revision)
+    expect(found.count, #expected, "count at revision " .. revision)
+  end
+end
+
+function mirror:check()
+  self:learn_compaction()
+  for _ = 1, 4 do
+    local asked = self.requests:next_read(self.twin)
+    expect(request.outcome(asked, self.follower), request.outcome(asked, self.twin), request.show(asked))
+  end
+  if probe then probe.check(self.follower) end
+end
+
+function mirror:follow_all()
+  for revision = self.twin.revision + 1, self.upstream.revision do
+    self:follow(revision)
+    self:learn_compaction()
+    if self.random:one_in(4) then self:check() end
+  end
+end
+
+--- From a base at a random revision through all that follows; then once more from another base.
+function mirror:run(length)
+  for _, verb in ipairs { "load", "replace", "replace" } do
+    self:change_upstream(length)
+    local base = self.random:between(math.max(1, self.upstream.revision - length), self.upstream.revision)
+    self:begin(verb, base)
+    self:check()
+    self:follow_all()
+    self:change_upstream(length)
+    self:follow_all()
+    self:check()
+    self:check_against_upstream()
+  end
+end
+
+local spans = {
+  everything,
+  new_span("a", { prefix = true }),
+  new_span("b", { range_end = "c/2" }),
+  new_span("c/1", {}),
+}
+
+local function run(options, its_seed, length)
+  local random = new_random(its_seed)
+  local the_mirror = new_mirror(random, options)
+  the_mirror.within = random:pick(spans)
+  local ok, err = xpcall(the_mirror.run, function(e)
+    return type(e) == "string" and e or debug.traceback(tostring(e))
+  end, the_mirror, length)
+  the_mirror.follower:close()
+  if ok then return end
+  error(("%s\n  at revision %d, with seed %d (KW_SEED=%d for the whole file)")
+    :format(tostring(err), the_mirror.twin.revision, its_seed, seed), 0)
+end
+
+-----------------------------------------------------------------------------------------------------------------
+
+describe("a follower", function()
+  local rounds, length = is_fast and 2 or 25, is_fast and 15 or 60
+
+  it("has what its upstream had, at every revision since its base", function()
+    for round = 1, rounds do run({}, seed + round, length) end
+  end)
+
+  it("has what its upstream had, as far back as its bounded history goes", function()
+    for round = 1, rounds do
+      run({ history_bytes = 200 * round, step_records = 3 }, seed + 1000 + round, length)
+    end
+  end)
+
+  describe("that was loaded", function()
+    local store
+
+    before_each(function()
+      store = keywatch.open { follower = true }
+      assert(store:load(10, { kv("a", 3), kv("b", 7, { create_revision = 2, version = 4, lease = 77 }), kv("c", 5) }))
+    end)
+
+    after_each(function() store:close() end)
+
+    --- Nothing of a call that failed is left.
+    local function expect_unchanged()
+      assert.equal(10, store:status().revision)
+      assert.equal(10, store:status().compact_revision)
+      local found = store:range("", { prefix = true })
+      assert.equal(3, found.count)
+      assert.same(kv("a", 3), found.kvs[1])
+      if probe then probe.check(store) end
+    end
+
+    --- The call raises or returns an error, and changes nothing.
+    local function expect_refused(method, ...)
+      local ok, answer, err = pcall(store[method], store, ...)
+      assert.is_false(ok and (answer ~= nil or err == nil), method .. " was not refused")
+      expect_unchanged()
+    end
+
+    local function expect_code(code, answer, err)
+      assert.is_nil(answer)
+      assert.equal(code, err.code)
+      expect_unchanged()
+    end
+
+    it("is at the revision of its base, with all fields as given", function()
+      assert.same({
+        revision = 10,
+        count = 3,
+        more = false,
+        kvs = { kv("a", 3), kv("b", 7, { create_revision = 2, version = 4, lease = 77 }), kv("c", 5) },
+      }, store:range("", { prefix = true }))
+    end)
+
+    it("reads its base at the base's revision and nothing before", function()
+      assert.same(kv("a", 3), store:get("a", { revision = 10 }))
+      local answer, err = store:get("a", { revision = 9 })
+      expect_code("compacted", answer, err)
+      assert.equal(10, err.compact_revision)
+    end)
+
+    it("refuses to read a revision that it has not come to", function()
+      expect_code("future_revision", store:get("a", { revision = 11 }))
+    end)
+
+    it("keeps the revisions and versions that upstream gave", function()
+      assert(store:apply(20, { put("a", 20, { create_revision = 3, version = 9, value = "new" }) }))
+      assert.same(kv("a", 20, { create_revision = 3, version = 9, value = "new" }), store:get("a"))
+      assert.same(kv("a", 3), store:get("a", { revision = 19 }))
+    end)
+
+    it("applies all events of a revision at once", function()
+      assert(store:apply(12, { delete("a"), put("d", 12), delete("c") }))
+      assert.equal(12, store:status().revision)
+      assert.equal(2, store:status().keys)
+      assert.equal(3, store:range("", { prefix = true, revision = 11 }).count)
+      assert.equal(2, store:range("", { prefix = true, revision = 12 }).count)
+    end)
+
+    it("takes a key twice in one revision", function()
+      assert(store:apply(12, { put("d", 12), delete("d") }))
+      assert.is_nil(store:get("d"))
+      assert(store:apply(13, { delete("a"), put("a", 13) }))
+      assert.same(kv("a", 13), store:get("a"))
+      assert.same(kv("a", 3), store:get("a", { revision = 12 }))
+    end)
+
+    it("takes a delete of a key that it does not have", function()
+      assert(store:apply(12, { delete("nothing") }))
+      assert.equal(12, store:status().revision)
+      assert.equal(3, store:status().keys)
+    end)
+
+    it("moves on without a record", function()
+      assert.is_true(store:advance(50))
+      assert.equal(50, store:status().revision)
+      assert.same(kv("a", 3), store:get("a", { revision = 33 }))
+      assert.same(kv("a", 3), store:get("a", { revision = 50 }))
+    end)
+
+    it("forgets everything when it is replaced, even for an older state", function()
+      assert(store:apply(12, { put("d", 12) }))
+      assert.is_true(store:replace(4, { kv("x", 2) }))
+      assert.same({ revision = 4, count = 1, more = false, kvs = { kv("x", 2) } }, store:range("", { prefix = true }))
+      assert.equal(4, store:status().compact_revision)
+      assert(store:apply(5, { delete("x") }))
+      assert.equal(0, store:status().keys)
+      assert.same(kv("x", 2), store:get("x", { revision = 4 }))
+    end)
+
+    it("can be replaced by nothing", function()
+      assert.is_true(store:replace(30, {}))
+      assert.equal(0, store:status().keys)
+      assert.equal(30, store:status().revision)
+    end)
+
+    it("refuses writes as read-only", function()
+      expect_code("read_only", store:put("a", "x"))
+      expect_code("read_only", store:delete("a"))
+      expect_code("read_only", store:delete("", { prefix = true }))
+      expect_code("read_only", store:txn { success = { { put = "a", value = "x" } } })
+      expect_code("read_only", store:txn { success = { { delete = "a" } } })
+      expect_code("read_only", store:lease(10))
+      expect_code("read_only", store:compact(10))
+    end)
+
+    it("answers transactions that only read", function()
+      assert.same({ succeeded = true, revision = 10, responses = { kv("c", 5), false } }, store:txn {
+        compare = { { key = "b", version = 4 }, { key = "b", lease = 77 } },
+        success = { { get = "c" }, { get = "z" } },
+      })
+    end)
+
+    it("refuses revisions that are not newer than its own as stale", function()
+      expect_code("stale_revision", store:apply(10, { put("z", 10) }))
+      expect_code("stale_revision", store:apply(9, { put("z", 9) }))
+      expect_code("stale_revision", store:advance(10))
+      expect_code("stale_revision", store:advance(3))
+      expect_code("stale_revision", store:load(9, {}))
+    end)
+
+    it("refuses a base whose keys are not in strict order", function()
+      expect_refused("replace", 20, { kv("b", 1), kv("a", 2) })
+      expect_refused("replace", 20, { kv("a", 1), kv("a", 2) })
+      expect_refused("replace", 20, { kv("a", 1), kv("", 2) })
+      expect_refused("load", 20, { kv("b", 1), kv("a", 2) })
+    end)
+
+    it("refuses a base from the future", function()
+      expect_refused("replace", 20, { kv("a", 21) })
+    end)
+
+    it("refuses a base with bad fields", function()
+      expect_refused("replace", 20, { kv("a", 1), kv("b", 1, { value = {} }) })
+      expect_refused("replace", 20, { kv("a", 1), kv("b", 1, { version = "many" }) })
+      expect_refused("replace", 20, { kv("a", 1), kv("b", 1, { create_revision = -1 }) })
+      expect_refused("replace", 20, { kv("a", 1), { value = "no key" } })
+      expect_refused("replace", 20, { kv("a", 1), "b" })
+      expect_refused("replace", 20, "kvs")
+      expect_refused("replace", 0, {})
+      expect_refused("replace", -1, {})
+      expect_refused("replace", "now", {})
+    end)
+
+    it("refuses events with bad fields and takes none of them", function()
+      expect_refused("apply", 20, { put("z", 20), put("", 20) })
+      expect_refused("apply", 20, { put("z", 20), { type = "put", value = "no key" } })
+      expect_refused("apply", 20, { put("z", 20), put("y", 20, { value = {} }) })
+      expect_refused("apply", 20, { put("z", 20), put("y", 20, { version = "many" }) })
+      expect_refused("apply", 20, { put("z", 20), put("y", 19) })
+      expect_refused("apply", 20, { put("z", 20), { type = "rename", key = "y" } })
+      expect_refused("apply", 20, { put("z", 20), { key = "y" } })
+      expect_refused("apply", 20, { put("z", 20), "y" })
+      expect_refused("apply", 20, "events")
+      expect_refused("apply", "now", {})
+      expect_refused("advance", "now")
+    end)
+  end)
+
+  describe("with bounded history", function()
+    local VALUE = ("x"):rep(100)
+
+    --- A follower that saw `n` revisions of a few keys.
+    local function seen(n, history_bytes)
+      local store = keywatch.open { follower = true, history_bytes = history_bytes }
+      assert(store:load(1, {}))
+      for revision = 2, n + 1 do
+        local event = put("key" .. revision % 10, revision, { value = VALUE })
+        assert(store:apply(revision, { event }))
+      end
+      return store
+    end
+
+    it("keeps all of a history that fits", function()
+      local store = seen(100, 1000000)
+      assert.equal(1, store:status().compact_revision)
+      assert.equal(0, store:range("", { prefix = true, revision = 1 }).count)
+      store:close()
+    end)
+
+    it("forgets the oldest history when it grows beyond", function()
+      local store = seen(1000, 20000)
+      local status = store:status()
+      assert.is_true((status.revision - status.compact_revision) * #VALUE <= 20000)
+      assert.is_true(status.compact_revision < status.revision)
+      local answer, err = store:get("key1", { revision = status.compact_revision - 1 })
+      assert.is_nil(answer)
+      assert.equal("compacted", err.code)
+      assert.equal(status.compact_revision, err.compact_revision)
+      store:close()
+    end)
+
+    it("never forgets what is there now", function()
+      local store = seen(1000, 1)
+      assert.equal(10, store:status().keys)
+      assert.equal(10, store:range("", { prefix = true }).count)
+      for i = 0, 9 do assert.equal(VALUE, store:get("key" .. i).value) end
+      store:close()
+    end)
+
+    it("gives back the memory of what it forgot", function()
+      local small, large = seen(1000, 20000), seen(1000, 1000000)
+      for _ = 1, 100 do small:step(0) end
+      assert.is_true(small:status().db_size_in_use < large:status().db_size_in_use / 2)
+      small:close()
+      large:close()
+    end)
+  end)
+
+  it("is another kind of store: the calls that lead it raise on a plain one", function()
+    local store = keywatch.open()
+    assert.has_error(function() store:load(5, {}) end)
+    assert.has_error(function() store:apply(5, {}) end)
+    assert.has_error(function() store:advance(5) end)
+    assert.has_error(function() store:replace(5, {}) end)
+    assert.equal(1, store:status().revision)
+    store:close()
+  end)
+end)

@@ -1,0 +1,234 @@
+--- Long random histories, made of a store and of the naive model alike: every answer must be the same, and from
+-- time to time everything that can be asked.
+--
+-- A failure tells the seed, the step and the request. KW_SEED=… repeats it, KW_STEPS=… makes histories longer or
+-- shorter, KW_FAST=1 makes few and short ones.
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+local crc32c = require "spec.support.crc32c"
+local difference = require("spec.support.difference").difference
+local history = require "spec.support.history"
+local new_model = require("spec.support.model").new
+local new_random = require("spec.support.random").new
+local request = require "spec.support.request"
+
+local is_fast = os.getenv("KW_FAST") == "1"
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+local given_steps = tonumber(os.getenv("KW_STEPS"))
+
+local EXAMINE_EVERY = 40 -- steps
+local MISUSE_EVERY = 50 -- steps
+local UNUSED_ID = 424242 -- of a lease that the model is asked for and does not grant
+
+-- What must raise and change nothing.
+local misuses = {
+  function(store) store:put({}, "v") end,
+  function(store) store:put("a", {}) end,
+  function(store) store:put("a", "v", { colour = "red" }) end,
+  function(store) store:put("a", "v", { lease = {} }) end,
+  function(store) store:put("a", "v", { lease = "seven" }) end,
+  function(store) store:get("a", { revision = -1 }) end,
+  function(store) store:get(nil) end,
+  function(store) store:range("a", { limit = -1 }) end,
+  function(store) store:range("a", { revision = "now" }) end,
+  function(store) store:range("a", { sort_order = "sideways" }) end,
+  function(store) store:range("a", { sort_target = "colour" }) end,
+  function(store) store:range("a", { prefix = true, from_key = true }) end,
+  function(store) store:delete(true) end,
+  function(store) store:delete("a", { limit = 1 }) end,
+  function(store) store:txn("a") end,
+  function(store) store:txn { success = { { put = "a", delete = "b" } } } end,
+  function(store) store:txn { success = { { put = "a", value = "v" }, { get = "a", colour = "red" } } } end,
+  function(store) store:txn { compare = { { key = "a", version = 1, value = "v" } } } end,
+  function(store) store:txn { compare = { { key = "a", version = 1, op = "~" } } } end,
+  function(store) store:compact(-1) end,
+  function(store) store:compact("all") end,
+  function(store) store:hash_kv(-1) end,
+  function(store) store:lease("long") end,
+  function(store) store:lease(5, { colour = "red" }) end,
+  function(store) store:lease_by_id({}) end,
+  function(store) store:arm("fire") end,
+  function(store) store:load(5, {}) end,
+  function(store) store:apply(5, {}) end,
+  function(store) store:advance(5) end,
+  function(store) store:replace(5, {}) end,
+}
+
+-- Both sides, and where they are in their history.
+local pair = {}
+pair.__index = pair
+
+local function new_pair(options, random)
+  return setmetatable({
+    store = keywatch.open(options),
+    model = new_model(options),
+    random = random,
+    step = 0,
+    doing = "opening",
+  }, pair)
+end
+
+local function expect(got, expected, what)
+  local words = difference(got, expected)
+  if words then error(("%s: %s"):format(what, words), 0) end
+end
+
+--- A lease whose id the store chooses: the model is told the id.
+local function with_id(asked, got)
+  if asked.verb ~= "lease" or asked[2].id then return asked end
+  return request.new("lease", asked[1], { id = got.answer and got.answer.id or UNUSED_ID })
+end
+
+function pair:check_chosen_id(asked, got)
+  if asked.verb ~= "lease" or asked[2].id or not got.answer then return end
+  local id = got.answer.id
+  local is_good = id > 0 and id < 2 ^ 53 and self.model.grants[id] == nil
+  if not is_good then error(("the store chose the lease id %s"):format(tostring(id)), 0) end
+end
+
+--- Asks both the same and compares.
+function pair:ask(asked)
+  self.doing = request.show(asked)
+  local got = request.outcome(asked, self.store)
+  self:check_chosen_id(asked, got)
+  expect(got, request.outcome(with_id(asked, got), self.model), asked.verb)
+end
+
+function pair:misuse()
+  local i = self.random:between(1, #misuses)
+  self.doing = "misuse " .. i
+  if pcall(misuses[i], self.store) then error("nothing was raised", 0) end
+end
+
+-- Everything that can be asked ------------------------------------------------------------------------------
+
+function pair:readable_revision()
+  return self.random:between(math.max(self.model.compact_revision, 1), self.model.revision)
+end
+
+function pair:examine_revisions()
+  local oldest = math.max(self.model.compact_revision, 1)
+  local revisions = { 0, oldest, self:readable_revision(), self:readable_revision(), self:readable_revision() }
+  for _, revision in ipairs(revisions) do
+    self:ask(request.new("range", "", { prefix = true, revision = revision }))
+  end
+end
+
+function pair:examine_status()
+  local got, expected = self.store:status(), self.model:status()
+  for name, value in pairs(expected) do expect(got[name], value, "status()." .. name) end
+end
+
+function pair:examine_leases()
+  self:ask(request.new("leases"))
+  for _, id in ipairs(self.model:leases()) do
+    self:ask(request.new("remaining", id))
+    self:ask(request.new("lease_keys", id))
+  end
+end
+
+--- The store may also have a compaction to go on with, now.
+function pair:examine_deadline()
+  self.doing = "deadline()"
+  local got, expected = self.store:deadline(), self.model:deadline()
+  local is_good = got == expected or got ~= nil and got <= self.model.now
+  if not is_good then error(("deadline() is %s instead of %s"):format(tostring(got), tostring(expected)), 0) end
+end
+
+function pair:examine()
+  self:examine_status()
+  self:examine_revisions()
+  self:ask(request.new("hash_kv", 0))
+  self:ask(request.new("hash_kv", self:readable_revision()))
+  self:examine_leases()
+  self:examine_deadline()
+  self.doing = "probe.check"
+  if probe then probe.check(self.store) end
+end
+
+-- Running ---------------------------------------------------------------------------------------------------
+
+function pair:walk(requests, steps)
+  for step = 1, steps do
+    self.step = step
+    self:ask(requests:next(self.model))
+    if step % MISUSE_EVERY == 0 then self:misuse() end
+    if step % EXAMINE_EVERY == 0 or step == steps then self:examine() end
+  end
+end
+
+local function explain(the_pair, its_seed, err)
+  return ("%s\n  while doing %s\n  at step %d of the history with seed %d (KW_SEED=%d for the whole file)")
+    :format(tostring(err), the_pair.doing, the_pair.step, its_seed, seed)
+end
+
+--- Every key once, so that the index is large from the start.
+local function fill(the_pair, keys)
+  for _, key in ipairs(keys or {}) do the_pair:ask(request.new("put", key, "")) end
+end
+
+local function run(scenario, its_seed)
+  local random = new_random(its_seed)
+  local the_pair = new_pair(scenario.options, random)
+  local requests = history.new(random, scenario)
+  local ok, err = xpcall(function()
+    fill(the_pair, scenario.keys)
+    the_pair:walk(requests, given_steps or is_fast and 150 or scenario.steps)
+  end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
+  the_pair.store:close()
+  if not ok then error(explain(the_pair, its_seed, err), 0) end
+end
+
+local scenarios = {
+  {
+    name = "a store that compacts one record at a time",
+    options = { now = 100, step_records = 1 },
+    steps = 1500,
+    rounds = 14,
+  },
+  {
+    name = "a store that compacts seven records at a time, with small limits",
+    options = { now = 0, step_records = 7, max_txn_ops = 6, max_request_bytes = 200000, min_lease_ttl = 1 },
+    oversize = 400000,
+    steps = 1500,
+    rounds = 14,
+  },
+  {
+    name = "a store that compacts a thousand records at a time",
+    options = { now = 0.5, step_records = 1000 },
+    steps = 3000,
+    rounds = 5,
+  },
+  {
+    name = "a store of many keys",
+    options = { now = 1, step_records = 100 },
+    keys = history.many_keys(is_fast and 100 or 1200),
+    steps = 500,
+    rounds = 2,
+  },
+}
+
+describe("the naive model", function()
+  it("has a checksum that is CRC-32C", function()
+    assert.equal(0xe3069283, crc32c.checksum { "123456789" })
+    assert.equal(0xe3069283, crc32c.checksum { "1234", "", "56789" })
+  end)
+
+  it("hashes as etcd does", function()
+    local model = new_model()
+    assert.equal(1084519789, model:hash_kv(0).hash)
+    model:put("foo", "bar")
+    assert.equal(3305255506, model:hash_kv(0).hash)
+  end)
+end)
+
+describe("random histories", function()
+  for i, scenario in ipairs(scenarios) do
+    it("leave " .. scenario.name .. " in agreement with the model", function()
+      local rounds = is_fast and 1 or scenario.rounds
+      for round = 1, rounds do run(scenario, seed + 1000 * i + round) end
+    end)
+  end
+end)

@@ -1,0 +1,104 @@
+--- Busted output handler: a line for each spec file, every failure in full, and a report that spec/run adds up.
+--
+-- The report goes to the file named by KW_REPORT, a line at a time, so that it also tells where a run died:
+--   run NAME             a test begins
+--   pass | fail          it ended; an error outside a test is one more fail, and a pending test is a fail
+--   file SECONDS PATH    a spec file ended
+--   end                  all of them did
+
+local busted = require "busted"
+
+local label = os.getenv("KW_PASS")
+label = label and "[" .. label .. "] " or ""
+
+local report = assert(io.open(os.getenv("KW_REPORT") or "/dev/null", "w"))
+
+local function note(...)
+  report:write(...)
+  report:write("\n")
+  report:flush()
+end
+
+local function say(...)
+  io.stdout:write(label, ...)
+  io.stdout:write("\n")
+  io.stdout:flush()
+end
+
+--- The names of an element and of what it stands in, down from the file.
+local function full_name(element)
+  local names = {}
+  while element and element.descriptor and element.descriptor ~= "file" do
+    table.insert(names, 1, element.name or element.descriptor)
+    element = busted.parent(element)
+  end
+  return #names > 0 and table.concat(names, " ") or "outside a test"
+end
+
+local passed, failed = 0, 0 -- in the whole run
+local file_passed, file_failed = 0, 0
+
+local function count(ok)
+  note(ok and "pass" or "fail")
+  if ok then
+    file_passed = file_passed + 1
+  else
+    file_failed = file_failed + 1
+  end
+end
+
+local function add_up()
+  passed, failed = passed + file_passed, failed + file_failed
+  file_passed, file_failed = 0, 0
+end
+
+local function on_trouble(element, _, message, trace)
+  local where = trace and trace.short_src and ("%s:%d: "):format(trace.short_src, trace.currentline) or ""
+  say("FAILED ", where, full_name(element), "\n", tostring(message), trace and trace.traceback or "")
+  if element.descriptor ~= "it" then count(false) end -- a test counts when it ends
+  return nil, true
+end
+
+local function on_test_start(element)
+  note("run ", full_name(element))
+  return nil, true
+end
+
+local function on_test_end(element, _, status)
+  if status == "pending" then say("PENDING ", full_name(element), ": no test may be skipped") end
+  count(status == "success")
+  return nil, true
+end
+
+local function on_file_end(file)
+  note(("file %.3f %s"):format(file.duration, file.name))
+  if file_passed + file_failed > 0 then
+    say(("%-40s %5d passed %s %7.2f s"):format(file.name, file_passed,
+      file_failed > 0 and file_failed .. " FAILED" or "", file.duration))
+  end
+  add_up()
+  return nil, true
+end
+
+local function on_suite_end(suite)
+  add_up()
+  say(("%d passed, %d failed in %.1f s"):format(passed, failed, suite.duration))
+  note("end")
+  return nil, true
+end
+
+local handler = {}
+
+function handler.subscribe()
+  require "busted.languages.en"
+  busted.subscribe({ "test", "start" }, on_test_start)
+  busted.subscribe({ "test", "end" }, on_test_end)
+  busted.subscribe({ "error" }, on_trouble)
+  busted.subscribe({ "failure" }, on_trouble)
+  busted.subscribe({ "file", "end" }, on_file_end)
+  busted.subscribe({ "suite", "end" }, on_suite_end)
+end
+
+return function()
+  return handler
+end

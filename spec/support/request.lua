@@ -1,0 +1,97 @@
+--- Requests as data: { verb = "put", "key", "value", { lease = 7 }, n = 3 }. They can be made of a store and of
+-- the model alike, and be shown.
+
+local show_scalar = require("spec.support.difference").show
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local function new(verb, ...)
+  return { verb = verb, n = select("#", ...), ... }
+end
+
+-- Requests that are not plain method calls.
+local special = {}
+
+function special.lease(target, ttl, options)
+  local lease, err = target:lease(ttl, options)
+  if not lease then return nil, err end
+  return { id = lease.id, ttl = lease.ttl }
+end
+
+function special.keepalive(target, id) return target:lease_by_id(id):keepalive() end
+function special.remaining(target, id) return target:lease_by_id(id):remaining() end
+function special.lease_keys(target, id) return target:lease_by_id(id):keys() end
+function special.revoke(target, id) return target:lease_by_id(id):revoke() end
+
+local function collect(target, key, options)
+  local kvs = {}
+  for kv in target:each(key, options) do kvs[#kvs + 1] = kv end
+  return kvs
+end
+
+function special.each(target, key, options)
+  local ok, result = pcall(collect, target, key, options)
+  if ok then return result end
+  return nil, result
+end
+
+--- Moves the clock and does all that is due.
+function special.pass_time(target, now)
+  while target:step(now) do end -- luacheck: ignore 542
+  return true
+end
+
+--- Does a bounded step of what is due.
+function special.nudge(target, now)
+  target:step(now)
+  return true
+end
+
+--- Makes the request; returns what the target returns.
+local function perform(request, target)
+  local act = special[request.verb] or target[request.verb]
+  return act(target, unpack(request, 1, request.n))
+end
+
+--- What a caller sees of an error, as a plain table.
+local function plain_error(err)
+  if err == nil then return nil end
+  return {
+    code = err.code,
+    message = err.message,
+    grpc_status = err.grpc_status,
+    compact_revision = err.compact_revision,
+  }
+end
+
+--- Makes the request; gives { answer, error }.
+local function outcome(request, target)
+  local answer, err = perform(request, target)
+  return { answer = answer, error = plain_error(err) }
+end
+
+local function sorted_names(t)
+  local names = {}
+  for name in pairs(t) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  return names
+end
+
+local function show_value(value)
+  if type(value) ~= "table" then return show_scalar(value) end
+  local parts = {}
+  for i, item in ipairs(value) do parts[i] = show_value(item) end
+  for _, name in ipairs(sorted_names(value)) do
+    if type(name) == "string" then parts[#parts + 1] = name .. " = " .. show_value(value[name]) end
+  end
+  return "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+--- The request as it would be written in Lua.
+local function show(request)
+  local parts = {}
+  for i = 1, request.n do parts[i] = show_value(request[i]) end
+  return request.verb .. "(" .. table.concat(parts, ", ") .. ")"
+end
+
+return { new = new, perform = perform, outcome = outcome, show = show }
