@@ -25,10 +25,17 @@ static void set_bytes(lua_State *L, int name, kw_slice bytes) {
   lua_rawset(L, -3);
 }
 
-void kw_bind_push_kv(lua_State *L, const kw_blob *record, bool keys_only) {
+/* The key is the string at `key` where that is not 0: an asker's own string need not be made again. */
+static void push_kv(lua_State *L, const kw_blob *record, bool keys_only, int key) {
   kw_kv kv = kw_keyvalue_of(record);
   lua_createtable(L, 0, 6);
-  set_bytes(L, KW_UP_KEY, kv.key);
+  if (key == 0) {
+    set_bytes(L, KW_UP_KEY, kv.key);
+  } else {
+    lua_pushvalue(L, lua_upvalueindex(KW_UP_KEY));
+    lua_pushvalue(L, key);
+    lua_rawset(L, -3);
+  }
   set_bytes(L, KW_UP_VALUE, keys_only ? kw_slice_of("", 0) : kv.value);
   set_number(L, KW_UP_CREATE_REVISION, kv.create_revision);
   set_number(L, KW_UP_MOD_REVISION, kv.mod_revision);
@@ -41,16 +48,16 @@ void kw_bind_push_kv(lua_State *L, const kw_blob *record, bool keys_only) {
 static void push_kvs(lua_State *L, const kw_records *records, bool keys_only) {
   lua_createtable(L, (int)kw_min_size(records->n, INT_MAX), 0);
   for (size_t i = 0; i < records->n; i++) {
-    kw_bind_push_kv(L, records->items[i], keys_only);
+    push_kv(L, records->items[i], keys_only, 0);
     lua_rawseti(L, -2, (int)i + 1);
   }
 }
 
-void kw_bind_push_first(lua_State *L, const kw_reply *reply) {
+void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key) {
   if (reply->range.kvs.n == 0) {
     lua_pushnil(L);
   } else {
-    kw_bind_push_kv(L, reply->range.kvs.items[0], reply->range.keys_only);
+    push_kv(L, reply->range.kvs.items[0], reply->range.keys_only, key);
   }
 }
 
@@ -69,7 +76,7 @@ static void push_put(lua_State *L, const kw_reply *reply) {
   lua_createtable(L, 0, reply->put.prev_kv == NULL ? 1 : 2);
   set_number(L, KW_UP_REVISION, reply->revision);
   if (reply->put.prev_kv == NULL) return;
-  kw_bind_push_kv(L, reply->put.prev_kv, false);
+  push_kv(L, reply->put.prev_kv, false, 0);
   lua_setfield(L, -2, "prev_kv");
 }
 
@@ -93,7 +100,7 @@ static void push_response(lua_State *L, const kw_op *op, const kw_reply *reply, 
   } else if (reply->range.kvs.n == 0) {
     lua_pushboolean(L, false);
   } else {
-    kw_bind_push_first(L, reply);
+    kw_bind_push_get(L, reply, 0);
   }
 }
 

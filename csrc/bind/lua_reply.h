@@ -32,12 +32,10 @@ enum {
 /* Pushes the names, which are the upvalues from KW_UP_KEY on. */
 void kw_bind_push_names(lua_State *L);
 
-void kw_bind_push_kv(lua_State *L, const kw_blob *record, bool keys_only);
-
 /* The reply to an op, as the plain call of that op returns it. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
 
-/* The only kv of the reply to a get, or nil. */
-void kw_bind_push_first(lua_State *L, const kw_reply *reply);
+/* The only kv of the reply to a get, or nil. `key` is where the key stands as a string, or 0. */
+void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key);
 
 #endif

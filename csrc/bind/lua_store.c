@@ -116,7 +116,7 @@ static int l_get(lua_State *L) {
   int rc = kw_bind_read_get_op(L, &self->arena, &self->op);
   if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
   if (rc != KW_OK) return fail(L, self, rc);
-  kw_bind_push_first(L, &self->reply);
+  kw_bind_push_get(L, &self->reply, 2);
   return 1;
 }
 

@@ -6,6 +6,7 @@
 #define PREFIX_MAX                                                                                 \
   52 /* longer common prefixes are cut: heads then tie more often, and cost a look at the key */
 #define MERGE_BELOW (KW_INDEX_FAN / 4)
+#define CACHE_LINE 64
 
 struct kw_index_node {
   uint8_t n;
@@ -158,6 +159,13 @@ static unsigned child_for(const kw_index_node *node, kw_slice key) {
   return found || rank == 0 ? rank : rank - 1;
 }
 
+/* A child, with all of its lines on their way: a search would wait for them one after the other. */
+static kw_index_node *child_at(const kw_index_node *node, unsigned at) {
+  kw_index_node *child = inner_of(node)->children[at];
+  for (size_t i = 0; i < sizeof *child; i += CACHE_LINE) __builtin_prefetch((char *)child + i);
+  return child;
+}
+
 /* }====== */
 
 /* {====== Slots ====== */
@@ -253,13 +261,13 @@ static bool descend(const kw_index *index, kw_slice key, kw_index_path *path) {
     path->steps[path->n].at = at;
     path->n++;
     if (is_leaf) return found;
-    node = inner_of(node)->children[at];
+    node = child_at(node, at);
   }
 }
 
 static const kw_index_leaf *leaf_for(const kw_index *index, kw_slice key) {
   const kw_index_node *node = index->root;
-  while (!node->is_leaf) node = inner_of(node)->children[child_for(node, key)];
+  while (!node->is_leaf) node = child_at(node, child_for(node, key));
   return leaf_of(node);
 }
 

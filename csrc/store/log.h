@@ -60,6 +60,12 @@ void kw_log_commit(kw_log *log, int64_t rev);
 /* The record of a revision, borrowed until the next change of the log, or NULL. */
 const kw_blob *kw_log_read(const kw_log *log, kw_revision rev);
 
+#define KW_LOG_BATCH 32
+
+/* Reads up to KW_LOG_BATCH revisions that are all there, all at once: they come from memory side by side. */
+void kw_log_read_batch(const kw_log *log, const kw_revision *revs, size_t n,
+                       const kw_blob **records);
+
 /* Forgets the record of a revision. */
 void kw_log_remove(kw_log *log, kw_revision rev);
 

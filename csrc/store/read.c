@@ -58,7 +58,7 @@ static int64_t count_at(const kw_store *store, const kw_range *range, int64_t re
   int64_t now = kw_store_seen_revision(store);
   int64_t live = kw_index_count(&store->index, range);
   if (rev == now) return live;
-  if (kw_range_is_point(range) || live < now - rev) return count_by_index(store, range, rev);
+  if (live < now - rev) return count_by_index(store, range, rev);
   return count_by_log(store, range, rev);
 }
 
@@ -148,18 +148,58 @@ static bool limits_early(const kw_range_op *op) {
 
 /* }====== */
 
+/* Fills in the revisions of the next keys that live at `rev`; returns how many. */
+static size_t next_revisions(kw_index_cursor *cursor, const kw_range *range, int64_t rev,
+                             kw_revision *revs, size_t max) {
+  const kw_key_history *history;
+  size_t n = 0;
+  while (n < max && (history = kw_index_next_in(cursor, range)) != NULL) {
+    const kw_change *change = live_at(history, rev);
+    if (change != NULL) revs[n++] = kw_change_revision(change);
+  }
+  return n;
+}
+
 /* Gathers up to `max` records of the range at `rev`, in the order of keys. */
 static void collect(const kw_store *store, const kw_range *range, int64_t rev, size_t max,
                     kw_records *records) {
   kw_index_cursor cursor = kw_index_seek(&store->index, range->key);
-  const kw_key_history *history;
-  while (records->n < max && (history = kw_index_next_in(&cursor, range)) != NULL) {
-    const kw_change *change = live_at(history, rev);
-    if (change == NULL) continue;
-    const kw_blob *record = kw_store_record(store, change);
-    __builtin_prefetch(record);
-    records->items[records->n++] = record;
+  kw_revision revs[KW_LOG_BATCH];
+  while (records->n < max) {
+    size_t n = kw_min_size(max - records->n, KW_LOG_BATCH);
+    n = next_revisions(&cursor, range, rev, revs, n);
+    if (n == 0) return;
+    kw_log_read_batch(store->log, revs, n, records->items + records->n);
+    records->n += n;
   }
+}
+
+/* One key, found by one descent. */
+static int collect_point(const kw_store *store, kw_slice key, int64_t rev, kw_arena *arena,
+                         kw_reply *reply) {
+  const kw_key_history *history = kw_index_find(&store->index, key);
+  const kw_change *change = history == NULL ? NULL : live_at(history, rev);
+  if (change == NULL) return KW_OK;
+  kw_records *kvs = &reply->range.kvs;
+  kvs->items = kw_arena_alloc(arena, sizeof *kvs->items);
+  if (kvs->items == NULL) return KW_ERR_NO_MEMORY;
+  kvs->items[kvs->n++] = kw_store_record(store, change);
+  reply->range.count = 1;
+  return KW_OK;
+}
+
+/* All keys of a range, or as many as the limit lets through before sorting. */
+static int collect_range(const kw_store *store, const kw_range_op *op, int64_t rev, kw_arena *arena,
+                         kw_reply *reply) {
+  kw_records *kvs = &reply->range.kvs;
+  int64_t count = reply->range.count = count_at(store, &op->range, rev);
+  if (op->count_only || count == 0) return KW_OK;
+  int64_t max = count;
+  if (op->limit > 0 && op->limit < count && limits_early(op)) max = op->limit + wants_sort(op);
+  kvs->items = kw_arena_array(arena, (size_t)max, sizeof *kvs->items);
+  if (kvs->items == NULL) return KW_ERR_NO_MEMORY;
+  collect(store, &op->range, rev, (size_t)max, kvs);
+  return KW_OK;
 }
 
 int kw_read_range(const kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
@@ -169,19 +209,16 @@ int kw_read_range(const kw_store *store, const kw_range_op *op, int64_t current,
   if (rc != KW_OK) return rc;
   *reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
   reply->range.keys_only = op->keys_only;
-  int64_t count = reply->range.count = count_at(store, &op->range, rev);
-  if (op->count_only || count == 0) return KW_OK;
-
+  rc = kw_range_is_point(&op->range) ? collect_point(store, op->range.key, rev, arena, reply)
+                                     : collect_range(store, op, rev, arena, reply);
+  if (rc != KW_OK) return rc;
   kw_records *kvs = &reply->range.kvs;
-  int64_t max = count;
-  if (op->limit > 0 && op->limit < count && limits_early(op)) max = op->limit + wants_sort(op);
-  kvs->items = kw_arena_array(arena, (size_t)max, sizeof *kvs->items);
-  if (kvs->items == NULL) return KW_ERR_NO_MEMORY;
-  collect(store, &op->range, rev, (size_t)max, kvs);
+  if (op->count_only) kvs->n = 0;
   if (has_filter(op)) filter_records(kvs, op);
-  if (wants_sort(op) && (rc = sort_records(kvs, op, arena)) != KW_OK) return rc;
-  if (op->limit > 0) {
-    reply->range.more = limits_early(op) ? op->limit < count : (int64_t)kvs->n > op->limit;
+  if (wants_sort(op) && kvs->n > 1 && (rc = sort_records(kvs, op, arena)) != KW_OK) return rc;
+  if (op->limit > 0 && !op->count_only) {
+    int64_t found = limits_early(op) ? reply->range.count : (int64_t)kvs->n;
+    reply->range.more = found > op->limit;
     kvs->n = kw_min_size(kvs->n, (size_t)op->limit);
   }
   return KW_OK;

@@ -58,17 +58,11 @@ local function new_mirror(random, options)
   }, mirror)
 end
 
---- A lease needs an id here: nobody else chooses one.
-local function with_id(asked, upstream)
-  if asked.verb ~= "lease" or asked[2].id then return asked end
-  return request.new("lease", asked[1], { id = 1000 + upstream.revision })
-end
-
 --- Lets things happen upstream until its revision has moved on by `n`.
 function mirror:change_upstream(n)
   local goal = self.upstream.revision + n
   while self.upstream.revision < goal do
-    request.perform(with_id(self.requests:next_change(self.upstream), self.upstream), self.upstream)
+    request.perform(self.requests:next_change(self.upstream), self.upstream)
   end
 end
 

@@ -1,16 +1,35 @@
 --- Runs before the first spec file: what the environment asks of the whole run.
 --
--- KW_GC=1 collects as often as is bearable: a whole cycle, in one go and from wherever memory is asked for, each
--- time the heap has grown by a few percent, and after every test. What Lua can no longer reach dies at once.
+-- KW_GC=1 collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
+-- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
+-- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
 
-if os.getenv("KW_GC") then
+local EAGER = 10000 -- instructions of each test
+
+local function collect_every(percent)
   if jit then
-    collectgarbage("setpause", 101)
+    collectgarbage("setpause", 100 + percent)
     collectgarbage("setstepmul", 0) -- no limit on one step
   else
-    collectgarbage("incremental", 104, 400, 63) -- 2^63 bytes in one step
+    collectgarbage("incremental", 100 + percent, 400, 63) -- 2^63 bytes in one step
   end
-  require("busted").subscribe({ "test", "end" }, function()
+end
+
+local function relax()
+  debug.sethook()
+  collect_every(4)
+end
+
+if os.getenv("KW_GC") then
+  local busted = require "busted"
+  relax()
+  busted.subscribe({ "test", "start" }, function()
+    collect_every(0)
+    debug.sethook(relax, "", EAGER)
+    return nil, true
+  end)
+  busted.subscribe({ "test", "end" }, function()
+    relax()
     collectgarbage()
     collectgarbage()
     return nil, true

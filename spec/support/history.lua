@@ -21,7 +21,7 @@ end
 local prefixes = { "", "a", "a\255", "b", "c/", "c/1", "many/", "many/01", "many/1", "\0", "\255", "\255\255", "none" }
 
 --- Given as text: the VM may have no number for them.
-local lease_ids = { 1, 2, 3, 4, 5, -7, "6", "9007199254740993", "-9223372036854775808", "9223372036854775807" }
+local lease_ids = { 1, 2, 3, 4, 5, 6, 7, -8, "9", "9007199254740993", "-9223372036854775808", "9223372036854775807" }
 
 local ttls = { -3, 0, 1, 2, 3, 3, 5, 8, 20, 60, 9000000000, 9000000001 }
 
@@ -229,8 +229,10 @@ end
 function make.hash_kv(self, model) return new_request("hash_kv", self:revision(model) or 0) end
 
 function make.lease(self)
-  return new_request("lease", self.random:pick(ttls), { id = self:sometimes(2, self.random:pick(lease_ids)) })
+  return new_request("lease", self.random:pick(ttls), { id = self.random:pick(lease_ids) })
 end
+
+function make.brief_lease(self) return new_request("brief_lease", self.random:pick(ttls)) end
 
 function make.keepalive(self, model) return new_request("keepalive", self:lease_id(model)) end
 function make.remaining(self, model) return new_request("remaining", self:lease_id(model)) end
@@ -252,7 +254,7 @@ local weights = {
   { 30, "put" }, { 8, "delete" }, { 25, "txn" },
   { 6, "get" }, { 14, "range" }, { 4, "each" }, { 2, "hash_kv" },
   { 2, "compact" }, { 2, "nudge" },
-  { 4, "lease" }, { 3, "keepalive" }, { 2, "remaining" }, { 2, "lease_keys" }, { 1, "revoke" }, { 1, "leases" },
+  { 4, "lease" }, { 1, "brief_lease" }, { 3, "keepalive" }, { 2, "remaining" }, { 2, "lease_keys" }, { 1, "revoke" }, { 1, "leases" },
   { 5, "pass_time" },
 }
 

@@ -219,9 +219,15 @@ end
 
 -- Leases and time ------------------------------------------------------------------------------------------
 
---- The id must be given; which one a store chooses by itself is its own affair.
+--- Which id a store chooses by itself is its own affair.
+function methods:free_id()
+  local id = 1000
+  while self.grants[id] do id = id + 1 end
+  return id
+end
+
 function methods:lease(ttl, options)
-  local id = int64.canonical(options.id)
+  local id = int64.canonical(options and options.id or self:free_id())
   local code = self:refused(0, true) or lease.refuse(self, id, ttl)
   if code then return self:fail(code) end
   return lease.grant(self, id, ttl)

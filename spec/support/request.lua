@@ -18,6 +18,14 @@ function special.lease(target, ttl, options)
   return { id = lease.id, ttl = lease.ttl }
 end
 
+--- A lease whose id the target chooses. It is revoked at once: what is chosen has no part in what follows.
+function special.brief_lease(target, ttl)
+  local lease, err = target:lease(ttl)
+  if not lease then return nil, err end
+  local is_fit = lease.id > 0 and lease.id < 2 ^ 53
+  return { ttl = lease.ttl, is_fit = is_fit, revoked = lease:revoke() }
+end
+
 function special.keepalive(target, id) return target:lease_by_id(id):keepalive() end
 function special.remaining(target, id) return target:lease_by_id(id):remaining() end
 function special.lease_keys(target, id) return target:lease_by_id(id):keys() end
