@@ -89,8 +89,9 @@ fuzz:                           ## short fuzzing, where there is any
 
 # Trying it ---------------------------------------------------------------------------------------------------------
 
-LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 LUA_PATH="build/lua5.4/share/lua/5.4/?.lua;build/lua5.4/share/lua/5.4/?/init.lua;;" \
-  LUA_CPATH="build/lua5.4/lib/lua/5.4/?.so;;" lua5.4
+SHARE := build/lua5.4/share/lua/5.4
+LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
+  LUA_PATH="$(SHARE)/?.lua;$(SHARE)/?/init.lua;;" LUA_CPATH="build/lua5.4/lib/lua/5.4/?.so;;" lua5.4
 
 run: build/lua5.4/built     ## an example that opens a store, writes and reads
 	@$(LUA54) examples/quickstart.lua

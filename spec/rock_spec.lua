@@ -24,6 +24,13 @@ local function read(path)
   return text
 end
 
+local function rockspec()
+  local fields = {}
+  loadfile(ROCKSPEC, "t", fields)()
+  return fields
+end
+
+--- The files under a directory, a line each, in the order of table.sort.
 local function files(dir, pattern)
   return shell.must(("find %s -name '%s' | LC_ALL=C sort"):format(dir, pattern))
 end
@@ -62,10 +69,9 @@ describe("the rock #once", function()
     if scratch then shell.must("rm -rf " .. scratch) end
   end)
 
-  it("lists every C file and every Lua module that there is", function()
-    local rockspec, sources, modules = {}, {}, {}
-    loadfile(ROCKSPEC, "t", rockspec)()
-    for _, module in pairs(rockspec.build.modules) do
+  it("lists every C file and every Lua module that there is, and ships the examples and the types", function()
+    local build, sources, modules = rockspec().build, {}, {}
+    for _, module in pairs(build.modules) do
       if type(module) == "string" then
         table.insert(modules, module)
       else
@@ -76,6 +82,8 @@ describe("the rock #once", function()
     table.sort(modules)
     assert.are.equal(files("csrc", "*.c"), table.concat(sources, "\n"))
     assert.are.equal(files("lua", "*.lua"), table.concat(modules, "\n"))
+    assert.are.equal(shell.must("ls -d examples/* types/* 2>/dev/null | cut -d/ -f1 | uniq"),
+      table.concat(build.copy_directories or {}, "\n"))
   end)
 
   it("passes luarocks lint", function()
@@ -124,7 +132,7 @@ describe("the rock #once", function()
   it("is stopped by a compiler's warning in our own build, and not in a user's luarocks make", function()
     local checkout, tree = scratch .. "/checkout", scratch .. "/by-hand"
     shell.must(("git clone -q %s %s"):format(repo, checkout))
-    local first = read(ROCKSPEC):match('"(csrc/[^"]+%.c)"')
+    local first = rockspec().build.modules["keywatch.core"].sources[1]
     write(checkout .. "/" .. first, read(first) .. "static int nobody_calls_this(void) { return 0; }\n")
 
     local ok, log = shell.run(("cd %s && make build/lua5.4/built"):format(checkout))

@@ -32,6 +32,19 @@
 #define lua_rawlen lua_objlen
 #define lua_newuserdatauv(L, size, n) lua_newuserdata(L, size)
 
+/* PUC Lua 5.1 may load the object that was built for LuaJIT, and has to be told so by it: nothing that it lacks may
+ * be needed to load. */
+#define luaL_setfuncs kw_setfuncs
+
+static inline void kw_setfuncs(lua_State *L, const luaL_Reg *list, int n) {
+  for (; list->name != NULL; list++) {
+    for (int i = 0; i < n; i++) lua_pushvalue(L, -n);
+    lua_pushcclosure(L, list->func, n);
+    lua_setfield(L, -(n + 2), list->name);
+  }
+  lua_settop(L, -(n + 1));
+}
+
 #else
 #error keywatch needs Lua 5.4 or LuaJIT 2.1: build it with luarocks --lua-version 5.4, or with the headers of LuaJIT
 #endif

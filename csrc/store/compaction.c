@@ -47,10 +47,3 @@ bool kw_compaction_step(kw_store *store) {
   store->compact_next = store->compact_revision + 1;
   return false;
 }
-
-bool kw_compaction_keeps(const kw_store *store, const kw_log_entry *entry, kw_slice key) {
-  const kw_key_history *history = kw_index_find(&store->index, key);
-  const kw_change *newest = kw_key_history_at(history, store->compact_revision);
-  if (kw_revision_compare(kw_change_revision(newest), entry->rev) != 0) return false;
-  return !entry->tombstone || entry->rev.main == store->compact_revision;
-}

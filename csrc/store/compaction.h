@@ -24,7 +24,4 @@ void kw_compaction_start(kw_store *store, int64_t rev);
 /* Visits some records; returns whether there are more. */
 bool kw_compaction_step(kw_store *store);
 
-/* Whether a record with main <= the compacted revision is one that the compaction leaves. */
-bool kw_compaction_keeps(const kw_store *store, const kw_log_entry *entry, kw_slice key);
-
 #endif

@@ -8,8 +8,8 @@
  */
 #include "base/crc32c.h"
 #include "codec/keyvalue.h"
-#include "store/compaction.h"
 #include "store/read.h"
+#include "store/state.h"
 
 static uint8_t *put_big_endian(uint8_t *to, uint64_t v) {
   for (int shift = 56; shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
@@ -26,22 +26,25 @@ static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   return kw_crc32c(crc, kw_blob_slice(entry->record));
 }
 
-/* Whether any key lives at the compacted revision. */
-static bool has_base(const kw_store *store) {
+/* Whether any key lives at `rev`. */
+static bool has_live(const kw_store *store, int64_t rev) {
   kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
   const kw_key_history *history;
   while ((history = kw_index_next(&cursor)) != NULL) {
-    const kw_change *change = kw_key_history_at(history, store->compact_revision);
+    const kw_change *change = kw_key_history_at(history, rev);
     if (change != NULL && !change->tombstone) return true;
   }
   return false;
 }
 
-/* etcd leaves a tombstone at the compacted revision out, unless nothing at all lives at that revision. */
-static bool counts(const kw_store *store, const kw_log_entry *entry, bool with_base) {
+/* Of what the compaction leaves, etcd takes the records that are still the newest of their keys at `kept_at`. A
+ * tombstone at the compacted revision, which old versions did not leave, is never taken. */
+static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t kept_at) {
   if (entry->rev.main > store->compact_revision) return true;
-  if (entry->tombstone && with_base) return false;
-  return kw_compaction_keeps(store, entry, kw_keyvalue_of(entry->record).key);
+  if (entry->tombstone) return false;
+  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_of(entry->record).key);
+  const kw_change *newest = kw_key_history_at(history, kept_at);
+  return kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }
 
 int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash) {
@@ -52,11 +55,11 @@ int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash) {
                     .revision = store->revision,
                     .compact_revision = store->compact_revision,
                     .hash_revision = rev};
-  bool with_base = store->compact_revision > 0 && has_base(store);
+  int64_t kept_at = has_live(store, rev) ? rev : store->compact_revision;
   kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){0});
   kw_log_entry entry;
   while (kw_log_next(store->log, &cursor, &entry) && entry.rev.main <= rev) {
-    if (counts(store, &entry, with_base)) hash->hash = extend(hash->hash, &entry);
+    if (counts(store, &entry, kept_at)) hash->hash = extend(hash->hash, &entry);
   }
   return KW_OK;
 }

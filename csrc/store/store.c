@@ -76,7 +76,7 @@ static int check_quota(kw_store *store, int64_t cost) {
   return KW_ERR_NO_SPACE;
 }
 
-/* While an alarm is armed, what could make things worse fails. */
+/* While an alarm is armed, writes that could make things worse fail. Reads go on. */
 static int check_alarms(const kw_store *store, int64_t cost) {
   if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
   return (store->alarms & KW_ALARM_NO_SPACE) && cost > 0 ? KW_ERR_NO_SPACE : KW_OK;
@@ -97,7 +97,7 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   if (is_write && kw_check_size(op) + PROPOSAL_BYTES > (size_t)store->options.max_request_bytes) {
     return KW_ERR_REQUEST_TOO_LARGE;
   }
-  return check_alarms(store, cost);
+  return is_write ? check_alarms(store, cost) : KW_OK;
 }
 
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {

@@ -19,7 +19,8 @@ local function fixed_end(key, opts)
 end
 
 local function refuse(opts, name)
-  if opts[name] ~= nil then error(("each: there is no option '%s': pages come in the order of keys"):format(name), 3) end
+  if opts[name] == nil then return end
+  error(("each: there is no option '%s': pages come in the order of keys"):format(name), 3)
 end
 
 --- An iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the options,

@@ -20,8 +20,8 @@ local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 local everything = new_span("", { prefix = true })
 
 local function expect(got, expected, what)
-  local words = difference(got, expected)
-  if words then error(("%s: %s"):format(what, words), 0) end
+  local words = difference(got, expected, what)
+  if words then error(words, 0) end
 end
 
 local function kv(key, mod_revision, fields)
@@ -66,10 +66,13 @@ function mirror:change_upstream(n)
   end
 end
 
+function mirror:ask(asked)
+  local words = request.disagreement(asked, self.follower, self.twin)
+  if words then error(("%s\n  while doing %s"):format(words, request.show(asked)), 0) end
+end
+
 function mirror:both(verb, ...)
-  local asked = request.new(verb, ...)
-  local got = request.outcome(asked, self.follower)
-  expect(got, request.outcome(asked, self.twin), request.show(asked))
+  self:ask(request.new(verb, ...))
 end
 
 --- Begins at a revision of the upstream, by `load` or `replace`.
@@ -117,10 +120,7 @@ end
 
 function mirror:check()
   self:learn_compaction()
-  for _ = 1, 4 do
-    local asked = self.requests:next_read(self.twin)
-    expect(request.outcome(asked, self.follower), request.outcome(asked, self.twin), request.show(asked))
-  end
+  for _ = 1, 4 do self:ask(self.requests:next_read(self.twin)) end
   if probe then probe.check(self.follower) end
 end
 

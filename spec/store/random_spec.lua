@@ -70,14 +70,15 @@ local function new_pair(options, random)
 end
 
 local function expect(got, expected, what)
-  local words = difference(got, expected)
-  if words then error(("%s: %s"):format(what, words), 0) end
+  local words = difference(got, expected, what)
+  if words then error(words, 0) end
 end
 
 --- Asks both the same and compares.
 function pair:ask(asked)
   self.doing = request.show(asked)
-  expect(request.outcome(asked, self.store), request.outcome(asked, self.model), asked.verb)
+  local words = request.disagreement(asked, self.store, self.model)
+  if words then error(words, 0) end
 end
 
 function pair:misuse()
@@ -159,7 +160,7 @@ local function run(scenario, its_seed)
   local requests = history.new(random, scenario)
   local ok, err = xpcall(function()
     fill(the_pair, scenario.keys)
-    the_pair:walk(requests, given_steps or is_fast and 150 or scenario.steps)
+    the_pair:walk(requests, given_steps or is_fast and 300 or scenario.steps)
   end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
   the_pair.store:close()
   if not ok then error(explain(the_pair, its_seed, err), 0) end

@@ -1,4 +1,4 @@
---- Where an answer is not what it should be, in words: "responses[2].kvs[1].version is 3 instead of 4".
+--- Where an answer is not what it should be, in words: "the answer.kvs[1].version is 3 instead of 4".
 
 local number_kind = rawget(math, "type") or type
 
@@ -10,6 +10,7 @@ local function quote(bytes)
 end
 
 local function show(value)
+  if type(value) == "table" then return "a table" end
   if type(value) ~= "string" then return tostring(value) end
   if #value <= SHOWN then return quote(value) end
   return ("%s.. (%d bytes)"):format(quote(value:sub(1, SHOWN)), #value)
@@ -17,7 +18,7 @@ end
 
 local function step_into(path, name)
   if type(name) == "number" then return ("%s[%d]"):format(path, name) end
-  return path == "" and tostring(name) or path .. "." .. tostring(name)
+  return path .. "." .. tostring(name)
 end
 
 local difference
@@ -36,12 +37,11 @@ local function are_alike(got, expected)
   return got == expected and (type(got) ~= "number" or number_kind(got) == number_kind(expected))
 end
 
---- Words for the first difference found, or nil. Tables are compared field by field.
+--- Words for the first difference found, or nil. Tables are compared field by field; `path` names the whole.
 function difference(got, expected, path)
-  path = path or ""
   if type(got) == "table" and type(expected) == "table" then return tables_differ(got, expected, path) end
   if are_alike(got, expected) then return nil end
-  return ("%s is %s instead of %s"):format(path == "" and "the answer" or path, show(got), show(expected))
+  return ("%s is %s instead of %s"):format(path, show(got), show(expected))
 end
 
 return { difference = difference, show = show }

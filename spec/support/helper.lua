@@ -4,7 +4,7 @@
 -- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
 -- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
 
-local EAGER = 10000 -- instructions of each test
+local EAGER = 2000 -- instructions of each test
 
 local function collect_every(percent)
   if jit then
@@ -13,6 +13,7 @@ local function collect_every(percent)
   else
     collectgarbage("incremental", 100 + percent, 400, 63) -- 2^63 bytes in one step
   end
+  collectgarbage() -- from here on
 end
 
 local function relax()
@@ -30,8 +31,7 @@ if os.getenv("KW_GC") then
   end)
   busted.subscribe({ "test", "end" }, function()
     relax()
-    collectgarbage()
-    collectgarbage()
+    collectgarbage() -- what the first one finalized
     return nil, true
   end)
 end

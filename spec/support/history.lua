@@ -247,22 +247,25 @@ end
 
 function make.nudge(_, model) return new_request("nudge", model.now) end
 
-function make.arm() return new_request("arm", "no_space") end
-function make.disarm() return new_request("disarm", "no_space") end
+function make.arm(self) return new_request("arm", self.random:pick { "no_space", "corrupt" }) end
 
 local weights = {
   { 30, "put" }, { 8, "delete" }, { 25, "txn" },
   { 6, "get" }, { 14, "range" }, { 4, "each" }, { 2, "hash_kv" },
   { 2, "compact" }, { 2, "nudge" },
-  { 4, "lease" }, { 1, "brief_lease" }, { 3, "keepalive" }, { 2, "remaining" }, { 2, "lease_keys" }, { 1, "revoke" }, { 1, "leases" },
-  { 5, "pass_time" },
+  { 4, "lease" }, { 1, "brief_lease" }, { 3, "keepalive" }, { 1, "revoke" }, { 5, "pass_time" },
+  { 2, "remaining" }, { 2, "lease_keys" }, { 1, "leases" },
 }
 
---- The next request for a store that is in the state of the model.
+--- The next request for a store that is in the state of the model. While an alarm is armed no time passes: the
+-- expiry of leases is not what alarms are about.
 function methods:next(model)
-  if model.armed.no_space and self.random:one_in(6) then return make.disarm() end
-  if self.random:one_in(150) then return make.arm() end
-  return make[self.random:weighted(weights)](self, model)
+  local alarm = next(model.armed)
+  if alarm and self.random:one_in(8) then return new_request("disarm", alarm) end
+  if not alarm and self.random:one_in(150) then return make.arm(self) end
+  local verb = self.random:weighted(weights)
+  if alarm and verb == "pass_time" then verb = "nudge" end
+  return make[verb](self, model)
 end
 
 --- A request that may change something other than by compaction.

@@ -84,7 +84,6 @@ end
 function methods:range(key, options)
   options = options or {}
   if span.new(key, options).key == "" then return self:fail "empty_key" end
-  if self.armed.corrupt then return self:fail "corrupt" end
   local code = self:unreadable(options.revision)
   if code then return self:fail(code) end
   return write.new(self):range(key, options)
@@ -182,8 +181,8 @@ function methods:delete(key, options)
 end
 
 function methods:refused_txn(request)
-  if txn.is_write(request) then return self:refused(txn.payload(request), txn.puts_anything(request)) end
-  if self.armed.corrupt then return "corrupt" end
+  if not txn.is_write(request) then return nil end
+  return self:refused(txn.payload(request), txn.puts_anything(request))
 end
 
 function methods:txn(request)

@@ -1,6 +1,7 @@
 --- Requests as data: { verb = "put", "key", "value", { lease = 7 }, n = 3 }. They can be made of a store and of
 -- the model alike, and be shown.
 
+local difference = require("spec.support.difference").difference
 local show_scalar = require("spec.support.difference").show
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
@@ -72,10 +73,13 @@ local function plain_error(err)
   }
 end
 
---- Makes the request; gives { answer, error }.
-local function outcome(request, target)
-  local answer, err = perform(request, target)
-  return { answer = answer, error = plain_error(err) }
+--- Makes the request of both; words for the first difference of `got_from` to `expected_from`, or nil.
+local function disagreement(request, got_from, expected_from)
+  local got, got_err = perform(request, got_from)
+  local expected, expected_err = perform(request, expected_from)
+  return difference(got_err and got_err.code, expected_err and expected_err.code, "the error's code")
+    or difference(plain_error(got_err), plain_error(expected_err), "the error")
+    or difference(got, expected, "the answer")
 end
 
 local function sorted_names(t)
@@ -102,4 +106,4 @@ local function show(request)
   return request.verb .. "(" .. table.concat(parts, ", ") .. ")"
 end
 
-return { new = new, perform = perform, outcome = outcome, show = show }
+return { new = new, perform = perform, disagreement = disagreement, show = show }

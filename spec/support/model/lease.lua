@@ -87,6 +87,7 @@ function methods:keys()
 end
 
 function methods:revoke()
+  if self.model.armed.corrupt then return nil, failure.new "corrupt" end
   local found, err = self:find()
   if not found then return nil, err end
   return { revision = revoke(self.model, self.id) }

@@ -1,0 +1,226 @@
+--- Reading: which keys a range means, and what of them comes back, in which order, at which revision.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+
+local code, keys = answer.code, answer.keys
+
+local everything = { prefix = true }
+
+--- A store with those keys, put in that order; each value is its key.
+local function store_of(...)
+  local store = keywatch.open { now = 0 }
+  for _, key in ipairs { ... } do store:put(key, key) end
+  return store
+end
+
+describe("get", function()
+  it("gives all six fields of a kv", function()
+    local store = store_of("a")
+    store:put("a", "two")
+    assert.same({ key = "a", value = "two", create_revision = 2, mod_revision = 3, version = 2, lease = 0 },
+      store:get("a"))
+  end)
+
+  it("gives nothing, and no error, for a key that is not there", function()
+    local kv, err = store_of("a"):get("b")
+    assert.is_nil(kv)
+    assert.is_nil(err)
+  end)
+
+  it("gives what was there at a revision", function()
+    local store = store_of("a")
+    store:put("a", "two")
+    store:delete("a")
+    assert.is_nil(store:get("a", { revision = 1 }))
+    assert.equal("a", store:get("a", { revision = 2 }).value)
+    assert.equal("two", store:get("a", { revision = 3 }).value)
+    assert.is_nil(store:get("a", { revision = 4 }))
+  end)
+
+  it("leaves the value out for keys_only", function()
+    assert.equal("", store_of("a"):get("a", { keys_only = true }).value)
+  end)
+
+  it("refuses an empty key", function()
+    assert.equal("empty_key", code(store_of("a"):get("")))
+  end)
+
+  it("refuses a revision that is still to come", function()
+    local store = store_of("a")
+    assert.equal("future_revision", code(store:get("a", { revision = 3 })))
+    assert.equal("future_revision", code(store:get("no such key", { revision = 3 })))
+  end)
+end)
+
+describe("the range of", function()
+  local store = store_of("\0", "a", "a\0", "a\0b", "aa", "ab", "b", "\127", "\128", "\255", "\255\255", "\255a")
+
+  local function keys_in(key, opts) return keys(store:range(key, opts)) end
+
+  it("a key alone is that key", function()
+    assert.equal("a", keys_in("a"))
+    assert.equal("", keys_in("c"))
+  end)
+
+  it("an empty range_end is the key alone", function()
+    assert.equal("a", keys_in("a", { range_end = "" }))
+  end)
+
+  it("a range_end stops before it", function()
+    assert.equal("a a\0 a\0b aa", keys_in("a", { range_end = "ab" }))
+    assert.equal("a a\0 a\0b aa ab", keys_in("a", { range_end = "ab\0" }))
+    assert.equal("a", keys_in("a", { range_end = "a\0" }))
+  end)
+
+  it("a range_end at or before the key is empty, and no error", function()
+    for _, last in ipairs { "b", "a", "\0\0" } do
+      assert.same({ revision = 13, kvs = {}, count = 0, more = false }, store:range("b", { range_end = last }))
+    end
+  end)
+
+  it("a range_end of one zero byte is every key from the key on", function()
+    assert.equal("b \127 \128 \255 \255\255 \255a", keys_in("b", { range_end = "\0" }))
+  end)
+
+  it("from_key is every key from the key on", function()
+    assert.equal("\255 \255\255 \255a", keys_in("\255", { from_key = true }))
+    assert.equal(12, store:range("", { from_key = true }).count)
+    assert.equal(12, store:range("\0", { from_key = true }).count)
+    assert.equal(11, store:range("\0\0", { from_key = true }).count)
+  end)
+
+  it("a prefix is every key that begins so", function()
+    assert.equal("a a\0 a\0b aa ab", keys_in("a", { prefix = true }))
+    assert.equal("a\0 a\0b", keys_in("a\0", { prefix = true }))
+    assert.equal("", keys_in("ac", { prefix = true }))
+  end)
+
+  it("a prefix that ends in the largest byte reaches no further than it", function()
+    assert.equal("\255 \255\255 \255a", keys_in("\255", { prefix = true }))
+    assert.equal("\255\255", keys_in("\255\255", { prefix = true }))
+    local other = store_of("a\254", "a\255", "a\255\255b", "b")
+    assert.equal("a\255 a\255\255b", keys(other:range("a\255", { prefix = true })))
+    assert.equal("a\255\255b", keys(other:range("a\255\255", { prefix = true })))
+  end)
+
+  it("the empty prefix is everything", function()
+    assert.equal(12, store:range("", { prefix = true }).count)
+  end)
+
+  it("an empty key is refused unless it is a prefix or a beginning", function()
+    assert.equal("empty_key", code(store:range("")))
+    assert.equal("empty_key", code(store:range("", { range_end = "b" })))
+    assert.equal("empty_key", code(store:range("", { range_end = "\0" })))
+  end)
+
+  it("bytes orders them unsigned", function()
+    assert.equal("\127 \128 \255", keys_in("\127", { range_end = "\255\0" }))
+  end)
+end)
+
+describe("a range", function()
+  it("tells the store's revision, also when it reads an older one", function()
+    local store = store_of("a", "b", "c")
+    local found = store:range("a", { from_key = true, revision = 3 })
+    assert.equal(4, found.revision)
+    assert.equal("a b", keys(found))
+    assert.equal(2, found.count)
+  end)
+
+  it("takes revision 0 for the current one", function()
+    assert.equal("a b", keys(store_of("a", "b"):range("", { prefix = true, revision = 0 })))
+  end)
+
+  it("cuts at the limit, says that there is more, and counts all", function()
+    local store = store_of("a", "b", "c")
+    local found = store:range("a", { from_key = true, limit = 2 })
+    assert.equal("a b", keys(found))
+    assert.is_true(found.more)
+    assert.equal(3, found.count)
+  end)
+
+  it("has no more where the limit is just met", function()
+    local found = store_of("a", "b", "c"):range("a", { from_key = true, limit = 3 })
+    assert.equal("a b c", keys(found))
+    assert.is_false(found.more)
+  end)
+
+  it("has no limit at 0", function()
+    assert.equal("a b c", keys(store_of("a", "b", "c"):range("a", { from_key = true, limit = 0 })))
+  end)
+
+  it("counts without kvs and without more for count_only, whatever the limit", function()
+    local store = store_of("a", "b", "c")
+    assert.same({ revision = 4, kvs = {}, count = 3, more = false },
+      store:range("", { prefix = true, count_only = true, limit = 1 }))
+    assert.same({ revision = 4, kvs = {}, count = 1, more = false }, store:range("b", { count_only = true }))
+  end)
+
+  it("leaves only the values out for keys_only", function()
+    local store = store_of("a")
+    store:lease(10, { id = 7 })
+    store:put("a", "two", { lease = 7 })
+    assert.same({ { key = "a", value = "", create_revision = 2, mod_revision = 3, version = 2, lease = 7 } },
+      store:range("a", { keys_only = true }).kvs)
+  end)
+
+  it("is the same when serializable", function()
+    local store = store_of("a", "b")
+    assert.same(store:range("", everything), store:range("", { prefix = true, serializable = true }))
+  end)
+
+  it("gives a caller tables of its own", function()
+    local store = store_of("a")
+    store:range("a").kvs[1].value = "changed"
+    assert.equal("a", store:get("a").value)
+  end)
+end)
+
+describe("filters of a range", function()
+  local store -- a: created 2, changed 5;  b: 3;  c: 4;  d: created 6, changed 7
+
+  setup(function()
+    store = store_of("a", "b", "c", "a", "d", "d")
+  end)
+
+  local function keys_with(opts)
+    opts.prefix = true
+    return keys(store:range("", opts))
+  end
+
+  it("keep mod_revisions from the least to the greatest, both included", function()
+    assert.equal("a c d", keys_with { min_mod_revision = 4 })
+    assert.equal("b c", keys_with { max_mod_revision = 4 })
+    assert.equal("a c", keys_with { min_mod_revision = 4, max_mod_revision = 5 })
+  end)
+
+  it("keep create_revisions from the least to the greatest, both included", function()
+    assert.equal("b c d", keys_with { min_create_revision = 3 })
+    assert.equal("a b", keys_with { max_create_revision = 3 })
+    assert.equal("a", keys_with { max_create_revision = 3, min_mod_revision = 4 })
+  end)
+
+  it("do nothing at 0", function()
+    assert.equal("a b c d", keys_with { min_mod_revision = 0, max_mod_revision = 0, min_create_revision = 0 })
+  end)
+
+  it("apply to a single key as well", function()
+    local found = store:range("b", { min_mod_revision = 4 })
+    assert.same({}, found.kvs)
+    assert.equal(1, found.count)
+  end)
+
+  it("come before the limit, and are of no account for the count", function()
+    local found = store:range("", { prefix = true, min_mod_revision = 4, limit = 2 })
+    assert.equal("a c", keys(found))
+    assert.is_true(found.more)
+    assert.equal(4, found.count)
+    assert.is_false(store:range("", { prefix = true, min_mod_revision = 4, limit = 3 }).more)
+  end)
+
+  it("look at what a key was at the revision that is read", function()
+    assert.equal("a b", keys_with { max_mod_revision = 3, revision = 4 })
+  end)
+end)

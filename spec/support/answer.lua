@@ -1,0 +1,23 @@
+--- Short looks at the answers of a store, for specs.
+
+--- The code of a failure: code(store:get("")). Something else than a failure is no code.
+local function code(answer, err)
+  if answer ~= nil then return "no failure" end
+  return err and err.code or "nothing"
+end
+
+--- The keys of a range answer, or of a list of kvs, as one string: "a b c".
+local function keys(answer)
+  local list = {}
+  for i, kv in ipairs(answer.kvs or answer) do list[i] = kv.key end
+  return table.concat(list, " ")
+end
+
+--- The keys that an iterator of kvs gives, in the same form.
+local function keys_of_each(next_kv)
+  local list = {}
+  for kv in next_kv do list[#list + 1] = kv end
+  return keys(list)
+end
+
+return { code = code, keys = keys, keys_of_each = keys_of_each }
