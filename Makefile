@@ -16,7 +16,7 @@ help:           ## this list
 
 # Packages ----------------------------------------------------------------------------------------------------------
 
-PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks git unzip zip \
+PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev git unzip zip \
   lua-busted lua-check clang-format valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev
 
@@ -63,7 +63,8 @@ lint: | deps    ## luacheck and clang-format
 format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch])
 
-CORE := $(wildcard csrc/*/*.c)
+UV := csrc/base/mem.c csrc/face/module.c $(wildcard csrc/uv/*.c)
+CORE := $(filter-out csrc/uv/%,$(wildcard csrc/*/*.c))
 INCDIR.lua5.4 := /usr/include/lua5.4
 INCDIR.luajit := $(LUAJIT_INCDIR)
 PROBE.check := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -76,7 +77,10 @@ build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps
 build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -o $$@
-PROBES += build/$(1)/$(2)/keywatch/core.so
+build/$(1)/$(2)/keywatch/uv.so: $(UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
+	@mkdir -p $$(@D)
+	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -luv -lm -o $$@
+PROBES += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so
 endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)

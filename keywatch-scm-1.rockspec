@@ -22,12 +22,22 @@ dependencies = {
   "lua >= 5.1, < 5.5",
 }
 
+external_dependencies = {
+  UV = { header = "uv.h", library = "uv" },
+}
+
 build = {
   type = "builtin",
+  copy_directories = { "examples", "types" },
   modules = {
     ["keywatch"] = "lua/keywatch/init.lua",
+    ["keywatch.compat"] = "lua/keywatch/compat.lua",
+    ["keywatch.driver"] = "lua/keywatch/driver.lua",
+    ["keywatch.driver.uv"] = "lua/keywatch/driver/uv.lua",
     ["keywatch.lease"] = "lua/keywatch/lease.lua",
     ["keywatch.pages"] = "lua/keywatch/pages.lua",
+    ["keywatch.timers"] = "lua/keywatch/timers.lua",
+    ["keywatch.watch"] = "lua/keywatch/watch.lua",
     ["keywatch.core"] = {
       sources = {
         "csrc/base/arena.c",
@@ -36,6 +46,7 @@ build = {
         "csrc/base/heap.c",
         "csrc/base/map.c",
         "csrc/base/mem.c",
+        "csrc/face/module.c",
         "csrc/model/error.c",
         "csrc/codec/keyvalue.c",
         "csrc/codec/wire.c",
@@ -51,6 +62,11 @@ build = {
         "csrc/store/store.c",
         "csrc/store/txn.c",
         "csrc/store/write.c",
+        "csrc/watch/batch.c",
+        "csrc/watch/group.c",
+        "csrc/watch/hub.c",
+        "csrc/watch/outlet.c",
+        "csrc/watch/walk.c",
         "csrc/bind/core.c",
         "csrc/bind/lua_error.c",
         "csrc/bind/lua_op.c",
@@ -58,9 +74,21 @@ build = {
         "csrc/bind/lua_reply.c",
         "csrc/bind/lua_store.c",
         "csrc/bind/lua_value.c",
+        "csrc/bind/lua_watch.c",
         "csrc/bind/probe.c",
       },
       incdirs = { "csrc" },
+    },
+    ["keywatch.uv"] = {
+      sources = {
+        "csrc/base/mem.c",
+        "csrc/face/module.c",
+        "csrc/uv/loop.c",
+        "csrc/uv/uv.c",
+      },
+      incdirs = { "csrc", "$(UV_INCDIR)" },
+      libdirs = { "$(UV_LIBDIR)" },
+      libraries = { "uv" },
     },
   },
 }

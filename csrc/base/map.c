@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define FIRST_CAP 8
+#define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
 
 /* Ids are often small counts or addresses: spread them over all bits (the finalizer of MurmurHash3). */
 static size_t home(const kw_map *map, uint64_t id) {

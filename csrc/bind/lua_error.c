@@ -34,9 +34,8 @@ void kw_bind_push_error_meta(lua_State *L) {
   lua_setfield(L, -2, "__concat");
 }
 
-int kw_bind_push_failure(lua_State *L, int meta, int rc) {
-  const kw_error_info *info = kw_error_describe(rc);
-  lua_pushnil(L);
+/* Pushes an error whose metatable stands at `meta`. */
+static void push_error(lua_State *L, int meta, const kw_error_info *info) {
   lua_createtable(L, 0, 4);
   lua_pushstring(L, info->code);
   lua_setfield(L, -2, "code");
@@ -46,5 +45,22 @@ int kw_bind_push_failure(lua_State *L, int meta, int rc) {
   lua_setfield(L, -2, "grpc_status");
   lua_pushvalue(L, meta);
   lua_setmetatable(L, -2);
+}
+
+int kw_bind_push_failure(lua_State *L, int meta, int rc) {
+  lua_pushnil(L);
+  push_error(L, meta, kw_error_describe(rc));
   return 2;
+}
+
+static int l_new(lua_State *L) {
+  int rc = kw_error_find(luaL_checkstring(L, 1));
+  luaL_argcheck(L, rc != KW_OK, 1, "no such code");
+  push_error(L, lua_upvalueindex(1), kw_error_describe(rc));
+  return 1;
+}
+
+void kw_bind_push_error_new(lua_State *L) {
+  kw_bind_push_error_meta(L);
+  lua_pushcclosure(L, l_new, 1);
 }

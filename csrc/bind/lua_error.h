@@ -12,6 +12,9 @@
 /* Pushes the metatable of errors, which is made on first use. */
 void kw_bind_push_error_meta(lua_State *L);
 
+/* Pushes a function that makes an error of a code: what Lua itself finds out has the same form. */
+void kw_bind_push_error_new(lua_State *L);
+
 /* Pushes nil and an error; `meta` is where the metatable stands. Returns 2. */
 int kw_bind_push_failure(lua_State *L, int meta, int rc);
 

@@ -121,6 +121,26 @@ static const kw_option txn_delete_fields[] = {
     DELETE_OPTIONS,
     KW_END_OF_OPTIONS};
 
+typedef struct watch_fields {
+  kw_slice key;
+  key_options keys;
+  kw_watch_spec spec;
+  int64_t max_bytes;
+} watch_fields;
+
+#define WATCH_OPTION(name, kind)                                                                   \
+  { #name, KW_OPTION_##kind, offsetof(watch_fields, spec.name), NULL }
+
+static const kw_option watch_options[] = {
+    KEY_OPTIONS(watch_fields),
+    WATCH_OPTION(start_revision, COUNT),
+    WATCH_OPTION(no_put, BOOL),
+    WATCH_OPTION(no_delete, BOOL),
+    WATCH_OPTION(prev_kv, BOOL),
+    WATCH_OPTION(progress, BOOL),
+    {"max_bytes", KW_OPTION_COUNT, offsetof(watch_fields, max_bytes), NULL},
+    KW_END_OF_OPTIONS};
+
 static int finish_range(lua_State *L, const char *what, range_fields *fields, kw_arena *arena,
                         kw_op *op) {
   *op = (kw_op){.kind = KW_OP_RANGE, .range = fields->op};
@@ -163,6 +183,15 @@ int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op) {
 }
 
 /* }====== */
+
+int kw_bind_read_watch_spec(lua_State *L, kw_arena *arena, kw_watch_spec *spec,
+                            int64_t *max_bytes) {
+  watch_fields fields = {.key = kw_bind_check_bytes(L, 2), .max_bytes = *max_bytes};
+  kw_bind_read_options(L, 3, "watch", watch_options, &fields);
+  *spec = fields.spec;
+  *max_bytes = fields.max_bytes;
+  return read_range(L, "watch", fields.key, &fields.keys, arena, &spec->range);
+}
 
 /* {====== Compares ====== */
 

@@ -13,12 +13,15 @@
 #include "model/kv.h"
 #include "model/op.h"
 #include "store/follower.h"
+#include "watch/hub.h"
 
 /* From the arguments of a method: (self, key, [value,] options). */
 int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op);
 int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op);
 int kw_bind_read_put_op(lua_State *L, kw_op *op);
 int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op);
+
+int kw_bind_read_watch_spec(lua_State *L, kw_arena *arena, kw_watch_spec *spec, int64_t *max_bytes);
 
 /* From the argument of txn. Ops that were spelled `get` have the tag KW_BIND_GET. */
 int kw_bind_read_txn_op(lua_State *L, kw_arena *arena, kw_op *op);

@@ -9,7 +9,7 @@ static const char *const expected[] = {
     EXPECTED(INT, "a whole number"),
     EXPECTED(ID, "an id: a whole number, a decimal string, or a lease"),
     EXPECTED(BYTES, "a string"),
-    EXPECTED(ENUM, "one of its names"),
+    EXPECTED(ENUM, "one of"),
     EXPECTED(SECONDS, "a number of seconds"),
     EXPECTED(TABLE, "a table"),
 };
@@ -56,6 +56,25 @@ static bool read_value(lua_State *L, const kw_option *option, void *to) {
   return false;
 }
 
+/* Raises: the value on top of the stack is not what the option takes. */
+static void refuse(lua_State *L, const char *what, const kw_option *option) {
+  lua_pushstring(L, expected[option->kind]);
+  for (int i = 0; option->kind == KW_OPTION_ENUM && option->names[i] != NULL; i++) {
+    lua_pushfstring(L, "%s '%s'", i == 0 ? "" : ",", option->names[i]);
+    lua_concat(L, 2);
+  }
+  const char *wanted = lua_tostring(L, -1);
+  int type = lua_type(L, -2);
+  if (type == LUA_TNUMBER || type == LUA_TSTRING) {
+    lua_pushvalue(L, -2);
+    const char *quote = type == LUA_TSTRING ? "'" : "";
+    luaL_error(L, "%s: option '%s' must be %s, not %s%s%s", what, option->name, wanted, quote,
+               lua_tostring(L, -1), quote);
+  }
+  luaL_error(L, "%s: option '%s' must be %s, not a %s", what, option->name, wanted,
+             luaL_typename(L, -2));
+}
+
 static const kw_option *find_option(const kw_option *list, const char *name) {
   while (list->name != NULL && strcmp(list->name, name) != 0) list++;
   return list->name == NULL ? NULL : list;
@@ -74,10 +93,7 @@ static void read_option(lua_State *L, const char *what, const kw_option *list, v
     return;
   }
   void *to = option->offset == KW_NOWHERE ? (void *)&unused : (char *)record + option->offset;
-  if (!read_value(L, option, to)) {
-    luaL_error(L, "%s: option '%s' must be %s, not a %s", what, name, expected[option->kind],
-               luaL_typename(L, -1));
-  }
+  if (!read_value(L, option, to)) refuse(L, what, option);
 }
 
 void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,
@@ -88,7 +104,7 @@ void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_optio
     return;
   }
   if (at < 0) at = lua_gettop(L) + at + 1;
-  luaL_checkstack(L, 4, what);
+  luaL_checkstack(L, 8, what);
   lua_pushnil(L);
   while (lua_next(L, at) != 0) {
     read_option(L, what, list, record);

@@ -5,8 +5,9 @@
 #include "bind/lua_value.h"
 #include "codec/keyvalue.h"
 
-static const char *const names[] = {"key",     "value", "create_revision", "mod_revision",
-                                    "version", "lease", "revision"};
+static const char *const names[] = {
+    "key",  "value", "create_revision", "mod_revision", "version", "lease", "revision",
+    "type", "put",   "delete",          "prev"};
 
 void kw_bind_push_names(lua_State *L) {
   for (size_t i = 0; i < KW_LENGTH(names); i++) lua_pushstring(L, names[i]);
@@ -25,6 +26,17 @@ static void set_bytes(lua_State *L, int name, kw_slice bytes) {
   lua_rawset(L, -3);
 }
 
+/* Sets all fields of a kv but its key. */
+static void set_rest(lua_State *L, const kw_kv *kv, bool keys_only) {
+  set_bytes(L, KW_UP_VALUE, keys_only ? kw_slice_of("", 0) : kv->value);
+  set_number(L, KW_UP_CREATE_REVISION, kv->create_revision);
+  set_number(L, KW_UP_MOD_REVISION, kv->mod_revision);
+  set_number(L, KW_UP_VERSION, kv->version);
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_LEASE));
+  kw_bind_push_id(L, kv->lease);
+  lua_rawset(L, -3);
+}
+
 /* The key is the string at `key` where that is not 0: an asker's own string need not be made again. */
 static void push_kv(lua_State *L, const kw_blob *record, bool keys_only, int key) {
   kw_kv kv = kw_keyvalue_of(record);
@@ -36,12 +48,24 @@ static void push_kv(lua_State *L, const kw_blob *record, bool keys_only, int key
     lua_pushvalue(L, key);
     lua_rawset(L, -3);
   }
-  set_bytes(L, KW_UP_VALUE, keys_only ? kw_slice_of("", 0) : kv.value);
-  set_number(L, KW_UP_CREATE_REVISION, kv.create_revision);
-  set_number(L, KW_UP_MOD_REVISION, kv.mod_revision);
-  set_number(L, KW_UP_VERSION, kv.version);
-  lua_pushvalue(L, lua_upvalueindex(KW_UP_LEASE));
-  kw_bind_push_id(L, kv.lease);
+  set_rest(L, &kv, keys_only);
+}
+
+void kw_bind_push_event(lua_State *L, const kw_event *event) {
+  kw_kv kv = kw_keyvalue_of(event->record);
+  lua_createtable(L, 0, event->is_delete ? 4 : 8);
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_TYPE));
+  lua_pushvalue(L, lua_upvalueindex(event->is_delete ? KW_UP_DELETE : KW_UP_PUT));
+  lua_rawset(L, -3);
+  set_bytes(L, KW_UP_KEY, kv.key);
+  if (event->is_delete) {
+    set_number(L, KW_UP_MOD_REVISION, event->revision);
+  } else {
+    set_rest(L, &kv, false);
+  }
+  if (event->prev == NULL) return;
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_PREV));
+  push_kv(L, event->prev, false, 0);
   lua_rawset(L, -3);
 }
 

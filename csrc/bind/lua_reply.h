@@ -10,6 +10,7 @@
 
 #include "base/blob.h"
 #include "face/compat.h"
+#include "model/event.h"
 #include "model/reply.h"
 
 /* The upvalues that methods of the store share, in this order. */
@@ -24,6 +25,10 @@ enum {
   KW_UP_VERSION,
   KW_UP_LEASE,
   KW_UP_REVISION,
+  KW_UP_TYPE,
+  KW_UP_PUT,
+  KW_UP_DELETE,
+  KW_UP_PREV,
   KW_UP_END_
 };
 
@@ -34,6 +39,9 @@ void kw_bind_push_names(lua_State *L);
 
 /* The reply to an op, as the plain call of that op returns it. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
+
+/* An event: { type = "put" or "delete", the fields of its kv, prev }. A delete has a key and a mod_revision only. */
+void kw_bind_push_event(lua_State *L, const kw_event *event);
 
 /* The only kv of the reply to a get, or nil. `key` is where the key stands as a string, or 0. */
 void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key);

@@ -11,16 +11,7 @@
 #include "store/follower.h"
 
 #define STORE_NAME "keywatch.store"
-
-typedef struct lua_store {
-  kw_store *store; /* NULL: closed */
-  kw_arena arena;  /* for the length of a call */
-  bool is_manual;  /* time moves by step alone */
-  int64_t now;     /* the manual time, milliseconds */
-
-  kw_op op; /* of the write that is being answered */
-  kw_reply reply;
-} lua_store;
+#define MIN_PROGRESS_MS 100 /* etcd's */
 
 /* {====== Time ====== */
 
@@ -30,7 +21,7 @@ static int64_t clock_ms(void) {
   return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-static int64_t now_of(const lua_store *self) {
+static int64_t now_of(const kw_lua_store *self) {
   return self->is_manual ? self->now : clock_ms();
 }
 
@@ -41,10 +32,17 @@ static int64_t to_ms(lua_State *L, double seconds) {
 
 /* }====== */
 
+uint64_t kw_bind_new_seed(const void *self) {
+  struct timespec ts;
+  clock_gettime(CLOCK_REALTIME, &ts);
+  return (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec << 8 ^ (uint64_t)getpid() << 40 ^
+         (uint64_t)(uintptr_t)self;
+}
+
 /* {====== The way in and out of a call ====== */
 
-static lua_store *check_self(lua_State *L) {
-  lua_store *self = lua_touserdata(L, 1);
+static kw_lua_store *check_self(lua_State *L) {
+  kw_lua_store *self = lua_touserdata(L, 1);
   bool ok = self != NULL && lua_getmetatable(L, 1) &&
             lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META));
   luaL_argcheck(L, ok, 1, STORE_NAME " expected: call methods with a colon");
@@ -52,25 +50,43 @@ static lua_store *check_self(lua_State *L) {
   return self;
 }
 
-static lua_store *check_open(lua_State *L) {
-  lua_store *self = check_self(L);
+static kw_lua_store *check_open(lua_State *L) {
+  kw_lua_store *self = check_self(L);
   if (self->store == NULL) luaL_error(L, "the store is closed");
   kw_arena_reset(&self->arena);
   return self;
 }
 
+static int64_t deadline_of(const kw_lua_store *self) {
+  return self->hub != NULL ? kw_hub_deadline(self->hub) : kw_store_deadline(self->store);
+}
+
+static bool step(kw_lua_store *self, int64_t now) {
+  return self->hub != NULL ? kw_hub_step(self->hub, now) : kw_store_step(self->store, now);
+}
+
+void kw_bind_step_if_due(kw_lua_store *self) {
+  int64_t deadline = deadline_of(self);
+  if (deadline == KW_NEVER) return;
+  int64_t now = now_of(self);
+  if (deadline <= now) step(self, now);
+}
+
+bool kw_bind_tend(kw_lua_store *self, double *seconds) {
+  kw_bind_step_if_due(self);
+  int64_t deadline = deadline_of(self), now = now_of(self);
+  *seconds = deadline <= now ? 0 : (double)(deadline - now) / 1000;
+  return deadline <= now || (deadline != KW_NEVER && !self->is_manual);
+}
+
 /* Every call does at most one step of what is due first. */
-static lua_store *enter(lua_State *L) {
-  lua_store *self = check_open(L);
-  int64_t deadline = kw_store_deadline(self->store);
-  if (deadline != KW_NEVER) {
-    int64_t now = now_of(self);
-    if (deadline <= now) kw_store_step(self->store, now);
-  }
+kw_lua_store *kw_bind_enter(lua_State *L) {
+  kw_lua_store *self = check_open(L);
+  kw_bind_step_if_due(self);
   return self;
 }
 
-static int fail(lua_State *L, const lua_store *self, int rc) {
+int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc) {
   kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc);
   if (rc == KW_ERR_COMPACTED) {
     kw_bind_push_int(L, kw_store_compact_revision(self->store));
@@ -79,24 +95,30 @@ static int fail(lua_State *L, const lua_store *self, int rc) {
   return 2;
 }
 
-static int succeed_or_fail(lua_State *L, const lua_store *self, int rc) {
-  if (rc != KW_OK) return fail(L, self, rc);
+static int succeed_or_fail(lua_State *L, const kw_lua_store *self, int rc) {
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   lua_pushboolean(L, true);
   return 1;
 }
 
+/* For calls that take only what every call takes. */
+static void read_no_options(lua_State *L, int at, const char *what) {
+  static const kw_option options[] = {KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
+  kw_bind_read_options(L, at, what, options, NULL);
+}
+
 /* Called protected: pushes the answer to the write of the store at 1. */
 static int l_push_answer(lua_State *L) {
-  lua_store *self = lua_touserdata(L, 1);
+  kw_lua_store *self = lua_touserdata(L, 1);
   kw_bind_push_reply(L, &self->op, &self->reply);
   return 1;
 }
 
 /* Applies a write, makes its answer, and only then commits: what cannot be answered has not happened. */
-static int answer_write(lua_State *L, lua_store *self, int rc) {
+static int answer_write(lua_State *L, kw_lua_store *self, int rc) {
   luaL_checkstack(L, 4, "answer");
   if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
   lua_pushvalue(L, 1);
   if (lua_pcall(L, 1, 1, 0) != 0) {
@@ -112,35 +134,35 @@ static int answer_write(lua_State *L, lua_store *self, int rc) {
 /* {====== Keys and values ====== */
 
 static int l_get(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   int rc = kw_bind_read_get_op(L, &self->arena, &self->op);
   if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_bind_push_get(L, &self->reply, 2);
   return 1;
 }
 
 static int l_range(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   int rc = kw_bind_read_range_op(L, &self->arena, &self->op);
   if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_bind_push_reply(L, &self->op, &self->reply);
   return 1;
 }
 
 static int l_put(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   return answer_write(L, self, kw_bind_read_put_op(L, &self->op));
 }
 
 static int l_delete(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   return answer_write(L, self, kw_bind_read_delete_op(L, &self->arena, &self->op));
 }
 
 static int l_txn(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   return answer_write(L, self, kw_bind_read_txn_op(L, &self->arena, &self->op));
 }
 
@@ -151,7 +173,7 @@ static void push_result(lua_State *L) {
   lua_setfield(L, -2, "revision");
 }
 
-static int finish_result(lua_State *L, const lua_store *self) {
+static int finish_result(lua_State *L, const kw_lua_store *self) {
   lua_pushvalue(L, lua_upvalueindex(KW_UP_REVISION));
   kw_bind_push_int(L, kw_store_revision(self->store));
   lua_rawset(L, -3);
@@ -164,7 +186,7 @@ static int l_compact(lua_State *L) {
   } fields = {0};
   static const kw_option options[] = {
       {"physical", KW_OPTION_BOOL, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   int64_t revision = kw_bind_check_int(L, 2, 0);
   kw_bind_read_options(L, 3, "compact", options, &fields);
   push_result(L);
@@ -173,7 +195,7 @@ static int l_compact(lua_State *L) {
     kw_store_step(self->store,
                   now_of(self)); /* also when another compaction was first, as in etcd */
   }
-  return rc == KW_OK ? finish_result(L, self) : fail(L, self, rc);
+  return rc == KW_OK ? finish_result(L, self) : kw_bind_fail(L, self, rc);
 }
 
 /* }====== */
@@ -186,7 +208,7 @@ static int l_lease_grant(lua_State *L) {
   } fields = {0};
   static const kw_option options[] = {
       {"id", KW_OPTION_ID, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   int64_t ttl = kw_bind_check_int(L, 2, INT64_MIN);
   kw_bind_read_options(L, 3, "lease", options, &fields);
   bool is_chosen = fields.id == 0;
@@ -198,7 +220,7 @@ static int l_lease_grant(lua_State *L) {
   lua_pushliteral(L, "id");
   lua_pushliteral(L, "ttl");
   int rc = kw_store_grant(self->store, now_of(self), &fields.id, &ttl);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
   kw_bind_push_int(L, ttl);
   lua_rawset(L, -4);
@@ -209,20 +231,22 @@ static int l_lease_grant(lua_State *L) {
 }
 
 static int l_lease_revoke(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   int64_t id = kw_bind_check_id(L, 2);
+  read_no_options(L, 3, "revoke");
   push_result(L);
   int rc = kw_store_revoke(self->store, id);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
   return finish_result(L, self);
 }
 
 static int l_lease_keepalive(lua_State *L) {
-  lua_store *self = enter(L);
-  int64_t ttl;
-  kw_store_keepalive(self->store, now_of(self), kw_bind_check_id(L, 2), &ttl);
-  if (ttl == 0) return fail(L, self, KW_ERR_LEASE_NOT_FOUND);
+  kw_lua_store *self = kw_bind_enter(L);
+  int64_t ttl, id = kw_bind_check_id(L, 2);
+  read_no_options(L, 3, "keepalive");
+  kw_store_keepalive(self->store, now_of(self), id, &ttl);
+  if (ttl == 0) return kw_bind_fail(L, self, KW_ERR_LEASE_NOT_FOUND);
   kw_bind_push_int(L, ttl);
   return 1;
 }
@@ -242,12 +266,12 @@ static int l_lease_time_to_live(lua_State *L) {
   static const kw_option options[] = {
       {"keys", KW_OPTION_BOOL, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
   kw_lease_info info;
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   int64_t id = kw_bind_check_id(L, 2);
   kw_bind_read_options(L, 3, "lease", options, &fields);
   int rc = kw_store_time_to_live(self->store, now_of(self), id, fields.keys, &self->arena, &info);
   if (rc == KW_OK && info.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   lua_createtable(L, 0, 3);
   kw_bind_push_int(L, info.ttl);
   lua_setfield(L, -2, "ttl");
@@ -262,9 +286,10 @@ static int l_lease_time_to_live(lua_State *L) {
 static int l_leases(lua_State *L) {
   const int64_t *ids;
   size_t n;
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
+  read_no_options(L, 2, "leases");
   int rc = kw_store_leases(self->store, &self->arena, &ids, &n);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
   for (size_t i = 0; i < n; i++) {
     kw_bind_push_id(L, ids[i]);
@@ -290,19 +315,19 @@ static void push_alarms(lua_State *L, unsigned armed) {
 }
 
 static int l_alarms(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   push_alarms(L, kw_store_get_status(self->store).alarms);
   return 1;
 }
 
 static int l_arm(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   kw_store_arm(self->store, alarms[luaL_checkoption(L, 2, NULL, alarm_names)]);
   return succeed_or_fail(L, self, KW_OK);
 }
 
 static int l_disarm(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   kw_store_disarm(self->store, alarms[luaL_checkoption(L, 2, NULL, alarm_names)]);
   return succeed_or_fail(L, self, KW_OK);
 }
@@ -313,7 +338,8 @@ static void set_int(lua_State *L, const char *name, int64_t v) {
 }
 
 static int l_status(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
+  read_no_options(L, 2, "status");
   kw_store_status status = kw_store_get_status(self->store);
   lua_createtable(L, 0, 8);
   set_int(L, "revision", status.revision);
@@ -329,11 +355,12 @@ static int l_status(lua_State *L) {
 }
 
 static int l_hash_kv(lua_State *L) {
-  lua_store *self = enter(L);
+  kw_lua_store *self = kw_bind_enter(L);
   kw_hash hash;
   int64_t revision = lua_isnoneornil(L, 2) ? 0 : kw_bind_check_int(L, 2, 0);
+  read_no_options(L, 3, "hash_kv");
   int rc = kw_store_hash(self->store, revision, &hash);
-  if (rc != KW_OK) return fail(L, self, rc);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   lua_createtable(L, 0, 4);
   set_int(L, "hash", hash.hash);
   set_int(L, "revision", hash.revision);
@@ -347,19 +374,22 @@ static int l_hash_kv(lua_State *L) {
 /* {====== Work that is due ====== */
 
 static int l_deadline(lua_State *L) {
-  lua_store *self = check_open(L);
-  int64_t deadline = kw_store_deadline(self->store);
-  if (deadline == KW_NEVER) return 0;
+  kw_lua_store *self = check_open(L);
+  int64_t deadline = deadline_of(self);
+  if (deadline == KW_NEVER) {
+    lua_pushnil(L);
+    return 1;
+  }
   if (deadline == INT64_MIN) deadline = now_of(self);
   lua_pushnumber(L, (lua_Number)deadline / 1000);
   return 1;
 }
 
 static int l_step(lua_State *L) {
-  lua_store *self = check_open(L);
+  kw_lua_store *self = check_open(L);
   int64_t now = lua_isnoneornil(L, 2) ? now_of(self) : to_ms(L, luaL_checknumber(L, 2));
   if (self->is_manual && now > self->now) self->now = now;
-  lua_pushboolean(L, kw_store_step(self->store, now > self->now ? now : self->now));
+  lua_pushboolean(L, step(self, now > self->now ? now : self->now));
   return 1;
 }
 
@@ -367,8 +397,8 @@ static int l_step(lua_State *L) {
 
 /* {====== Followers ====== */
 
-static lua_store *enter_follower(lua_State *L) {
-  lua_store *self = enter(L);
+static kw_lua_store *enter_follower(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
   if (!kw_store_is_follower(self->store)) luaL_error(L, "the store is not a follower");
   return self;
 }
@@ -376,7 +406,7 @@ static lua_store *enter_follower(lua_State *L) {
 typedef int (*fill_fn)(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
 static int fill(lua_State *L, fill_fn fn) {
-  lua_store *self = enter_follower(L);
+  kw_lua_store *self = enter_follower(L);
   int64_t rev = kw_bind_check_int(L, 2, 1);
   kw_kv *kvs;
   size_t n;
@@ -395,7 +425,7 @@ static int l_replace(lua_State *L) {
 }
 
 static int l_apply(lua_State *L) {
-  lua_store *self = enter_follower(L);
+  kw_lua_store *self = enter_follower(L);
   int64_t rev = kw_bind_check_int(L, 2, 1);
   kw_follower_event *events;
   size_t n;
@@ -405,7 +435,7 @@ static int l_apply(lua_State *L) {
 }
 
 static int l_advance(lua_State *L) {
-  lua_store *self = enter_follower(L);
+  kw_lua_store *self = enter_follower(L);
   return succeed_or_fail(L, self, kw_follower_advance(self->store, kw_bind_check_int(L, 2, 1)));
 }
 
@@ -414,15 +444,17 @@ static int l_advance(lua_State *L) {
 /* {====== Life ====== */
 
 static int l_close(lua_State *L) {
-  lua_store *self = check_self(L);
+  kw_lua_store *self = check_self(L);
+  if (self->hub != NULL) kw_hub_free(self->hub);
   if (self->store != NULL) kw_store_free(self->store);
+  self->hub = NULL;
   self->store = NULL;
   kw_arena_drop(&self->arena);
   return 0;
 }
 
 static int l_tostring(lua_State *L) {
-  const lua_store *self = check_self(L);
+  const kw_lua_store *self = check_self(L);
   if (self->store == NULL) {
     lua_pushliteral(L, STORE_NAME "<closed>");
     return 1;
@@ -437,43 +469,41 @@ static int l_tostring(lua_State *L) {
   return 1;
 }
 
-/* Ids need not be secret, only other ones in every store. */
-static uint64_t new_seed(const void *self) {
-  struct timespec ts;
-  clock_gettime(CLOCK_REALTIME, &ts);
-  return (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec << 8 ^ (uint64_t)getpid() << 40 ^
-         (uint64_t)(uintptr_t)self;
-}
-
 typedef struct open_fields {
   kw_store_options options;
   kw_seconds now;
+  kw_seconds progress_interval;
 } open_fields;
 
 #define OPEN_OPTION(name, kind, field)                                                             \
   { #name, KW_OPTION_##kind, offsetof(open_fields, options.field), NULL }
 
 static int l_open(lua_State *L) {
-  static const kw_option options[] = {OPEN_OPTION(max_request_bytes, COUNT, max_request_bytes),
-                                      OPEN_OPTION(max_txn_ops, COUNT, max_txn_ops),
-                                      OPEN_OPTION(quota_backend_bytes, INT, quota),
-                                      OPEN_OPTION(min_lease_ttl, COUNT, min_lease_ttl),
-                                      OPEN_OPTION(step_records, COUNT, step_records),
-                                      OPEN_OPTION(follower, BOOL, follower),
-                                      OPEN_OPTION(history_bytes, COUNT, history_bytes),
-                                      {"now", KW_OPTION_SECONDS, offsetof(open_fields, now), NULL},
-                                      KW_END_OF_OPTIONS};
+  static const kw_option options[] = {
+      OPEN_OPTION(max_request_bytes, COUNT, max_request_bytes),
+      OPEN_OPTION(max_txn_ops, COUNT, max_txn_ops),
+      OPEN_OPTION(quota_backend_bytes, INT, quota),
+      OPEN_OPTION(min_lease_ttl, COUNT, min_lease_ttl),
+      OPEN_OPTION(step_records, COUNT, step_records),
+      OPEN_OPTION(follower, BOOL, follower),
+      OPEN_OPTION(history_bytes, COUNT, history_bytes),
+      {"now", KW_OPTION_SECONDS, offsetof(open_fields, now), NULL},
+      {"progress_interval", KW_OPTION_SECONDS, offsetof(open_fields, progress_interval), NULL},
+      KW_END_OF_OPTIONS};
   open_fields fields = {.options = kw_store_defaults()};
   kw_bind_read_options(L, 1, "open", options, &fields);
   if (fields.options.step_records == 0) luaL_error(L, "open: step_records must not be 0");
   int64_t now = fields.now.is_given ? to_ms(L, fields.now.value) : 0;
-  lua_store *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_store){.is_manual = fields.now.is_given, .now = now};
+  int64_t progress_ms = KW_DEFAULT_PROGRESS_MS;
+  if (fields.progress_interval.is_given) progress_ms = to_ms(L, fields.progress_interval.value);
+  if (progress_ms < MIN_PROGRESS_MS) progress_ms = MIN_PROGRESS_MS;
+  kw_lua_store *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (kw_lua_store){.is_manual = fields.now.is_given, .now = now, .progress_ms = progress_ms};
   lua_pushvalue(L, lua_upvalueindex(KW_UP_STORE_META));
   lua_setmetatable(L, -2);
-  fields.options.seed = new_seed(self);
+  fields.options.seed = kw_bind_new_seed(self);
   self->store = kw_store_new(&fields.options);
-  return self->store != NULL ? 1 : fail(L, self, KW_ERR_NO_MEMORY);
+  return self->store != NULL ? 1 : kw_bind_fail(L, self, KW_ERR_NO_MEMORY);
 }
 
 /* }====== */
@@ -508,6 +538,7 @@ static const luaL_Reg store_meta[] = {
 
 static const luaL_Reg store_open[] = {{"open", l_open}, {NULL, NULL}};
 
+/* Pushes what all methods share: the metatables, and the names. */
 static void push_upvalues(lua_State *L, int meta, int push) {
   lua_pushvalue(L, meta);
   kw_bind_push_error_meta(L);
@@ -520,43 +551,40 @@ static void push_upvalues(lua_State *L, int meta, int push) {
 }
 
 void kw_bind_push_store(lua_State *L) {
-  luaL_checkstack(L, 3 * KW_UP_COUNT, STORE_NAME);
+  int base = lua_gettop(L), open = base + 1, methods = base + 2, meta = base + 3, push = base + 4;
+  luaL_checkstack(L, 2 * KW_UP_COUNT + 10, STORE_NAME);
+  lua_newtable(L);
+  lua_newtable(L);
   luaL_newmetatable(L, STORE_NAME);
-  int meta = lua_gettop(L);
   lua_pushliteral(L, STORE_NAME);
   lua_setfield(L, meta, "__name");
+  lua_pushvalue(L, methods);
+  lua_setfield(L, meta, "__index");
 
   push_upvalues(L, meta, 0);
   lua_pushcclosure(L, l_push_answer, KW_UP_COUNT);
-  int push = lua_gettop(L);
 
-  lua_pushvalue(L, meta);
-  push_upvalues(L, meta, push);
-  luaL_setfuncs(L, store_meta, KW_UP_COUNT);
-  lua_pop(L, 1);
-
-  lua_newtable(L); /* open */
-  push_upvalues(L, meta, push);
-  luaL_setfuncs(L, store_open, KW_UP_COUNT);
-  lua_getfield(L, -1, "open");
-
-  lua_newtable(L); /* methods */
-  push_upvalues(L, meta, push);
-  luaL_setfuncs(L, store_methods, KW_UP_COUNT);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, meta, "__index");
-
-  lua_replace(L, push); /* meta, methods, table, open */
-  lua_replace(L, meta); /* open, methods, table */
-  lua_settop(L, meta + 1);
+  const struct {
+    int table;
+    const luaL_Reg *functions;
+  } parts[] = {{meta, store_meta}, {methods, store_methods}, {open, store_open}};
+  for (size_t i = 0; i < KW_LENGTH(parts); i++) {
+    lua_pushvalue(L, parts[i].table);
+    push_upvalues(L, meta, push);
+    luaL_setfuncs(L, parts[i].functions, KW_UP_COUNT);
+    lua_pop(L, 1);
+  }
+  lua_getfield(L, open, "open");
+  lua_replace(L, open);
+  lua_settop(L, methods);
 }
 
 #ifdef KW_PROBE
 
-kw_store *kw_bind_check_store(lua_State *L, int arg) {
-  lua_store *self = luaL_checkudata(L, arg, STORE_NAME);
+kw_lua_store *kw_bind_check_store(lua_State *L, int arg) {
+  kw_lua_store *self = luaL_checkudata(L, arg, STORE_NAME);
   luaL_argcheck(L, self->store != NULL, arg, "the store is closed");
-  return self->store;
+  return self;
 }
 
 #endif

@@ -9,7 +9,9 @@
 static lua_Alloc lua_alloc; /* the allocator of the state, behind ours */
 
 static int l_check(lua_State *L) {
-  const char *fault = kw_store_check(kw_bind_check_store(L, 1));
+  const kw_lua_store *self = kw_bind_check_store(L, 1);
+  const char *fault = kw_store_check(self->store);
+  if (fault == NULL && self->hub != NULL) fault = kw_hub_check(self->hub);
   if (fault != NULL) return luaL_error(L, "invariant: %s", fault);
   lua_pushboolean(L, 1);
   return 1;

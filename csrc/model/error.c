@@ -12,3 +12,10 @@ const kw_error_info *kw_error_describe(int rc) {
   assert(i >= 0 && (size_t)i < KW_LENGTH(errors));
   return &errors[i];
 }
+
+int kw_error_find(const char *code) {
+  for (size_t i = 0; i < KW_LENGTH(errors); i++) {
+    if (strcmp(errors[i].code, code) == 0) return KW_ERR_BEFORE_FIRST_ + 1 + (int)i;
+  }
+  return KW_OK;
+}

@@ -30,7 +30,15 @@
   X(CORRUPT, "corrupt", 15, "etcdserver: corrupt cluster")                                         \
   X(NO_MEMORY, "out_of_memory", 8, "keywatch: out of memory")                                      \
   X(READ_ONLY, "read_only", 9, "keywatch: a follower takes its changes from upstream alone")       \
-  X(STALE_REVISION, "stale_revision", 9, "keywatch: revision is not newer than the follower's own")
+  X(STALE_REVISION, "stale_revision", 9,                                                           \
+    "keywatch: revision is not newer than the follower's own")                                     \
+  X(EMPTY_RANGE, "empty_range", 9, "mvcc: watcher range is empty")                                 \
+  X(DUPLICATE_WATCH_ID, "duplicate_watch_id", 9,                                                   \
+    "mvcc: duplicate watch ID provided on the WatchStream")                                        \
+  X(CANCELLED, "cancelled", 1, "keywatch: cancelled")                                              \
+  X(TIMEOUT, "timeout", 4, "keywatch: timed out")                                                  \
+  X(FULL, "full", 8, "keywatch: the watch holds as much as it may: read from it first")            \
+  X(CLOSED, "closed", 14, "keywatch: the store is closed")
 
 typedef enum kw_error {
   KW_OK = 0,
@@ -48,5 +56,8 @@ typedef struct kw_error_info {
 
 /* What is known of an error; the result is static. */
 const kw_error_info *kw_error_describe(int rc);
+
+/* The error of a code, or KW_OK if there is none. */
+int kw_error_find(const char *code);
 
 #endif

@@ -116,7 +116,9 @@ int kw_follower_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n
   store->applied = store->revision = rev;
   store->compact_revision = rev;
   store->compact_next = rev + 1;
+  store->base_revision = rev;
   store->history_bytes = 0;
+  if (store->hook.on_replace != NULL) store->hook.on_replace(store->hook.ctx);
   return KW_OK;
 }
 

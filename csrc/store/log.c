@@ -185,7 +185,7 @@ static entry *find_in(const place *in, kw_revision rev) {
   return is_at(c, (uint32_t)at, rev) ? &c->entries[at] : NULL;
 }
 
-const kw_blob *kw_log_read(const kw_log *log, kw_revision rev) {
+kw_blob *kw_log_read(const kw_log *log, kw_revision rev) {
   size_t until = places_until(log, rev);
   const entry *e = until == 0 ? NULL : find_in(&log->places[until - 1], rev);
   return e == NULL ? NULL : e->record;

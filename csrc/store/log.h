@@ -34,7 +34,7 @@ typedef struct kw_log_hook {
 typedef struct kw_log_entry {
   kw_revision rev;
   bool tombstone;
-  const kw_blob *record; /* borrowed until the next change of the log */
+  kw_blob *record; /* borrowed until the next change of the log, unless retained */
 } kw_log_entry;
 
 typedef struct kw_log_cursor {
@@ -58,7 +58,7 @@ void kw_log_undo(kw_log *log);
 void kw_log_commit(kw_log *log, int64_t rev);
 
 /* The record of a revision, borrowed until the next change of the log, or NULL. */
-const kw_blob *kw_log_read(const kw_log *log, kw_revision rev);
+kw_blob *kw_log_read(const kw_log *log, kw_revision rev);
 
 #define KW_LOG_BATCH 32
 

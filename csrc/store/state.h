@@ -42,6 +42,9 @@ struct kw_store {
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compact_next;     /* the first revision that the running compaction has not visited */
   int64_t history_bytes;    /* of a follower: the records after compact_revision */
+  int64_t base_revision;    /* of a follower: up to here there is a state, but not what led to it */
+
+  kw_store_hook hook; /* its functions are NULL while nobody watches */
 
   kw_arena scratch; /* for the length of a step */
 };
@@ -52,7 +55,7 @@ static inline int64_t kw_store_seen_revision(const kw_store *store) {
 }
 
 /* The record that a change wrote. */
-static inline const kw_blob *kw_store_record(const kw_store *store, const kw_change *change) {
+static inline kw_blob *kw_store_record(const kw_store *store, const kw_change *change) {
   return kw_log_read(store->log, kw_change_revision(change));
 }
 

@@ -27,7 +27,33 @@ kw_store_options kw_store_defaults(void) {
 
 static void on_durable(int64_t rev, void *ctx) {
   kw_store *store = ctx;
+  int64_t before = store->revision;
   store->revision = rev;
+  if (store->hook.on_visible != NULL) store->hook.on_visible(before, store->hook.ctx);
+}
+
+void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
+  store->hook = hook;
+}
+
+kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
+  return kw_log_seek(store->log, (kw_revision){.main = rev});
+}
+
+bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry) {
+  return kw_log_next(store->log, cursor, entry) && entry->rev.main <= store->revision;
+}
+
+kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
+  if (rev - 1 < store->compact_revision) return NULL;
+  const kw_key_history *history = kw_index_find(&store->index, key);
+  const kw_change *change = history == NULL ? NULL : kw_key_history_at(history, rev - 1);
+  return change == NULL || change->tombstone ? NULL : kw_store_record(store, change);
+}
+
+int64_t kw_store_first_event(const kw_store *store) {
+  int64_t first = store->compact_revision;
+  return first > store->base_revision ? first : store->base_revision + 1;
 }
 
 kw_store *kw_store_new(const kw_store_options *options) {

@@ -18,6 +18,7 @@
 #include "model/kv.h"
 #include "model/op.h"
 #include "model/reply.h"
+#include "store/log.h"
 
 #define KW_NEVER INT64_MAX
 
@@ -53,6 +54,16 @@ typedef struct kw_store_status {
   int64_t quota; /* 0: none */
   unsigned alarms;
 } kw_store_status;
+
+/* What the store tells whoever watches it. It may be called in the middle of a write: nothing of the store may be
+ * changed from there. */
+typedef struct kw_store_hook {
+  /* Everything up to the store's revision, and after `before`, has become visible. */
+  void (*on_visible)(int64_t before, void *ctx);
+  /* A follower has been given another base: history does not go on. */
+  void (*on_replace)(void *ctx);
+  void *ctx;
+} kw_store_hook;
 
 typedef struct kw_lease_info {
   int64_t id;
@@ -109,6 +120,18 @@ kw_store_status kw_store_get_status(const kw_store *store);
 int64_t kw_store_revision(const kw_store *store);
 int64_t kw_store_compact_revision(const kw_store *store);
 bool kw_store_is_follower(const kw_store *store);
+
+void kw_store_set_hook(kw_store *store, kw_store_hook hook);
+
+/* What happened from a revision on: a cursor into the log, good until the store changes. */
+kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
+bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
+
+/* The record that the key had before a change of revision `rev`, or NULL: it was not there, or that is forgotten. */
+kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
+
+/* The first revision whose events are all known. */
+int64_t kw_store_first_event(const kw_store *store);
 
 /* When kw_store_step is next of use; KW_NEVER if nothing is to come. */
 int64_t kw_store_deadline(const kw_store *store);

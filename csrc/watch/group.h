@@ -41,9 +41,6 @@ kw_slot *kw_group_match(kw_group *group, kw_slice key);
 
 size_t kw_group_count(const kw_group *group);
 
-/* A watcher of the group, any, or NULL. */
-kw_watcher *kw_group_any(const kw_group *group);
-
 #ifdef KW_PROBE
 /* Whether every invariant of the group holds; else the text of one that does not. */
 const char *kw_group_check(const kw_group *group);

@@ -48,9 +48,11 @@ struct kw_watcher {
   bool no_put : 1;
   bool no_delete : 1;
   bool prev_kv : 1;
-  bool progress : 1; /* wants progress from time to time */
-  bool was_told : 1; /* of an event, since the last progress */
-  uint32_t queued;   /* its items in the outlet */
+  bool progress : 1;     /* wants progress from time to time */
+  bool was_told : 1;     /* of an event, since the last progress */
+  bool was_refused : 1;  /* in the present walk */
+  bool begins_later : 1; /* was asked for from a revision on that there was not yet */
+  uint32_t queued;       /* its items in the outlet */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */

@@ -7,15 +7,27 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
 end
 
 local core = require "keywatch.core"
+local driver = require "keywatch.driver"
 local lease = require "keywatch.lease"
 local pages = require "keywatch.pages"
+local watch = require "keywatch.watch"
 
 -- What is composed from the methods of C is a method beside them.
 core.store_methods.each = pages.each
 core.store_methods.lease = lease.grant
 core.store_methods.lease_by_id = lease.by_id
+core.store_methods.watch = watch.open
+
+--- A function of the driver, which is chosen when the first of them is called.
+local function of_driver(name)
+  return function(...) return driver.get()[name](...) end
+end
 
 return {
   _VERSION = "keywatch scm",
   open = core.open,
+  run = of_driver "run",
+  spawn = of_driver "spawn",
+  sleep = of_driver "sleep",
+  now = of_driver "now",
 }

@@ -29,8 +29,8 @@ end
 
 --- The lease of an id. Whether it exists shows when it is used.
 local function by_id(owner, id)
-  if type(id) ~= "number" and type(id) ~= "string" then
-    error(("bad argument #1 to 'lease_by_id' (an id expected, got %s)"):format(type(id)), 2)
+  if type(id) ~= "number" and not (type(id) == "string" and id:find("^%-?%d+$")) then
+    error(("bad argument #1 to 'lease_by_id' (an id expected, got %s)"):format(tostring(id)), 2)
   end
   return new(owner, id, nil)
 end

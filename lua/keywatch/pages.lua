@@ -18,6 +18,12 @@ local function fixed_end(key, opts)
   return stem:sub(1, -2) .. string.char(stem:byte(-1) + 1)
 end
 
+local function check_count(opts, name, min)
+  local n = opts[name]
+  if n == nil or type(n) == "number" and n >= min and n % 1 == 0 then return end
+  error(("each: option '%s' must be a whole number of at least %d, not %s"):format(name, min, tostring(n)), 3)
+end
+
 local function refuse(opts, name)
   if opts[name] == nil then return end
   error(("each: there is no option '%s': pages come in the order of keys"):format(name), 3)
@@ -34,12 +40,11 @@ local function each(owner, key, opts)
   if type(key) ~= "string" then
     error(("bad argument #1 to 'each' (string expected, got %s)"):format(type(key)), 2)
   end
+  check_count(opts, "limit", 0)
+  check_count(opts, "page", 1)
   local page = opts.page or DEFAULT_PAGE
   local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
   opts.page = nil
-  opts.range_end = fixed_end(key, opts)
-  if key == "" and (opts.prefix or opts.from_key) then key = "\0" end
-  opts.prefix, opts.from_key = nil, nil
 
   local kvs, at, more = {}, 0, true
 
@@ -52,6 +57,10 @@ local function each(owner, key, opts)
     more = result.more and left > 0
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
+
+  turn() -- with the options as they were given, so that misuse is found at once
+  opts.range_end = fixed_end(key, opts)
+  opts.prefix, opts.from_key = nil, nil
 
   return function()
     if at == #kvs and more then turn() end

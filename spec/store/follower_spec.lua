@@ -12,6 +12,7 @@ local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
 local new_span = require("spec.support.model.span").new
 local request = require "spec.support.request"
+local space = require("spec.support.space").new(keywatch)
 local span_contains = require("spec.support.model.span").contains
 
 local is_fast = os.getenv("KW_FAST") == "1"
@@ -55,6 +56,8 @@ local function new_mirror(random, options)
     within = everything, -- which keys are followed
     follower = keywatch.open(options),
     twin = new_model { follower = true }, -- what the follower should be
+    history_bytes = options.history_bytes or math.huge,
+    base = 0, -- the revision where it began
   }, mirror)
 end
 
@@ -78,6 +81,7 @@ end
 --- Begins at a revision of the upstream, by `load` or `replace`.
 function mirror:begin(verb, revision)
   self:both(verb, revision, self.upstream:kvs_at(revision, self.within))
+  self.base = revision
 end
 
 function mirror:events_at(revision)
@@ -98,12 +102,30 @@ function mirror:follow(revision)
   end
 end
 
+--- What the history from a revision on costs.
+function mirror:cost_from(revision)
+  local records = {}
+  for _, record in ipairs(self.twin.history) do
+    if record.main >= revision then records[#records + 1] = record end
+  end
+  return space.cost(records)
+end
+
+--- What came after the compacted revision fits; what came with it would not.
+function mirror:check_bounds()
+  local compacted = self.twin.compact_revision
+  assert(self:cost_from(compacted + 1) <= self.history_bytes, "more history is kept than was allowed")
+  if compacted == self.base then return end
+  assert(self:cost_from(compacted) > self.history_bytes, "history was forgotten that would have had room")
+end
+
 --- History is bounded, so the follower alone knows how far back it still goes.
 function mirror:learn_compaction()
   local status = self.follower:status()
   assert(status.compact_revision >= self.twin.compact_revision, "the compacted revision went back")
   assert(status.compact_revision <= self.twin.revision, "the compacted revision went ahead")
   self.twin.compact_revision = status.compact_revision
+  self:check_bounds()
   expect(status.revision, self.twin.revision, "status().revision")
   expect(status.keys, #self.twin:all_kvs(), "status().keys")
 end
@@ -122,6 +144,12 @@ function mirror:check()
   self:learn_compaction()
   for _ = 1, 4 do self:ask(self.requests:next_read(self.twin)) end
   if probe then probe.check(self.follower) end
+end
+
+--- Once it has forgotten what it does not keep, the follower holds what is left and nothing else.
+function mirror:settle()
+  while self.follower:step(0) do end -- luacheck: ignore 542
+  expect(self.follower:status().db_size_in_use, space.size(self.twin:records_left()), "status().db_size_in_use")
 end
 
 function mirror:follow_all()
@@ -144,6 +172,7 @@ function mirror:run(length)
     self:follow_all()
     self:check()
     self:check_against_upstream()
+    self:settle()
   end
 end
 

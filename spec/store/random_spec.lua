@@ -13,12 +13,14 @@ local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
 local request = require "spec.support.request"
+local space = require("spec.support.space").new(keywatch)
 
 local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 local given_steps = tonumber(os.getenv("KW_STEPS"))
 
 local EXAMINE_EVERY = 40 -- steps
+local SETTLE_EVERY = 400 -- steps
 local MISUSE_EVERY = 50 -- steps
 
 -- What must raise and change nothing.
@@ -133,6 +135,13 @@ function pair:examine()
   if probe then probe.check(self.store) end
 end
 
+--- Once its compaction is done, the store holds what is left and nothing else.
+function pair:settle()
+  self:ask(request.new("pass_time", self.model.now))
+  self.doing = "what a compaction leaves"
+  expect(self.store:status().db_size_in_use, space.size(self.model:records_left()), "status().db_size_in_use")
+end
+
 -- Running ---------------------------------------------------------------------------------------------------
 
 function pair:walk(requests, steps)
@@ -141,6 +150,7 @@ function pair:walk(requests, steps)
     self:ask(requests:next(self.model))
     if step % MISUSE_EVERY == 0 then self:misuse() end
     if step % EXAMINE_EVERY == 0 or step == steps then self:examine() end
+    if step % SETTLE_EVERY == 0 or step == steps then self:settle() end
   end
 end
 

@@ -208,6 +208,20 @@ function make.get(self, model) return new_request("get", self:get_fields(model))
 function make.range(self, model) return new_request("range", self:range_fields(model)) end
 function make.txn(self, model) return new_request("txn", self:txn(model, 0)) end
 
+--- A key that comes and goes in one revision: nested transactions may do that, one after the other.
+function make.fleeting(self, model)
+  local key, fields = self:put_fields(model)
+  fields.put = key
+  return new_request("txn", {
+    success = {
+      { txn = { success = { fields } } },
+      { get = key },
+      { txn = { success = { { delete = key, prev_kv = self:sometimes(2, true) } } } },
+      { get = key },
+    },
+  })
+end
+
 function make.each(self, model)
   local key, fields = self:read_fields(model)
   fields.page = self:sometimes(2, self.random:between(1, 4))
@@ -250,7 +264,7 @@ function make.nudge(_, model) return new_request("nudge", model.now) end
 function make.arm(self) return new_request("arm", self.random:pick { "no_space", "corrupt" }) end
 
 local weights = {
-  { 30, "put" }, { 8, "delete" }, { 25, "txn" },
+  { 30, "put" }, { 8, "delete" }, { 23, "txn" }, { 3, "fleeting" },
   { 6, "get" }, { 14, "range" }, { 4, "each" }, { 2, "hash_kv" },
   { 2, "compact" }, { 2, "nudge" },
   { 4, "lease" }, { 1, "brief_lease" }, { 3, "keepalive" }, { 1, "revoke" }, { 5, "pass_time" },
@@ -271,7 +285,8 @@ end
 --- A request that may change something other than by compaction.
 function methods:next_change(model)
   return make[self.random:weighted {
-    { 30, "put" }, { 8, "delete" }, { 20, "txn" }, { 4, "lease" }, { 2, "revoke" }, { 5, "pass_time" },
+    { 30, "put" }, { 8, "delete" }, { 20, "txn" }, { 3, "fleeting" },
+    { 4, "lease" }, { 2, "revoke" }, { 5, "pass_time" },
   }](self, model)
 end
 

@@ -27,16 +27,16 @@ local function encode(kv)
     .. number_field(0x30, kv.lease)
 end
 
---- What etcd's file holds for a record: its revision, marked for a tombstone, and then its message.
-local function stored(record)
-  local place = int64.big_endian(record.main) .. "_" .. int64.big_endian(record.sub)
-  if record.kv then return place .. encode(record.kv) end
-  return place .. "t" .. bytes_field(0x0a, record.key)
+--- The message of a record; that of a tombstone has only the key.
+local function message(record)
+  record.message = record.message or (record.kv and encode(record.kv) or bytes_field(0x0a, record.key))
+  return record.message
 end
 
-local function bytes_of(record)
-  record.stored = record.stored or stored(record)
-  return record.stored
+--- What etcd's file holds for a record: its revision, marked for a tombstone, and then its message.
+local function stored(record)
+  local mark = record.kv and "" or "t"
+  return int64.big_endian(record.main) .. "_" .. int64.big_endian(record.sub) .. mark .. message(record)
 end
 
 local function has_live(newest)
@@ -59,9 +59,9 @@ local function hash(history, newest_at, revision, compact_revision)
 
   local taken = { "key" }
   for _, record in ipairs(history) do
-    if is_taken(record) then taken[#taken + 1] = bytes_of(record) end
+    if is_taken(record) then taken[#taken + 1] = stored(record) end
   end
   return crc32c.checksum(taken)
 end
 
-return { hash = hash }
+return { hash = hash, message = message }

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_watch.h"
+
+#include "bind/lua_error.h"
+#include "bind/lua_op.h"
+#include "bind/lua_reply.h"
+#include "bind/lua_store.h"
+#include "bind/lua_value.h"
+
+#define WATCH_NAME "keywatch.core.watch"
+#define STORE_NAME "keywatch.store"
+
+typedef struct lua_watch {
+  kw_outlet outlet;    /* without a hub: closed, by itself or with its store */
+  kw_lua_store *owner; /* good while the outlet has a hub */
+  kw_watcher *watcher; /* likewise */
+} lua_watch;
+
+static lua_watch *check_watch(lua_State *L) {
+  return luaL_checkudata(L, 1, WATCH_NAME);
+}
+
+static int make_hub(kw_lua_store *self) {
+  if (self->hub != NULL) return KW_OK;
+  kw_hub_options options = kw_hub_defaults();
+  options.seed = kw_bind_new_seed(self);
+  options.progress_ms = self->progress_ms;
+  self->hub = kw_hub_new(self->store, &options);
+  return self->hub == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+}
+
+/* store:open_watch(key, options): a watch, its tag, and the revision of the store. */
+static int l_open_watch(lua_State *L) {
+  kw_lua_store *owner = kw_bind_enter(L);
+  kw_watch_spec spec;
+  int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;
+  int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
+  if (rc == KW_OK) rc = make_hub(owner);
+  if (rc != KW_OK) return kw_bind_fail(L, owner, rc);
+  lua_watch *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (lua_watch){.owner = owner};
+  luaL_getmetatable(L, WATCH_NAME);
+  lua_setmetatable(L, -2);
+  kw_hub_open_outlet(owner->hub, &self->outlet, (size_t)max_bytes, false);
+  self->outlet.tag = ++owner->last_tag;
+  rc = kw_hub_watch(owner->hub, &self->outlet, &spec, &self->watcher);
+  if (rc != KW_OK) {
+    kw_outlet_close(&self->outlet);
+    return kw_bind_fail(L, owner, rc);
+  }
+  kw_bind_push_int(L, (int64_t)self->outlet.tag);
+  kw_bind_push_int(L, kw_store_revision(owner->store));
+  return 3;
+}
+
+/* store:tend(): a step of what is due; then the seconds until there is more to do, nothing if that is not known, or
+ * false if the store is closed. */
+static int l_tend(lua_State *L) {
+  kw_lua_store *self = luaL_checkudata(L, 1, STORE_NAME);
+  double seconds;
+  if (self->store == NULL) {
+    lua_pushboolean(L, false);
+    return 1;
+  }
+  if (!kw_bind_tend(self, &seconds)) return 0;
+  lua_pushnumber(L, seconds);
+  return 1;
+}
+
+/* store:next_ready(): the tag of a watch that was armed and has got something, or nothing. */
+static int l_next_ready(lua_State *L) {
+  kw_lua_store *self = luaL_checkudata(L, 1, STORE_NAME);
+  kw_outlet *outlet = self->hub == NULL ? NULL : kw_hub_next_ready(self->hub);
+  if (outlet == NULL) return 0;
+  kw_bind_push_int(L, (int64_t)outlet->tag);
+  return 1;
+}
+
+static void push_events(lua_State *L, const kw_batch *batch) {
+  lua_createtable(L, (int)batch->n, 0);
+  for (uint32_t i = 0; i < batch->n; i++) {
+    kw_bind_push_event(L, &batch->events[i]);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+}
+
+/* The next of what a watch was told: "events" and a list; "progress", or "compacted", and a revision; "closed"; or
+ * nothing, if there is nothing now. What cannot be given for want of memory stays. */
+static int l_take(lua_State *L) {
+  lua_watch *self = check_watch(L);
+  kw_item item;
+  if (self->outlet.hub == NULL) {
+    lua_pushliteral(L, "closed");
+    return 1;
+  }
+  if (self->outlet.n == 0) kw_bind_step_if_due(self->owner);
+  const kw_item *first = kw_outlet_first(&self->outlet);
+  if (first == NULL) return 0;
+  if (first->kind == KW_ITEM_EVENTS) {
+    lua_pushliteral(L, "events");
+    push_events(L, first->batch);
+  } else {
+    lua_pushstring(L, first->kind == KW_ITEM_PROGRESS ? "progress" : "compacted");
+    kw_bind_push_int(L, first->revision);
+  }
+  kw_outlet_take(&self->outlet, &item);
+  if (item.batch != NULL) kw_batch_release(item.batch);
+  return 2;
+}
+
+/* Asks the store to name the watch when something comes. */
+static int l_arm(lua_State *L) {
+  kw_outlet_arm(&check_watch(L)->outlet);
+  return 0;
+}
+
+/* Whether a mark of progress could be queued behind all that has happened. */
+static int l_request_progress(lua_State *L) {
+  lua_watch *self = check_watch(L);
+  lua_pushboolean(L, self->outlet.hub != NULL && kw_hub_progress(self->outlet.hub, self->watcher));
+  return 1;
+}
+
+/* Whether the watch has more to say than its outlet holds. */
+static int l_is_blocked(lua_State *L) {
+  const lua_watch *self = check_watch(L);
+  lua_pushboolean(L, self->outlet.hub != NULL && self->watcher->state == KW_WATCHER_BLOCKED);
+  return 1;
+}
+
+static int l_close(lua_State *L) {
+  kw_outlet_close(&check_watch(L)->outlet);
+  return 0;
+}
+
+static const luaL_Reg store_functions[] = {
+    {"open_watch", l_open_watch}, {"tend", l_tend}, {"next_ready", l_next_ready}, {NULL, NULL}};
+
+static const luaL_Reg watch_methods[] = {{"take", l_take},
+                                         {"arm", l_arm},
+                                         {"request_progress", l_request_progress},
+                                         {"is_blocked", l_is_blocked},
+                                         {"close", l_close},
+                                         {NULL, NULL}};
+
+static const luaL_Reg watch_meta[] = {{"__gc", l_close}, {NULL, NULL}};
+
+static void push_upvalues(lua_State *L) {
+  luaL_getmetatable(L, STORE_NAME);
+  kw_bind_push_error_meta(L);
+  lua_pushnil(L); /* nothing here is answered protected */
+  kw_bind_push_names(L);
+}
+
+void kw_bind_add_watch(lua_State *L, int methods) {
+  luaL_checkstack(L, 2 * KW_UP_COUNT + 4, WATCH_NAME);
+  luaL_newmetatable(L, WATCH_NAME);
+  luaL_setfuncs(L, watch_meta, 0);
+  lua_newtable(L);
+  push_upvalues(L);
+  luaL_setfuncs(L, watch_methods, KW_UP_COUNT);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+
+  lua_pushvalue(L, methods);
+  push_upvalues(L);
+  luaL_setfuncs(L, store_functions, KW_UP_COUNT);
+  lua_pop(L, 1);
+}

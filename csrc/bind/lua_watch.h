@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_watch: a watch as a Lua object: an outlet of its own, with one watcher.
+ *
+ * The object does not keep its store alive: that is for Lua, which holds both. It never waits: what is to be
+ * waited for is asked for by `arm`, and named by the store's `next_ready`.
+ */
+#ifndef KW_BIND_LUA_WATCH_H
+#define KW_BIND_LUA_WATCH_H
+
+#include "face/compat.h"
+
+/* Adds open_watch and next_ready to the table of the store's methods at `methods`. */
+void kw_bind_add_watch(lua_State *L, int methods);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * outlet: where what watchers are told waits for whoever reads it: one stream, with the watchers that share it.
+ *
+ * A queue bounded in bytes. Offering is a try: a full outlet refuses, and the watcher waits in its list of
+ * blocked ones until something was taken. What is said once and for a watcher alone (its failure) is never refused.
+ * An empty outlet takes any batch, however large.
+ */
+#ifndef KW_WATCH_OUTLET_H
+#define KW_WATCH_OUTLET_H
+
+#include "base/map.h"
+#include "watch/batch.h"
+#include "watch/watcher.h"
+
+#define KW_DEFAULT_OUTLET_BYTES (1 << 20)
+#define KW_OUTLET_ITEM_BYTES 64 /* what an item is charged beside its records */
+
+typedef enum kw_item_kind {
+  KW_ITEM_EVENTS,
+  KW_ITEM_PROGRESS, /* all before `revision`, and itself, has been told */
+  KW_ITEM_COMPACTED /* the watcher has failed: history up to `revision` is gone */
+} kw_item_kind;
+
+typedef struct kw_item {
+  kw_item_kind kind;
+  kw_watcher *watcher; /* NULL: progress of the whole outlet */
+  kw_batch *batch;     /* of EVENTS; who takes the item takes the reference */
+  int64_t revision;
+} kw_item;
+
+typedef struct kw_hub kw_hub;
+
+struct kw_outlet {
+  kw_hub *hub; /* NULL once the hub is gone: nothing will come any more */
+  kw_outlet *next;
+  kw_outlet **prev; /* among the outlets of the hub */
+
+  kw_item *items; /* a ring */
+  size_t first;
+  size_t n;
+  size_t cap;
+  size_t bytes;
+  size_t max_bytes;
+
+  bool with_ids;
+  kw_watcher *only; /* its watcher, without ids */
+  kw_map ids;       /* its watchers, with ids */
+  int64_t next_id;
+  kw_watcher_list blocked;
+
+  bool is_armed; /* tell the hub when something comes */
+  bool is_ready; /* the hub has been told, and will tell */
+  kw_outlet *next_ready;
+  kw_outlet **prev_ready;
+  uint64_t tag; /* the owner's own */
+};
+
+/* Puts an item in; takes the reference to its batch. False, with nothing taken, if it is refused. */
+bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
+
+/* The same for what may not be refused, but for want of memory. */
+bool kw_outlet_push(kw_outlet *outlet, const kw_item *item);
+
+/* Takes the oldest item; false if there is none. */
+bool kw_outlet_pop(kw_outlet *outlet, kw_item *item);
+
+/* The oldest item, which stays, or NULL. */
+const kw_item *kw_outlet_first(const kw_outlet *outlet);
+
+/* Throws away what waits for a watcher. */
+void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
+
+void kw_outlet_drop_items(kw_outlet *outlet);
+
+/* Whether what is blocked may go on. */
+bool kw_outlet_has_room(const kw_outlet *outlet);
+
+#endif

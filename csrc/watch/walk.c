@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+#include "watch/walk.h"
+
+#include "base/mem.h"
+#include "codec/keyvalue.h"
+
+#define KEEP_EVENTS 4096 /* room that is kept from one walk to the next */
+
+/* What a watcher may want of a slot: 3 bits. */
+#define VARIANTS 8
+
+struct kw_walk_slot {
+  kw_slot *slot;
+  kw_walk_slot *next;
+  uint32_t *at; /* which events */
+  uint32_t n;
+  uint32_t cap;
+  size_t bytes;
+  kw_batch *variants[VARIANTS]; /* all of them, as those want it who stand before the first */
+};
+
+static unsigned variant_of(const kw_watcher *watcher) {
+  return (unsigned)watcher->no_put | (unsigned)watcher->no_delete << 1 |
+         (unsigned)watcher->prev_kv << 2;
+}
+
+static kw_walk_slot *slot_of(kw_walk *walk, kw_slot *slot) {
+  if (slot->pending != NULL) return slot->pending;
+  kw_walk_slot *mine = kw_arena_alloc(&walk->arena, sizeof *mine);
+  if (mine == NULL) return NULL;
+  mine->slot = slot;
+  mine->next = walk->slots;
+  walk->slots = mine;
+  slot->pending = mine;
+  return mine;
+}
+
+static bool note(kw_walk *walk, kw_walk_slot *mine, uint32_t event) {
+  if (mine->n == mine->cap) {
+    uint32_t cap = mine->cap == 0 ? 4 : mine->cap * 2;
+    uint32_t *at = kw_arena_array(&walk->arena, cap, sizeof *at);
+    if (at == NULL) return false;
+    if (mine->n > 0) memcpy(at, mine->at, mine->n * sizeof *at);
+    mine->at = at;
+    mine->cap = cap;
+  }
+  mine->at[mine->n++] = event;
+  mine->bytes += walk->events[event].record->len;
+  if (mine->bytes > walk->most_bytes) walk->most_bytes = mine->bytes;
+  walk->matches++;
+  return true;
+}
+
+bool kw_walk_add(kw_walk *walk, kw_group *group, const kw_log_entry *entry) {
+  kw_slot *found = kw_group_match(group, kw_keyvalue_of(entry->record).key);
+  if (found == NULL) return true;
+  if (walk->n == UINT32_MAX ||
+      !kw_reserve(&walk->events, &walk->cap, walk->n + 1, sizeof *walk->events)) {
+    return false;
+  }
+  walk->events[walk->n++] = (kw_event){
+      .revision = entry->rev.main, .is_delete = entry->tombstone, .record = entry->record};
+  for (; found != NULL; found = found->next_match) {
+    kw_walk_slot *mine = slot_of(walk, found);
+    if (mine == NULL || !note(walk, mine, (uint32_t)walk->n - 1)) return false;
+  }
+  return true;
+}
+
+/* A put that made the key has nothing before it. */
+static kw_blob *previous_of(const kw_walk *walk, const kw_event *event) {
+  kw_kv kv = kw_keyvalue_of(event->record);
+  if (!event->is_delete && kv.create_revision == kv.mod_revision) return NULL;
+  return kw_store_previous(walk->store, kv.key, event->revision);
+}
+
+static bool wants(const kw_watcher *watcher, const kw_event *event) {
+  return event->is_delete ? !watcher->no_delete : !watcher->no_put;
+}
+
+/* The batch of events from `from` on that the watcher wants; NULL if memory is short. It may be empty. */
+static kw_batch *make_batch(const kw_walk *walk, const kw_walk_slot *mine, uint32_t from,
+                            const kw_watcher *watcher) {
+  kw_batch *batch = kw_batch_new(mine->n - from);
+  if (batch == NULL) return NULL;
+  for (uint32_t i = from; i < mine->n; i++) {
+    kw_event event = walk->events[mine->at[i]];
+    if (!wants(watcher, &event)) continue;
+    if (watcher->prev_kv) event.prev = previous_of(walk, &event);
+    kw_batch_add(batch, &event);
+  }
+  return batch;
+}
+
+static uint32_t first_for(const kw_walk *walk, const kw_walk_slot *mine, int64_t next_rev) {
+  uint32_t i = 0;
+  while (i < mine->n && walk->events[mine->at[i]].revision < next_rev) i++;
+  return i;
+}
+
+/* The batch for a watcher, with a reference for the caller. */
+static kw_batch *batch_for(kw_walk *walk, kw_walk_slot *mine, uint32_t from,
+                           const kw_watcher *watcher) {
+  if (from > 0) return make_batch(walk, mine, from, watcher);
+  kw_batch **shared = &mine->variants[variant_of(watcher)];
+  if (*shared == NULL) *shared = make_batch(walk, mine, 0, watcher);
+  return *shared == NULL ? NULL : kw_batch_retain(*shared);
+}
+
+kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
+  kw_walk_slot *mine = watcher->slot->pending;
+  uint32_t from = mine == NULL ? 0 : first_for(walk, mine, watcher->next_rev);
+  if (mine == NULL || from == mine->n) return KW_UNTOLD;
+  kw_batch *batch = batch_for(walk, mine, from, watcher);
+  kw_told told = batch == NULL ? KW_NO_MEMORY : KW_UNTOLD;
+  if (batch != NULL && batch->n > 0) {
+    kw_item item = {.kind = KW_ITEM_EVENTS,
+                    .watcher = watcher,
+                    .batch = batch,
+                    .revision = batch->events[batch->n - 1].revision};
+    told = kw_outlet_offer(watcher->outlet, &item) ? KW_TOLD : KW_REFUSED;
+  }
+  if (told == KW_TOLD) return told;
+  if (batch != NULL) kw_batch_release(batch);
+  if (told != KW_UNTOLD) watcher->next_rev = walk->events[mine->at[from]].revision;
+  return told;
+}
+
+kw_slot *kw_walk_slot_first(const kw_walk *walk) {
+  return walk->slots == NULL ? NULL : walk->slots->slot;
+}
+
+void kw_walk_slot_done(kw_walk *walk) {
+  kw_walk_slot *mine = walk->slots;
+  walk->slots = mine->next;
+  mine->slot->pending = NULL;
+  for (unsigned i = 0; i < VARIANTS; i++) {
+    if (mine->variants[i] != NULL) kw_batch_release(mine->variants[i]);
+  }
+}
+
+void kw_walk_reset(kw_walk *walk) {
+  while (walk->slots != NULL) kw_walk_slot_done(walk);
+  walk->n = walk->matches = walk->most_bytes = 0;
+  kw_arena_reset(&walk->arena);
+  if (walk->cap <= KEEP_EVENTS) return;
+  kw_free(walk->events);
+  walk->events = NULL;
+  walk->cap = 0;
+}
+
+void kw_walk_drop(kw_walk *walk) {
+  kw_free(walk->events);
+  kw_arena_drop(&walk->arena);
+}

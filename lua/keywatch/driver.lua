@@ -1,0 +1,23 @@
+-- SPDX-License-Identifier: MIT
+--- driver: the scheduler that everything which waits goes through.
+--
+-- A driver is a table of functions:
+--   now()            seconds of a clock that never goes back
+--   sleep(seconds)   lets the caller wait
+--   spawn(fn, ...)   a task: task:join(timeout), task:cancel()
+--   run(fn, ...)     turns the loop until fn has ended
+--   event()          something to wait for: event:wait(timeout) -> boolean, event:set()
+--   attach(source), detach(source)
+--                    source:poll() is called whenever there is nothing to run: it sets events, and returns the seconds
+--                    until it wants to be called again, or nil
+-- Nothing above knows what turns underneath.
+
+local current
+
+--- The driver of this program.
+local function get()
+  if not current then current = require "keywatch.driver.uv" end
+  return current
+end
+
+return { get = get }

@@ -1,0 +1,397 @@
+-- SPDX-License-Identifier: MIT
+--- The driver on libuv: tasks are coroutines, and a private loop turns while all of them wait.
+--
+-- A task is ready (it stands in the queue), parked (it waits for an event or a time), or done. Whoever is parked
+-- has a token that changes when it is woken, so that a late timer finds nobody.
+
+local compat = require "keywatch.compat"
+local core = require "keywatch.core"
+local timers = require "keywatch.timers"
+local uv = require "keywatch.uv"
+
+local driver = {}
+
+local loop                 -- opened when it is first needed
+local queue, first, last = {}, 1, 0
+local sleepers = timers.new()
+local sources = {}         -- those that are attached
+local tasks = {}           -- by coroutine: all that are not done
+local running              -- the task whose code runs now
+local unheard              -- the first failed task that nobody has joined
+
+local CANCELS = 100 -- so often a task may go on waiting after it was cancelled at the end of a run
+
+-- {====== Contexts ======
+
+local function is_top_level()
+  local co, is_main = coroutine.running()
+  return co == nil or is_main == true
+end
+
+--- Whether somebody else turns a loop in this program, at this moment, so that we must not block it.
+local function host()
+  if rawget(_G, "vim") then return "Neovim" end
+  local ngx = rawget(_G, "ngx")
+  if type(ngx) == "table" and ngx.get_phase then
+    local phase = ngx.get_phase()
+    if phase ~= "init" and phase ~= "init_worker" then return "nginx" end
+  end
+  local luv = package.loaded.luv
+  if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
+end
+
+--- The task that may wait here, or nil at top level; raises where nobody may.
+local function waiter(level)
+  if running and tasks[coroutine.running()] == running then return running end
+  if not is_top_level() then
+    error("keywatch: this call waits, and the coroutine that makes it is not a task: "
+      .. "start it with keywatch.spawn", level + 1)
+  end
+  local owner = host()
+  if owner then
+    error(("keywatch: this call waits, and would block the loop of %s: make it in a task of keywatch.spawn")
+      :format(owner), level + 1)
+  end
+  return nil
+end
+
+-- }======
+
+-- {====== The queue ======
+
+local function make_ready(task)
+  task.token = {}
+  last = last + 1
+  queue[last] = task
+end
+
+--- Wakes a parked task; `why` is what its wait returns.
+local function wake(task, why)
+  if task.state ~= "parked" then return end
+  task.state = "ready"
+  task.why = why
+  make_ready(task)
+end
+
+local function report(task)
+  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(tostring(task.failure), task.traceback))
+end
+
+local function finish(task, ok, ...)
+  task.state = "done"
+  tasks[task.co] = nil
+  if ok then
+    task.results = { n = select("#", ...), ... }
+  else
+    task.failure = (...)
+    task.traceback = debug.traceback(task.co)
+    local is_cancelled = task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
+    if not is_cancelled and not task.done:is_awaited() then
+      unheard = unheard or task
+      report(task)
+    end
+  end
+  task.done:set()
+end
+
+local function after_resume(task, ok, ...)
+  running = nil
+  if coroutine.status(task.co) == "dead" then
+    finish(task, ok, ...)
+  elseif task.state ~= "parked" then
+    -- it yielded by itself, and not to us: that is nobody's turn to answer
+    task.state = "ready"
+    make_ready(task)
+  end
+end
+
+local function resume(task)
+  running = task
+  if task.state == "new" then
+    task.state = "running"
+    after_resume(task, coroutine.resume(task.co, compat.unpack(task.arguments, 1, task.arguments.n)))
+  else
+    task.state = "running"
+    after_resume(task, coroutine.resume(task.co))
+  end
+end
+
+--- Runs everybody who was ready when the round began.
+local function run_ready()
+  local until_ = last
+  while first <= until_ do
+    local task = queue[first]
+    queue[first] = nil
+    first = first + 1
+    if task.state ~= "done" then resume(task) end
+  end
+  if first > last then first, last = 1, 0 end
+end
+
+-- }======
+
+-- {====== Turning ======
+
+local function poll_sources(wait)
+  for source in pairs(sources) do
+    local seconds = source:poll()
+    if seconds and (not wait or seconds < wait) then wait = seconds end
+  end
+  return wait
+end
+
+local function wake_sleepers()
+  if not sleepers:next() then return end
+  local now = uv.now()
+  for task in function() return sleepers:due(now) end do
+    if task.on_due then task:on_due() else wake(task, "timeout") end
+  end
+end
+
+local function time_left(deadline)
+  return deadline and math.max(0, deadline - uv.now())
+end
+
+--- One turn: who is ready runs; if nobody is, waits until somebody may be.
+local function turn(is_done)
+  wake_sleepers()
+  run_ready()
+  local wait = poll_sources(time_left(sleepers:next()))
+  if first <= last or is_done() then return end
+  if not wait then error("keywatch: everybody waits, and nothing is left that could wake anybody", 0) end
+  loop = loop or assert(uv.open())
+  loop:turn(wait)
+end
+
+local function turn_until(is_done)
+  while not is_done() do turn(is_done) end
+end
+
+-- }======
+
+-- {====== Waiting ======
+
+--- Parks the task until it is woken, or `deadline`; returns why. Raises if it is cancelled.
+local function park(task, deadline)
+  if task.must_cancel then
+    task.must_cancel = false
+    error(core.new_error("cancelled"), 0)
+  end
+  task.state = "parked"
+  task.why = nil
+  task.token = {}
+  if deadline then sleepers:add(deadline, task, task.token) end
+  coroutine.yield()
+  if task.why == "cancelled" then
+    task.must_cancel = false
+    error(core.new_error("cancelled"), 0)
+  end
+  return task.why
+end
+
+function driver.now()
+  return uv.now()
+end
+
+function driver.sleep(seconds)
+  if type(seconds) ~= "number" then
+    error(("bad argument #1 to 'sleep' (number expected, got %s)"):format(type(seconds)), 2)
+  end
+  local task = waiter(2)
+  local deadline = uv.now() + seconds
+  if task then
+    park(task, deadline)
+    return
+  end
+  local alarm = { token = {}, on_due = function(self) self.is_due = true end }
+  sleepers:add(deadline, alarm, alarm.token)
+  turn_until(function() return alarm.is_due end)
+end
+
+local event_methods = {}
+local event_mt = { __index = event_methods }
+
+--- Something to wait for. Setting it wakes all who wait; if nobody does, the next one does not wait.
+function driver.event()
+  return setmetatable({
+    is_set = false,
+    waiters = nil, -- a list of tasks
+  }, event_mt)
+end
+
+function event_methods:is_awaited()
+  return self.waiters ~= nil
+end
+
+function event_methods:set()
+  local waiters = self.waiters
+  if not waiters then
+    self.is_set = true
+    return
+  end
+  self.waiters = nil
+  for i = 1, #waiters do
+    if waiters[i].on_set then waiters[i]:on_set() else wake(waiters[i], "set") end
+  end
+end
+
+local function join_waiters(event, who)
+  event.waiters = event.waiters or {}
+  event.waiters[#event.waiters + 1] = who
+end
+
+local function leave_waiters(event, who)
+  local waiters = event.waiters
+  if not waiters then return end
+  for i = #waiters, 1, -1 do
+    if waiters[i] == who then table.remove(waiters, i) end
+  end
+  if #waiters == 0 then event.waiters = nil end
+end
+
+local function wait_in_task(event, task, deadline)
+  join_waiters(event, task)
+  local ok, why = pcall(park, task, deadline)
+  if why ~= "set" then leave_waiters(event, task) end
+  if not ok then error(why, 0) end
+  return why == "set"
+end
+
+local function wait_at_top_level(event, deadline)
+  local who = { token = {} }
+  function who:on_set() self.is_set = true end
+  function who:on_due() self.is_late = true end
+  join_waiters(event, who)
+  if deadline then sleepers:add(deadline, who, who.token) end
+  local ok, err = pcall(turn_until, function() return who.is_set or who.is_late end)
+  who.token = nil
+  leave_waiters(event, who)
+  if not ok then error(err, 0) end
+  return who.is_set == true
+end
+
+--- Waits until the event is set: true; or until `timeout` seconds are over: false.
+function event_methods:wait(timeout)
+  local task = waiter(2)
+  if self.is_set then
+    self.is_set = false
+    return true
+  end
+  if timeout and timeout <= 0 then return false end
+  local deadline = timeout and uv.now() + timeout
+  if task then return wait_in_task(self, task, deadline) end
+  return wait_at_top_level(self, deadline)
+end
+
+-- }======
+
+-- {====== Tasks ======
+
+local task_methods = {}
+local task_mt = { __name = "keywatch.task", __index = task_methods }
+
+function task_mt:__tostring()
+  local state = self.state
+  if state == "done" and not self.results then state = "failed" end
+  return ("keywatch.task<%s>"):format(state)
+end
+
+function driver.spawn(fn, ...)
+  if type(fn) ~= "function" then
+    error(("bad argument #1 to 'spawn' (function expected, got %s)"):format(type(fn)), 2)
+  end
+  local task = setmetatable({
+    co = coroutine.create(fn),
+    arguments = { n = select("#", ...), ... },
+    state = "new",
+    token = nil,        -- of the present wait
+    why = nil,          -- what ended it
+    must_cancel = false, -- the next wait raises
+    is_cancelled = false,
+    results = nil,
+    failure = nil,
+    traceback = nil,
+    done = driver.event(),
+  }, task_mt)
+  tasks[task.co] = task
+  make_ready(task)
+  return task
+end
+
+--- Waits for the end of a task: true and what it returned; false and what it failed with; or nil and an error of
+-- code "timeout".
+function task_methods:join(timeout)
+  if running == self then error("keywatch: a task cannot wait for itself", 2) end
+  while self.state ~= "done" do
+    if not self.done:wait(timeout) then return nil, core.new_error("timeout") end
+  end
+  if unheard == self then unheard = nil end
+  if self.results then return true, compat.unpack(self.results, 1, self.results.n) end
+  return false, self.failure
+end
+
+--- Asks a task to end: what it waits for raises "cancelled". A task that has not begun never does.
+function task_methods:cancel()
+  if self.state == "done" then return end
+  self.is_cancelled = true
+  if self.state == "new" then
+    finish(self, false, core.new_error("cancelled"))
+  elseif self.state == "parked" then
+    wake(self, "cancelled")
+  else
+    self.must_cancel = true
+  end
+end
+
+local function cancel_all()
+  for _ = 1, CANCELS do
+    if next(tasks) == nil then return end
+    local all = {}
+    for _, task in pairs(tasks) do all[#all + 1] = task end
+    for i = 1, #all do all[i]:cancel() end
+    run_ready()
+  end
+  for co, task in pairs(tasks) do
+    tasks[co] = nil
+    task.state = "done"
+    io.stderr:write("keywatch: a task that went on after it was cancelled has been left behind\n")
+  end
+end
+
+local function raise_unheard()
+  local task = unheard
+  unheard = nil
+  if task then error(task.failure, 0) end
+end
+
+local function results_of(task, ok, ...)
+  cancel_all()
+  if not ok then error(task.failure, 0) end
+  raise_unheard()
+  return ...
+end
+
+--- Runs fn as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
+-- fn, or a task that nobody joined, has failed with.
+function driver.run(fn, ...)
+  if running then error("keywatch: run is for the top level; a task has keywatch.spawn", 2) end
+  waiter(2)
+  local main = driver.spawn(fn, ...)
+  join_waiters(main.done, { on_set = function() end }) -- somebody hears of its failure
+  local ok, err = pcall(turn_until, function() return main.state == "done" end)
+  if ok then return results_of(main, main:join()) end
+  cancel_all()
+  error(err, 0)
+end
+
+-- }======
+
+function driver.attach(source)
+  sources[source] = true
+end
+
+function driver.detach(source)
+  sources[source] = nil
+end
+
+return driver

@@ -1,0 +1,360 @@
+-- SPDX-License-Identifier: MIT
+--- watch: what happens to some keys of a store, as something to read from.
+--
+-- The core queues what the watch is told, in bounds, and never waits. Here is the reader's side: events come out of a
+-- buffer, one whole batch of the core at a time, and whoever finds it empty waits for an event of the driver.
+-- `revision` says how far the reader has come: everything up to it was handed out.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.driver"
+
+local SYNC_TAKES = 64 -- batches that sync may put into the buffer on behalf of a reader that waits for itself
+
+local watch_methods = {}
+local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
+
+-- {====== Waiting ======
+--
+-- A source stands for a store whose watches are waited for. The driver polls it when there is nothing to run.
+
+local source_methods = {}
+local source_mt = { __index = source_methods }
+local source_of = setmetatable({}, { __mode = "k" }) -- by store
+
+local function get_source(store)
+  local source = source_of[store]
+  if not source then
+    source = setmetatable({
+      store = store,
+      waiting = {}, -- watches by tag
+      count = 0,
+      asking = {},  -- watches that want a mark of progress, as soon as they are synced
+    }, source_mt)
+    source_of[store] = source
+  end
+  return source
+end
+
+function source_methods:wake_all()
+  for _, watch in pairs(self.waiting) do watch.arrival:set() end
+end
+
+--- Moves the store on, and wakes those for whom something has come.
+function source_methods:poll()
+  local seconds = self.store:tend()
+  if seconds == false then
+    self:wake_all()
+    return 0
+  end
+  for watch in pairs(self.asking) do
+    if watch.core:request_progress() then self.asking[watch] = nil end
+  end
+  for tag in self.store.next_ready, self.store do
+    local watch = self.waiting[tag]
+    if watch then watch.arrival:set() end
+  end
+  return seconds
+end
+
+function source_methods:add(watch)
+  if self.count == 0 then driver.get().attach(self) end
+  self.count = self.count + 1
+  self.waiting[watch.tag] = watch
+  watch.waiters = watch.waiters + 1
+end
+
+function source_methods:remove(watch)
+  self.count = self.count - 1
+  watch.waiters = watch.waiters - 1
+  if watch.waiters == 0 then self.waiting[watch.tag] = nil end
+  if self.count == 0 then driver.get().detach(self) end
+end
+
+--- Waits until something may have come; false if `deadline` is over.
+local function wait(watch, deadline)
+  local d = driver.get()
+  local source = get_source(watch.store)
+  watch.arrival = watch.arrival or d.event()
+  watch.core:arm()
+  source:add(watch)
+  local ok, came = pcall(watch.arrival.wait, watch.arrival, deadline and math.max(0, deadline - d.now()))
+  source:remove(watch)
+  if not ok then error(came, 0) end
+  return came
+end
+
+-- }======
+
+-- {====== The buffer ======
+
+local function fail(watch, code, compact_revision)
+  local err = core.new_error(code)
+  err.compact_revision = compact_revision
+  watch.failure = err
+end
+
+local function append(watch, events)
+  local buffer = watch.buffer
+  for i = 1, #events do buffer[#buffer + 1] = events[i] end
+end
+
+--- Takes one thing from the core into the buffer; false if there is nothing now.
+local function take(watch)
+  local kind, what = watch.core:take()
+  if not kind then return false end
+  if kind == "events" then
+    if watch.at == #watch.buffer then
+      watch.buffer, watch.at = what, 0
+    else
+      append(watch, what)
+    end
+  elseif kind == "progress" then
+    append(watch, { { type = "progress", revision = what } })
+  elseif kind == "compacted" then
+    fail(watch, "compacted", what)
+  else
+    fail(watch, "closed")
+  end
+  return true
+end
+
+--- The next page of what exists, as events; the mark that ends them.
+local function take_initial(watch)
+  local ok, kv = pcall(watch.initial)
+  if not ok then
+    if type(kv) ~= "table" then error(kv, 0) end
+    watch.failure = kv
+  elseif kv then
+    kv.type, kv.initial = "put", true
+    append(watch, { kv })
+  else
+    append(watch, { { type = "synced", revision = watch.initial_revision } })
+    watch.initial = nil
+  end
+end
+
+--- Sees to it that the buffer has something: false if that needs waiting, nil if nothing will come any more.
+local function fill(watch)
+  while watch.at == #watch.buffer do
+    if watch.failure or watch.is_closed then return nil end
+    if watch.initial then
+      take_initial(watch)
+    elseif not take(watch) then
+      return false
+    end
+  end
+  return true
+end
+
+--- Something to hand out is in the buffer: true. Else nil, and why not: an error, or nothing after close.
+local function await(watch, timeout)
+  local deadline = timeout and timeout > 0 and driver.get().now() + timeout
+  while true do
+    local filled = fill(watch)
+    if filled then return true end
+    if filled == nil then return nil, watch.failure end
+    if timeout and timeout <= 0 or not wait(watch, deadline) then return nil, core.new_error("timeout") end
+  end
+end
+
+local function reach(watch, revision)
+  if revision <= watch.revision then return end
+  watch.revision = revision
+  if watch.progressed then watch.progressed:set() end
+end
+
+--- Hands out the next event of the buffer. A revision is reached with the last of its events.
+local function hand_out(watch)
+  local buffer, at = watch.buffer, watch.at + 1
+  local event = buffer[at]
+  buffer[at] = false
+  watch.at = at
+  if event.initial then return event end
+  local revision = event.mod_revision or event.revision
+  local following = buffer[at + 1]
+  if not following or following.mod_revision ~= revision then reach(watch, revision) end
+  return event
+end
+
+local function is_hidden(watch, event)
+  return event.type == "progress" and not watch.progress
+end
+
+-- }======
+
+local function check_timeout(timeout, name)
+  if timeout ~= nil and type(timeout) ~= "number" then
+    error(("bad argument #1 to '%s' (number of seconds expected, got %s)"):format(name, type(timeout)), 3)
+  end
+end
+
+--- The next event; or nil and an error, which of code "timeout" is no failure; or nil after close.
+function watch_methods:next(timeout)
+  check_timeout(timeout, "next")
+  self.reader = coroutine.running() or "main"
+  while true do
+    local ok, err = await(self, timeout)
+    if not ok then return nil, err end
+    local event = hand_out(self)
+    if not is_hidden(self, event) then return event end
+  end
+end
+
+--- All events of the next revision: { revision, events }; else as next.
+function watch_methods:batch(timeout)
+  local event, err = self:next(timeout)
+  if not event then return nil, err end
+  local events, revision = { event }, event.mod_revision or event.revision
+  if event.initial then
+    revision = self.initial_revision
+  elseif event.mod_revision then
+    while true do
+      local following = self.buffer[self.at + 1]
+      if not following or following.mod_revision ~= revision then break end
+      events[#events + 1] = hand_out(self)
+    end
+  end
+  return { revision = revision, events = events }
+end
+
+--- An iterator over events. It ends when the watch is closed, and raises what it fails with.
+function watch_methods:events()
+  return function()
+    local event, err = self:next()
+    if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
+    return event
+  end
+end
+
+-- {====== Sync ======
+
+--- The reader asks for itself: everything that has happened is put into the buffer.
+local function sync_alone(watch)
+  for _ = 1, SYNC_TAKES do
+    if watch.failure then return nil, watch.failure end
+    if watch.core:request_progress() then
+      while take(watch) do end
+      return watch.buffer[#watch.buffer].revision
+    end
+    take(watch)
+  end
+  return nil, core.new_error("full")
+end
+
+--- Somebody else reads: waits until that reader has come as far as the store is now.
+local function sync_with_reader(watch, timeout)
+  local d = driver.get()
+  local deadline = timeout and d.now() + timeout
+  local target = watch.store:status().revision
+  local source = get_source(watch.store)
+  watch.progressed = watch.progressed or d.event()
+  if not watch.core:request_progress() then source.asking[watch] = true end
+  while watch.revision < target do
+    if watch.failure then return nil, watch.failure end
+    if watch.is_closed then return nil, core.new_error("closed") end
+    source:add(watch)
+    local ok, came = pcall(watch.progressed.wait, watch.progressed, deadline and deadline - d.now())
+    source:remove(watch)
+    if not ok then error(came, 0) end
+    if not came then return nil, core.new_error("timeout") end
+  end
+  return watch.revision
+end
+
+--- A revision up to which everything has been delivered. Where another task reads the watch: once that task has been
+-- handed all of it. Where the caller reads it itself: once all of it can be had without waiting.
+function watch_methods:sync(timeout)
+  check_timeout(timeout, "sync")
+  if self.failure then return nil, self.failure end
+  if self.is_closed then return nil, core.new_error("closed") end
+  while self.initial do take_initial(self) end
+  local me = coroutine.running() or "main"
+  local reader = self.reader
+  local is_read = reader and reader ~= me and (reader == "main" or coroutine.status(reader) ~= "dead")
+  if is_read then return sync_with_reader(self, timeout) end
+  return sync_alone(self)
+end
+
+-- }======
+
+--- What the watch has failed with, or nil.
+function watch_methods:error()
+  return self.failure
+end
+
+--- Ends the watch. Whoever waits for it is woken; nothing comes any more.
+function watch_methods:close()
+  if self.is_closed then return end
+  self.is_closed = true
+  self.core:close()
+  self.buffer, self.at, self.initial = {}, 0, nil
+  if self.arrival then self.arrival:set() end
+  if self.progressed then self.progressed:set() end
+end
+
+function watch_mt:__tostring()
+  local state = self.is_closed and "closed" or self.failure and self.failure.code or "open"
+  return ("keywatch.watch<key=%q revision=%d %s>"):format(self.key, self.revision, state)
+end
+
+watch_mt.__close = watch_methods.close
+
+local FILTERS = { no_put = true, no_delete = true }
+
+--- The options of the core: what is ours taken out, and the filters spelled as it wants them.
+local function core_options(opts)
+  local t = {}
+  for name, value in pairs(opts) do t[name] = value end
+  t.initial, t.filters, t.timeout, t.deadline = nil, nil, nil, nil
+  for _, filter in ipairs(opts.filters or {}) do
+    if not FILTERS[filter] then error(("watch: there is no filter '%s'"):format(tostring(filter)), 3) end
+    t[filter] = true
+  end
+  return t
+end
+
+local function initial_pages(store, key, opts, revision)
+  return store:each(key, {
+    prefix = opts.prefix,
+    range_end = opts.range_end,
+    from_key = opts.from_key,
+    revision = revision,
+  })
+end
+
+--- Watches a key, or a range of keys.
+local function open(store, key, opts)
+  opts = opts or {}
+  if type(opts) ~= "table" then
+    error(("watch: options must be a table, not a %s"):format(type(opts)), 2)
+  end
+  if opts.initial and opts.start_revision then
+    error("watch: initial and start_revision exclude each other", 2)
+  end
+  local handle, tag, now = store:open_watch(key, core_options(opts))
+  if not handle then return nil, tag end
+  local start = opts.start_revision or 0
+  return setmetatable({
+    core = handle,
+    store = store, -- which lives as long as somebody watches it
+    tag = tag,
+    key = key,
+    revision = start > 0 and start - 1 or now,
+    progress = opts.progress,
+
+    buffer = {},   -- events that came and were not handed out; false where they were
+    at = 0,        -- how many of it were handed out
+    initial = opts.initial and initial_pages(store, key, opts, now) or nil,
+    initial_revision = opts.initial and now or nil,
+
+    reader = nil,     -- the coroutine that read last
+    arrival = nil,    -- set when something may have come
+    progressed = nil, -- set when the reader has come further
+    waiters = 0,
+
+    failure = nil,
+    is_closed = false,
+  }, watch_mt)
+end
+
+return { open = open, methods = watch_methods, mt = watch_mt }

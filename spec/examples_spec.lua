@@ -1,0 +1,64 @@
+--- The examples run as programs of their own, on the VM of this run, and print what is expected here.
+
+local shell = require "spec.support.shell"
+
+local expected = {
+  ["quickstart.lua"] = [[
+
+Every write has a revision.
+  color = blue   at revision 2
+  color = green  at revision 3
+
+Every revision can be read.
+  at revision 1 color was not there
+  at revision 2 color was blue
+  at revision 3 color was green
+
+A transaction compares, then changes many keys in one revision.
+  ann painted it red, at revision 4
+  bob came late: ann was first
+
+Keys bound to a lease go with it.
+  at first there are 2
+  ten seconds later there are 0
+
+In the end there is:
+  color    = red    created at 2, changed at 4
+  painter  = ann    created at 4, changed at 4
+]],
+  ["config_history.lua"] = [[
+somebody was faster: again
+now: mode=fast workers=7
+then: mode=safe workers=4
+rolled back: mode=safe workers=4
+revision 3: etcdserver: mvcc: required revision has been compacted (compacted)
+]],
+  ["presence.lua"] = [[
+ 0 s: cron, web, worker, at revision 4
+ 8 s: web renewed, 10 s left
+15 s: web, at revision 6
+18 s: nobody, at revision 7
+web is gone: etcdserver: requested lease not found (lease_not_found)
+]],
+}
+
+--- The command that runs a file where this VM finds its modules. A leak would take seconds to look for, every time.
+local function command(file)
+  local lua = assert(os.getenv("KW_LUA"), "run by spec/run")
+  return ("export ASAN_OPTIONS=detect_leaks=0 LUA_PATH='%s' LUA_CPATH='%s'\nexec %s examples/%s"):format(package.path,
+    package.cpath, lua, file)
+end
+
+describe("the example", function()
+  for file, output in pairs(expected) do
+    it(file .. " prints what it should", function()
+      local ok, printed = shell.run(command(file))
+      assert.are.equal(output, printed)
+      assert.is_true(ok)
+    end)
+  end
+
+  it("files are all tried #once", function()
+    for file in shell.must("ls examples"):gmatch("[^\n]+") do assert.is_string(expected[file], file) end
+  end)
+end)

@@ -1,0 +1,143 @@
+--- Alarms: what works while something is wrong with the store, and what does not.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local state = require "spec.support.state"
+
+local code = answer.code
+
+local too_long = ("x"):rep(2097152)
+
+describe("alarms", function()
+  it("are armed and disarmed by name, as often as one likes", function()
+    local store = keywatch.open { now = 0 }
+    assert.same({}, store:alarms())
+    assert.is_true(store:disarm("no_space"))
+    assert.is_true(store:arm("corrupt"))
+    assert.is_true(store:arm("no_space"))
+    assert.is_true(store:arm("no_space"))
+    assert.same({ "no_space", "corrupt" }, store:alarms())
+    assert.is_true(store:disarm("no_space"))
+    assert.same({ "corrupt" }, store:alarms())
+  end)
+
+  it("that are both armed speak of corruption", function()
+    local store = keywatch.open { now = 0 }
+    store:arm("no_space")
+    store:arm("corrupt")
+    assert.equal("corrupt", code(store:put("a", "")))
+    assert.equal("corrupt", code(store:lease(10)))
+  end)
+end)
+
+describe("while the alarm no_space is armed", function()
+  local store, lease
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    lease = store:lease(10, { id = 7 })
+    store:put("a", "", { lease = lease })
+    store:put("b", "")
+    store:arm("no_space")
+  end)
+
+  it("puts, transactions with a put anywhere, and new leases are refused", function()
+    local before = state.of(store)
+    local put = { put = "c", value = "" }
+    assert.equal("no_space", code(store:put("a", "")))
+    assert.equal("no_space", code(store:put("a", "", { lease = 99 })))
+    assert.equal("no_space", code(store:put("none", nil, { ignore_value = true })))
+    assert.equal("no_space", code(store:txn { success = { put } }))
+    assert.equal("no_space", code(store:txn { failure = { put } }))
+    assert.equal("no_space", code(store:txn { success = { { txn = { failure = { put } } } } }))
+    assert.equal("no_space", code(store:lease(10)))
+    assert.equal("no_space", code(store:lease(9000000001)))
+    assert.same(before, state.of(store))
+  end)
+
+  it("requests that are wrong or too large are told so", function()
+    assert.equal("empty_key", code(store:put("", "")))
+    assert.equal("request_too_large", code(store:put("a", too_long)))
+    local put = { put = "a", value = "" }
+    assert.equal("duplicate_key", code(store:txn { success = { put, put } }))
+  end)
+
+  it("reads, deletes, compaction and the care of leases go on", function()
+    assert.equal("b", store:get("b").key)
+    assert.equal(2, store:range("", { prefix = true }).count)
+    assert.is_true(store:txn({ success = { { get = "a" }, { delete = "b" } } }).succeeded)
+    assert.is_true(store:txn({ success = { { txn = { success = { { delete = "b" } } } } } }).succeeded)
+    assert.equal(10, lease:keepalive())
+    assert.equal(5, lease:revoke().revision)
+    assert.equal(0, store:delete("a").deleted)
+    assert.is_table(store:compact(5, { physical = true }))
+    assert.is_table(store:hash_kv())
+  end)
+
+  it("leases expire", function()
+    store:step(10)
+    assert.is_nil(store:get("a"))
+  end)
+end)
+
+describe("while the alarm corrupt is armed", function()
+  local store, lease
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    lease = store:lease(10, { id = 7 })
+    store:put("a", "", { lease = lease })
+    store:put("b", "")
+    store:arm("corrupt")
+  end)
+
+  it("every write is refused", function()
+    store:disarm("corrupt")
+    local before = state.of(store)
+    store:arm("corrupt")
+    assert.equal("corrupt", code(store:put("a", "")))
+    assert.equal("corrupt", code(store:delete("a")))
+    assert.equal("corrupt", code(store:delete("none")))
+    assert.equal("corrupt", code(store:txn { success = { { put = "a", value = "" } } }))
+    assert.equal("corrupt", code(store:txn { failure = { { delete = "a" } } }))
+    assert.equal("corrupt", code(store:txn { success = { { txn = {} } } }))
+    assert.equal("corrupt", code(store:compact(2)))
+    assert.equal("corrupt", code(store:compact(99)))
+    assert.equal("corrupt", code(store:lease(10)))
+    assert.equal("corrupt", code(lease:revoke()))
+    assert.equal("corrupt", code(store:lease_by_id(99):revoke()))
+    store:disarm("corrupt")
+    assert.same(before, state.of(store))
+  end)
+
+  it("requests that are wrong or too large are told so", function()
+    assert.equal("empty_key", code(store:put("", "")))
+    assert.equal("request_too_large", code(store:put("a", too_long)))
+  end)
+
+  it("everything can be read", function()
+    assert.equal("b", store:get("b").key)
+    assert.equal(2, store:range("", { prefix = true }).count)
+    assert.is_true(store:txn({ compare = { { key = "a", version = 1 } }, success = { { get = "a" } } }).succeeded)
+    assert.is_true(store:txn({}).succeeded)
+    assert.equal(3, store:hash_kv().revision)
+    assert.equal(3, store:status().revision)
+  end)
+
+  it("the time of leases is told and given again", function()
+    assert.equal(10, lease:keepalive())
+    assert.equal(10, lease:remaining())
+    assert.same({ "a" }, lease:keys())
+    assert.same({ 7 }, store:leases())
+  end)
+
+  it("leases that are over keep their keys, until the alarm is disarmed", function()
+    store:step(20)
+    store:step(30)
+    assert.equal(3, store:status().revision)
+    store:disarm("corrupt")
+    store:step(40)
+    assert.same({ 4, 1, 0 }, { store:status().revision, store:status().keys, store:status().leases })
+  end)
+end)

@@ -1,0 +1,163 @@
+--- Paging: a range of any size, kv by kv, as it was at one revision.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+
+local keys, keys_of_each = answer.keys, answer.keys_of_each
+
+local function store_of(...)
+  local store = keywatch.open { now = 0 }
+  for _, key in ipairs { ... } do store:put(key, key) end
+  return store
+end
+
+--- What a loop raises that must raise.
+local function failure_of(loop)
+  local ok, err = pcall(loop)
+  assert.is_false(ok)
+  return err
+end
+
+describe("each", function()
+  it("gives the kvs of a range in the order of keys", function()
+    local store = store_of("b", "c", "a")
+    local kvs = {}
+    for kv in store:each("", { prefix = true }) do kvs[#kvs + 1] = kv end
+    assert.same(store:range("", { prefix = true }).kvs, kvs)
+  end)
+
+  it("gives the same whatever the size of a page", function()
+    local store = store_of("a", "a\0", "a\0\0", "aa", "b", "b\255", "c")
+    local ranges = {
+      { "a" },
+      { "a", prefix = true },
+      { "", prefix = true },
+      { "", from_key = true },
+      { "aa", from_key = true },
+      { "a", range_end = "b" },
+      { "a", range_end = "a\0" },
+      { "a", range_end = "\0" },
+      { "b", range_end = "a" },
+      { "none", prefix = true },
+    }
+    for _, range in ipairs(ranges) do
+      local key = range[1]
+      local opts = { prefix = range.prefix, from_key = range.from_key, range_end = range.range_end }
+      local expected = keys(store:range(key, opts))
+      for page = 1, 8 do
+        opts.page = page
+        assert.equal(expected, keys_of_each(store:each(key, opts)))
+      end
+    end
+  end)
+
+  it("stays inside of a prefix that ends in the largest byte", function()
+    local store = store_of("a", "a\254", "a\255", "a\2551", "a\255\255", "b", "\254", "\255", "\2551", "\255\255")
+    for page = 1, 3 do
+      assert.equal("a\255 a\2551 a\255\255", keys_of_each(store:each("a\255", { prefix = true, page = page })))
+      assert.equal("\255 \2551 \255\255", keys_of_each(store:each("\255", { prefix = true, page = page })))
+      assert.equal("\255\255", keys_of_each(store:each("\255\255", { prefix = true, page = page })))
+    end
+  end)
+
+  it("goes on beyond its page where none is given", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 2500 do store:put(("%04d"):format(i), "") end
+    local n = 0
+    for kv in store:each("", { prefix = true }) do
+      n = n + 1
+      assert.equal(("%04d"):format(n), kv.key)
+    end
+    assert.equal(2500, n)
+  end)
+
+  it("ends at the limit, whatever the size of a page", function()
+    local store = store_of("a", "b", "c", "d", "e")
+    for page = 1, 6 do
+      for limit = 1, 6 do
+        local expected = keys(store:range("", { prefix = true, limit = limit }))
+        assert.equal(expected, keys_of_each(store:each("", { prefix = true, limit = limit, page = page })))
+      end
+      assert.equal("a b c d e", keys_of_each(store:each("", { prefix = true, limit = 0, page = page })))
+    end
+  end)
+
+  it("gives what was there at its first page, while keys are written, made and deleted", function()
+    local store = store_of("a", "b", "c", "d", "e")
+    local seen = {}
+    for kv in store:each("", { prefix = true, page = 1 }) do
+      seen[#seen + 1] = ("%s=%s@%d"):format(kv.key, kv.value, kv.mod_revision)
+      store:put("b", "changed")
+      store:put("cc", "new")
+      store:delete("d")
+      store:delete("e")
+    end
+    assert.equal("a=a@2 b=b@3 c=c@4 d=d@5 e=e@6", table.concat(seen, " "))
+  end)
+
+  it("reads at the revision that it is given", function()
+    local store = store_of("a", "b", "c")
+    store:delete("a")
+    for page = 1, 3 do
+      assert.equal("a b", keys_of_each(store:each("", { prefix = true, revision = 3, page = page })))
+      assert.equal("b c", keys_of_each(store:each("", { prefix = true, revision = 0, page = page })))
+    end
+  end)
+
+  it("takes filters", function()
+    local store = store_of("a", "b", "c", "d", "a", "c")
+    for page = 1, 3 do
+      assert.equal("a c d", keys_of_each(store:each("", { prefix = true, min_mod_revision = 5, page = page })))
+      assert.equal("a c", keys_of_each(store:each("", { prefix = true, min_mod_revision = 5, page = page, limit = 2 })))
+    end
+  end)
+
+  it("takes keys_only", function()
+    for kv in store_of("a", "b", "c"):each("", { prefix = true, keys_only = true, page = 2 }) do
+      assert.equal("", kv.value)
+    end
+  end)
+
+  it("leaves the table of options as it is", function()
+    local opts = { prefix = true, page = 1, limit = 2 }
+    keys_of_each(store_of("a", "b", "c"):each("", opts))
+    assert.same({ prefix = true, page = 1, limit = 2 }, opts)
+  end)
+
+  it("gives nothing any more after its end", function()
+    local store = store_of("a")
+    local next_kv = store:each("", { prefix = true })
+    assert.equal("a", next_kv().key)
+    assert.is_nil(next_kv())
+    store:put("b", "")
+    assert.is_nil(next_kv())
+  end)
+
+  it("raises what it fails with, as an error of the store", function()
+    local store = store_of("a")
+    assert.equal("empty_key", failure_of(function() keys_of_each(store:each("")) end).code)
+    assert.equal("future_revision", failure_of(function() keys_of_each(store:each("a", { revision = 9 })) end).code)
+  end)
+
+  it("raises, rather than end early, when its revision is compacted on the way", function()
+    local store = store_of("a", "b", "c")
+    local seen = {}
+    local err = failure_of(function()
+      for kv in store:each("", { prefix = true, page = 2 }) do
+        seen[#seen + 1] = kv
+        store:compact(store:put("x", "").revision)
+      end
+    end)
+    assert.equal("a b", keys(seen))
+    assert.equal("compacted", err.code)
+    assert.equal(6, err.compact_revision)
+  end)
+
+  it("has no order other than that of keys, and no count", function()
+    local store = store_of("a")
+    for _, opts in ipairs { { sort_order = "descend" }, { sort_target = "mod" }, { count_only = true } } do
+      assert.has_error(function() keys_of_each(store:each("a", opts)) end)
+    end
+  end)
+end)

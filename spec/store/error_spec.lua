@@ -1,0 +1,129 @@
+--- Errors: objects with a stable code, etcd's own words, and the status that gRPC gives them.
+
+local keywatch = require "keywatch"
+local errors = require("keywatch.core").errors
+
+-- What is etcd's is in its words to the letter, since its clients compare them.
+local etcds = {
+  empty_key = { 3, "etcdserver: key is not provided" },
+  key_not_found = { 3, "etcdserver: key not found" },
+  value_provided = { 3, "etcdserver: value is provided" },
+  lease_provided = { 3, "etcdserver: lease is provided" },
+  too_many_ops = { 3, "etcdserver: too many operations in txn request" },
+  duplicate_key = { 3, "etcdserver: duplicate key given in txn request" },
+  invalid_sort = { 3, "etcdserver: invalid sort option" },
+  request_too_large = { 3, "etcdserver: request is too large" },
+  compacted = { 11, "etcdserver: mvcc: required revision has been compacted" },
+  future_revision = { 11, "etcdserver: mvcc: required revision is a future revision" },
+  no_space = { 8, "etcdserver: mvcc: database space exceeded" },
+  lease_not_found = { 5, "etcdserver: requested lease not found" },
+  lease_exists = { 9, "etcdserver: lease already exists" },
+  lease_ttl_too_large = { 11, "etcdserver: too large lease TTL" },
+  corrupt = { 15, "etcdserver: corrupt cluster" },
+}
+
+local ours = { "out_of_memory", "read_only", "stale_revision" }
+
+-- Requests, by the code that each fails with.
+local function requests()
+  local store = keywatch.open { now = 0, max_request_bytes = 1000, max_txn_ops = 2 }
+  store:put("a", "")
+  store:put("a", "")
+  store:compact(3)
+  store:lease(10, { id = 7 })
+  local put = { put = "a", value = "" }
+  local bad = keywatch.open { now = 0 }
+  bad:arm("corrupt")
+  local full = keywatch.open { now = 0 }
+  full:arm("no_space")
+  local follower = keywatch.open { now = 0, follower = true }
+  follower:advance(5)
+  return {
+    empty_key = { store:get("") },
+    key_not_found = { store:put("none", nil, { ignore_value = true }) },
+    value_provided = { store:put("a", "v", { ignore_value = true }) },
+    lease_provided = { store:put("a", "", { ignore_lease = true, lease = 7 }) },
+    too_many_ops = { store:txn { success = { put, put, put } } },
+    duplicate_key = { store:txn { success = { put, put } } },
+    request_too_large = { store:put("a", ("x"):rep(1000)) },
+    compacted = { store:get("a", { revision = 2 }) },
+    future_revision = { store:get("a", { revision = 4 }) },
+    no_space = { full:put("a", "") },
+    lease_not_found = { store:lease_by_id(99):revoke() },
+    lease_exists = { store:lease(10, { id = 7 }) },
+    lease_ttl_too_large = { store:lease(9000000001) },
+    corrupt = { bad:put("a", "") },
+    read_only = { follower:put("a", "") },
+    stale_revision = { follower:advance(5) },
+  }
+end
+
+describe("the table of errors", function()
+  it("has etcd's words and statuses", function()
+    for code, expected in pairs(etcds) do
+      assert.same({ grpc_status = expected[1], message = expected[2] }, errors[code])
+    end
+  end)
+
+  it("says in every case whose words they are", function()
+    local owners = { etcdserver = true, mvcc = true, keywatch = true }
+    for _, entry in pairs(errors) do assert.is_true(owners[entry.message:match("^%l+")]) end
+    for _, code in ipairs(ours) do assert.matches("^keywatch: ", errors[code].message) end
+  end)
+
+  it("has statuses that gRPC knows, and words that are told apart", function()
+    local seen = {}
+    for _, entry in pairs(errors) do
+      assert.is_true(entry.grpc_status >= 1 and entry.grpc_status <= 16)
+      assert.is_nil(seen[entry.message])
+      seen[entry.message] = true
+    end
+  end)
+end)
+
+describe("an error", function()
+  it("has the code, the words and the status of the table", function()
+    for code, found in pairs(requests()) do
+      local answer, err = found[1], found[2]
+      assert.is_nil(answer)
+      assert.same({ code, errors[code].message, errors[code].grpc_status }, { err.code, err.message, err.grpc_status })
+    end
+  end)
+
+  it("tells the compacted revision if it is about that, and only then", function()
+    for code, found in pairs(requests()) do
+      assert.equal(code == "compacted" and 3 or nil, found[2].compact_revision)
+    end
+  end)
+
+  it("prints its words and its code", function()
+    for code, found in pairs(requests()) do
+      local text = tostring(found[2])
+      assert.is_truthy(text:find(errors[code].message, 1, true))
+      assert.is_truthy(text:find(code, 1, true))
+    end
+  end)
+
+  it("can be joined to strings, and to another error", function()
+    local _, err = keywatch.open({ now = 0 }):get("")
+    local text = tostring(err)
+    assert.equal("failed: " .. text, "failed: " .. err)
+    assert.equal(text .. " so it is", err .. " so it is")
+    assert.equal(text .. text, err .. err)
+    assert.equal(text .. 5, err .. 5)
+  end)
+
+  it("can be raised and caught as it is", function()
+    local _, err = keywatch.open({ now = 0 }):get("")
+    local ok, caught = pcall(error, err)
+    assert.is_false(ok)
+    assert.equal(err, caught)
+  end)
+
+  it("serves assert, which raises it", function()
+    local store = keywatch.open { now = 0 }
+    local ok, err = pcall(function() return assert(store:get("")) end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("etcdserver: key is not provided", 1, true))
+  end)
+end)

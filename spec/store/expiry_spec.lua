@@ -1,0 +1,233 @@
+--- The time of leases: how it runs out, and how it is given again. The clock moves with step(now) alone.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+
+local code, keys = answer.code, answer.keys
+
+local MANY = 1200 -- leases: more than two steps revoke
+
+local function pass_time(store, now)
+  while store:step(now) do end -- luacheck: ignore 542
+end
+
+describe("a lease", function()
+  it("lives until its time is over, and not longer", function()
+    local store = keywatch.open { now = 100 }
+    local lease = store:lease(10)
+    store:put("a", "", { lease = lease })
+    pass_time(store, 109.999)
+    assert.is_table(store:get("a"))
+    pass_time(store, 110)
+    assert.is_nil(store:get("a"))
+    assert.equal("lease_not_found", code(lease:remaining()))
+    assert.same({ 0, 3 }, { store:status().leases, store:status().revision })
+  end)
+
+  it("that ends deletes its keys in one revision, and another that ends with it in one of its own", function()
+    local store = keywatch.open { now = 0 }
+    store:lease(10, { id = 1 })
+    store:lease(10, { id = 2 })
+    store:lease(20, { id = 3 })
+    for i, key in ipairs { "a", "b", "c", "d", "e" } do store:put(key, "", { lease = i % 3 + 1 }) end -- 2 … 6
+    pass_time(store, 15)
+    assert.equal(8, store:status().revision)
+    assert.equal("b e", keys(store:range("", { prefix = true })))
+    assert.equal("a b c d e", keys(store:range("", { prefix = true, revision = 6 })))
+  end)
+
+  it("that ends without keys leaves the revision", function()
+    local store = keywatch.open { now = 0 }
+    store:lease(10)
+    pass_time(store, 10)
+    assert.same({ 1, 0 }, { store:status().revision, store:status().leases })
+  end)
+
+  it("that ended leaves its id free", function()
+    local store = keywatch.open { now = 0 }
+    store:lease(10, { id = 7 })
+    pass_time(store, 10)
+    assert.equal(5, store:lease(5, { id = 7 }).ttl)
+  end)
+
+  it("does not end by itself while time stands still", function()
+    local store = keywatch.open { now = 0 }
+    local lease = store:lease(2)
+    for _ = 1, 10 do store:put("a", "", { lease = lease }) end
+    assert.equal(2, lease:remaining())
+  end)
+
+  it("takes a key with it that was bound at the last moment", function()
+    local store = keywatch.open { now = 0 }
+    local lease = store:lease(10)
+    pass_time(store, 9.9)
+    store:put("a", "", { lease = lease })
+    pass_time(store, 10)
+    assert.is_nil(store:get("a"))
+  end)
+end)
+
+describe("what remains of a lease", function()
+  it("is told in whole seconds, rounded down", function()
+    local store = keywatch.open { now = 0 }
+    local lease = store:lease(10)
+    local seen = {}
+    for i, now in ipairs { 0, 0.001, 0.999, 1, 8.5, 9, 9.001, 9.999 } do
+      store:step(now)
+      seen[i] = lease:remaining()
+    end
+    assert.same({ 10, 9, 9, 9, 1, 1, 0, 0 }, seen)
+  end)
+
+  it("is all of its time again after a keepalive, which tells that time", function()
+    local store = keywatch.open { now = 0 }
+    local lease = store:lease(10)
+    store:step(7)
+    assert.equal(3, lease:remaining())
+    assert.equal(10, lease:keepalive())
+    assert.equal(10, lease:remaining())
+    pass_time(store, 16.9)
+    assert.equal(0, lease:remaining())
+    pass_time(store, 17)
+    assert.equal("lease_not_found", code(lease:keepalive()))
+  end)
+
+  it("is not touched by puts, nor by a keepalive of another", function()
+    local store = keywatch.open { now = 0 }
+    local lease, other = store:lease(10), store:lease(10)
+    store:step(4)
+    store:put("a", "", { lease = lease })
+    other:keepalive()
+    assert.same({ 6, 10 }, { lease:remaining(), other:remaining() })
+  end)
+end)
+
+describe("a lease past its time that is not yet revoked", function()
+  --- A store with many leases past their time, of which a step has revoked only some, and one that is left.
+  local function overdue()
+    local store = keywatch.open { now = 0 }
+    for id = 1, MANY do store:lease(10, { id = id }) end
+    store:put("a", "", { lease = MANY })
+    assert.is_true(store:step(10))
+    return store, store:lease_by_id(MANY)
+  end
+
+  it("is not brought back by a keepalive", function()
+    local store, lease = overdue()
+    assert.equal("lease_not_found", code(lease:keepalive()))
+    assert.matches("keys=1", tostring(store)) -- which does no step
+    pass_time(store, 10)
+    assert.is_nil(store:get("a"))
+    assert.equal(0, store:status().leases)
+  end)
+
+  it("has nothing left", function()
+    local _, lease = overdue()
+    assert.equal("lease_not_found", code(lease:remaining()))
+    assert.equal("lease_not_found", code(lease:keys()))
+  end)
+
+  it("can be revoked", function()
+    local store, lease = overdue()
+    assert.same({ revision = 3 }, lease:revoke())
+    assert.is_nil(store:get("a"))
+  end)
+end)
+
+describe("the time of a store", function()
+  it("has no deadline where there is nothing to do", function()
+    assert.is_nil(keywatch.open({ now = 5 }):deadline())
+  end)
+
+  it("has the end of the lease that ends first as its deadline", function()
+    local store = keywatch.open { now = 100.5 }
+    store:lease(30)
+    local first = store:lease(10)
+    assert.equal(110.5, store:deadline())
+    store:step(105.25)
+    first:keepalive()
+    assert.equal(115.25, store:deadline())
+    first:revoke()
+    assert.equal(130.5, store:deadline())
+    pass_time(store, 130.5)
+    assert.is_nil(store:deadline())
+  end)
+
+  it("is over for a lease exactly at the deadline, whatever the fraction", function()
+    for _, now in ipairs { 0.1, 0.3, 1 / 3, 2.3, 1e9 + 0.7 } do
+      local store = keywatch.open { now = now }
+      store:lease(2)
+      assert.is_false(store:step(store:deadline()))
+      assert.is_nil(store:deadline())
+    end
+  end)
+
+  it("never goes back", function()
+    local store = keywatch.open { now = 100 }
+    local lease = store:lease(10)
+    store:step(105)
+    store:step(50)
+    assert.equal(5, lease:remaining())
+    assert.equal(10, lease:keepalive())
+    assert.equal(115, store:deadline())
+  end)
+
+  it("may begin before zero", function()
+    local store = keywatch.open { now = -100 }
+    store:lease(10)
+    assert.equal(-90, store:deadline())
+    pass_time(store, -90)
+    assert.equal(0, store:status().leases)
+  end)
+
+  it("is the system's where none is given", function()
+    local store = keywatch.open()
+    local lease = store:lease(1000)
+    local deadline = store:deadline()
+    assert.equal("number", type(deadline))
+    local remaining = lease:remaining()
+    assert.is_true(remaining >= 900 and remaining <= 1000)
+    pass_time(store, deadline)
+    assert.equal("lease_not_found", code(lease:remaining()))
+  end)
+end)
+
+describe("a step", function()
+  it("revokes 500 leases at most, and tells whether more are due", function()
+    local store = keywatch.open { now = 0 }
+    for _ = 1, MANY do store:lease(10) end
+    store:lease(11)
+    assert.is_false(store:step(9))
+    assert.is_true(store:step(10))
+    assert.is_true(store:step(10))
+    assert.is_false(store:step(10))
+    assert.equal(1, store:status().leases)
+  end)
+
+  it("tells that nothing is due where the last lease was its last", function()
+    local store = keywatch.open { now = 0 }
+    for _ = 1, 500 do store:lease(10) end
+    assert.is_false(store:step(10))
+    assert.equal(0, store:status().leases)
+  end)
+
+  it("is taken by every other call first", function()
+    local store = keywatch.open { now = 0 }
+    for _ = 1, MANY do store:lease(10) end
+    assert.is_true(store:step(10)) -- 500
+    assert.equal(MANY - 1000, store:status().leases)
+    assert.equal(0, #store:leases())
+  end)
+
+  it("takes the leases that ended first", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, MANY do store:put("k" .. i, "", { lease = store:lease(5 + i * 7 % MANY) }) end
+    store:step(2000)
+    local status = store:status() -- one more step
+    assert.equal(MANY - 1000, status.keys)
+    for _, kv in ipairs(store:range("", { prefix = true, revision = status.revision }).kvs) do
+      assert.is_true(tonumber(kv.key:sub(2)) * 7 % MANY >= 1000)
+    end
+  end)
+end)

@@ -1,0 +1,160 @@
+--- HashKV: a checksum of all that is stored, the same as etcd's for the same history.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local crc32c = require "spec.support.crc32c"
+
+local code = answer.code
+
+--- Bytes that are written in hexadecimal.
+local function bytes(hex)
+  return (hex:gsub("%s", ""):gsub("%x%x", function(digits) return string.char(tonumber(digits, 16)) end))
+end
+
+--- The history whose hashes an etcd told: see `told` below.
+local function store_with_history(opts)
+  opts = opts or {}
+  opts.now = 0
+  local store = keywatch.open(opts)
+  store:put("foo", "bar") -- 2
+  store:put("foo", "baz") -- 3
+  store:put("x", "1") -- 4
+  store:delete("x") -- 5
+  store:lease(100, { id = -7 })
+  store:put("y", "", { lease = -7 }) -- 6
+  store:txn { success = {
+    { put = "p\0\255", value = "\0" }, { delete = "foo", range_end = "g" }, { put = "q", value = ("Q"):rep(300) },
+  } } -- 7
+  store:put("foo", "again") -- 8
+  store:put("z", "26") -- 9
+  return store
+end
+
+-- The hashes by revision, as etcd tells them: of all history, compacted at 4, compacted at 6, compacted at 9.
+local told = {
+  [-1] = {
+    1084519789, 3305255506, 2020292994, 3093051035, 629404502, 243873475, 2338005980, 343751598, 1876458124,
+  },
+  [4] = { [5] = 1275009229, [6] = 4011663427, [7] = 2590229710, [8] = 1269806895, [9] = 2230131015 },
+  [6] = { [7] = 629199823, [8] = 2792778526, [9] = 3384448430 },
+  [9] = { [9] = 2810248357 },
+}
+
+local function hashes(store, from)
+  local found = {}
+  for revision = from, store:status().revision do found[revision] = store:hash_kv(revision).hash end
+  return found
+end
+
+describe("the hash", function()
+  it("of an empty store is the checksum of its name", function()
+    local store = keywatch.open { now = 0 }
+    assert.equal(1084519789, store:hash_kv().hash)
+    assert.equal(crc32c.checksum { "key" }, store:hash_kv().hash)
+  end)
+
+  it("of one put is 3305255506", function()
+    local store = keywatch.open { now = 0 }
+    store:put("foo", "bar")
+    assert.equal(3305255506, store:hash_kv().hash)
+  end)
+
+  it("is over revisions and encoded kvs, with a mark for a delete", function()
+    local store = keywatch.open { now = 0 }
+    store:put("foo", "bar")
+    store:delete("foo")
+    local history = {
+      "key",
+      bytes "0000000000000002 5f 0000000000000000", bytes "0a03666f6f 1002 1802 2001 2a03626172",
+      bytes "0000000000000003 5f 0000000000000000 74", bytes "0a03666f6f",
+    }
+    assert.equal(crc32c.checksum(history), store:hash_kv().hash)
+  end)
+
+  it("numbers the changes of a transaction, and has leases and large numbers", function()
+    local store = keywatch.open { now = 0 }
+    store:lease(10, { id = -1 })
+    store:txn { success = { { put = "b", value = "", lease = -1 }, { put = "a", value = ("v"):rep(128) } } }
+    local history = {
+      "key",
+      bytes "0000000000000002 5f 0000000000000000", bytes "0a0162 1002 1802 2001 30ffffffffffffffffff01",
+      bytes "0000000000000002 5f 0000000000000001", bytes "0a0161 1002 1802 2001 2a8001", ("v"):rep(128),
+    }
+    assert.equal(crc32c.checksum(history), store:hash_kv().hash)
+  end)
+
+  it("is etcd's at every revision of a history", function()
+    assert.same(told[-1], hashes(store_with_history(), 1))
+  end)
+
+  it("is etcd's after compactions", function()
+    local store = store_with_history()
+    for _, revision in ipairs { 4, 6 } do
+      store:compact(revision, { physical = true })
+      assert.same(told[revision], hashes(store, revision + 1))
+    end
+    store:compact(9, { physical = true })
+    assert.equal(told[9][9], store:hash_kv().hash)
+  end)
+
+  it("is etcd's while a compaction is on its way", function()
+    local store = store_with_history { step_records = 1 }
+    store:compact(6)
+    assert.equal(told[6][7], store:hash_kv(7).hash)
+    assert.equal(told[6][8], store:hash_kv(8).hash)
+    assert.equal(told[6][9], store:hash_kv(9).hash)
+  end)
+
+  it("leaves out the mark of a delete at the compacted revision, which older stores do not keep", function()
+    local function compacted_at(revision)
+      local store = keywatch.open { now = 0 }
+      store:put("a", "") -- 2
+      store:put("b", "") -- 3
+      store:delete("a") -- 4
+      store:compact(revision, { physical = true })
+      return store:hash_kv().hash
+    end
+    local history = {
+      "key", bytes "0000000000000003 5f 0000000000000000", bytes "0a0162 1003 1803 2001",
+    }
+    assert.equal(crc32c.checksum(history), compacted_at(4))
+    history[#history + 1] = bytes "0000000000000004 5f 0000000000000000 74" .. bytes "0a0161"
+    assert.equal(crc32c.checksum(history), compacted_at(3))
+  end)
+
+  it("depends on the order of changes, on values, and on nothing else", function()
+    local function hash_of(...)
+      local store = keywatch.open { now = 0 }
+      for _, kv in ipairs { ... } do store:put(kv, kv) end
+      return store:hash_kv().hash
+    end
+    assert.equal(hash_of("a", "b"), hash_of("a", "b"))
+    assert.not_equal(hash_of("a", "b"), hash_of("b", "a"))
+    assert.not_equal(hash_of("a", "b"), hash_of("a", "c"))
+  end)
+end)
+
+describe("hash_kv", function()
+  it("tells the revision of the store, of the hash, and of the last compaction", function()
+    local store = store_with_history()
+    assert.same({ hash = told[-1][9], revision = 9, compact_revision = -1, hash_revision = 9 }, store:hash_kv(0))
+    store:compact(4)
+    local found = store:hash_kv(7)
+    assert.same({ 9, 4, 7 }, { found.revision, found.compact_revision, found.hash_revision })
+  end)
+
+  it("takes no revision and revision 0 for the current one", function()
+    local store = store_with_history()
+    assert.same(store:hash_kv(), store:hash_kv(0))
+    assert.same(store:hash_kv(), store:hash_kv(9))
+  end)
+
+  it("refuses a revision that is compacted or still to come", function()
+    local store = store_with_history()
+    assert.equal("future_revision", code(store:hash_kv(10)))
+    store:compact(4)
+    assert.equal("compacted", code(store:hash_kv(3)))
+    assert.is_table(store:hash_kv(4))
+  end)
+end)

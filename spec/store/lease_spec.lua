@@ -1,0 +1,264 @@
+--- Leases: keys that live as long as someone says so. The clock stands still, and moves with step(now) alone.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local state = require "spec.support.state"
+
+local code, keys = answer.code, answer.keys
+
+local function new_store(opts)
+  opts = opts or {}
+  opts.now = opts.now or 0
+  return keywatch.open(opts)
+end
+
+--- Moves the clock and does all that is due.
+local function pass_time(store, now)
+  while store:step(now) do end -- luacheck: ignore 542
+end
+
+--- The request must fail with that code and change nothing.
+local function refuses(store, expected, ttl, opts)
+  local before = state.of(store)
+  assert.equal(expected, code(store:lease(ttl, opts)))
+  assert.same(before, state.of(store))
+end
+
+describe("granting a lease", function()
+  it("gives its id and its time, and leaves the revision", function()
+    local store = new_store()
+    local lease = store:lease(10, { id = 7 })
+    assert.same({ 7, 10 }, { lease.id, lease.ttl })
+    assert.same({ 1, 1 }, { store:status().leases, store:status().revision })
+  end)
+
+  it("raises a time that is too short to the least", function()
+    local store = new_store()
+    assert.same({ 2, 2, 2, 2, 3 }, { store:lease(1).ttl, store:lease(0).ttl, store:lease(-5).ttl, store:lease(2).ttl,
+      store:lease(3).ttl })
+    assert.equal(2, store:lease(-2 ^ 53).ttl)
+    assert.equal(30, new_store({ min_lease_ttl = 30 }):lease(10).ttl)
+    assert.equal(2, store:lease_by_id(store:lease(1).id):keepalive())
+  end)
+
+  it("takes a time of 9,000,000,000 seconds and no more", function()
+    local store = new_store()
+    assert.equal(9000000000, store:lease(9000000000).ttl)
+    refuses(store, "lease_ttl_too_large", 9000000001)
+    refuses(store, "lease_ttl_too_large", 2 ^ 53)
+  end)
+
+  it("takes any id that is given and free, also a negative one", function()
+    local store = new_store()
+    for _, id in ipairs { 1, -1, -12345, 2 ^ 52 } do assert.equal(id, store:lease(10, { id = id }).id) end
+    assert.equal(4, store:status().leases)
+  end)
+
+  it("refuses an id that is taken, until it is revoked", function()
+    local store = new_store()
+    local lease = store:lease(10, { id = 7 })
+    refuses(store, "lease_exists", 20, { id = 7 })
+    lease:revoke()
+    assert.equal(20, store:lease(20, { id = 7 }).ttl)
+  end)
+
+  it("tells a time that is too long before it tells an id that is taken", function()
+    local store = new_store()
+    store:lease(10, { id = 7 })
+    refuses(store, "lease_ttl_too_large", 9000000001, { id = 7 })
+  end)
+
+  it("chooses ids that are positive, below 2^53 and distinct", function()
+    local seen = {}
+    for _ = 1, 5 do
+      local store = new_store()
+      for i = 1, 200 do
+        local id = store:lease(10, i % 2 == 0 and { id = 0 } or nil).id
+        assert.equal("number", type(id))
+        assert.is_true(id > 0 and id < 2 ^ 53 and id % 1 == 0)
+        assert.is_nil(seen[id])
+        seen[id] = true
+      end
+    end
+  end)
+end)
+
+describe("a key", function()
+  local store, one, two
+
+  before_each(function()
+    store = new_store()
+    one, two = store:lease(10, { id = 1 }), store:lease(20, { id = 2 })
+  end)
+
+  local function keys_of_both() return { one:keys(), two:keys() } end
+
+  it("is bound to a lease by a put", function()
+    store:put("b", "", { lease = 1 })
+    store:put("a", "", { lease = one })
+    store:put("c", "", { lease = "1" })
+    assert.same({ { "a", "b", "c" }, {} }, keys_of_both())
+    assert.equal(1, store:get("a").lease)
+  end)
+
+  it("is freed from its lease by a put without one", function()
+    store:put("a", "", { lease = 1 })
+    store:put("a", "")
+    assert.same({ {}, {} }, keys_of_both())
+    assert.equal(0, store:get("a").lease)
+    one:revoke()
+    assert.is_table(store:get("a"))
+  end)
+
+  it("goes to another lease by a put", function()
+    store:put("a", "", { lease = 1 })
+    store:put("a", "", { lease = 2 })
+    assert.same({ {}, { "a" } }, keys_of_both())
+    assert.equal(3, one:revoke().revision)
+    assert.equal(2, store:get("a").lease)
+  end)
+
+  it("stays with its lease when it is put with the same one", function()
+    store:put("a", "", { lease = 1 })
+    store:put("a", "2", { lease = 1 })
+    assert.same({ { "a" }, {} }, keys_of_both())
+  end)
+
+  it("stays with its lease when a put leaves it be", function()
+    store:put("a", "", { lease = 1 })
+    store:put("a", "2", { ignore_lease = true })
+    assert.same({ { "a" }, {} }, keys_of_both())
+    assert.equal(1, store:get("a").lease)
+  end)
+
+  it("leaves its lease when it is deleted, and does not come back to it by itself", function()
+    store:put("a", "", { lease = 1 })
+    store:delete("a")
+    assert.same({ {}, {} }, keys_of_both())
+    store:put("a", "")
+    assert.same({ {}, {} }, keys_of_both())
+  end)
+
+  it("is bound and freed by transactions", function()
+    store:put("a", "", { lease = 1 })
+    store:put("b", "", { lease = 1 })
+    store:txn { success = {
+      { put = "a", value = "", lease = 2 }, { delete = "b" }, { put = "c", value = "", lease = 1 },
+    } }
+    assert.same({ { "c" }, { "a" } }, keys_of_both())
+  end)
+
+  it("stays where it is when a transaction fails that would have moved it", function()
+    store:put("a", "", { lease = 1 })
+    assert.equal("lease_not_found", code(store:txn { success = {
+      { put = "a", value = "", lease = 2 }, { put = "b", value = "", lease = 99 },
+    } }))
+    assert.same({ { "a" }, {} }, keys_of_both())
+  end)
+end)
+
+describe("revoking a lease", function()
+  it("deletes its keys in one revision", function()
+    local store = new_store()
+    local lease = store:lease(10)
+    for _, key in ipairs { "c", "a", "b" } do store:put(key, "", { lease = lease }) end
+    store:put("other", "")
+    assert.same({ revision = 6 }, lease:revoke())
+    assert.equal("other", keys(store:range("", { prefix = true })))
+    assert.equal("a b c other", keys(store:range("", { prefix = true, revision = 5 })))
+    assert.same({ 6, 0 }, { store:status().revision, store:status().leases })
+  end)
+
+  it("without keys leaves the revision", function()
+    local store = new_store()
+    store:put("a", "")
+    assert.same({ revision = 2 }, store:lease(10):revoke())
+  end)
+
+  it("fails where there is no such lease", function()
+    local store = new_store()
+    local lease = store:lease(10)
+    lease:revoke()
+    local before = state.of(store)
+    assert.equal("lease_not_found", code(lease:revoke()))
+    assert.equal("lease_not_found", code(store:lease_by_id(99):revoke()))
+    assert.same(before, state.of(store))
+  end)
+
+  it("ends every object that stands for it", function()
+    local store = new_store()
+    local lease = store:lease(10)
+    store:lease_by_id(lease.id):revoke()
+    assert.equal("lease_not_found", code(lease:keepalive()))
+    assert.equal("lease_not_found", code(lease:remaining()))
+    assert.equal("lease_not_found", code(lease:keys()))
+    assert.equal("lease_not_found", code(store:put("a", "", { lease = lease })))
+  end)
+end)
+
+describe("the keys of a lease", function()
+  --- The hash of a store whose three keys were deleted in one revision.
+  local function hash_after(delete)
+    local store = new_store()
+    local lease = store:lease(10, { id = 7 })
+    for _, key in ipairs { "c", "a", "b\0" } do store:put(key, "", { lease = lease }) end
+    delete(store, lease)
+    assert.same({ 5, 0 }, { store:status().revision, store:status().keys })
+    return store:hash_kv().hash
+  end
+
+  local function delete_in_order(...)
+    local ops = {}
+    for i, key in ipairs { ... } do ops[i] = { delete = key } end
+    return function(store) store:txn { success = ops } end
+  end
+
+  it("are deleted in the order of keys, when it is revoked and when it expires", function()
+    local ordered = hash_after(delete_in_order("a", "b\0", "c"))
+    assert.equal(ordered, hash_after(function(_, lease) lease:revoke() end))
+    assert.equal(ordered, hash_after(function(store) pass_time(store, 10) end))
+    assert.not_equal(ordered, hash_after(delete_in_order("c", "a", "b\0")))
+  end)
+
+  it("are listed in order", function()
+    local store = new_store()
+    local lease, expected = store:lease(10), {}
+    for i = 1, 100 do
+      store:put(("k%03d"):format(i * 37 % 101), "", { lease = lease })
+      expected[i] = ("k%03d"):format(i)
+    end
+    assert.same(expected, lease:keys())
+  end)
+end)
+
+describe("the lease of an id", function()
+  it("needs no lease to be there, until it is used", function()
+    local store = new_store()
+    local lease = store:lease_by_id(7)
+    assert.equal(7, lease.id)
+    assert.equal("lease_not_found", code(lease:keepalive()))
+    store:lease(10, { id = 7 })
+    assert.equal(10, lease:keepalive())
+  end)
+end)
+
+describe("the list of leases", function()
+  it("is empty where there are none", function()
+    assert.same({}, new_store():leases())
+  end)
+
+  it("has the one that ends first first", function()
+    local store = new_store()
+    store:lease(30, { id = 1 })
+    store:lease(10, { id = 2 })
+    store:lease(20, { id = 3 })
+    assert.same({ 2, 3, 1 }, store:leases())
+    store:step(5)
+    store:lease_by_id(2):keepalive() -- ends at 15
+    store:lease(6, { id = 4 }) -- ends at 11
+    assert.same({ 4, 2, 3, 1 }, store:leases())
+    store:lease_by_id(2):revoke()
+    assert.same({ 4, 3, 1 }, store:leases())
+  end)
+end)

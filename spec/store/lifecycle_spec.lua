@@ -1,0 +1,274 @@
+--- The life of a store: open, closed, forgotten, and how it goes with the program that has it.
+
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+
+local misuse = require "spec.support.misuse"
+local program = require "spec.support.program"
+
+local probe = core.probe
+
+local function store_with_keys(opts)
+  local store = keywatch.open(opts or { now = 0 })
+  local lease = store:lease(10)
+  for i = 1, 20 do store:put("key " .. i, ("v"):rep(100), i % 2 == 0 and { lease = lease } or nil) end
+  store:delete("key 3")
+  return store
+end
+
+--- Everything that can be collected.
+local function collect()
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+end
+
+describe("a closed store", function()
+  -- What methods need to be called at all; for all others a key will do.
+  local arguments = {
+    put = { "a", "" },
+    txn = { {} },
+    compact = { 1 },
+    hash_kv = { 0 },
+    lease = { 5 },
+    lease_grant = { 5 },
+    lease_revoke = { 7 },
+    lease_keepalive = { 7 },
+    lease_time_to_live = { 7 },
+    step = { 1 },
+    arm = { "no_space" },
+    disarm = { "no_space" },
+    load = { 1, {} },
+    replace = { 1, {} },
+    apply = { 1, {} },
+    advance = { 1 },
+  }
+
+  it("may be closed again", function()
+    local store = store_with_keys()
+    store:close()
+    store:close()
+    assert.equal("keywatch.store<closed>", tostring(store))
+  end)
+
+  it("raises, whatever it is asked", function()
+    local store = store_with_keys()
+    store:close()
+    for name, method in pairs(core.store_methods) do
+      if name ~= "close" and name ~= "lease_by_id" then
+        local given = arguments[name] or { "a" }
+        local words = misuse.raises(function()
+          local next_one = method(store, given[1], given[2])
+          if type(next_one) == "function" then next_one() end
+        end)
+        assert.matches("closed", words)
+      end
+    end
+  end)
+
+  it("raises for its leases", function()
+    local store = store_with_keys()
+    local lease, other = store:lease(10), store:lease_by_id(7)
+    store:close()
+    for _, name in ipairs { "keepalive", "remaining", "keys", "revoke" } do
+      assert.matches("closed", misuse.raises(lease[name], lease))
+      assert.matches("closed", misuse.raises(other[name], other))
+    end
+  end)
+
+  it("raises in a loop that is at work on it", function()
+    local store = store_with_keys()
+    local seen = 0
+    local words = misuse.raises(function()
+      for _ in store:each("", { prefix = true, page = 3 }) do
+        seen = seen + 1
+        store:close()
+      end
+    end)
+    assert.matches("closed", words)
+    assert.equal(3, seen)
+  end)
+
+  it("leaves what it answered before", function()
+    local store = store_with_keys()
+    local kv, found = store:get("key 1"), store:range("key 1", { prefix = true })
+    store:close()
+    collect()
+    assert.equal(("v"):rep(100), kv.value)
+    assert.equal("key 1", found.kvs[1].key)
+  end)
+
+  it("is no matter to other stores", function()
+    local one, two = store_with_keys(), store_with_keys()
+    one:close()
+    assert.equal(19, two:status().keys)
+  end)
+end)
+
+describe("a store", function()
+  it("goes with its variable, if that is to be closed", function()
+    if jit then return end -- there are no such variables
+    local store = assert(load [[
+      local store
+      do
+        local closing <close> = require("keywatch").open { now = 0 }
+        closing:put("a", "")
+        store = closing
+      end
+      return store
+    ]])()
+    assert.equal("keywatch.store<closed>", tostring(store))
+  end)
+
+  it("is closed by its finalizer, which may come after a close", function()
+    local finalize = getmetatable(keywatch.open()).__gc
+    local store = store_with_keys()
+    store:close()
+    finalize(store)
+    store = store_with_keys()
+    finalize(store)
+    assert.matches("closed", misuse.raises(store.get, store, "key 1"))
+    finalize(store)
+    store:close()
+  end)
+
+  it("is collected when it is forgotten, open or closed", function()
+    local seen = setmetatable({}, { __mode = "k" })
+    for i = 1, 10 do
+      local store = store_with_keys()
+      seen[store] = true
+      if i % 2 == 0 then store:close() end
+    end
+    collect()
+    assert.is_nil(next(seen))
+  end)
+
+  it("is kept by its leases and by the loops that are at work on it", function()
+    local lease = store_with_keys():lease(10)
+    local next_kv = store_with_keys():each("", { prefix = true, page = 1 })
+    next_kv()
+    collect()
+    assert.equal(10, lease:keepalive())
+    assert.equal("key 10", next_kv().key)
+  end)
+
+  it("leaves no memory behind", function()
+    if not probe then return end -- nobody counts
+    collect()
+    local base = probe.live()
+    for i = 1, 20 do
+      local store = store_with_keys { now = 0, step_records = 1 }
+      store:compact(10)
+      store:txn { success = { { put = "a", value = "" }, { delete = "key", prefix = true, prev_kv = true } } }
+      store:range("", { prefix = true, revision = 20, sort_target = "value", sort_order = "descend" })
+      store:step(i % 3 * 10)
+      local follower = keywatch.open { now = 0, follower = true, history_bytes = 100 }
+      follower:load(5, { { key = "a", value = "", create_revision = 1, mod_revision = 2, version = 1, lease = 7 } })
+      for revision = 6, 20 do follower:apply(revision, { { type = "delete", key = "a" } }) end
+      if i % 2 == 0 then store:close() follower:close() end
+    end
+    assert.is_true(probe.live() > base)
+    collect()
+    assert.equal(base, probe.live())
+  end)
+
+  it("is one of as many as one likes", function()
+    local stores = {}
+    for i = 1, 1000 do
+      stores[i] = keywatch.open { now = i }
+      stores[i]:put("number", tostring(i))
+    end
+    for i = 1, 1000, 2 do stores[i]:close() end
+    collect()
+    for i = 2, 1000, 2 do assert.equal(tostring(i), stores[i]:get("number").value) end
+  end)
+
+  it("is open without options", function()
+    assert.equal(1, keywatch.open():status().revision)
+    assert.equal(1, keywatch.open({}):status().revision)
+  end)
+
+  it("serves coroutines as it serves the main program", function()
+    local store = store_with_keys()
+    local turns = {}
+    for name = 1, 3 do
+      turns[name] = coroutine.wrap(function()
+        for kv in store:each("", { prefix = true, page = 2 }) do
+          store:put("turn", kv.key)
+          coroutine.yield(kv.key)
+        end
+      end)
+    end
+    for _ = 1, 19 do assert.is_true(turns[1]() == turns[2]()) end
+  end)
+end)
+
+describe("as text", function()
+  it("a store tells its revision and its keys", function()
+    local store = store_with_keys()
+    assert.equal("keywatch.store<revision=22 keys=19>", tostring(store))
+  end)
+
+  it("a lease tells its id and, where it is known, its time", function()
+    local store = store_with_keys()
+    assert.equal("keywatch.lease<id=7 ttl=30>", tostring(store:lease(30, { id = 7 })))
+    assert.matches("id=7", tostring(store:lease_by_id(7)))
+    assert.matches("id=123456789012", tostring(store:lease_by_id(123456789012)))
+  end)
+
+  it("an error tells what is wrong", function()
+    local _, err = store_with_keys():get("")
+    assert.equal("etcdserver: key is not provided (empty_key)", tostring(err))
+  end)
+
+  it("keywatch tells its version", function()
+    assert.matches("^keywatch ", keywatch._VERSION)
+  end)
+end)
+
+describe("a program", function()
+  local begin = [[
+    local keywatch = require "keywatch"
+    local store = keywatch.open()
+    for i = 1, 100 do store:put("key " .. i, ("v"):rep(1000), { lease = store:lease(60) }) end
+    store:compact(50)
+  ]]
+
+  local ends = {
+    { "comes to its end with an open store", "print 'end'", 0 },
+    { "comes to its end with an open store that everyone can see", "everyone = store print 'end'", 0 },
+    { "leaves by os.exit with an open store", "print 'end' io.stdout:flush() os.exit(0)", 0 },
+    { "leaves by os.exit and closes its state", "print 'end' io.stdout:flush() os.exit(0, true)", 0 },
+    { "comes to its end inside of a loop over a store", "next_kv = store:each('', { prefix = true, page = 2 }) next_kv() "
+      .. "print 'end'", 0 },
+    { "comes to its end with a store in a sleeping coroutine", "everyone = coroutine.wrap(function() local mine = store "
+      .. "coroutine.yield() mine:close() end) everyone() store = nil print 'end'", 0 },
+    { "comes to its end after it forgot keywatch", "for name in pairs(package.loaded) do if name:find 'keywatch' then "
+      .. "package.loaded[name] = nil end end keywatch = nil collectgarbage() print 'end'", 0 },
+    { "fails with an open store", "print 'end' io.stdout:flush() error 'on purpose'", 1 },
+  }
+
+  for _, case in ipairs(ends) do
+    it(case[1], function()
+      local status, printed = program.run(begin .. case[2])
+      assert.same({ case[3], "end" }, { status, printed:match("^end") })
+      if status == 0 then assert.equal("end\n", printed) end
+    end)
+  end
+
+  it("comes to its end whose objects use a store in their finalizers", function()
+    local status, printed = program.run(begin .. [[
+      local function last()
+        local ok, err = pcall(store.put, store, "last", "words")
+        print(ok or tostring(err):match("closed") or err)
+      end
+      if newproxy then
+        everyone = newproxy(true)
+        getmetatable(everyone).__gc = last
+      else
+        everyone = setmetatable({}, { __gc = last })
+      end
+    ]])
+    assert.equal(0, status)
+    assert.is_true(printed == "true\n" or printed == "closed\n")
+  end)
+end)

@@ -1,0 +1,159 @@
+--- Bounds: how large a request may be, and how large the store.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local state = require "spec.support.state"
+
+local code = answer.code
+
+local KIB = 1024
+
+local function new_store(opts)
+  opts = opts or {}
+  opts.now = 0
+  return keywatch.open(opts)
+end
+
+describe("a request", function()
+  local store, long
+
+  before_each(function()
+    store = new_store { max_request_bytes = 1000 }
+    long = ("x"):rep(1000)
+  end)
+
+  local function refuses(...)
+    local before = state.of(store)
+    assert.equal("request_too_large", code(...))
+    assert.same(before, state.of(store))
+  end
+
+  it("that writes may be 1.5 MiB, with what goes around it, if nothing else is said", function()
+    store = new_store()
+    assert.is_table(store:put("k", ("x"):rep(1536 * KIB - 64)))
+    refuses(store:put("k", ("x"):rep(1536 * KIB)))
+  end)
+
+  it("is too large by its key, by its value, or by both", function()
+    refuses(store:put("k", long))
+    refuses(store:put(long, ""))
+    refuses(store:put(long:sub(1, 500), long:sub(1, 500)))
+    refuses(store:delete(long))
+    refuses(store:delete("a", { range_end = long }))
+    assert.is_table(store:put("k", long:sub(1, 950)))
+  end)
+
+  it("is too large as a transaction, whichever of its parts is", function()
+    local small, large = { put = "k", value = "" }, { put = "k2", value = long }
+    refuses(store:txn { success = { large } })
+    refuses(store:txn { success = { small }, failure = { large } })
+    refuses(store:txn { compare = { { key = "k", value = long } }, success = { small } })
+    refuses(store:txn { compare = { { key = long, version = 0 } }, success = { small } })
+    refuses(store:txn { success = { small, { get = long } } })
+    refuses(store:txn { success = { { txn = { success = { { get = long } } } } } })
+    local half = long:sub(1, 500)
+    refuses(store:txn { success = { { put = "a", value = half }, { put = "b", value = half } } })
+  end)
+
+  it("that only reads may be of any size", function()
+    assert.is_nil(store:get(long))
+    assert.equal(0, store:range(long, { prefix = true }).count)
+    assert.is_true(store:txn({ success = { { get = long }, { range = long } } }).succeeded)
+    assert.is_false(store:txn({ compare = { { key = long, version = 1 } } }).succeeded)
+  end)
+
+  it("is looked at for its form first", function()
+    assert.equal("empty_key", code(store:put("", long)))
+    assert.equal("value_provided", code(store:put("k", long, { ignore_value = true })))
+  end)
+
+  it("is looked at for its size before anything is looked up", function()
+    refuses(store:put("k", long, { lease = 99 }))
+  end)
+end)
+
+describe("the quota", function()
+  it("is 2 GiB if nothing else is said", function()
+    assert.equal(2147483648, new_store():status().quota)
+    assert.equal(2147483648, new_store({ quota_backend_bytes = 0 }):status().quota)
+    assert.equal(100000, new_store({ quota_backend_bytes = 100000 }):status().quota)
+  end)
+
+  --- A store with room for that many bytes, as the quota counts them.
+  local function store_with_room(bytes)
+    return new_store { quota_backend_bytes = new_store():status().db_size + bytes }
+  end
+
+  it("counts 256 bytes, the key and the value of a put", function()
+    assert.equal("no_space", code(store_with_room(256 + 2 + 30):put("kk", ("x"):rep(30))))
+    assert.is_table(store_with_room(256 + 2 + 30 + 1):put("kk", ("x"):rep(30)))
+  end)
+
+  it("counts 64 bytes of a lease", function()
+    assert.equal("no_space", code(store_with_room(64):lease(10)))
+    assert.is_table(store_with_room(65):lease(10))
+  end)
+
+  it("counts the puts of the larger branch of a transaction, nested ones too", function()
+    local function put(key) return { put = key, value = "" } end
+    local function txn(room, success, failure)
+      return code(store_with_room(room):txn { success = success, failure = failure })
+    end
+    local two = 2 * 256 + 3
+    assert.equal("no_space", txn(two, { put("a"), put("bb") }))
+    assert.equal("no failure", txn(two + 1, { put("a"), put("bb") }))
+    assert.equal("no_space", txn(two, {}, { put("a"), put("bb") }))
+    assert.equal("no failure", txn(two + 1, { put("a") }, { put("a"), put("bb") }))
+    local nested = { txn = { success = { put("bb") }, failure = { put("c") } } }
+    assert.equal("no_space", txn(two, { nested, put("a") }))
+    assert.equal("no failure", txn(two + 1, { nested, put("a") }))
+  end)
+
+  it("does not count what is read and deleted", function()
+    local store = store_with_room(1)
+    assert.is_table(store:delete("k"))
+    assert.is_table(store:txn { success = { { delete = "k" }, { get = "k" } } })
+    assert.same({}, store:alarms())
+  end)
+
+  it("that is exceeded arms the alarm and changes nothing else", function()
+    local store = store_with_room(300)
+    local before = state.of(store)
+    assert.equal("no_space", code(store:put("k", ("x"):rep(100))))
+    assert.same({ "no_space" }, store:alarms())
+    assert.same({ "no_space" }, store:status().alarms)
+    before.alarms, before.status.alarms = { "no_space" }, { "no_space" }
+    assert.same(before, state.of(store))
+    assert.equal("no_space", code(store:put("k", ""))) -- although this would have fitted
+  end)
+
+  it("is looked at before the form of a request", function()
+    assert.equal("no_space", code(store_with_room(10):put("", "")))
+  end)
+
+  it("can be done without", function()
+    local store = new_store { quota_backend_bytes = -1 }
+    assert.is_table(store:put("k", ""))
+    assert.is_table(store:lease(10))
+  end)
+
+  it("has room again after a compaction, once the alarm is disarmed", function()
+    local store = store_with_room(20000)
+    local function fill()
+      local n = 0
+      while store:put("k", ("x"):rep(1000)) do n = n + 1 end
+      return n
+    end
+    local n = fill()
+    assert.is_true(n >= 10 and n < 20)
+    store:compact(store:status().revision, { physical = true })
+    assert.equal("no_space", code(store:put("k", "")))
+    assert.is_true(store:disarm("no_space"))
+    assert.same({}, store:alarms())
+    assert.is_true(fill() >= n - 2)
+    assert.is_true(store:disarm("no_space"))
+    assert.equal("no_space", code(store:put("k", ("x"):rep(1000)))) -- armed anew
+    assert.same({ "no_space" }, store:alarms())
+  end)
+end)

@@ -1,0 +1,268 @@
+--- Transactions: several operations in one revision, or none of them.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local state = require "spec.support.state"
+
+local code, keys = answer.code, answer.keys
+
+local never = { { key = "no such key", version = 1 } } -- compares that do not hold
+
+local function store_of(...)
+  local store = keywatch.open { now = 0 }
+  for _, key in ipairs { ... } do store:put(key, key) end
+  return store
+end
+
+--- The transaction must fail with that code and change nothing.
+local function refuses(store, expected, txn)
+  local before = state.of(store)
+  assert.equal(expected, code(store:txn(txn)))
+  assert.same(before, state.of(store))
+end
+
+describe("a transaction", function()
+  it("runs the operations of one of its branches", function()
+    local store = store_of("a")
+    local txn = { success = { { put = "then", value = "" } }, failure = { { put = "else", value = "" } } }
+    assert.is_true(store:txn(txn).succeeded)
+    assert.equal("a then", keys(store:range("", { prefix = true })))
+    txn.compare = never
+    assert.is_false(store:txn(txn).succeeded)
+    assert.equal("a else then", keys(store:range("", { prefix = true })))
+  end)
+
+  it("answers with nothing else where the branch is empty", function()
+    local store = store_of("a")
+    assert.same({ succeeded = true, revision = 2, responses = {} }, store:txn({}))
+    assert.same({ succeeded = false, revision = 2, responses = {} },
+      store:txn { compare = never, success = { { put = "a", value = "" } } })
+  end)
+
+  it("answers each operation as the plain call would be answered", function()
+    local store = store_of("a", "b", "c")
+    local kv = store:get("a")
+    assert.same({
+      succeeded = true,
+      revision = 5,
+      responses = {
+        kv,
+        false,
+        { revision = 4, kvs = { kv }, count = 3, more = true },
+        { revision = 5, prev_kv = kv },
+        { revision = 5 },
+        { revision = 5, deleted = 1, prev_kvs = { { key = "b", value = "b", create_revision = 3, mod_revision = 3,
+          version = 1, lease = 0 } } },
+        { revision = 5, deleted = 0 },
+      },
+    }, store:txn { success = {
+      { get = "a" },
+      { get = "none" },
+      { range = "", prefix = true, limit = 1 },
+      { put = "a", value = "new", prev_kv = true },
+      { put = "d", value = "" },
+      { delete = "b", prev_kv = true },
+      { delete = "none", prefix = true },
+    } })
+  end)
+
+  it("gives all its changes one revision, of which everything becomes visible at once", function()
+    local store = store_of("a", "b")
+    store:txn { success = { { put = "a", value = "1" }, { put = "c", value = "2" }, { delete = "b" } } }
+    assert.equal(4, store:status().revision)
+    assert.same({ 4, 2, 4 }, { store:get("a").mod_revision, store:get("a").create_revision,
+      store:get("c").create_revision })
+    assert.equal("a b", keys(store:range("", { prefix = true, revision = 3 })))
+    assert.equal("a c", keys(store:range("", { prefix = true, revision = 4 })))
+  end)
+
+  it("reads what it wrote before", function()
+    local store = store_of("a", "b")
+    local responses = store:txn { success = {
+      { range = "", prefix = true },
+      { put = "c", value = "new" },
+      { delete = "a" },
+      { range = "", prefix = true },
+      { get = "a" },
+      { get = "c" },
+    } }.responses
+    assert.equal("a b", keys(responses[1]))
+    assert.equal("b c", keys(responses[4]))
+    assert.same({ false, "new", 4 }, { responses[5], responses[6].value, responses[6].mod_revision })
+  end)
+
+  it("reads the past as it was, also after it wrote", function()
+    local store = store_of("a", "b")
+    local responses = store:txn { success = {
+      { put = "a", value = "new" },
+      { delete = "b" },
+      { range = "", prefix = true, revision = 3 },
+      { get = "a", revision = 3 },
+      { get = "b", revision = 2 },
+    } }.responses
+    assert.equal("a b", keys(responses[3]))
+    assert.same({ 2, 4 }, { responses[3].count, responses[3].revision })
+    assert.same({ "a", false }, { responses[4].value, responses[5] })
+  end)
+
+  it("tells the old revision until something has changed, and the new one from then on", function()
+    local store = store_of("a")
+    local revisions = {}
+    local answered = store:txn { success = {
+      { range = "a" },
+      { delete = "none" },
+      { put = "b", value = "" },
+      { range = "a" },
+      { delete = "none" },
+    } }
+    for i, response in ipairs(answered.responses) do revisions[i] = response.revision end
+    assert.same({ 2, 2, 3, 3, 3 }, revisions)
+    assert.equal(3, answered.revision)
+  end)
+
+  it("that changes nothing leaves the revision", function()
+    local store = store_of("a")
+    local before = state.of(store)
+    assert.equal(2, store:txn({ success = { { get = "a" }, { delete = "none" }, { txn = {} } } }).revision)
+    assert.same(before, state.of(store))
+  end)
+
+  it("can delete the same key twice", function()
+    local store = store_of("a")
+    local responses = store:txn({ success = { { delete = "a" }, { delete = "", prefix = true } } }).responses
+    assert.same({ 1, 0 }, { responses[1].deleted, responses[2].deleted })
+  end)
+
+  it("takes the options of puts", function()
+    local store = store_of("a")
+    local lease = store:lease(10)
+    store:txn { success = {
+      { put = "a", ignore_value = true, lease = lease },
+      { put = "b", value = "v", lease = lease.id },
+    } }
+    assert.same({ "a", lease.id, lease.id }, { store:get("a").value, store:get("a").lease, store:get("b").lease })
+    store:txn { success = { { put = "a", value = "new", ignore_lease = true }, { put = "b", value = "" } } }
+    assert.same({ "a" }, lease:keys())
+  end)
+end)
+
+describe("a nested transaction", function()
+  it("answers in its place, with the revision of the whole", function()
+    local store = store_of("a")
+    assert.same({
+      succeeded = true,
+      revision = 3,
+      responses = {
+        { succeeded = false, revision = 3, responses = { false } },
+        { revision = 3 },
+        { succeeded = true, revision = 3, responses = { { revision = 3 }, { succeeded = true, revision = 3,
+          responses = {} } } },
+      },
+    }, store:txn { success = {
+      { txn = { compare = never, failure = { { get = "b" } } } },
+      { put = "b", value = "" },
+      { txn = { success = { { put = "c", value = "" }, { txn = {} } } } },
+    } })
+    assert.equal("a b c", keys(store:range("", { prefix = true, revision = 3 })))
+  end)
+
+  it("compares with what was there before the whole began", function()
+    local store = store_of("a")
+    local responses = store:txn { success = {
+      { put = "a", value = "changed" },
+      { put = "b", value = "" },
+      { txn = {
+        compare = { { key = "a", value = "a" }, { key = "b", version = 0 } },
+        success = { { get = "a" } },
+        failure = { { put = "wrong", value = "" } },
+      } },
+    } }.responses
+    assert.is_true(responses[3].succeeded)
+    assert.equal("changed", responses[3].responses[1].value) -- but it reads what was written
+  end)
+
+  it("can delete what one before it put", function()
+    local store = store_of("a")
+    local answered = store:txn { success = {
+      { txn = { success = { { put = "b", value = "" }, { put = "a", value = "" } } } },
+      { txn = { success = { { delete = "", prefix = true, prev_kv = true } } } },
+      { range = "", prefix = true },
+    } }
+    assert.equal("a b", keys(answered.responses[2].responses[1].prev_kvs))
+    assert.equal(0, answered.responses[3].count)
+    assert.equal(0, store:status().keys)
+    assert.equal("a", keys(store:range("", { prefix = true, revision = 2 })))
+  end)
+
+  it("may be as deep as the number of operations allows", function()
+    local store = store_of()
+    local txn = { success = { { put = "deep", value = "" } } }
+    for _ = 1, 127 do txn = { success = { { txn = txn } } } end
+    assert.is_true(store:txn(txn).succeeded)
+    assert.equal(1, store:status().keys)
+  end)
+end)
+
+describe("a transaction that cannot run", function()
+  it("fails as a whole where a lease is not there", function()
+    refuses(store_of("a"), "lease_not_found", { success = {
+      { put = "b", value = "" }, { delete = "a" }, { put = "c", value = "", lease = 7 },
+    } })
+  end)
+
+  it("fails as a whole where a key is not there whose value or lease is to be kept", function()
+    for _, option in ipairs { "ignore_value", "ignore_lease" } do
+      refuses(store_of("a"), "key_not_found", { success = {
+        { delete = "a" }, { put = "c", value = "", [option] = true },
+      } })
+    end
+  end)
+
+  it("fails even though it would itself put the key first", function()
+    refuses(store_of(), "key_not_found", { success = {
+      { put = "a", value = "" }, { txn = { success = { { put = "b", ignore_value = true } } } },
+    } })
+  end)
+
+  it("fails as a whole where a revision cannot be read", function()
+    local store = store_of("a", "b", "c")
+    store:compact(3)
+    for _, verb in ipairs { "get", "range" } do
+      refuses(store, "future_revision", { success = { { put = "d", value = "" }, { [verb] = "a", revision = 5 } } })
+      refuses(store, "compacted", { success = { { put = "d", value = "" }, { [verb] = "a", revision = 2 } } })
+    end
+    local _, err = store:txn { success = { { get = "a", revision = 2 } } }
+    assert.equal(3, err.compact_revision)
+  end)
+
+  it("fails for what is wrong deep inside", function()
+    refuses(store_of("a"), "lease_not_found", { success = {
+      { put = "b", value = "" },
+      { txn = { compare = never, failure = { { txn = { success = { { put = "c", value = "", lease = 7 } } } } } } },
+    } })
+  end)
+
+  it("runs if only the other branch could not", function()
+    local store = store_of("a")
+    assert.is_true(store:txn({
+      success = { { put = "b", value = "" } },
+      failure = {
+        { put = "c", value = "", lease = 7 }, { get = "a", revision = 99 }, { put = "d", ignore_value = true },
+      },
+    }).succeeded)
+    assert.is_true(store:txn({ success = {
+      { txn = { success = {}, failure = { { put = "c", value = "", lease = 7 } } } },
+    } }).succeeded)
+  end)
+
+  it("tells of what its puts lack before it tells of what its reads do", function()
+    refuses(store_of("a"), "lease_not_found", { success = {
+      { get = "a", revision = 99 }, { txn = { success = { { put = "b", value = "", lease = 7 } } } },
+    } })
+  end)
+
+  it("tells of a key that a put lacks before it tells of the lease", function()
+    refuses(store_of(), "key_not_found", { success = { { put = "a", ignore_value = true, lease = 7 } } })
+  end)
+end)

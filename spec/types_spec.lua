@@ -1,0 +1,258 @@
+--- The annotations for editors and the code that they describe say the same.
+
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+local lease_methods = require("keywatch.lease").methods
+
+local annotations = require "spec.support.annotations"
+
+local PATH = "types/keywatch.lua"
+
+local types = annotations.read(PATH)
+local store_type = types.classes["keywatch.Store"]
+local lease_type = types.classes["keywatch.Lease"]
+
+-- Of these a lease is made; they are not for users.
+local internal = { lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true }
+
+local function names(...)
+  local list = {}
+  for _, t in ipairs { ... } do
+    for name in pairs(t) do
+      if not internal[name] then table.insert(list, name) end
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+local function expect_type(value, kind)
+  local trouble = types:trouble(value, kind, "it")
+  if trouble then error(("not a %s: %s"):format(kind, trouble), 2) end
+end
+
+describe("the annotations", function()
+  it("are Lua that runs, and return the module", function()
+    local module = assert(loadfile(PATH))()
+    assert.are.equal("function", type(module.open))
+  end)
+
+  it("use no type that is not there", function()
+    for line in io.lines(PATH) do
+      for name in line:gmatch("keywatch%.[A-Z]%w*") do
+        assert.is_truthy(types.classes[name] or types.aliases[name], name)
+      end
+    end
+  end)
+
+  it("have every name of the module", function()
+    local module = types.classes.keywatch
+    assert.are.same(names(keywatch), names(module.fields, module.methods))
+  end)
+
+  it("have every method of a store and of a lease", function()
+    assert.are.same(names(core.store_methods), names(store_type.methods))
+    assert.are.same(names(lease_methods), names(lease_type.methods))
+  end)
+
+  it("have every error code", function()
+    local codes = {}
+    for _, code in ipairs(types.aliases["keywatch.ErrorCode"]) do codes[code:match('^"(.*)"$')] = true end
+    assert.are.same(names(core.errors), names(codes))
+  end)
+end)
+
+-- Results -----------------------------------------------------------------------------------------------------------
+
+describe("what a call returns is as annotated:", function()
+  local store, lease
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    lease = store:lease(10)
+    store:put("a", "1")
+    store:put("b", "2", { lease = lease })
+  end)
+
+  local function returned(class, method)
+    return assert(class.methods[method].returns[1], method)
+  end
+
+  local results = {
+    get = function() return store:get("b") end,
+    range = function() return store:range("", { prefix = true, limit = 1 }) end,
+    each = function() return store:each("", { prefix = true }) end,
+    put = function() return store:put("a", "x", { prev_kv = true }) end,
+    delete = function() return store:delete("", { prefix = true, prev_kv = true }) end,
+    txn = function()
+      return store:txn {
+        success = {
+          { get = "a" }, { get = "nothing" }, { range = "a" }, { put = "c", value = "" },
+          { delete = "b", prev_kv = true }, { txn = { success = { { put = "d", value = "" } } } },
+        },
+      }
+    end,
+    compact = function() return store:compact(2) end,
+    leases = function() return store:leases() end,
+    status = function()
+      store:arm("no_space")
+      return store:status()
+    end,
+    hash_kv = function() return store:hash_kv() end,
+    alarms = function()
+      store:arm("corrupt")
+      return store:alarms()
+    end,
+    arm = function() return store:arm("no_space") end,
+    disarm = function() return store:disarm("no_space") end,
+    deadline = function() return store:deadline() end,
+    step = function() return store:step(1) end,
+    load = function() return keywatch.open({ follower = true }):load(5, {}) end,
+    replace = function() return keywatch.open({ follower = true }):replace(5, {}) end,
+    apply = function() return keywatch.open({ follower = true }):apply(5, {}) end,
+    advance = function() return keywatch.open({ follower = true }):advance(5) end,
+  }
+
+  for _, method in ipairs(names(results)) do
+    it(method, function()
+      local result = results[method]()
+      assert.is_not_nil(result)
+      expect_type(result, returned(store_type, method))
+    end)
+  end
+
+  it("lease", function()
+    for _, one in ipairs { lease, store:lease_by_id(lease.id) } do
+      expect_type({ id = one.id, ttl = one.ttl }, "keywatch.Lease")
+      assert.are.equal("keywatch.lease", getmetatable(one).__name)
+      expect_type(one:keepalive(), returned(lease_type, "keepalive"))
+      expect_type(one:remaining(), returned(lease_type, "remaining"))
+      expect_type(one:keys(), returned(lease_type, "keys"))
+    end
+    expect_type(lease:revoke(), returned(lease_type, "revoke"))
+  end)
+
+  it("an error", function()
+    store:compact(2)
+    expect_type(select(2, store:get("a", { revision = 1 })), "keywatch.Error")
+    expect_type(select(2, store:put("", "")), "keywatch.Error")
+  end)
+
+  it("with no method left out", function()
+    local rest = { close = true, lease = true, lease_by_id = true }
+    assert.are.same(names(store_type.methods), names(results, rest))
+  end)
+end)
+
+-- Options -----------------------------------------------------------------------------------------------------------
+
+describe("the options of", function()
+  local store, lease
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    lease = store:lease(10)
+  end)
+
+  --- The class of a method's options.
+  local function class_of(class, method)
+    return (class.methods[method].params.opts:gsub("%?$", ""))
+  end
+
+  local targets = { version = true, create_revision = true, mod_revision = true, value = true, lease = true }
+
+  local function with(base, opts)
+    for name, value in pairs(opts) do base[name] = value end
+    return base
+  end
+
+  local function op(base)
+    return function(opts) return store:txn { success = { with(base(), opts) } } end
+  end
+
+  local function refuses(message, name)
+    return message:find(("there is no option '%s'"):format(name), 1, true) or message:find("has two verbs", 1, true)
+  end
+
+  -- Each with the class of its options, and a call that gets one option and adds what it cannot do without.
+  local calls = {
+    open = { "keywatch.OpenOptions", keywatch.open },
+    get = { class_of(store_type, "get"), function(opts) return store:get("k", opts) end },
+    range = { class_of(store_type, "range"), function(opts) return store:range("k", opts) end },
+    each = { class_of(store_type, "each"), function(opts) return store:each("k", opts)() end },
+    put = { class_of(store_type, "put"), function(opts) return store:put("k", "v", opts) end },
+    delete = { class_of(store_type, "delete"), function(opts) return store:delete("k", opts) end },
+    compact = { class_of(store_type, "compact"), function(opts) return store:compact(1, opts) end },
+    lease = { class_of(store_type, "lease"), function(opts) return store:lease(10, opts) end },
+    txn = { store_type.methods.txn.params.txn, function(txn) return store:txn(txn) end },
+
+    ["a put in a transaction"] = { "keywatch.PutOp", op(function() return { put = "k", value = "v" } end) },
+    ["a delete in a transaction"] = { "keywatch.DeleteOp", op(function() return { delete = "k" } end) },
+    ["a get in a transaction"] = { "keywatch.GetOp", op(function() return { get = "k" } end) },
+    ["a range in a transaction"] = { "keywatch.RangeOp", op(function() return { range = "k" } end) },
+    ["a transaction in a transaction"] = { "keywatch.TxnOp", op(function() return { txn = {} } end) },
+    ["a compare"] = { "keywatch.Compare", function(opts)
+      local base = { key = "k" }
+      if not targets[next(opts)] then base.version = 1 end
+      return store:txn { compare = { with(base, opts) } }
+    end },
+
+    ["a kv for a follower"] = { "keywatch.BaseKV", function(opts)
+      local base = { key = "k", value = "v", create_revision = 1, mod_revision = 1, version = 1 }
+      return keywatch.open({ follower = true }):load(1, { with(base, opts) })
+    end },
+    ["an event for a follower"] = { "keywatch.Event", function(opts)
+      local base = { type = "put", key = "k", value = "v", create_revision = 1, version = 1 }
+      return keywatch.open({ follower = true }):apply(1, { with(base, opts) })
+    end },
+  }
+
+  local every_name = {}
+  for _, call in pairs(calls) do
+    for name in pairs(types:fields(call[1])) do every_name[name] = true end
+  end
+
+  for _, what in ipairs(names(calls)) do
+    local fields, call = types:fields(calls[what][1]), calls[what][2]
+
+    it(what .. " are all taken", function()
+      local others = { ["keywatch.Id"] = { 1, "1" }, ["keywatch.Lease"] = { lease }, ["keywatch.Txn"] = { {} } }
+      for name, info in pairs(fields) do
+        for _, value in ipairs(types:samples(info.type, others)) do
+          local ok, message = pcall(call, { [name] = value })
+          assert(ok, ("%s = %s: %s"):format(name, tostring(value), tostring(message)))
+        end
+      end
+    end)
+
+    it(what .. " are no more than annotated", function()
+      for name in pairs(every_name) do
+        if not fields[name] then
+          local ok, message = pcall(call, { [name] = 1 })
+          assert(not ok, what .. " takes " .. name)
+          assert(refuses(message, name), message)
+        end
+      end
+    end)
+  end
+
+  it("C are all among them #once", function()
+    local is_internal = { keys = true } -- of lease_time_to_live
+    for _, path in ipairs { "csrc/bind/lua_op.c", "csrc/bind/lua_store.c", "csrc/bind/lua_options.h" } do
+      for line in io.lines(path) do
+        for _, pattern in ipairs { '"([%l_]+)", KW_OPTION_', "%u_OPTION%(([%l_]+), %u", "KV_FIELD%(([%l_]+), %u" } do
+          for name in line:gmatch(pattern) do assert(every_name[name] or is_internal[name], name) end
+        end
+      end
+    end
+  end)
+
+  it("a lease's methods are those of every call", function()
+    local opts = { timeout = 1, deadline = 1.5 }
+    assert.are.equal("keywatch.CallOptions", class_of(lease_type, "keepalive"))
+    for name in pairs(opts) do assert.is_truthy(types:fields("keywatch.CallOptions")[name]) end
+    assert.are.equal(10, lease:keepalive(opts))
+    assert.are.equal(10, lease:remaining(opts))
+    assert.is_table(lease:revoke(opts))
+  end)
+end)

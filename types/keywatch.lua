@@ -1,0 +1,438 @@
+---@meta keywatch
+-- SPDX-License-Identifier: MIT
+-- keywatch for editors: the public face in LuaCATS annotations, as lua-language-server reads them. Nothing runs.
+
+---A versioned key-value store with etcd's semantics.
+---@class keywatch
+---@field _VERSION string
+local keywatch = {}
+
+---Opens an empty store in memory. Only a lack of memory makes it fail.
+---@param opts? keywatch.OpenOptions
+---@return keywatch.Store store
+---@return keywatch.Error? err
+---@nodiscard
+function keywatch.open(opts) end
+
+-- Words -------------------------------------------------------------------------------------------------------------
+
+---A 64-bit id. On LuaJIT an id beyond 2^53 is a decimal string; both forms are accepted everywhere.
+---@alias keywatch.Id integer|string
+
+---@alias keywatch.SortOrder
+---| "none" # the order of keys
+---| "ascend"
+---| "descend"
+
+---@alias keywatch.SortTarget
+---| "key"
+---| "version"
+---| "create" # create_revision
+---| "mod" # mod_revision
+---| "value"
+
+---@alias keywatch.CompareOp
+---| "=" # the default
+---| "!="
+---| ">"
+---| "<"
+
+---@alias keywatch.AlarmName
+---| "no_space" # the quota is used up: puts and grants fail
+---| "corrupt" # every write fails
+
+---@alias keywatch.EventType
+---| "put"
+---| "delete"
+
+---@alias keywatch.ErrorCode
+---| "compacted" # the revision is older than the oldest that can be read
+---| "corrupt" # the alarm is armed
+---| "duplicate_key" # a transaction writes one key twice
+---| "empty_key"
+---| "future_revision" # the revision is newer than the newest
+---| "invalid_sort"
+---| "key_not_found" # ignore_value or ignore_lease, and no key to take it from
+---| "lease_exists" # the id is taken
+---| "lease_not_found" # there is no such lease, or not any more
+---| "lease_provided" # ignore_lease together with a lease
+---| "lease_ttl_too_large"
+---| "no_space" # the quota is used up
+---| "out_of_memory" # nothing has changed
+---| "read_only" # a write to a follower
+---| "request_too_large" # more than max_request_bytes
+---| "stale_revision" # a follower already is as far
+---| "too_many_ops" # more than max_txn_ops
+---| "value_provided" # ignore_value together with a value
+
+---What the world did wrong. Misuse raises a plain string instead.
+---@class keywatch.Error
+---@field code keywatch.ErrorCode
+---@field message string etcd's own text, where etcd has the error
+---@field grpc_status integer
+---@field compact_revision? integer the oldest revision that can be read, for the code "compacted"
+---@operator concat(any): string
+
+-- Records and results -----------------------------------------------------------------------------------------------
+
+---A key as it was at one revision.
+---@class keywatch.KV
+---@field key string
+---@field value string "" with keys_only
+---@field create_revision integer when the key was last created
+---@field mod_revision integer when it was last put
+---@field version integer how often it was put since it was created
+---@field lease keywatch.Id 0 for none
+
+---@class keywatch.RangeResult
+---@field revision integer of the store
+---@field kvs keywatch.KV[]
+---@field count integer of the keys in the range, with no regard to limit
+---@field more boolean whether limit left some out
+
+---@class keywatch.PutResult
+---@field revision integer of this put
+---@field prev_kv? keywatch.KV what the key was before, if prev_kv was asked for
+
+---@class keywatch.DeleteResult
+---@field revision integer of this delete, or of the store if nothing was deleted
+---@field deleted integer
+---@field prev_kvs? keywatch.KV[] what was deleted, if prev_kv was asked for
+
+---A response is what the plain call would have returned; `false` for a get that found nothing.
+---@alias keywatch.Response
+---| keywatch.KV
+---| keywatch.RangeResult
+---| keywatch.PutResult
+---| keywatch.DeleteResult
+---| keywatch.TxnResult
+---| false
+
+---@class keywatch.TxnResult
+---@field succeeded boolean whether every compare held
+---@field revision integer
+---@field responses keywatch.Response[] one for each op of the branch that ran
+
+---@class keywatch.RevisionResult
+---@field revision integer of the store
+
+---@class keywatch.Status
+---@field revision integer
+---@field compact_revision integer the oldest revision that can be read; -1 before the first compaction
+---@field keys integer that exist
+---@field leases integer
+---@field db_size integer in bytes
+---@field db_size_in_use integer in bytes
+---@field quota integer in bytes; 0 for none
+---@field alarms keywatch.AlarmName[]
+
+---@class keywatch.Hash
+---@field hash integer etcd's HashKV
+---@field revision integer of the store
+---@field compact_revision integer
+---@field hash_revision integer up to which the hash goes
+
+-- Options -----------------------------------------------------------------------------------------------------------
+
+---@class keywatch.OpenOptions
+---@field now? number a manual clock: time stands at `now` (seconds), and moves with store:step(now) alone
+---@field max_request_bytes? integer of one write; 1572864
+---@field max_txn_ops? integer of one list of a transaction; 128
+---@field quota_backend_bytes? integer 2147483648 (0 means the same); negative: no quota
+---@field min_lease_ttl? integer in seconds; 2
+---@field step_records? integer how many records one step of a compaction visits; 1000
+---@field follower? boolean revisions come from upstream, through load, apply, advance and replace
+---@field history_bytes? integer how much history a follower keeps; 67108864
+
+---What every call takes. A store in this process answers at once, and has no use for them.
+---@class keywatch.CallOptions
+---@field timeout? number in seconds
+---@field deadline? number in seconds, on the clock of the store
+
+---@class keywatch.GetOptions: keywatch.CallOptions
+---@field revision? integer as it was at this revision
+---@field serializable? boolean accepted; every read is linearizable
+---@field keys_only? boolean leave out the value
+
+---At most one of the three.
+---@class keywatch.KeyOptions: keywatch.CallOptions
+---@field prefix? boolean every key that begins with the key; "" is all
+---@field range_end? string the keys before this one; "\0" is no end
+---@field from_key? boolean every key that is not less than the key
+
+---@class keywatch.PageOptions: keywatch.KeyOptions, keywatch.GetOptions
+---@field limit? integer at most so many kvs; 0 is no limit
+---@field min_mod_revision? integer
+---@field max_mod_revision? integer
+---@field min_create_revision? integer
+---@field max_create_revision? integer
+
+---@class keywatch.RangeOptions: keywatch.PageOptions
+---@field sort_order? keywatch.SortOrder
+---@field sort_target? keywatch.SortTarget
+---@field count_only? boolean no kvs, only count
+
+---@class keywatch.EachOptions: keywatch.PageOptions
+---@field page? integer kvs per page; 1000
+
+---@class keywatch.PutOptions: keywatch.CallOptions
+---@field lease? keywatch.Id|keywatch.Lease the key dies with it
+---@field prev_kv? boolean return what the key was before
+---@field ignore_value? boolean keep the value that the key has
+---@field ignore_lease? boolean keep the lease that the key has
+
+---@class keywatch.DeleteOptions: keywatch.KeyOptions
+---@field prev_kv? boolean return what was deleted
+
+---@class keywatch.CompactOptions: keywatch.CallOptions
+---@field physical? boolean return after the records are gone, and not before
+
+---@class keywatch.LeaseOptions: keywatch.CallOptions
+---@field id? keywatch.Id chosen by the store unless given
+
+-- Transactions ------------------------------------------------------------------------------------------------------
+
+---If every compare holds, `success` runs, else `failure`: in one revision.
+---@class keywatch.Txn: keywatch.CallOptions
+---@field compare? keywatch.Compare[]
+---@field success? keywatch.Op[]
+---@field failure? keywatch.Op[]
+
+---Exactly one target: version, create_revision, mod_revision, value or lease. With prefix, range_end or from_key it
+---must hold for every key of the range. A key that does not exist has the numbers 0, and no value.
+---@class keywatch.Compare
+---@field key string
+---@field op? keywatch.CompareOp
+---@field version? integer
+---@field create_revision? integer
+---@field mod_revision? integer
+---@field value? string
+---@field lease? keywatch.Id|keywatch.Lease 0 for none
+---@field prefix? boolean
+---@field range_end? string
+---@field from_key? boolean
+
+---@class keywatch.PutOp: keywatch.PutOptions
+---@field put string the key
+---@field value? string required without ignore_value
+
+---@class keywatch.DeleteOp: keywatch.DeleteOptions
+---@field delete string the key
+
+---@class keywatch.GetOp: keywatch.GetOptions
+---@field get string the key
+
+---@class keywatch.RangeOp: keywatch.RangeOptions
+---@field range string the key
+
+---@class keywatch.TxnOp
+---@field txn keywatch.Txn
+
+---@alias keywatch.Op
+---| keywatch.PutOp
+---| keywatch.DeleteOp
+---| keywatch.GetOp
+---| keywatch.RangeOp
+---| keywatch.TxnOp
+
+---What happened upstream, for a follower.
+---@class keywatch.Event
+---@field type keywatch.EventType
+---@field key string
+---@field value? string of a put, required
+---@field create_revision? integer of a put, required
+---@field mod_revision? integer the revision at which it is applied
+---@field version? integer of a put, required
+---@field lease? keywatch.Id
+---@field prev? any accepted, and not read
+
+---What exists upstream, for a follower.
+---@class keywatch.BaseKV
+---@field key string
+---@field value string
+---@field create_revision integer
+---@field mod_revision integer
+---@field version integer
+---@field lease? keywatch.Id
+
+-- The store ---------------------------------------------------------------------------------------------------------
+
+---Methods return `nil, err` when the world is to blame, and raise when the caller is.
+---@class keywatch.Store
+local Store = {}
+
+---The key, or nil if it does not exist.
+---@param key string
+---@param opts? keywatch.GetOptions
+---@return keywatch.KV? kv
+---@return keywatch.Error? err
+---@nodiscard
+function Store:get(key, opts) end
+
+---The keys of a range.
+---@param key string
+---@param opts? keywatch.RangeOptions
+---@return keywatch.RangeResult? result
+---@return keywatch.Error? err
+---@nodiscard
+function Store:range(key, opts) end
+
+---An iterator over the kvs of a range in the order of keys, read page by page at one revision. It raises the
+---error of a page that cannot be read.
+---@param key string
+---@param opts? keywatch.EachOptions
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Store:each(key, opts) end
+
+---Gives a key a value, in a new revision.
+---@param key string
+---@param value? string nil only with ignore_value
+---@param opts? keywatch.PutOptions
+---@return keywatch.PutResult? result
+---@return keywatch.Error? err
+function Store:put(key, value, opts) end
+
+---Deletes a key, or the keys of a range.
+---@param key string
+---@param opts? keywatch.DeleteOptions
+---@return keywatch.DeleteResult? result
+---@return keywatch.Error? err
+function Store:delete(key, opts) end
+
+---Compares, then does one of two lists of ops, all in one revision.
+---@param txn keywatch.Txn
+---@param opts? keywatch.CallOptions
+---@return keywatch.TxnResult? result
+---@return keywatch.Error? err
+function Store:txn(txn, opts) end
+
+---Forgets the history before `revision`. At once for readers; memory comes back in steps, or at once with `physical`.
+---@param revision integer
+---@param opts? keywatch.CompactOptions
+---@return keywatch.RevisionResult? result
+---@return keywatch.Error? err
+function Store:compact(revision, opts) end
+
+---Grants a lease of at least `ttl` seconds.
+---@param ttl integer
+---@param opts? keywatch.LeaseOptions
+---@return keywatch.Lease? lease
+---@return keywatch.Error? err
+function Store:lease(ttl, opts) end
+
+---The lease of an id. Whether it exists shows when it is used.
+---@param id keywatch.Id
+---@return keywatch.Lease lease
+---@nodiscard
+function Store:lease_by_id(id) end
+
+---The ids of all leases, the soonest to end first.
+---@return keywatch.Id[]? ids
+---@return keywatch.Error? err
+---@nodiscard
+function Store:leases() end
+
+---How large the store is, and how far it has come.
+---@return keywatch.Status status
+---@nodiscard
+function Store:status() end
+
+---etcd's HashKV: equal histories have equal hashes.
+---@param revision? integer the newest unless given
+---@return keywatch.Hash? hash
+---@return keywatch.Error? err
+---@nodiscard
+function Store:hash_kv(revision) end
+
+---The alarms that are armed.
+---@return keywatch.AlarmName[] names
+---@nodiscard
+function Store:alarms() end
+
+---Arms an alarm, as a full store does by itself.
+---@param name keywatch.AlarmName
+---@return true
+function Store:arm(name) end
+
+---Disarms an alarm.
+---@param name keywatch.AlarmName
+---@return true
+function Store:disarm(name) end
+
+---When step is next of use, in seconds on the clock of the store; nil if nothing is to come.
+---@return number? deadline
+---@nodiscard
+function Store:deadline() end
+
+---Does a bounded part of what is due: ends leases, and goes on with a compaction. With a manual clock, time is `now`
+---from here on; it never goes back.
+---@param now? number seconds
+---@return boolean more whether more is due already
+function Store:step(now) end
+
+---Frees everything. Twice is fine; any other use of a closed store raises.
+function Store:close() end
+
+---Of a follower: what exists at `revision`, in the order of keys. Reads before `revision` fail with "compacted".
+---@param revision integer not less than the follower's own
+---@param kvs keywatch.BaseKV[]
+---@return true? ok
+---@return keywatch.Error? err
+function Store:load(revision, kvs) end
+
+---Of a follower: what happened at `revision`.
+---@param revision integer greater than the follower's own
+---@param events keywatch.Event[]
+---@return true? ok
+---@return keywatch.Error? err
+function Store:apply(revision, events) end
+
+---Of a follower: upstream has come to `revision`, and nothing happened.
+---@param revision integer greater than the follower's own
+---@return true? ok
+---@return keywatch.Error? err
+function Store:advance(revision) end
+
+---Of a follower: forget everything, then load.
+---@param revision integer
+---@param kvs keywatch.BaseKV[]
+---@return true? ok
+---@return keywatch.Error? err
+function Store:replace(revision, kvs) end
+
+-- Leases ------------------------------------------------------------------------------------------------------------
+
+---A time to live that keys can be bound to. Any number of objects may stand for the same lease.
+---@class keywatch.Lease
+---@field id keywatch.Id
+---@field ttl? integer as granted, in seconds; nil where it is not known
+---@field private owner keywatch.Store
+local Lease = {}
+
+---Gives the lease its whole time again, and returns it in seconds.
+---@param opts? keywatch.CallOptions
+---@return integer? ttl
+---@return keywatch.Error? err
+function Lease:keepalive(opts) end
+
+---The whole seconds that remain, rounded down.
+---@param opts? keywatch.CallOptions
+---@return integer? seconds
+---@return keywatch.Error? err
+---@nodiscard
+function Lease:remaining(opts) end
+
+---The keys that are bound to the lease, in order.
+---@return string[]? keys
+---@return keywatch.Error? err
+---@nodiscard
+function Lease:keys() end
+
+---Ends the lease and deletes its keys, in one revision.
+---@param opts? keywatch.CallOptions
+---@return keywatch.RevisionResult? result
+---@return keywatch.Error? err
+function Lease:revoke(opts) end
+
+return keywatch
