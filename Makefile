@@ -100,8 +100,9 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## an example that opens a store, writes and reads
 	@$(LUA54) examples/quickstart.lua
 
-bench: build/lua5.4/built   ## speed and memory of the store
+bench: build/lua5.4/built   ## speed and memory of the store and of watching
 	@$(LUA54) bench/store.lua
+	@$(LUA54) bench/watch.lua
 
 clean:                      ## forget what was built
 	rm -rf build

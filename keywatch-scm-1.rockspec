@@ -66,6 +66,7 @@ build = {
         "csrc/watch/group.c",
         "csrc/watch/hub.c",
         "csrc/watch/outlet.c",
+        "csrc/watch/slots.c",
         "csrc/watch/walk.c",
         "csrc/bind/core.c",
         "csrc/bind/lua_error.c",

@@ -27,4 +27,15 @@ static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   return kv;
 }
 
+/* The same, for the key alone: it comes first. */
+static inline kw_slice kw_keyvalue_key(const kw_blob *record) {
+  const uint8_t *at = record->bytes + 1; /* after the tag */
+  size_t len = 0;
+  for (unsigned shift = 0;; shift += 7) {
+    len |= (size_t)(*at & 0x7f) << shift;
+    if (*at++ < 0x80) break;
+  }
+  return kw_slice_of(at, len);
+}
+
 #endif

@@ -41,7 +41,7 @@ bool kw_compaction_step(kw_store *store) {
       store->compact_next = entry.rev.main;
       return true;
     }
-    visit(store, entry.rev, entry.tombstone, kw_keyvalue_of(entry.record).key);
+    visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record));
     next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
   store->compact_next = store->compact_revision + 1;

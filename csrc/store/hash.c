@@ -42,7 +42,7 @@ static bool has_live(const kw_store *store, int64_t rev) {
 static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t kept_at) {
   if (entry->rev.main > store->compact_revision) return true;
   if (entry->tombstone) return false;
-  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_of(entry->record).key);
+  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key(entry->record));
   const kw_change *newest = kw_key_history_at(history, kept_at);
   return kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }

@@ -142,6 +142,8 @@ void kw_log_commit(kw_log *log, int64_t rev) {
 /* How many chunks begin at or before rev: the last of them is where rev lies. */
 static size_t places_until(const kw_log *log, kw_revision rev) {
   size_t low = 0, high = log->n;
+  if (high > 0 && kw_revision_compare(log->places[high - 1].first, rev) <= 0)
+    return high; /* often */
   while (low < high) {
     size_t mid = low + (high - low) / 2;
     if (kw_revision_compare(log->places[mid].first, rev) <= 0) {
@@ -211,7 +213,10 @@ void kw_log_read_batch(const kw_log *log, const kw_revision *revs, size_t n,
 kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev) {
   size_t until = places_until(log, rev);
   if (until == 0) return (kw_log_cursor){0};
-  return (kw_log_cursor){.chunk = until - 1, .at = entry_from(log->places[until - 1].chunk, rev)};
+  const place *in = &log->places[until - 1];
+  uint64_t at = guess_of(in, rev);
+  if (at >= in->chunk->n || !is_at(in->chunk, (uint32_t)at, rev)) at = entry_from(in->chunk, rev);
+  return (kw_log_cursor){.chunk = until - 1, .at = at};
 }
 
 bool kw_log_next(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {

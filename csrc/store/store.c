@@ -237,6 +237,11 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
   return KW_OK;
 }
 
+/* What is corrupt is not touched by anybody. */
+static bool may_expire(const kw_store *store) {
+  return !(store->alarms & KW_ALARM_CORRUPT);
+}
+
 /* Revokes what is past its time, a bounded number; returns whether more is due. A lease for whose keys there is no
  * memory stays, and is tried again later. */
 static bool expire(kw_store *store, int64_t now) {
@@ -258,11 +263,11 @@ static bool expire(kw_store *store, int64_t now) {
 int64_t kw_store_deadline(const kw_store *store) {
   if (kw_store_is_compacting(store)) return INT64_MIN;
   const kw_lease *lease = kw_leases_first(&store->leases);
-  return lease == NULL ? KW_NEVER : lease->due.when;
+  return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
-  bool more = expire(store, now);
+  bool more = may_expire(store) && expire(store, now);
   if (kw_store_is_compacting(store)) more = kw_compaction_step(store) || more;
   return more;
 }

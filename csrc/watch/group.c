@@ -2,29 +2,37 @@
 #include "watch/group.h"
 
 #include "base/mem.h"
+#include "watch/slots.h"
 
-#define FIRST_CAP 16
-#define PREFIX_MAX 64
-
-/* A slot of a range is a node of the tree. */
-typedef struct range_slot {
+/* A slot of a range is a node in the tree of its stem. */
+typedef struct node {
   kw_slot slot;
-  struct range_slot *left;
-  struct range_slot *right;
-  struct range_slot *far; /* the node, here or below, whose range ends last */
-  uint64_t key_head;
-  uint64_t far_head; /* of the end of `far`; UINT64_MAX where it has no end */
-} range_slot;
+  struct node *left;
+  struct node *right;
+  struct node *far; /* the node, here or below, whose range ends last */
+  uint64_t
+      key_head; /* the eight bytes of the key after the stem, as a number in the order of bytes */
+  uint64_t far_head; /* the same of the end of `far`; the greatest number where it has no end */
+  uint32_t height;
+} node;
+
+/* A length of stems that is in use, and by how many trees. */
+typedef struct stem_length {
+  uint32_t len;
+  uint32_t n;
+} stem_length;
 
 struct kw_group {
-  kw_slot **table; /* single keys, by hash, with linear probing */
-  size_t n_keys;
-  size_t cap; /* a power of two, or 0 */
-  range_slot *root;
+  kw_slots keys;
+  kw_slots stems; /* the roots of the trees */
+  stem_length *lengths;
+  size_t n_lengths; /* in rising order */
+  size_t cap_lengths;
+  kw_slot **found; /* by the last match */
+  size_t n_found;
+  size_t cap_found;
   size_t n; /* watchers */
   uint64_t seed;
-  size_t prefix_len; /* what the keys of all ranges begin with, as far as it is known */
-  uint8_t prefix[PREFIX_MAX];
 };
 
 kw_group *kw_group_new(uint64_t seed) {
@@ -35,7 +43,10 @@ kw_group *kw_group_new(uint64_t seed) {
 
 void kw_group_free(kw_group *group) {
   assert(group->n == 0);
-  kw_free(group->table);
+  kw_slots_drop(&group->keys);
+  kw_slots_drop(&group->stems);
+  kw_free(group->lengths);
+  kw_free(group->found);
   kw_free(group);
 }
 
@@ -43,104 +54,53 @@ size_t kw_group_count(const kw_group *group) {
   return group->n;
 }
 
-static kw_range range_of(const kw_slot *slot) {
-  return kw_watcher_range(slot->watchers.first);
-}
+/* {====== Hashes of beginnings ======
+ *
+ * Seeded, since keys are chosen by strangers. Longer beginnings of the same key go on where shorter ones ended.
+ */
 
-/* {====== Single keys ====== */
+typedef struct hasher {
+  const uint8_t *data;
+  uint64_t state; /* after `done` bytes, a multiple of eight */
+  size_t done;
+} hasher;
+
+static hasher hash_begin(const kw_group *group, kw_slice key) {
+  return (hasher){.data = key.data, .state = group->seed};
+}
 
 static uint64_t mix(uint64_t h) {
   h *= UINT64_C(0x9e3779b97f4a7c15);
   return h ^ h >> 32;
 }
 
-/* Seeded, since keys are chosen by strangers. */
-static uint32_t hash_of(const kw_group *group, kw_slice key) {
-  uint64_t h = group->seed ^ key.len;
-  while (key.len >= 8) {
-    uint64_t word;
-    memcpy(&word, key.data, 8);
-    h = mix(h ^ word);
-    key = kw_slice_of(key.data + 8, key.len - 8);
+/* The hash of the first `len` bytes; not fewer than the last time. */
+static uint32_t hash_until(hasher *h, size_t len) {
+  uint64_t word;
+  for (; h->done + 8 <= len; h->done += 8) {
+    memcpy(&word, h->data + h->done, 8);
+    h->state = mix(h->state ^ word);
   }
-  uint64_t rest = 0;
-  memcpy(&rest, key.data, key.len);
-  return (uint32_t)mix(mix(h ^ rest));
-}
-
-/* The place of a key in the table, or the free one where it would go. */
-static size_t place_of(const kw_group *group, kw_slice key, uint32_t hash) {
-  size_t i = hash & (group->cap - 1);
-  for (; group->table[i] != NULL; i = (i + 1) & (group->cap - 1)) {
-    if (group->table[i]->hash == hash && kw_slice_equal(range_of(group->table[i]).key, key)) break;
-  }
-  return i;
-}
-
-static bool reserve_key(kw_group *group) {
-  if ((group->n_keys + 1) * 4 <= group->cap * 3) return true;
-  size_t cap = group->cap == 0 ? FIRST_CAP : group->cap * 2;
-  kw_slot **table = kw_alloc_zeroed(cap * sizeof *table);
-  if (table == NULL) return false;
-  for (size_t i = 0; i < group->cap; i++) {
-    if (group->table[i] == NULL) continue;
-    size_t at = group->table[i]->hash & (cap - 1);
-    while (table[at] != NULL) at = (at + 1) & (cap - 1);
-    table[at] = group->table[i];
-  }
-  kw_free(group->table);
-  group->table = table;
-  group->cap = cap;
-  return true;
-}
-
-static kw_slot *key_slot(kw_group *group, kw_slice key) {
-  uint32_t hash = hash_of(group, key);
-  if (!reserve_key(group)) return NULL;
-  size_t at = place_of(group, key, hash);
-  if (group->table[at] != NULL) return group->table[at];
-  kw_slot *slot = kw_alloc_zeroed(sizeof *slot);
-  if (slot == NULL) return NULL;
-  slot->hash = hash;
-  group->table[at] = slot;
-  group->n_keys++;
-  return slot;
-}
-
-/* Takes a slot out of the table, and moves back what stood behind it only because of it. */
-static void remove_key_slot(kw_group *group, kw_slot *slot) {
-  const size_t mask = group->cap - 1;
-  size_t hole = slot->hash & mask;
-  while (group->table[hole] != slot) hole = (hole + 1) & mask;
-  for (size_t i = (hole + 1) & mask; group->table[i] != NULL; i = (i + 1) & mask) {
-    size_t want = group->table[i]->hash & mask;
-    if (((i - want) & mask) >= ((i - hole) & mask)) {
-      group->table[hole] = group->table[i];
-      hole = i;
-    }
-  }
-  group->table[hole] = NULL;
-  group->n_keys--;
-  kw_free(slot);
+  word = 0;
+  for (size_t i = h->done; i < len; i++) word = word << 8 | h->data[i];
+  return (uint32_t)(mix(mix(h->state ^ word) ^ len) >> 16);
 }
 
 /* }====== */
 
-/* {====== Ranges ====== */
+/* {====== The tree of a stem ====== */
 
-static kw_range node_range(const range_slot *node) {
-  return range_of(&node->slot);
+static kw_range range_of(const node *n) {
+  return kw_watcher_range(n->slot.first);
 }
 
-/* The eight bytes after the common prefix, as a number in the order of bytes. Without the prefix, a key is below or
- * above all that have it. */
-static uint64_t head_of(const kw_group *group, kw_slice key) {
-  size_t common = kw_min_size(key.len, group->prefix_len);
-  int c = memcmp(key.data, group->prefix, common);
-  if (c != 0) return c < 0 ? 0 : UINT64_MAX;
-  if (key.len < group->prefix_len) return 0;
+static node *node_of(kw_slot *slot) {
+  return KW_CONTAINER_OF(slot, node, slot);
+}
+
+static uint64_t head_of(kw_slice key, size_t skip) {
   uint64_t head = 0;
-  memcpy(&head, key.data + common, kw_min_size(key.len - common, 8));
+  memcpy(&head, key.data + skip, kw_min_size(key.len - skip, 8));
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   head = __builtin_bswap64(head);
 #endif
@@ -159,267 +119,361 @@ static int compare_ranges(const kw_range *a, const kw_range *b) {
   return c != 0 ? c : compare_ends(a, b);
 }
 
-static uint32_t height_of(const range_slot *node) {
-  return node == NULL ? 0 : node->slot.height;
+static uint32_t height_of(const node *n) {
+  return n == NULL ? 0 : n->height;
 }
 
-static void take_far(range_slot *node, const range_slot *child) {
+static void take_far(node *n, const node *child) {
   if (child == NULL) return;
-  kw_range mine = node_range(node->far), other = node_range(child->far);
-  if (compare_ends(&mine, &other) < 0) node->far = child->far;
+  kw_range mine = range_of(n->far), other = range_of(child->far);
+  if (compare_ends(&mine, &other) < 0) n->far = child->far;
 }
 
 /* Works out what a node knows of those below it. */
-static void update(const kw_group *group, range_slot *node) {
-  uint32_t left = height_of(node->left), right = height_of(node->right);
-  node->slot.height = 1 + (left > right ? left : right);
-  node->far = node;
-  take_far(node, node->left);
-  take_far(node, node->right);
-  kw_range range = node_range(node), far = node_range(node->far);
-  node->key_head = head_of(group, range.key);
-  node->far_head = kw_range_is_open(&far) ? UINT64_MAX : head_of(group, far.end);
+static void update(node *n) {
+  uint32_t left = height_of(n->left), right = height_of(n->right);
+  n->height = 1 + (left > right ? left : right);
+  n->far = n;
+  take_far(n, n->left);
+  take_far(n, n->right);
+  kw_range range = range_of(n), far = range_of(n->far);
+  n->key_head = head_of(range.key, n->slot.len);
+  n->far_head = kw_range_is_open(&far) ? UINT64_MAX : head_of(far.end, n->slot.len);
 }
 
-static range_slot *rotate_right(const kw_group *group, range_slot *node) {
-  range_slot *top = node->left;
-  node->left = top->right;
-  top->right = node;
-  update(group, node);
-  update(group, top);
+static node *rotate_right(node *n) {
+  node *top = n->left;
+  n->left = top->right;
+  top->right = n;
+  update(n);
+  update(top);
   return top;
 }
 
-static range_slot *rotate_left(const kw_group *group, range_slot *node) {
-  range_slot *top = node->right;
-  node->right = top->left;
-  top->left = node;
-  update(group, node);
-  update(group, top);
+static node *rotate_left(node *n) {
+  node *top = n->right;
+  n->right = top->left;
+  top->left = n;
+  update(n);
+  update(top);
   return top;
 }
 
 /* Updates a node whose children have changed, and restores the balance; returns what stands in its place. */
-static range_slot *balance(const kw_group *group, range_slot *node) {
-  int lean = (int)height_of(node->left) - (int)height_of(node->right);
+static node *balance(node *n) {
+  int lean = (int)height_of(n->left) - (int)height_of(n->right);
   if (lean > 1) {
-    if (height_of(node->left->left) < height_of(node->left->right)) {
-      node->left = rotate_left(group, node->left);
-    }
-    return rotate_right(group, node);
+    if (height_of(n->left->left) < height_of(n->left->right)) n->left = rotate_left(n->left);
+    return rotate_right(n);
   }
   if (lean < -1) {
-    if (height_of(node->right->right) < height_of(node->right->left)) {
-      node->right = rotate_right(group, node->right);
-    }
-    return rotate_left(group, node);
+    if (height_of(n->right->right) < height_of(n->right->left)) n->right = rotate_right(n->right);
+    return rotate_left(n);
   }
-  update(group, node);
-  return node;
+  update(n);
+  return n;
 }
 
-static range_slot *find_range(const kw_group *group, const kw_range *range) {
-  range_slot *node = group->root;
-  while (node != NULL) {
-    kw_range at = node_range(node);
+static node *find_range(node *n, const kw_range *range) {
+  while (n != NULL) {
+    kw_range at = range_of(n);
     int c = compare_ranges(range, &at);
-    if (c == 0) return node;
-    node = c < 0 ? node->left : node->right;
+    if (c == 0) return n;
+    n = c < 0 ? n->left : n->right;
   }
   return NULL;
 }
 
-static range_slot *insert(const kw_group *group, range_slot *node, range_slot *fresh) {
-  if (node == NULL) {
-    update(group, fresh);
+static node *insert(node *n, node *fresh) {
+  if (n == NULL) {
+    update(fresh);
     return fresh;
   }
-  kw_range at = node_range(node), range = node_range(fresh);
+  kw_range at = range_of(n), range = range_of(fresh);
   if (compare_ranges(&range, &at) < 0) {
-    node->left = insert(group, node->left, fresh);
+    n->left = insert(n->left, fresh);
   } else {
-    node->right = insert(group, node->right, fresh);
+    n->right = insert(n->right, fresh);
   }
-  return balance(group, node);
+  return balance(n);
 }
 
-/* Takes the first node below `node` out, as *first; returns what stands in place of `node`. */
-static range_slot *remove_first(const kw_group *group, range_slot *node, range_slot **first) {
-  if (node->left == NULL) {
-    *first = node;
-    return node->right;
+/* Takes the first node below `n` out, as *first; returns what stands in place of `n`. */
+static node *remove_first(node *n, node **first) {
+  if (n->left == NULL) {
+    *first = n;
+    return n->right;
   }
-  node->left = remove_first(group, node->left, first);
-  return balance(group, node);
+  n->left = remove_first(n->left, first);
+  return balance(n);
 }
 
-static range_slot *remove_node(const kw_group *group, range_slot *node, const range_slot *gone) {
-  if (node == gone) {
-    if (node->right == NULL) return node->left;
-    range_slot *next;
-    range_slot *right = remove_first(group, node->right, &next);
-    next->left = node->left;
+static node *remove_node(node *n, const node *gone) {
+  if (n == gone) {
+    if (n->right == NULL) return n->left;
+    node *next;
+    node *right = remove_first(n->right, &next);
+    next->left = n->left;
     next->right = right;
-    return balance(group, next);
+    return balance(next);
   }
-  kw_range at = node_range(node), range = node_range(gone);
+  kw_range at = range_of(n), range = range_of(gone);
   if (compare_ranges(&range, &at) < 0) {
-    node->left = remove_node(group, node->left, gone);
+    n->left = remove_node(n->left, gone);
   } else {
-    node->right = remove_node(group, node->right, gone);
+    n->right = remove_node(n->right, gone);
   }
-  return balance(group, node);
-}
-
-static void update_heads(const kw_group *group, range_slot *node) {
-  if (node == NULL) return;
-  update_heads(group, node->left);
-  update_heads(group, node->right);
-  update(group, node);
-}
-
-/* Shortens the common prefix until `key` has it; begins anew with the first range. */
-static void admit_prefix(kw_group *group, kw_slice key) {
-  if (group->root == NULL) {
-    group->prefix_len = kw_min_size(key.len, PREFIX_MAX);
-    memcpy(group->prefix, key.data, group->prefix_len);
-    return;
-  }
-  size_t n = 0, max = kw_min_size(key.len, group->prefix_len);
-  while (n < max && key.data[n] == group->prefix[n]) n++;
-  if (n == group->prefix_len) return;
-  group->prefix_len = n;
-  update_heads(group, group->root);
-}
-
-/* Adds the watcher to the slot of its range, which is made if need be. */
-static bool add_to_range(kw_group *group, kw_watcher *watcher) {
-  kw_range range = kw_watcher_range(watcher);
-  range_slot *node = find_range(group, &range);
-  bool is_new = node == NULL;
-  if (is_new && (node = kw_alloc_zeroed(sizeof *node)) == NULL) return false;
-  kw_watcher_list_add(&node->slot.watchers, watcher);
-  watcher->slot = &node->slot;
-  if (!is_new) return true;
-  admit_prefix(group, range.key);
-  group->root = insert(group, group->root, node);
-  return true;
-}
-
-/* Whether anything below a node, or itself, may end after the key. */
-static bool may_reach(const range_slot *node, kw_slice key, uint64_t head) {
-  if (node->far_head != head) return node->far_head > head;
-  kw_range far = node_range(node->far);
-  return kw_range_is_open(&far) || kw_slice_compare(key, far.end) < 0;
-}
-
-static bool begins_after(const range_slot *node, kw_slice key, uint64_t head) {
-  if (node->key_head != head) return node->key_head > head;
-  return kw_slice_compare(node_range(node).key, key) > 0;
-}
-
-static void match_ranges(range_slot *node, kw_slice key, uint64_t head, kw_slot **found) {
-  while (node != NULL && may_reach(node, key, head)) {
-    if (begins_after(node, key, head)) {
-      node = node->left;
-      continue;
-    }
-    kw_range range = node_range(node);
-    if (kw_range_reaches(&range, key)) {
-      node->slot.next_match = *found;
-      *found = &node->slot;
-    }
-    match_ranges(node->left, key, head, found);
-    node = node->right;
-  }
+  return balance(n);
 }
 
 /* }====== */
 
-bool kw_group_add(kw_group *group, kw_watcher *watcher) {
-  if (watcher->end_len > 0) {
-    if (!add_to_range(group, watcher)) return false;
-  } else {
-    kw_slot *slot = key_slot(group, kw_watcher_range(watcher).key);
-    if (slot == NULL) return false;
-    kw_watcher_list_add(&slot->watchers, watcher);
-    watcher->slot = slot;
+/* {====== Stems ====== */
+
+/* What the two ends have in common, so that every key between them begins with it; nothing if there is no end. */
+static size_t stem_of(const kw_range *range) {
+  if (kw_range_is_open(range)) return 0;
+  size_t n = 0, max = kw_min_size(range->key.len, range->end.len);
+  while (n < max && range->key.data[n] == range->end.data[n]) n++;
+  return n;
+}
+
+/* The place of a length among those in use, or where it would go. */
+static size_t length_at(const kw_group *group, uint32_t len) {
+  size_t i = 0;
+  while (i < group->n_lengths && group->lengths[i].len < len) i++;
+  return i;
+}
+
+static bool reserve_length(kw_group *group) {
+  return kw_reserve(&group->lengths, &group->cap_lengths, group->n_lengths + 1,
+                    sizeof *group->lengths);
+}
+
+static void use_length(kw_group *group, uint32_t len) {
+  size_t at = length_at(group, len);
+  if (at == group->n_lengths || group->lengths[at].len != len) {
+    memmove(&group->lengths[at + 1], &group->lengths[at],
+            (group->n_lengths - at) * sizeof *group->lengths);
+    group->lengths[at] = (stem_length){.len = len};
+    group->n_lengths++;
   }
-  group->n++;
+  group->lengths[at].n++;
+}
+
+static void unuse_length(kw_group *group, uint32_t len) {
+  size_t at = length_at(group, len);
+  if (--group->lengths[at].n > 0) return;
+  group->n_lengths--;
+  memmove(&group->lengths[at], &group->lengths[at + 1],
+          (group->n_lengths - at) * sizeof *group->lengths);
+}
+
+/* A new root takes the place of the old one, the place of nothing, or leaves it. */
+static void set_root(kw_group *group, node *old, node *root) {
+  if (old == root) return;
+  if (old == NULL) {
+    kw_slots_add(&group->stems, &root->slot);
+    use_length(group, root->slot.len);
+  } else if (root == NULL) {
+    kw_slots_remove(&group->stems, &old->slot);
+    unuse_length(group, old->slot.len);
+  } else {
+    kw_slots_replace(&group->stems, &old->slot, &root->slot);
+  }
+}
+
+static node *root_of(const kw_group *group, const kw_range *range, size_t stem, uint32_t hash) {
+  kw_slot *slot = kw_slots_find(&group->stems, kw_slice_of(range->key.data, stem), hash);
+  return slot == NULL ? NULL : node_of(slot);
+}
+
+/* }====== */
+
+static void join_slot(kw_slot *slot, kw_watcher *watcher) {
+  watcher->slot = slot;
+  watcher->next = slot->first;
+  watcher->prev = &slot->first;
+  if (slot->first != NULL) slot->first->prev = &watcher->next;
+  slot->first = watcher;
+}
+
+static bool add_to_key(kw_group *group, kw_watcher *watcher) {
+  kw_slice key = kw_watcher_range(watcher).key;
+  hasher h = hash_begin(group, key);
+  uint32_t hash = hash_until(&h, key.len);
+  kw_slot *slot = kw_slots_find(&group->keys, key, hash);
+  if (slot == NULL) {
+    if (!kw_slots_reserve(&group->keys) || (slot = kw_alloc(sizeof *slot)) == NULL) return false;
+    *slot = (kw_slot){.hash = hash, .len = watcher->key_len};
+    kw_slots_add(&group->keys, slot);
+  }
+  join_slot(slot, watcher);
   return true;
+}
+
+static bool add_to_range(kw_group *group, kw_watcher *watcher) {
+  kw_range range = kw_watcher_range(watcher);
+  size_t stem = stem_of(&range);
+  hasher h = hash_begin(group, range.key);
+  uint32_t hash = hash_until(&h, stem);
+  node *root = root_of(group, &range, stem, hash);
+  node *n = find_range(root, &range);
+  if (n == NULL) {
+    if (!kw_slots_reserve(&group->stems) || !reserve_length(group)) return false;
+    if ((n = kw_alloc_zeroed(sizeof *n)) == NULL) return false;
+    n->slot.hash = hash;
+    n->slot.len = (uint32_t)stem;
+    join_slot(&n->slot, watcher);
+    set_root(group, root, insert(root, n));
+    return true;
+  }
+  join_slot(&n->slot, watcher);
+  return true;
+}
+
+bool kw_group_add(kw_group *group, kw_watcher *watcher) {
+  bool ok = watcher->end_len > 0 ? add_to_range(group, watcher) : add_to_key(group, watcher);
+  if (ok) group->n++;
+  return ok;
+}
+
+/* The slot goes with its last watcher, while that still gives it its range. */
+static void remove_slot(kw_group *group, kw_slot *slot, const kw_range *range) {
+  if (range->end.len == 0) {
+    kw_slots_remove(&group->keys, slot);
+    kw_free(slot);
+    return;
+  }
+  node *n = node_of(slot);
+  node *root = root_of(group, range, slot->len, slot->hash);
+  set_root(group, root, remove_node(root, n));
+  kw_free(n);
 }
 
 void kw_group_remove(kw_group *group, kw_watcher *watcher) {
   kw_slot *slot = watcher->slot;
-  bool is_last = slot->watchers.first == watcher && watcher->next == NULL;
-  if (is_last && slot->height > 0) {
-    range_slot *node = KW_CONTAINER_OF(slot, range_slot, slot);
-    group->root =
-        remove_node(group, group->root, node); /* needs its range, which the watcher has */
-    kw_free(node);
-  } else if (is_last) {
-    remove_key_slot(group, slot);
+  kw_range range = kw_watcher_range(watcher);
+  if (slot->first == watcher && watcher->next == NULL) {
+    remove_slot(group, slot, &range);
   } else {
-    kw_watcher_list_remove(&slot->watchers, watcher);
+    *watcher->prev = watcher->next;
+    if (watcher->next != NULL) watcher->next->prev = watcher->prev;
   }
   watcher->slot = NULL;
   group->n--;
 }
 
-kw_slot *kw_group_match(kw_group *group, kw_slice key) {
-  kw_slot *found = NULL;
-  if (group->n_keys > 0) {
-    found = group->table[place_of(group, key, hash_of(group, key))];
-    if (found != NULL) found->next_match = NULL;
-  }
-  if (group->root != NULL) match_ranges(group->root, key, head_of(group, key), &found);
-  return found;
+/* {====== Matching ====== */
+
+static bool note(kw_group *group, kw_slot *slot) {
+  if (!kw_reserve(&group->found, &group->cap_found, group->n_found + 1, sizeof *group->found))
+    return false;
+  group->found[group->n_found++] = slot;
+  return true;
 }
+
+/* Whether anything below a node, or itself, may end after the key. */
+static bool may_reach(const node *n, kw_slice key, uint64_t head) {
+  if (n->far_head != head) return n->far_head > head;
+  kw_range far = range_of(n->far);
+  return kw_range_is_open(&far) || kw_slice_compare(key, far.end) < 0;
+}
+
+static bool begins_after(const node *n, kw_slice key, uint64_t head) {
+  if (n->key_head != head) return n->key_head > head;
+  return kw_slice_compare(range_of(n).key, key) > 0;
+}
+
+static bool match_tree(kw_group *group, node *n, kw_slice key, uint64_t head) {
+  while (n != NULL && may_reach(n, key, head)) {
+    if (begins_after(n, key, head)) {
+      n = n->left;
+      continue;
+    }
+    kw_range range = range_of(n);
+    if (kw_range_reaches(&range, key) && !note(group, &n->slot)) return false;
+    if (!match_tree(group, n->left, key, head)) return false;
+    n = n->right;
+  }
+  return true;
+}
+
+bool kw_group_match(kw_group *group, kw_slice key, kw_match *match) {
+  hasher h = hash_begin(group, key);
+  bool ok = true;
+  group->n_found = 0;
+  for (size_t i = 0; i < group->n_lengths && group->lengths[i].len <= key.len && ok; i++) {
+    kw_slice stem = {key.data, group->lengths[i].len};
+    kw_slot *slot = kw_slots_find(&group->stems, stem, hash_until(&h, stem.len));
+    if (slot != NULL) ok = match_tree(group, node_of(slot), key, head_of(key, stem.len));
+  }
+  if (group->keys.n > 0) {
+    kw_slot *slot = kw_slots_find(&group->keys, key, hash_until(&h, key.len));
+    if (slot != NULL) ok = ok && note(group, slot);
+  }
+  *match = (kw_match){.slots = group->found, .n = group->n_found};
+  return ok;
+}
+
+/* }====== */
 
 #ifdef KW_PROBE
 
-static const char *check_node(const kw_group *group, const range_slot *node, size_t *watchers) {
-  if (node == NULL) return NULL;
-  const char *fault = check_node(group, node->left, watchers);
-  if (fault == NULL) fault = check_node(group, node->right, watchers);
-  if (fault != NULL) return fault;
-  int lean = (int)height_of(node->left) - (int)height_of(node->right);
-  if (lean < -1 || lean > 1) return "the tree of ranges is out of balance";
-  range_slot copy = *node;
-  const kw_watcher *w = node->slot.watchers.first;
-  if (w == NULL) return "a slot without watchers";
-  for (; w != NULL; w = w->next, (*watchers)++) {
-    if (w->slot != &node->slot) return "a watcher in another slot than it thinks";
+static const char *check_slot(const kw_slots *slots, const kw_slot *slot, bool is_filed,
+                              size_t *watchers) {
+  kw_slice bytes = {slot->first->bytes, slot->len};
+  if (is_filed && kw_slots_find(slots, bytes, slot->hash) != slot) return "a slot is not found";
+  for (const kw_watcher *w = slot->first; w != NULL; w = w->next, (*watchers)++) {
+    if (w->slot != slot) return "a watcher in another slot than it thinks";
+    if (*w->prev != w) return "a watcher does not know its place";
   }
-  copy.slot.watchers = node->slot.watchers;
-  update(group, &copy);
-  kw_range far = node_range(node->far), found = node_range(copy.far == &copy ? node : copy.far);
-  if (compare_ends(&far, &found) != 0) return "a farthest end is wrong";
-  if (copy.key_head != node->key_head || copy.far_head != node->far_head) return "a head is wrong";
-  kw_range range = node_range(node);
-  for (int side = 0; side < 2; side++) {
-    const range_slot *child = side == 0 ? node->left : node->right;
-    if (child == NULL) continue;
-    kw_range other = node_range(child);
-    if ((compare_ranges(&other, &range) < 0) != (side == 0)) return "ranges are out of order";
+  return NULL;
+}
+
+static const char *check_node(const kw_group *group, const node *n, size_t *watchers) {
+  if (n == NULL) return NULL;
+  const char *fault = check_node(group, n->left, watchers);
+  if (fault == NULL) fault = check_node(group, n->right, watchers);
+  if (fault == NULL) fault = check_slot(&group->stems, &n->slot, false, watchers);
+  if (fault != NULL) return fault;
+  int lean = (int)height_of(n->left) - (int)height_of(n->right);
+  if (lean < -1 || lean > 1) return "a tree of ranges is out of balance";
+  node copy = *n;
+  update(&copy);
+  const node *found = copy.far == &copy ? n : copy.far;
+  kw_range range = range_of(n), far = range_of(n->far), far_found = range_of(found);
+  if (compare_ends(&far, &far_found) != 0) return "a farthest end is wrong";
+  if (copy.key_head != n->key_head || copy.far_head != n->far_head) return "a head is wrong";
+  if (stem_of(&range) != n->slot.len) return "a stem is wrong";
+  if (n->left != NULL) {
+    kw_range other = range_of(n->left);
+    if (compare_ranges(&other, &range) >= 0) return "ranges are out of order";
+  }
+  if (n->right != NULL) {
+    kw_range other = range_of(n->right);
+    if (compare_ranges(&range, &other) >= 0) return "ranges are out of order";
   }
   return NULL;
 }
 
 const char *kw_group_check(const kw_group *group) {
-  size_t watchers = 0, keys = 0;
-  const char *fault = check_node(group, group->root, &watchers);
-  if (fault != NULL) return fault;
-  for (size_t i = 0; i < group->cap; i++) {
-    const kw_slot *slot = group->table[i];
-    if (slot == NULL) continue;
-    kw_slice key = range_of(slot).key;
-    if (group->table[place_of(group, key, hash_of(group, key))] != slot)
-      return "a key is not found";
-    for (const kw_watcher *w = slot->watchers.first; w != NULL; w = w->next) watchers++;
-    keys++;
+  size_t watchers = 0, trees = 0;
+  const char *fault = NULL;
+  for (size_t i = 0; i < group->keys.cap && fault == NULL; i++) {
+    if (group->keys.tags[i] == 0) continue;
+    fault = check_slot(&group->keys, group->keys.places[i], true, &watchers);
   }
-  if (keys != group->n_keys) return "the number of keys is wrong";
+  for (size_t i = 0; i < group->stems.cap && fault == NULL; i++) {
+    if (group->stems.tags[i] == 0) continue;
+    kw_slot *slot = group->stems.places[i];
+    kw_slice stem = {slot->first->bytes, slot->len};
+    if (kw_slots_find(&group->stems, stem, slot->hash) != slot) return "a stem is not found";
+    fault = check_node(group, node_of(slot), &watchers);
+  }
+  for (size_t i = 0; i < group->n_lengths; i++) trees += group->lengths[i].n;
+  if (fault != NULL) return fault;
+  if (trees != group->stems.n) return "the lengths in use are wrong";
   return watchers == group->n ? NULL : "the number of watchers is wrong";
 }
 

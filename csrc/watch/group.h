@@ -2,15 +2,16 @@
  *
  * group: watchers by what they watch, so that a change finds those that it concerns.
  *
- * Watchers of the same range share a slot. Slots of single keys are found by hash. Slots of ranges form an interval
- * tree: a balanced tree in the order of (key, end), where each node knows the farthest end below it.
+ * Watchers of the same range share a slot. Slots of single keys are found by the hash of the key. The keys of a range
+ * all begin with what its two ends have in common, its stem; ranges are filed under their stem, again by hash, and
+ * a key asks at each of its own beginnings whose length is in use:
  *
- *              [c,g) far m                 what contains "e"? Below a node whose far end is not beyond "e" there is
- *             /           \                nothing, and right of a node whose key is beyond "e" neither: O(log n)
- *     [a,m) far m       [h,k) far k        for each slot found
+ *   ranges   [/a/1, /a/2) and [/a/2, /a/5) under "/a/"     [/a/1/x, /a/1/y) under "/a/1/"     [b, end) under ""
+ *   key      /a/1/k asks at "", "/a/" and "/a/1/"
  *
- * Nodes keep the first bytes of their key and of their farthest end, after what all ranges of the group have in
- * common, as numbers: most steps of a search touch no key.
+ * Ranges of one stem form an interval tree: a balanced tree in the order of (key, end), where each node knows the
+ * farthest end below it. What contains a key is found in O(log n) for each slot found, and most often there is
+ * one range to a stem, and nothing to look at for a key that nobody watches.
  */
 #ifndef KW_WATCH_GROUP_H
 #define KW_WATCH_GROUP_H
@@ -20,12 +21,17 @@
 typedef struct kw_group kw_group;
 
 struct kw_slot {
-  kw_watcher_list watchers; /* never empty; all have the same range */
-  void *pending;            /* the hub's: what it gathers for the slot in one walk */
-  kw_slot *next_match;      /* of the slots that the last match found */
-  uint32_t hash;            /* of a single key */
-  uint32_t height;          /* of a range, in the tree; 0 for a single key */
+  kw_watcher *first; /* never NULL; all watchers of a slot have the same range */
+  void *pending;     /* the hub's: what it gathers for the slot in one walk */
+  uint32_t hash;     /* of the first `len` bytes of the range's key */
+  uint32_t len;      /* the whole key, or the stem */
 };
+
+/* What a match found, until the next match or change of the group. */
+typedef struct kw_match {
+  kw_slot **slots;
+  size_t n;
+} kw_match;
 
 /* NULL if memory is short. */
 kw_group *kw_group_new(uint64_t seed);
@@ -36,8 +42,8 @@ void kw_group_free(kw_group *group);
 bool kw_group_add(kw_group *group, kw_watcher *watcher);
 void kw_group_remove(kw_group *group, kw_watcher *watcher);
 
-/* The slots whose range contains `key`, chained by next_match; good until the group changes or the next match. */
-kw_slot *kw_group_match(kw_group *group, kw_slice key);
+/* The slots whose range contains `key`; false if memory is short. */
+bool kw_group_match(kw_group *group, kw_slice key, kw_match *match);
 
 size_t kw_group_count(const kw_group *group);
 

@@ -148,7 +148,7 @@ static bool tell(kw_hub *hub, kw_watcher *watcher) {
 /* Tells all watchers of the first slot; those that refuse leave the group, once the walk has let go of the slot. */
 static void tell_slot(kw_hub *hub) {
   kw_slot *slot = kw_walk_slot_first(&hub->walk);
-  kw_watcher *first = slot->watchers.first, *next;
+  kw_watcher *first = slot->first, *next;
   size_t refused = 0;
   for (kw_watcher *watcher = first; watcher != NULL; watcher = watcher->next) {
     refused += !tell(hub, watcher);

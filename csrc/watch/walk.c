@@ -52,16 +52,15 @@ static bool note(kw_walk *walk, kw_walk_slot *mine, uint32_t event) {
 }
 
 bool kw_walk_add(kw_walk *walk, kw_group *group, const kw_log_entry *entry) {
-  kw_slot *found = kw_group_match(group, kw_keyvalue_of(entry->record).key);
-  if (found == NULL) return true;
-  if (walk->n == UINT32_MAX ||
-      !kw_reserve(&walk->events, &walk->cap, walk->n + 1, sizeof *walk->events)) {
-    return false;
-  }
+  kw_match match;
+  if (!kw_group_match(group, kw_keyvalue_key(entry->record), &match)) return false;
+  if (match.n == 0) return true;
+  if (walk->n == UINT32_MAX) return false;
+  if (!kw_reserve(&walk->events, &walk->cap, walk->n + 1, sizeof *walk->events)) return false;
   walk->events[walk->n++] = (kw_event){
       .revision = entry->rev.main, .is_delete = entry->tombstone, .record = entry->record};
-  for (; found != NULL; found = found->next_match) {
-    kw_walk_slot *mine = slot_of(walk, found);
+  for (size_t i = 0; i < match.n; i++) {
+    kw_walk_slot *mine = slot_of(walk, match.slots[i]);
     if (mine == NULL || !note(walk, mine, (uint32_t)walk->n - 1)) return false;
   }
   return true;

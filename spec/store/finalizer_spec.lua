@@ -81,7 +81,7 @@ local acts = {
   { "reads", "store:range('', { prefix = true, limit = 10 }) store:get('k0001')" },
   { "writes another key", "store:put('other', tostring(runs))" },
   { "revokes a lease", "local l = store:lease(5) store:put('other', '', { lease = l }) l:revoke()" },
-  { "writes the same keys", "store:txn { success = { { put = 'k0001', value = 'x' }, { put = 'k0400', value = 'y' } } }" },
+  { "writes the same keys", "store:put('k0001', tostring(runs)) store:put('k0400', tostring(runs))" },
   { "compacts", "store:compact(store:status().revision, { physical = true })" },
 }
 

@@ -1,4 +1,6 @@
 --- Programs of their own: Lua text that runs on the VM of this run, with its modules, in a process apart.
+--
+-- The interpreter runs under the same sanitizers, but may leave memory behind: a program need not clean up to end.
 
 local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
 
@@ -16,11 +18,24 @@ local function write(text)
   return path
 end
 
+--- The interpreter with its environment; all else runs without what is preloaded.
+local function command(path)
+  return table.concat({
+    "env",
+    "LUA_PATH=" .. quote(package.path),
+    "LUA_CPATH=" .. quote(package.cpath),
+    "LD_PRELOAD=" .. quote(os.getenv("LD_PRELOAD") or ""),
+    "ASAN_OPTIONS=" .. quote((os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0"),
+    interpreter,
+    path,
+  }, " ")
+end
+
 --- Runs a program. Returns its exit status, and what it printed.
 local function run(text, seconds)
   local path = write(text)
-  local pipe = assert(io.popen(("LUA_PATH=%s LUA_CPATH=%s timeout --kill-after=5 %d %s %s 2>&1; echo status $?"):format(
-    quote(package.path), quote(package.cpath), seconds or SECONDS, interpreter, path)))
+  local script = ("timeout --kill-after=5 %d %s 2>&1; echo status $?"):format(seconds or SECONDS, command(path))
+  local pipe = assert(io.popen("exec env -u LD_PRELOAD sh -c " .. quote(script)))
   local output = pipe:read("*a")
   pipe:close()
   os.remove(path)

@@ -1,0 +1,263 @@
+--- Memory that runs out: wherever it does, the request fails, nothing else has happened, and the next one succeeds.
+--
+-- In builds with a probe the n-th allocation is made to fail, for n = 1, 2, 3, … until the request needs no more: once
+-- only allocations of the core, one at a time, and once all from the n-th on, those of Lua too.
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+local state = require "spec.support.state"
+
+local is_fast = os.getenv("KW_FAST") == "1"
+
+local PAST = 1000 -- allocations: no request here needs as many
+
+-- Requests: each is prepared whole, so that nothing but the request asks for memory -------------------------
+
+--- A store with `n` keys, some of them under leases, and a history.
+local function new_store(n, opts)
+  local store = keywatch.open(opts or { now = 0 })
+  for id = 1, 3 do store:lease(10 * id, { id = id }) end
+  for i = 1, n do store:put(("k%03d"):format(i), "value " .. i, { lease = i % 4 }) end
+  for i = 1, n, 3 do store:put(("k%03d"):format(i), "changed", { lease = 2 }) end
+  store:put("often", "")
+  for i = 1, n do store:put("often", tostring(i)) end
+  return store
+end
+
+local function kvs_at(revision, n)
+  local kvs = {}
+  for i = 1, n do
+    kvs[i] = { key = ("k%03d"):format(i), value = "base", create_revision = 1, mod_revision = revision - i % 3,
+      version = 1, lease = 0 }
+  end
+  return kvs
+end
+
+local function new_follower(n)
+  local follower = keywatch.open { now = 0, follower = true, history_bytes = 400 }
+  follower:load(10, kvs_at(10, n))
+  for revision = 11, 10 + n do
+    follower:apply(revision, { { type = "put", key = "new", value = tostring(revision), create_revision = 11,
+      mod_revision = revision, version = revision - 10, lease = 0 } })
+  end
+  return follower
+end
+
+--- A request that is a method call.
+local function call(name, ...)
+  local a, b, c = ...
+  return function(store) return store[name](store, a, b, c) end
+end
+
+local function lease_call(name, id)
+  return function(store) return store:lease_by_id(id)[name](store:lease_by_id(id)) end
+end
+
+local function each(opts)
+  return function(store)
+    local n = 0
+    for _ in store:each("", opts) do n = n + 1 end
+    return n
+  end
+end
+
+local everything = { prefix = true }
+
+local nested = {
+  compare = { { key = "often", version = 0, op = ">" }, { key = "k", prefix = true, version = 9, op = "<" } },
+  success = {
+    { put = "a", value = "new", lease = 3 },
+    { range = "k", prefix = true, limit = 3 },
+    { txn = {
+      compare = { { key = "none", version = 1 } },
+      failure = {
+        { put = "often", ignore_value = true, prev_kv = true },
+        { delete = "k00", prefix = true, prev_kv = true },
+      },
+    } },
+    { txn = { success = { { put = "b", value = "", lease = 1 }, { get = "b" }, { get = "none" } } } },
+    { put = "c", value = ("x"):rep(500) },
+  },
+}
+
+local long = ("x"):rep(500)
+
+local events = {
+  { type = "put", key = "added", value = "x", create_revision = 99, mod_revision = 99, version = 1, lease = 7 },
+  { type = "delete", key = "k001" },
+  { type = "put", key = "new", value = long, create_revision = 11, mod_revision = 99, version = 50, lease = 0 },
+  { type = "delete", key = "none" },
+}
+
+local requests = {
+  { "a put of a new key", call("put", "new", "value") },
+  { "a put of a key that is there", call("put", "often", "value") },
+  { "a put with a lease", call("put", "often", "value", { lease = 3 }) },
+  { "a put of a new key with a lease", call("put", "new", "value", { lease = 1 }) },
+  { "a put with prev_kv", call("put", "often", "value", { prev_kv = true }) },
+  { "a put that keeps the value", call("put", "often", nil, { ignore_value = true }) },
+  { "a delete", call("delete", "often") },
+  { "a delete of a range", call("delete", "k", { prefix = true }) },
+  { "a delete of a range with prev_kv", call("delete", "", { prefix = true, prev_kv = true }) },
+  { "a nested transaction", call("txn", nested) },
+  { "a get", call("get", "often") },
+  { "a range", call("range", "", everything) },
+  { "a range of the past", call("range", "", { prefix = true, revision = 20 }), least = 8 },
+  { "a sorted range", call("range", "", { prefix = true, sort_target = "value", sort_order = "descend" }) },
+  { "a filtered range", call("range", "", { prefix = true, min_mod_revision = 5, limit = 3 }) },
+  { "a loop in pages", each { prefix = true, page = 3 } },
+  { "the grant of a lease", call("lease_grant", 20, { id = "-9223372036854775808" }) },
+  { "the revocation of a lease with keys", lease_call("revoke", 2) },
+  { "the revocation of a lease without keys", lease_call("revoke", 4), function(store) store:lease(10, { id = 4 }) end },
+  { "a keepalive", lease_call("keepalive", 1) },
+  { "the time that a lease has left", lease_call("remaining", 1) },
+  { "the keys of a lease", lease_call("keys", 2) },
+  { "the list of leases", call("leases") },
+  { "a compaction", call("compact", 20), least = 8 },
+  { "a compaction that is physical", call("compact", 20, { physical = true }), least = 8 },
+  { "a long compaction that is physical", call("compact", 160, { physical = true }), least = 70 },
+  { "the status", call("status") },
+  { "the hash", call("hash_kv", 0) },
+  { "the list of alarms", call("alarms"), function(store) store:arm("no_space") end },
+  { "the load of a follower", call("load", 200, kvs_at(200, 20)), follower = true },
+  { "the replacement of a follower", call("replace", 5, kvs_at(5, 20)), follower = true },
+  { "events of a follower", call("apply", 99, events), follower = true },
+  { "an advance of a follower", call("advance", 99), follower = true },
+}
+
+-- Trying -----------------------------------------------------------------------------------------------------
+
+local function prepare(request, n)
+  local store = request.follower and new_follower(n) or new_store(n)
+  if request[3] then request[3](store) end
+  return store
+end
+
+local function armed(arm, n, act, store)
+  arm(n)
+  return act(store)
+end
+
+--- Lets the n-th allocation of a request fail. Returns whether it was come to, and what the request returned or raised.
+local function starve(arm, n, act, store)
+  collectgarbage("stop")
+  local counted = probe.allocations()
+  local ok, answer, err = pcall(armed, arm, n, act, store)
+  probe.fail_none()
+  local used = probe.allocations() - counted
+  collectgarbage("restart")
+  if not ok then answer, err = nil, answer end
+  return used >= n, answer, err
+end
+
+local function is_out_of_memory(err)
+  if type(err) == "string" then return err:find("not enough memory", 1, true) ~= nil end
+  return type(err) == "table" and err.code == "out_of_memory"
+end
+
+local function try(request, size, arm, n, expected)
+  local store = prepare(request, size)
+  local before = state.of(store)
+  local reached, answer, err = starve(arm, n, request[2], store)
+  probe.check(store)
+  if os.getenv("DBG") and answer ~= nil and reached then io.write("tolerated\n") end
+  if answer == nil then
+    assert(reached, err)
+    assert(is_out_of_memory(err), err)
+    assert.same(before, state.of(store))
+    answer = request[2](store)
+    probe.check(store)
+  end
+  assert.same(expected, answer)
+  store:close()
+  return reached
+end
+
+--- Every allocation that the request makes fails once, or one in `stride`.
+local function try_all(request, size, arm, stride)
+  local store = prepare(request, size)
+  local expected = request[2](store)
+  store:close()
+  for n = 1, PAST, stride do
+    if os.getenv("DBG") then io.write(request[1], " ", size, " ", tostring(arm == probe.fail_all), " ", n, "\n") end
+    if not try(request, size, arm, n, expected) then return end
+  end
+  error("there is no end")
+end
+
+local function collect()
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+end
+
+if not probe then
+  describe("a build for use", function()
+    it("has no probe that could let memory run out", function()
+      assert.is_nil(probe)
+    end)
+  end)
+  return
+end
+
+describe("where memory runs out,", function()
+  setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
+  teardown(function() if jit then jit.on() end end)
+
+  for _, request in ipairs(requests) do
+    it(request[1] .. " fails and leaves everything as it was", function()
+      for _, size in ipairs(is_fast and { 9, 70 } or { 0, 1, 2, 8, 33, 70 }) do
+        if size >= (request.least or 0) then try_all(request, size, probe.fail_core, 1) end
+      end
+    end)
+
+    it(request[1] .. " fails and leaves everything as it was, also if Lua has none either", function()
+      try_all(request, math.max(9, request.least or 0), probe.fail_all, is_fast and 5 or 1)
+    end)
+  end
+
+  it("a store is not opened", function()
+    local opts = { now = 0 }
+    local function open() return keywatch.open(opts) end
+    for _, arm in ipairs { probe.fail_core, probe.fail_all } do
+      local n = 1
+      local reached, store, err = starve(arm, n, open)
+      while reached do
+        assert(store == nil and is_out_of_memory(err), err)
+        n = n + 1
+        reached, store, err = starve(arm, n, open)
+      end
+      assert.equal(2, store:put("a", "").revision)
+    end
+  end)
+
+  it("a lease that is over stays, and ends later", function()
+    for n = 1, PAST do
+      local store = new_store(9)
+      local reached = starve(probe.fail_core, n, call("step", 20), store)
+      probe.check(store)
+      local keys = store:range("", everything).count
+      assert(keys == 10 or keys < 10 and store:status().leases < 3)
+      while store:step(25) do end -- luacheck: ignore 542
+      assert.same({ 3 }, store:leases())
+      for kv in store:each("", everything) do assert(kv.lease == 0 or kv.lease == 3) end
+      store:close()
+      if not reached then return end
+    end
+    error("there is no end")
+  end)
+
+  it("nothing is lost of it", function()
+    collect()
+    local base = probe.live()
+    for _, request in ipairs(requests) do
+      for n = 1, 4 do
+        local store = prepare(request, 5)
+        starve(probe.fail_core, n, request[2], store)
+        if n % 2 == 0 then store:close() end
+      end
+    end
+    collect()
+    assert.equal(base, probe.live())
+  end)
+end)
