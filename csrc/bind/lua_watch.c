@@ -76,10 +76,11 @@ static int l_next_ready(lua_State *L) {
   return 1;
 }
 
-static void push_events(lua_State *L, const kw_batch *batch) {
-  lua_createtable(L, (int)batch->n, 0);
-  for (uint32_t i = 0; i < batch->n; i++) {
-    kw_bind_push_event(L, &batch->events[i]);
+static void push_events(lua_State *L, const kw_item *item) {
+  uint32_t n = item->batch->n - item->from;
+  lua_createtable(L, (int)n, 0);
+  for (uint32_t i = 0; i < n; i++) {
+    kw_bind_push_event(L, &item->batch->events[item->from + i]);
     lua_rawseti(L, -2, (int)i + 1);
   }
 }
@@ -98,7 +99,7 @@ static int l_take(lua_State *L) {
   if (first == NULL) return 0;
   if (first->kind == KW_ITEM_EVENTS) {
     lua_pushliteral(L, "events");
-    push_events(L, first->batch);
+    push_events(L, first);
   } else {
     lua_pushstring(L, first->kind == KW_ITEM_PROGRESS ? "progress" : "compacted");
     kw_bind_push_int(L, first->revision);

@@ -107,9 +107,10 @@ static void enter_synced(kw_hub *hub, kw_watcher *watcher) {
   if (!kw_group_add(hub->synced, watcher)) enter_lagging(hub, watcher);
 }
 
-/* After a refusal: until its outlet has room, or, where it was not the outlet's fault, until the next step. */
+/* After a refusal: until something is taken from its outlet; or, where there is nothing and memory was short, until the
+ * next step. */
 static void enter_waiting(kw_hub *hub, kw_watcher *watcher) {
-  if (kw_outlet_has_room(watcher->outlet)) {
+  if (watcher->outlet->n == 0) {
     enter_lagging(hub, watcher);
   } else {
     enter_blocked(watcher);
@@ -431,10 +432,20 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   return KW_OK;
 }
 
+/* Those that were refused try again. */
+static void unblock(kw_outlet *outlet) {
+  while (outlet->blocked.first != NULL && kw_outlet_has_room(outlet)) {
+    kw_watcher *watcher = outlet->blocked.first;
+    leave(outlet->hub, watcher);
+    enter_lagging(outlet->hub, watcher);
+  }
+}
+
 void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
   kw_outlet *outlet = watcher->outlet;
   leave(hub, watcher);
   kw_outlet_forget(outlet, watcher);
+  unblock(outlet);
   if (outlet->with_ids) {
     kw_map_remove(&outlet->ids, (uint64_t)watcher->id);
   } else {
@@ -447,11 +458,7 @@ void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
 
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
   if (!kw_outlet_pop(outlet, item)) return false;
-  while (outlet->blocked.first != NULL && kw_outlet_has_room(outlet)) {
-    kw_watcher *watcher = outlet->blocked.first;
-    leave(outlet->hub, watcher);
-    enter_lagging(outlet->hub, watcher);
-  }
+  unblock(outlet);
   return true;
 }
 

@@ -26,6 +26,7 @@ typedef struct kw_item {
   kw_item_kind kind;
   kw_watcher *watcher; /* NULL: progress of the whole outlet */
   kw_batch *batch;     /* of EVENTS; who takes the item takes the reference */
+  uint32_t from;       /* the first event of the batch that is meant */
   int64_t revision;
 } kw_item;
 

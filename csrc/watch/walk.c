@@ -77,52 +77,60 @@ static bool wants(const kw_watcher *watcher, const kw_event *event) {
   return event->is_delete ? !watcher->no_delete : !watcher->no_put;
 }
 
-/* The batch of events from `from` on that the watcher wants; NULL if memory is short. It may be empty. */
-static kw_batch *make_batch(const kw_walk *walk, const kw_walk_slot *mine, uint32_t from,
-                            const kw_watcher *watcher) {
-  kw_batch *batch = kw_batch_new(mine->n - from);
-  if (batch == NULL) return NULL;
-  for (uint32_t i = from; i < mine->n; i++) {
+/* The batch of what a watcher wants of a slot, be it before its next_rev or not; NULL if memory is short. It may be
+ * empty, and belongs to the slot. */
+static kw_batch *batch_for(const kw_walk *walk, kw_walk_slot *mine, const kw_watcher *watcher) {
+  kw_batch **shared = &mine->variants[variant_of(watcher)];
+  if (*shared != NULL || (*shared = kw_batch_new(mine->n)) == NULL) return *shared;
+  for (uint32_t i = 0; i < mine->n; i++) {
     kw_event event = walk->events[mine->at[i]];
     if (!wants(watcher, &event)) continue;
     if (watcher->prev_kv) event.prev = previous_of(walk, &event);
-    kw_batch_add(batch, &event);
+    kw_batch_add(*shared, &event);
   }
-  return batch;
+  return *shared;
 }
 
-static uint32_t first_for(const kw_walk *walk, const kw_walk_slot *mine, int64_t next_rev) {
-  uint32_t i = 0;
-  while (i < mine->n && walk->events[mine->at[i]].revision < next_rev) i++;
-  return i;
+/* The first event of a batch that is not before `rev`, or its end. */
+static uint32_t first_from(const kw_batch *batch, int64_t rev) {
+  uint32_t low = 0, high = batch->n;
+  if (high == 0 || batch->events[0].revision >= rev) return 0;
+  while (low < high) {
+    uint32_t mid = low + (high - low) / 2;
+    if (batch->events[mid].revision < rev) {
+      low = mid + 1;
+    } else {
+      high = mid;
+    }
+  }
+  return low;
 }
 
-/* The batch for a watcher, with a reference for the caller. */
-static kw_batch *batch_for(kw_walk *walk, kw_walk_slot *mine, uint32_t from,
-                           const kw_watcher *watcher) {
-  if (from > 0) return make_batch(walk, mine, from, watcher);
-  kw_batch **shared = &mine->variants[variant_of(watcher)];
-  if (*shared == NULL) *shared = make_batch(walk, mine, 0, watcher);
-  return *shared == NULL ? NULL : kw_batch_retain(*shared);
+/* Where a watcher goes on that could not be told: not before what the walk has for its slot. */
+static void stay(const kw_walk *walk, const kw_walk_slot *mine, kw_watcher *watcher) {
+  int64_t first = walk->events[mine->at[0]].revision;
+  if (watcher->next_rev < first) watcher->next_rev = first;
 }
 
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
   kw_walk_slot *mine = watcher->slot->pending;
-  uint32_t from = mine == NULL ? 0 : first_for(walk, mine, watcher->next_rev);
-  if (mine == NULL || from == mine->n) return KW_UNTOLD;
-  kw_batch *batch = batch_for(walk, mine, from, watcher);
-  kw_told told = batch == NULL ? KW_NO_MEMORY : KW_UNTOLD;
-  if (batch != NULL && batch->n > 0) {
-    kw_item item = {.kind = KW_ITEM_EVENTS,
-                    .watcher = watcher,
-                    .batch = batch,
-                    .revision = batch->events[batch->n - 1].revision};
-    told = kw_outlet_offer(watcher->outlet, &item) ? KW_TOLD : KW_REFUSED;
+  if (mine == NULL) return KW_UNTOLD;
+  kw_batch *batch = batch_for(walk, mine, watcher);
+  if (batch == NULL) {
+    stay(walk, mine, watcher);
+    return KW_NO_MEMORY;
   }
-  if (told == KW_TOLD) return told;
-  if (batch != NULL) kw_batch_release(batch);
-  if (told != KW_UNTOLD) watcher->next_rev = walk->events[mine->at[from]].revision;
-  return told;
+  uint32_t from = first_from(batch, watcher->next_rev);
+  if (from == batch->n) return KW_UNTOLD;
+  kw_item item = {.kind = KW_ITEM_EVENTS,
+                  .watcher = watcher,
+                  .batch = kw_batch_retain(batch),
+                  .from = from,
+                  .revision = batch->events[batch->n - 1].revision};
+  if (kw_outlet_offer(watcher->outlet, &item)) return KW_TOLD;
+  kw_batch_release(batch);
+  stay(walk, mine, watcher);
+  return KW_REFUSED;
 }
 
 kw_slot *kw_walk_slot_first(const kw_walk *walk) {

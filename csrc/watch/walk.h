@@ -9,7 +9,7 @@
  *   slot "a"  ^                   ^                      at = 0, 2
  *   slot [a,c)^         ^         ^         ^            at = 0, 1, 2, 3
  *
- * Watchers of a slot that want the same share one batch. A watcher with next_rev 4 gets the part from 5 on.
+ * Watchers of a slot that want the same share one batch; one with next_rev 4 is given it from 5 on.
  */
 #ifndef KW_WATCH_WALK_H
 #define KW_WATCH_WALK_H
@@ -42,7 +42,7 @@ typedef enum kw_told {
 /* Adds an event and finds whom it concerns; false if memory is short. */
 bool kw_walk_add(kw_walk *walk, kw_group *group, const kw_log_entry *entry);
 
-/* Tells a watcher of the group what concerns it. If that fails, its next_rev becomes the first of it. */
+/* Tells a watcher of the group what concerns it. If that fails, its next_rev is where it has to go on. */
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher);
 
 /* A slot that was concerned, or NULL; and letting go of that slot, after which the group may do without it. */

@@ -60,7 +60,7 @@ describe("compaction", function()
     assert.equal("future_revision", code(store:compact(7)))
     local _, err = store:compact(4)
     assert.equal(4, err.compact_revision)
-    assert.same(before, state.of(store))
+    state.expect(store, before)
   end)
 
   it("keeps of each key what it was at that revision, and everything later", function()

@@ -22,7 +22,7 @@ end
 local function refuses(store, expected, ttl, opts)
   local before = state.of(store)
   assert.equal(expected, code(store:lease(ttl, opts)))
-  assert.same(before, state.of(store))
+  state.expect(store, before)
 end
 
 describe("granting a lease", function()
@@ -183,7 +183,7 @@ describe("revoking a lease", function()
     local before = state.of(store)
     assert.equal("lease_not_found", code(lease:revoke()))
     assert.equal("lease_not_found", code(store:lease_by_id(99):revoke()))
-    assert.same(before, state.of(store))
+    state.expect(store, before)
   end)
 
   it("ends every object that stands for it", function()

@@ -23,7 +23,7 @@ local function refuses(cases)
       local store = store_with_keys()
       local before = state.of(store)
       misuse.raises(case[2], store)
-      assert.same(before, state.of(store))
+      state.expect(store, before)
     end)
   end
 end
@@ -35,7 +35,7 @@ local function refuses_values(what, name, values, call)
     local before = state.of(store)
     for _, value in ipairs(values) do
       misuse.raises(call, store, { [name] = value })
-      assert.same(before, state.of(store))
+      state.expect(store, before)
     end
   end)
 end
@@ -132,7 +132,7 @@ describe("arguments are refused:", function()
       misuse.raises(store.compact, store, value)
       misuse.raises(store.hash_kv, store, value)
     end
-    assert.same(before, state.of(store))
+    state.expect(store, before)
   end)
 
   refuses {
@@ -211,7 +211,7 @@ describe("numbers as large as they get", function()
     assert.equal("lease_ttl_too_large", select(2, store:lease(huge)).code)
     assert.equal(0, #store:range("a", { min_mod_revision = huge }).kvs)
     assert.is_false(store:txn({ compare = { { key = "a", version = huge } } }).succeeded)
-    assert.same(before, state.of(store))
+    state.expect(store, before)
   end)
 
   it("do no harm as the options of a store", function()

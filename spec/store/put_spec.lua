@@ -13,7 +13,7 @@ local function new_store() return keywatch.open { now = 0 } end
 local function refuses(store, expected, key, value, opts)
   local before = state.of(store)
   assert.equal(expected, code(store:put(key, value, opts)))
-  assert.same(before, state.of(store))
+  state.expect(store, before)
 end
 
 describe("a new store", function()

@@ -26,7 +26,7 @@ describe("a request", function()
   local function refuses(...)
     local before = state.of(store)
     assert.equal("request_too_large", code(...))
-    assert.same(before, state.of(store))
+    state.expect(store, before)
   end
 
   it("that writes may be 1.5 MiB, with what goes around it, if nothing else is said", function()
@@ -124,7 +124,7 @@ describe("the quota", function()
     assert.same({ "no_space" }, store:alarms())
     assert.same({ "no_space" }, store:status().alarms)
     before.alarms, before.status.alarms = { "no_space" }, { "no_space" }
-    assert.same(before, state.of(store))
+    state.expect(store, before)
     assert.equal("no_space", code(store:put("k", ""))) -- although this would have fitted
   end)
 

@@ -20,7 +20,7 @@ local function refuse(txn, opts)
   local store = store_with_keys()
   local before = state.of(store)
   local words = misuse.raises(store.txn, store, txn, opts)
-  assert.same(before, state.of(store))
+  state.expect(store, before)
   return words
 end
 

@@ -19,7 +19,7 @@ end
 local function refuses(store, expected, txn)
   local before = state.of(store)
   assert.equal(expected, code(store:txn(txn)))
-  assert.same(before, state.of(store))
+  state.expect(store, before)
 end
 
 describe("a transaction", function()
@@ -125,7 +125,7 @@ describe("a transaction", function()
     local store = store_of("a")
     local before = state.of(store)
     assert.equal(2, store:txn({ success = { { get = "a" }, { delete = "none" }, { txn = {} } } }).revision)
-    assert.same(before, state.of(store))
+    state.expect(store, before)
   end)
 
   it("can delete the same key twice", function()

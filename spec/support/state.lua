@@ -1,5 +1,7 @@
 --- Everything that can be seen of a store, as one plain table: two of them are alike if nothing happened in between.
 
+local difference = require("spec.support.difference").difference
+
 local function leases_of(store)
   local leases = {}
   for i, id in ipairs(store:leases()) do
@@ -11,7 +13,7 @@ end
 
 local function of(store)
   return {
-    status = store:status(), -- first: it tells the size before anything else is asked
+    status = store:status(),
     hash = store:hash_kv(),
     kvs = store:range("", { prefix = true }).kvs,
     leases = leases_of(store),
@@ -20,4 +22,10 @@ local function of(store)
   }
 end
 
-return { of = of }
+--- Raises, in words, if a store is no longer what it was.
+local function expect(store, before)
+  local words = difference(of(store), before, "the store")
+  if words then error("something has changed: " .. words, 2) end
+end
+
+return { of = of, expect = expect }

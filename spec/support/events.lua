@@ -1,0 +1,32 @@
+--- Short looks at what a watch gives, for specs.
+
+--- An event as words: "put a 2", "delete a 3", "initial a 2", "synced 3", "progress 4".
+local function text(event)
+  if event.revision then return ("%s %d"):format(event.type, event.revision) end
+  return ("%s %s %d"):format(event.initial and "initial" or event.type, event.key, event.mod_revision)
+end
+
+--- A list of events in the same form, as one string: "put a 2, delete a 3".
+local function texts(list)
+  local words = {}
+  for i, event in ipairs(list) do words[i] = text(event) end
+  return table.concat(words, ", ")
+end
+
+--- All that can be read without waiting, as a list; and the code of why there is no more.
+local function read(watch)
+  local list = {}
+  while true do
+    local event, err = watch:next(0)
+    if not event then return list, err and err.code end
+    list[#list + 1] = event
+  end
+end
+
+--- The same, in words: "put a 2, delete a 3", "timeout".
+local function drain(watch)
+  local list, code = read(watch)
+  return texts(list), code
+end
+
+return { text = text, texts = texts, read = read, drain = drain }

@@ -1,0 +1,307 @@
+--- Cancelling tasks, whatever they are at.
+
+local keywatch = require "keywatch"
+
+local events = require "spec.support.events"
+local program = require "spec.support.program"
+
+after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
+
+--- Asserts that a task ended by its cancellation.
+local function expect_cancelled(task)
+  local ok, err = task:join()
+  assert.same({ false, "cancelled", 1 }, { ok, err.code, err.grpc_status })
+  assert.equal("keywatch.task<failed>", tostring(task))
+end
+
+describe("a task is cancelled", function()
+  it("before it has begun, and then never does", function()
+    local began = false
+    local task = keywatch.spawn(function() began = true end)
+    task:cancel()
+    expect_cancelled(task)
+    keywatch.sleep(0)
+    assert.is_false(began)
+  end)
+
+  it("while it sleeps", function()
+    keywatch.run(function()
+      local task = keywatch.spawn(keywatch.sleep, 1000)
+      keywatch.sleep(0)
+      task:cancel()
+      expect_cancelled(task)
+    end)
+  end)
+
+  it("while it waits for an event", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    keywatch.run(function()
+      for _, timeout in ipairs { false, 1000 } do
+        local task = keywatch.spawn(function() return w:next(timeout or nil) end)
+        keywatch.sleep(0)
+        task:cancel()
+        expect_cancelled(task)
+      end
+    end)
+    store:put("a", "")
+    assert.equal("put a 2", events.text(w:next()))
+  end)
+
+  it("in the middle of a loop over events, of which none is lost", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    local seen = {}
+    keywatch.run(function()
+      for i = 1, 20 do
+        local task = keywatch.spawn(function()
+          for event in w:events() do table.insert(seen, event.mod_revision) end
+        end)
+        if i % 2 == 0 then keywatch.sleep(0) end
+        store:put("a", tostring(i))
+        if i % 3 == 0 then keywatch.sleep(0) end
+        task:cancel()
+        expect_cancelled(task)
+      end
+    end)
+    for _, event in ipairs((events.read(w))) do table.insert(seen, event.mod_revision) end
+    assert.equal(20, #seen)
+    for i = 1, 20 do assert.equal(i + 1, seen[i]) end
+  end)
+
+  it("while it waits for a task, which goes on", function()
+    keywatch.run(function()
+      local other = keywatch.spawn(function()
+        keywatch.sleep(0.001)
+        return "done"
+      end)
+      for _, timeout in ipairs { false, 1000 } do
+        local task = keywatch.spawn(function() return other:join(timeout or nil) end)
+        keywatch.sleep(0)
+        task:cancel()
+        expect_cancelled(task)
+      end
+      assert.same({ true, "done" }, { other:join() })
+    end)
+  end)
+
+  it("after it was woken and before it goes on: the wait after that one raises", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    local got
+    keywatch.run(function()
+      local other = keywatch.spawn(function() keywatch.sleep(0) end)
+      local task = keywatch.spawn(function()
+        other:join()
+        got = "woken"
+        w:next()
+      end)
+      other:join() -- wakes the task, too
+      task:cancel()
+      expect_cancelled(task)
+    end)
+    assert.equal("woken", got)
+  end)
+
+  it("by itself: its next wait raises", function()
+    local reached
+    keywatch.run(function()
+      local task
+      task = keywatch.spawn(function()
+        task:cancel()
+        reached = "behind cancel"
+        keywatch.sleep(0)
+        reached = "behind sleep"
+      end)
+      expect_cancelled(task)
+    end)
+    assert.equal("behind cancel", reached)
+  end)
+
+  it("by itself, and ends well if it does not wait any more", function()
+    local task
+    task = keywatch.spawn(function()
+      task:cancel()
+      return "done"
+    end)
+    assert.same({ true, "done" }, { task:join() })
+  end)
+
+  it("after its end, which changes nothing", function()
+    local task = keywatch.spawn(function() return "done" end)
+    task:join()
+    task:cancel()
+    assert.same({ true, "done" }, { task:join() })
+    local failed = keywatch.spawn(error, "on purpose")
+    failed:join()
+    failed:cancel()
+    assert.same({ false, "on purpose" }, { failed:join() })
+  end)
+
+  it("inside of pcall, and goes on if it likes", function()
+    keywatch.run(function()
+      local task = keywatch.spawn(function()
+        local ok, err = pcall(keywatch.sleep, 1000)
+        keywatch.sleep(0) -- which is a new wait
+        return ok, err.code
+      end)
+      keywatch.sleep(0)
+      task:cancel()
+      assert.same({ true, false, "cancelled" }, { task:join() })
+    end)
+  end)
+
+  it("again, for each wait that it goes on with", function()
+    local times = 0
+    keywatch.run(function()
+      local task = keywatch.spawn(function()
+        while times < 3 do
+          if not pcall(keywatch.sleep, 1000) then times = times + 1 end
+        end
+      end)
+      for _ = 1, 3 do
+        keywatch.sleep(0)
+        task:cancel()
+        task:cancel() -- twice is once
+      end
+      assert.same({ true }, { task:join() })
+    end)
+    assert.equal(3, times)
+  end)
+
+  it("and can clean up, as after any error", function()
+    local store = keywatch.open { now = 0 }
+    keywatch.run(function()
+      local task = keywatch.spawn(function()
+        store:put("lock", "mine")
+        local ok, err = pcall(keywatch.sleep, 1000)
+        store:delete("lock")
+        if not ok then error(err, 0) end
+      end)
+      keywatch.sleep(0)
+      assert.is_table(store:get("lock"))
+      task:cancel()
+      expect_cancelled(task)
+    end)
+    assert.is_nil(store:get("lock"))
+  end)
+
+  it("by another task, or at top level, or in a coroutine", function()
+    local tasks = {}
+    for i = 1, 3 do tasks[i] = keywatch.spawn(keywatch.sleep, 1000) end
+    keywatch.sleep(0)
+    tasks[1]:cancel()
+    coroutine.wrap(function() tasks[2]:cancel() end)()
+    keywatch.spawn(function() tasks[3]:cancel() end)
+    for i = 1, 3 do expect_cancelled(tasks[i]) end
+  end)
+
+  it("and its timer finds nobody later", function()
+    keywatch.run(function()
+      local times = 0
+      local task = keywatch.spawn(function()
+        pcall(keywatch.sleep, 0.002)
+        keywatch.sleep(0.004)
+        times = times + 1
+        keywatch.sleep(1000)
+      end)
+      keywatch.sleep(0)
+      task:cancel()
+      keywatch.sleep(0.01)
+      keywatch.sleep(0)
+      assert.equal(1, times)
+    end)
+  end)
+
+  it("in great numbers, without taking long", function()
+    local n = os.getenv("KW_FAST") and 500 or 5000
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    local why = {}
+    keywatch.run(function()
+      for _ = 1, n do
+        keywatch.spawn(function()
+          local _, err = pcall(w.next, w)
+          why[err.code] = (why[err.code] or 0) + 1
+        end)
+      end
+      keywatch.sleep(0)
+    end)
+    assert.same({ cancelled = n }, why)
+  end)
+
+  it("and nothing is written about it", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      local w = keywatch.open():watch("a")
+      local tasks = { keywatch.spawn(keywatch.sleep, 1000), keywatch.spawn(w.next, w), keywatch.spawn(print) }
+      tasks[3]:cancel()
+      keywatch.sleep(0)
+      tasks[1]:cancel()
+      keywatch.sleep(0)
+      keywatch.run(function() keywatch.spawn(keywatch.sleep, 1000) keywatch.sleep(0) end)
+      print "end"
+    ]]
+    assert.same({ 0, "end\n" }, { status, printed })
+  end)
+end)
+
+describe("at the end of run", function()
+  local function ending(body)
+    return program.run(([[
+      io.stdout:setvbuf("no")
+      local keywatch = require "keywatch"
+      local store = keywatch.open()
+      local w = store:watch("a")
+      print(pcall(keywatch.run, function()
+        keywatch.spawn(function() %s end)
+        keywatch.sleep(0)
+        return "result"
+      end))
+      store:put("a", "1")
+      print(keywatch.run(function() return w:next().value end))
+    ]]):format(body), 20)
+  end
+
+  it("a task that goes on sleeping does not hold it up, and is reported", function()
+    local status, printed = ending "while true do pcall(keywatch.sleep, 1000) end"
+    assert.same({ 0, "keywatch: a task that went on after it was cancelled has been left behind\ntrue\tresult\n1\n" },
+      { status, printed })
+  end)
+
+  it("a task that goes on reading does not, and takes nothing from those who come later", function()
+    local status, printed = ending "while true do pcall(w.next, w) end"
+    assert.same({ 0, "keywatch: a task that went on after it was cancelled has been left behind\ntrue\tresult\n1\n" },
+      { status, printed })
+  end)
+
+  it("a task that yields for ever does not", function()
+    local status, printed = ending "while true do coroutine.yield() end"
+    assert.same({ 0, "keywatch: a task that went on after it was cancelled has been left behind\ntrue\tresult\n1\n" },
+      { status, printed })
+  end)
+
+  it("a task that spawns another one at its end does not", function()
+    local status, printed = ending [[
+      local function again()
+        pcall(keywatch.sleep, 1000)
+        keywatch.spawn(again)
+      end
+      again()
+    ]]
+    assert.equal(0, status)
+    assert.matches("true\tresult\n1\n$", printed)
+  end)
+
+  it("a task may take a few waits to end", function()
+    local status, printed = ending "for _ = 1, 10 do pcall(keywatch.sleep, 1000) end print('ended')"
+    assert.same({ 0, "ended\ntrue\tresult\n1\n" }, { status, printed })
+  end)
+
+  it("a task that fails instead of ending is reported, and run raises", function()
+    local status, printed = ending "pcall(keywatch.sleep, 1000) error('while cleaning up', 0)"
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: while cleaning up\nstack traceback:\n", printed)
+    assert.matches("\nfalse\twhile cleaning up\n1\n$", printed)
+  end)
+end)

@@ -1,0 +1,640 @@
+--- Tasks: they are spawned, take turns while they wait, and end in something that can be joined.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local misuse = require "spec.support.misuse"
+local program = require "spec.support.program"
+
+local MANY = os.getenv("KW_FAST") and 500 or 10000
+
+after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
+
+local function pack(...)
+  return { n = select("#", ...), ... }
+end
+
+describe("run", function()
+  it("calls a function as a task, and returns what it returns", function()
+    assert.same({ n = 0 }, pack(keywatch.run(function() end)))
+    assert.same({ n = 1, "done" }, pack(keywatch.run(function() return "done" end)))
+    assert.same({ n = 4, nil, 1, nil, nil }, pack(keywatch.run(function() return nil, 1, nil, nil end)))
+  end)
+
+  it("hands on its arguments, with nils between and behind", function()
+    assert.same({ n = 4, nil, "a", nil, nil }, pack(keywatch.run(function(...) return ... end, nil, "a", nil, nil)))
+    assert.same({ n = 0 }, pack(keywatch.run(function(...) return ... end)))
+  end)
+
+  it("returns after the function has waited", function()
+    assert.equal("done", keywatch.run(function()
+      keywatch.sleep(0)
+      keywatch.sleep(0.001)
+      return "done"
+    end))
+  end)
+
+  it("raises what the function raises, as it is", function()
+    local object = setmetatable({}, { __tostring = function() return "an object" end })
+    for _, what in ipairs { "a text", object, 42, false } do
+      assert.same({ n = 2, false, what }, pack(pcall(keywatch.run, function() error(what, 0) end)))
+      assert.same({ n = 2, false, what }, pack(pcall(keywatch.run, function()
+        keywatch.sleep(0)
+        error(what, 0)
+      end)))
+    end
+    local ok, err = pcall(keywatch.run, function() error(object) end)
+    assert.is_false(ok)
+    assert.is_true(rawequal(err, object))
+    assert.same({ n = 2, false }, pack(pcall(keywatch.run, function() error(nil) end)))
+  end)
+
+  it("raises a text that tells where it comes from", function()
+    local _, err = pcall(keywatch.run, function() error("on purpose") end)
+    assert.matches("task_spec%.lua:%d+: on purpose$", err)
+  end)
+
+  it("can be called again, whatever became of it", function()
+    for _ = 1, 3 do
+      assert.equal(1, keywatch.run(function() return 1 end))
+      pcall(keywatch.run, function() error("on purpose") end)
+      pcall(keywatch.run, function() keywatch.spawn(function() coroutine.yield() end):cancel() end)
+      assert.is_false((pcall(keywatch.run, function() keywatch.open({ now = 0 }):watch("a"):next() end)))
+    end
+  end)
+
+  it("does not wait for other tasks than its own, and ends them", function()
+    local reached, why
+    keywatch.run(function()
+      keywatch.spawn(function()
+        local _, err = pcall(keywatch.sleep, 1000)
+        why = err.code
+        keywatch.sleep(1000)
+        reached = true
+      end)
+      keywatch.sleep(0)
+    end)
+    assert.same({ "cancelled", nil }, { why, reached })
+  end)
+
+  it("does not begin what was spawned and has not begun when it ends", function()
+    local began = false
+    keywatch.run(function() keywatch.spawn(function() began = true end) end)
+    assert.is_false(began)
+  end)
+
+  it("runs tasks that were spawned before it", function()
+    local seen = {}
+    local task = keywatch.spawn(function() table.insert(seen, "first") end)
+    keywatch.run(function() table.insert(seen, "second") end)
+    assert.same({ "first", "second" }, seen)
+    assert.equal("keywatch.task<done>", tostring(task))
+  end)
+
+  it("ends tasks that were spawned before it", function()
+    local task = keywatch.spawn(function() keywatch.sleep(1000) end)
+    keywatch.run(function() keywatch.sleep(0) end)
+    local ok, err = task:join()
+    assert.same({ false, "cancelled" }, { ok, err.code })
+  end)
+
+  it("is refused to a task, in words that name the cure", function()
+    keywatch.run(function()
+      assert.matches("keywatch%.spawn", misuse.raises(keywatch.run, function() end))
+      local inner = coroutine.wrap(function() return misuse.raises(keywatch.run, function() end) end)
+      assert.matches("keywatch%.spawn", inner())
+    end)
+  end)
+
+  it("is refused to a coroutine that is no task", function()
+    coroutine.wrap(function()
+      assert.matches("keywatch%.spawn", misuse.raises(keywatch.run, function() end))
+    end)()
+  end)
+
+  it("is refused without a function, in its own name", function()
+    for _, what in ipairs { 1, "print", {}, true } do
+      assert.matches("'run'", misuse.raises(keywatch.run, what))
+    end
+    assert.matches("'run'", misuse.raises(keywatch.run))
+  end)
+end)
+
+describe("spawn", function()
+  it("makes a task that begins when the loop turns", function()
+    local began = false
+    local task = keywatch.spawn(function() began = true end)
+    assert.same({ "keywatch.task<new>", false }, { tostring(task), began })
+    assert.is_true((task:join()))
+    assert.same({ "keywatch.task<done>", true }, { tostring(task), began })
+  end)
+
+  it("hands on arguments, with nils between and behind", function()
+    local task = keywatch.spawn(pack, nil, "a", nil)
+    local _, given = task:join()
+    assert.same({ n = 3, nil, "a", nil }, given)
+  end)
+
+  it("takes any function, one of C too", function()
+    assert.same({ true, "b" }, { keywatch.spawn(string.lower, "B"):join() })
+  end)
+
+  it("lets tasks begin in the order in which they were made", function()
+    local order = {}
+    keywatch.run(function()
+      for i = 1, 5 do
+        keywatch.spawn(function()
+          table.insert(order, i)
+          if i == 2 then keywatch.spawn(function() table.insert(order, "of 2") end) end
+        end)
+      end
+      keywatch.sleep(0)
+      keywatch.sleep(0) -- once more, for what the others spawned
+    end)
+    assert.same({ 1, 2, 3, 4, 5, "of 2" }, order)
+  end)
+
+  it("is refused without a function", function()
+    for _, what in ipairs { 1, "print", {}, true } do
+      assert.matches("'spawn'", misuse.raises(keywatch.spawn, what))
+    end
+    assert.matches("'spawn'", misuse.raises(keywatch.spawn))
+  end)
+
+  it("may be called anywhere: at top level, in a task, in a coroutine", function()
+    local tasks = { keywatch.spawn(function() return 1 end) }
+    coroutine.wrap(function() tasks[2] = keywatch.spawn(function() return 2 end) end)()
+    keywatch.run(function()
+      tasks[3] = keywatch.spawn(function() return 3 end)
+      coroutine.wrap(function() tasks[4] = keywatch.spawn(function() return 4 end) end)()
+      for i = 1, 4 do assert.same({ true, i }, { tasks[i]:join() }) end
+    end)
+  end)
+end)
+
+describe("join", function()
+  it("returns true, and what the task returned, with its nils", function()
+    local task = keywatch.spawn(function() return nil, 1, nil end)
+    assert.same({ n = 4, true, nil, 1, nil }, pack(task:join()))
+    assert.same({ n = 1, true }, pack(keywatch.spawn(function() end):join()))
+  end)
+
+  it("returns false, and what the task failed with", function()
+    local object = {}
+    keywatch.run(function()
+      assert.same({ n = 2, false, "a text" }, pack(keywatch.spawn(error, "a text", 0):join()))
+      assert.is_true(rawequal(object, (select(2, keywatch.spawn(error, object):join()))))
+      assert.same({ n = 2, false }, pack(keywatch.spawn(error):join()))
+      local _, err = keywatch.spawn(function() error("on purpose") end):join()
+      assert.matches("task_spec%.lua:%d+: on purpose$", err)
+    end)
+  end)
+
+  it("can be called again, and long after the end", function()
+    keywatch.run(function()
+      local task = keywatch.spawn(function() return "done" end)
+      keywatch.sleep(0)
+      for _, timeout in ipairs { 1000, 0, -1 } do assert.same({ true, "done" }, { task:join(timeout) }) end
+      assert.same({ true, "done" }, { task:join() })
+    end)
+  end)
+
+  it("may be called by many, who go on in the order in which they came", function()
+    local order = {}
+    keywatch.run(function()
+      local task = keywatch.spawn(function()
+        keywatch.sleep(0)
+        return "done"
+      end)
+      local joiners = {}
+      for i = 1, 5 do
+        joiners[i] = keywatch.spawn(function()
+          assert.same({ true, "done" }, { task:join() })
+          table.insert(order, i)
+        end)
+      end
+      for i = 1, 5 do assert.same({ true }, { joiners[i]:join() }) end
+    end)
+    assert.same({ 1, 2, 3, 4, 5 }, order)
+  end)
+
+  it("gives up when its time is over, and may be tried again", function()
+    keywatch.run(function()
+      local task = keywatch.spawn(function()
+        keywatch.sleep(0.01)
+        return "done"
+      end)
+      assert.equal("timeout", answer.code(task:join(0)))
+      assert.equal("timeout", answer.code(task:join(-1)))
+      assert.equal("timeout", answer.code(task:join(0.001)))
+      assert.same({ true, "done" }, { task:join(1000) })
+    end)
+  end)
+
+  it("at top level turns the loop", function()
+    local task = keywatch.spawn(function()
+      keywatch.sleep(0.001)
+      return "done"
+    end)
+    assert.equal("timeout", answer.code(task:join(0)))
+    assert.same({ true, "done" }, { task:join() })
+  end)
+
+  it("of a task by itself is refused", function()
+    local task
+    task = keywatch.spawn(function() return misuse.raises(task.join, task) end)
+    assert.is_true((task:join()))
+  end)
+
+  it("in a coroutine that is no task is refused, if it would wait", function()
+    local task = keywatch.spawn(function() return "done" end)
+    coroutine.wrap(function()
+      assert.matches("keywatch%.spawn", misuse.raises(task.join, task))
+    end)()
+    task:join()
+    coroutine.wrap(function() assert.same({ true, "done" }, { task:join() }) end)()
+  end)
+
+  it("is refused a timeout that is no number of seconds", function()
+    local status, printed = program.run([[
+      local keywatch = require "keywatch"
+      local task = keywatch.spawn(keywatch.sleep, 1000)
+      for _, value in ipairs { "1", true, {}, 0 / 0 } do
+        local ok, err = pcall(task.join, task, value)
+        print(ok, not err:find("attempt to"))
+      end
+    ]], 10)
+    assert.same({ 0, ("false\ttrue\n"):rep(4) }, { status, printed })
+  end)
+end)
+
+describe("sleep", function()
+  it("lasts no less than it should", function()
+    local before = keywatch.now()
+    keywatch.sleep(0.01)
+    assert.is_true(keywatch.now() - before >= 0.01)
+    keywatch.run(function()
+      before = keywatch.now()
+      keywatch.sleep(0.01)
+      assert.is_true(keywatch.now() - before >= 0.01)
+    end)
+  end)
+
+  it("lets those wake first whose time is over first", function()
+    local order, is_undisturbed
+    repeat -- until all of them sleep before the first could have woken
+      order = {}
+      keywatch.run(function()
+        local tasks, begin = {}, keywatch.now()
+        for i, seconds in ipairs { 0.06, 0.02, 0.04, 0, -1 } do
+          tasks[i] = keywatch.spawn(function()
+            if i == 5 then is_undisturbed = keywatch.now() - begin < 0.02 end
+            keywatch.sleep(seconds)
+            table.insert(order, seconds)
+          end)
+        end
+        for i = 1, 5 do tasks[i]:join() end
+      end)
+    until is_undisturbed
+    assert.same({ -1, 0, 0.02, 0.04, 0.06 }, order)
+  end)
+
+  it("of no time gives way to the others", function()
+    local order = {}
+    keywatch.run(function()
+      local one = keywatch.spawn(function()
+        for _ = 1, 3 do
+          table.insert(order, "a")
+          keywatch.sleep(0)
+        end
+      end)
+      for _ = 1, 3 do
+        keywatch.sleep(0)
+        table.insert(order, "b")
+      end
+      one:join()
+    end)
+    assert.equal("ababab", table.concat(order))
+  end)
+
+  it("wakes each of many, and none before its time", function()
+    local woken = 0
+    keywatch.run(function()
+      local tasks, begin = {}, keywatch.now()
+      for i = 1, 500 do
+        tasks[i] = keywatch.spawn(function()
+          local due = begin + (i * 7919 % 500) / 20000
+          keywatch.sleep(due - keywatch.now())
+          assert.is_true(keywatch.now() >= due)
+          woken = woken + 1
+        end)
+      end
+      for i = 1, 500 do assert.same({ true }, { tasks[i]:join() }) end
+    end)
+    assert.equal(500, woken)
+  end)
+
+  it("is refused what is no number of seconds", function()
+    for _, what in ipairs { "1", true, {} } do assert.matches("'sleep'", misuse.raises(keywatch.sleep, what)) end
+    assert.matches("'sleep'", misuse.raises(keywatch.sleep))
+    local status, printed = program.run("print((pcall(require('keywatch').sleep, 0 / 0)))", 10)
+    assert.same({ 0, "false\n" }, { status, printed })
+  end)
+
+  it("without an end can be ended", function()
+    keywatch.run(function()
+      local task = keywatch.spawn(function() keywatch.sleep(math.huge) end)
+      keywatch.sleep(0.001)
+      task:cancel()
+      assert.is_false((task:join()))
+    end)
+  end)
+
+  it("called off again and again costs no memory", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    local function used()
+      collectgarbage()
+      collectgarbage()
+      return collectgarbage("count")
+    end
+    keywatch.run(function()
+      keywatch.spawn(function() keywatch.sleep(1000) end)
+      keywatch.spawn(function()
+        while true do w:next(3600) end
+      end)
+      local function round()
+        for _ = 1, 5000 do
+          store:put("a", "")
+          keywatch.sleep(0)
+        end
+        store:compact(store:status().revision, { physical = true })
+        return used()
+      end
+      local before = round()
+      assert.is_true(round() - before < 200) -- KiB
+    end)
+  end)
+end)
+
+describe("now", function()
+  it("is a number of seconds that never goes back", function()
+    local last = keywatch.now()
+    assert.equal("number", type(last))
+    for _ = 1, 1000 do
+      local now = keywatch.now()
+      assert.is_true(now >= last)
+      last = now
+    end
+  end)
+
+  it("needs no task", function()
+    assert.equal("number", type(coroutine.wrap(keywatch.now)()))
+  end)
+end)
+
+describe("a task", function()
+  it("tells its state", function()
+    keywatch.run(function()
+      local task
+      task = keywatch.spawn(function()
+        assert.equal("keywatch.task<running>", tostring(task))
+        keywatch.sleep(0)
+      end)
+      assert.equal("keywatch.task<new>", tostring(task))
+      local sleeper = keywatch.spawn(keywatch.sleep, 1000)
+      keywatch.sleep(0)
+      assert.equal("keywatch.task<parked>", tostring(sleeper))
+      task:join()
+      assert.equal("keywatch.task<done>", tostring(task))
+      local failed = keywatch.spawn(error, "on purpose")
+      failed:join()
+      assert.equal("keywatch.task<failed>", tostring(failed))
+    end)
+  end)
+
+  it("may have coroutines of its own, and yields in them", function()
+    local seen = {}
+    keywatch.run(function()
+      local function count()
+        return coroutine.wrap(function()
+          for i = 1, 3 do coroutine.yield(i) end
+        end)
+      end
+      for i in count() do
+        table.insert(seen, i)
+        keywatch.sleep(0)
+      end
+    end)
+    assert.same({ 1, 2, 3 }, seen)
+  end)
+
+  it("is refused to wait inside of a coroutine of its own, in words that name the cure", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    keywatch.run(function()
+      local other = keywatch.spawn(keywatch.sleep, 1000)
+      for _, call in ipairs {
+        function() keywatch.sleep(0) end,
+        function() w:next() end,
+        function() w:next(1) end,
+        function() w:batch() end,
+        function() w:events()() end,
+        function() other:join() end,
+      } do
+        local ok, err = coroutine.resume(coroutine.create(call))
+        assert.is_false(ok)
+        assert.matches("keywatch%.spawn", err)
+      end
+      keywatch.sleep(0) -- the task itself may wait
+      coroutine.wrap(function() return keywatch.spawn(keywatch.sleep, 0) end)():join()
+    end)
+  end)
+
+  it("that yields by itself goes on in its turn, with nothing", function()
+    local order = {}
+    keywatch.run(function()
+      local one = keywatch.spawn(function()
+        for i = 1, 3 do
+          table.insert(order, "a" .. i)
+          table.insert(order, select("#", coroutine.yield("unheard", i)))
+        end
+        return "done"
+      end)
+      local two = keywatch.spawn(function()
+        for i = 1, 3 do
+          table.insert(order, "b" .. i)
+          keywatch.sleep(0)
+        end
+      end)
+      assert.same({ true, "done" }, { one:join() })
+      two:join()
+    end)
+    assert.same({ "a1", "b1", 0, "a2", "b2", 0, "a3", "b3", 0 }, order)
+  end)
+
+  it("may wait inside of pcall, and inside of an iterator", function()
+    keywatch.run(function()
+      assert.same({ true, "waited" }, { pcall(function()
+        keywatch.sleep(0)
+        return "waited"
+      end) })
+      local function slowly()
+        keywatch.sleep(0)
+        return nil
+      end
+      for _ in slowly do error("there is nothing") end
+    end)
+  end)
+
+  it("may be one of many that one put wakes", function()
+    local store = keywatch.open { now = 0 }
+    local woken = 0
+    keywatch.run(function()
+      local tasks = {}
+      for i = 1, MANY do
+        local w = store:watch("a")
+        tasks[i] = keywatch.spawn(function()
+          assert(w:next().value == "go")
+          woken = woken + 1
+        end)
+      end
+      keywatch.sleep(0)
+      assert.equal(0, woken)
+      store:put("a", "go")
+      for i = 1, MANY do tasks[i]:join() end
+    end)
+    assert.equal(MANY, woken)
+  end)
+
+  it("may be one of many that wait for one watch, and for one task", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("", { prefix = true })
+    local n = MANY / 10
+    local got, ended = 0, 0
+    keywatch.run(function()
+      local last = keywatch.spawn(function()
+        while got < n do keywatch.sleep(0) end
+      end)
+      local tasks = {}
+      for i = 1, n do
+        tasks[i] = keywatch.spawn(function()
+          if w:next() then got = got + 1 end
+          last:join()
+          ended = ended + 1
+        end)
+      end
+      keywatch.sleep(0)
+      for i = 1, n do store:put("k" .. i, "") end
+      for i = 1, n do tasks[i]:join() end
+    end)
+    assert.same({ n, n }, { got, ended })
+  end)
+
+  it("is forgotten when it has ended", function()
+    local seen = setmetatable({}, { __mode = "k" })
+    keywatch.run(function()
+      for i = 1, 10 do
+        local task = keywatch.spawn(function() keywatch.sleep(i % 2 * 0.001) end)
+        seen[task] = true
+        task:join()
+      end
+    end)
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(next(seen))
+  end)
+end)
+
+describe("at top level a wait", function()
+  it("lets tasks go on, which go on with the next wait", function()
+    local order = {}
+    local task = keywatch.spawn(function()
+      for i = 1, 3 do
+        table.insert(order, "task " .. i)
+        keywatch.sleep(0.002)
+      end
+      return "done"
+    end)
+    keywatch.sleep(0)
+    table.insert(order, "top level")
+    task:join()
+    assert.equal("task 1", order[1])
+    assert.equal("top level", order[2])
+    assert.same({ "task 2", "task 3" }, { order[3], order[4] })
+  end)
+
+  it("does not end tasks", function()
+    local task = keywatch.spawn(keywatch.sleep, 0.002)
+    keywatch.sleep(0)
+    assert.same({ true }, { task:join() })
+  end)
+
+  it("may be one in a task and one at top level for the same watch", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("", { prefix = true })
+    local got = {}
+    local task = keywatch.spawn(function() table.insert(got, w:next().key) end)
+    keywatch.spawn(function()
+      keywatch.sleep(0)
+      store:put("a", "")
+      store:put("b", "")
+    end)
+    table.insert(got, w:next().key)
+    task:join()
+    table.sort(got)
+    assert.same({ "a", "b" }, got)
+  end)
+end)
+
+describe("where everybody waits", function()
+  local words = "everybody waits, and nothing is left that could wake anybody"
+
+  it("run raises", function()
+    local w = keywatch.open({ now = 0 }):watch("a")
+    local ok, err = pcall(keywatch.run, function() w:next() end)
+    assert.is_false(ok)
+    assert.matches(words, err)
+  end)
+
+  it("the tasks are ended", function()
+    local w = keywatch.open({ now = 0 }):watch("a")
+    local why
+    pcall(keywatch.run, function()
+      local _, err = pcall(w.next, w)
+      why = err.code
+    end)
+    assert.equal("cancelled", why)
+  end)
+
+  it("a wait at top level raises, and others may follow", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a")
+    local task = keywatch.spawn(function() return w:next().key end)
+    local ok, err = pcall(task.join, task)
+    assert.is_false(ok)
+    assert.matches(words, err)
+    store:put("a", "")
+    assert.same({ true, "a" }, { task:join() })
+  end)
+
+  it("that may be for each other", function()
+    local ok, err = pcall(keywatch.run, function()
+      local one, two
+      one = keywatch.spawn(function() two:join() end)
+      two = keywatch.spawn(function() one:join() end)
+      two:join()
+    end)
+    assert.is_false(ok)
+    assert.matches(words, err)
+  end)
+
+  it("nothing is raised while a time or a lease may still end", function()
+    local store = keywatch.open { min_lease_ttl = 1 }
+    local w = store:watch("a")
+    assert.equal("timeout", answer.code(w:next(0.01)))
+    store:put("a", "", { lease = store:lease(1) })
+    assert.equal("put", w:next().type)
+    assert.equal("delete", w:next().type)
+  end)
+end)

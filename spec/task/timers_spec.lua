@@ -1,0 +1,66 @@
+--- The heap of those who wait for a time.
+
+local timers = require "keywatch.timers"
+
+local random = require "spec.support.random"
+
+--- Everyone who is due, in order.
+local function due(heap, now)
+  local names = {}
+  for owner in function() return heap:due(now) end do table.insert(names, owner.name) end
+  return names
+end
+
+describe("timers", function()
+  it("give nobody before the time", function()
+    local heap = timers.new()
+    assert.is_nil(heap:next())
+    assert.is_nil(heap:due(math.huge))
+    heap:add(5, { name = "a", token = 1 }, 1)
+    assert.equal(5, heap:next())
+    assert.same({}, due(heap, 4.99))
+    assert.same({ "a" }, due(heap, 5))
+    assert.is_nil(heap:next())
+  end)
+
+  it("give who is due in the order of time, and of asking where times are equal", function()
+    local heap = timers.new()
+    for i, deadline in ipairs { 3, 1, 2, 1, 3, 1 } do heap:add(deadline, { name = i, token = i }, i) end
+    assert.same({ 2, 4, 6, 3 }, due(heap, 2))
+    assert.same({ 1, 5 }, due(heap, 3))
+  end)
+
+  it("forget whoever waits no more, or for something else", function()
+    local heap = timers.new()
+    local owners = {}
+    for i = 1, 5 do
+      owners[i] = { name = i, token = {} }
+      heap:add(i, owners[i], owners[i].token)
+    end
+    owners[1].token = nil
+    owners[3].token = {}
+    heap:add(10, owners[3], owners[3].token)
+    assert.equal(2, heap:next())
+    assert.same({ 2, 4, 5 }, due(heap, 9))
+    assert.same({ 3 }, due(heap, 10))
+  end)
+
+  it("keep the order of any number", function()
+    local rnd = random.new()
+    local heap, expected = timers.new(), {}
+    for i = 1, 1000 do
+      local deadline = rnd:integer(1, 200)
+      heap:add(deadline, { name = i, token = i }, i)
+      table.insert(expected, { deadline, i })
+    end
+    table.sort(expected, function(a, b)
+      if a[1] ~= b[1] then return a[1] < b[1] end
+      return a[2] < b[2]
+    end)
+    local got = {}
+    for now = 1, 200 do
+      for _, name in ipairs(due(heap, now)) do table.insert(got, name) end
+    end
+    for i = 1, 1000 do assert.equal(expected[i][2], got[i]) end
+  end)
+end)

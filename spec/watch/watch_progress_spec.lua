@@ -1,0 +1,446 @@
+--- Marks of progress: those that come by themselves, and those that sync asks for.
+
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local events = require "spec.support.events"
+local program = require "spec.support.program"
+
+local drain = events.drain
+
+--- A store that has come to revision 4.
+local function store_with_keys(opts)
+  local store = keywatch.open(opts or { now = 0 })
+  store:put("a", "1")
+  store:put("a", "2")
+  store:put("b", "1")
+  return store
+end
+
+describe("progress", function()
+  it("is not told unless it was asked for", function()
+    local store = store_with_keys { now = 0, progress_interval = 1 }
+    local w = store:watch("a")
+    store:put("b", "")
+    store:step(10)
+    assert.equal("", (drain(w)))
+    w:sync()
+    assert.equal("", (drain(w)))
+  end)
+
+  it("is told after idle time, with the revision up to which nothing is missing", function()
+    local store = store_with_keys { now = 0, progress_interval = 5 }
+    local w = store:watch("a", { progress = true })
+    drain(w)
+    store:put("b", "")
+    store:step(5)
+    assert.same({ { type = "progress", revision = 5 } }, (events.read(w)))
+    assert.equal(5, w.revision)
+    store:step(9)
+    assert.equal("", (drain(w)))
+    store:step(10)
+    assert.equal("progress 5", (drain(w)))
+  end)
+
+  it("is not told before the first interval is over", function()
+    local store = store_with_keys { now = 0, progress_interval = 5 }
+    local w = store:watch("a", { progress = true })
+    assert.equal("", (drain(w)))
+    store:step(4.9)
+    assert.equal("", (drain(w)))
+    store:step(5)
+    assert.equal("progress 4", (drain(w)))
+  end)
+
+  it("is told after ten minutes unless it was said otherwise", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { progress = true })
+    drain(w)
+    store:step(599)
+    assert.equal("", (drain(w)))
+    store:step(600)
+    assert.equal("progress 4", (drain(w)))
+  end)
+
+  it("is not told to one that was told something meanwhile", function()
+    local store = store_with_keys { now = 0, progress_interval = 5 }
+    local w, idle = store:watch("a", { progress = true }), store:watch("c", { progress = true })
+    drain(w)
+    drain(idle)
+    store:step(1)
+    store:put("a", "3")
+    store:step(5)
+    assert.equal("put a 5", (drain(w)))
+    assert.equal("progress 5", (drain(idle)))
+    store:step(10)
+    assert.equal("progress 5", (drain(w)))
+  end)
+
+  it("comes behind everything that it covers", function()
+    local store = store_with_keys { now = 0, progress_interval = 5 }
+    local w = store:watch("", { prefix = true, progress = true, start_revision = 2 })
+    store:put("c", "")
+    w:sync()
+    assert.equal("put a 2, put a 3, put b 4, put c 5, progress 5", (drain(w)))
+  end)
+
+  it("comes at most ten times a second", function()
+    local store = store_with_keys { now = 0, progress_interval = 0 }
+    local w = store:watch("a", { progress = true })
+    drain(w)
+    store:step(0.05)
+    assert.equal("", (drain(w)))
+    store:step(0.1)
+    assert.equal("progress 4", (drain(w)))
+  end)
+
+  it("comes by itself to one who waits for it", function()
+    local store = store_with_keys { progress_interval = 0.1 } -- by the system's clock
+    local w = store:watch("a", { progress = true })
+    for _ = 1, 2 do assert.equal("progress 4", events.text(w:next())) end
+  end)
+end)
+
+describe("sync by the reader itself", function()
+  it("returns the revision up to which everything can be read without waiting", function()
+    local store = store_with_keys()
+    local w = store:watch("a")
+    store:put("a", "3")
+    store:put("b", "2")
+    assert.equal(6, w:sync())
+    assert.equal("put a 5", (drain(w)))
+    assert.equal(6, w.revision)
+  end)
+
+  it("needs no time, wherever it is called", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { start_revision = 2 })
+    assert.equal(4, w:sync(0))
+    assert.equal(4, coroutine.wrap(function() return w:sync() end)())
+    assert.equal(4, keywatch.run(function() return w:sync() end))
+    assert.equal("put a 2, put a 3", (drain(w)))
+  end)
+
+  it("brings a mark to a watch that wants progress, behind what it covers", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { progress = true, start_revision = 3 })
+    drain(w)
+    store:put("a", "3")
+    store:put("b", "2")
+    assert.equal(6, w:sync())
+    assert.equal("put a 5, progress 6", (drain(w)))
+  end)
+
+  it("goes on behind what was not read yet", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true })
+    store:put("a", "3")
+    store:put("b", "2")
+    assert.equal("put a 5", events.text(w:next()))
+    assert.equal(6, w:sync())
+    store:put("c", "")
+    assert.equal(7, w:sync())
+    assert.equal("put b 6, put c 7", (drain(w)))
+  end)
+
+  it("has what exists in it, with initial", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true, initial = true })
+    store:put("c", "")
+    assert.equal(5, w:sync())
+    assert.equal("initial a 3, initial b 4, synced 4, put c 5", (drain(w)))
+  end)
+
+  it("catches up with a long history", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 3000 do store:put("k", tostring(i)) end
+    local w = store:watch("k", { start_revision = 1 })
+    assert.equal(3001, w:sync())
+    assert.equal(3000, #events.read(w))
+  end)
+
+  it("refuses to hold more than it should, until something was read", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("k", { max_bytes = 1000 })
+    for i = 1, 3000 do store:put("k", ("v"):rep(i % 3 * 500)) end
+    local n, revision, err = 0, nil, nil
+    repeat
+      revision, err = w:sync()
+      if not revision then
+        assert.equal("full", err.code)
+        n = n + #events.read(w)
+      end
+    until revision
+    assert.equal(3001, revision)
+    assert.equal(3000, n + #events.read(w))
+  end)
+
+  it("is no failure of a watch that was full", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("k", { max_bytes = 0 })
+    for i = 1, 1000 do store:put("k", tostring(i)) end
+    w:sync()
+    assert.is_nil(w:error())
+  end)
+
+  it("is behind the present where the watch begins later", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { start_revision = 10 })
+    local revision, err = w:sync()
+    assert.same({ nil, true }, { err, revision == 4 or revision == 9 })
+    for _ = 1, 10 do store:put("a", "") end
+    assert.equal(14, w:sync())
+    assert.equal(5, #events.read(w))
+  end)
+
+  it("fails as the watch does", function()
+    local store = store_with_keys()
+    store:compact(4)
+    local w = store:watch("a", { start_revision = 2 })
+    local revision, err = w:sync()
+    assert.same({ nil, "compacted", 4 }, { revision, err.code, err.compact_revision })
+    assert.equal(err, w:error())
+  end)
+
+  it("fails where what exists is compacted away", function()
+    local status, printed = program.run([[
+      local keywatch = require "keywatch"
+      local store = keywatch.open { now = 0 }
+      for i = 1, 1500 do store:put("k" .. i, "") end
+      local w = store:watch("k", { prefix = true, initial = true })
+      store:put("k1", "")
+      store:compact(1502)
+      print(select(2, w:sync()).code)
+    ]], 10)
+    assert.same({ 0, "compacted\n" }, { status, printed })
+  end)
+
+  it("fails on a watch that is closed, and on one whose store is", function()
+    local store = store_with_keys()
+    local one, two = store:watch("a"), store:watch("a", { initial = true })
+    one:close()
+    assert.equal("closed", answer.code(one:sync()))
+    store:close()
+    assert.equal("closed", answer.code(one:sync()))
+    assert.equal("closed", answer.code(two:sync()))
+  end)
+
+  it("again and again costs no memory", function()
+    local w = store_with_keys():watch("a")
+    local function used()
+      collectgarbage()
+      collectgarbage()
+      return collectgarbage("count")
+    end
+    w:sync()
+    drain(w)
+    local before = used()
+    for _ = 1, 20000 do
+      w:sync()
+      w:next(0)
+    end
+    assert.is_true(used() - before < 100) -- KiB
+  end)
+end)
+
+describe("sync while another task reads", function()
+  after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
+
+  --- Runs fn(store, w, seen): a task reads w into the list `seen`.
+  local function with_reader(opts, fn)
+    local store = store_with_keys()
+    local w = store:watch("", opts)
+    local seen = {}
+    keywatch.run(function()
+      local reader = keywatch.spawn(function()
+        for event in function() return (w:next()) end do seen[#seen + 1] = events.text(event) end
+      end)
+      keywatch.sleep(0)
+      fn(store, w, seen, reader)
+    end)
+  end
+
+  it("returns when that task was handed everything", function()
+    with_reader({ prefix = true }, function(store, w, seen)
+      store:put("a", "3")
+      store:put("b", "2")
+      assert.equal(6, w:sync())
+      assert.same({ "put a 5", "put b 6" }, seen)
+    end)
+  end)
+
+  it("returns at once if that is so already", function()
+    with_reader({ prefix = true }, function(store, w, seen)
+      store:put("a", "3")
+      assert.equal(5, w:sync())
+      assert.equal(5, w:sync(0))
+      assert.same({ "put a 5" }, seen)
+    end)
+  end)
+
+  it("covers what is not for this watch", function()
+    with_reader({}, function(store, w, seen)
+      for _ = 1, 10 do store:put("other", "") end
+      assert.equal(14, w:sync())
+      assert.same({}, seen)
+      assert.equal(14, w.revision)
+    end)
+  end)
+
+  it("covers all of a history", function()
+    with_reader({ prefix = true, start_revision = 1, max_bytes = 1000 }, function(store, w, seen)
+      for i = 1, 2000 do store:put("k", tostring(i)) end
+      assert.equal(2004, w:sync())
+      assert.equal(2003, #seen)
+    end)
+  end)
+
+  it("covers what exists, with initial", function()
+    with_reader({ prefix = true, initial = true }, function(_, w, seen)
+      assert.equal(4, w:sync())
+      assert.same({ "initial a 3", "initial b 4", "synced 4" }, seen)
+    end)
+  end)
+
+  it("may be called by many tasks", function()
+    with_reader({ prefix = true }, function(store, w, seen)
+      local tasks = {}
+      for i = 1, 50 do
+        tasks[i] = keywatch.spawn(function()
+          store:put("k" .. i, "")
+          return w:sync()
+        end)
+      end
+      for i = 1, 50 do
+        local ok, revision = tasks[i]:join()
+        assert.is_true(ok and revision >= i + 4)
+      end
+      assert.equal(50, #seen)
+    end)
+  end)
+
+  it("gives up when its time is over", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { start_revision = 2 })
+    keywatch.run(function()
+      keywatch.spawn(function()
+        w:next()
+        keywatch.sleep(1000)
+      end)
+      keywatch.sleep(0)
+      assert.equal("timeout", answer.code(w:sync(0)))
+      assert.equal("timeout", answer.code(w:sync(0.001)))
+    end)
+    assert.is_nil(w:error())
+    assert.equal("put a 3", events.text(w:next()))
+  end)
+
+  it("can be cancelled, and leaves nothing behind", function()
+    local store = store_with_keys()
+    local seen = setmetatable({}, { __mode = "k" })
+    keywatch.run(function()
+      local w = store:watch("a", { start_revision = 2, max_bytes = 0 })
+      seen[w] = true
+      keywatch.spawn(function()
+        w:next()
+        keywatch.sleep(1000)
+      end)
+      keywatch.sleep(0)
+      local syncer = keywatch.spawn(function() return w:sync() end)
+      keywatch.sleep(0)
+      syncer:cancel()
+      local ok, err = syncer:join()
+      assert.same({ false, "cancelled" }, { ok, err.code })
+      w:close()
+    end)
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(next(seen))
+    store:put("a", "")
+  end)
+
+  it("does not move the end of the reader's time", function()
+    local store = store_with_keys()
+    local w = store:watch("a")
+    keywatch.run(function()
+      local reader = keywatch.spawn(function() return w:next(0.02) end)
+      keywatch.sleep(0)
+      for _ = 1, 10 do
+        store:put("other", "")
+        w:sync(0.1)
+        keywatch.sleep(0.01)
+      end
+      assert.equal("keywatch.task<done>", tostring(reader)) -- the time of the reader was over half a loop ago
+    end)
+  end)
+
+  it("is woken when the watch is closed", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { start_revision = 2 })
+    keywatch.run(function()
+      keywatch.spawn(function()
+        w:next()
+        keywatch.sleep(1000)
+      end)
+      keywatch.sleep(0)
+      local syncer = keywatch.spawn(function() return answer.code(w:sync()) end)
+      keywatch.sleep(0)
+      w:close()
+      assert.same({ true, "closed" }, { syncer:join(1) })
+    end)
+  end)
+
+  -- The reader rests at the end of what a first step has brought it; somebody waits for it to come further.
+  local function woken_by(what)
+    return program.run(([[
+      local keywatch = require "keywatch"
+      local store = keywatch.open()
+      for i = 1, 3000 do store:put("a", tostring(i)) end
+      local w = store:watch("a", { start_revision = 2, max_bytes = 0 })
+      keywatch.run(function()
+        local reader = keywatch.spawn(function()
+          repeat until w:next().mod_revision >= 1001
+          keywatch.sleep(0.01)
+          while w:next() do keywatch.sleep(0) end
+        end)
+        keywatch.sleep(0)
+        local syncer = keywatch.spawn(function() return w:sync() end)
+        keywatch.sleep(0)
+        %s
+        local ok, revision, err = syncer:join(10)
+        print(ok, revision, err and err.code)
+      end)
+    ]]):format(what))
+  end
+
+  it("is woken when the store is closed", function()
+    assert.same({ 0, "true\tnil\tclosed\n" }, { woken_by "store:close()" })
+  end)
+
+  it("is woken when the watch fails", function()
+    assert.same({ 0, "true\tnil\tcompacted\n" }, { woken_by "store:compact(2500)" })
+  end)
+
+  it("is woken when the reader ends, since nobody reads any more", function()
+    local status, printed = woken_by "reader:cancel()"
+    assert.equal(0, status)
+    assert.matches("^true\t", printed)
+  end)
+
+  it("fails on a store that is closed", function()
+    with_reader({ prefix = true }, function(store, w)
+      store:close()
+      assert.equal("closed", answer.code(w:sync()))
+    end)
+  end)
+
+  it("asks nobody who has ended", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { start_revision = 2 })
+    keywatch.run(function()
+      keywatch.spawn(function() w:next() end):join()
+      assert.equal(4, w:sync())
+    end)
+    assert.equal("put a 3", (drain(w)))
+  end)
+end)

@@ -1,0 +1,558 @@
+--- What a watch tells, and how it is read.
+
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+
+local answer = require "spec.support.answer"
+local events = require "spec.support.events"
+
+local drain = events.drain
+
+--- A store that has come to revision 4: "a" was put twice, "b" once.
+local function store_with_keys(opts)
+  local store = keywatch.open(opts or { now = 0 })
+  store:put("a", "1")
+  store:put("a", "2")
+  store:put("b", "1")
+  return store
+end
+
+describe("a watch", function()
+  it("tells what happens to its key from now on", function()
+    local store = store_with_keys()
+    local w = store:watch("a")
+    assert.equal("", (drain(w)))
+    store:put("a", "3")
+    store:put("b", "2")
+    store:delete("a")
+    store:put("a", "4")
+    assert.same({ "put a 5, delete a 7, put a 8", "timeout" }, { drain(w) })
+  end)
+
+  it("gives a put with all that a kv has", function()
+    local store = keywatch.open { now = 0 }
+    local lease = store:lease(10)
+    local w = store:watch("a")
+    store:put("a", "1", { lease = lease })
+    store:put("a", "2")
+    assert.same({ type = "put", key = "a", value = "1", create_revision = 2, mod_revision = 2, version = 1,
+      lease = lease.id }, w:next())
+    assert.same({ type = "put", key = "a", value = "2", create_revision = 2, mod_revision = 3, version = 2, lease = 0 },
+      w:next())
+  end)
+
+  it("gives a delete with its key and its revision", function()
+    local store = store_with_keys()
+    local w = store:watch("a")
+    store:delete("a")
+    assert.same({ type = "delete", key = "a", mod_revision = 5 }, w:next())
+  end)
+
+  it("gives an event that is the reader's own", function()
+    local store = store_with_keys()
+    local one, two = store:watch("a"), store:watch("a")
+    store:put("a", "3")
+    local event = one:next()
+    event.key, event.value = "mine", nil
+    assert.equal("put a 5", events.text(two:next()))
+  end)
+
+  it("is told nothing by what changes nothing", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true })
+    store:delete("nobody")
+    store:get("a")
+    store:lease(10):revoke()
+    store:txn { compare = { { key = "a", version = 9 } }, success = { { put = "a", value = "" } } }
+    store:put("", "no key")
+    store:compact(3)
+    assert.equal("", (drain(w)))
+  end)
+
+  it("tells all of a transaction in the order of its ops, at one revision", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true })
+    store:txn { success = { { put = "c", value = "" }, { delete = "a" }, { put = "b", value = "" } } }
+    assert.equal("put c 5, delete a 5, put b 5", (drain(w)))
+  end)
+
+  it("tells of every key that a delete of a range finds", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true })
+    store:delete("", { prefix = true })
+    assert.equal("delete a 5, delete b 5", (drain(w)))
+  end)
+
+  it("tells of the keys of a lease that is revoked, or that ends", function()
+    local store = keywatch.open { now = 0 }
+    local one, two = store:lease(10), store:lease(20)
+    local w = store:watch("", { prefix = true })
+    store:put("a", "", { lease = one })
+    store:put("b", "", { lease = two })
+    store:put("c", "", { lease = two })
+    one:revoke()
+    store:step(19)
+    assert.equal("put a 2, put b 3, put c 4, delete a 5", (drain(w)))
+    store:step(20)
+    assert.equal("delete b 6, delete c 6", (drain(w)))
+  end)
+
+  it("does the work that is due when it is read, as every call does", function()
+    local store = keywatch.open { now = 0 }
+    store:put("a", "", { lease = store:lease(10) })
+    local w = store:watch("a", { start_revision = 2 })
+    assert.equal("put a 2", (drain(w))) -- from history, which was read in a step
+  end)
+
+  it("is one of many that are all told", function()
+    local store = store_with_keys()
+    local list = {}
+    for i = 1, 100 do list[i] = store:watch(i % 2 == 0 and "a" or "b") end
+    store:put("a", "3")
+    store:put("b", "2")
+    for i = 1, 100 do assert.equal(i % 2 == 0 and "put a 5" or "put b 6", (drain(list[i]))) end
+  end)
+
+  it("hears of its own store, and of no other", function()
+    local one, two = store_with_keys(), store_with_keys()
+    local of_one, of_two = one:watch("a"), two:watch("a")
+    one:put("a", "")
+    assert.equal("put a 5", (drain(of_one)))
+    assert.equal("", (drain(of_two)))
+    two:delete("a")
+    assert.equal("", (drain(of_one)))
+    assert.equal("delete a 5", (drain(of_two)))
+  end)
+
+  it("reads what a follower is told", function()
+    local follower = keywatch.open { now = 0, follower = true }
+    follower:load(40, { { key = "a", value = "1", create_revision = 7, mod_revision = 31, version = 3 } })
+    local w = follower:watch("", { prefix = true, initial = true })
+    follower:apply(44, { { type = "put", key = "b", value = "2", create_revision = 44, version = 1 } })
+    follower:apply(45, { { type = "delete", key = "a" } })
+    assert.equal("initial a 31, synced 40, put b 44, delete a 45", (drain(w)))
+    follower:replace(90, {})
+    assert.equal("compacted", answer.code(w:next(0)))
+  end)
+end)
+
+describe("a watch of", function()
+  local function told(key, opts, keys)
+    local store = keywatch.open { now = 0 }
+    local w = assert(store:watch(key, opts))
+    for _, one in ipairs(keys) do store:put(one, "") end
+    local list = {}
+    for i, event in ipairs((events.read(w))) do list[i] = event.key end
+    return table.concat(list, " ")
+  end
+
+  local keys = { "a", "ab", "abc", "ac", "b", "ba", "c" }
+
+  it("a key hears of no other", function()
+    assert.equal("ab", told("ab", nil, keys))
+  end)
+
+  it("a prefix hears of all that begin with it", function()
+    assert.equal("ab abc", told("ab", { prefix = true }, keys))
+    assert.equal("a ab abc ac b ba c", told("", { prefix = true }, keys))
+  end)
+
+  it("a range hears of its begin and not of its end", function()
+    assert.equal("ab abc ac", told("ab", { range_end = "b" }, keys))
+    assert.equal("ab", told("ab", { range_end = "ab\0" }, keys))
+  end)
+
+  it("all keys from one on hears of them", function()
+    assert.equal("b ba c", told("b", { from_key = true }, keys))
+    assert.equal("b ba c", told("b", { range_end = "\0" }, keys))
+    assert.equal("a ab abc ac b ba c", told("", { from_key = true }, keys))
+  end)
+
+  it("the empty key is one of the least key of all", function()
+    assert.equal("\0", told("", nil, { "\0", "\0\0", "a" }))
+  end)
+
+  it("keys of any bytes gives them as they are", function()
+    local bytes = {}
+    for i = 0, 255 do bytes[i + 1] = string.char(i) end
+    local all = table.concat(bytes)
+    local store = keywatch.open { now = 0 }
+    local exact, prefix = store:watch(all), store:watch("\0", { prefix = true })
+    local last = store:watch("\255\255", { prefix = true })
+    store:put(all, all:reverse())
+    store:put("\255", "")
+    store:put("\255\255\0", "\0")
+    store:delete(all)
+    local event = exact:next()
+    assert.same({ all, all:reverse() }, { event.key, event.value })
+    assert.same({ type = "delete", key = all, mod_revision = 5 }, exact:next())
+    assert.equal(2, #events.read(prefix))
+    event = last:next()
+    assert.same({ "\255\255\0", "\0" }, { event.key, event.value })
+    assert.equal("timeout", answer.code(last:next(0)))
+  end)
+
+  it("an empty range is not to be had", function()
+    local store = keywatch.open { now = 0 }
+    for _, range in ipairs { { "b", "a" }, { "b", "b" }, { "b\0", "b" } } do
+      assert.equal("empty_range", answer.code(store:watch(range[1], { range_end = range[2] })))
+    end
+    store:put("b", "")
+    assert.equal(2, store:status().revision)
+  end)
+end)
+
+describe("a watch that starts", function()
+  it("in the past is told what has been, from that revision on, and then what happens", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true, start_revision = 3 })
+    store:delete("a")
+    assert.equal("put a 3, put b 4, delete a 5", (drain(w)))
+    store:put("a", "")
+    assert.equal("put a 6", (drain(w)))
+  end)
+
+  it("at the present revision is told of it", function()
+    assert.equal("put b 4", (drain(store_with_keys():watch("b", { start_revision = 4 }))))
+  end)
+
+  it("at 0 starts now", function()
+    assert.equal("", (drain(store_with_keys():watch("b", { start_revision = 0 }))))
+  end)
+
+  it("at 1 is told everything", function()
+    local store = store_with_keys()
+    assert.equal("put a 2, put a 3, put b 4", (drain(store:watch("", { prefix = true, start_revision = 1 }))))
+  end)
+
+  it("in the future hears nothing before", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { start_revision = 6 })
+    store:put("a", "5")
+    assert.equal("", (drain(w)))
+    store:put("a", "6")
+    store:put("a", "7")
+    assert.equal("put a 6, put a 7", (drain(w)))
+  end)
+
+  it("at the compacted revision is told what was not forgotten", function()
+    local store = store_with_keys()
+    store:compact(3)
+    assert.equal("put a 3, put b 4", (drain(store:watch("", { prefix = true, start_revision = 3 }))))
+  end)
+
+  it("before the compacted revision fails, and tells which that is", function()
+    local store = store_with_keys()
+    store:compact(3)
+    local w = store:watch("a", { start_revision = 2 })
+    local event, err = w:next()
+    assert.is_nil(event)
+    assert.same({ "compacted", 3 }, { err.code, err.compact_revision })
+    assert.equal(core.errors.compacted.message, err.message)
+  end)
+
+  it("in a long past is told all of it, in order", function()
+    local store = keywatch.open { now = 0, quota_backend_bytes = -1 }
+    for i = 1, 5000 do store:put(i % 3 == 0 and "x" or "k", tostring(i)) end
+    local w = store:watch("k", { start_revision = 1 })
+    local last, n = 0, 0
+    for _, event in ipairs((events.read(w))) do
+      assert.is_true(event.mod_revision > last and event.key == "k")
+      last, n = event.mod_revision, n + 1
+    end
+    assert.same({ 5000 - 1666, 5001 }, { n, last })
+  end)
+end)
+
+describe("filters", function()
+  local function told(filters)
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a", { filters = filters })
+    store:put("a", "1")
+    store:delete("a")
+    store:put("a", "2")
+    return (drain(w))
+  end
+
+  it("leave out puts, deletes, or both", function()
+    assert.equal("put a 2, delete a 3, put a 4", told {})
+    assert.equal("delete a 3", told { "no_put" })
+    assert.equal("put a 2, put a 4", told { "no_delete" })
+    assert.equal("", told { "no_put", "no_delete" })
+  end)
+
+  it("may be named twice", function()
+    assert.equal("delete a 3", told { "no_put", "no_put" })
+  end)
+
+  it("hold for what is replayed", function()
+    local store = keywatch.open { now = 0 }
+    store:put("a", "1")
+    store:delete("a")
+    assert.equal("delete a 3", (drain(store:watch("a", { start_revision = 1, filters = { "no_put" } }))))
+  end)
+end)
+
+describe("the previous kv", function()
+  it("is there only if it was asked for", function()
+    local store = store_with_keys()
+    local w = store:watch("a")
+    store:put("a", "3")
+    store:delete("a")
+    assert.is_nil(w:next().prev)
+    assert.is_nil(w:next().prev)
+  end)
+
+  it("comes with a put and with a delete", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { prev_kv = true })
+    store:put("a", "3")
+    store:delete("a")
+    assert.same({ key = "a", value = "2", create_revision = 2, mod_revision = 3, version = 2, lease = 0 }, w:next().prev)
+    assert.same({ key = "a", value = "3", create_revision = 2, mod_revision = 5, version = 3, lease = 0 }, w:next().prev)
+  end)
+
+  it("comes with what is replayed", function()
+    local w = store_with_keys():watch("a", { prev_kv = true, start_revision = 3 })
+    assert.equal("1", w:next().prev.value)
+  end)
+
+  it("does not come with the first put of a key, or the first after a delete", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a", { prev_kv = true })
+    store:put("a", "1")
+    store:delete("a")
+    store:put("a", "2")
+    local list = events.read(w)
+    assert.is_nil(list[1].prev)
+    assert.equal("1", list[2].prev.value)
+    assert.is_nil(list[3].prev)
+  end)
+
+  it("does not come where it is forgotten", function()
+    local store = store_with_keys()
+    store:compact(3, { physical = true })
+    local w = store:watch("a", { prev_kv = true, start_revision = 3 })
+    local event = w:next()
+    assert.equal("put a 3", events.text(event))
+    assert.is_nil(event.prev)
+  end)
+end)
+
+describe("with initial a watch", function()
+  it("begins with what exists, in the order of keys, then says so, then goes on", function()
+    local store = store_with_keys()
+    store:put("c", "")
+    store:delete("c")
+    local w = store:watch("", { prefix = true, initial = true })
+    store:put("b", "2")
+    assert.equal("initial a 3, initial b 4, synced 6, put b 7", (drain(w)))
+    store:delete("a")
+    assert.equal("delete a 8", (drain(w)))
+  end)
+
+  it("gives what exists as puts that say that they are not news", function()
+    local w = store_with_keys():watch("a", { initial = true })
+    assert.same({ type = "put", key = "a", value = "2", create_revision = 2, mod_revision = 3, version = 2, lease = 0,
+      initial = true }, w:next())
+    assert.same({ type = "synced", revision = 4 }, w:next())
+    assert.equal("timeout", answer.code(w:next(0)))
+  end)
+
+  it("is at once at its mark where nothing exists", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a", { prefix = true, initial = true })
+    assert.equal("synced 1", (drain(w)))
+    store:put("ab", "")
+    assert.equal("put ab 2", (drain(w)))
+  end)
+
+  it("keeps to its range", function()
+    local store = keywatch.open { now = 0 }
+    for _, key in ipairs { "a", "ab", "b", "c" } do store:put(key, "") end
+    local function seen(key, opts)
+      opts.initial = true
+      return (drain(store:watch(key, opts)))
+    end
+    assert.equal("initial a 2, synced 5", seen("a", {}))
+    assert.equal("initial a 2, initial ab 3, synced 5", seen("a", { prefix = true }))
+    assert.equal("initial ab 3, initial b 4, synced 5", seen("ab", { range_end = "c" }))
+    assert.equal("initial b 4, initial c 5, synced 5", seen("b", { from_key = true }))
+  end)
+
+  it("tells what happens while what exists is read after all of that, once", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 2500 do store:put(("k%04d"):format(i), "old") end
+    local w = store:watch("k", { prefix = true, initial = true })
+    local state, synced, n = {}, nil, 0
+    while true do
+      local event = w:next(0)
+      if not event then break end
+      n = n + 1
+      if event.type == "synced" then
+        synced = n
+      elseif event.type == "put" then
+        assert.equal(event.initial, not synced or nil)
+        state[event.key] = event.value
+      else
+        assert.is_truthy(synced)
+        state[event.key] = nil
+      end
+      if n <= 2500 then -- behind, at and ahead of the reader
+        store:put(("k%04d"):format(n), "new")
+        store:delete(("k%04d"):format(2501 - n))
+      end
+    end
+    assert.equal(2501, synced)
+    local expected = {}
+    for kv in store:each("k", { prefix = true }) do expected[kv.key] = kv.value end
+    assert.same(expected, state)
+  end)
+
+  it("fails if what exists is compacted away before it was read", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 1500 do store:put(("k%04d"):format(i), "") end
+    local w = store:watch("k", { prefix = true, initial = true })
+    store:put("k0001", "")
+    store:compact(1502)
+    local list, code = events.read(w)
+    assert.is_true(#list < 1500)
+    assert.equal("compacted", code)
+    assert.equal(1502, w:error().compact_revision)
+    assert.equal("compacted", answer.code(w:next(0)))
+  end)
+
+  it("goes with a previous kv, which belongs to what happens", function()
+    local store = store_with_keys()
+    local w = store:watch("a", { initial = true, prev_kv = true })
+    store:put("a", "3")
+    local list = events.read(w)
+    assert.equal("initial a 3, synced 4, put a 5", events.texts(list))
+    assert.same({ nil, "2" }, { list[1].prev, list[3].prev.value })
+  end)
+end)
+
+describe("the revision of a watch", function()
+  it("is that of the store when it starts now, and the one before its start otherwise", function()
+    local store = store_with_keys()
+    assert.equal(4, store:watch("a").revision)
+    assert.equal(1, store:watch("a", { start_revision = 2 }).revision)
+    assert.equal(9, store:watch("a", { start_revision = 10 }).revision)
+  end)
+
+  it("is reached when the last of its events was handed out", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true })
+    store:txn { success = { { put = "x", value = "" }, { put = "y", value = "" }, { put = "z", value = "" } } }
+    store:put("a", "")
+    local seen = {}
+    for i = 1, 4 do
+      w:next()
+      seen[i] = w.revision
+    end
+    assert.same({ 4, 4, 5, 6 }, seen)
+  end)
+
+  it("does not move by what nobody was handed", function()
+    local store = store_with_keys()
+    local w = store:watch("a")
+    store:put("a", "")
+    store:put("b", "")
+    assert.equal(4, w.revision)
+    w:next()
+    assert.equal(5, w.revision)
+    assert.equal("timeout", answer.code(w:next(0)))
+    assert.equal(5, w.revision)
+  end)
+
+  it("does not claim what exists before all of it was handed out", function()
+    local store = store_with_keys()
+    local w = store:watch("", { prefix = true, initial = true })
+    assert.is_true(w.revision < 4)
+    w:next()
+    w:next()
+    assert.is_true(w.revision < 4)
+    assert.equal("synced", w:next().type)
+    assert.equal(4, w.revision)
+  end)
+
+  it("is where another watch goes on, wherever this one stopped", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 12 do
+      local ops = {}
+      for n = 1, i % 3 + 1 do ops[n] = { put = ("%d/%d"):format(i, n), value = "" } end
+      store:txn { success = ops }
+    end
+    local function open(revision) return store:watch("", { prefix = true, start_revision = revision }) end
+    local whole = events.read(open(1))
+    for cut = 0, #whole do
+      local w, list = open(1), {}
+      for i = 1, cut do list[i] = w:next() end
+      -- what was handed out of a revision that was not reached comes again
+      while list[1] and list[#list].mod_revision > w.revision do table.remove(list) end
+      w:close()
+      for _, event in ipairs((events.read(open(w.revision + 1)))) do table.insert(list, event) end
+      assert.equal(events.texts(whole), events.texts(list))
+    end
+  end)
+end)
+
+describe("a watch that nobody reads", function()
+  it("holds back, and goes on from history when there is room: nothing is lost, nothing comes twice", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("", { prefix = true, max_bytes = 1000 })
+    local revisions, n = {}, 0
+    for i = 1, 3000 do
+      store:put("k" .. i % 7, ("v"):rep(i % 50))
+      if i % 100 == 0 then
+        for _ = 1, i % 30 do
+          local event = w:next(0)
+          if event then
+            n = n + 1
+            revisions[n] = event.mod_revision
+          end
+        end
+      end
+    end
+    for _, event in ipairs((events.read(w))) do
+      n = n + 1
+      revisions[n] = event.mod_revision
+    end
+    assert.equal(3000, n)
+    for i = 1, n do assert.equal(i + 1, revisions[i]) end
+  end)
+
+  it("takes a revision that is larger than all that it may hold", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("", { prefix = true, max_bytes = 0 })
+    local ops = {}
+    for i = 1, 50 do ops[i] = { put = ("k%02d"):format(i), value = ("v"):rep(100) } end
+    store:txn { success = ops }
+    store:txn { success = ops }
+    local first, second = w:batch(), w:batch()
+    assert.same({ 2, 50, 3, 50 }, { first.revision, #first.events, second.revision, #second.events })
+  end)
+
+  it("fails if what it has missed is compacted away, after all that it still holds", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a", { max_bytes = 300 })
+    for i = 1, 100 do store:put("a", tostring(i)) end
+    store:compact(90)
+    local list, code = events.read(w)
+    assert.equal("compacted", code)
+    assert.is_true(#list > 0 and #list < 90)
+    for i, event in ipairs(list) do assert.equal(i + 1, event.mod_revision) end
+    assert.equal(90, w:error().compact_revision)
+    assert.equal(list[#list].mod_revision, w.revision)
+  end)
+
+  it("does not mind a compaction that leaves what it has missed", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("a", { max_bytes = 300 })
+    for i = 1, 100 do store:put("a", tostring(i)) end
+    local first = w:next()
+    store:compact(3)
+    local list, code = events.read(w)
+    assert.same({ 2, 99, "timeout" }, { first.mod_revision, #list, code })
+  end)
+end)
