@@ -31,6 +31,7 @@ build = {
   copy_directories = { "examples", "types" },
   modules = {
     ["keywatch"] = "lua/keywatch/init.lua",
+    ["keywatch.check"] = "lua/keywatch/check.lua",
     ["keywatch.compat"] = "lua/keywatch/compat.lua",
     ["keywatch.driver"] = "lua/keywatch/driver.lua",
     ["keywatch.driver.uv"] = "lua/keywatch/driver/uv.lua",

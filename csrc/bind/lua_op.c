@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
 #include "bind/lua_op.h"
 
 #include "bind/lua_options.h"
@@ -220,10 +222,8 @@ static const kw_option compare_options[] = {
     KW_END_OF_OPTIONS};
 
 static bool has_field(lua_State *L, int at, const char *name) {
-  lua_pushstring(L, name);
-  lua_rawget(L, at);
-  bool is_there = !lua_isnil(L, -1);
-  lua_pop(L, 1);
+  bool is_there = kw_bind_push_field(L, at, name);
+  if (is_there) lua_pop(L, 1);
   return is_there;
 }
 
@@ -270,25 +270,71 @@ static int read_compare(lua_State *L, const char *what, kw_arena *arena, kw_comp
 
 /* }====== */
 
+/* {====== Lists ====== */
+
+/* The list at `at`, which must have nothing but elements: a hole would hide what is behind it. Returns its length. */
+static size_t check_list(lua_State *L, int at, const char *name) {
+  if (!lua_istable(L, at)) luaL_error(L, "%s must be a list, not a %s", name, luaL_typename(L, at));
+  size_t n = lua_rawlen(L, at), found = 0;
+  if (at < 0) at = lua_gettop(L) + at + 1;
+  lua_pushnil(L);
+  while (lua_next(L, at) != 0) {
+    int64_t i;
+    bool is_element = kw_bind_to_int(L, -2, &i) && i >= 1 && (size_t)i <= n;
+    if (!is_element) luaL_error(L, "%s must be a list without holes and names", name);
+    found++;
+    lua_pop(L, 1);
+  }
+  if (found != n) luaL_error(L, "%s must be a list without holes and names", name);
+  return n;
+}
+
+/* What an element is called in errors. */
+typedef struct element_name {
+  char text[40];
+} element_name;
+
+/* Pushes an element of the list on top, which must be a table. */
+static element_name push_element(lua_State *L, const char *name, size_t i) {
+  element_name what;
+  snprintf(what.text, sizeof what.text, "%s[%zu]", name, i + 1);
+  lua_rawgeti(L, -1, (int)i + 1);
+  if (!lua_istable(L, -1)) {
+    luaL_error(L, "%s must be a table, not a %s", what.text, luaL_typename(L, -1));
+  }
+  return what;
+}
+
+/* }====== */
+
 /* {====== Transactions ====== */
 
-static int read_txn(lua_State *L, kw_arena *arena, int depth, kw_op *op);
+typedef struct txn_reader {
+  kw_arena *arena;
+  size_t
+      left; /* operations that may still come: the same table may be met more than once, and without end */
+  int depth;
+} txn_reader;
+
+static int read_txn(lua_State *L, txn_reader *reader, kw_op *op);
 
 static const char *const verbs[] = {"get", "range", "put", "delete", "txn", NULL};
 enum { VERB_GET, VERB_RANGE, VERB_PUT, VERB_DELETE, VERB_TXN };
 
-static int read_nested_txn(lua_State *L, const char *what, kw_arena *arena, int depth, kw_op *op) {
+static int read_nested_txn(lua_State *L, const char *what, txn_reader *reader, kw_op *op) {
   static const kw_option fields[] = {{"txn", KW_OPTION_TABLE, KW_NOWHERE, NULL}, KW_END_OF_OPTIONS};
   kw_bind_read_options(L, -1, what, fields, NULL);
-  lua_pushliteral(L, "txn");
-  lua_rawget(L, -2);
-  int rc = read_txn(L, arena, depth + 1, op);
+  if (reader->depth == MAX_NESTING) luaL_error(L, "txn: nested more than %d deep", MAX_NESTING);
+  reader->depth++;
+  kw_bind_push_field(L, -1, "txn");
+  int rc = read_txn(L, reader, op);
   lua_pop(L, 1);
+  reader->depth--;
   return rc;
 }
 
 /* Reads the table on top of the stack. */
-static int read_op(lua_State *L, const char *what, kw_arena *arena, int depth, kw_op *op) {
+static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op) {
   int verb = only_field(L, lua_gettop(L), what, verbs, "verb");
   range_fields range = {0};
   delete_fields delete = {0};
@@ -296,55 +342,36 @@ static int read_op(lua_State *L, const char *what, kw_arena *arena, int depth, k
   switch (verb) {
     case VERB_GET:
       kw_bind_read_options(L, -1, what, txn_get_fields, &range);
-      rc = finish_range(L, what, &range, arena, op);
+      rc = finish_range(L, what, &range, reader->arena, op);
       op->tag = KW_BIND_GET;
       return rc;
     case VERB_RANGE:
       kw_bind_read_options(L, -1, what, txn_range_fields, &range);
-      return finish_range(L, what, &range, arena, op);
+      return finish_range(L, what, &range, reader->arena, op);
     case VERB_PUT:
       *op = (kw_op){.kind = KW_OP_PUT};
       kw_bind_read_options(L, -1, what, txn_put_fields, &op->put);
-      if (op->put.value.data == NULL && !op->put.ignore_value)
+      if (op->put.value.data == NULL && !op->put.ignore_value) {
         luaL_error(L, "%s: a put needs a value", what);
+      }
       return KW_OK;
     case VERB_DELETE:
       kw_bind_read_options(L, -1, what, txn_delete_fields, &delete);
-      return finish_delete(L, what, &delete, arena, op);
-    default: return read_nested_txn(L, what, arena, depth, op);
+      return finish_delete(L, what, &delete, reader->arena, op);
+    default: return read_nested_txn(L, what, reader, op);
   }
 }
 
-/* Pushes the list of that name of the table on top, or nil; returns its length. */
-static size_t push_list(lua_State *L, const char *name) {
-  lua_pushstring(L, name);
-  lua_rawget(L, -2);
-  if (lua_isnil(L, -1)) return 0;
-  if (!lua_istable(L, -1))
-    luaL_error(L, "txn: %s must be a table, not a %s", name, luaL_typename(L, -1));
-  return lua_rawlen(L, -1);
-}
+/* Both read a list of that name of the table on top of the stack, if it is there. */
 
-/* Pushes an element of the list on top, which must be a table. */
-static void push_element(lua_State *L, const char *name, size_t i, char *what, size_t size) {
-  lua_rawgeti(L, -1, (int)i + 1);
-  const char *text = lua_pushfstring(L, "%s[%d]", name, (int)i + 1);
-  size_t len = kw_min_size(strlen(text), size - 1);
-  memcpy(what, text, len);
-  what[len] = 0;
-  lua_pop(L, 1);
-  if (!lua_istable(L, -1))
-    luaL_error(L, "%s must be a table, not a %s", what, luaL_typename(L, -1));
-}
-
-static int read_compares(lua_State *L, kw_arena *arena, kw_txn_op *txn) {
-  char what[40];
-  size_t n = push_list(L, "compare");
-  kw_compare *compares = kw_arena_array(arena, n, sizeof *compares);
+static int read_compares(lua_State *L, txn_reader *reader, kw_txn_op *txn) {
+  if (!kw_bind_push_field(L, -1, "compare")) return KW_OK;
+  size_t n = check_list(L, -1, "compare");
+  kw_compare *compares = kw_arena_array(reader->arena, n, sizeof *compares);
   int rc = compares == NULL ? KW_ERR_NO_MEMORY : KW_OK;
   for (size_t i = 0; i < n && rc == KW_OK; i++) {
-    push_element(L, "compare", i, what, sizeof what);
-    rc = read_compare(L, what, arena, &compares[i]);
+    element_name what = push_element(L, "compare", i);
+    rc = read_compare(L, what.text, reader->arena, &compares[i]);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -353,15 +380,17 @@ static int read_compares(lua_State *L, kw_arena *arena, kw_txn_op *txn) {
   return rc;
 }
 
-static int read_ops(lua_State *L, const char *name, kw_arena *arena, int depth, const kw_op **list,
+static int read_ops(lua_State *L, const char *name, txn_reader *reader, const kw_op **list,
                     size_t *n) {
-  char what[40];
-  *n = push_list(L, name);
-  kw_op *ops = kw_arena_array(arena, *n, sizeof *ops);
+  if (!kw_bind_push_field(L, -1, name)) return KW_OK;
+  *n = check_list(L, -1, name);
+  if (*n > reader->left) return KW_ERR_REQUEST_TOO_LARGE;
+  reader->left -= *n;
+  kw_op *ops = kw_arena_array(reader->arena, *n, sizeof *ops);
   int rc = ops == NULL ? KW_ERR_NO_MEMORY : KW_OK;
   for (size_t i = 0; i < *n && rc == KW_OK; i++) {
-    push_element(L, name, i, what, sizeof what);
-    rc = read_op(L, what, arena, depth, &ops[i]);
+    element_name what = push_element(L, name, i);
+    rc = read_op(L, what.text, reader, &ops[i]);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -370,28 +399,31 @@ static int read_ops(lua_State *L, const char *name, kw_arena *arena, int depth, 
 }
 
 /* Reads the table on top of the stack. */
-static int read_txn(lua_State *L, kw_arena *arena, int depth, kw_op *op) {
+static int read_txn(lua_State *L, txn_reader *reader, kw_op *op) {
   static const kw_option fields[] = {{"compare", KW_OPTION_TABLE, KW_NOWHERE, NULL},
                                      {"success", KW_OPTION_TABLE, KW_NOWHERE, NULL},
                                      {"failure", KW_OPTION_TABLE, KW_NOWHERE, NULL},
                                      KW_COMMON_OPTIONS,
                                      KW_END_OF_OPTIONS};
-  if (depth > MAX_NESTING) luaL_error(L, "txn: nested more than %d deep", MAX_NESTING);
-  luaL_checkstack(L, 10, "txn");
+  luaL_checkstack(L, 12, "txn");
   kw_bind_read_options(L, -1, "txn", fields, NULL);
   *op = (kw_op){.kind = KW_OP_TXN};
-  int rc = read_compares(L, arena, &op->txn);
-  if (rc == KW_OK) rc = read_ops(L, "success", arena, depth, &op->txn.success, &op->txn.n_success);
-  if (rc == KW_OK) rc = read_ops(L, "failure", arena, depth, &op->txn.failure, &op->txn.n_failure);
+  kw_txn_op *txn = &op->txn;
+  int rc = read_compares(L, reader, txn);
+  if (rc == KW_OK) rc = read_ops(L, "success", reader, &txn->success, &txn->n_success);
+  if (rc == KW_OK) rc = read_ops(L, "failure", reader, &txn->failure, &txn->n_failure);
   return rc;
 }
 
-int kw_bind_read_txn_op(lua_State *L, kw_arena *arena, kw_op *op) {
+int kw_bind_read_txn_op(lua_State *L, size_t max_ops, kw_arena *arena, kw_op *op) {
   static const kw_option none[] = {KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
+  txn_reader reader = {.arena = arena, .left = max_ops};
   luaL_checktype(L, 2, LUA_TTABLE);
   kw_bind_read_options(L, 3, "txn", none, NULL);
   lua_settop(L, 2);
-  return read_txn(L, arena, 0, op);
+  int rc = read_txn(L, &reader, op);
+  lua_settop(L, 2);
+  return rc;
 }
 
 /* }====== */
@@ -422,20 +454,20 @@ static void check_kv(lua_State *L, const char *what, const kw_kv *kv) {
 
 int kw_bind_read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n) {
   static const kw_option fields[] = {KV_FIELDS, KW_END_OF_OPTIONS};
-  char what[40];
   luaL_checktype(L, arg, LUA_TTABLE);
   lua_settop(L, arg);
-  *n = lua_rawlen(L, arg);
+  *n = check_list(L, arg, "kvs");
   *kvs = kw_arena_array(arena, *n, sizeof **kvs);
   if (*kvs == NULL) return KW_ERR_NO_MEMORY;
   for (size_t i = 0; i < *n; i++) {
     event_fields found = {0};
-    push_element(L, "kvs", i, what, sizeof what);
-    kw_bind_read_options(L, -1, what, fields, &found);
-    check_kv(L, what, &found.kv);
-    if (found.kv.mod_revision > rev) luaL_error(L, "%s: is newer than the revision to load", what);
+    element_name what = push_element(L, "kvs", i);
+    kw_bind_read_options(L, -1, what.text, fields, &found);
+    check_kv(L, what.text, &found.kv);
+    if (found.kv.mod_revision > rev)
+      luaL_error(L, "%s: is newer than the revision to load", what.text);
     if (i > 0 && kw_slice_compare((*kvs)[i - 1].key, found.kv.key) >= 0) {
-      luaL_error(L, "%s: kvs must be in order, each key once", what);
+      luaL_error(L, "%s: kvs must be in order, each key once", what.text);
     }
     (*kvs)[i] = found.kv;
     lua_pop(L, 1);
@@ -458,17 +490,16 @@ int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
       KV_FIELDS,
       {"prev", KW_OPTION_ANY, KW_NOWHERE, NULL},
       KW_END_OF_OPTIONS};
-  char what[40];
   luaL_checktype(L, arg, LUA_TTABLE);
   lua_settop(L, arg);
-  *n = lua_rawlen(L, arg);
+  *n = check_list(L, arg, "events");
   *events = kw_arena_array(arena, *n, sizeof **events);
   if (*events == NULL) return KW_ERR_NO_MEMORY;
   for (size_t i = 0; i < *n; i++) {
     event_fields found = {.type = -1};
-    push_element(L, "events", i, what, sizeof what);
-    kw_bind_read_options(L, -1, what, fields, &found);
-    check_event(L, what, rev, &found);
+    element_name what = push_element(L, "events", i);
+    kw_bind_read_options(L, -1, what.text, fields, &found);
+    check_event(L, what.text, rev, &found);
     (*events)[i] = (kw_follower_event){.is_delete = found.type == 1, .kv = found.kv};
     lua_pop(L, 1);
   }

@@ -3,7 +3,7 @@
  * lua_op: arguments and tables of Lua as ops of the store.
  *
  * Arrays and computed bytes go to the arena; other slices point into the Lua strings. Each raises on misuse, and
- * returns KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow.
+ * returns KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. As in lua_options, no Lua code runs meanwhile.
  */
 #ifndef KW_BIND_LUA_OP_H
 #define KW_BIND_LUA_OP_H
@@ -23,8 +23,9 @@ int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op);
 
 int kw_bind_read_watch_spec(lua_State *L, kw_arena *arena, kw_watch_spec *spec, int64_t *max_bytes);
 
-/* From the argument of txn. Ops that were spelled `get` have the tag KW_BIND_GET. */
-int kw_bind_read_txn_op(lua_State *L, kw_arena *arena, kw_op *op);
+/* From the argument of txn. Ops that were spelled `get` have the tag KW_BIND_GET. More than `max_ops` of them, nested
+ * ones counted, are KW_ERR_REQUEST_TOO_LARGE. */
+int kw_bind_read_txn_op(lua_State *L, size_t max_ops, kw_arena *arena, kw_op *op);
 
 #define KW_BIND_GET 1 /* a range that is answered by its kv alone */
 

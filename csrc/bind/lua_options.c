@@ -14,23 +14,38 @@ static const char *const expected[] = {
     EXPECTED(TABLE, "a table"),
 };
 
+bool kw_bind_is(lua_State *L, int at, const char *name) {
+  if (lua_type(L, at) != LUA_TSTRING) return false;
+  kw_slice bytes = kw_bind_bytes(L, at);
+  return bytes.len == strlen(name) && memcmp(bytes.data, name, bytes.len) == 0;
+}
+
+bool kw_bind_push_field(lua_State *L, int at, const char *name) {
+  if (at < 0) at = lua_gettop(L) + at + 1;
+  lua_pushnil(L);
+  while (lua_next(L, at) != 0) {
+    if (kw_bind_is(L, -2, name)) {
+      lua_replace(L, -2);
+      return true;
+    }
+    lua_pop(L, 1);
+  }
+  return false;
+}
+
 static bool read_id(lua_State *L, int64_t *id) {
   if (!lua_istable(L, -1)) return kw_bind_to_id(L, -1, id);
-  lua_pushliteral(L, "id");
-  lua_rawget(L, -2);
+  if (!kw_bind_push_field(L, -1, "id")) return false;
   bool ok = kw_bind_to_id(L, -1, id);
   lua_pop(L, 1);
   return ok;
 }
 
 static bool read_enum(lua_State *L, const char *const *names, int *at) {
-  if (lua_type(L, -1) != LUA_TSTRING) return false;
-  const char *name = lua_tostring(L, -1);
   for (int i = 0; names[i] != NULL; i++) {
-    if (strcmp(names[i], name) == 0) {
-      *at = i;
-      return true;
-    }
+    if (!kw_bind_is(L, -1, names[i])) continue;
+    *at = i;
+    return true;
   }
   return false;
 }
@@ -75,8 +90,9 @@ static void refuse(lua_State *L, const char *what, const kw_option *option) {
              luaL_typename(L, -2));
 }
 
-static const kw_option *find_option(const kw_option *list, const char *name) {
-  while (list->name != NULL && strcmp(list->name, name) != 0) list++;
+/* The option whose name stands below the top of the stack, or NULL. */
+static const kw_option *find_option(lua_State *L, const kw_option *list) {
+  while (list->name != NULL && !kw_bind_is(L, -2, list->name)) list++;
   return list->name == NULL ? NULL : list;
 }
 
@@ -86,10 +102,9 @@ static void read_option(lua_State *L, const char *what, const kw_option *list, v
     luaL_error(L, "%s: names of options are strings, and one is a %s", what, luaL_typename(L, -2));
     return;
   }
-  const char *name = lua_tostring(L, -2);
-  const kw_option *option = find_option(list, name);
+  const kw_option *option = find_option(L, list);
   if (option == NULL) {
-    luaL_error(L, "%s: there is no option '%s'", what, name);
+    luaL_error(L, "%s: there is no option '%s'", what, lua_tostring(L, -2));
     return;
   }
   void *to = option->offset == KW_NOWHERE ? (void *)&unused : (char *)record + option->offset;

@@ -2,8 +2,9 @@
  *
  * lua_options: tables of named fields, read by a list that says what each is and where it goes.
  *
- * A name that is not in the list raises, so that a slip of the pen is not taken for a wish. Tables are read raw: no
- * Lua code runs, and the strings found stay alive as long as the table has them.
+ * A name that is not in the list raises, so that a slip of the pen is not taken for a wish. Tables are read raw, and
+ * nothing is allocated unless it raises: no Lua code runs, not even a finalizer, and the strings found stay alive as
+ * long as the table has them.
  */
 #ifndef KW_BIND_LUA_OPTIONS_H
 #define KW_BIND_LUA_OPTIONS_H
@@ -49,5 +50,11 @@ typedef struct kw_option {
  * `what` names the table in errors. */
 void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,
                           void *record);
+
+/* Whether the value at `at` is the string `name`. */
+bool kw_bind_is(lua_State *L, int at, const char *name);
+
+/* Pushes the field of that name of the table at `at`; pushes nothing, and returns false, if there is none. */
+bool kw_bind_push_field(lua_State *L, int at, const char *name);
 
 #endif

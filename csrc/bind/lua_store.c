@@ -12,6 +12,7 @@
 
 #define STORE_NAME "keywatch.store"
 #define MIN_PROGRESS_MS 100 /* etcd's */
+#define LEAST_OP_BYTES 4    /* of an operation in a message: two tags with their lengths */
 
 /* {====== Time ====== */
 
@@ -50,9 +51,15 @@ static kw_lua_store *check_self(lua_State *L) {
   return self;
 }
 
+static void check_idle(lua_State *L, const kw_lua_store *self) {
+  if (self->is_busy)
+    luaL_error(L, "the store is in the middle of a call, and a finalizer has to wait");
+}
+
 static kw_lua_store *check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
   if (self->store == NULL) luaL_error(L, "the store is closed");
+  check_idle(L, self);
   kw_arena_reset(&self->arena);
   return self;
 }
@@ -67,7 +74,7 @@ static bool step(kw_lua_store *self, int64_t now) {
 
 void kw_bind_step_if_due(kw_lua_store *self) {
   int64_t deadline = deadline_of(self);
-  if (deadline == KW_NEVER) return;
+  if (deadline == KW_NEVER || self->is_busy) return;
   int64_t now = now_of(self);
   if (deadline <= now) step(self, now);
 }
@@ -107,26 +114,72 @@ static void read_no_options(lua_State *L, int at, const char *what) {
   kw_bind_read_options(L, at, what, options, NULL);
 }
 
-/* Called protected: pushes the answer to the write of the store at 1. */
+static void set_int(lua_State *L, const char *name, int64_t v) {
+  kw_bind_push_int(L, v);
+  lua_setfield(L, -2, name);
+}
+
+static void push_keys(lua_State *L, const kw_slice *keys, size_t n) {
+  lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
+  for (size_t i = 0; i < n; i++) {
+    kw_bind_push_slice(L, keys[i]);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+}
+
+static void push_ids(lua_State *L, const int64_t *ids, size_t n) {
+  lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
+  for (size_t i = 0; i < n; i++) {
+    kw_bind_push_id(L, ids[i]);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+}
+
+static void push_lease(lua_State *L, const kw_lease_info *lease) {
+  lua_createtable(L, 0, 3);
+  set_int(L, "ttl", lease->ttl);
+  set_int(L, "granted_ttl", lease->granted_ttl);
+  if (lease->keys == NULL) return;
+  push_keys(L, lease->keys, lease->n_keys);
+  lua_setfield(L, -2, "keys");
+}
+
+/* Called protected: pushes the answer of the store at 1, whose key, if it is one to a get, is at 2. */
 static int l_push_answer(lua_State *L) {
-  kw_lua_store *self = lua_touserdata(L, 1);
-  kw_bind_push_reply(L, &self->op, &self->reply);
+  const kw_lua_store *self = lua_touserdata(L, 1);
+  switch (self->answer) {
+    case KW_ANSWER_REPLY: kw_bind_push_reply(L, &self->op, &self->reply); break;
+    case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
+    case KW_ANSWER_IDS: push_ids(L, self->ids, self->n_ids); break;
+    case KW_ANSWER_LEASE: push_lease(L, &self->lease); break;
+  }
   return 1;
 }
 
-/* Applies a write, makes its answer, and only then commits: what cannot be answered has not happened. */
-static int answer_write(lua_State *L, kw_lua_store *self, int rc) {
-  luaL_checkstack(L, 4, "answer");
-  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
+/* Makes the answer to a call that has come to `rc`. A write is committed only then: what cannot be answered has not
+ * happened. */
+static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  self->answer = kind;
+  self->is_busy = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
   lua_pushvalue(L, 1);
-  if (lua_pcall(L, 1, 1, 0) != 0) {
+  lua_pushvalue(L, 2);
+  int status = lua_pcall(L, 2, 1, 0);
+  self->is_busy = false;
+  if (status != 0) {
     kw_store_rollback(self->store);
     return lua_error(L);
   }
   kw_store_commit(self->store);
   return 1;
+}
+
+/* Applies the op that was read, if that came to KW_OK, and answers it. */
+static int apply(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
+  luaL_checkstack(L, 4, "answer");
+  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
+  return answer(L, self, rc, kind);
 }
 
 /* }====== */
@@ -135,35 +188,29 @@ static int answer_write(lua_State *L, kw_lua_store *self, int rc) {
 
 static int l_get(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  int rc = kw_bind_read_get_op(L, &self->arena, &self->op);
-  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
-  kw_bind_push_get(L, &self->reply, 2);
-  return 1;
+  return apply(L, self, kw_bind_read_get_op(L, &self->arena, &self->op), KW_ANSWER_GET);
 }
 
 static int l_range(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  int rc = kw_bind_read_range_op(L, &self->arena, &self->op);
-  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
-  kw_bind_push_reply(L, &self->op, &self->reply);
-  return 1;
+  return apply(L, self, kw_bind_read_range_op(L, &self->arena, &self->op), KW_ANSWER_REPLY);
 }
 
 static int l_put(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return answer_write(L, self, kw_bind_read_put_op(L, &self->op));
+  return apply(L, self, kw_bind_read_put_op(L, &self->op), KW_ANSWER_REPLY);
 }
 
 static int l_delete(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return answer_write(L, self, kw_bind_read_delete_op(L, &self->arena, &self->op));
+  return apply(L, self, kw_bind_read_delete_op(L, &self->arena, &self->op), KW_ANSWER_REPLY);
 }
 
 static int l_txn(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return answer_write(L, self, kw_bind_read_txn_op(L, &self->arena, &self->op));
+  size_t max_ops = (size_t)self->max_request_bytes / LEAST_OP_BYTES;
+  int rc = kw_bind_read_txn_op(L, max_ops, &self->arena, &self->op);
+  return apply(L, self, rc, KW_ANSWER_REPLY);
 }
 
 /* Pushes { revision = 0 }, whose number can be set later without memory. */
@@ -251,51 +298,29 @@ static int l_lease_keepalive(lua_State *L) {
   return 1;
 }
 
-static void push_keys(lua_State *L, const kw_slice *keys, size_t n) {
-  lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
-  for (size_t i = 0; i < n; i++) {
-    kw_bind_push_slice(L, keys[i]);
-    lua_rawseti(L, -2, (int)i + 1);
-  }
-}
-
 static int l_lease_time_to_live(lua_State *L) {
   struct {
     bool keys;
   } fields = {0};
   static const kw_option options[] = {
       {"keys", KW_OPTION_BOOL, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
-  kw_lease_info info;
   kw_lua_store *self = kw_bind_enter(L);
   int64_t id = kw_bind_check_id(L, 2);
   kw_bind_read_options(L, 3, "lease", options, &fields);
-  int rc = kw_store_time_to_live(self->store, now_of(self), id, fields.keys, &self->arena, &info);
-  if (rc == KW_OK && info.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
-  lua_createtable(L, 0, 3);
-  kw_bind_push_int(L, info.ttl);
-  lua_setfield(L, -2, "ttl");
-  kw_bind_push_int(L, info.granted_ttl);
-  lua_setfield(L, -2, "granted_ttl");
-  if (!fields.keys) return 1;
-  push_keys(L, info.keys, info.n_keys);
-  lua_setfield(L, -2, "keys");
-  return 1;
+  luaL_checkstack(L, 4, "answer");
+  int rc =
+      kw_store_time_to_live(self->store, now_of(self), id, fields.keys, &self->arena, &self->lease);
+  if (rc == KW_OK && self->lease.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
+  return answer(L, self, rc, KW_ANSWER_LEASE);
 }
 
 static int l_leases(lua_State *L) {
-  const int64_t *ids;
-  size_t n;
   kw_lua_store *self = kw_bind_enter(L);
   read_no_options(L, 2, "leases");
-  int rc = kw_store_leases(self->store, &self->arena, &ids, &n);
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
-  lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
-  for (size_t i = 0; i < n; i++) {
-    kw_bind_push_id(L, ids[i]);
-    lua_rawseti(L, -2, (int)i + 1);
-  }
-  return 1;
+  lua_settop(L, 2);
+  luaL_checkstack(L, 4, "answer");
+  int rc = kw_store_leases(self->store, &self->arena, &self->ids, &self->n_ids);
+  return answer(L, self, rc, KW_ANSWER_IDS);
 }
 
 /* }====== */
@@ -320,21 +345,24 @@ static int l_alarms(lua_State *L) {
   return 1;
 }
 
+static kw_alarm check_alarm(lua_State *L) {
+  for (int i = 0; alarm_names[i] != NULL; i++) {
+    if (kw_bind_is(L, 2, alarm_names[i])) return alarms[i];
+  }
+  luaL_argerror(L, 2, "an alarm expected: 'no_space' or 'corrupt'");
+  return 0;
+}
+
 static int l_arm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  kw_store_arm(self->store, alarms[luaL_checkoption(L, 2, NULL, alarm_names)]);
+  kw_store_arm(self->store, check_alarm(L));
   return succeed_or_fail(L, self, KW_OK);
 }
 
 static int l_disarm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  kw_store_disarm(self->store, alarms[luaL_checkoption(L, 2, NULL, alarm_names)]);
+  kw_store_disarm(self->store, check_alarm(L));
   return succeed_or_fail(L, self, KW_OK);
-}
-
-static void set_int(lua_State *L, const char *name, int64_t v) {
-  kw_bind_push_int(L, v);
-  lua_setfield(L, -2, name);
 }
 
 static int l_status(lua_State *L) {
@@ -445,6 +473,7 @@ static int l_advance(lua_State *L) {
 
 static int l_close(lua_State *L) {
   kw_lua_store *self = check_self(L);
+  check_idle(L, self);
   if (self->hub != NULL) kw_hub_free(self->hub);
   if (self->store != NULL) kw_store_free(self->store);
   self->hub = NULL;
@@ -498,7 +527,10 @@ static int l_open(lua_State *L) {
   if (fields.progress_interval.is_given) progress_ms = to_ms(L, fields.progress_interval.value);
   if (progress_ms < MIN_PROGRESS_MS) progress_ms = MIN_PROGRESS_MS;
   kw_lua_store *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (kw_lua_store){.is_manual = fields.now.is_given, .now = now, .progress_ms = progress_ms};
+  *self = (kw_lua_store){.is_manual = fields.now.is_given,
+                         .now = now,
+                         .progress_ms = progress_ms,
+                         .max_request_bytes = fields.options.max_request_bytes};
   lua_pushvalue(L, lua_upvalueindex(KW_UP_STORE_META));
   lua_setmetatable(L, -2);
   fields.options.seed = kw_bind_new_seed(self);

@@ -8,6 +8,9 @@
 #include "face/compat.h"
 #include "watch/hub.h"
 
+/* What is being answered. */
+typedef enum kw_answer { KW_ANSWER_REPLY, KW_ANSWER_GET, KW_ANSWER_IDS, KW_ANSWER_LEASE } kw_answer;
+
 typedef struct kw_lua_store {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;     /* NULL until somebody watches */
@@ -15,10 +18,18 @@ typedef struct kw_lua_store {
   bool is_manual;  /* time moves by step alone */
   int64_t now;     /* the manual time, milliseconds */
   int64_t progress_ms;
+  int64_t max_request_bytes;
   uint64_t last_tag; /* of the watches of the store */
 
-  kw_op op; /* of the write that is being answered */
+  /* While an answer is being made, memory is asked for, and finalizers of the program may run: they may not use the
+   * store, which lends the answer what it consists of. */
+  bool is_busy;
+  kw_answer answer;
+  kw_op op;
   kw_reply reply;
+  const int64_t *ids;
+  size_t n_ids;
+  kw_lease_info lease;
 } kw_lua_store;
 
 /* Pushes `open`, and the table of the store's methods, to which others add theirs. */

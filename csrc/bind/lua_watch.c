@@ -10,10 +10,16 @@
 #define WATCH_NAME "keywatch.core.watch"
 #define STORE_NAME "keywatch.store"
 
+static const char *const kind_names[] = {[KW_ITEM_EVENTS] = "events",
+                                         [KW_ITEM_PROGRESS] = "progress",
+                                         [KW_ITEM_COMPACTED] = "compacted"};
+
 typedef struct lua_watch {
   kw_outlet outlet;    /* without a hub: closed, by itself or with its store */
   kw_lua_store *owner; /* good while the outlet has a hub */
   kw_watcher *watcher; /* likewise */
+  kw_item giving;      /* the item whose events are being pushed */
+  bool is_giving;
 } lua_watch;
 
 static lua_watch *check_watch(lua_State *L) {
@@ -34,13 +40,15 @@ static int l_open_watch(lua_State *L) {
   kw_lua_store *owner = kw_bind_enter(L);
   kw_watch_spec spec;
   int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;
-  int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
-  if (rc == KW_OK) rc = make_hub(owner);
-  if (rc != KW_OK) return kw_bind_fail(L, owner, rc);
-  lua_watch *self = lua_newuserdatauv(L, sizeof *self, 0);
+  lua_settop(L, 3);
+  lua_watch *self = lua_newuserdatauv(L, sizeof *self, 0); /* first: it may let finalizers run */
   *self = (lua_watch){.owner = owner};
   luaL_getmetatable(L, WATCH_NAME);
   lua_setmetatable(L, -2);
+  kw_bind_enter(L); /* again, after them */
+  int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
+  if (rc == KW_OK) rc = make_hub(owner);
+  if (rc != KW_OK) return kw_bind_fail(L, owner, rc);
   kw_hub_open_outlet(owner->hub, &self->outlet, (size_t)max_bytes, false);
   self->outlet.tag = ++owner->last_tag;
   rc = kw_hub_watch(owner->hub, &self->outlet, &spec, &self->watcher);
@@ -76,13 +84,29 @@ static int l_next_ready(lua_State *L) {
   return 1;
 }
 
-static void push_events(lua_State *L, const kw_item *item) {
+/* Called protected: pushes the events of the item that the watch at 1 is giving. */
+static int l_push_events(lua_State *L) {
+  const kw_item *item = &((lua_watch *)lua_touserdata(L, 1))->giving;
   uint32_t n = item->batch->n - item->from;
   lua_createtable(L, (int)n, 0);
   for (uint32_t i = 0; i < n; i++) {
     kw_bind_push_event(L, &item->batch->events[item->from + i]);
     lua_rawseti(L, -2, (int)i + 1);
   }
+  return 1;
+}
+
+/* Pushes the events of the oldest item. Finalizers may run meanwhile, and write, and close: the batch is held. */
+static void push_events(lua_State *L, lua_watch *self) {
+  self->giving = *kw_outlet_first(&self->outlet);
+  kw_batch_retain(self->giving.batch);
+  self->is_giving = true;
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
+  lua_pushvalue(L, 1);
+  int status = lua_pcall(L, 1, 1, 0);
+  self->is_giving = false;
+  kw_batch_release(self->giving.batch);
+  if (status != 0) lua_error(L);
 }
 
 /* The next of what a watch was told: "events" and a list; "progress", or "compacted", and a revision; "closed"; or
@@ -90,6 +114,8 @@ static void push_events(lua_State *L, const kw_item *item) {
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_item item;
+  if (self->is_giving)
+    return luaL_error(L, "the watch is in the middle of a call, and a finalizer has to wait");
   if (self->outlet.hub == NULL) {
     lua_pushliteral(L, "closed");
     return 1;
@@ -97,15 +123,15 @@ static int l_take(lua_State *L) {
   if (self->outlet.n == 0) kw_bind_step_if_due(self->owner);
   const kw_item *first = kw_outlet_first(&self->outlet);
   if (first == NULL) return 0;
-  if (first->kind == KW_ITEM_EVENTS) {
-    lua_pushliteral(L, "events");
-    push_events(L, first);
+  kw_item_kind kind = first->kind;
+  int64_t revision = first->revision;
+  lua_pushstring(L, kind_names[kind]);
+  if (kind == KW_ITEM_EVENTS) {
+    push_events(L, self);
   } else {
-    lua_pushstring(L, first->kind == KW_ITEM_PROGRESS ? "progress" : "compacted");
-    kw_bind_push_int(L, first->revision);
+    kw_bind_push_int(L, revision);
   }
-  kw_outlet_take(&self->outlet, &item);
-  if (item.batch != NULL) kw_batch_release(item.batch);
+  if (kw_outlet_take(&self->outlet, &item) && item.batch != NULL) kw_batch_release(item.batch);
   return 2;
 }
 
@@ -146,25 +172,33 @@ static const luaL_Reg watch_methods[] = {{"take", l_take},
 
 static const luaL_Reg watch_meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
-static void push_upvalues(lua_State *L) {
+static void push_upvalues(lua_State *L, int push) {
   luaL_getmetatable(L, STORE_NAME);
   kw_bind_push_error_meta(L);
-  lua_pushnil(L); /* nothing here is answered protected */
+  if (push == 0) {
+    lua_pushnil(L);
+  } else {
+    lua_pushvalue(L, push);
+  }
   kw_bind_push_names(L);
 }
 
 void kw_bind_add_watch(lua_State *L, int methods) {
   luaL_checkstack(L, 2 * KW_UP_COUNT + 4, WATCH_NAME);
+  push_upvalues(L, 0);
+  lua_pushcclosure(L, l_push_events, KW_UP_COUNT);
+  int push = lua_gettop(L);
+
   luaL_newmetatable(L, WATCH_NAME);
   luaL_setfuncs(L, watch_meta, 0);
   lua_newtable(L);
-  push_upvalues(L);
+  push_upvalues(L, push);
   luaL_setfuncs(L, watch_methods, KW_UP_COUNT);
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
 
   lua_pushvalue(L, methods);
-  push_upvalues(L);
+  push_upvalues(L, push);
   luaL_setfuncs(L, store_functions, KW_UP_COUNT);
-  lua_pop(L, 1);
+  lua_settop(L, push - 1);
 }

@@ -20,7 +20,7 @@ core.store_methods.watch = watch.open
 
 --- A function of the driver, which is chosen when the first of them is called.
 local function of_driver(name)
-  return function(...) return driver.get()[name](...) end
+  return function(...) return driver.get()[name](...) end -- a tail call: who misuses it is named
 end
 
 return {

@@ -4,6 +4,8 @@
 -- The owner has lease_grant, lease_revoke, lease_keepalive and lease_time_to_live; a lease only knows
 -- its id, so that any number of objects may stand for the same lease.
 
+local check = require "keywatch.check"
+
 local lease_methods = {}
 local lease_mt = { __name = "keywatch.lease", __index = lease_methods }
 
@@ -22,6 +24,8 @@ end
 
 --- Grants a lease of at least `ttl` seconds.
 local function grant(owner, ttl, opts)
+  check.self(owner, "lease")
+  check.argument(type(ttl) == "number", 1, "lease", "number of seconds", ttl)
   local granted, err = owner:lease_grant(ttl, opts)
   if not granted then return nil, err end
   return new(owner, granted.id, granted.ttl)
@@ -29,19 +33,21 @@ end
 
 --- The lease of an id. Whether it exists shows when it is used.
 local function by_id(owner, id)
-  if type(id) ~= "number" and not (type(id) == "string" and id:find("^%-?%d+$")) then
-    error(("bad argument #1 to 'lease_by_id' (an id expected, got %s)"):format(tostring(id)), 2)
-  end
+  check.self(owner, "lease_by_id")
+  local is_id = type(id) == "number" or type(id) == "string" and id:find("^%-?%d+$")
+  check.argument(is_id, 1, "lease_by_id", "whole number or decimal string", id)
   return new(owner, id, nil)
 end
 
 --- Gives the lease its whole time again; returns that time in seconds.
 function lease_methods:keepalive(opts)
+  check.self(self, "keepalive", lease_mt)
   return self.owner:lease_keepalive(self.id, opts)
 end
 
 --- The whole seconds that remain.
 function lease_methods:remaining(opts)
+  check.self(self, "remaining", lease_mt)
   local info, err = self.owner:lease_time_to_live(self.id, opts)
   if not info then return nil, err end
   return info.ttl
@@ -49,6 +55,7 @@ end
 
 --- The keys that are bound to the lease, in order.
 function lease_methods:keys()
+  check.self(self, "keys", lease_mt)
   local info, err = self.owner:lease_time_to_live(self.id, { keys = true })
   if not info then return nil, err end
   return info.keys
@@ -56,6 +63,7 @@ end
 
 --- Ends the lease and deletes its keys, in one revision.
 function lease_methods:revoke(opts)
+  check.self(self, "revoke", lease_mt)
   return self.owner:lease_revoke(self.id, opts)
 end
 

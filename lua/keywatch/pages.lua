@@ -1,11 +1,13 @@
 -- SPDX-License-Identifier: MIT
 --- pages: a range read page by page at one revision, as an iterator.
 
+local check = require "keywatch.check"
+
 local DEFAULT_PAGE = 1000 -- kvs: large enough to be quick, small enough not to be felt
 
 local function copy(opts)
   local t = {}
-  for name, value in pairs(opts or {}) do t[name] = value end
+  for name, value in pairs(opts) do t[name] = value end
   return t
 end
 
@@ -20,7 +22,7 @@ end
 
 local function check_count(opts, name, min)
   local n = opts[name]
-  if n == nil or type(n) == "number" and n >= min and n % 1 == 0 then return end
+  if n == nil or type(n) == "number" and n >= min and n <= 2 ^ 53 and n % 1 == 0 then return end
   error(("each: option '%s' must be a whole number of at least %d, not %s"):format(name, min, tostring(n)), 3)
 end
 
@@ -33,13 +35,12 @@ end
 -- or of the first page. `limit` bounds the whole, `page` each page. Raises what a page fails with, so
 -- that a loop never ends early unnoticed.
 local function each(owner, key, opts)
-  opts = copy(opts)
+  check.self(owner, "each")
+  check.argument(type(key) == "string", 1, "each", "string", key)
+  opts = copy(check.options(opts, "each"))
   refuse(opts, "sort_order")
   refuse(opts, "sort_target")
   refuse(opts, "count_only")
-  if type(key) ~= "string" then
-    error(("bad argument #1 to 'each' (string expected, got %s)"):format(type(key)), 2)
-  end
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
   local page = opts.page or DEFAULT_PAGE

@@ -5,6 +5,7 @@
 -- buffer, one whole batch of the core at a time, and whoever finds it empty waits for an event of the driver.
 -- `revision` says how far the reader has come: everything up to it was handed out.
 
+local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 
@@ -182,15 +183,10 @@ end
 
 -- }======
 
-local function check_timeout(timeout, name)
-  if timeout ~= nil and type(timeout) ~= "number" then
-    error(("bad argument #1 to '%s' (number of seconds expected, got %s)"):format(name, type(timeout)), 3)
-  end
-end
-
 --- The next event; or nil and an error, which of code "timeout" is no failure; or nil after close.
 function watch_methods:next(timeout)
-  check_timeout(timeout, "next")
+  check.self(self, "next", watch_mt)
+  check.timeout(timeout, "next")
   self.reader = coroutine.running() or "main"
   while true do
     local ok, err = await(self, timeout)
@@ -202,6 +198,8 @@ end
 
 --- All events of the next revision: { revision, events }; else as next.
 function watch_methods:batch(timeout)
+  check.self(self, "batch", watch_mt)
+  check.timeout(timeout, "batch")
   local event, err = self:next(timeout)
   if not event then return nil, err end
   local events, revision = { event }, event.mod_revision or event.revision
@@ -219,6 +217,7 @@ end
 
 --- An iterator over events. It ends when the watch is closed, and raises what it fails with.
 function watch_methods:events()
+  check.self(self, "events", watch_mt)
   return function()
     local event, err = self:next()
     if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
@@ -264,7 +263,8 @@ end
 --- A revision up to which everything has been delivered. Where another task reads the watch: once that task has been
 -- handed all of it. Where the caller reads it itself: once all of it can be had without waiting.
 function watch_methods:sync(timeout)
-  check_timeout(timeout, "sync")
+  check.self(self, "sync", watch_mt)
+  check.timeout(timeout, "sync")
   if self.failure then return nil, self.failure end
   if self.is_closed then return nil, core.new_error("closed") end
   while self.initial do take_initial(self) end
@@ -279,11 +279,13 @@ end
 
 --- What the watch has failed with, or nil.
 function watch_methods:error()
+  check.self(self, "error", watch_mt)
   return self.failure
 end
 
 --- Ends the watch. Whoever waits for it is woken; nothing comes any more.
 function watch_methods:close()
+  check.self(self, "close", watch_mt)
   if self.is_closed then return end
   self.is_closed = true
   self.core:close()
@@ -324,10 +326,9 @@ end
 
 --- Watches a key, or a range of keys.
 local function open(store, key, opts)
-  opts = opts or {}
-  if type(opts) ~= "table" then
-    error(("watch: options must be a table, not a %s"):format(type(opts)), 2)
-  end
+  check.self(store, "watch")
+  check.argument(type(key) == "string", 1, "watch", "string", key)
+  opts = check.options(opts, "watch")
   if opts.initial and opts.start_revision then
     error("watch: initial and start_revision exclude each other", 2)
   end

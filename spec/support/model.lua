@@ -253,15 +253,16 @@ function methods:leases()
   return ids
 end
 
---- When the first lease expires, or nil.
+--- When the first lease expires, or nil. What is corrupt is not touched.
 function methods:deadline()
   local first = lease.by_expiry(self)[1]
+  if self.armed.corrupt then return nil end
   return first and first.expiry
 end
 
 function methods:step(now)
   self.now = now
-  lease.expire(self)
+  if not self.armed.corrupt then lease.expire(self) end
   return false
 end
 

@@ -198,22 +198,19 @@ describe("a task is cancelled", function()
 
   it("and its timer finds nobody later", function()
     keywatch.run(function()
-      local times = 0
       local task = keywatch.spawn(function()
-        pcall(keywatch.sleep, 0.002)
-        keywatch.sleep(0.004)
-        times = times + 1
+        pcall(keywatch.sleep, 0.005)
         keywatch.sleep(1000)
       end)
       keywatch.sleep(0)
       task:cancel()
       keywatch.sleep(0.01)
       keywatch.sleep(0)
-      assert.equal(1, times)
+      assert.equal("keywatch.task<parked>", tostring(task))
     end)
   end)
 
-  it("in great numbers, without taking long", function()
+  it("in great numbers", function()
     local n = os.getenv("KW_FAST") and 500 or 5000
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")

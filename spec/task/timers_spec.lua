@@ -46,10 +46,10 @@ describe("timers", function()
   end)
 
   it("keep the order of any number", function()
-    local rnd = random.new()
+    local rnd = random.new(tonumber(os.getenv("KW_SEED")) or 1)
     local heap, expected = timers.new(), {}
     for i = 1, 1000 do
-      local deadline = rnd:integer(1, 200)
+      local deadline = rnd:between(1, 200)
       heap:add(deadline, { name = i, token = i }, i)
       table.insert(expected, { deadline, i })
     end

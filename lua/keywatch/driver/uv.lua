@@ -4,6 +4,7 @@
 -- A task is ready (it stands in the queue), parked (it waits for an event or a time), or done. Whoever is parked
 -- has a token that changes when it is woken, so that a late timer finds nobody.
 
+local check = require "keywatch.check"
 local compat = require "keywatch.compat"
 local core = require "keywatch.core"
 local timers = require "keywatch.timers"
@@ -194,9 +195,7 @@ function driver.now()
 end
 
 function driver.sleep(seconds)
-  if type(seconds) ~= "number" then
-    error(("bad argument #1 to 'sleep' (number expected, got %s)"):format(type(seconds)), 2)
-  end
+  check.argument(type(seconds) == "number" and seconds == seconds, 1, "sleep", "number of seconds", seconds)
   local task = waiter(2)
   local deadline = uv.now() + seconds
   if task then
@@ -297,9 +296,7 @@ function task_mt:__tostring()
 end
 
 function driver.spawn(fn, ...)
-  if type(fn) ~= "function" then
-    error(("bad argument #1 to 'spawn' (function expected, got %s)"):format(type(fn)), 2)
-  end
+  check.argument(type(fn) == "function", 1, "spawn", "function", fn)
   local task = setmetatable({
     co = coroutine.create(fn),
     arguments = { n = select("#", ...), ... },
@@ -321,6 +318,8 @@ end
 --- Waits for the end of a task: true and what it returned; false and what it failed with; or nil and an error of
 -- code "timeout".
 function task_methods:join(timeout)
+  check.self(self, "join", task_mt)
+  check.timeout(timeout, "join")
   if running == self then error("keywatch: a task cannot wait for itself", 2) end
   while self.state ~= "done" do
     if not self.done:wait(timeout) then return nil, core.new_error("timeout") end
@@ -332,6 +331,7 @@ end
 
 --- Asks a task to end: what it waits for raises "cancelled". A task that has not begun never does.
 function task_methods:cancel()
+  check.self(self, "cancel", task_mt)
   if self.state == "done" then return end
   self.is_cancelled = true
   if self.state == "new" then

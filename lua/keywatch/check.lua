@@ -1,0 +1,32 @@
+-- SPDX-License-Identifier: MIT
+--- check: arguments of the methods that are written in Lua. Each raises where the method was called.
+
+local LEVEL = 3 -- the caller of the method that checks
+
+--- The object before the colon must have metatable `mt`, or, where that is nil, be a store or a client.
+local function self(object, name, mt)
+  local ok
+  if mt then
+    ok = getmetatable(object) == mt
+  else
+    ok = type(object) == "userdata" or type(object) == "table" and type(object.range) == "function"
+  end
+  if not ok then error(("bad self to '%s': call methods with a colon"):format(name), LEVEL) end
+end
+
+local function argument(ok, number, name, wanted, value)
+  if ok then return end
+  error(("bad argument #%d to '%s' (%s expected, got %s)"):format(number, name, wanted, type(value)), LEVEL)
+end
+
+local function options(opts, name)
+  if opts == nil or type(opts) == "table" then return opts or {} end
+  error(("%s: options must be a table, not a %s"):format(name, type(opts)), LEVEL)
+end
+
+--- A time to wait: seconds, or nil.
+local function timeout(seconds, name)
+  argument(seconds == nil or type(seconds) == "number" and seconds == seconds, 1, name, "number of seconds", seconds)
+end
+
+return { self = self, argument = argument, options = options, timeout = timeout }

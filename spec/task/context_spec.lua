@@ -1,0 +1,160 @@
+--- Where a call may wait: in a task, and at top level unless somebody else turns a loop there.
+
+local program = require "spec.support.program"
+
+-- Tries all that waits, and all that does not, and prints what comes of it.
+local TRY = [[
+  local keywatch = require "keywatch"
+  local store = keywatch.open()
+  local w = store:watch("a")
+
+  local function try(name, fn, ...)
+    local ok, err = pcall(fn, ...)
+    print(name, ok or tostring(err):match("keywatch: this call waits, and would block the loop of (%w+)") or err)
+  end
+
+  local function try_all()
+    try("run", keywatch.run, function() end)
+    try("sleep", keywatch.sleep, 0)
+    try("next", w.next, w, 0.001)
+    try("batch", w.batch, w, 0.001)
+    try("events", function() store:put("a", "1") w:events()() end)
+    try("join", function() keywatch.spawn(function() end):join() end)
+    try("poll", w.next, w, 0)
+    try("sync", w.sync, w)
+    try("put", store.put, store, "a", "1")
+    try("spawn", keywatch.spawn, function() end)
+    try("now", keywatch.now)
+    try("close", w.close, w)
+  end
+]]
+
+local FREE = { "events", "poll", "sync", "put", "spawn", "now", "close" } -- what was there already is no wait
+
+--- What TRY prints, if what waits is refused for the sake of `owner`; or nothing is, without.
+local function expected(owner)
+  local lines = {}
+  for _, name in ipairs { "run", "sleep", "next", "batch", "events", "join", "poll", "sync", "put", "spawn", "now",
+    "close" } do
+    local is_free = not owner
+    for _, free in ipairs(FREE) do is_free = is_free or free == name end
+    table.insert(lines, ("%s\t%s\n"):format(name, is_free and "true" or owner))
+  end
+  return table.concat(lines)
+end
+
+local function expect_refusals(owner, text)
+  local status, printed = program.run(text)
+  assert.equal(expected(owner), printed)
+  assert.equal(0, status)
+end
+
+describe("at top level", function()
+  it("everything may wait", function()
+    expect_refusals(nil, TRY .. "try_all()")
+  end)
+
+  it("nothing may wait in Neovim", function()
+    expect_refusals("Neovim", "vim = {}\n" .. TRY .. "try_all()")
+  end)
+
+  for _, phase in ipairs { "init", "init_worker" } do
+    it(("everything may wait in nginx, in the phase %s"):format(phase), function()
+      expect_refusals(nil, ("ngx = { get_phase = function() return '%s' end }\n"):format(phase) .. TRY .. "try_all()")
+    end)
+  end
+
+  for _, phase in ipairs { "content", "rewrite", "access", "log", "timer", "balancer", "ssl_cert" } do
+    it(("nothing may wait in nginx, in the phase %s"):format(phase), function()
+      expect_refusals("nginx", ("ngx = { get_phase = function() return '%s' end }\n"):format(phase) .. TRY ..
+        "try_all()")
+    end)
+  end
+
+  it("nothing may wait while luv turns its loop", function()
+    expect_refusals("luv", "package.loaded.luv = { loop_mode = function() return 'default' end }\n" .. TRY ..
+      "try_all()")
+  end)
+
+  it("everything may wait while luv does not", function()
+    expect_refusals(nil, "package.loaded.luv = { loop_mode = function() return nil end }\n" .. TRY .. "try_all()")
+  end)
+
+  it("everything may wait beside modules and globals that only have such names", function()
+    expect_refusals(nil, "ngx = true\npackage.loaded.luv = true\n" .. TRY .. "try_all()")
+    expect_refusals(nil, "ngx = {}\npackage.loaded.luv = {}\n" .. TRY .. "try_all()")
+  end)
+
+  it("in words that tell the cure, and whose it is", function()
+    local status, printed = program.run [[
+      package.loaded.luv = { loop_mode = function() return "default" end }
+      print(pcall(require("keywatch").sleep, 0))
+    ]]
+    assert.equal(0, status)
+    assert.matches("luv", printed)
+    assert.matches("keywatch%.spawn", printed)
+  end)
+end)
+
+describe("with the real luv", function()
+  it("nothing may wait inside of a callback, and all may again after the loop", function()
+    local status, printed = program.run(TRY .. [[
+      local luv = require "luv"
+      try("before", keywatch.sleep, 0)
+      local timer = luv.new_timer()
+      timer:start(0, 0, function()
+        timer:close()
+        try_all()
+      end)
+      luv.run()
+      w = store:watch("a")
+      try("after", keywatch.run, function()
+        keywatch.sleep(0.001)
+        store:put("a", "2")
+        assert(w:next().value == "2")
+      end)
+    ]])
+    assert.equal("before\ttrue\n" .. expected("luv") .. "after\ttrue\n", printed)
+    assert.equal(0, status)
+  end)
+
+  it("a program ends well that has both loops", function()
+    for _, order in ipairs { { "luv", "keywatch" }, { "keywatch", "luv" } } do
+      local status, printed = program.run(([[
+        local first, second = require "%s", require "%s"
+        local keywatch, luv = package.loaded.keywatch, package.loaded.luv
+        store = keywatch.open()
+        w = store:watch("a")
+        keywatch.sleep(0.001)
+        timer = luv.new_timer()
+        timer:start(1, 0, function() store:put("a", "from luv") end)
+        luv.run()
+        print(w:next().value)
+      ]]):format(order[1], order[2]))
+      assert.same({ 0, "from luv\n" }, { status, printed })
+    end
+  end)
+end)
+
+describe("in a coroutine that is no task", function()
+  it("nothing may wait, and the words name the cure", function()
+    local status, printed = program.run(TRY .. [[
+      coroutine.wrap(function()
+        for _, call in ipairs {
+          function() keywatch.run(function() end) end,
+          function() keywatch.sleep(0) end,
+          function() w:next() end,
+          function() w:next(1) end,
+          function() w:batch() end,
+          function() w:events()() end,
+          function() keywatch.spawn(function() end):join() end,
+        } do
+          local ok, err = pcall(call)
+          print(ok, err:match("not a task") and err:match("keywatch%.spawn"))
+        end
+        print(w:next(0) == nil, w:sync())
+      end)()
+    ]])
+    assert.same({ 0, ("false\tkeywatch.spawn\n"):rep(7) .. "true\t1\n" }, { status, printed })
+  end)
+end)

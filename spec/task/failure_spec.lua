@@ -1,0 +1,250 @@
+--- A failure of a task is never swallowed: somebody is told, by join, by run, or on stderr.
+--
+-- Each case is a program of its own, of which everything that it prints counts.
+
+local program = require "spec.support.program"
+
+--- Runs a program that begins with what all of them need. Returns its status, and what it printed.
+local function run(text)
+  return program.run("io.stdout:setvbuf('no')\nlocal keywatch = require 'keywatch'\n" .. text, 20)
+end
+
+--- How often something stands in a text.
+local function count(text, words)
+  local n = 0
+  for _ in text:gmatch(words) do n = n + 1 end
+  return n
+end
+
+describe("a task that fails", function()
+  it("and that nobody joins is written to stderr, with its traceback", function()
+    local status, printed = run [[
+      local function innermost() error("on purpose") end
+      keywatch.spawn(function() innermost() keywatch.sleep(0) end)
+      keywatch.sleep(0)
+      print "end"
+    ]]
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: [^\n]*: on purpose\nstack traceback:\n", printed)
+    assert.matches("innermost", printed)
+    assert.matches("\nend\n$", printed)
+  end)
+
+  it("makes run raise, if nobody joined it", function()
+    local status, printed = run [[
+      print(pcall(keywatch.run, function()
+        keywatch.spawn(function() error("on purpose", 0) end)
+        keywatch.sleep(0)
+        print "goes on"
+      end))
+    ]]
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: on purpose\n", printed)
+    assert.matches("\ngoes on\nfalse\ton purpose\n$", printed)
+  end)
+
+  it("makes a program fail that is one run", function()
+    local status, printed = run [[
+      keywatch.run(function()
+        keywatch.spawn(function() error("on purpose", 0) end)
+        keywatch.sleep(0)
+      end)
+      print "not reached"
+    ]]
+    assert.equal(1, status)
+    assert.not_matches("not reached", printed)
+  end)
+
+  it("is not written if somebody waits for it", function()
+    local status, printed = run [[
+      keywatch.run(function() print(keywatch.spawn(error, "on purpose", 0):join()) end)
+      print(keywatch.spawn(error, "on purpose", 0):join())
+    ]]
+    assert.same({ 0, ("false\ton purpose\n"):rep(2) }, { status, printed })
+  end)
+
+  it("is not written if it is what was run: that is raised", function()
+    local status, printed = run "print(pcall(keywatch.run, function() keywatch.sleep(0) error('on purpose', 0) end))"
+    assert.same({ 0, "false\ton purpose\n" }, { status, printed })
+  end)
+
+  it("and is joined later is written, and does not make run raise", function()
+    local status, printed = run [[
+      print(keywatch.run(function()
+        local task = keywatch.spawn(error, "on purpose", 0)
+        keywatch.sleep(0)
+        return task:join()
+      end))
+    ]]
+    assert.equal(0, status)
+    assert.equal(1, count(printed, "a task has failed: on purpose"))
+    assert.matches("\nfalse\ton purpose\n$", printed)
+  end)
+
+  it("is written each time, and the first is raised", function()
+    local status, printed = run [[
+      print(pcall(keywatch.run, function()
+        for i = 1, 3 do keywatch.spawn(error, "number " .. i, 0) end
+        keywatch.sleep(0)
+      end))
+    ]]
+    assert.equal(0, status)
+    for i = 1, 3 do assert.equal(1, count(printed, "a task has failed: number " .. i)) end
+    assert.matches("\nfalse\tnumber 1\n$", printed)
+  end)
+
+  it("with an object is written as the object prints, and raised as the object", function()
+    local status, printed = run [[
+      local object = setmetatable({}, { __tostring = function() return "I am an object" end })
+      local ok, err = pcall(keywatch.run, function()
+        keywatch.spawn(error, object)
+        keywatch.sleep(0)
+      end)
+      print(ok, rawequal(err, object))
+    ]]
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: I am an object\n", printed)
+    assert.matches("\nfalse\ttrue\n$", printed)
+  end)
+
+  it("with an object that cannot be printed is written all the same", function()
+    local status, printed = run [[
+      local object = setmetatable({}, { __tostring = function() error("not me") end })
+      local ok, err = pcall(keywatch.run, function()
+        keywatch.spawn(error, object)
+        keywatch.sleep(0)
+      end)
+      print(ok, rawequal(err, object))
+    ]]
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: ", printed)
+    assert.matches("\nfalse\ttrue\n$", printed)
+  end)
+
+  it("with nothing is a failure too", function()
+    local status, printed = run [[
+      print(keywatch.spawn(error):join())
+      keywatch.spawn(error)
+      keywatch.sleep(0)
+      print "end"
+    ]]
+    assert.equal(0, status)
+    assert.matches("^false\tnil\nkeywatch: a task has failed: nil\n", printed)
+  end)
+
+  it("by an error of keywatch that it did not look at is written in words", function()
+    local status, printed = run [[
+      local store = keywatch.open()
+      local w = store:watch("a")
+      keywatch.spawn(function() for _ in w:events() do end end)
+      keywatch.sleep(0)
+      store:close()
+      keywatch.sleep(0)
+      keywatch.sleep(0)
+    ]]
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: keywatch: the store is closed %(closed%)\n", printed)
+  end)
+
+  it("together with what was run is written, while that is raised", function()
+    local status, printed = run [[
+      print(pcall(keywatch.run, function()
+        keywatch.spawn(error, "the other", 0)
+        keywatch.sleep(0)
+        error("the main one", 0)
+      end))
+    ]]
+    assert.equal(0, status)
+    assert.matches("^keywatch: a task has failed: the other\n", printed)
+    assert.matches("\nfalse\tthe main one\n$", printed)
+  end)
+
+  it("in one run is no matter to the next", function()
+    local status, printed = run [[
+      pcall(keywatch.run, function()
+        keywatch.spawn(error, "the other", 0)
+        keywatch.sleep(0)
+        error("the main one", 0)
+      end)
+      print(pcall(keywatch.run, function() return "well" end))
+    ]]
+    assert.equal(0, status)
+    assert.matches("\ntrue\twell\n$", printed)
+  end)
+
+  it("just when who waited for it was cancelled is written", function()
+    local status, printed = run [[
+      print(pcall(keywatch.run, function()
+        local gate = keywatch.spawn(keywatch.sleep, 0.001)
+        local joiner, failing
+        keywatch.spawn(function() gate:join() joiner:cancel() end) -- before the next one goes on
+        failing = keywatch.spawn(function() gate:join() error("on purpose", 0) end)
+        joiner = keywatch.spawn(function() failing:join() end)
+        joiner:join()
+        keywatch.sleep(0)
+        print(joiner, failing)
+      end))
+    ]]
+    assert.equal(0, status)
+    assert.equal(1, count(printed, "a task has failed: on purpose"))
+    assert.matches("\nkeywatch.task<failed>\tkeywatch.task<failed>\nfalse\ton purpose\n$", printed)
+  end)
+
+  it("just when the time of who waited for it was over is written, or told to that one", function()
+    local status, printed = run [[
+      print(pcall(keywatch.run, function()
+        local failing = keywatch.spawn(function() keywatch.sleep(0.01) error("on purpose", 0) end)
+        keywatch.sleep(0)
+        local joiner = keywatch.spawn(function()
+          local ok, err = failing:join(0.02)
+          if ok == false then print("told: " .. err) end
+        end)
+        keywatch.sleep(0)
+        local late = keywatch.now() + 0.05
+        repeat until keywatch.now() > late -- both are due now
+        keywatch.sleep(0)
+        keywatch.sleep(0)
+      end))
+    ]]
+    assert.equal(0, status)
+    assert.equal(1, count(printed, "a task has failed: on purpose") + count(printed, "told: on purpose"))
+  end)
+
+  it("inside of coroutines of its own has a traceback", function()
+    local status, printed = run [[
+      keywatch.spawn(function()
+        coroutine.wrap(function() error("deep inside") end)()
+      end)
+      keywatch.sleep(0)
+    ]]
+    assert.equal(0, status)
+    assert.matches("deep inside\nstack traceback:\n", printed)
+  end)
+
+  it("does no harm to the others", function()
+    local status, printed = run [[
+      local store = keywatch.open()
+      local w = store:watch("a")
+      local reader = keywatch.spawn(function() return w:next().value end)
+      for i = 1, 3 do keywatch.spawn(function() keywatch.sleep(0) error("on purpose", 0) end) end
+      keywatch.spawn(function() keywatch.sleep(0.001) store:put("a", "well") end)
+      print(reader:join())
+    ]]
+    assert.equal(0, status)
+    assert.equal(3, count(printed, "a task has failed: on purpose"))
+    assert.matches("true\twell\n$", printed)
+  end)
+
+  it("while everybody waits is reported beside that", function()
+    local status, printed = run [[
+      local w = keywatch.open { now = 0 }:watch("a")
+      print(pcall(keywatch.run, function()
+        keywatch.spawn(error, "on purpose", 0)
+        w:next()
+      end))
+    ]]
+    assert.equal(0, status)
+    assert.equal(1, count(printed, "a task has failed: on purpose"))
+    assert.matches("false\tkeywatch: everybody waits", printed)
+  end)
+end)
