@@ -78,6 +78,7 @@ build = {
         "csrc/bind/lua_value.c",
         "csrc/bind/lua_watch.c",
         "csrc/bind/probe.c",
+        "csrc/bind/probe_stream.c",
       },
       incdirs = { "csrc" },
     },

@@ -40,6 +40,50 @@ revision 3: etcdserver: mvcc: required revision has been compacted (compacted)
 18 s: nobody, at revision 7
 web is gone: etcdserver: requested lease not found (lease_not_found)
 ]],
+  ["watch_prefix.lua"] = [[
+have    color = blue
+have    size = 9
+synced  at revision 3
+put     color = green
+delete  size
+put     shape = round
+at revision 6 it is green and round
+the watch is closed
+]],
+  ["resume.lua"] = [[
+The first reader:
+  have   orders/1
+  have   orders/2
+  synced at 3
+The next one goes on where it stopped:
+  put    orders/3
+  delete orders/1
+After a compaction:
+  compacted: the oldest is 7, we have 5
+So it begins again, with what exists:
+  have   orders/3
+  have   orders/4
+  synced at 7
+]],
+  ["worker_pool.lua"] = [[
+3 workers have done 8 jobs
+0 jobs are left
+1 squared is 1
+2 squared is 4
+3 squared is 9
+4 squared is 16
+5 squared is 25
+6 squared is 36
+7 squared is 49
+8 squared is 64
+]],
+  ["lease_expiry.lua"] = [[
+web  is up at 10.0.0.1:80
+db   is up at 10.0.0.2:5432
+web  is gone; it was at 10.0.0.1:80
+db   is gone; it was at 10.0.0.2:5432
+nobody is left
+]],
 }
 
 --- The command that runs a file where this VM finds its modules. A leak would take seconds to look for, every time.

@@ -26,7 +26,7 @@ static lua_watch *check_watch(lua_State *L) {
   return luaL_checkudata(L, 1, WATCH_NAME);
 }
 
-static int make_hub(kw_lua_store *self) {
+int kw_bind_make_hub(kw_lua_store *self) {
   if (self->hub != NULL) return KW_OK;
   kw_hub_options options = kw_hub_defaults();
   options.seed = kw_bind_new_seed(self);
@@ -47,7 +47,7 @@ static int l_open_watch(lua_State *L) {
   lua_setmetatable(L, -2);
   kw_bind_enter(L); /* again, after them */
   int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
-  if (rc == KW_OK) rc = make_hub(owner);
+  if (rc == KW_OK) rc = kw_bind_make_hub(owner);
   if (rc != KW_OK) return kw_bind_fail(L, owner, rc);
   kw_hub_open_outlet(owner->hub, &self->outlet, (size_t)max_bytes, false);
   self->outlet.tag = ++owner->last_tag;

@@ -8,7 +8,10 @@
 #ifndef KW_BIND_LUA_WATCH_H
 #define KW_BIND_LUA_WATCH_H
 
-#include "face/compat.h"
+#include "bind/lua_store.h"
+
+/* Sees to it that the store has a hub: KW_OK, or KW_ERR_NO_MEMORY. */
+int kw_bind_make_hub(kw_lua_store *self);
 
 /* Adds open_watch and next_ready to the table of the store's methods at `methods`. */
 void kw_bind_add_watch(lua_State *L, int methods);

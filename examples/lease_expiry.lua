@@ -1,0 +1,38 @@
+-- SPDX-License-Identifier: MIT
+--- The end of a lease, seen by a watcher: who stops renewing is reported as gone.
+--
+-- Nobody calls step here. While a task waits, the loop ends leases on time. It takes two seconds of real time.
+
+local keywatch = require "keywatch"
+
+local store = keywatch.open { min_lease_ttl = 1 } -- seconds; 2 unless said otherwise
+
+--- A service that announces itself, renews its lease some times, and then crashes: it revokes nothing.
+local function serve(name, address, renewals)
+  local lease = assert(store:lease(1))
+  store:put("services/" .. name, address, { lease = lease })
+  for _ = 1, renewals do
+    keywatch.sleep(0.4)
+    if not lease:keepalive() then return end -- too late: it is gone already
+  end
+end
+
+keywatch.run(function()
+  local watch = store:watch("services/", { prefix = true, prev_kv = true })
+  keywatch.spawn(serve, "web", "10.0.0.1:80", 0)
+  keywatch.spawn(serve, "db", "10.0.0.2:5432", 2)
+
+  local alive = 0
+  for event in watch:events() do
+    local name = event.key:match("[^/]+$")
+    if event.type == "put" then
+      alive = alive + 1
+      print(("%-4s is up at %s"):format(name, event.value))
+    else
+      alive = alive - 1
+      print(("%-4s is gone; it was at %s"):format(name, event.prev.value)) -- prev: thanks to prev_kv
+    end
+    if alive == 0 then break end
+  end
+end)
+print("nobody is left")

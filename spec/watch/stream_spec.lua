@@ -1,0 +1,151 @@
+--- Many watchers that share one outlet, as on a server's stream. Only probe builds can open one.
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+if not probe then
+  describe("the released build", function()
+    it("has no probe", function() assert.is_nil(probe) end)
+  end)
+  return
+end
+
+local function code(ok, err) return ok == nil and err.code or ok end
+
+--- Everything that waits, as "kind id revision key key…".
+local function drain(stream)
+  local lines = {}
+  while true do
+    local kind, id, revision, keys = stream:take()
+    if not kind then return lines end
+    lines[#lines + 1] = table.concat({ kind, tostring(id), revision, table.concat(keys, " ") }, " "):gsub(" $", "")
+  end
+end
+
+describe("a stream", function()
+  local store, stream
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    stream = probe.stream(store)
+  end)
+
+  after_each(function()
+    probe.check(store)
+    stream:close()
+    store:close()
+  end)
+
+  it("gives ids from 0 on, and none of them twice", function()
+    assert.equal(0, stream:watch("a"))
+    assert.equal(1, stream:watch("b"))
+    assert.is_true(stream:cancel(1))
+    assert.equal(2, stream:watch("c"))
+  end)
+
+  it("takes ids that were asked for, negative ones too, and passes over them", function()
+    assert.equal(1, stream:watch("a", {}, 1))
+    assert.equal(-7, stream:watch("a", {}, -7))
+    assert.equal(0, stream:watch("b"))
+    assert.equal(2, stream:watch("b"))
+  end)
+
+  it("refuses an id that is in use, until it is cancelled", function()
+    stream:watch("a", {}, 5)
+    assert.equal("duplicate_watch_id", code(stream:watch("b", {}, 5)))
+    stream:cancel(5)
+    assert.equal(5, stream:watch("b", {}, 5))
+  end)
+
+  it("keeps the id of a failed watcher in use", function()
+    for _ = 1, 5 do store:put("a", "") end
+    store:compact(5)
+    stream:watch("a", { start_revision = 2 }, 9)
+    store:step(0)
+    assert.same({ "compacted 9 5" }, drain(stream))
+    assert.equal("duplicate_watch_id", code(stream:watch("a", {}, 9)))
+    assert.is_true(stream:cancel(9))
+  end)
+
+  it("knows nothing of an id that there is not", function()
+    assert.is_false(stream:cancel(3))
+  end)
+
+  it("tells each watcher for itself", function()
+    stream:watch("a")
+    stream:watch("", { prefix = true })
+    store:txn { success = { { put = "a", value = "" }, { put = "b", value = "" } } }
+    local lines = drain(stream)
+    table.sort(lines)
+    assert.same({ "events 0 2 a", "events 1 2 a b" }, lines)
+  end)
+
+  it("lets nothing of a cancelled watcher through", function()
+    stream:watch("a")
+    stream:watch("a")
+    store:put("a", "")
+    stream:cancel(0)
+    store:put("a", "")
+    assert.same({ "events 1 2 a", "events 1 3 a" }, drain(stream))
+  end)
+
+  it("has progress of all, behind what precedes it, when all are synced", function()
+    stream:watch("a")
+    stream:watch("b")
+    store:put("a", "")
+    assert.is_true(stream:progress())
+    store:put("b", "")
+    assert.same({ "events 0 2 a", "progress nil 2", "events 1 3 b" }, drain(stream))
+  end)
+
+  it("has none while one of them lags, begins later, or has failed", function()
+    store:put("a", "")
+    stream:watch("a")
+    stream:watch("b", { start_revision = 2 })
+    assert.is_false(stream:progress())
+    store:step(0)
+    assert.is_true(stream:progress())
+    stream:watch("c", { start_revision = 10 })
+    assert.is_false(stream:progress())
+    assert.is_true(stream:progress(0))
+    assert.is_false(stream:progress(2))
+    stream:cancel(2)
+    assert.is_true(stream:progress())
+  end)
+
+  it("has none without watchers", function()
+    assert.is_false(stream:progress())
+  end)
+
+  it("that is full holds back all its watchers, and loses nothing", function()
+    stream:close()
+    stream = probe.stream(store, 200)
+    stream:watch("a")
+    stream:watch("", { prefix = true })
+    for i = 1, 50 do store:put(i % 2 == 0 and "a" or "b", "") end
+    local of_a, of_all = {}, {}
+    for _ = 1, 200 do
+      for _, line in ipairs(drain(stream)) do
+        local id, rest = line:match("^events (%d) %d+ (.*)$")
+        local list = id == "0" and of_a or of_all
+        for key in rest:gmatch("%a") do list[#list + 1] = key end
+      end
+      store:step(0)
+      probe.check(store)
+    end
+    assert.equal(("a"):rep(25), table.concat(of_a))
+    assert.equal(("ba"):rep(25), table.concat(of_all))
+  end)
+
+  it("goes on after what filled it was cancelled", function()
+    stream:close()
+    stream = probe.stream(store, 200)
+    stream:watch("a")
+    stream:watch("b")
+    for _ = 1, 20 do store:put("a", "") end
+    store:put("b", "")
+    stream:cancel(0)
+    store:step(0)
+    assert.same({ "events 1 22 b" }, drain(stream))
+  end)
+end)
