@@ -1,14 +1,19 @@
 -- SPDX-License-Identifier: MIT
 --- What the store costs from Lua, on one core: speed and memory, with keys in order and at random.
 --
---   lua5.4 bench/store.lua [number of keys [part]]
+--   lua5.4 bench/store.lua [part]
 --
 -- Timings on a shared machine are noisy; ranges are therefore also given as a ratio to what building the same
 -- Lua tables costs in the same run, which no store can beat.
 
-local keywatch = require "keywatch"
+package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
 
-local N = tonumber(arg[1]) or 1000000
+local keywatch = require "keywatch"
+local measure = require "measure"
+
+local resident, rate, report = measure.resident, measure.rate, measure.report
+
+local N = 1000000
 local KEY_BYTES, VALUE_BYTES, PAGE = 32, 256, 1000
 local ROUNDS = 3 -- of reading; the best counts
 
@@ -27,29 +32,6 @@ local function shuffled(list)
     copy[i], copy[j] = copy[j], copy[i]
   end
   return copy
-end
-
-local function resident()
-  local f = assert(io.open("/proc/self/statm"))
-  local pages = f:read("a"):match("^%d+ (%d+)")
-  f:close()
-  return tonumber(pages) * 4096
-end
-
---- Runs fn `rounds` times, and returns how many of its `n` acts it does in a second, at best.
-local function rate(n, rounds, fn)
-  local best = 0
-  for _ = 1, rounds do
-    collectgarbage()
-    local start = os.clock()
-    fn()
-    best = math.max(best, n / (os.clock() - start))
-  end
-  return best
-end
-
-local function report(name, found, unit, target)
-  print(("  %-48s %10.0f %-10s %s"):format(name, found, unit, target))
 end
 
 --- Builds what a range returns, out of strings that have to be made, and does nothing else.
@@ -78,7 +60,7 @@ local function sorted_keys()
   return keys
 end
 
-local function measure(sorted, keys, targets)
+local function measure_speed(sorted, keys, targets)
   local store = keywatch.open()
   report("put", rate(N, 1, function()
     for i = 1, N do store:put(keys[i], value) end
@@ -138,11 +120,11 @@ end
 local parts = {
   { "speed in key order", function()
     local sorted = sorted_keys()
-    measure(sorted, sorted, { put = "at least 500,000", get = "at least 800,000" })
+    measure_speed(sorted, sorted, { put = "at least 500,000", get = "at least 800,000" })
   end },
   { "speed at random", function()
     local sorted = sorted_keys()
-    measure(sorted, shuffled(sorted), { put = "at least 300,000", get = "at least 450,000" })
+    measure_speed(sorted, shuffled(sorted), { put = "at least 300,000", get = "at least 450,000" })
   end },
   { "memory in key order", function() measure_memory(1) end },
   { "memory at random", function() measure_memory(7368787) end }, -- a prime: every key, far from the one before
@@ -152,15 +134,4 @@ local parts = {
   end },
 }
 
---- Each part has a process of its own, so that none finds the memory of another.
-if arg[2] then
-  local part = parts[tonumber(arg[2])]
-  print(part[1])
-  part[2]()
-else
-  print(("%d keys of %d bytes with values of %d bytes, %s"):format(N, KEY_BYTES, VALUE_BYTES, _VERSION))
-  for i = 1, #parts do
-    io.stdout:flush()
-    assert(os.execute(("%s %s %d %d"):format(arg[-1], arg[0], N, i)))
-  end
-end
+measure.run(("%d keys of %d bytes with values of %d bytes"):format(N, KEY_BYTES, VALUE_BYTES), parts)

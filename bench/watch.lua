@@ -5,29 +5,16 @@
 --
 -- Timings on a shared machine are noisy: what is to be compared is measured in turns, and the best of each counts.
 
+package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
+
 local keywatch = require "keywatch"
+local measure = require "measure"
+
+local resident, seconds, report = measure.resident, measure.seconds, measure.report
 
 local ROUNDS = 5
 
 local value = ("v"):rep(256)
-
-local function resident()
-  local f = assert(io.open("/proc/self/statm"))
-  local pages = f:read("a"):match("^%d+ (%d+)")
-  f:close()
-  return tonumber(pages) * 4096
-end
-
-local function report(name, found, unit, target)
-  print(("  %-56s %12.2f %-10s %s"):format(name, found, unit, target or ""))
-end
-
-local function seconds(fn)
-  collectgarbage()
-  local start = os.clock()
-  fn()
-  return os.clock() - start
-end
 
 local function key_of(i)
   return ("/registry/pods/default/%09d"):format(i)
@@ -104,6 +91,7 @@ local function measure_memory()
   local lua = collectgarbage("count") * 1024 - lua_before
   report("an idle watcher in the core, and what malloc adds", (resident() - before - lua) / N, "bytes", "at most 256")
   report("its handle in Lua", lua / N, "bytes")
+  assert(#handles == N)
 end
 
 local function measure_objects()
@@ -114,6 +102,7 @@ local function measure_objects()
   for i = 1, N do watches[i] = store:watch(key_of(i)) end
   collectgarbage()
   report("a watch object in Lua, its handle included", (collectgarbage("count") * 1024 - before) / N, "bytes")
+  assert(#watches == N)
 end
 
 local function measure_fan_out()
@@ -171,14 +160,4 @@ local parts = {
   { "memory of objects", measure_objects },
 }
 
-if arg[1] then
-  local part = parts[tonumber(arg[1])]
-  print(part[1])
-  part[2]()
-else
-  print("watching, " .. _VERSION)
-  for i = 1, #parts do
-    io.stdout:flush()
-    assert(os.execute(("%s %s %d"):format(arg[-1], arg[0], i)))
-  end
-end
+measure.run("watching", parts)

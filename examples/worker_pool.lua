@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- A worker pool fed by a watch: jobs are keys, and each is given to exactly one worker.
 --
--- The workers are tasks that read the same watch, so whoever is free takes the next event. A finished job is deleted and
--- its result is put in one transaction: nobody ever sees it in both places, or in none.
+-- The workers are tasks that read the same watch, so whoever is free takes the next event. A finished job is deleted
+-- and its result is put in one transaction: nobody ever sees it in both places, or in none.
 
 local keywatch = require "keywatch"
 

@@ -193,12 +193,23 @@ end
 describe("the README's reference", function()
   local types = annotations.read("types/keywatch.lua")
 
-  it("has every method of a store and of a lease, and no other", function()
-    local found = { store = {}, lease = {} }
+  it("has every function of the module, and no other", function()
+    local expected, found = {}, {}
+    for name, value in pairs(keywatch) do expected[name] = type(value) == "function" or nil end
+    for name in prose():gmatch("`keywatch%.([%l_]+)%(") do found[name] = true end
+    assert.are.same(expected, found)
+  end)
+
+  it("has every method of a store, a lease, a watch and a task, and no other", function()
+    local classes = {
+      store = "keywatch.Store", lease = "keywatch.Lease", watch = "keywatch.Watch", task = "keywatch.Task",
+    }
+    local found = {}
+    for owner in pairs(classes) do found[owner] = {} end
     for owner, name in prose():gmatch("`(%l+):([%l_]+)%(") do
       if found[owner] then found[owner][name] = true end
     end
-    for owner, class in pairs { store = "keywatch.Store", lease = "keywatch.Lease" } do
+    for owner, class in pairs(classes) do
       local expected = {}
       for name in pairs(types.classes[class].methods) do expected[name] = true end
       assert.are.same(expected, found[owner])
@@ -233,7 +244,9 @@ describe("the README's reference", function()
   end)
 
   it("has the fields of results", function()
-    for _, class in ipairs { "RangeResult", "PutResult", "DeleteResult", "TxnResult", "Hash", "Status", "KV" } do
+    for _, class in ipairs {
+      "RangeResult", "PutResult", "DeleteResult", "TxnResult", "Hash", "Status", "KV", "Batch",
+    } do
       local fields = types:fields("keywatch." .. class)
       local is_there = false
       for list in one_blank(prose()):gmatch("`{ ([^`]*) }`") do

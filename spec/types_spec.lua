@@ -3,17 +3,24 @@
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
 local lease_methods = require("keywatch.lease").methods
+local watch_methods = require("keywatch.watch").methods
 
 local annotations = require "spec.support.annotations"
+local events = require "spec.support.events"
 
 local PATH = "types/keywatch.lua"
 
 local types = annotations.read(PATH)
 local store_type = types.classes["keywatch.Store"]
 local lease_type = types.classes["keywatch.Lease"]
+local watch_type = types.classes["keywatch.Watch"]
+local task_type = types.classes["keywatch.Task"]
 
--- Of these a lease is made; they are not for users.
-local internal = { lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true }
+-- Of these leases and watches are made; they are not for users.
+local internal = {
+  lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
+  open_watch = true, next_ready = true, tend = true,
+}
 
 local function names(...)
   local list = {}
@@ -50,9 +57,13 @@ describe("the annotations", function()
     assert.are.same(names(keywatch), names(module.fields, module.methods))
   end)
 
-  it("have every method of a store and of a lease", function()
+  it("have every method of a store, a lease, a watch and a task", function()
+    local task = keywatch.spawn(function() end)
+    task:join()
     assert.are.same(names(core.store_methods), names(store_type.methods))
     assert.are.same(names(lease_methods), names(lease_type.methods))
+    assert.are.same(names(watch_methods), names(watch_type.methods))
+    assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
   end)
 
   it("have every error code", function()
@@ -132,6 +143,41 @@ describe("what a call returns is as annotated:", function()
     expect_type(lease:revoke(), returned(lease_type, "revoke"))
   end)
 
+  it("watch", function()
+    store:lease(20, { id = 7 })
+    local watch = store:watch("", { prefix = true, initial = true, prev_kv = true, progress = true })
+    assert.are.equal("keywatch.watch", getmetatable(watch).__name)
+    expect_type(watch.revision, watch_type.fields.revision.type)
+    store:put("a", "2", { lease = 7 })
+    store:delete("b")
+    store:put("c", "")
+    expect_type(watch:sync(), returned(watch_type, "sync"))
+    local seen = {}
+    for _, event in ipairs((events.read(watch))) do
+      seen[event.type] = true
+      expect_type(event, returned(watch_type, "next"))
+    end
+    assert.are.same({ put = true, delete = true, synced = true, progress = true }, seen)
+    store:txn { success = { { put = "a", value = "" }, { delete = "c" } } }
+    expect_type(watch:batch(), returned(watch_type, "batch"))
+    expect_type(watch:events(), returned(watch_type, "events"))
+    expect_type(select(2, watch:next(0)), watch_type.methods.next.returns[2])
+    expect_type(watch:error(), returned(watch_type, "error"))
+    store:close()
+    expect_type(select(2, watch:next(0)), watch_type.methods.next.returns[2])
+    expect_type(assert(watch:error()), returned(watch_type, "error"))
+  end)
+
+  it("task", function()
+    local module = types.classes.keywatch
+    local task = keywatch.spawn(function() end)
+    assert.are.equal("keywatch.task", getmetatable(task).__name)
+    assert.are.equal("keywatch.Task", returned(module, "spawn"))
+    expect_type(task:join(0), returned(task_type, "join"))
+    expect_type(task:join(), returned(task_type, "join"))
+    expect_type(keywatch.now(), returned(module, "now"))
+  end)
+
   it("an error", function()
     store:compact(2)
     expect_type(select(2, store:get("a", { revision = 1 })), "keywatch.Error")
@@ -139,7 +185,7 @@ describe("what a call returns is as annotated:", function()
   end)
 
   it("with no method left out", function()
-    local rest = { close = true, lease = true, lease_by_id = true }
+    local rest = { close = true, lease = true, lease_by_id = true, watch = true }
     assert.are.same(names(store_type.methods), names(results, rest))
   end)
 end)
@@ -182,6 +228,7 @@ describe("the options of", function()
     each = { class_of(store_type, "each"), function(opts) return store:each("k", opts)() end },
     put = { class_of(store_type, "put"), function(opts) return store:put("k", "v", opts) end },
     delete = { class_of(store_type, "delete"), function(opts) return store:delete("k", opts) end },
+    watch = { class_of(store_type, "watch"), function(opts) return store:watch("k", opts) end },
     compact = { class_of(store_type, "compact"), function(opts) return store:compact(1, opts) end },
     lease = { class_of(store_type, "lease"), function(opts) return store:lease(10, opts) end },
     txn = { store_type.methods.txn.params.txn, function(txn) return store:txn(txn) end },
@@ -237,7 +284,7 @@ describe("the options of", function()
   end
 
   it("C are all among them #once", function()
-    local is_internal = { keys = true } -- of lease_time_to_live
+    local is_internal = { keys = true, no_put = true, no_delete = true } -- of lease_time_to_live and open_watch
     for _, path in ipairs { "csrc/bind/lua_op.c", "csrc/bind/lua_store.c", "csrc/bind/lua_options.h" } do
       for line in io.lines(path) do
         for _, pattern in ipairs { '"([%l_]+)", KW_OPTION_', "%u_OPTION%(([%l_]+), %u", "KV_FIELD%(([%l_]+), %u" } do

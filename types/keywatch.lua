@@ -14,6 +14,28 @@ local keywatch = {}
 ---@nodiscard
 function keywatch.open(opts) end
 
+---Calls `fn` as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
+---fn failed with, or a task that nobody joined. For the top level only.
+---@param fn fun(...: any): ...
+---@param ... any for fn
+---@return any ... what fn returned
+function keywatch.run(fn, ...) end
+
+---A task that calls `fn` when the loop turns next.
+---@param fn fun(...: any): ...
+---@param ... any for fn
+---@return keywatch.Task task
+function keywatch.spawn(fn, ...) end
+
+---Waits. In a task others go on; 0 lets them go first.
+---@param seconds number
+function keywatch.sleep(seconds) end
+
+---Seconds of a clock that never goes back. Its zero means nothing.
+---@return number seconds
+---@nodiscard
+function keywatch.now() end
+
 -- Words -------------------------------------------------------------------------------------------------------------
 
 ---A 64-bit id. On LuaJIT an id beyond 2^53 is a decimal string; both forms are accepted everywhere.
@@ -45,11 +67,20 @@ function keywatch.open(opts) end
 ---| "put"
 ---| "delete"
 
+---@alias keywatch.Filter
+---| "no_put" # leave out puts
+---| "no_delete" # leave out deletes
+
 ---@alias keywatch.ErrorCode
+---| "cancelled" # the task that waited was cancelled
+---| "closed" # the store, or the watch, was closed
 ---| "compacted" # the revision is older than the oldest that can be read
 ---| "corrupt" # the alarm is armed
 ---| "duplicate_key" # a transaction writes one key twice
+---| "duplicate_watch_id" # of a watch that is made over the wire
 ---| "empty_key"
+---| "empty_range" # no key could be in what is to be watched
+---| "full" # the watch holds as much as it may
 ---| "future_revision" # the revision is newer than the newest
 ---| "invalid_sort"
 ---| "key_not_found" # ignore_value or ignore_lease, and no key to take it from
@@ -62,6 +93,7 @@ function keywatch.open(opts) end
 ---| "read_only" # a write to a follower
 ---| "request_too_large" # more than max_request_bytes
 ---| "stale_revision" # a follower already is as far
+---| "timeout" # the time to wait is over; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
 ---| "value_provided" # ignore_value together with a value
 
@@ -141,6 +173,7 @@ function keywatch.open(opts) end
 ---@field quota_backend_bytes? integer 2147483648 (0 means the same); negative: no quota
 ---@field min_lease_ttl? integer in seconds; 2
 ---@field step_records? integer how many records one step of a compaction visits; 1000
+---@field progress_interval? number seconds after which an idle watch that wants progress gets it; 600, at least 0.1
 ---@field follower? boolean revisions come from upstream, through load, apply, advance and replace
 ---@field history_bytes? integer how much history a follower keeps; 67108864
 
@@ -183,6 +216,14 @@ function keywatch.open(opts) end
 
 ---@class keywatch.DeleteOptions: keywatch.KeyOptions
 ---@field prev_kv? boolean return what was deleted
+
+---@class keywatch.WatchOptions: keywatch.KeyOptions
+---@field start_revision? integer the first revision to tell of; 0 or nil: from now on. Not with initial
+---@field initial? boolean begin with what exists, then a mark of type "synced"
+---@field prev_kv? boolean give events what the key was before
+---@field filters? keywatch.Filter[]
+---@field progress? boolean give marks of type "progress", too
+---@field max_bytes? integer how much is queued before the watch holds back; 1048576
 
 ---@class keywatch.CompactOptions: keywatch.CallOptions
 ---@field physical? boolean return after the records are gone, and not before
@@ -255,6 +296,41 @@ function keywatch.open(opts) end
 ---@field version integer
 ---@field lease? keywatch.Id
 
+-- Events ------------------------------------------------------------------------------------------------------------
+
+---A key was given a value; or, with `initial`, has it.
+---@class keywatch.PutEvent: keywatch.KV
+---@field type "put"
+---@field initial? true it existed when the watch began
+---@field prev? keywatch.KV what the key was before, if prev_kv was asked for and it is known
+
+---@class keywatch.DeleteEvent
+---@field type "delete"
+---@field key string
+---@field mod_revision integer of the delete
+---@field prev? keywatch.KV what was deleted, if prev_kv was asked for and it is known
+
+---All that existed has been given, with the option initial.
+---@class keywatch.SyncedEvent
+---@field type "synced"
+---@field revision integer at which it existed
+
+---Everything up to a revision has been given, with the option progress.
+---@class keywatch.ProgressEvent
+---@field type "progress"
+---@field revision integer
+
+---@alias keywatch.WatchEvent
+---| keywatch.PutEvent
+---| keywatch.DeleteEvent
+---| keywatch.SyncedEvent
+---| keywatch.ProgressEvent
+
+---All of one revision that concerns a watch; or one event of what exists; or a mark.
+---@class keywatch.Batch
+---@field revision integer
+---@field events keywatch.WatchEvent[]
+
 -- The store ---------------------------------------------------------------------------------------------------------
 
 ---Methods return `nil, err` when the world is to blame, and raise when the caller is.
@@ -306,6 +382,15 @@ function Store:delete(key, opts) end
 ---@return keywatch.TxnResult? result
 ---@return keywatch.Error? err
 function Store:txn(txn, opts) end
+
+---Watches a key, or the keys of a range: everything that happens to them, in order, without a gap. Only an empty range
+---and a lack of memory make it fail; that history was compacted is told by the watch.
+---@param key string "" without prefix or from_key is the least key of all, "\0"
+---@param opts? keywatch.WatchOptions
+---@return keywatch.Watch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Store:watch(key, opts) end
 
 ---Forgets the history before `revision`. At once for readers; memory comes back in steps, or at once with `physical`.
 ---@param revision integer
@@ -434,5 +519,62 @@ function Lease:keys() end
 ---@return keywatch.RevisionResult? result
 ---@return keywatch.Error? err
 function Lease:revoke(opts) end
+
+-- Watches -----------------------------------------------------------------------------------------------------------
+
+---What happens to some keys, to be read. A watch that is forgotten is cancelled by the garbage collector.
+---@class keywatch.Watch
+---@field revision integer everything up to it was handed out: another watch goes on at revision + 1
+local Watch = {}
+
+---The next event. Nil and an error if there is none: "timeout" is no failure, any other code ends the watch. Nil alone
+---after close.
+---@param timeout? number seconds to wait; 0 does not wait, nil waits as long as it takes
+---@return keywatch.WatchEvent? event
+---@return keywatch.Error? err
+function Watch:next(timeout) end
+
+---All events of the next revision; otherwise as next.
+---@param timeout? number
+---@return keywatch.Batch? batch
+---@return keywatch.Error? err
+function Watch:batch(timeout) end
+
+---An iterator over events, which waits. It ends when the watch is closed, and raises what the watch fails with.
+---@return fun(): keywatch.WatchEvent?
+---@nodiscard
+function Watch:events() end
+
+---A revision up to which everything has been delivered. If another task reads the watch: once it was handed all of it. If
+---the caller does: once all of it can be read without waiting.
+---@param timeout? number
+---@return integer? revision
+---@return keywatch.Error? err "timeout", "full", or what the watch has failed with
+function Watch:sync(timeout) end
+
+---Ends the watch. Whoever waits for it is woken, and nothing comes any more. Twice is fine.
+function Watch:close() end
+
+---What the watch has failed with, or nil.
+---@return keywatch.Error? err
+---@nodiscard
+function Watch:error() end
+
+-- Tasks -------------------------------------------------------------------------------------------------------------
+
+---A function that runs beside others, and lets them go on while it waits.
+---@class keywatch.Task
+local Task = {}
+
+---Waits for the end of the task: true and what it returned; false and what it failed with; nil and an error of code
+---"timeout".
+---@param timeout? number
+---@return boolean? ok
+---@return any ... results, or the error
+function Task:join(timeout) end
+
+---Asks the task to end: what it waits for, or will wait for next, raises an error of code "cancelled". One that has not
+---begun never does.
+function Task:cancel() end
 
 return keywatch

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "bind/lua_reply.h"
 
+#include "bind/lua_error.h"
 #include "bind/lua_op.h"
 #include "bind/lua_value.h"
 #include "codec/keyvalue.h"
@@ -9,7 +10,15 @@ static const char *const names[] = {
     "key",  "value", "create_revision", "mod_revision", "version", "lease", "revision",
     "type", "put",   "delete",          "prev"};
 
-void kw_bind_push_names(lua_State *L) {
+void kw_bind_push_upvalues(lua_State *L, int push) {
+  luaL_checkstack(L, KW_UP_COUNT + 2, KW_STORE_NAME);
+  luaL_getmetatable(L, KW_STORE_NAME);
+  kw_bind_push_error_meta(L);
+  if (push == 0) {
+    lua_pushnil(L);
+  } else {
+    lua_pushvalue(L, push);
+  }
   for (size_t i = 0; i < KW_LENGTH(names); i++) lua_pushstring(L, names[i]);
 }
 

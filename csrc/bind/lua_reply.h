@@ -34,8 +34,10 @@ enum {
 
 #define KW_UP_COUNT (KW_UP_END_ - 1)
 
-/* Pushes the names, which are the upvalues from KW_UP_KEY on. */
-void kw_bind_push_names(lua_State *L);
+#define KW_STORE_NAME "keywatch.store" /* of its metatable, which has to be there */
+
+/* Pushes all of them; what pushes answers stands at `push`, or is not needed if that is 0. */
+void kw_bind_push_upvalues(lua_State *L, int push);
 
 /* The reply to an op, as the plain call of that op returns it. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);

@@ -10,7 +10,6 @@
 #include "bind/lua_store.h"
 #include "store/follower.h"
 
-#define STORE_NAME "keywatch.store"
 #define MIN_PROGRESS_MS 100 /* etcd's */
 #define LEAST_OP_BYTES 4    /* of an operation in a message: two tags with their lengths */
 
@@ -46,7 +45,7 @@ static kw_lua_store *check_self(lua_State *L) {
   kw_lua_store *self = lua_touserdata(L, 1);
   bool ok = self != NULL && lua_getmetatable(L, 1) &&
             lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META));
-  luaL_argcheck(L, ok, 1, STORE_NAME " expected: call methods with a colon");
+  luaL_argcheck(L, ok, 1, KW_STORE_NAME " expected: call methods with a colon");
   lua_pop(L, 1);
   return self;
 }
@@ -485,11 +484,11 @@ static int l_close(lua_State *L) {
 static int l_tostring(lua_State *L) {
   const kw_lua_store *self = check_self(L);
   if (self->store == NULL) {
-    lua_pushliteral(L, STORE_NAME "<closed>");
+    lua_pushliteral(L, KW_STORE_NAME "<closed>");
     return 1;
   }
   kw_store_status status = kw_store_get_status(self->store);
-  lua_pushliteral(L, STORE_NAME "<revision=");
+  lua_pushliteral(L, KW_STORE_NAME "<revision=");
   kw_bind_push_int(L, status.revision);
   lua_pushliteral(L, " keys=");
   kw_bind_push_int(L, status.keys);
@@ -570,30 +569,18 @@ static const luaL_Reg store_meta[] = {
 
 static const luaL_Reg store_open[] = {{"open", l_open}, {NULL, NULL}};
 
-/* Pushes what all methods share: the metatables, and the names. */
-static void push_upvalues(lua_State *L, int meta, int push) {
-  lua_pushvalue(L, meta);
-  kw_bind_push_error_meta(L);
-  if (push != 0) {
-    lua_pushvalue(L, push);
-  } else {
-    lua_pushnil(L);
-  }
-  kw_bind_push_names(L);
-}
-
 void kw_bind_push_store(lua_State *L) {
   int base = lua_gettop(L), open = base + 1, methods = base + 2, meta = base + 3, push = base + 4;
-  luaL_checkstack(L, 2 * KW_UP_COUNT + 10, STORE_NAME);
+  luaL_checkstack(L, 10, KW_STORE_NAME);
   lua_newtable(L);
   lua_newtable(L);
-  luaL_newmetatable(L, STORE_NAME);
-  lua_pushliteral(L, STORE_NAME);
+  luaL_newmetatable(L, KW_STORE_NAME);
+  lua_pushliteral(L, KW_STORE_NAME);
   lua_setfield(L, meta, "__name");
   lua_pushvalue(L, methods);
   lua_setfield(L, meta, "__index");
 
-  push_upvalues(L, meta, 0);
+  kw_bind_push_upvalues(L, 0);
   lua_pushcclosure(L, l_push_answer, KW_UP_COUNT);
 
   const struct {
@@ -602,7 +589,7 @@ void kw_bind_push_store(lua_State *L) {
   } parts[] = {{meta, store_meta}, {methods, store_methods}, {open, store_open}};
   for (size_t i = 0; i < KW_LENGTH(parts); i++) {
     lua_pushvalue(L, parts[i].table);
-    push_upvalues(L, meta, push);
+    kw_bind_push_upvalues(L, push);
     luaL_setfuncs(L, parts[i].functions, KW_UP_COUNT);
     lua_pop(L, 1);
   }
@@ -614,7 +601,7 @@ void kw_bind_push_store(lua_State *L) {
 #ifdef KW_PROBE
 
 kw_lua_store *kw_bind_check_store(lua_State *L, int arg) {
-  kw_lua_store *self = luaL_checkudata(L, arg, STORE_NAME);
+  kw_lua_store *self = luaL_checkudata(L, arg, KW_STORE_NAME);
   luaL_argcheck(L, self->store != NULL, arg, "the store is closed");
   return self;
 }

@@ -8,7 +8,6 @@
 #include "bind/lua_value.h"
 
 #define WATCH_NAME "keywatch.core.watch"
-#define STORE_NAME "keywatch.store"
 
 static const char *const kind_names[] = {[KW_ITEM_EVENTS] = "events",
                                          [KW_ITEM_PROGRESS] = "progress",
@@ -64,7 +63,7 @@ static int l_open_watch(lua_State *L) {
 /* store:tend(): a step of what is due; then the seconds until there is more to do, nothing if that is not known, or
  * false if the store is closed. */
 static int l_tend(lua_State *L) {
-  kw_lua_store *self = luaL_checkudata(L, 1, STORE_NAME);
+  kw_lua_store *self = luaL_checkudata(L, 1, KW_STORE_NAME);
   double seconds;
   if (self->store == NULL) {
     lua_pushboolean(L, false);
@@ -77,7 +76,7 @@ static int l_tend(lua_State *L) {
 
 /* store:next_ready(): the tag of a watch that was armed and has got something, or nothing. */
 static int l_next_ready(lua_State *L) {
-  kw_lua_store *self = luaL_checkudata(L, 1, STORE_NAME);
+  kw_lua_store *self = luaL_checkudata(L, 1, KW_STORE_NAME);
   kw_outlet *outlet = self->hub == NULL ? NULL : kw_hub_next_ready(self->hub);
   if (outlet == NULL) return 0;
   kw_bind_push_int(L, (int64_t)outlet->tag);
@@ -172,33 +171,22 @@ static const luaL_Reg watch_methods[] = {{"take", l_take},
 
 static const luaL_Reg watch_meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
-static void push_upvalues(lua_State *L, int push) {
-  luaL_getmetatable(L, STORE_NAME);
-  kw_bind_push_error_meta(L);
-  if (push == 0) {
-    lua_pushnil(L);
-  } else {
-    lua_pushvalue(L, push);
-  }
-  kw_bind_push_names(L);
-}
-
 void kw_bind_add_watch(lua_State *L, int methods) {
-  luaL_checkstack(L, 2 * KW_UP_COUNT + 4, WATCH_NAME);
-  push_upvalues(L, 0);
+  luaL_checkstack(L, 6, WATCH_NAME);
+  kw_bind_push_upvalues(L, 0);
   lua_pushcclosure(L, l_push_events, KW_UP_COUNT);
   int push = lua_gettop(L);
 
   luaL_newmetatable(L, WATCH_NAME);
   luaL_setfuncs(L, watch_meta, 0);
   lua_newtable(L);
-  push_upvalues(L, push);
+  kw_bind_push_upvalues(L, push);
   luaL_setfuncs(L, watch_methods, KW_UP_COUNT);
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
 
   lua_pushvalue(L, methods);
-  push_upvalues(L, push);
+  kw_bind_push_upvalues(L, push);
   luaL_setfuncs(L, store_functions, KW_UP_COUNT);
   lua_settop(L, push - 1);
 }

@@ -95,8 +95,9 @@ local function fail(watch, code, compact_revision)
 end
 
 local function append(watch, events)
-  local buffer = watch.buffer
-  for i = 1, #events do buffer[#buffer + 1] = events[i] end
+  local buffer, n = watch.buffer, watch.n
+  for i = 1, #events do buffer[n + i] = events[i] end
+  watch.n = n + #events
 end
 
 --- Takes one thing from the core into the buffer; false if there is nothing now.
@@ -104,8 +105,8 @@ local function take(watch)
   local kind, what = watch.core:take()
   if not kind then return false end
   if kind == "events" then
-    if watch.at == #watch.buffer then
-      watch.buffer, watch.at = what, 0
+    if watch.at == watch.n then
+      watch.buffer, watch.at, watch.n = what, 0, #what
     else
       append(watch, what)
     end
@@ -136,7 +137,7 @@ end
 
 --- Sees to it that the buffer has something: false if that needs waiting, nil if nothing will come any more.
 local function fill(watch)
-  while watch.at == #watch.buffer do
+  while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
     if watch.initial then
       take_initial(watch)
@@ -219,6 +220,10 @@ end
 function watch_methods:events()
   check.self(self, "events", watch_mt)
   return function()
+    if self.at < self.n then
+      local event = hand_out(self)
+      if not is_hidden(self, event) then return event end
+    end
     local event, err = self:next()
     if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
     return event
@@ -233,7 +238,7 @@ local function sync_alone(watch)
     if watch.failure then return nil, watch.failure end
     if watch.core:request_progress() then
       while take(watch) do end
-      return watch.buffer[#watch.buffer].revision
+      return watch.buffer[watch.n].revision
     end
     take(watch)
   end
@@ -289,7 +294,7 @@ function watch_methods:close()
   if self.is_closed then return end
   self.is_closed = true
   self.core:close()
-  self.buffer, self.at, self.initial = {}, 0, nil
+  self.buffer, self.at, self.n, self.initial = {}, 0, 0, nil
   if self.arrival then self.arrival:set() end
   if self.progressed then self.progressed:set() end
 end
@@ -343,8 +348,9 @@ local function open(store, key, opts)
     revision = start > 0 and start - 1 or now,
     progress = opts.progress,
 
-    buffer = {},   -- events that came and were not handed out; false where they were
-    at = 0,        -- how many of it were handed out
+    buffer = {},   -- events that came; false where they were handed out
+    n = 0,         -- how many came
+    at = 0,        -- how many were handed out
     initial = opts.initial and initial_pages(store, key, opts, now) or nil,
     initial_revision = opts.initial and now or nil,
 

@@ -16,27 +16,28 @@ local function store_with_keys()
   return store
 end
 
---- One test for each { what, call }; the call gets a store, must raise, and must leave the store as it was.
-local function refuses(cases)
-  for _, case in ipairs(cases) do
-    it(case[1], function()
-      local store = store_with_keys()
-      local before = state.of(store)
-      misuse.raises(case[2], store)
-      state.expect(store, before)
-    end)
-  end
-end
-
---- One test for an option: it can have none of the values.
-local function refuses_values(what, name, values, call)
-  it(what, function()
+--- One test for a list of { what, call }: each call gets a store, must raise, and must leave the store as it was.
+local function refuses(title, cases)
+  it(title, function()
     local store = store_with_keys()
     local before = state.of(store)
-    for _, value in ipairs(values) do
-      misuse.raises(call, store, { [name] = value })
+    for _, case in ipairs(cases) do
+      local ok, err = pcall(misuse.raises, case[2], store)
+      if not ok then error(("%s: %s"):format(case[1], err), 0) end
       state.expect(store, before)
     end
+  end)
+end
+
+--- One test for options that share their kind, { name, call } … : they can have none of the values.
+local function refuses_values(title, values, options)
+  it(title, function()
+    local store = store_with_keys()
+    local before = state.of(store)
+    for _, option in ipairs(options) do
+      for _, value in ipairs(values) do misuse.raises(option[2], store, { [option[1]] = value }) end
+    end
+    state.expect(store, before)
   end)
 end
 
@@ -55,143 +56,167 @@ local function compact(store, opts) store:compact(2, opts) end
 local function lease(store, opts) store:lease(5, opts) end
 local function open(_, opts) keywatch.open(opts) end
 
-describe("a key that is no string is refused by", function()
-  local function refuses_keys(name, call)
-    it(name, function()
-      for _, key in ipairs { 5, true, {} } do misuse.raises(call, store_with_keys(), key) end
-      misuse.raises(call, store_with_keys(), nil)
-    end)
-  end
+describe("it is refused", function()
+  it("that a key is no string", function()
+    local store = store_with_keys()
+    local before = state.of(store)
+    for _, name in ipairs { "get", "range", "put", "delete" } do
+      for _, key in ipairs(not_strings) do misuse.raises(store[name], store, key, name == "put" and "" or nil) end
+      misuse.raises(store[name], store)
+    end
+    for _, key in ipairs(not_strings) do misuse.raises(function() store:each(key)() end) end
+    state.expect(store, before)
+  end)
 
-  refuses_keys("get", function(store, key) store:get(key) end)
-  refuses_keys("range", function(store, key) store:range(key, { prefix = true }) end)
-  refuses_keys("each", function(store, key) store:each(key, { prefix = true })() end)
-  refuses_keys("put", function(store, key) store:put(key, "") end)
-  refuses_keys("delete", function(store, key) store:delete(key, { prefix = true }) end)
-end)
-
-describe("a value is refused:", function()
-  refuses {
+  refuses("that a value is missing, or no string", {
     { "none", function(store) store:put("a") end },
     { "nil with options", function(store) store:put("a", nil, {}) end },
     { "a number", function(store) store:put("a", 5) end },
-    { "a table, for which the options were taken", function(store) store:put("a", { prev_kv = true }) end },
-  }
-end)
+    { "a table, taken for the options", function(store) store:put("a", { prev_kv = true }) end },
+  })
 
-describe("options are refused:", function()
-  refuses {
-    { "that are no table", function(store) store:get("a", 5) end },
-    { "that are a string", function(store) store:put("a", "", "lease") end },
-    { "of each that are no table", function(store) store:each("a", 5)() end },
-    { "an unknown one of get", function(store) store:get("a", { prefix = true }) end },
-    { "an unknown one of range", function(store) store:range("a", { colour = 1 }) end },
-    { "an unknown one of each", function(store) store:each("a", { colour = 1 })() end },
-    { "an unknown one of put", function(store) store:put("a", "", { prefix = true }) end },
-    { "an unknown one of delete", function(store) store:delete("a", { limit = 1 }) end },
-    { "an unknown one of compact", function(store) store:compact(2, { colour = 1 }) end },
-    { "an unknown one of lease", function(store) store:lease(5, { colour = 1 }) end },
-    { "an unknown one of keepalive", function(store) store:lease_by_id(7):keepalive { colour = 1 } end },
-    { "an unknown one of remaining", function(store) store:lease_by_id(7):remaining { colour = 1 } end },
-    { "an unknown one of revoke", function(store) store:lease_by_id(7):revoke { colour = 1 } end },
+  refuses("that options are no table", {
+    { "get", function(store) store:get("a", 5) end },
+    { "put", function(store) store:put("a", "", "lease") end },
+    { "each", function(store) store:each("a", 5)() end },
+    { "lease", function(store) store:lease(5, true) end },
     { "a list", function(store) store:range("a", { "prefix" }) end },
-    { "a name with a zero byte in it", function(store) store:range("a", { ["limit\0"] = 1 }) end },
-    { "a choice with a zero byte in it", function(store) store:range("a", { sort_order = "ascend\0" }) end },
-    { "a choice that there is not", function(store) store:range("a", { sort_order = "up" }) end },
-    { "a target that there is not", function(store) store:range("a", { sort_target = "mod_revision" }) end },
-    { "prefix and range_end", function(store) store:range("a", { prefix = true, range_end = "b" }) end },
-    { "prefix and from_key", function(store) store:delete("a", { prefix = true, from_key = true }) end },
-    { "prefix and range_end of each", function(store) store:each("a", { prefix = true, range_end = "b" })() end },
-  }
-  refuses_values("a limit that is no count", "limit", not_counts, range)
-  refuses_values("a limit of each that is no count", "limit", not_counts, each)
-  refuses_values("a page that is no count", "page", not_counts, each)
-  refuses_values("a revision that is no count", "revision", not_counts, range)
-  refuses_values("a revision of get that is no count", "revision", not_counts, get)
-  refuses_values("a least mod_revision that is no count", "min_mod_revision", not_counts, range)
-  refuses_values("a greatest create_revision that is no count", "max_create_revision", not_counts, range)
-  refuses_values("a prefix that is no boolean", "prefix", not_bools, range)
-  refuses_values("a prefix of each that is no boolean", "prefix", not_bools, each)
-  refuses_values("keys_only that is no boolean", "keys_only", not_bools, range)
-  refuses_values("prev_kv that is no boolean", "prev_kv", not_bools, delete)
-  refuses_values("ignore_value that is no boolean", "ignore_value", not_bools, put)
-  refuses_values("physical that is no boolean", "physical", not_bools, compact)
-  refuses_values("a range_end that is no string", "range_end", not_strings, range)
-  refuses_values("a range_end of each that is no string", "range_end", not_strings, each)
-  refuses_values("a range_end of delete that is no string", "range_end", not_strings, delete)
-  refuses_values("a lease that is no id", "lease", not_ids, put)
-  refuses_values("an id that is none", "id", not_ids, lease)
-  refuses_values("a timeout that is no number", "timeout", { "1", nan, true, {} }, range)
-end)
+  })
 
-describe("arguments are refused:", function()
-  it("a revision that is no count", function()
+  refuses("that an option is unknown", {
+    { "get", function(store) store:get("a", { prefix = true }) end },
+    { "range", function(store) store:range("a", { colour = 1 }) end },
+    { "each", function(store) store:each("a", { colour = 1 })() end },
+    { "put", function(store) store:put("a", "", { prefix = true }) end },
+    { "delete", function(store) store:delete("a", { limit = 1 }) end },
+    { "compact", function(store) store:compact(2, { colour = 1 }) end },
+    { "lease", function(store) store:lease(5, { colour = 1 }) end },
+    { "keepalive", function(store) store:lease_by_id(7):keepalive { colour = 1 } end },
+    { "remaining", function(store) store:lease_by_id(7):remaining { colour = 1 } end },
+    { "revoke", function(store) store:lease_by_id(7):revoke { colour = 1 } end },
+  })
+
+  refuses("that a name is known only up to a zero byte", {
+    { "an option", function(store) store:range("a", { ["limit\0"] = 1 }) end },
+    { "an order", function(store) store:range("a", { sort_order = "ascend\0" }) end },
+    { "an alarm", function(store) store:arm("no_space\0") end },
+  })
+
+  refuses("that there is no such choice", {
+    { "an order", function(store) store:range("a", { sort_order = "up" }) end },
+    { "a target", function(store) store:range("a", { sort_target = "mod_revision" }) end },
+    { "an alarm", function(store) store:arm("fire") end },
+    { "no alarm", function(store) store:arm() end },
+    { "a number for an alarm", function(store) store:disarm(5) end },
+  })
+
+  refuses("that a range has two ends", {
+    { "range", function(store) store:range("a", { prefix = true, range_end = "b" }) end },
+    { "delete", function(store) store:delete("a", { prefix = true, from_key = true }) end },
+    { "each", function(store) store:each("a", { from_key = true, range_end = "b" })() end },
+  })
+
+  refuses_values("that what counts is no whole number, or negative", not_counts, {
+    { "limit", range }, { "limit", each }, { "page", each }, { "revision", range }, { "revision", get },
+    { "revision", each }, { "min_mod_revision", range }, { "max_mod_revision", range },
+    { "min_create_revision", range }, { "max_create_revision", range },
+  })
+  refuses_values("that what is yes or no is neither", not_bools, {
+    { "prefix", range }, { "prefix", each }, { "prefix", delete }, { "from_key", range }, { "keys_only", get },
+    { "count_only", range }, { "serializable", range }, { "prev_kv", delete }, { "ignore_value", put },
+    { "physical", compact },
+  })
+  refuses_values("that a range_end is no string", not_strings, {
+    { "range_end", range }, { "range_end", each }, { "range_end", delete },
+  })
+  refuses_values("that an id is none", not_ids, { { "lease", put }, { "id", lease } })
+  refuses_values("that a timeout is no number", { "1", nan, true, {} }, { { "timeout", range }, { "deadline", put } })
+
+  it("that a revision to compact to, or to hash at, is no count", function()
     local store = store_with_keys()
     local before = state.of(store)
     for _, value in ipairs(not_counts) do
       misuse.raises(store.compact, store, value)
       misuse.raises(store.hash_kv, store, value)
     end
+    misuse.raises(store.compact, store)
     state.expect(store, before)
   end)
 
-  refuses {
-    { "compact to nothing", function(store) store:compact() end },
-    { "a lease of no time", function(store) store:lease() end },
-    { "a lease of half a second", function(store) store:lease(2.5) end },
-    { "a lease of a time that is no number", function(store) store:lease(nan) end },
-    { "a lease of endless time", function(store) store:lease(inf) end },
-    { "a lease of a string", function(store) store:lease("5") end },
-    { "the lease of no id", function(store) store:lease_by_id() end },
-    { "the lease of a boolean", function(store) store:lease_by_id(true) end },
-    { "the lease of a word", function(store) store:lease_by_id("seven"):keepalive() end },
-    { "the lease of a fraction", function(store) store:lease_by_id(7.5):revoke() end },
-    { "a step to no time", function(store) store:step({}) end },
-    { "a step to a time that is no number", function(store) store:step(nan) end },
-    { "a step to the end of time", function(store) store:step(inf) end },
-    { "an alarm without a name", function(store) store:arm() end },
-    { "an alarm that there is not", function(store) store:arm("fire") end },
-    { "an alarm with a zero byte in it", function(store) store:arm("no_space\0") end },
-    { "disarming an alarm that there is not", function(store) store:disarm(5) end },
-    { "the calls that lead a follower", function(store) store:advance(5) end },
-  }
+  refuses("that the time of a lease is no whole number", {
+    { "none", function(store) store:lease() end },
+    { "half a second", function(store) store:lease(2.5) end },
+    { "no number", function(store) store:lease(nan) end },
+    { "endless", function(store) store:lease(inf) end },
+    { "a string", function(store) store:lease("5") end },
+  })
+
+  refuses("that the lease of an id is of none", {
+    { "nothing", function(store) store:lease_by_id() end },
+    { "a boolean", function(store) store:lease_by_id(true) end },
+    { "a word", function(store) store:lease_by_id("seven"):keepalive() end },
+    { "a fraction", function(store) store:lease_by_id(7.5):revoke() end },
+  })
+
+  refuses("that a step is to no time", {
+    { "a table", function(store) store:step({}) end },
+    { "no number", function(store) store:step(nan) end },
+    { "the end of time", function(store) store:step(inf) end },
+  })
+
+  refuses("that a store is led that is no follower", {
+    { "load", function(store) store:load(9, {}) end },
+    { "apply", function(store) store:apply(9, {}) end },
+    { "advance", function(store) store:advance(9) end },
+    { "replace", function(store) store:replace(9, {}) end },
+  })
 end)
 
-describe("a store is refused to be opened with", function()
+describe("to open a store is refused", function()
   local function opening(opts) return function() keywatch.open(opts) end end
 
-  refuses {
+  refuses("with what are no options of a store", {
     { "a string", opening("path") },
     { "an unknown option", opening { colour = 1 } },
     { "no steps at all", opening { step_records = 0 } },
-    { "a time that is no number", opening { now = nan } },
-    { "a time without end", opening { now = inf } },
-    { "a time beyond all clocks", opening { now = 1e300 } },
-    { "a time as a string", opening { now = "0" } },
-  }
-  for _, name in ipairs { "max_request_bytes", "max_txn_ops", "min_lease_ttl", "step_records", "history_bytes" } do
-    refuses_values(name .. " that is no count", name, not_counts, open)
-  end
-  refuses_values("a quota that is no whole number", "quota_backend_bytes", { 1.5, nan, inf, "1", {} }, open)
-  refuses_values("follower that is no boolean", "follower", not_bools, open)
+  })
+
+  refuses("at a time that is none", {
+    { "no number", opening { now = nan } },
+    { "endless", opening { now = inf } },
+    { "beyond all clocks", opening { now = 1e300 } },
+    { "a string", opening { now = "0" } },
+  })
+
+  refuses_values("with what counts and is no whole number, or negative", not_counts, {
+    { "max_request_bytes", open }, { "max_txn_ops", open }, { "min_lease_ttl", open }, { "step_records", open },
+    { "history_bytes", open },
+  })
+  refuses_values("with a quota that is no whole number", { 1.5, nan, inf, "1", {} }, {
+    { "quota_backend_bytes", open },
+  })
+  refuses_values("with what is yes or no and is neither", not_bools, { { "follower", open } })
 end)
 
 describe("a method is refused", function()
-  refuses {
-    { "with a dot instead of a colon", function(store) store.get("a") end },
-    { "with a dot, if it has no arguments", function(store) store.status() end },
-    { "each, with a dot", function(store) store.each("a")() end },
-    { "lease, with a dot", function(store) store.lease(5) end },
-    { "lease_by_id, with a dot", function(store) store.lease_by_id(7):keepalive() end },
-    { "close, with a dot", function(store) store.close() end },
-    { "of a lease, with a dot", function(store) store:lease_by_id(7).keepalive() end },
-    { "on a table", function(store) store.put({}, "a", "") end },
-    { "on another object", function(store) store.put(io.stdout, "a", "") end },
-    { "each, on a table", function(store) store.each({}, "a")() end },
-    { "its finalizer, on another object", function(store) getmetatable(store).__gc(io.stdout) end },
-  }
+  refuses("without its object, by a dot instead of a colon", {
+    { "get", function(store) store.get("a") end },
+    { "status", function(store) store.status() end },
+    { "each", function(store) store.each("a")() end },
+    { "lease", function(store) store.lease(5) end },
+    { "lease_by_id", function(store) store.lease_by_id(7):keepalive() end },
+    { "close", function(store) store.close() end },
+    { "keepalive", function(store) store:lease_by_id(7).keepalive() end },
+  })
 
-  it("with a dot in words that name the colon", function()
+  refuses("on another object", {
+    { "a table", function(store) store.put({}, "a", "") end },
+    { "a file", function(store) store.put(io.stdout, "a", "") end },
+    { "each of a table", function(store) store.each({}, "a")() end },
+    { "the finalizer of a file", function(store) getmetatable(store).__gc(io.stdout) end },
+  })
+
+  it("in words that name the colon", function()
     local store = store_with_keys()
     for _, name in ipairs { "get", "range", "put", "delete", "txn", "compact", "leases", "status", "close" } do
       assert.matches("colon", misuse.raises(store[name], "a"))

@@ -15,7 +15,7 @@ local function store_with_keys()
   return store
 end
 
---- Returns the words.
+--- The transaction must raise and leave the store as it was. Returns the words.
 local function refuse(txn, opts)
   local store = store_with_keys()
   local before = state.of(store)
@@ -24,8 +24,8 @@ local function refuse(txn, opts)
   return words
 end
 
-local function refuses(what, list)
-  it(what, function()
+local function refuses(title, list)
+  it(title, function()
     for _, txn in ipairs(list) do refuse(txn) end
   end)
 end

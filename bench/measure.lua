@@ -1,0 +1,47 @@
+-- SPDX-License-Identifier: MIT
+--- measure: what the benches share.
+
+--- What the process has in memory, in bytes.
+local function resident()
+  local f = assert(io.open("/proc/self/statm"))
+  local pages = f:read("a"):match("^%d+ (%d+)")
+  f:close()
+  return tonumber(pages) * 4096
+end
+
+--- The processor seconds that fn takes, without the garbage of what was before.
+local function seconds(fn)
+  collectgarbage()
+  local start = os.clock()
+  fn()
+  return os.clock() - start
+end
+
+--- How many of its `n` acts fn does in a second, at best in so many rounds.
+local function rate(n, rounds, fn)
+  local best = math.huge
+  for _ = 1, rounds do best = math.min(best, seconds(fn)) end
+  return n / best
+end
+
+local function report(name, found, unit, target)
+  local digits = found < 100 and 2 or 0
+  print(("  %-56s %12." .. digits .. "f %-10s %s"):format(name, found, unit, target or ""))
+end
+
+--- Runs each part in a process of its own, so that none finds the memory of another; or the one that is asked for.
+local function run(title, parts)
+  local part = parts[tonumber(arg[1])]
+  if part then
+    print(part[1])
+    part[2]()
+    return
+  end
+  print(title .. ", " .. _VERSION)
+  for i = 1, #parts do
+    io.stdout:flush()
+    assert(os.execute(("%s %s %d"):format(arg[-1], arg[0], i)))
+  end
+end
+
+return { resident = resident, seconds = seconds, rate = rate, report = report, run = run }
