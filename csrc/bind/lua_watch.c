@@ -140,10 +140,26 @@ static int l_arm(lua_State *L) {
   return 0;
 }
 
-/* Whether a mark of progress could be queued behind all that has happened. */
+/* The revision up to which all that has happened is queued, with a mark behind it; false if that is not so now. What
+ * begins later has nothing to be told yet, and needs no mark. */
 static int l_request_progress(lua_State *L) {
   lua_watch *self = check_watch(L);
-  lua_pushboolean(L, self->outlet.hub != NULL && kw_hub_progress(self->outlet.hub, self->watcher));
+  kw_hub *hub = self->outlet.hub;
+  bool ok =
+      hub != NULL && (kw_watcher_is_early(self->watcher, kw_store_revision(self->owner->store)) ||
+                      kw_hub_progress(hub, self->watcher));
+  if (ok) {
+    kw_bind_push_int(L, kw_store_revision(self->owner->store));
+  } else {
+    lua_pushboolean(L, false);
+  }
+  return 1;
+}
+
+/* Whether the watch has failed, though that may not have been taken yet. */
+static int l_has_failed(lua_State *L) {
+  const lua_watch *self = check_watch(L);
+  lua_pushboolean(L, self->outlet.hub != NULL && self->watcher->state == KW_WATCHER_FAILED);
   return 1;
 }
 
@@ -166,6 +182,7 @@ static const luaL_Reg watch_methods[] = {{"take", l_take},
                                          {"arm", l_arm},
                                          {"request_progress", l_request_progress},
                                          {"is_blocked", l_is_blocked},
+                                         {"has_failed", l_has_failed},
                                          {"close", l_close},
                                          {NULL, NULL}};
 

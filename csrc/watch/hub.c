@@ -24,7 +24,7 @@ struct kw_hub {
 
   kw_map progress;      /* watchers that want it, by address */
   size_t progress_at;   /* how far the present round has come */
-  int64_t progress_due; /* when the round goes on */
+  int64_t progress_due; /* when the round goes on; INT64_MIN: to be set by the next step */
 };
 
 kw_hub_options kw_hub_defaults(void) {
@@ -212,8 +212,7 @@ static void on_replace(void *ctx) {
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
     size_t at = 0;
     for (kw_watcher *w = outlet_next(outlet, &at); w != NULL; w = outlet_next(outlet, &at)) {
-      bool is_future = w->begins_later && w->next_rev > rev;
-      if (w->state != KW_WATCHER_FAILED && !is_future) fail(hub, w);
+      if (w->state != KW_WATCHER_FAILED && !kw_watcher_is_early(w, rev)) fail(hub, w);
     }
   }
 }
@@ -426,6 +425,7 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   } else {
     outlet->only = watcher;
   }
+  if (spec->progress && hub->progress.n == 0) hub->progress_due = INT64_MIN;
   if (spec->progress) kw_map_put(&hub->progress, (uint64_t)(uintptr_t)watcher, watcher);
   hub->n++;
   *result = watcher;
@@ -469,7 +469,7 @@ bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
 /* Whether everything up to the store's revision has been told or queued. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
   if (watcher->state != KW_WATCHER_SYNCED) return false;
-  return !watcher->begins_later || watcher->next_rev <= kw_store_revision(hub->store);
+  return !kw_watcher_is_early(watcher, kw_store_revision(hub->store));
 }
 
 static bool offer_progress(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) {
@@ -494,6 +494,10 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
 
 /* A part of a round over all that want progress; who was told of an event since the last round needs none. */
 static void progress_round(kw_hub *hub, int64_t now) {
+  if (hub->progress_due == INT64_MIN) {
+    hub->progress_due = now + hub->options.progress_ms;
+    return;
+  }
   for (size_t i = 0; i < PROGRESS_PER_STEP; i++) {
     kw_watcher *watcher = kw_map_next(&hub->progress, &hub->progress_at);
     if (watcher == NULL) {

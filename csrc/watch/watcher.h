@@ -63,6 +63,12 @@ static inline kw_range kw_watcher_range(const kw_watcher *watcher) {
                     .end = {watcher->bytes + watcher->key_len, watcher->end_len}};
 }
 
+/* Whether it was asked for from a revision on that has not come yet. */
+static inline bool kw_watcher_is_early(const kw_watcher *watcher, int64_t revision) {
+  return watcher->state == KW_WATCHER_SYNCED && watcher->begins_later &&
+         watcher->next_rev > revision;
+}
+
 static inline void kw_watcher_list_add(kw_watcher_list *list, kw_watcher *watcher) {
   if (list->first == NULL) list->last = &list->first;
   watcher->next = NULL;

@@ -9,7 +9,7 @@ local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 
-local SYNC_TAKES = 64 -- batches that sync may put into the buffer on behalf of a reader that waits for itself
+local SYNC_STEPS = 64 -- that sync does, or batches that it puts into the buffer, for a reader that asks for itself
 
 local watch_methods = {}
 local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
@@ -18,9 +18,15 @@ local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
 --
 -- A source stands for a store whose watches are waited for. The driver polls it when there is nothing to run.
 
+--- Wakes everybody who waits for a watch, to look for himself.
+local function wake(watch)
+  if watch.arrival then watch.arrival:set() end
+  if watch.progressed then watch.progressed:set() end
+end
+
 local source_methods = {}
 local source_mt = { __index = source_methods }
-local source_of = setmetatable({}, { __mode = "k" }) -- by store
+local source_of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
 
 local function get_source(store)
   local source = source_of[store]
@@ -37,7 +43,7 @@ local function get_source(store)
 end
 
 function source_methods:wake_all()
-  for _, watch in pairs(self.waiting) do watch.arrival:set() end
+  for _, watch in pairs(self.waiting) do wake(watch) end
 end
 
 --- Moves the store on, and wakes those for whom something has come.
@@ -52,7 +58,7 @@ function source_methods:poll()
   end
   for tag in self.store.next_ready, self.store do
     local watch = self.waiting[tag]
-    if watch then watch.arrival:set() end
+    if watch and watch.arrival then watch.arrival:set() end
   end
   return seconds
 end
@@ -92,9 +98,12 @@ local function fail(watch, code, compact_revision)
   local err = core.new_error(code)
   err.compact_revision = compact_revision
   watch.failure = err
+  watch.initial = nil
+  wake(watch)
 end
 
 local function append(watch, events)
+  if watch.at == watch.n then watch.buffer, watch.at, watch.n = {}, 0, 0 end
   local buffer, n = watch.buffer, watch.n
   for i = 1, #events do buffer[n + i] = events[i] end
   watch.n = n + #events
@@ -104,12 +113,10 @@ end
 local function take(watch)
   local kind, what = watch.core:take()
   if not kind then return false end
-  if kind == "events" then
-    if watch.at == watch.n then
-      watch.buffer, watch.at, watch.n = what, 0, #what
-    else
-      append(watch, what)
-    end
+  if kind == "events" and watch.at == watch.n then
+    watch.buffer, watch.at, watch.n = what, 0, #what
+  elseif kind == "events" then
+    append(watch, what)
   elseif kind == "progress" then
     append(watch, { { type = "progress", revision = what } })
   elseif kind == "compacted" then
@@ -120,12 +127,17 @@ local function take(watch)
   return true
 end
 
---- The next page of what exists, as events; the mark that ends them.
+local function is_store_closed(watch)
+  return watch.store:tend() == false
+end
+
+--- The next of what exists, as an event; or the mark that ends it.
 local function take_initial(watch)
+  if is_store_closed(watch) then return fail(watch, "closed") end
   local ok, kv = pcall(watch.initial)
   if not ok then
-    if type(kv) ~= "table" then error(kv, 0) end
-    watch.failure = kv
+    if type(kv) ~= "table" or not kv.code then error(kv, 0) end
+    fail(watch, kv.code, kv.compact_revision)
   elseif kv then
     kv.type, kv.initial = "put", true
     append(watch, { kv })
@@ -148,14 +160,14 @@ local function fill(watch)
   return true
 end
 
---- Something to hand out is in the buffer: true. Else nil, and why not: an error, or nothing after close.
-local function await(watch, timeout)
-  local deadline = timeout and timeout > 0 and driver.get().now() + timeout
+--- Something to hand out is in the buffer: true. Else nil, and why not: an error, or nothing after close. Without a
+-- deadline it waits as long as it takes; a deadline of false does not wait.
+local function await(watch, deadline)
   while true do
     local filled = fill(watch)
     if filled then return true end
     if filled == nil then return nil, watch.failure end
-    if timeout and timeout <= 0 or not wait(watch, deadline) then return nil, core.new_error("timeout") end
+    if deadline == false or not wait(watch, deadline) then return nil, core.new_error("timeout") end
   end
 end
 
@@ -189,8 +201,10 @@ function watch_methods:next(timeout)
   check.self(self, "next", watch_mt)
   check.timeout(timeout, "next")
   self.reader = coroutine.running() or "main"
+  local deadline = nil
+  if timeout then deadline = timeout > 0 and driver.get().now() + timeout end
   while true do
-    local ok, err = await(self, timeout)
+    local ok, err = await(self, deadline)
     if not ok then return nil, err end
     local event = hand_out(self)
     if not is_hidden(self, event) then return event end
@@ -232,15 +246,42 @@ end
 
 -- {====== Sync ======
 
---- The reader asks for itself: everything that has happened is put into the buffer.
+local function closed_error()
+  local err = core.new_error("closed")
+  err.message = "keywatch: the watch is closed"
+  return err
+end
+
+--- Whether what exists can no longer be read as it was.
+local function is_initial_gone(watch)
+  return watch.initial and watch.store:status().compact_revision > watch.initial_revision
+end
+
+--- Why nothing can be waited for any more, if that is so.
+local function why_not(watch)
+  if watch.is_closed then return closed_error() end
+  if is_store_closed(watch) then return core.new_error("closed") end
+  if is_initial_gone(watch) then take_initial(watch) end
+  return watch.failure
+end
+
+--- The reader asks for itself. Once the core has queued a mark behind all that has happened, all of it can be had
+-- without waiting; a watch that lags is brought up, and one that holds as much as it may is relieved a little.
 local function sync_alone(watch)
-  for _ = 1, SYNC_TAKES do
-    if watch.failure then return nil, watch.failure end
-    if watch.core:request_progress() then
-      while take(watch) do end
-      return watch.buffer[watch.n].revision
+  for _ = 1, SYNC_STEPS do
+    local revision = watch.core:request_progress()
+    if revision then return revision end
+    if not watch.core:is_blocked() then
+      watch.store:tend()
+    elseif watch.initial or not take(watch) then
+      break
     end
-    take(watch)
+    local err = why_not(watch)
+    if err then return nil, err end
+  end
+  if watch.core:has_failed() then
+    while fill(watch) and not watch.failure and take(watch) do end
+    if watch.failure then return nil, watch.failure end
   end
   return nil, core.new_error("full")
 end
@@ -253,16 +294,18 @@ local function sync_with_reader(watch, timeout)
   local source = get_source(watch.store)
   watch.progressed = watch.progressed or d.event()
   if not watch.core:request_progress() then source.asking[watch] = true end
-  while watch.revision < target do
-    if watch.failure then return nil, watch.failure end
-    if watch.is_closed then return nil, core.new_error("closed") end
-    source:add(watch)
-    local ok, came = pcall(watch.progressed.wait, watch.progressed, deadline and deadline - d.now())
-    source:remove(watch)
-    if not ok then error(came, 0) end
-    if not came then return nil, core.new_error("timeout") end
-  end
-  return watch.revision
+  source:add(watch)
+  local ok, revision, err = pcall(function()
+    while watch.revision < target do
+      local why = why_not(watch)
+      if why then return nil, why end
+      if not watch.progressed:wait(deadline and deadline - d.now()) then return nil, core.new_error("timeout") end
+    end
+    return watch.revision
+  end)
+  source:remove(watch)
+  if not ok then error(revision, 0) end
+  return revision, err
 end
 
 --- A revision up to which everything has been delivered. Where another task reads the watch: once that task has been
@@ -270,9 +313,8 @@ end
 function watch_methods:sync(timeout)
   check.self(self, "sync", watch_mt)
   check.timeout(timeout, "sync")
-  if self.failure then return nil, self.failure end
-  if self.is_closed then return nil, core.new_error("closed") end
-  while self.initial do take_initial(self) end
+  local err = why_not(self)
+  if err then return nil, err end
   local me = coroutine.running() or "main"
   local reader = self.reader
   local is_read = reader and reader ~= me and (reader == "main" or coroutine.status(reader) ~= "dead")
@@ -295,32 +337,57 @@ function watch_methods:close()
   self.is_closed = true
   self.core:close()
   self.buffer, self.at, self.n, self.initial = {}, 0, 0, nil
-  if self.arrival then self.arrival:set() end
-  if self.progressed then self.progressed:set() end
+  wake(self)
 end
 
 function watch_mt:__tostring()
   local state = self.is_closed and "closed" or self.failure and self.failure.code or "open"
-  return ("keywatch.watch<key=%q revision=%d %s>"):format(self.key, self.revision, state)
+  local key = self.key:gsub('[%c\127-\255"\\]', function(c) return ("\\x%02x"):format(c:byte()) end)
+  return ('keywatch.watch<key="%s" revision=%d %s>'):format(key, self.revision, state)
 end
 
 watch_mt.__close = watch_methods.close
 
 local FILTERS = { no_put = true, no_delete = true }
 
---- The options of the core: what is ours taken out, and the filters spelled as it wants them.
+-- What the core does not know of.
+local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "number", deadline = "number" }
+
+local function check_own_options(opts)
+  for name, kind in pairs(OWN_OPTIONS) do
+    local found = type(opts[name])
+    if found ~= "nil" and found ~= kind then
+      error(("watch: option '%s' must be a %s, not a %s"):format(name, kind, found), 4)
+    end
+  end
+end
+
+local function check_filters(filters)
+  local n = 0
+  for i, filter in pairs(filters) do
+    n = n + 1
+    if type(i) ~= "number" or not FILTERS[filter] then
+      error(("watch: filters must be a list of 'no_put' and 'no_delete', and has %s"):format(tostring(filter)), 4)
+    end
+  end
+  if n ~= #filters then error("watch: filters must be a list without holes", 4) end
+end
+
+--- The options of the core. Names that nobody knows are left to it to refuse.
 local function core_options(opts)
   local t = {}
-  for name, value in pairs(opts) do t[name] = value end
-  t.initial, t.filters, t.timeout, t.deadline = nil, nil, nil, nil
-  for _, filter in ipairs(opts.filters or {}) do
-    if not FILTERS[filter] then error(("watch: there is no filter '%s'"):format(tostring(filter)), 3) end
-    t[filter] = true
+  check_own_options(opts)
+  for name, value in pairs(opts) do
+    if FILTERS[name] then error(("watch: there is no option '%s': it is a filter"):format(name), 3) end
+    if not OWN_OPTIONS[name] then t[name] = value end
   end
+  check_filters(opts.filters or {})
+  for _, filter in ipairs(opts.filters or {}) do t[filter] = true end
   return t
 end
 
 local function initial_pages(store, key, opts, revision)
+  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as the core takes it
   return store:each(key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
@@ -340,12 +407,14 @@ local function open(store, key, opts)
   local handle, tag, now = store:open_watch(key, core_options(opts))
   if not handle then return nil, tag end
   local start = opts.start_revision or 0
+  local revision = start > 0 and start - 1 or now
+  if opts.initial then revision = 0 end
   return setmetatable({
     core = handle,
     store = store, -- which lives as long as somebody watches it
     tag = tag,
     key = key,
-    revision = start > 0 and start - 1 or now,
+    revision = revision,
     progress = opts.progress,
 
     buffer = {},   -- events that came; false where they were handed out

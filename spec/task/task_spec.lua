@@ -350,26 +350,6 @@ describe("sleep", function()
     end)
   end)
 
-  it("called off keeps nothing alive", function()
-    local seen = setmetatable({}, { __mode = "k" })
-    keywatch.run(function()
-      for i = 1, 10 do
-        local store = keywatch.open { now = 0 }
-        seen[store] = true
-        local task = keywatch.spawn(function()
-          keywatch.sleep(1000 + i)
-          store:close()
-        end)
-        keywatch.sleep(0)
-        task:cancel()
-        task:join()
-      end
-    end)
-    collectgarbage()
-    collectgarbage()
-    assert.is_nil(next(seen))
-  end)
-
   it("called off again and again costs no memory", function()
     local store = keywatch.open { now = 0 }
     local w = store:watch("a")

@@ -16,7 +16,7 @@ describe("timers", function()
     local heap = timers.new()
     assert.is_nil(heap:next())
     assert.is_nil(heap:due(math.huge))
-    heap:add(5, { name = "a", token = 1 }, 1)
+    heap:add(5, { name = "a" })
     assert.equal(5, heap:next())
     assert.same({}, due(heap, 4.99))
     assert.same({ "a" }, due(heap, 5))
@@ -25,24 +25,22 @@ describe("timers", function()
 
   it("give who is due in the order of time, and of asking where times are equal", function()
     local heap = timers.new()
-    for i, deadline in ipairs { 3, 1, 2, 1, 3, 1 } do heap:add(deadline, { name = i, token = i }, i) end
+    for i, deadline in ipairs { 3, 1, 2, 1, 3, 1 } do heap:add(deadline, { name = i }) end
     assert.same({ 2, 4, 6, 3 }, due(heap, 2))
     assert.same({ 1, 5 }, due(heap, 3))
   end)
 
-  it("forget whoever waits no more, or for something else", function()
+  it("forget what was called off, and only that", function()
     local heap = timers.new()
-    local owners = {}
-    for i = 1, 5 do
-      owners[i] = { name = i, token = {} }
-      heap:add(i, owners[i], owners[i].token)
-    end
-    owners[1].token = nil
-    owners[3].token = {}
-    heap:add(10, owners[3], owners[3].token)
+    local added = {}
+    for i = 1, 5 do added[i] = heap:add(i, { name = i }) end
+    heap:remove(added[1])
+    heap:remove(added[3])
+    heap:remove(added[3])
     assert.equal(2, heap:next())
-    assert.same({ 2, 4, 5 }, due(heap, 9))
-    assert.same({ 3 }, due(heap, 10))
+    assert.same({ 2 }, due(heap, 2))
+    heap:remove(added[2])
+    assert.same({ 4, 5 }, due(heap, 9))
   end)
 
   it("keep the order of any number", function()
@@ -50,7 +48,7 @@ describe("timers", function()
     local heap, expected = timers.new(), {}
     for i = 1, 1000 do
       local deadline = rnd:between(1, 200)
-      heap:add(deadline, { name = i, token = i }, i)
+      heap:add(deadline, { name = i })
       table.insert(expected, { deadline, i })
     end
     table.sort(expected, function(a, b)

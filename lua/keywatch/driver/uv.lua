@@ -1,8 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- The driver on libuv: tasks are coroutines, and a private loop turns while all of them wait.
 --
--- A task is ready (it stands in the queue), parked (it waits for an event or a time), or done. Whoever is parked
--- has a token that changes when it is woken, so that a late timer finds nobody.
+-- A task is new or ready (it stands in the queue), running, parked (it waits for an event or a time), or done.
 
 local check = require "keywatch.check"
 local compat = require "keywatch.compat"
@@ -61,23 +60,32 @@ end
 -- {====== The queue ======
 
 local function make_ready(task)
-  task.token = {}
   last = last + 1
   queue[last] = task
 end
 
---- Wakes a parked task; `why` is what its wait returns.
+--- Wakes a parked task; `why` is what its wait returns. False if something else has woken it already.
 local function wake(task, why)
-  if task.state ~= "parked" then return end
+  if task.state ~= "parked" then return false end
   task.state = "ready"
   task.why = why
+  if task.timer then sleepers:remove(task.timer) end
+  task.timer = nil
   make_ready(task)
+  return true
 end
 
 local function report(task)
-  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(tostring(task.failure), task.traceback))
+  local ok, text = pcall(tostring, task.failure)
+  if not ok then text = "an object that cannot be printed" end
+  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(text, task.traceback))
 end
 
+local function is_cancellation(task)
+  return task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
+end
+
+--- Whoever waits for the task is told. A failure that nobody is told of is written, and raised when the run ends.
 local function finish(task, ok, ...)
   task.state = "done"
   tasks[task.co] = nil
@@ -86,13 +94,11 @@ local function finish(task, ok, ...)
   else
     task.failure = (...)
     task.traceback = debug.traceback(task.co)
-    local is_cancelled = task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
-    if not is_cancelled and not task.done:is_awaited() then
-      unheard = unheard or task
-      report(task)
-    end
   end
-  task.done:set()
+  local heard = task.done:set()
+  if ok or heard or is_cancellation(task) then return end
+  unheard = unheard or task
+  report(task)
 end
 
 local function after_resume(task, ok, ...)
@@ -144,8 +150,8 @@ end
 local function wake_sleepers()
   if not sleepers:next() then return end
   local now = uv.now()
-  for task in function() return sleepers:due(now) end do
-    if task.on_due then task:on_due() else wake(task, "timeout") end
+  for who in function() return sleepers:due(now) end do
+    if who.on_due then who:on_due() else wake(who, "timeout") end
   end
 end
 
@@ -180,8 +186,7 @@ local function park(task, deadline)
   end
   task.state = "parked"
   task.why = nil
-  task.token = {}
-  if deadline then sleepers:add(deadline, task, task.token) end
+  task.timer = deadline and sleepers:add(deadline, task)
   coroutine.yield()
   if task.why == "cancelled" then
     task.must_cancel = false
@@ -202,9 +207,11 @@ function driver.sleep(seconds)
     park(task, deadline)
     return
   end
-  local alarm = { token = {}, on_due = function(self) self.is_due = true end }
-  sleepers:add(deadline, alarm, alarm.token)
-  turn_until(function() return alarm.is_due end)
+  local alarm = { on_due = function(self) self.is_due = true end }
+  local timer = sleepers:add(deadline, alarm)
+  local ok, err = pcall(turn_until, function() return alarm.is_due end)
+  sleepers:remove(timer)
+  if not ok then error(err, 0) end
 end
 
 local event_methods = {}
@@ -218,20 +225,24 @@ function driver.event()
   }, event_mt)
 end
 
-function event_methods:is_awaited()
-  return self.waiters ~= nil
-end
-
+--- Returns whether somebody was woken by it.
 function event_methods:set()
-  local waiters = self.waiters
+  local waiters, is_heard = self.waiters, false
   if not waiters then
     self.is_set = true
-    return
+    return false
   end
   self.waiters = nil
   for i = 1, #waiters do
-    if waiters[i].on_set then waiters[i]:on_set() else wake(waiters[i], "set") end
+    local who = waiters[i]
+    if who.on_set then
+      who:on_set()
+      is_heard = true
+    else
+      is_heard = wake(who, "set") or is_heard
+    end
   end
+  return is_heard
 end
 
 local function join_waiters(event, who)
@@ -257,13 +268,13 @@ local function wait_in_task(event, task, deadline)
 end
 
 local function wait_at_top_level(event, deadline)
-  local who = { token = {} }
+  local who = {}
   function who:on_set() self.is_set = true end
   function who:on_due() self.is_late = true end
   join_waiters(event, who)
-  if deadline then sleepers:add(deadline, who, who.token) end
+  local timer = deadline and sleepers:add(deadline, who)
   local ok, err = pcall(turn_until, function() return who.is_set or who.is_late end)
-  who.token = nil
+  if timer then sleepers:remove(timer) end
   leave_waiters(event, who)
   if not ok then error(err, 0) end
   return who.is_set == true
@@ -301,8 +312,8 @@ function driver.spawn(fn, ...)
     co = coroutine.create(fn),
     arguments = { n = select("#", ...), ... },
     state = "new",
-    token = nil,        -- of the present wait
-    why = nil,          -- what ended it
+    timer = nil,         -- of the present wait
+    why = nil,           -- what ended it
     must_cancel = false, -- the next wait raises
     is_cancelled = false,
     results = nil,
@@ -358,29 +369,32 @@ local function cancel_all()
   end
 end
 
-local function raise_unheard()
+--- Ends a run: what is left is cancelled. Returns the first failure that nobody has heard of.
+local function end_run()
+  cancel_all()
   local task = unheard
   unheard = nil
-  if task then error(task.failure, 0) end
+  return task
 end
 
-local function results_of(task, ok, ...)
-  cancel_all()
-  if not ok then error(task.failure, 0) end
-  raise_unheard()
+local function results_of(main, ok, ...)
+  local failed = end_run()
+  if not ok then error(main.failure, 0) end
+  if failed then error(failed.failure, 0) end
   return ...
 end
 
 --- Runs fn as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
 -- fn, or a task that nobody joined, has failed with.
 function driver.run(fn, ...)
+  check.argument(type(fn) == "function", 1, "run", "function", fn)
   if running then error("keywatch: run is for the top level; a task has keywatch.spawn", 2) end
   waiter(2)
   local main = driver.spawn(fn, ...)
   join_waiters(main.done, { on_set = function() end }) -- somebody hears of its failure
   local ok, err = pcall(turn_until, function() return main.state == "done" end)
   if ok then return results_of(main, main:join()) end
-  cancel_all()
+  end_run()
   error(err, 0)
 end
 
