@@ -252,16 +252,18 @@ local function closed_error()
   return err
 end
 
---- Whether what exists can no longer be read as it was.
-local function is_initial_gone(watch)
-  return watch.initial and watch.store:status().compact_revision > watch.initial_revision
+--- Where what exists can no longer be read as it was, all that is left of it is what has been read already: that is
+-- taken, and then the watch is through with it, or fails.
+local function settle_initial(watch)
+  if not watch.initial or watch.store:status().compact_revision <= watch.initial_revision then return end
+  while watch.initial do take_initial(watch) end
 end
 
 --- Why nothing can be waited for any more, if that is so.
 local function why_not(watch)
   if watch.is_closed then return closed_error() end
   if is_store_closed(watch) then return core.new_error("closed") end
-  if is_initial_gone(watch) then take_initial(watch) end
+  settle_initial(watch)
   return watch.failure
 end
 
@@ -355,7 +357,8 @@ local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "number"
 
 local function check_own_options(opts)
   for name, kind in pairs(OWN_OPTIONS) do
-    local found = type(opts[name])
+    local value = opts[name]
+    local found = value ~= value and "nan" or type(value)
     if found ~= "nil" and found ~= kind then
       error(("watch: option '%s' must be a %s, not a %s"):format(name, kind, found), 4)
     end
