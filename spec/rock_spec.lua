@@ -71,11 +71,15 @@ describe("the rock #once", function()
 
   it("lists every C file and every Lua module that there is, and ships the examples and the types", function()
     local build, sources, modules = rockspec().build, {}, {}
+    local is_listed = {} -- what both objects are built from counts once
     for _, module in pairs(build.modules) do
       if type(module) == "string" then
         table.insert(modules, module)
       else
-        for _, source in ipairs(module.sources) do table.insert(sources, source) end
+        for _, source in ipairs(module.sources) do
+          if not is_listed[source] then table.insert(sources, source) end
+          is_listed[source] = true
+        end
       end
     end
     table.sort(sources)

@@ -4,6 +4,7 @@
  */
 #include "bind/lua_error.h"
 #include "bind/lua_store.h"
+#include "bind/lua_value.h"
 #include "bind/lua_watch.h"
 #include "face/module.h"
 #include "model/error.h"
@@ -28,6 +29,14 @@ static void push_errors(lua_State *L) {
 #undef X
 }
 
+/* core.id(value): an id in the form that this VM gives it, or nothing if the value is none. */
+static int l_id(lua_State *L) {
+  int64_t id;
+  if (!kw_bind_to_id(L, 1, &id)) return 0;
+  kw_bind_push_id(L, id);
+  return 1;
+}
+
 int luaopen_keywatch_core(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_core);
@@ -40,6 +49,8 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "errors");
   kw_bind_push_error_new(L);
   lua_setfield(L, -2, "new_error");
+  lua_pushcfunction(L, l_id);
+  lua_setfield(L, -2, "id");
   lua_pushliteral(L, KW_LUA_NAME);
   lua_setfield(L, -2, "built_for");
 #ifdef KW_PROBE

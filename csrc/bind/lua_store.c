@@ -25,6 +25,11 @@ static int64_t now_of(const kw_lua_store *self) {
   return self->is_manual ? self->now : clock_ms();
 }
 
+/* The first whole millisecond that is not before this moment: what is granted from it on does not end too early. */
+static int64_t later_than_now(const kw_lua_store *self) {
+  return self->is_manual ? self->now : clock_ms() + 1;
+}
+
 static int64_t to_ms(lua_State *L, double seconds) {
   if (!(fabs(seconds) < 9e12)) luaL_error(L, "a time of %f seconds is out of reach", seconds);
   return (int64_t)llround(seconds * 1000);
@@ -93,9 +98,12 @@ kw_lua_store *kw_bind_enter(lua_State *L) {
 }
 
 int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc) {
+  bool is_compacted = rc == KW_ERR_COMPACTED;
+  int64_t revision =
+      is_compacted ? kw_store_compact_revision(self->store) : 0; /* before finalizers run */
   kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc);
-  if (rc == KW_ERR_COMPACTED) {
-    kw_bind_push_int(L, kw_store_compact_revision(self->store));
+  if (is_compacted) {
+    kw_bind_push_int(L, revision);
     lua_setfield(L, -2, "compact_revision");
   }
   return 2;
@@ -236,6 +244,7 @@ static int l_compact(lua_State *L) {
   int64_t revision = kw_bind_check_int(L, 2, 0);
   kw_bind_read_options(L, 3, "compact", options, &fields);
   push_result(L);
+  kw_bind_enter(L); /* again: finalizers may have run */
   int rc = kw_store_compact(self->store, revision);
   while (fields.physical && kw_store_is_compacting(self->store)) {
     kw_store_step(self->store,
@@ -265,7 +274,8 @@ static int l_lease_grant(lua_State *L) {
   lua_setfield(L, -2, "ttl");
   lua_pushliteral(L, "id");
   lua_pushliteral(L, "ttl");
-  int rc = kw_store_grant(self->store, now_of(self), &fields.id, &ttl);
+  kw_bind_enter(L); /* again: finalizers may have run */
+  int rc = kw_store_grant(self->store, later_than_now(self), &fields.id, &ttl);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
   kw_bind_push_int(L, ttl);
@@ -281,6 +291,7 @@ static int l_lease_revoke(lua_State *L) {
   int64_t id = kw_bind_check_id(L, 2);
   read_no_options(L, 3, "revoke");
   push_result(L);
+  kw_bind_enter(L); /* again: finalizers may have run */
   int rc = kw_store_revoke(self->store, id);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
@@ -291,7 +302,7 @@ static int l_lease_keepalive(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   int64_t ttl, id = kw_bind_check_id(L, 2);
   read_no_options(L, 3, "keepalive");
-  kw_store_keepalive(self->store, now_of(self), id, &ttl);
+  kw_store_keepalive(self->store, later_than_now(self), id, &ttl);
   if (ttl == 0) return kw_bind_fail(L, self, KW_ERR_LEASE_NOT_FOUND);
   kw_bind_push_int(L, ttl);
   return 1;
@@ -432,9 +443,16 @@ static kw_lua_store *enter_follower(lua_State *L) {
 
 typedef int (*fill_fn)(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
+/* There is always a next one. */
+static int64_t check_revision(lua_State *L) {
+  int64_t rev = kw_bind_check_int(L, 2, 1);
+  luaL_argcheck(L, rev <= INT64_MAX / 2, 2, "too large for a revision");
+  return rev;
+}
+
 static int fill(lua_State *L, fill_fn fn) {
   kw_lua_store *self = enter_follower(L);
-  int64_t rev = kw_bind_check_int(L, 2, 1);
+  int64_t rev = check_revision(L);
   kw_kv *kvs;
   size_t n;
   int rc = kw_bind_read_kvs(L, 3, rev, &self->arena, &kvs, &n);
@@ -453,7 +471,7 @@ static int l_replace(lua_State *L) {
 
 static int l_apply(lua_State *L) {
   kw_lua_store *self = enter_follower(L);
-  int64_t rev = kw_bind_check_int(L, 2, 1);
+  int64_t rev = check_revision(L);
   kw_follower_event *events;
   size_t n;
   int rc = kw_bind_read_events(L, 3, rev, &self->arena, &events, &n);
@@ -463,7 +481,7 @@ static int l_apply(lua_State *L) {
 
 static int l_advance(lua_State *L) {
   kw_lua_store *self = enter_follower(L);
-  return succeed_or_fail(L, self, kw_follower_advance(self->store, kw_bind_check_int(L, 2, 1)));
+  return succeed_or_fail(L, self, kw_follower_advance(self->store, check_revision(L)));
 }
 
 /* }====== */
@@ -521,6 +539,8 @@ static int l_open(lua_State *L) {
   open_fields fields = {.options = kw_store_defaults()};
   kw_bind_read_options(L, 1, "open", options, &fields);
   if (fields.options.step_records == 0) luaL_error(L, "open: step_records must not be 0");
+  if (fields.options.min_lease_ttl > KW_LEASE_MAX_TTL)
+    luaL_error(L, "open: min_lease_ttl is too large");
   int64_t now = fields.now.is_given ? to_ms(L, fields.now.value) : 0;
   int64_t progress_ms = KW_DEFAULT_PROGRESS_MS;
   if (fields.progress_interval.is_given) progress_ms = to_ms(L, fields.progress_interval.value);

@@ -5,7 +5,8 @@
 
 #include "bind/lua_value.h"
 
-#define EXACT_MAX (INT64_C(1) << 53) /* doubles hold every whole number up to here */
+#define EXACT_MAX                                                                                  \
+  ((INT64_C(1) << 53) - 1) /* up to here a double stands for one whole number alone */
 
 void kw_bind_push_int(lua_State *L, int64_t v) {
 #if KW_INTEGERS
@@ -16,7 +17,7 @@ void kw_bind_push_int(lua_State *L, int64_t v) {
 }
 
 void kw_bind_push_id(lua_State *L, int64_t id) {
-  if (KW_INTEGERS || (id >= -EXACT_MAX && id <= EXACT_MAX)) {
+  if (KW_INTEGERS || (id > -EXACT_MAX && id < EXACT_MAX)) {
     kw_bind_push_int(L, id);
     return;
   }

@@ -13,8 +13,6 @@
 #include "base/map.h"
 #include "store/key_history.h"
 
-#define KW_LEASE_MAX_TTL INT64_C(9000000000) /* seconds; etcd's limit */
-
 typedef struct kw_lease {
   int64_t id;
   int64_t ttl;      /* seconds, as granted */

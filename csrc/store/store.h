@@ -26,7 +26,8 @@
 #define KW_DEFAULT_MAX_TXN_OPS 128
 #define KW_DEFAULT_QUOTA INT64_C(2147483648)
 #define KW_DEFAULT_MIN_LEASE_TTL_S 2
-#define KW_DEFAULT_STEP_RECORDS 1000 /* etcd's batch: about a millisecond of work */
+#define KW_LEASE_MAX_TTL INT64_C(9000000000) /* seconds; etcd's limit */
+#define KW_DEFAULT_STEP_RECORDS 1000         /* etcd's batch: about a millisecond of work */
 #define KW_DEFAULT_HISTORY_BYTES (INT64_C(64) << 20)
 
 typedef struct kw_store kw_store;

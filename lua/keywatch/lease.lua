@@ -5,6 +5,7 @@
 -- its id, so that any number of objects may stand for the same lease.
 
 local check = require "keywatch.check"
+local core = require "keywatch.core"
 
 local lease_methods = {}
 local lease_mt = { __name = "keywatch.lease", __index = lease_methods }
@@ -26,17 +27,19 @@ end
 local function grant(owner, ttl, opts)
   check.self(owner, "lease")
   check.argument(type(ttl) == "number", 1, "lease", "number of seconds", ttl)
+  local lease = new(owner, false, false) -- before the grant: afterwards nothing may fail
   local granted, err = owner:lease_grant(ttl, opts)
   if not granted then return nil, err end
-  return new(owner, granted.id, granted.ttl)
+  lease.id, lease.ttl = granted.id, granted.ttl
+  return lease
 end
 
 --- The lease of an id. Whether it exists shows when it is used.
 local function by_id(owner, id)
   check.self(owner, "lease_by_id")
-  local is_id = type(id) == "number" or type(id) == "string" and id:find("^%-?%d+$")
-  check.argument(is_id, 1, "lease_by_id", "whole number or decimal string", id)
-  return new(owner, id, nil)
+  local canonical = core.id(id)
+  check.argument(canonical, 1, "lease_by_id", "whole number or decimal string", id)
+  return new(owner, canonical, nil)
 end
 
 --- Gives the lease its whole time again; returns that time in seconds.

@@ -18,9 +18,9 @@ end
 --- The transaction must raise and leave the store as it was. Returns the words.
 local function refuse(txn, opts)
   local store = store_with_keys()
-  local before = state.of(store)
+  local before = state.trace(store)
   local words = misuse.raises(store.txn, store, txn, opts)
-  state.expect(store, before)
+  assert.equal(before, state.trace(store))
   return words
 end
 

@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
+local state = require "spec.support.state"
 
 local code = answer.code
 
@@ -24,17 +25,11 @@ local function puts(n)
   return list
 end
 
---- What of the store a transaction can change.
-local function trace_of(store)
-  local hash = store:hash_kv()
-  return ("%d at %d"):format(hash.hash, hash.revision)
-end
-
 --- The code with which a transaction of these operations is refused; it must not leave a trace.
 local function refusal(store, success, failure)
-  local before = trace_of(store)
+  local before = state.trace(store)
   local found = code(store:txn { success = success, failure = failure })
-  if found ~= "no failure" then assert.equal(before, trace_of(store)) end
+  if found ~= "no failure" then assert.equal(before, state.trace(store)) end
   return found
 end
 

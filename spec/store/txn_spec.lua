@@ -17,9 +17,9 @@ end
 
 --- The transaction must fail with that code and change nothing.
 local function refuses(store, expected, txn)
-  local before = state.of(store)
+  local before = state.trace(store)
   assert.equal(expected, code(store:txn(txn)))
-  state.expect(store, before)
+  assert.equal(before, state.trace(store))
 end
 
 describe("a transaction", function()

@@ -71,8 +71,9 @@ describe("a task is cancelled", function()
 
   it("while it waits for a task, which goes on", function()
     keywatch.run(function()
+      local may_end = false
       local other = keywatch.spawn(function()
-        keywatch.sleep(0.001)
+        while not may_end do keywatch.sleep(0.001) end
         return "done"
       end)
       for _, timeout in ipairs { false, 1000 } do
@@ -81,6 +82,7 @@ describe("a task is cancelled", function()
         task:cancel()
         expect_cancelled(task)
       end
+      may_end = true
       assert.same({ true, "done" }, { other:join() })
     end)
   end)

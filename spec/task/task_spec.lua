@@ -531,6 +531,27 @@ describe("a task", function()
     assert.same({ n, n }, { got, ended })
   end)
 
+  it("does not keep its arguments longer than its function does", function()
+    local seen = setmetatable({}, { __mode = "k" })
+    keywatch.run(function()
+      local function begin()
+        local object = {}
+        seen[object] = true
+        keywatch.spawn(function(given)
+          assert.is_table(given)
+          given = nil -- luacheck: ignore 311
+          keywatch.sleep(1000)
+        end, object)
+      end
+      begin()
+      keywatch.sleep(0)
+      keywatch.sleep(0)
+      collectgarbage()
+      collectgarbage()
+      assert.is_nil(next(seen))
+    end)
+  end)
+
   it("is forgotten when it has ended", function()
     local seen = setmetatable({}, { __mode = "k" })
     keywatch.run(function()

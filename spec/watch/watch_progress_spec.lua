@@ -358,6 +358,54 @@ describe("sync while another task reads", function()
     store:put("a", "")
   end)
 
+  it("is forgotten with its watch, while others wait for the same store", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 3000 do store:put("a", tostring(i)) end
+    local seen = setmetatable({}, { __mode = "k" })
+    keywatch.run(function()
+      local other, box = store:watch("other"), {}
+      keywatch.spawn(function() other:next() end)
+      keywatch.spawn(function()
+        box.w = store:watch("a", { start_revision = 2, max_bytes = 0 })
+        seen[box.w] = true
+        keywatch.spawn(function()
+          box.w:next()
+          other:next()
+        end)
+        keywatch.sleep(0)
+        local syncer = keywatch.spawn(function() box.w:sync() end)
+        keywatch.sleep(0)
+        syncer:cancel()
+        syncer:join()
+        box.w:close()
+        box.w = nil
+      end):join()
+      keywatch.sleep(0)
+      collectgarbage()
+      collectgarbage()
+      assert.is_nil(next(seen))
+    end)
+  end)
+
+  it("waits for a task that goes on with what another one has begun to read", function()
+    local store = keywatch.open { now = 0 }
+    local w = store:watch("", { prefix = true })
+    keywatch.run(function()
+      store:txn { success = { { put = "a", value = "" }, { put = "b", value = "" }, { put = "c", value = "" } } }
+      w:next()
+      local n = 0
+      keywatch.spawn(function()
+        for _ in w:events() do
+          n = n + 1
+          keywatch.sleep(0)
+        end
+      end)
+      keywatch.sleep(0)
+      assert.equal(2, w:sync())
+      assert.same({ 2, 2 }, { n, w.revision })
+    end)
+  end)
+
   it("does not move the end of the reader's time", function()
     local store = store_with_keys()
     local w = store:watch("a")
