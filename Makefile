@@ -17,7 +17,7 @@ help:           ## this list
 # Packages ----------------------------------------------------------------------------------------------------------
 
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev git unzip zip \
-  lua-busted lua-check clang-format valgrind libc6-dbg \
+  lua-busted lua-check lua-luv clang-format valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev
 
 deps:           ## install the Debian packages that are missing

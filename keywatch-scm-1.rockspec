@@ -10,8 +10,8 @@ description = {
   summary = "List-watch for Lua: a versioned key-value store with etcd's semantics",
   detailed = [[
     keywatch is a store whose every change has a revision: read any key or range as it was, compare and change
-    many keys in one transaction, bind keys to leases, and compact the past away. Its semantics are those of
-    etcd v3. The core is C, for Lua 5.4 and LuaJIT.
+    many keys in one transaction, bind keys to leases, compact the past away, and watch what happens, from any
+    revision on, without gap. Its semantics are those of etcd v3. The core is C, for Lua 5.4 and LuaJIT.
   ]],
   homepage = "https://github.com/keywatch/keywatch",
   license = "MIT",

@@ -60,7 +60,7 @@ static void check_idle(lua_State *L, const kw_lua_store *self) {
     luaL_error(L, "the store is in the middle of a call, and a finalizer has to wait");
 }
 
-static kw_lua_store *check_open(lua_State *L) {
+kw_lua_store *kw_bind_check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
   if (self->store == NULL) luaL_error(L, "the store is closed");
   check_idle(L, self);
@@ -92,7 +92,7 @@ bool kw_bind_tend(kw_lua_store *self, double *seconds) {
 
 /* Every call does at most one step of what is due first. */
 kw_lua_store *kw_bind_enter(lua_State *L) {
-  kw_lua_store *self = check_open(L);
+  kw_lua_store *self = kw_bind_check_open(L);
   kw_bind_step_if_due(self);
   return self;
 }
@@ -244,7 +244,7 @@ static int l_compact(lua_State *L) {
   int64_t revision = kw_bind_check_int(L, 2, 0);
   kw_bind_read_options(L, 3, "compact", options, &fields);
   push_result(L);
-  kw_bind_enter(L); /* again: finalizers may have run */
+  kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_compact(self->store, revision);
   while (fields.physical && kw_store_is_compacting(self->store)) {
     kw_store_step(self->store,
@@ -274,7 +274,7 @@ static int l_lease_grant(lua_State *L) {
   lua_setfield(L, -2, "ttl");
   lua_pushliteral(L, "id");
   lua_pushliteral(L, "ttl");
-  kw_bind_enter(L); /* again: finalizers may have run */
+  kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_grant(self->store, later_than_now(self), &fields.id, &ttl);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
@@ -291,7 +291,7 @@ static int l_lease_revoke(lua_State *L) {
   int64_t id = kw_bind_check_id(L, 2);
   read_no_options(L, 3, "revoke");
   push_result(L);
-  kw_bind_enter(L); /* again: finalizers may have run */
+  kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_revoke(self->store, id);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
@@ -412,7 +412,7 @@ static int l_hash_kv(lua_State *L) {
 /* {====== Work that is due ====== */
 
 static int l_deadline(lua_State *L) {
-  kw_lua_store *self = check_open(L);
+  kw_lua_store *self = kw_bind_check_open(L);
   int64_t deadline = deadline_of(self);
   if (deadline == KW_NEVER) {
     lua_pushnil(L);
@@ -424,7 +424,7 @@ static int l_deadline(lua_State *L) {
 }
 
 static int l_step(lua_State *L) {
-  kw_lua_store *self = check_open(L);
+  kw_lua_store *self = kw_bind_check_open(L);
   int64_t now = lua_isnoneornil(L, 2) ? now_of(self) : to_ms(L, luaL_checknumber(L, 2));
   if (self->is_manual && now > self->now) self->now = now;
   lua_pushboolean(L, step(self, now > self->now ? now : self->now));

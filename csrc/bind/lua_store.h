@@ -35,7 +35,8 @@ typedef struct kw_lua_store {
 /* Pushes `open`, and the table of the store's methods, to which others add theirs. */
 void kw_bind_push_store(lua_State *L);
 
-/* The store at 1, which must be open, after a step of what is due. */
+/* The store at 1, which must be open and idle; and the same after a step of what is due, as calls begin. */
+kw_lua_store *kw_bind_check_open(lua_State *L);
 kw_lua_store *kw_bind_enter(lua_State *L);
 void kw_bind_step_if_due(kw_lua_store *self);
 

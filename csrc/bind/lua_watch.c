@@ -36,7 +36,7 @@ int kw_bind_make_hub(kw_lua_store *self) {
 
 /* store:open_watch(key, options): a watch, its tag, and the revision of the store. */
 static int l_open_watch(lua_State *L) {
-  kw_lua_store *owner = kw_bind_enter(L);
+  kw_lua_store *owner = kw_bind_check_open(L);
   kw_watch_spec spec;
   int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;
   lua_settop(L, 3);
@@ -44,7 +44,7 @@ static int l_open_watch(lua_State *L) {
   *self = (lua_watch){.owner = owner};
   luaL_getmetatable(L, WATCH_NAME);
   lua_setmetatable(L, -2);
-  kw_bind_enter(L); /* again, after them */
+  kw_bind_enter(L);
   int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
   if (rc == KW_OK) rc = kw_bind_make_hub(owner);
   if (rc != KW_OK) return kw_bind_fail(L, owner, rc);

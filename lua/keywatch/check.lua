@@ -3,13 +3,14 @@
 
 local LEVEL = 3 -- the caller of the method that checks
 
---- The object before the colon must have metatable `mt`, or, where that is nil, be a store or a client.
+--- The object before the colon must have metatable `mt`, or, where that is nil, be a store.
 local function self(object, name, mt)
   local ok
   if mt then
     ok = getmetatable(object) == mt
   else
-    ok = type(object) == "userdata" or type(object) == "table" and type(object.range) == "function"
+    local meta = type(object) == "userdata" and getmetatable(object)
+    ok = type(meta) == "table" and meta.__name == "keywatch.store"
   end
   if not ok then error(("bad self to '%s': call methods with a colon"):format(name), LEVEL) end
 end

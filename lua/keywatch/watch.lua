@@ -24,6 +24,19 @@ local function wake(watch)
   if watch.progressed then watch.progressed:set() end
 end
 
+local function me()
+  return coroutine.running() or "main"
+end
+
+--- Whether somebody else than the caller reads the watch: the coroutine that read last, if it has not ended. The top
+-- level reads only while it waits.
+local function is_read_by_other(watch)
+  local reader = watch.reader
+  if not reader or reader == me() then return false end
+  if reader == "main" then return watch.is_awaited_by_main end
+  return coroutine.status(reader) ~= "dead"
+end
+
 local source_methods = {}
 local source_mt = { __index = source_methods }
 local source_of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
@@ -36,6 +49,7 @@ local function get_source(store)
       waiting = {}, -- watches by tag
       count = 0,
       asking = {},  -- watches that want a mark of progress, as soon as they are synced
+      syncing = {}, -- watches whose reader somebody waits for, and by how many
     }, source_mt)
     source_of[store] = source
   end
@@ -56,11 +70,24 @@ function source_methods:poll()
   for watch in pairs(self.asking) do
     if watch.core:request_progress() then self.asking[watch] = nil end
   end
+  for watch in pairs(self.syncing) do
+    if not is_read_by_other(watch) then watch.progressed:set() end
+  end
   for tag in self.store.next_ready, self.store do
     local watch = self.waiting[tag]
     if watch and watch.arrival then watch.arrival:set() end
   end
   return seconds
+end
+
+function source_methods:begin_sync(watch)
+  self.syncing[watch] = (self.syncing[watch] or 0) + 1
+  if not watch.core:request_progress() then self.asking[watch] = true end
+end
+
+function source_methods:end_sync(watch)
+  self.syncing[watch] = self.syncing[watch] > 1 and self.syncing[watch] - 1 or nil
+  if not self.syncing[watch] then self.asking[watch] = nil end
 end
 
 function source_methods:add(watch)
@@ -84,7 +111,9 @@ local function wait(watch, deadline)
   watch.arrival = watch.arrival or d.event()
   watch.core:arm()
   source:add(watch)
+  watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
   local ok, came = pcall(watch.arrival.wait, watch.arrival, deadline and math.max(0, deadline - d.now()))
+  if me() == "main" then watch.is_awaited_by_main = false end
   source:remove(watch)
   if not ok then error(came, 0) end
   return came
@@ -200,7 +229,7 @@ end
 function watch_methods:next(timeout)
   check.self(self, "next", watch_mt)
   check.timeout(timeout, "next")
-  self.reader = coroutine.running() or "main"
+  self.reader = me()
   local deadline = nil
   if timeout then deadline = timeout > 0 and driver.get().now() + timeout end
   while true do
@@ -235,6 +264,7 @@ function watch_methods:events()
   check.self(self, "events", watch_mt)
   return function()
     if self.at < self.n then
+      self.reader = me()
       local event = hand_out(self)
       if not is_hidden(self, event) then return event end
     end
@@ -288,23 +318,25 @@ local function sync_alone(watch)
   return nil, core.new_error("full")
 end
 
---- Somebody else reads: waits until that reader has come as far as the store is now.
+--- Somebody else reads: waits until that reader has come as far as the store is now, or has ended.
 local function sync_with_reader(watch, timeout)
   local d = driver.get()
   local deadline = timeout and d.now() + timeout
   local target = watch.store:status().revision
   local source = get_source(watch.store)
   watch.progressed = watch.progressed or d.event()
-  if not watch.core:request_progress() then source.asking[watch] = true end
   source:add(watch)
+  source:begin_sync(watch)
   local ok, revision, err = pcall(function()
     while watch.revision < target do
       local why = why_not(watch)
       if why then return nil, why end
+      if not is_read_by_other(watch) then return sync_alone(watch) end
       if not watch.progressed:wait(deadline and deadline - d.now()) then return nil, core.new_error("timeout") end
     end
     return watch.revision
   end)
+  source:end_sync(watch)
   source:remove(watch)
   if not ok then error(revision, 0) end
   return revision, err
@@ -317,10 +349,7 @@ function watch_methods:sync(timeout)
   check.timeout(timeout, "sync")
   local err = why_not(self)
   if err then return nil, err end
-  local me = coroutine.running() or "main"
-  local reader = self.reader
-  local is_read = reader and reader ~= me and (reader == "main" or coroutine.status(reader) ~= "dead")
-  if is_read then return sync_with_reader(self, timeout) end
+  if is_read_by_other(self) then return sync_with_reader(self, timeout) end
   return sync_alone(self)
 end
 
@@ -409,6 +438,13 @@ local function open(store, key, opts)
   end
   local handle, tag, now = store:open_watch(key, core_options(opts))
   if not handle then return nil, tag end
+  local ok, initial = true, nil
+  if opts.initial then ok, initial = pcall(initial_pages, store, key, opts, now) end
+  if not ok then
+    handle:close()
+    if type(initial) == "table" and initial.code then return nil, initial end
+    error(initial, 0)
+  end
   local start = opts.start_revision or 0
   local revision = start > 0 and start - 1 or now
   if opts.initial then revision = 0 end
@@ -423,10 +459,11 @@ local function open(store, key, opts)
     buffer = {},   -- events that came; false where they were handed out
     n = 0,         -- how many came
     at = 0,        -- how many were handed out
-    initial = opts.initial and initial_pages(store, key, opts, now) or nil,
+    initial = initial, -- gives what exists, kv by kv
     initial_revision = opts.initial and now or nil,
 
     reader = nil,     -- the coroutine that read last
+    is_awaited_by_main = false,
     arrival = nil,    -- set when something may have come
     progressed = nil, -- set when the reader has come further
     waiters = 0,

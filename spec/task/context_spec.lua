@@ -92,7 +92,7 @@ describe("at top level", function()
     ]]
     assert.equal(0, status)
     assert.matches("luv", printed)
-    assert.matches("keywatch%.spawn", printed)
+    assert.matches("a timeout of 0", printed)
   end)
 end)
 

@@ -49,7 +49,7 @@ local function waiter(level)
   end
   local owner = host()
   if owner then
-    error(("keywatch: this call waits, and would block the loop of %s: make it in a task of keywatch.spawn")
+    error(("keywatch: this call waits, and would block the loop of %s: ask with a timeout of 0 instead")
       :format(owner), level + 1)
   end
   return nil
@@ -115,8 +115,9 @@ end
 local function resume(task)
   running = task
   if task.state == "new" then
-    task.state = "running"
-    after_resume(task, coroutine.resume(task.co, compat.unpack(task.arguments, 1, task.arguments.n)))
+    local arguments = task.arguments
+    task.state, task.arguments = "running", nil
+    after_resume(task, coroutine.resume(task.co, compat.unpack(arguments, 1, arguments.n)))
   else
     task.state = "running"
     after_resume(task, coroutine.resume(task.co))
@@ -235,10 +236,10 @@ function event_methods:set()
   self.waiters = nil
   for i = 1, #waiters do
     local who = waiters[i]
-    if who.on_set then
+    if who and who.on_set then
       who:on_set()
       is_heard = true
-    else
+    elseif who then
       is_heard = wake(who, "set") or is_heard
     end
   end
@@ -246,16 +247,18 @@ function event_methods:set()
 end
 
 local function join_waiters(event, who)
-  event.waiters = event.waiters or {}
-  event.waiters[#event.waiters + 1] = who
+  local waiters = event.waiters or {}
+  event.waiters = waiters
+  who.place = #waiters + 1
+  waiters[who.place] = who
 end
 
+--- Whoever leaves from the middle leaves a gap, so that leaving costs the same for any number.
 local function leave_waiters(event, who)
   local waiters = event.waiters
-  if not waiters then return end
-  for i = #waiters, 1, -1 do
-    if waiters[i] == who then table.remove(waiters, i) end
-  end
+  if not waiters or waiters[who.place] ~= who then return end
+  waiters[who.place] = false
+  while #waiters > 0 and not waiters[#waiters] do waiters[#waiters] = nil end
   if #waiters == 0 then event.waiters = nil end
 end
 
@@ -313,6 +316,7 @@ function driver.spawn(fn, ...)
     arguments = { n = select("#", ...), ... },
     state = "new",
     timer = nil,         -- of the present wait
+    place = nil,         -- among those who wait for the same event
     why = nil,           -- what ended it
     must_cancel = false, -- the next wait raises
     is_cancelled = false,
