@@ -61,8 +61,8 @@ typedef struct kw_store_status {
 typedef struct kw_store_hook {
   /* Everything up to the store's revision, and after `before`, has become visible. */
   void (*on_visible)(int64_t before, void *ctx);
-  /* A follower has been given another base: history does not go on. */
-  void (*on_replace)(void *ctx);
+  /* A follower, which was at `before`, has been given another base: history does not go on. */
+  void (*on_replace)(int64_t before, void *ctx);
   void *ctx;
 } kw_store_hook;
 

@@ -93,11 +93,13 @@ static void leave(kw_hub *hub, kw_watcher *watcher) {
 
 static void enter_lagging(kw_hub *hub, kw_watcher *watcher) {
   watcher->state = KW_WATCHER_LAGGING;
+  watcher->begins_later = false; /* it has begun */
   kw_watcher_list_add(&hub->lagging, watcher);
 }
 
 static void enter_blocked(kw_watcher *watcher) {
   watcher->state = KW_WATCHER_BLOCKED;
+  watcher->begins_later = false;
   kw_watcher_list_add(&watcher->outlet->blocked, watcher);
 }
 
@@ -206,9 +208,11 @@ static void on_visible(int64_t before, void *ctx) {
   }
 }
 
-static void on_replace(void *ctx) {
+/* Only who had not begun, and still has not, may go on. */
+static void on_replace(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
-  int64_t rev = kw_store_revision(hub->store);
+  int64_t now = kw_store_revision(hub->store);
+  int64_t rev = before > now ? before : now;
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
     size_t at = 0;
     for (kw_watcher *w = outlet_next(outlet, &at); w != NULL; w = outlet_next(outlet, &at)) {
@@ -523,7 +527,8 @@ bool kw_hub_step(kw_hub *hub, int64_t now) {
   bool more = kw_store_step(hub->store, now);
   if (hub->lagging.first != NULL) catch_up(hub);
   if (hub->progress.n > 0 && hub->progress_due <= now) progress_round(hub, now);
-  return more || hub->lagging.first != NULL;
+  bool is_progress_due = hub->progress.n > 0 && hub->progress_due <= now;
+  return more || hub->lagging.first != NULL || is_progress_due;
 }
 
 #ifdef KW_PROBE

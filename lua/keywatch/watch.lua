@@ -312,6 +312,7 @@ local function sync_alone(watch)
     if err then return nil, err end
   end
   if watch.core:has_failed() then
+    while watch.initial do take_initial(watch) end
     while fill(watch) and not watch.failure and take(watch) do end
     if watch.failure then return nil, watch.failure end
   end
