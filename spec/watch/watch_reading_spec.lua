@@ -121,8 +121,9 @@ describe("next", function()
 
   it("sees what the store does by itself: the end of a lease", function()
     local store = keywatch.open { min_lease_ttl = 1 } -- by the system's clock
-    store:put("a", "", { lease = store:lease(1) })
-    assert.equal("delete a 3", events.text(store:watch("a"):next()))
+    local w = store:watch("a", { filters = { "no_put" } })
+    repeat until store:put("a", "", { lease = store:lease(1) }) -- unless we are slow, and the lease is over already
+    assert.equal("delete a 3", events.text(w:next()))
   end)
 
   it("with a manual clock sees that when the store is stepped there", function()

@@ -1,0 +1,1108 @@
+--- What the hub does for those who watch: how it tells, holds back and brings up, in what steps and with what memory.
+--
+-- Handles are what watches are made of: take() gives what was queued in the batches of the core, as the kinds
+-- "events", "progress" and "compacted".
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+local answer = require "spec.support.answer"
+local events = require "spec.support.events"
+
+local is_fast = os.getenv("KW_FAST") == "1"
+
+local MIB = 1024 * 1024
+local everything = { prefix = true }
+
+local function check(store)
+  if probe then probe.check(store) end
+end
+
+local function with(options, more)
+  local all = {}
+  for name, value in pairs(options) do all[name] = value end
+  for name, value in pairs(more) do all[name] = value end
+  return all
+end
+
+local function put_many(store, key, n, value)
+  for i = 1, n do store:put(key, value or tostring(i)) end
+end
+
+--- A transaction that puts `n` keys in one revision.
+local function puts(n, prefix)
+  local ops = {}
+  for i = 1, n do ops[i] = { put = ("%s%05d"):format(prefix, i), value = "" } end
+  return { success = ops }
+end
+
+--- Does all that is due; how many steps that took.
+local function settle(store, now)
+  for n = 1, 1000 do
+    if not store:step(now or 0) then return n end
+  end
+  error("the store always says that more is due")
+end
+
+local function put_event(revision, key, fields)
+  local event = { type = "put", key = key, value = "", create_revision = revision, mod_revision = revision, version = 1,
+    lease = 0 }
+  for name, value in pairs(fields or {}) do event[name] = value end
+  return event
+end
+
+--- The revisions of a list of events, each once.
+local function revisions_of(list)
+  local revisions = {}
+  for _, event in ipairs(list) do
+    if revisions[#revisions] ~= event.mod_revision then revisions[#revisions + 1] = event.mod_revision end
+  end
+  return revisions
+end
+
+--- Everything from `first` to `last` came, in order and once.
+local function expect_revisions(first, last, list)
+  local revisions = revisions_of(list)
+  for i, revision in ipairs(revisions) do
+    if revision ~= first + i - 1 then error(("revision %d comes instead of %d"):format(revision, first + i - 1), 2) end
+  end
+  assert.equal(last - first + 1, #revisions)
+end
+
+--- All batches of events that a handle gives, and the kind of what came after them.
+local function take_batches(handle)
+  local batches = {}
+  while true do
+    local kind, what = handle:take()
+    if kind ~= "events" then return batches, kind, what end
+    batches[#batches + 1] = what
+  end
+end
+
+local function take_all(handle)
+  local all = {}
+  local batches, kind, what = take_batches(handle)
+  for _, batch in ipairs(batches) do
+    for _, event in ipairs(batch) do all[#all + 1] = event end
+  end
+  return all, kind, what
+end
+
+-- {====== Held back and brought up ======
+
+describe("a watcher whose outlet is full", function()
+  it("is blocked, brought up and told again, and has missed nothing", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { max_bytes = 1 })
+    local all = {}
+    for _ = 1, 5 do
+      put_many(store, "k", 10)
+      assert.is_true(handle:is_blocked())
+      assert.is_false(handle:request_progress())
+      check(store)
+      local _, first = handle:take()
+      assert.is_false(handle:is_blocked())
+      settle(store)
+      for _, event in ipairs(first) do all[#all + 1] = event end
+      for _, event in ipairs((take_all(handle))) do all[#all + 1] = event end
+      assert.truthy(handle:request_progress())
+      assert.equal("progress", (handle:take()))
+      check(store)
+    end
+    expect_revisions(2, 51, all)
+  end)
+
+  it("is told of each put alone while it is synced, and of many at once when it is brought up", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { max_bytes = 200 })
+    put_many(store, "k", 20)
+    local sizes = {}
+    for i, batch in ipairs((take_batches(handle))) do sizes[i] = #batch end
+    assert.equal(1, sizes[1])
+    assert.equal(1, sizes[2])
+    assert.is_true(sizes[#sizes] > 1)
+  end)
+
+  it("does not hold back another", function()
+    local store = keywatch.open { now = 0 }
+    local slow, quick = store:open_watch("k", { max_bytes = 0 }), store:open_watch("k", {})
+    put_many(store, "k", 100)
+    assert.is_true(slow:is_blocked())
+    assert.equal(100, #take_all(quick))
+    assert.equal(100, #take_all(slow))
+  end)
+
+  it("leaves the store nothing to do until something is taken, whatever the size of what was refused", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("", with(everything, { max_bytes = 1000 }))
+    store:put("small", ("x"):rep(300))
+    store:put("large", ("x"):rep(800))
+    settle(store)
+    assert.is_nil(store:deadline())
+    assert.is_true(handle:is_blocked())
+    assert.equal("put small 2, put large 3", events.texts((take_all(handle))))
+  end)
+
+  it("is given a batch of any size once it holds nothing", function()
+    local store = keywatch.open { now = 0, max_txn_ops = 500 }
+    local handle = store:open_watch("", with(everything, { max_bytes = 10 }))
+    store:put("a", ("x"):rep(MIB))
+    assert.is_false(handle:is_blocked())
+    store:txn(puts(500, "b"))
+    assert.is_true(handle:is_blocked())
+    local batches = take_batches(handle)
+    assert.equal(1, #batches[1])
+    assert.equal(500, #batches[2])
+  end)
+end)
+
+describe("memory", function()
+  local PUTS = is_fast and 1000 or 10000
+
+  --- What `PUTS` puts leave in the core and in Lua, while somebody watches who is blocked, or nobody.
+  local function growth(options)
+    local store = keywatch.open { now = 0 }
+    local handle = options and store:open_watch("k", options)
+    put_many(store, "k", 3)
+    if handle then assert.is_true(handle:is_blocked()) end
+    collectgarbage()
+    collectgarbage()
+    local live, count = probe and probe.live() or 0, collectgarbage("count")
+    put_many(store, "k", PUTS, "value")
+    collectgarbage()
+    collectgarbage()
+    local grown = (probe and probe.live() or 0) - live
+    local kib = collectgarbage("count") - count
+    if handle then
+      assert.is_true(handle:is_blocked())
+      expect_revisions(2, PUTS + 4, (take_all(handle)))
+    end
+    store:close()
+    return grown, kib
+  end
+
+  it("for a blocked watcher does not grow with what it misses", function()
+    local without = growth(nil)
+    local with_blocked, kib = growth { max_bytes = 1 }
+    assert.equal(without, with_blocked)
+    assert.is_true(kib < 64)
+  end)
+
+  it("for a lagging watcher does not grow with what it has missed", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", PUTS, "value")
+    collectgarbage()
+    collectgarbage()
+    local live = probe and probe.live() or 0
+    local handles = {}
+    for i = 1, 100 do handles[i] = store:open_watch("other", { start_revision = 1 }) end
+    local grown = (probe and probe.live() or 0) - live
+    assert.is_true(grown < 300)
+    settle(store)
+    assert.is_true((probe and probe.live() or 0) - live < 300)
+    for _, handle in ipairs(handles) do assert.truthy(handle:request_progress()) end
+  end)
+
+  it("for one event is shared by all who are told of it", function()
+    local store = keywatch.open { now = 0 }
+    local handles = {}
+    for i = 1, 500 do handles[i] = store:open_watch("k", {}) end
+    store:put("k", "")
+    for _, handle in ipairs(handles) do handle:take() end
+    local live = probe and probe.live() or 0
+    store:put("k", ("x"):rep(1000))
+    assert.is_true((probe and probe.live() or 0) - live < 20)
+    for _, handle in ipairs(handles) do assert.equal(1, #take_all(handle)) end
+  end)
+
+  it("is given back when a watcher with a full queue is closed", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 10)
+    store:open_watch("k", {}):close()
+    local live = probe and probe.live() or 0
+    local handle = store:open_watch("k", { start_revision = 2 })
+    settle(store)
+    handle:close()
+    assert.is_true((probe and probe.live() or 0) - live < 20)
+    assert.equal("closed", (handle:take()))
+    check(store)
+  end)
+end)
+
+-- }======
+
+-- {====== Batches ======
+
+describe("a batch of what is replayed", function()
+  it("has at most a thousand revisions", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 2500)
+    local batches = take_batches(store:open_watch("k", { start_revision = 1 }))
+    assert.same({ 1000, 1000, 500 }, { #batches[1], #batches[2], #batches[3] })
+    assert.equal(3, #batches)
+  end)
+
+  it("has at most a MiB, but for the end of a revision", function()
+    local store = keywatch.open { now = 0 }
+    local value = ("x"):rep(100 * 1024)
+    for i = 1, 30 do store:put("k" .. i, value) end
+    local batches = take_batches(store:open_watch("", with(everything, { start_revision = 1 })))
+    local n = 0
+    for i, batch in ipairs(batches) do
+      assert.is_true(#batch * #value < MIB + 2 * #value)
+      if i < #batches then assert.is_true((#batch + 1) * #value > MIB) end
+      n = n + #batch
+    end
+    assert.equal(30, n)
+  end)
+
+  it("ends where a revision ends", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 1500 do store:txn(puts(3, tostring(i))) end
+    local batches = take_batches(store:open_watch("", with(everything, { start_revision = 1 })))
+    local all = {}
+    for _, batch in ipairs(batches) do
+      assert.equal(0, #batch % 3)
+      assert.is_true(#revisions_of(batch) <= 1000)
+      for _, event in ipairs(batch) do all[#all + 1] = event end
+    end
+    expect_revisions(2, 1501, all)
+    assert.equal(4500, #all)
+  end)
+
+  for _, n in ipairs { 999, 1000, 1001, 1999, 2000, 2001 } do
+    it("is followed by the next, and that by what happens: " .. n .. " revisions", function()
+      local store = keywatch.open { now = 0 }
+      put_many(store, "k", n)
+      local handle = store:open_watch("k", { start_revision = 2 })
+      local all = take_all(handle)
+      store:put("k", "last")
+      for _, event in ipairs((take_all(handle))) do all[#all + 1] = event end
+      expect_revisions(2, n + 2, all)
+      assert.equal(n + 1, #all)
+    end)
+  end
+end)
+
+describe("a revision with thousands of events", function()
+  local function store_with(n)
+    local store = keywatch.open { now = 0, max_txn_ops = n }
+    store:txn(puts(n, "k"))
+    return store
+  end
+
+  it("arrives whole at one who is synced, however little it may hold", function()
+    local store = store_with(3000)
+    local w = store:watch("k", { prefix = true, max_bytes = 1 })
+    store:delete("k", everything)
+    local batch = w:batch(0)
+    assert.same({ 3, 3000 }, { batch.revision, #batch.events })
+    assert.equal("timeout", answer.code(w:batch(0)))
+  end)
+
+  it("arrives whole at one who is brought up", function()
+    local store = store_with(3000)
+    store:delete("k", everything)
+    for _, max_bytes in ipairs { 1, 1000, MIB } do
+      local w = store:watch("k", { prefix = true, start_revision = 2, max_bytes = max_bytes })
+      for revision = 2, 3 do
+        local batch = w:batch(0)
+        assert.same({ revision, 3000 }, { batch.revision, #batch.events })
+      end
+      w:close()
+    end
+  end)
+
+  it("arrives whole if it is more than a step tells", function()
+    local store = store_with(20000)
+    store:put("z", "")
+    for _, options in ipairs { { start_revision = 2 }, { start_revision = 1, max_bytes = 1 } } do
+      local w = store:watch("", with(everything, options))
+      assert.equal(20000, #w:batch(0).events)
+      assert.equal(3, w:batch(0).revision)
+      w:close()
+    end
+  end)
+end)
+
+-- }======
+
+-- {====== Fairness ======
+
+describe("thousands of lagging watchers", function()
+  local WATCHERS, MISSED, PER_STEP = is_fast and 1200 or 10000, is_fast and 300 or 1500, 512
+
+  --- A store, and a list of handles: all of them were blocked, have missed a lot, and lag since something was taken.
+  local function new_crowd()
+    local store, handles = keywatch.open { now = 0 }, {}
+    for i = 1, WATCHERS do
+      local handle, tag = store:open_watch("k", { max_bytes = 1 })
+      handles[i] = handle
+      handles[tag] = handle -- tags count from 1 on
+    end
+    put_many(store, "k", MISSED)
+    for _, handle in ipairs(handles) do assert(handle:is_blocked()) end
+    for _, handle in ipairs(handles) do assert(#select(2, handle:take()) == 1) end
+    return store, handles
+  end
+
+  it("do not keep a put from those who are synced, nor make it tell more than a bounded number", function()
+    local store, handles = new_crowd()
+    local synced, synced_tag = store:open_watch("other", {})
+    for _, handle in ipairs(handles) do handle:arm() end
+    synced:arm()
+    store:put("other", "")
+    local told, n = {}, 0
+    for tag in store.next_ready, store do
+      told[tag] = true
+      n = n + 1
+    end
+    assert.is_true(told[synced_tag])
+    assert.equal("put other " .. MISSED + 2, events.texts(select(2, synced:take())))
+    assert.is_true(n > 1 and n <= PER_STEP + 1)
+    for tag in pairs(told) do
+      local list = tag ~= synced_tag and select(2, handles[tag]:take()) or {}
+      assert(#revisions_of(list) <= 1000)
+    end
+    check(store)
+    store:close()
+  end)
+
+  it("share the walks that bring them up", function()
+    local store = new_crowd()
+    local batches = math.ceil(MISSED / 1000)
+    assert.is_true(settle(store) <= batches * math.ceil(WATCHERS / PER_STEP) + 1)
+    check(store)
+    store:close()
+  end)
+
+  it("miss nothing", function()
+    local store, handles = new_crowd()
+    for i = 1, WATCHERS, 197 do
+      local all = {}
+      repeat
+        settle(store)
+        local list = take_all(handles[i])
+        for _, event in ipairs(list) do all[#all + 1] = event end
+      until #list == 0
+      expect_revisions(3, MISSED + 1, all)
+    end
+    store:close()
+  end)
+end)
+
+describe("watchers that lag at different revisions", function()
+  it("are all brought up by few walks", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 900)
+    local handles = {}
+    for i = 1, 300 do
+      local key, is_prefix = i % 2 == 0 and "k" or "", i % 2 == 1
+      handles[i] = store:open_watch(key, { prefix = is_prefix, start_revision = i * 3, max_bytes = 1 })
+    end
+    assert.is_true(settle(store) <= 5)
+    for i, handle in ipairs(handles) do expect_revisions(math.max(i * 3, 2), 901, (take_all(handle))) end
+    check(store)
+  end)
+
+  it("are brought up if they are far from each other, too", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 5000)
+    local handles, starts = {}, { 4900, 2, 1000, 3333, 5001, 1, 2500 }
+    for i, start in ipairs(starts) do handles[i] = store:open_watch("k", { start_revision = start }) end
+    assert.is_true(settle(store) <= 40)
+    for i, start in ipairs(starts) do
+      assert.truthy(handles[i]:request_progress())
+      expect_revisions(math.max(start, 2), 5001, (take_all(handles[i])))
+    end
+  end)
+end)
+
+-- }======
+
+-- {====== Progress ======
+
+describe("progress", function()
+  it("is for the watcher that it was asked for", function()
+    local store = keywatch.open { now = 0 }
+    local one, two = store:open_watch("k", {}), store:open_watch("k", {})
+    store:put("other", "")
+    assert.truthy(one:request_progress())
+    assert.same({ "progress", 2 }, { one:take() })
+    assert.is_nil(two:take())
+  end)
+
+  it("comes behind the events that precede it", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", {})
+    put_many(store, "k", 2)
+    assert.truthy(handle:request_progress())
+    store:put("k", "")
+    local kinds = {}
+    for i = 1, 4 do kinds[i] = handle:take() end
+    assert.same({ "events", "events", "progress", "events" }, kinds)
+  end)
+
+  it("is not to be had while the watcher lags, is blocked, or has no room", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 5)
+    local lagging = store:open_watch("k", { start_revision = 1 })
+    assert.is_false(lagging:request_progress())
+    settle(store)
+    assert.truthy(lagging:request_progress())
+
+    local full = store:open_watch("k", { max_bytes = 1 })
+    store:put("k", "")
+    assert.is_false(full:is_blocked())
+    assert.is_false(full:request_progress())
+    store:put("k", "")
+    assert.is_true(full:is_blocked())
+    assert.is_false(full:request_progress())
+    take_all(full)
+    assert.truthy(full:request_progress())
+    assert.same({ "progress", 8 }, { full:take() })
+  end)
+
+  it("is not told before the start", function()
+    local store = keywatch.open { now = 0, progress_interval = 1 }
+    local handle = store:open_watch("k", { start_revision = 4, progress = true })
+    for now = 1, 2 do
+      handle:request_progress()
+      settle(store, now * 10)
+      assert.is_nil(handle:take())
+      store:put("other", "")
+    end
+    handle:request_progress()
+    assert.is_nil(handle:take())
+    store:put("other", "")
+    assert.truthy(handle:request_progress())
+    assert.same({ "progress", 4 }, { handle:take() })
+  end)
+
+  it("is to be had again at once after one that began later was held back and brought up", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { start_revision = 3, max_bytes = 1 })
+    put_many(store, "k", 5)
+    assert.is_true(handle:is_blocked())
+    expect_revisions(3, 6, (take_all(handle)))
+    assert.truthy(handle:request_progress())
+    assert.same({ "progress", 6 }, { handle:take() })
+  end)
+
+  it("is not to be had of a watcher that has failed, or that is closed", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 5)
+    store:compact(5)
+    local handle = store:open_watch("k", { start_revision = 2 })
+    settle(store)
+    assert.is_false(handle:request_progress())
+    assert.same({ "compacted", 5 }, { handle:take() })
+    assert.is_false(handle:request_progress())
+    handle:close()
+    assert.is_false(handle:request_progress())
+  end)
+end)
+
+describe("progress that comes by itself", function()
+  local function open(interval)
+    return keywatch.open { now = 100, progress_interval = interval }
+  end
+
+  it("comes after an interval, and after each further one", function()
+    local store = open(10)
+    local handle = store:open_watch("k", { progress = true })
+    assert.is_nil(handle:take())
+    settle(store, 109.999)
+    assert.is_nil(handle:take())
+    settle(store, 110)
+    assert.same({ "progress", 1 }, { handle:take() })
+    store:put("other", "")
+    settle(store, 119)
+    assert.is_nil(handle:take())
+    settle(store, 120)
+    assert.same({ "progress", 2 }, { handle:take() })
+  end)
+
+  it("comes after an interval too if nobody wanted it for long", function()
+    local store = open(10)
+    store:open_watch("k", { progress = true }):close()
+    settle(store, 1000)
+    local handle = store:open_watch("k", { progress = true })
+    settle(store, 1001)
+    assert.is_nil(handle:take())
+    settle(store, 1011)
+    assert.equal("progress", (handle:take()))
+  end)
+
+  it("passes over one that was told of something since", function()
+    local store = open(10)
+    local busy = store:open_watch("busy", { progress = true })
+    local idle = store:open_watch("idle", { progress = true })
+    settle(store, 105)
+    store:put("busy", "")
+    settle(store, 111)
+    assert.equal("events", (busy:take()))
+    assert.is_nil(busy:take())
+    assert.same({ "progress", 2 }, { idle:take() })
+    settle(store, 122)
+    assert.same({ "progress", 2 }, { busy:take() })
+    assert.same({ "progress", 2 }, { idle:take() })
+  end)
+
+  it("passes over those that did not ask for it, that lag, and that are full", function()
+    local store = open(10)
+    put_many(store, "k", 3)
+    local silent = store:open_watch("k", {})
+    local full = store:open_watch("k", { progress = true, max_bytes = 1 })
+    put_many(store, "k", 2)
+    settle(store, 105)
+    settle(store, 125)
+    settle(store, 145)
+    assert.equal(2, #take_all(silent))
+    local list, kind = take_all(full)
+    assert.equal(2, #list)
+    assert.is_nil(kind)
+  end)
+
+  it("comes to thousands, in bounded steps that tell whether more is due", function()
+    local store = open(10)
+    local handles = {}
+    for i = 1, 3000 do handles[i] = store:open_watch("k" .. i, { progress = true }) end
+    settle(store, 101)
+    for _, handle in ipairs(handles) do handle:take() end
+    assert.is_true(settle(store, 200) > 1)
+    for _, handle in ipairs(handles) do assert.equal("progress", (handle:take())) end
+    assert.equal(210, store:deadline())
+  end)
+end)
+
+-- }======
+
+-- {====== Beginning and end ======
+
+describe("a watcher", function()
+  it("that begins in the future is told of nothing before", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { start_revision = 5 })
+    put_many(store, "k", 3)
+    assert.is_nil(handle:take())
+    put_many(store, "k", 2)
+    expect_revisions(5, 6, (take_all(handle)))
+  end)
+
+  it("that begins in the future does not mind compaction", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { start_revision = 5 })
+    put_many(store, "k", 3)
+    store:compact(4)
+    settle(store)
+    put_many(store, "k", 2)
+    expect_revisions(5, 6, (take_all(handle)))
+  end)
+
+  it("cannot begin before all revisions", function()
+    local store = keywatch.open { now = 0 }
+    assert.has_error(function() store:open_watch("k", { start_revision = -1 }) end)
+    assert.has_error(function() store:watch("k", { start_revision = -1 }) end)
+    check(store)
+  end)
+
+  it("that is closed gives nothing of what it holds, and does not hinder the others", function()
+    local store = keywatch.open { now = 0 }
+    local handles = {}
+    for i = 1, 6 do
+      local is_range = i % 2 == 1
+      handles[i] = store:open_watch(is_range and "" or "k", { prefix = is_range, max_bytes = 200 })
+    end
+    put_many(store, "k", 10) -- some are blocked
+    for i = 1, 4 do
+      handles[i]:close()
+      check(store)
+      store:put("k", "")
+      assert.equal("closed", (handles[i]:take()))
+    end
+    for i = 5, 6 do expect_revisions(2, 15, (take_all(handles[i]))) end
+  end)
+
+  it("is closed in every state", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 10)
+    store:compact(5)
+    local failed = store:open_watch("k", { start_revision = 2 })
+    settle(store)
+    local lagging = store:open_watch("k", { start_revision = 6 })
+    local synced, future = store:open_watch("k", {}), store:open_watch("k", { start_revision = 100 })
+    local blocked = store:open_watch("k", { max_bytes = 0 })
+    put_many(store, "k", 2)
+    for _, handle in ipairs { failed, lagging, synced, future, blocked } do
+      handle:close()
+      check(store)
+      assert.equal("closed", (handle:take()))
+      handle:close()
+    end
+    settle(store)
+    check(store)
+  end)
+
+  it("finds keys of any bytes in ranges of any kind", function()
+    local store = keywatch.open { now = 0 }
+    local ff = ("\255"):rep(9)
+    local key_lists = {
+      [ff] = { "", "a", ff, "\255", ff:sub(2) },
+      ["\0"] = { "\0" },
+    }
+    for key, froms in pairs(key_lists) do
+      for _, from in ipairs(froms) do
+        local handle = store:open_watch(from, { from_key = true })
+        store:put(key, "")
+        assert.equal(1, #take_all(handle))
+      end
+    end
+    local ranges = { { ff, ff .. "\0" }, { "\255", ff .. "\0" }, { ff, ff .. "\255" }, { ff:sub(2), ff .. "a" } }
+    for _, range in ipairs(ranges) do
+      local handle = store:open_watch(range[1], { range_end = range[2] })
+      store:put(ff, "")
+      store:put(range[2], "")
+      assert.equal(1, #take_all(handle))
+    end
+    check(store)
+  end)
+end)
+
+-- }======
+
+-- {====== Compaction ======
+
+describe("compaction", function()
+  it("overtakes a blocked watcher, which fails after all that it holds", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { max_bytes = 1 })
+    put_many(store, "k", 10)
+    store:compact(8)
+    settle(store)
+    local list, kind, revision = take_all(handle)
+    assert.equal("put k 2", events.texts(list))
+    assert.same({ "compacted", 8 }, { kind, revision })
+    store:put("k", "")
+    assert.is_nil(handle:take())
+    check(store)
+  end)
+
+  it("up to what a blocked watcher needs next is no matter to it", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { max_bytes = 1 })
+    put_many(store, "k", 10)
+    store:compact(3)
+    settle(store)
+    expect_revisions(2, 11, (take_all(handle)))
+    local other = store:open_watch("k", { start_revision = 3 })
+    expect_revisions(3, 11, (take_all(other)))
+  end)
+
+  it("overtakes a lagging watcher, in the middle of what it is told", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 5000)
+    local handle = store:open_watch("k", { start_revision = 2 })
+    store:step(0)
+    store:compact(4500)
+    settle(store)
+    local list, kind, revision = take_all(handle)
+    assert.same({ "compacted", 4500 }, { kind, revision })
+    expect_revisions(2, list[#list].mod_revision, list)
+    assert.is_true(list[#list].mod_revision < 4500)
+  end)
+
+  it("does not fail a watcher for what it does not want", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { no_put = true, max_bytes = 1 })
+    store:put("k", "")
+    store:delete("k") -- 3, which fills the outlet
+    store:put("k", "")
+    store:delete("k") -- 5, which is refused
+    store:compact(5)
+    settle(store)
+    assert.equal("delete k 3, delete k 5", events.texts((take_all(handle))))
+  end)
+
+  it("does not fail a watcher for what others want", function()
+    local store = keywatch.open { now = 0 }
+    put_many(store, "k", 5)
+    local late = store:open_watch("k", { start_revision = 6, max_bytes = 1 })
+    put_many(store, "k", 1)
+    local early = store:open_watch("k", { start_revision = 3, max_bytes = 1 })
+    settle(store)
+    put_many(store, "k", 5)
+    store:compact(7)
+    settle(store)
+    expect_revisions(6, 12, (take_all(late)))
+    expect_revisions(3, 12, (take_all(early)))
+  end)
+
+  it("leaves no watcher that it overtakes without a word", function()
+    local store = keywatch.open { now = 0 }
+    local handles = {}
+    for i = 1, 50 do handles[i] = store:open_watch("k", { max_bytes = 1 }) end
+    put_many(store, "k", 10)
+    for i = 1, 25 do handles[i]:take() end
+    store:compact(11)
+    for i, handle in ipairs(handles) do
+      local list, kind = take_all(handle)
+      local is_whole = #list + (i <= 25 and 1 or 0) == 10
+      assert.equal(is_whole and "nil" or "compacted", tostring(kind))
+    end
+  end)
+end)
+
+-- }======
+
+-- {====== Followers ======
+
+describe("a follower's watchers", function()
+  local function new_follower(revision)
+    local follower = keywatch.open { now = 0, follower = true }
+    follower:load(revision, {})
+    return follower
+  end
+
+  local function code_of(w)
+    local list, code = events.read(w)
+    return events.texts(list), code, w:error() and w:error().compact_revision
+  end
+
+  it("fail when its history is replaced, after what they were told", function()
+    local follower = new_follower(5)
+    local synced, blocked = follower:watch("k"), follower:watch("k", { max_bytes = 1 })
+    for revision = 6, 8 do follower:apply(revision, { put_event(revision, "k") }) end
+    local lagging = follower:watch("k", { start_revision = 6 })
+    follower:replace(20, {})
+    assert.same({ "put k 6, put k 7, put k 8", "compacted", 21 }, { code_of(synced) })
+    assert.same({ "put k 6", "compacted", 21 }, { code_of(blocked) })
+    local list, code = events.drain(lagging)
+    assert.is_true(list == "" or list == "put k 6, put k 7, put k 8")
+    assert.equal("compacted", code)
+    check(follower)
+  end)
+
+  it("that begin with what exists have all of it before they fail, whatever was asked meanwhile", function()
+    for _, base in ipairs { 20, 4 } do
+      local follower = new_follower(5)
+      follower:apply(6, { put_event(6, "a"), put_event(6, "b") })
+      local plain = follower:watch("", { prefix = true, initial = true })
+      local asked = follower:watch("", { prefix = true, initial = true })
+      follower:apply(7, { put_event(7, "c") })
+      follower:replace(base, {})
+      assert.equal("compacted", answer.code(asked:sync(0)))
+      local expected = { "initial a 6, initial b 6, synced 6, put c 7", "compacted", base + 1 }
+      assert.same(expected, { code_of(plain) })
+      assert.same(expected, { code_of(asked) })
+    end
+  end)
+
+  it("that had begun later fail as well when history goes back", function()
+    local follower = new_follower(5)
+    local w = follower:watch("k", { start_revision = 10 })
+    local held = follower:watch("k", { start_revision = 10, max_bytes = 1 })
+    follower:apply(12, { put_event(12, "k") })
+    follower:apply(13, { put_event(13, "k") })
+    assert.equal("put k 12, put k 13", (events.drain(held))) -- held back, and brought up again
+    follower:replace(5, {})
+    follower:apply(12, { put_event(12, "k") })
+    assert.same({ "put k 12, put k 13", "compacted", 6 }, { code_of(w) })
+    assert.same({ "", "compacted", 6 }, { code_of(held) })
+  end)
+
+  it("that wait for a revision still to come go on waiting", function()
+    local follower = new_follower(5)
+    local w = follower:watch("k", { start_revision = 10 })
+    follower:replace(8, {})
+    follower:apply(9, { put_event(9, "k") })
+    follower:apply(10, { put_event(10, "k") })
+    assert.same({ "put k 10", "timeout" }, { events.drain(w) })
+    local passed = follower:watch("k", { start_revision = 20 })
+    follower:replace(20, {})
+    assert.equal("compacted", select(2, events.drain(passed)))
+  end)
+
+  it("are brought up from behind its base, and fail from its base on", function()
+    local follower = new_follower(5)
+    follower:apply(6, { put_event(6, "k") })
+    assert.same({ "put k 6", "timeout" }, { events.drain(follower:watch("k", { start_revision = 6 })) })
+    local w = follower:watch("k", { start_revision = 5 })
+    assert.same({ "", "compacted", 6 }, { code_of(w) })
+    local again = follower:watch("k", { start_revision = w:error().compact_revision })
+    assert.same({ "put k 6", "timeout" }, { events.drain(again) })
+  end)
+
+  it("fail when what they have missed is more than it keeps", function()
+    local follower = keywatch.open { now = 0, follower = true, history_bytes = 500 }
+    follower:load(5, {})
+    local synced, blocked = follower:watch("k"), follower:watch("k", { max_bytes = 1 })
+    for revision = 6, 30 do follower:apply(revision, { put_event(revision, "k", { value = ("x"):rep(50) }) }) end
+    local compacted = follower:status().compact_revision
+    assert.is_true(compacted > 7)
+    expect_revisions(6, 30, (events.read(synced)))
+    assert.same({ "put k 6", "compacted", compacted }, { code_of(blocked) })
+  end)
+
+  it("need not fail for a revision that it has forgotten as soon as it was refused", function()
+    local follower = keywatch.open { now = 0, follower = true, history_bytes = 1 }
+    follower:load(5, {})
+    local w = follower:watch("k", { max_bytes = 1 })
+    follower:apply(6, { put_event(6, "k") })
+    follower:apply(7, { put_event(7, "k") })
+    assert.equal(7, follower:status().compact_revision)
+    assert.same({ "put k 6, put k 7", "timeout" }, { events.drain(w) })
+  end)
+
+  it("see a key deleted and made again in one revision, with what was before the delete alone", function()
+    local follower = new_follower(5)
+    follower:apply(6, { put_event(6, "k", { value = "old" }) })
+    local w = follower:watch("k", { prev_kv = true })
+    follower:apply(7, { { type = "delete", key = "k" }, put_event(7, "k", { value = "new" }) })
+    local batch = w:batch(0)
+    assert.equal("delete k 7, put k 7", events.texts(batch.events))
+    assert.equal("old", batch.events[1].prev.value)
+    assert.is_nil(batch.events[2].prev)
+  end)
+end)
+
+-- }======
+
+-- {====== Memory that runs out ======
+
+if not probe then return end
+
+describe("where memory runs out", function()
+  local MOST = 300 -- allocations: nothing here needs as many
+
+  after_each(function() probe.fail_none() end)
+
+  --- Does `act` with the n-th allocation failing, for n = 1, 2, … until none fails. `prepare` makes what it needs,
+  -- `verify` looks at what came of it.
+  local function for_each_failure(prepare, act, verify)
+    for n = 1, MOST do
+      local it = prepare()
+      local before = probe.allocations()
+      probe.fail_core(n)
+      local results = { act(it) }
+      local used = probe.allocations() - before
+      probe.fail_none()
+      probe.check(it.store)
+      verify(it, results)
+      probe.check(it.store)
+      it.store:close()
+      if used < n then return end
+    end
+    error("it never succeeds")
+  end
+
+  local kinds = {
+    { "k", {} }, { "", { prefix = true } }, { "a", { range_end = "z" } }, { "k", { prev_kv = true, max_bytes = 1 } },
+    { "j", { from_key = true, no_delete = true, progress = true } },
+  }
+
+  local function open_all(store, more)
+    local handles = {}
+    for i, kind in ipairs(kinds) do handles[i] = store:open_watch(kind[1], with(kind[2], more or {})) end
+    return handles
+  end
+
+  --- Everybody has been told everything, once and in order.
+  local function expect_all(store, handles, first, last)
+    for _ = 1, 10 do
+      settle(store)
+      for _, handle in ipairs(handles) do
+        for _, event in ipairs((take_all(handle))) do
+          handles[handle] = handles[handle] or {}
+          table.insert(handles[handle], event)
+        end
+      end
+    end
+    for _, handle in ipairs(handles) do
+      expect_revisions(first, last, handles[handle])
+      assert.equal(last - first + 1, #handles[handle])
+      assert.truthy(handle:request_progress())
+    end
+  end
+
+  for _, kind in ipairs(kinds) do
+    for _, start in ipairs { 0, 2, 9 } do
+      it(("a watch of %q from %d on is opened, or not at all"):format(kind[1], start), function()
+        for_each_failure(function()
+          local store = keywatch.open { now = 0 }
+          put_many(store, "k", 3)
+          return { store = store }
+        end, function(made)
+          return made.store:open_watch(kind[1], with(kind[2], { start_revision = start }))
+        end, function(made, results)
+          local handle, err = results[1], results[2]
+          if not handle then assert.equal("out_of_memory", err.code) end
+          put_many(made.store, "k", 10)
+          local first = start == 0 and 5 or start
+          if handle then expect_all(made.store, { handle }, first, 14) end
+        end)
+      end)
+    end
+  end
+
+  it("a watch that begins with what exists is opened, or not at all", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0 }
+      put_many(store, "k", 3)
+      return { store = store }
+    end, function(made)
+      return made.store:watch("k", { initial = true })
+    end, function(made, results)
+      local w, err = results[1], results[2]
+      if not w then return assert.equal("out_of_memory", err.code) end
+      made.store:put("k", "")
+      assert.equal("initial k 4, synced 4, put k 5", (events.drain(w)))
+    end)
+  end)
+
+  it("a put that is seen by five is told to all of them, now or later", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0 }
+      store:put("k", "")
+      return { store = store, handles = open_all(store) }
+    end, function(made)
+      return made.store:put("k", "")
+    end, function(made, results)
+      local last = results[1] and 3 or 2
+      put_many(made.store, "k", 2)
+      expect_all(made.store, made.handles, 3, last + 2)
+    end)
+  end)
+
+  it("puts that are seen by five, some of them blocked, are told to all of them", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0 }
+      store:put("k", "")
+      return { store = store, handles = open_all(store, { max_bytes = 100 }) }
+    end, function(made)
+      local n = 0
+      for _ = 1, 5 do
+        if made.store:put("k", "") then n = n + 1 end
+      end
+      return n
+    end, function(made, results)
+      expect_all(made.store, made.handles, 3, results[1] + 2)
+    end)
+  end)
+
+  it("a step that brings up those who lag brings them up later", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0 }
+      put_many(store, "k", 20)
+      return { store = store, handles = open_all(store, { start_revision = 2 }) }
+    end, function(made)
+      made.store:step(0)
+    end, function(made)
+      made.store:put("k", "")
+      expect_all(made.store, made.handles, 2, 22)
+    end)
+  end)
+
+  it("the failure of a watch that was overtaken is told later", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0 }
+      put_many(store, "k", 20)
+      store:compact(15)
+      settle(store)
+      return { store = store, handles = open_all(store, { start_revision = 2 }) }
+    end, function(made)
+      made.store:step(0)
+    end, function(made)
+      settle(made.store)
+      for _, handle in ipairs(made.handles) do
+        local list, kind, revision = take_all(handle)
+        assert.same({ 0, "compacted", 15 }, { #list, kind, revision })
+      end
+    end)
+  end)
+
+  it("the failure of a follower's watches is told later", function()
+    for_each_failure(function()
+      local follower = keywatch.open { now = 0, follower = true }
+      follower:load(5, {})
+      return { store = follower, handles = open_all(follower) }
+    end, function(made)
+      return made.store:replace(9, {})
+    end, function(made, results)
+      made.store:apply(10, { put_event(10, "k") })
+      settle(made.store)
+      for _, handle in ipairs(made.handles) do
+        local list, kind, revision = take_all(handle)
+        if results[1] then
+          assert.same({ 0, "compacted", 10 }, { #list, kind, revision })
+        else
+          assert.equal("put k 10", events.texts(list))
+        end
+      end
+    end)
+  end)
+
+  it("sync fails or gives a revision, and nothing is lost", function()
+    for _, max_bytes in ipairs { MIB, 100, 1 } do
+      for_each_failure(function()
+        local store = keywatch.open { now = 0 }
+        local w = store:watch("k", { max_bytes = max_bytes, prev_kv = true })
+        put_many(store, "k", 20)
+        return { store = store, w = w }
+      end, function(made)
+        return made.w:sync()
+      end, function(made, results)
+        if results[1] then
+          assert.equal(21, results[1])
+        else
+          assert.equal("full", results[2].code)
+        end
+        made.store:put("k", "")
+        local list, code = events.read(made.w)
+        expect_revisions(2, 22, list)
+        assert.equal("timeout", code)
+      end)
+    end
+  end)
+
+  it("progress comes or does not, and what is asked for later does", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0, progress_interval = 1 }
+      local handles = {}
+      for i = 1, 8 do handles[i] = store:open_watch("k" .. i, { progress = true }) end
+      return { store = store, handles = handles }
+    end, function(made)
+      made.store:step(10)
+      for _, handle in ipairs(made.handles) do handle:request_progress() end
+    end, function(made)
+      made.store:put("other", "")
+      for _, handle in ipairs(made.handles) do
+        while handle:take() do end -- luacheck: ignore 542
+        assert.truthy(handle:request_progress())
+        assert.same({ "progress", 2 }, { handle:take() })
+      end
+    end)
+  end)
+
+  it("what was queued stays until Lua has room for it", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", {})
+    put_many(store, "k", 5)
+    for n = 1, MOST do
+      collectgarbage("stop")
+      probe.fail_all(n)
+      local ok, kind, list = pcall(handle.take, handle)
+      probe.fail_none()
+      collectgarbage("restart")
+      probe.check(store)
+      if ok then
+        assert.equal("events", kind)
+        assert.equal("put k 2", events.texts(list))
+        break
+      end
+    end
+    expect_revisions(3, 6, (take_all(handle)))
+  end)
+end)
+
+-- }======
