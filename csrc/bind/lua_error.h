@@ -7,6 +7,7 @@
 #ifndef KW_BIND_LUA_ERROR_H
 #define KW_BIND_LUA_ERROR_H
 
+#include "base/common.h"
 #include "face/compat.h"
 
 /* Pushes the metatable of errors, which is made on first use. */

@@ -8,6 +8,7 @@
 #ifndef KW_BIND_LUA_OP_H
 #define KW_BIND_LUA_OP_H
 
+#include "base/common.h"
 #include "base/arena.h"
 #include "face/compat.h"
 #include "model/kv.h"

@@ -8,6 +8,7 @@
 #ifndef KW_BIND_LUA_REPLY_H
 #define KW_BIND_LUA_REPLY_H
 
+#include "base/common.h"
 #include "base/blob.h"
 #include "face/compat.h"
 #include "model/event.h"

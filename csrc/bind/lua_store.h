@@ -5,6 +5,7 @@
 #ifndef KW_BIND_LUA_STORE_H
 #define KW_BIND_LUA_STORE_H
 
+#include "base/common.h"
 #include "face/compat.h"
 #include "watch/hub.h"
 

@@ -9,6 +9,7 @@
 #ifndef KW_BIND_LUA_VALUE_H
 #define KW_BIND_LUA_VALUE_H
 
+#include "base/common.h"
 #include "base/slice.h"
 #include "face/compat.h"
 

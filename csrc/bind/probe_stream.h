@@ -5,6 +5,7 @@
 #ifndef KW_BIND_PROBE_STREAM_H
 #define KW_BIND_PROBE_STREAM_H
 
+#include "base/common.h"
 #include "face/compat.h"
 
 #ifdef KW_PROBE

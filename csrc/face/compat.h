@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * compat: every difference between Lua 5.4 and LuaJIT 2.1 that C sees.
+ * compat: every difference between Lua 5.4 and LuaJIT 2.1 that C sees. It stands below everything, and knows nothing of
+ * ours.
  */
 #ifndef KW_FACE_COMPAT_H
 #define KW_FACE_COMPAT_H
 
-#include "base/common.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 #pragma GCC visibility push(default)
 #include <lauxlib.h>

@@ -22,6 +22,6 @@ static inline void kw_check_vm(lua_State *L) {
 
 /* LuaJIT unloads modules at its end before the finalizers of older objects have run: the object that holds `symbol`
  * stays. */
-void kw_pin(void *symbol);
+__attribute__((visibility("hidden"))) void kw_pin(void *symbol);
 
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <uv.h>
 
+#include "base/common.h"
 #include "face/module.h"
 #include "uv/loop.h"
 
