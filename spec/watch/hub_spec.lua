@@ -974,6 +974,25 @@ describe("where memory runs out", function()
     end)
   end)
 
+  it("a watch that begins later is told of nothing before, neither events nor progress", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0, progress_interval = 1 }
+      store:put("k", "")
+      return { store = store, handles = open_all(store, { start_revision = 6, progress = true }) }
+    end, function(made)
+      return made.store:put("k", "")
+    end, function(made, results)
+      settle(made.store)
+      for now = 5, 9 do settle(made.store, now) end
+      for _, handle in ipairs(made.handles) do
+        handle:request_progress()
+        assert.is_nil(handle:take())
+      end
+      put_many(made.store, "k", results[1] and 5 or 6)
+      expect_all(made.store, made.handles, 6, 8)
+    end)
+  end)
+
   it("puts that are seen by five, some of them blocked, are told to all of them", function()
     for_each_failure(function()
       local store = keywatch.open { now = 0 }

@@ -264,11 +264,11 @@ function world:open(key, options)
   self.doing = request.show(request.new("watch", key, options))
   local watch, err = self.store:watch(key, options)
   local within = observer.span_of(key, options)
+  if self.starves and is_starved(err) then return end
   if observer.is_empty(within) then
     if watch or err.code ~= "empty_range" then error("an empty range is watched", 0) end
     return
   end
-  if self.starves and is_starved(err) then return end
   if not watch then error(err, 0) end
   local initial = options.initial and self:existing(within)
   local its = observer.new(self.ledger, watch, key, options, initial)
