@@ -168,12 +168,13 @@ static void tell_slot(kw_hub *hub) {
 
 /* Who could not be told for want of memory lags from here on. */
 static void lag_all(kw_hub *hub, int64_t rev) {
+  int64_t now = kw_store_revision(hub->store);
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
     size_t at = 0;
     for (kw_watcher *w = outlet_next(outlet, &at); w != NULL; w = outlet_next(outlet, &at)) {
-      if (w->state != KW_WATCHER_SYNCED || w->next_rev > rev) continue;
+      if (w->state != KW_WATCHER_SYNCED || w->next_rev > now) continue;
       leave(hub, w);
-      w->next_rev = rev;
+      if (w->next_rev < rev) w->next_rev = rev;
       enter_lagging(hub, w);
     }
   }

@@ -106,6 +106,10 @@ static uint32_t first_from(const kw_batch *batch, int64_t rev) {
   return low;
 }
 
+static int64_t last_revision(const kw_walk *walk, const kw_walk_slot *mine) {
+  return walk->events[mine->at[mine->n - 1]].revision;
+}
+
 /* Where a watcher goes on that could not be told: not before what the walk has for its slot. */
 static void stay(const kw_walk *walk, const kw_walk_slot *mine, kw_watcher *watcher) {
   int64_t first = walk->events[mine->at[0]].revision;
@@ -114,7 +118,7 @@ static void stay(const kw_walk *walk, const kw_walk_slot *mine, kw_watcher *watc
 
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
   kw_walk_slot *mine = watcher->slot->pending;
-  if (mine == NULL) return KW_UNTOLD;
+  if (mine == NULL || last_revision(walk, mine) < watcher->next_rev) return KW_UNTOLD;
   kw_batch *batch = batch_for(walk, mine, watcher);
   if (batch == NULL) {
     stay(walk, mine, watcher);

@@ -31,18 +31,9 @@ local function refuse(opts, name)
   error(("each: there is no option '%s': pages come in the order of keys"):format(name), 3)
 end
 
---- An iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the options,
--- or of the first page. `limit` bounds the whole, `page` each page. Raises what a page fails with, so
--- that a loop never ends early unnoticed.
-local function each(owner, key, opts)
-  check.self(owner, "each")
-  check.argument(type(key) == "string", 1, "each", "string", key)
-  opts = copy(check.options(opts, "each"))
-  refuse(opts, "sort_order")
-  refuse(opts, "sort_target")
-  refuse(opts, "count_only")
-  check_count(opts, "limit", 0)
-  check_count(opts, "page", 1)
+--- What `each` returns. before_page, if given, is called before every page but the first, and may raise.
+local function iterate(owner, key, opts, before_page)
+  opts = copy(opts)
   local page = opts.page or DEFAULT_PAGE
   local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
   opts.page = nil
@@ -64,7 +55,10 @@ local function each(owner, key, opts)
   opts.prefix, opts.from_key = nil, nil
 
   return function()
-    if at == #kvs and more then turn() end
+    if at == #kvs and more then
+      if before_page then before_page() end
+      turn()
+    end
     at = at + 1
     local kv = kvs[at]
     if kv then key = kv.key .. "\0" end
@@ -72,4 +66,19 @@ local function each(owner, key, opts)
   end
 end
 
-return { each = each }
+--- An iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the options,
+-- or of the first page. `limit` bounds the whole, `page` each page. Raises what a page fails with, so
+-- that a loop never ends early unnoticed.
+local function each(owner, key, opts)
+  check.self(owner, "each")
+  check.argument(type(key) == "string", 1, "each", "string", key)
+  opts = check.options(opts, "each")
+  refuse(opts, "sort_order")
+  refuse(opts, "sort_target")
+  refuse(opts, "count_only")
+  check_count(opts, "limit", 0)
+  check_count(opts, "page", 1)
+  return iterate(owner, key, opts)
+end
+
+return { each = each, iterate = iterate }

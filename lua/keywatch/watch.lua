@@ -8,6 +8,7 @@
 local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
+local pages = require "keywatch.pages"
 
 local SYNC_STEPS = 64 -- that sync does, or batches that it puts into the buffer, for a reader that asks for itself
 
@@ -160,11 +161,21 @@ local function is_store_closed(watch)
   return watch.store:tend() == false
 end
 
+--- A watch that has failed before all that exists was handed out has nothing more to say: what came after that, and
+-- what exists now, would not go together with what was handed out.
+local function abandon_initial(watch)
+  watch.initial = nil
+  while not watch.failure and take(watch) do end
+  watch.buffer, watch.at, watch.n = {}, 0, 0
+end
+
 --- The next of what exists, as an event; or the mark that ends it.
 local function take_initial(watch)
   if is_store_closed(watch) then return fail(watch, "closed") end
   local ok, kv = pcall(watch.initial)
-  if not ok then
+  if not ok and watch.core:has_failed() then
+    abandon_initial(watch)
+  elseif not ok then
     if type(kv) ~= "table" or not kv.code then error(kv, 0) end
     fail(watch, kv.code, kv.compact_revision)
   elseif kv then
@@ -300,14 +311,11 @@ end
 --- The reader asks for itself. Once the core has queued a mark behind all that has happened, all of it can be had
 -- without waiting; a watch that lags is brought up, and one that holds as much as it may is relieved a little.
 local function sync_alone(watch)
-  for _ = 1, SYNC_STEPS do
+  for i = 1, SYNC_STEPS do
     local revision = watch.core:request_progress()
     if revision then return revision end
-    if not watch.core:is_blocked() then
-      watch.store:tend()
-    elseif watch.initial or not take(watch) then
-      break
-    end
+    watch.store:tend()
+    if not watch.initial and (watch.core:is_blocked() or i > 1) then take(watch) end
     local err = why_not(watch)
     if err then return nil, err end
   end
@@ -419,14 +427,16 @@ local function core_options(opts)
   return t
 end
 
-local function initial_pages(store, key, opts, revision)
+local function initial_pages(store, handle, key, opts, revision)
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as the core takes it
-  return store:each(key, {
+  return pages.iterate(store, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
     revision = revision,
-  })
+  }, function()
+    if handle:has_failed() then error(core.new_error("compacted"), 0) end -- another page may be of another history
+  end)
 end
 
 --- Watches a key, or a range of keys.
@@ -440,7 +450,7 @@ local function open(store, key, opts)
   local handle, tag, now = store:open_watch(key, core_options(opts))
   if not handle then return nil, tag end
   local ok, initial = true, nil
-  if opts.initial then ok, initial = pcall(initial_pages, store, key, opts, now) end
+  if opts.initial then ok, initial = pcall(initial_pages, store, handle, key, opts, now) end
   if not ok then
     handle:close()
     if type(initial) == "table" and initial.code then return nil, initial end

@@ -798,6 +798,27 @@ describe("a follower's watchers", function()
     end
   end)
 
+  it("that begin with what exists are not given that of another history", function()
+    local function kvs(value, revision)
+      local list = {}
+      for i = 1, 1500 do -- more than a page
+        list[i] = { key = ("k%04d"):format(i), value = value, create_revision = revision, mod_revision = revision,
+          version = 1, lease = 0 }
+      end
+      return list
+    end
+    local follower = keywatch.open { now = 0, follower = true }
+    follower:load(10, kvs("old", 10))
+    local w = follower:watch("k", { prefix = true, initial = true })
+    follower:replace(5, kvs("new", 5))
+    follower:advance(12)
+    local list, code = events.read(w)
+    for _, event in ipairs(list) do
+      if event.value == "new" then error("the pages are of two histories") end
+    end
+    assert.equal("compacted", code)
+  end)
+
   it("that had begun later fail as well when history goes back", function()
     local follower = new_follower(5)
     local w = follower:watch("k", { start_revision = 10 })
