@@ -34,10 +34,6 @@ kw_hub_options kw_hub_defaults(void) {
                           .progress_ms = KW_DEFAULT_PROGRESS_MS};
 }
 
-size_t kw_hub_count(const kw_hub *hub) {
-  return hub->n;
-}
-
 /* Walks the watchers of an outlet: start with *at = 0. */
 static kw_watcher *outlet_next(const kw_outlet *outlet, size_t *at) {
   if (outlet->with_ids) return kw_map_next(&outlet->ids, at);

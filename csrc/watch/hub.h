@@ -74,8 +74,6 @@ kw_outlet *kw_hub_next_ready(kw_hub *hub);
 int64_t kw_hub_deadline(const kw_hub *hub);
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
-size_t kw_hub_count(const kw_hub *hub);
-
 #ifdef KW_PROBE
 const char *kw_hub_check(const kw_hub *hub);
 #endif

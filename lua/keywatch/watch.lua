@@ -473,14 +473,14 @@ local function open(store, key, opts)
     initial = initial, -- gives what exists, kv by kv
     initial_revision = opts.initial and now or nil,
 
-    reader = nil,     -- the coroutine that read last
     is_awaited_by_main = false,
-    arrival = nil,    -- set when something may have come
-    progressed = nil, -- set when the reader has come further
     waiters = 0,
-
-    failure = nil,
     is_closed = false,
+    -- Set when they are needed, and not listed: an idle watch is a smaller table without them.
+    --   reader       the coroutine that read last
+    --   arrival      an event of the driver, set when something may have come
+    --   progressed   the same, set when the reader has come further
+    --   failure      an error
   }, watch_mt)
 end
 
