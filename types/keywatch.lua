@@ -88,6 +88,8 @@ function keywatch.now() end
 ---| "lease_not_found" # there is no such lease, or not any more
 ---| "lease_provided" # ignore_lease together with a lease
 ---| "lease_ttl_too_large"
+---| "malformed" # what came over the wire is no message
+---| "stopped" # the server ends
 ---| "no_space" # the quota is used up
 ---| "out_of_memory" # nothing has changed
 ---| "read_only" # a write to a follower

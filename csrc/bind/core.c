@@ -2,7 +2,10 @@
  *
  * core: the module keywatch.core.
  */
+#include "bind/lua_client.h"
 #include "bind/lua_error.h"
+#include "bind/lua_message.h"
+#include "bind/lua_server.h"
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
@@ -47,8 +50,13 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "open");
   push_errors(L);
   lua_setfield(L, -2, "errors");
+  kw_bind_push_client(L);
+  lua_setfield(L, -2, "client");
+  kw_bind_push_serve(L);
+  lua_setfield(L, -2, "serve");
   kw_bind_push_error_new(L);
   lua_setfield(L, -2, "new_error");
+  kw_bind_add_messages(L);
   lua_pushcfunction(L, l_id);
   lua_setfield(L, -2, "id");
   lua_pushliteral(L, KW_LUA_NAME);

@@ -57,6 +57,7 @@ static bool read_value(lua_State *L, const kw_option *option, void *to) {
     case KW_OPTION_COUNT: return kw_bind_to_int(L, -1, to) && *(int64_t *)to >= 0;
     case KW_OPTION_INT: return kw_bind_to_int(L, -1, to);
     case KW_OPTION_ID: return read_id(L, to);
+    case KW_OPTION_BITS: return kw_bind_to_uint(L, -1, to);
     case KW_OPTION_BYTES:
       if (lua_type(L, -1) != LUA_TSTRING) return false;
       *(kw_slice *)to = kw_bind_bytes(L, -1);

@@ -16,6 +16,7 @@ typedef enum kw_option_kind {
   KW_OPTION_COUNT,   /* int64_t, not negative */
   KW_OPTION_INT,     /* int64_t */
   KW_OPTION_ID,      /* int64_t; also an object that has a field `id` */
+  KW_OPTION_BITS,    /* uint64_t */
   KW_OPTION_BYTES,   /* kw_slice */
   KW_OPTION_ENUM,    /* int: the place in `names` */
   KW_OPTION_SECONDS, /* kw_seconds */

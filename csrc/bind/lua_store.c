@@ -6,7 +6,9 @@
 #include "bind/lua_error.h"
 #include "bind/lua_op.h"
 #include "bind/lua_options.h"
+#include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
+#include "bind/lua_server.h"
 #include "bind/lua_store.h"
 #include "store/follower.h"
 
@@ -15,19 +17,13 @@
 
 /* {====== Time ====== */
 
-static int64_t clock_ms(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 static int64_t now_of(const kw_lua_store *self) {
-  return self->is_manual ? self->now : clock_ms();
+  return self->is_manual ? self->now : kw_bind_clock_ms();
 }
 
 /* The first whole millisecond that is not before this moment: what is granted from it on does not end too early. */
 static int64_t later_than_now(const kw_lua_store *self) {
-  return self->is_manual ? self->now : clock_ms() + 1;
+  return self->is_manual ? self->now : kw_bind_clock_ms() + 1;
 }
 
 static int64_t to_ms(lua_State *L, double seconds) {
@@ -491,6 +487,7 @@ static int l_advance(lua_State *L) {
 static int l_close(lua_State *L) {
   kw_lua_store *self = check_self(L);
   check_idle(L, self);
+  kw_bind_close_servers(L, self);
   if (self->hub != NULL) kw_hub_free(self->hub);
   if (self->store != NULL) kw_store_free(self->store);
   self->hub = NULL;

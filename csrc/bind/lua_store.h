@@ -12,15 +12,19 @@
 /* What is being answered. */
 typedef enum kw_answer { KW_ANSWER_REPLY, KW_ANSWER_GET, KW_ANSWER_IDS, KW_ANSWER_LEASE } kw_answer;
 
+typedef struct kw_lua_server kw_lua_server;
+
 typedef struct kw_lua_store {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;     /* NULL until somebody watches */
+  kw_ready ready;  /* watches that were armed and have got something */
   kw_arena arena;  /* for the length of a call */
   bool is_manual;  /* time moves by step alone */
   int64_t now;     /* the manual time, milliseconds */
   int64_t progress_ms;
   int64_t max_request_bytes;
-  uint64_t last_tag; /* of the watches of the store */
+  uint64_t last_tag;      /* of the watches of the store */
+  kw_lua_server *servers; /* that are open */
 
   /* While an answer is being made, memory is asked for, and finalizers of the program may run: they may not use the
    * store, which lends the answer what it consists of. */

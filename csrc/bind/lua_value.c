@@ -25,6 +25,16 @@ void kw_bind_push_id(lua_State *L, int64_t id) {
   lua_pushlstring(L, text, (size_t)len);
 }
 
+void kw_bind_push_uint(lua_State *L, uint64_t v) {
+  if (KW_INTEGERS || v < EXACT_MAX) {
+    kw_bind_push_int(L, (int64_t)v);
+    return;
+  }
+  char text[24];
+  int len = snprintf(text, sizeof text, "%" PRIu64, v);
+  lua_pushlstring(L, text, (size_t)len);
+}
+
 void kw_bind_push_slice(lua_State *L, kw_slice bytes) {
   lua_pushlstring(L, (const char *)bytes.data, bytes.len);
 }
@@ -56,6 +66,21 @@ bool kw_bind_to_id(lua_State *L, int at, int64_t *id) {
   size_t len;
   const char *text = lua_tolstring(L, at, &len);
   return parse_id(text, len, id);
+}
+
+bool kw_bind_to_uint(lua_State *L, int at, uint64_t *v) {
+  int64_t number = 0;
+  char *end;
+  if (kw_bind_to_id(L, at, &number)) {
+    *v = (uint64_t)number;
+    return true;
+  }
+  if (lua_type(L, at) != LUA_TSTRING) return false;
+  kw_slice text = kw_bind_bytes(L, at);
+  if (text.len == 0 || text.data[0] < '0' || text.data[0] > '9') return false;
+  errno = 0;
+  *v = strtoull((const char *)text.data, &end, 10);
+  return errno == 0 && end == (const char *)text.data + text.len;
 }
 
 kw_slice kw_bind_bytes(lua_State *L, int at) {

@@ -15,11 +15,15 @@
 
 void kw_bind_push_int(lua_State *L, int64_t v);
 void kw_bind_push_id(lua_State *L, int64_t id);
+/* All 64 bits without a sign: in a number of Lua 5.4, what is beyond 2^63 is negative. */
+void kw_bind_push_uint(lua_State *L, uint64_t v);
 void kw_bind_push_slice(lua_State *L, kw_slice bytes);
 
 /* False if the value is not a whole number that fits; here, and for ids, nothing is raised. */
 bool kw_bind_to_int(lua_State *L, int at, int64_t *v);
 bool kw_bind_to_id(lua_State *L, int at, int64_t *id);
+/* What is negative stands for the same 64 bits. */
+bool kw_bind_to_uint(lua_State *L, int at, uint64_t *v);
 
 /* An argument that must be a string, a whole number of at least `min`, or an id. */
 kw_slice kw_bind_check_bytes(lua_State *L, int arg);

@@ -48,7 +48,7 @@ static int l_open_watch(lua_State *L) {
   int rc = kw_bind_read_watch_spec(L, &owner->arena, &spec, &max_bytes);
   if (rc == KW_OK) rc = kw_bind_make_hub(owner);
   if (rc != KW_OK) return kw_bind_fail(L, owner, rc);
-  kw_hub_open_outlet(owner->hub, &self->outlet, (size_t)max_bytes, false);
+  kw_hub_open_outlet(owner->hub, &self->outlet, &owner->ready, (size_t)max_bytes, false);
   self->outlet.tag = ++owner->last_tag;
   rc = kw_hub_watch(owner->hub, &self->outlet, &spec, &self->watcher);
   if (rc != KW_OK) {
@@ -77,7 +77,7 @@ static int l_tend(lua_State *L) {
 /* store:next_ready(): the tag of a watch that was armed and has got something, or nothing. */
 static int l_next_ready(lua_State *L) {
   kw_lua_store *self = luaL_checkudata(L, 1, KW_STORE_NAME);
-  kw_outlet *outlet = self->hub == NULL ? NULL : kw_hub_next_ready(self->hub);
+  kw_outlet *outlet = kw_ready_next(&self->ready);
   if (outlet == NULL) return 0;
   kw_bind_push_int(L, (int64_t)outlet->tag);
   return 1;

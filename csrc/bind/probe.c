@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "bind/lua_store.h"
+#include "bind/probe_codec.h"
 #include "bind/probe_stream.h"
 
 static lua_Alloc lua_alloc; /* the allocator of the state, behind ours */
@@ -70,6 +71,7 @@ static const luaL_Reg probe[] = {{"check", l_check},
 void kw_bind_push_probe(lua_State *L) {
   lua_newtable(L);
   luaL_setfuncs(L, probe, 0);
+  kw_bind_add_probe_codec(L);
   kw_bind_push_probe_stream(L);
   lua_setfield(L, -2, "stream");
 }

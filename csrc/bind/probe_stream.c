@@ -29,7 +29,7 @@ static int l_stream(lua_State *L) {
   *self = (stream){.owner = owner};
   luaL_getmetatable(L, STREAM_NAME);
   lua_setmetatable(L, -2);
-  kw_hub_open_outlet(owner->hub, &self->outlet, max_bytes, true);
+  kw_hub_open_outlet(owner->hub, &self->outlet, &owner->ready, max_bytes, true);
   return 1;
 }
 

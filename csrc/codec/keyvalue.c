@@ -51,3 +51,24 @@ bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv) {
   }
   return !reader.failed;
 }
+
+/* Where the field of the value lies in a record: all of it, with its tag and its length. */
+static kw_slice value_field(const kw_blob *record) {
+  kw_slice value = kw_keyvalue_of(record).value;
+  size_t len = kw_wire_bytes_size(value.len);
+  if (len == 0) return kw_slice_of(record->bytes + record->len, 0);
+  return kw_slice_of(value.data + value.len - len, len);
+}
+
+size_t kw_keyvalue_bare_size(const kw_blob *record) {
+  return record->len - value_field(record).len;
+}
+
+uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to) {
+  kw_slice value = value_field(record);
+  size_t before = (size_t)(value.data - record->bytes);
+  size_t after = record->len - before - value.len;
+  memcpy(to, record->bytes, before);
+  memcpy(to + before, value.data + value.len, after);
+  return to + before + after;
+}

@@ -18,6 +18,10 @@ kw_blob *kw_keyvalue_encode(const kw_kv *kv);
 /* Decodes into slices of `bytes`; false if they are malformed. */
 bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv);
 
+/* How many bytes a record takes without its value, and writing it so. */
+size_t kw_keyvalue_bare_size(const kw_blob *record);
+uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
+
 /* The kv of a record that we encoded ourselves. */
 static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   kw_kv kv;

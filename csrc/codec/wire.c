@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/wire.h"
 
+#define MAX_GROUPS 100 /* inside of each other; what is deeper is malformed */
+
 static bool fail(kw_wire_reader *reader) {
   reader->failed = true;
   return false;
 }
 
-static bool next_varint(kw_wire_reader *reader, uint64_t *v) {
+static bool next_long(kw_wire_reader *reader, uint64_t *v) {
   uint64_t sum = 0;
   for (unsigned shift = 0; shift < 70 && reader->at < reader->end; shift += 7) {
     uint8_t byte = *reader->at++;
-    if (shift == 63 && byte > 1) break; /* beyond 64 bits */
-    sum |= (uint64_t)(byte & 0x7f) << shift;
+    sum |= (uint64_t)(byte & 0x7f) << shift; /* what is beyond 64 bits is lost, as in etcd */
     if (byte < 0x80) {
       *v = sum;
       return true;
     }
   }
   return fail(reader);
+}
+
+static inline bool next_varint(kw_wire_reader *reader, uint64_t *v) {
+  if (reader->at == reader->end || *reader->at >= 0x80) return next_long(reader, v);
+  *v = *reader->at++; /* mostly one byte */
+  return true;
+}
+
+bool kw_wire_next_varint(kw_wire_reader *reader, uint64_t *v) {
+  return next_varint(reader, v);
 }
 
 static bool next_bytes(kw_wire_reader *reader, size_t len, kw_slice *bytes) {
@@ -35,7 +46,10 @@ static bool next_fixed(kw_wire_reader *reader, size_t len, uint64_t *v) {
   return true;
 }
 
-bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field) {
+static bool skip_group(kw_wire_reader *reader, uint32_t number);
+
+/* Reads the next field, which may be the end of a group. */
+static bool next_field(kw_wire_reader *reader, kw_wire_field *field) {
   uint64_t tag, len;
   if (reader->failed || reader->at == reader->end) return false;
   if (!next_varint(reader, &tag)) return false;
@@ -48,6 +62,25 @@ bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field) {
     case KW_WIRE_FIXED64: return next_fixed(reader, 8, &field->value);
     case KW_WIRE_FIXED32: return next_fixed(reader, 4, &field->value);
     case KW_WIRE_BYTES: return next_varint(reader, &len) && next_bytes(reader, len, &field->bytes);
+    case KW_WIRE_GROUP: return skip_group(reader, field->number);
+    case KW_WIRE_GROUP_END: return true;
   }
-  return fail(reader); /* groups, and types that do not exist */
+  return fail(reader); /* types that do not exist */
+}
+
+static bool skip_group(kw_wire_reader *reader, uint32_t number) {
+  kw_wire_field inner;
+  if (reader->depth == MAX_GROUPS) return fail(reader);
+  reader->depth++;
+  while (next_field(reader, &inner)) {
+    if (inner.type != KW_WIRE_GROUP_END) continue;
+    reader->depth--;
+    return inner.number == number || fail(reader);
+  }
+  return fail(reader);
+}
+
+bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field) {
+  if (!next_field(reader, field)) return false;
+  return field->type != KW_WIRE_GROUP_END || fail(reader);
 }

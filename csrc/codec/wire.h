@@ -14,6 +14,8 @@ typedef enum kw_wire_type {
   KW_WIRE_VARINT = 0,
   KW_WIRE_FIXED64 = 1,
   KW_WIRE_BYTES = 2,
+  KW_WIRE_GROUP = 3, /* no message of etcd has one; what is unknown may be one */
+  KW_WIRE_GROUP_END = 4,
   KW_WIRE_FIXED32 = 5
 } kw_wire_type;
 
@@ -59,6 +61,7 @@ typedef struct kw_wire_reader {
   const uint8_t *at;
   const uint8_t *end;
   bool failed;
+  uint8_t depth; /* of the groups that are being skipped */
 } kw_wire_reader;
 
 typedef struct kw_wire_field {
@@ -72,7 +75,11 @@ static inline kw_wire_reader kw_wire_read(kw_slice bytes) {
   return (kw_wire_reader){.at = bytes.data, .end = bytes.data + bytes.len};
 }
 
-/* Reads the next field; false at the end or upon a failure, which `failed` tells apart. */
+/* Reads the next field; false at the end or upon a failure, which `failed` tells apart. A group comes as one field, and
+ * is skipped with all that is inside of it. */
 bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field);
+
+/* Reads a number that stands without a tag; false upon a failure, also at the end. */
+bool kw_wire_next_varint(kw_wire_reader *reader, uint64_t *v);
 
 #endif

@@ -33,6 +33,8 @@
 
 #define lua_rawlen lua_objlen
 #define lua_newuserdatauv(L, size, n) lua_newuserdata(L, size)
+#define lua_setiuservalue(L, i, n) lua_setfenv(L, i) /* one, which must be a table */
+#define lua_getiuservalue(L, i, n) lua_getfenv(L, i)
 
 /* PUC Lua 5.1 may load the object that was built for LuaJIT, and has to be told so by it: nothing that it lacks may
  * be needed to load. */

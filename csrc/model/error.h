@@ -38,7 +38,9 @@
   X(CANCELLED, "cancelled", 1, "keywatch: cancelled")                                              \
   X(TIMEOUT, "timeout", 4, "keywatch: timed out")                                                  \
   X(FULL, "full", 8, "keywatch: the watch holds as much as it may: read from it first")            \
-  X(CLOSED, "closed", 14, "keywatch: the store is closed")
+  X(CLOSED, "closed", 14, "keywatch: the store is closed")                                         \
+  X(MALFORMED, "malformed", 13, "grpc: error unmarshalling request: malformed message")            \
+  X(STOPPED, "stopped", 14, "etcdserver: server stopped")
 
 typedef enum kw_error {
   KW_OK = 0,

@@ -66,6 +66,7 @@ typedef struct kw_compare {
   kw_compare_target target;
   int64_t number; /* for every target but VALUE */
   kw_slice value; /* for VALUE */
+  int given; /* in which field of the wire it came; 0: in none, and that of the target is meant */
 } kw_compare;
 
 typedef struct kw_op kw_op;

@@ -1,22 +1,89 @@
 /* SPDX-License-Identifier: MIT
  *
- * loop: libuv's loop, turned from outside. It never calls Lua: a turn gathers what happened, and ends.
+ * loop: libuv's loop, turned from outside. It never calls Lua: a turn lasts until there is something for Lua.
+ *
+ *   one iteration   wait for sockets, a signal or the next deadline -> feed peers
+ *                   -> who is due -> tend every server -> flush every connection that is dirty, once
+ *
+ * So whatever happens in an iteration, and whatever Lua did between two turns, leaves with one write to each connection.
  */
 #ifndef KW_UV_LOOP_H
 #define KW_UV_LOOP_H
 
-#include "base/common.h"
+#include <uv.h>
 
-typedef struct kw_loop kw_loop;
+#include "base/common.h"
+#include "base/heap.h"
+#include "base/link.h"
+
+#define KW_NEVER INT64_MAX
+#define KW_SIGNALS 3 /* SIGHUP, SIGINT, SIGTERM */
+#define KW_READ_BYTES 65536
+
+/* Something that is called at a time. It lies inside its owner. */
+typedef struct kw_due {
+  kw_heap_node node; /* at KW_NEVER it only waits to be given a time */
+  void (*on_due)(struct kw_due *due, int64_t now);
+} kw_due;
+
+typedef struct kw_signal {
+  uv_signal_t uv;
+  unsigned n; /* that came and were not taken */
+} kw_signal;
+
+typedef struct kw_loop {
+  uv_loop_t uv;
+  uv_timer_t timer;
+
+  int64_t now;   /* milliseconds of CLOCK_MONOTONIC */
+  bool is_stale; /* the loop may have waited since */
+
+  kw_heap dues;
+  int64_t tend_at; /* when a server is next wanted */
+
+  kw_link hosted;     /* of kw_hosted */
+  kw_link dirty;      /* of kw_connection */
+  size_t connections; /* that are not closed */
+
+  kw_signal signals[KW_SIGNALS];
+  bool has_signals; /* they are initialized */
+
+  char bytes[KW_READ_BYTES]; /* what was just read: peers keep nothing of it */
+} kw_loop;
 
 /* Zero, or libuv's negative error. */
 int kw_loop_open(kw_loop **loop);
+
+/* Closes whatever is on it, too. */
 void kw_loop_close(kw_loop *loop);
 
-/* Waits until something happens, or `ms` milliseconds are over; negative: as long as it takes. */
+/* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a signal has come, or `ms`
+ * milliseconds are over; negative: as long as it takes. */
 void kw_loop_turn(kw_loop *loop, int64_t ms);
 
-/* Nanoseconds of a clock that never goes back. */
-uint64_t kw_loop_now(void);
+/* Whether anything but time could end a turn: a server or a signal is waited for. */
+bool kw_loop_is_awaiting(const kw_loop *loop);
+
+/* Milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
+int64_t kw_loop_now(kw_loop *loop);
+
+/* Who is called at a time, from now on until it is removed. Zero, or UV_ENOMEM. */
+int kw_loop_add_due(kw_loop *loop, kw_due *due);
+void kw_loop_remove_due(kw_loop *loop, kw_due *due);
+
+/* It is called at this time, and at no other. */
+static inline void kw_loop_set_due(kw_loop *loop, kw_due *due, int64_t when) {
+  kw_heap_move(&loop->dues, &due->node, when);
+}
+
+/* The place of a signal by its name, or -1. */
+int kw_loop_find_signal(const char *name);
+const char *kw_loop_signal_name(int i);
+
+/* Takes over the signals with a true entry, and leaves the others as they were before. Zero, or an error. */
+int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]);
+
+/* The name of a signal that came, and was not returned yet; or NULL. */
+const char *kw_loop_next_signal(kw_loop *loop);
 
 #endif

@@ -1,15 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
  * uv: the module keywatch.uv.
+ *
+ * A loop's uservalue holds the server objects whose pointer the loop has, each under a handle: a userdata that is
+ * younger than the object. When the state ends, finalizers run from the youngest on: the handle's closes the listeners
+ * and the connections of the server before the server's own runs.
  */
 #include <math.h>
 #include <uv.h>
 
 #include "base/common.h"
+#include "face/engine.h"
 #include "face/module.h"
+#include "uv/address.h"
+#include "uv/hosted.h"
+#include "uv/listener.h"
 #include "uv/loop.h"
 
+#ifdef KW_PROBE
+#include "uv/probe_engine.h"
+#endif
+
 #define LOOP_NAME "keywatch.uv.loop"
+#define LISTENER_NAME "keywatch.uv.listener"
+#define HANDLE_NAME "keywatch.uv.handle"
+#define MAX_ADDRESSES 32 /* of one name */
 
 int KW_EXPORT luaopen_keywatch_uv(lua_State *L);
 
@@ -17,12 +32,245 @@ static kw_loop **check_loop(lua_State *L) {
   return luaL_checkudata(L, 1, LOOP_NAME);
 }
 
-static int l_open(lua_State *L) {
-  kw_loop **self = lua_newuserdatauv(L, sizeof *self, 0);
+static kw_loop *check_open(lua_State *L) {
+  kw_loop **self = check_loop(L);
+  if (*self == NULL) luaL_error(L, "the loop is closed");
+  return *self;
+}
+
+static int push_failure(lua_State *L, int rc) {
+  lua_pushnil(L);
+  lua_pushstring(L, uv_strerror(rc));
+  lua_pushstring(L, uv_err_name(rc));
+  return 3;
+}
+
+static void push_new(lua_State *L, const char *name, int values) {
+  void **self = lua_newuserdatauv(L, sizeof *self, values);
+  (void)values; /* LuaJIT's has always one */
   *self = NULL;
-  luaL_getmetatable(L, LOOP_NAME);
+  luaL_getmetatable(L, name);
   lua_setmetatable(L, -2);
-  int rc = kw_loop_open(self);
+}
+
+/* {====== Servers ====== */
+
+static int l_handle_gc(lua_State *L) {
+  kw_hosted **handle = luaL_checkudata(L, 1, HANDLE_NAME);
+  if (*handle != NULL) kw_hosted_close(*handle);
+  return 0;
+}
+
+/* Lets go of the servers that have neither listeners nor connections any more; of all if the loop, at 1, is closed. */
+static void release_idle(lua_State *L) {
+  lua_getiuservalue(L, 1, 1);
+  lua_pushnil(L);
+  while (lua_next(L, -2) != 0) {
+    kw_hosted **handle = lua_touserdata(L, -2);
+    lua_pop(L, 1);
+    if (*handle != NULL && kw_hosted_is_idle(*handle)) kw_hosted_close(*handle);
+    if (*handle != NULL) continue;
+    lua_pushvalue(L, -1);
+    lua_pushnil(L);
+    lua_rawset(L, -4);
+  }
+  lua_pop(L, 1);
+}
+
+static const kw_engine *check_engine(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
+  const kw_engine *engine = lua_touserdata(L, -1);
+  if (engine == NULL) luaL_error(L, "keywatch.core is not loaded: require it first");
+  if (engine->version != KW_ENGINE_VERSION) {
+    luaL_error(
+        L, "keywatch.core has version %d of the engine, and keywatch.uv needs %d: build both anew",
+        (int)engine->version, KW_ENGINE_VERSION);
+  }
+  lua_pop(L, 1); /* it stays in the registry */
+  return engine;
+}
+
+/* The server object at 2, as the loop at 1 hosts it. */
+static kw_hosted *check_hosted(lua_State *L, kw_loop *loop) {
+  const kw_engine *engine = check_engine(L);
+  kw_server *server = engine->server_of(luaL_checkudata(L, 2, KW_SERVER_NAME));
+  if (server == NULL) luaL_error(L, "the server is closed");
+  kw_hosted *hosted = kw_hosted_find(loop, server);
+  if (hosted != NULL) return hosted;
+  lua_getiuservalue(L, 1, 1);
+  push_new(L, HANDLE_NAME, 0);
+  kw_hosted **handle = lua_touserdata(L, -1);
+  lua_pushvalue(L, 2);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+  if (kw_hosted_open(handle, loop, engine, server) < 0) luaL_error(L, "not enough memory");
+  return *handle;
+}
+
+/* The handle of the server object at 2, or NULL. The object may be closed. */
+static kw_hosted **find_handle(lua_State *L) {
+  lua_settop(L, 2);
+  lua_getiuservalue(L, 1, 1);
+  lua_pushnil(L);
+  while (lua_next(L, 3) != 0) {
+    if (lua_rawequal(L, -1, 2)) return lua_touserdata(L, -2);
+    lua_pop(L, 1);
+  }
+  return NULL;
+}
+
+/* loop:hosts(server): whether it has listeners or connections. */
+static int l_hosts(lua_State *L) {
+  check_open(L);
+  lua_pushboolean(L, find_handle(L) != NULL);
+  return 1;
+}
+
+/* loop:release(server): closes its listeners and connections at once. */
+static int l_release(lua_State *L) {
+  check_open(L);
+  kw_hosted **handle = find_handle(L);
+  if (handle != NULL && *handle != NULL) kw_hosted_close(*handle);
+  release_idle(L);
+  return 0;
+}
+
+/* }====== */
+
+/* {====== Addresses ====== */
+
+static void push_address(lua_State *L, const kw_address *address) {
+  char host[KW_ADDRESS_TEXT] = "";
+  lua_newtable(L);
+  if (kw_address_is_path(address)) {
+    lua_pushstring(L, address->path.sun_path);
+    lua_setfield(L, -2, "path");
+    return;
+  }
+  kw_address_host(address, host);
+  lua_pushstring(L, host);
+  lua_setfield(L, -2, "host");
+  lua_pushinteger(L, kw_address_port(address));
+  lua_setfield(L, -2, "port");
+}
+
+static int read_path(lua_State *L, int i, kw_address *address) {
+  size_t len;
+  lua_getfield(L, i, "path");
+  const char *path = luaL_checklstring(L, -1, &len);
+  return kw_address_init_path(address, path, len);
+}
+
+static int read_ip(lua_State *L, int i, kw_address *address) {
+  lua_getfield(L, i, "host");
+  lua_getfield(L, i, "port");
+  const char *host = luaL_checkstring(L, -2);
+  lua_Integer port = luaL_checkinteger(L, -1);
+  luaL_argcheck(L, port >= 0 && port <= UINT16_MAX, i, "a port is 0 to 65535");
+  return kw_address_init_ip(address, host, (uint16_t)port);
+}
+
+/* { path = } or { host =, port = }, the host in digits. */
+static int read_address(lua_State *L, int i, kw_address *address) {
+  luaL_checktype(L, i, LUA_TTABLE);
+  lua_getfield(L, i, "path");
+  bool is_path = !lua_isnil(L, -1);
+  int rc = is_path ? read_path(L, i, address) : read_ip(L, i, address);
+  lua_settop(L, i);
+  return rc;
+}
+
+/* loop:resolve(name): a list of hosts in digits; or nil, text and name of the error. */
+static int l_resolve(lua_State *L) {
+  kw_address addresses[MAX_ADDRESSES];
+  char host[KW_ADDRESS_TEXT] = "";
+  int n = kw_address_resolve(&check_open(L)->uv, luaL_checkstring(L, 2), addresses, MAX_ADDRESSES);
+  if (n < 0) return push_failure(L, n);
+  lua_newtable(L);
+  for (int i = 0; i < n; i++) {
+    kw_address_host(&addresses[i], host);
+    lua_pushstring(L, host);
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* }====== */
+
+/* {====== Listeners ====== */
+
+static kw_listener **check_listener(lua_State *L) {
+  return luaL_checkudata(L, 1, LISTENER_NAME);
+}
+
+/* loop:listen(server, address): a listener; or nil, text and name of the error. */
+static int l_listen(lua_State *L) {
+  kw_loop *loop = check_open(L);
+  kw_address address;
+  lua_settop(L, 3);
+  int rc = read_address(L, 3, &address);
+  if (rc < 0) return push_failure(L, rc);
+  push_new(L, LISTENER_NAME, 0);
+  rc = kw_listener_open(lua_touserdata(L, -1), check_hosted(L, loop), &address);
+  if (rc == 0) return 1;
+  release_idle(L);
+  return push_failure(L, rc);
+}
+
+/* listener:address(): where it listens, with the port that the kernel chose. */
+static int l_address(lua_State *L) {
+  const kw_listener *listener = *check_listener(L);
+  kw_address address;
+  if (listener == NULL) return luaL_error(L, "the listener is closed");
+  int rc = kw_address_init_socket(&address, listener->fd);
+  if (rc < 0) return push_failure(L, rc);
+  push_address(L, &address);
+  return 1;
+}
+
+static int l_listener_close(lua_State *L) {
+  kw_listener **self = check_listener(L);
+  if (*self != NULL) kw_listener_close(*self);
+  return 0;
+}
+
+/* }====== */
+
+/* {====== Signals ====== */
+
+/* loop:signals(names): from now on these are caught, and no others. */
+static int l_signals(lua_State *L) {
+  kw_loop *loop = check_open(L);
+  bool wanted[KW_SIGNALS] = {false};
+  luaL_checktype(L, 2, LUA_TTABLE);
+  for (int i = 1; i <= (int)lua_rawlen(L, 2); i++) {
+    lua_rawgeti(L, 2, i);
+    int at = kw_loop_find_signal(luaL_checkstring(L, -1));
+    if (at < 0) return luaL_error(L, "no signal to wait for: %s", lua_tostring(L, -1));
+    wanted[at] = true;
+    lua_pop(L, 1);
+  }
+  int rc = kw_loop_watch_signals(loop, wanted);
+  if (rc < 0) return push_failure(L, rc);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* loop:next_signal(): the name of one that came, or nil. */
+static int l_next_signal(lua_State *L) {
+  lua_pushstring(L, kw_loop_next_signal(check_open(L)));
+  return 1;
+}
+
+/* }====== */
+
+/* {====== The loop ====== */
+
+static int l_open(lua_State *L) {
+  push_new(L, LOOP_NAME, 1);
+  lua_newtable(L);
+  lua_setiuservalue(L, -2, 1);
+  int rc = kw_loop_open(lua_touserdata(L, -1));
   if (rc == 0) return 1;
   lua_pushnil(L);
   lua_pushfstring(L, "keywatch: no loop: %s", uv_strerror(rc));
@@ -31,44 +279,86 @@ static int l_open(lua_State *L) {
 
 /* loop:turn(seconds): rounded up, so that what is waited for is due afterwards; without an end if not given. */
 static int l_turn(lua_State *L) {
-  kw_loop **self = check_loop(L);
+  kw_loop *loop = check_open(L);
   int64_t ms = -1;
   if (!lua_isnoneornil(L, 2)) {
     double seconds = luaL_checknumber(L, 2);
     ms = seconds < 1e12 ? (int64_t)ceil(seconds * 1000) : INT64_MAX / 2;
     if (ms < 0) ms = 0;
   }
-  if (*self == NULL) return luaL_error(L, "the loop is closed");
-  kw_loop_turn(*self, ms);
+  kw_loop_turn(loop, ms);
+  release_idle(L);
   return 0;
+}
+
+/* loop:is_awaiting(): whether anything but time could end a turn. */
+static int l_is_awaiting(lua_State *L) {
+  lua_pushboolean(L, kw_loop_is_awaiting(check_open(L)));
+  return 1;
+}
+
+/* loop:connections(): how many are not closed. */
+static int l_connections(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)check_open(L)->connections);
+  return 1;
 }
 
 static int l_close(lua_State *L) {
   kw_loop **self = check_loop(L);
-  if (*self != NULL) kw_loop_close(*self);
+  if (*self == NULL) return 0;
+  kw_loop_close(*self);
   *self = NULL;
+  release_idle(L);
   return 0;
 }
 
+/* }====== */
+
 static int l_now(lua_State *L) {
-  lua_pushnumber(L, (lua_Number)kw_loop_now() / 1e9);
+  lua_pushnumber(L, (lua_Number)uv_hrtime() / 1e9);
   return 1;
 }
 
-static const luaL_Reg loop_methods[] = {{"turn", l_turn}, {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg loop_methods[] = {{"turn", l_turn},
+                                        {"listen", l_listen},
+                                        {"hosts", l_hosts},
+                                        {"release", l_release},
+                                        {"resolve", l_resolve},
+                                        {"signals", l_signals},
+                                        {"next_signal", l_next_signal},
+                                        {"is_awaiting", l_is_awaiting},
+                                        {"connections", l_connections},
+                                        {"close", l_close},
+                                        {NULL, NULL}};
 static const luaL_Reg loop_meta[] = {{"__gc", l_close}, {NULL, NULL}};
+static const luaL_Reg listener_methods[] = {
+    {"address", l_address}, {"close", l_listener_close}, {NULL, NULL}};
+static const luaL_Reg listener_meta[] = {{"__gc", l_listener_close}, {NULL, NULL}};
+static const luaL_Reg handle_meta[] = {{"__gc", l_handle_gc}, {NULL, NULL}};
+static const luaL_Reg none[] = {{NULL, NULL}};
 static const luaL_Reg functions[] = {{"open", l_open}, {"now", l_now}, {NULL, NULL}};
+
+static void add_class(lua_State *L, const char *name, const luaL_Reg *meta,
+                      const luaL_Reg *methods) {
+  luaL_newmetatable(L, name);
+  luaL_setfuncs(L, meta, 0);
+  lua_newtable(L);
+  luaL_setfuncs(L, methods, 0);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}
 
 int luaopen_keywatch_uv(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_uv);
-  luaL_newmetatable(L, LOOP_NAME);
-  luaL_setfuncs(L, loop_meta, 0);
-  lua_newtable(L);
-  luaL_setfuncs(L, loop_methods, 0);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  add_class(L, LOOP_NAME, loop_meta, loop_methods);
+  add_class(L, LISTENER_NAME, listener_meta, listener_methods);
+  add_class(L, HANDLE_NAME, handle_meta, none);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
+#ifdef KW_PROBE
+  kw_uv_push_probe(L);
+  lua_setfield(L, -2, "probe");
+#endif
   return 1;
 }

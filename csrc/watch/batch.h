@@ -13,6 +13,8 @@ typedef struct kw_batch {
   uint32_t refs;
   uint32_t n;
   size_t bytes; /* of all records, which is what a queue is charged for it */
+  kw_blob
+      *wire; /* its events as they go over the wire, once somebody has asked for them; or NULL */
   kw_event events[];
 } kw_batch;
 
@@ -23,6 +25,9 @@ kw_batch *kw_batch_new(size_t cap);
 void kw_batch_add(kw_batch *batch, const kw_event *event);
 
 void kw_batch_release(kw_batch *batch);
+
+/* The events as fields of a WatchResponse, made once for all who ask; NULL if memory is short. */
+kw_blob *kw_batch_wire(kw_batch *batch);
 
 static inline kw_batch *kw_batch_retain(kw_batch *batch) {
   batch->refs++;

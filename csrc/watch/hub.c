@@ -19,9 +19,6 @@ struct kw_hub {
   kw_outlet *outlets;
   size_t n; /* watchers */
 
-  kw_outlet *ready; /* who was told, oldest first */
-  kw_outlet **last_ready;
-
   kw_map progress;      /* watchers that want it, by address */
   size_t progress_at;   /* how far the present round has come */
   int64_t progress_due; /* when the round goes on; INT64_MIN: to be set by the next step */
@@ -42,23 +39,25 @@ static kw_watcher *outlet_next(const kw_outlet *outlet, size_t *at) {
 
 /* {====== Readiness ====== */
 
-static void make_ready(kw_hub *hub, kw_outlet *outlet) {
+static void make_ready(kw_outlet *outlet) {
+  kw_ready *ready = outlet->ready;
   if (!outlet->is_armed) return;
+  if (ready->last == NULL) ready->last = &ready->first;
   outlet->is_armed = false;
   outlet->is_ready = true;
   outlet->next_ready = NULL;
-  outlet->prev_ready = hub->last_ready;
-  *hub->last_ready = outlet;
-  hub->last_ready = &outlet->next_ready;
+  outlet->prev_ready = ready->last;
+  *ready->last = outlet;
+  ready->last = &outlet->next_ready;
 }
 
-static void remove_ready(kw_hub *hub, kw_outlet *outlet) {
+static void remove_ready(kw_outlet *outlet) {
   if (!outlet->is_ready) return;
   *outlet->prev_ready = outlet->next_ready;
   if (outlet->next_ready != NULL) {
     outlet->next_ready->prev_ready = outlet->prev_ready;
   } else {
-    hub->last_ready = outlet->prev_ready;
+    outlet->ready->last = outlet->prev_ready;
   }
   outlet->is_ready = false;
 }
@@ -67,9 +66,9 @@ void kw_outlet_arm(kw_outlet *outlet) {
   if (!outlet->is_ready && outlet->hub != NULL) outlet->is_armed = true;
 }
 
-kw_outlet *kw_hub_next_ready(kw_hub *hub) {
-  kw_outlet *outlet = hub->ready;
-  if (outlet != NULL) remove_ready(hub, outlet);
+kw_outlet *kw_ready_next(kw_ready *ready) {
+  kw_outlet *outlet = ready->first;
+  if (outlet != NULL) remove_ready(outlet);
   return outlet;
 }
 
@@ -122,7 +121,7 @@ static void fail(kw_hub *hub, kw_watcher *watcher) {
   leave(hub, watcher);
   if (kw_outlet_push(watcher->outlet, &item)) {
     watcher->state = KW_WATCHER_FAILED;
-    make_ready(hub, watcher->outlet);
+    make_ready(watcher->outlet);
   } else {
     watcher->next_rev = 0;
     enter_lagging(hub, watcher);
@@ -139,7 +138,7 @@ static bool tell(kw_hub *hub, kw_watcher *watcher) {
   watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY;
   if (told == KW_TOLD) {
     watcher->was_told = true;
-    make_ready(hub, watcher->outlet);
+    make_ready(watcher->outlet);
   }
   return !watcher->was_refused;
 }
@@ -309,7 +308,6 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   kw_hub *hub = kw_alloc(sizeof *hub);
   if (hub == NULL) return NULL;
   *hub = (kw_hub){.store = store, .options = *options, .walk = {.store = store}};
-  hub->last_ready = &hub->ready;
   hub->synced = kw_group_new(options->seed);
   hub->behind = kw_group_new(options->seed);
   if (hub->synced != NULL && hub->behind != NULL) {
@@ -322,8 +320,9 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   return NULL;
 }
 
-void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, size_t max_bytes, bool with_ids) {
-  *outlet = (kw_outlet){.hub = hub, .max_bytes = max_bytes, .with_ids = with_ids};
+void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
+                        bool with_ids) {
+  *outlet = (kw_outlet){.hub = hub, .ready = ready, .max_bytes = max_bytes, .with_ids = with_ids};
   outlet->next = hub->outlets;
   outlet->prev = &hub->outlets;
   if (hub->outlets != NULL) hub->outlets->prev = &outlet->next;
@@ -339,7 +338,7 @@ void kw_outlet_close(kw_outlet *outlet) {
     size_t at = 0;
     while ((watcher = outlet_next(outlet, &at)) != NULL) kw_hub_cancel(hub, watcher);
   }
-  remove_ready(hub, outlet);
+  remove_ready(outlet);
   *outlet->prev = outlet->next;
   if (outlet->next != NULL) outlet->next->prev = outlet->prev;
   kw_outlet_drop_items(outlet);
@@ -380,6 +379,7 @@ static kw_watcher *watcher_new(const kw_watch_spec *spec, kw_slice key) {
                           .no_delete = spec->no_delete,
                           .prev_kv = spec->prev_kv,
                           .progress = spec->progress,
+                          .fragment = spec->fragment,
                           .key_len = (uint32_t)key.len,
                           .end_len = (uint32_t)end.len};
   memcpy(watcher->bytes, key.data, key.len);
@@ -477,7 +477,7 @@ static bool offer_progress(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) 
   kw_item item = {
       .kind = KW_ITEM_PROGRESS, .watcher = watcher, .revision = kw_store_revision(hub->store)};
   if (!kw_outlet_offer(outlet, &item)) return false;
-  make_ready(hub, outlet);
+  make_ready(outlet);
   return true;
 }
 

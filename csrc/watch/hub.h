@@ -7,7 +7,8 @@
  * A writer never waits, and what a watcher has missed takes no memory.
  *
  * The hub is the store's driver's door to time: its deadline and its step include the store's.
- * It never calls out: outlets that have something for a reader who asked for it gather in a list, to be drained.
+ * It never calls out: outlets that have something for a reader who asked for it gather in its owner's list, to be
+ * drained.
  */
 #ifndef KW_WATCH_HUB_H
 #define KW_WATCH_HUB_H
@@ -33,6 +34,7 @@ typedef struct kw_watch_spec {
   bool no_delete;
   bool prev_kv;
   bool progress;
+  bool fragment; /* its reader's own */
 } kw_watch_spec;
 
 kw_hub_options kw_hub_defaults(void);
@@ -44,8 +46,10 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options);
 void kw_hub_free(kw_hub *hub);
 
 /* An outlet belongs to its caller. Closing it cancels its watchers and throws away what it holds. With ids,
- * watchers are found by them; without, it has at most one watcher. */
-void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, size_t max_bytes, bool with_ids);
+ * watchers are found by them; without, it has at most one watcher. When it was armed and gets something it goes into
+ * the list `ready`, which lives longer than it. */
+void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
+                        bool with_ids);
 void kw_outlet_close(kw_outlet *outlet);
 
 /* Adds a watcher to an outlet. Its events are those after the store's present revision, or from the start
@@ -68,7 +72,7 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
 /* Asks to be told when an outlet gets something, and who was: each outlet once for each asking. */
 void kw_outlet_arm(kw_outlet *outlet);
-kw_outlet *kw_hub_next_ready(kw_hub *hub);
+kw_outlet *kw_ready_next(kw_ready *ready);
 
 /* When a step is next of use, and a step: the store's own and that of its watchers. */
 int64_t kw_hub_deadline(const kw_hub *hub);

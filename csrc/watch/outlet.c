@@ -5,12 +5,26 @@
 
 #define FIRST_CAP 4
 
-static size_t cost_of(const kw_item *item) {
-  return KW_OUTLET_ITEM_BYTES + (item->batch == NULL ? 0 : item->batch->bytes);
-}
-
 static kw_item *item_at(const kw_outlet *outlet, size_t i) {
   return &outlet->items[(outlet->first + i) & (outlet->cap - 1)];
+}
+
+/* What an item is charged if it becomes the last: items of one batch that follow each other are charged for it once. */
+static size_t cost_of(const kw_outlet *outlet, const kw_item *item) {
+  bool is_shared = outlet->n > 0 && item_at(outlet, outlet->n - 1)->batch == item->batch;
+  bool is_free = item->batch == NULL || is_shared;
+  return KW_OUTLET_ITEM_BYTES + (is_free ? 0 : item->batch->bytes);
+}
+
+/* An item goes: if the next one has the same batch, it is charged for it from now on. */
+static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
+  outlet->bytes -= KW_OUTLET_ITEM_BYTES;
+  size_t rest = item->charge - KW_OUTLET_ITEM_BYTES;
+  if (next != NULL && next->batch == item->batch) {
+    next->charge += rest;
+  } else {
+    outlet->bytes -= rest;
+  }
 }
 
 /* A ring of twice the size, with the items from its beginning on. */
@@ -28,15 +42,17 @@ static bool grow(kw_outlet *outlet) {
 
 bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   if (outlet->n == outlet->cap && !grow(outlet)) return false;
-  outlet->n++;
-  *item_at(outlet, outlet->n - 1) = *item;
-  outlet->bytes += cost_of(item);
+  size_t charge = cost_of(outlet, item);
+  kw_item *last = item_at(outlet, outlet->n++);
+  *last = *item;
+  last->charge = charge;
+  outlet->bytes += charge;
   if (item->watcher != NULL) item->watcher->queued++;
   return true;
 }
 
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item) {
-  if (outlet->n > 0 && outlet->bytes + cost_of(item) > outlet->max_bytes) return false;
+  if (outlet->n > 0 && outlet->bytes + cost_of(outlet, item) > outlet->max_bytes) return false;
   return kw_outlet_push(outlet, item);
 }
 
@@ -45,7 +61,7 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item) {
   *item = *item_at(outlet, 0);
   outlet->first = (outlet->first + 1) & (outlet->cap - 1);
   outlet->n--;
-  outlet->bytes -= cost_of(item);
+  discharge(outlet, item, outlet->n > 0 ? item_at(outlet, 0) : NULL);
   if (item->watcher != NULL) item->watcher->queued--;
   if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an idle outlet is a small one */
     kw_free(outlet->items);
@@ -68,7 +84,7 @@ void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher) {
       *item_at(outlet, kept++) = *item;
       continue;
     }
-    outlet->bytes -= cost_of(item);
+    discharge(outlet, item, i + 1 < outlet->n ? item_at(outlet, i + 1) : NULL);
     if (item->batch != NULL) kw_batch_release(item->batch);
   }
   outlet->n = kept;

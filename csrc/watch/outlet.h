@@ -2,7 +2,7 @@
  *
  * outlet: where what watchers are told waits for whoever reads it: one stream, with the watchers that share it.
  *
- * A queue bounded in bytes. Offering is a try: a full outlet refuses, and the watcher waits in its list of
+ * A queue bounded in bytes, where a batch counts once for all who are told it together. Offering is a try: a full outlet refuses, and the watcher waits in its list of
  * blocked ones until something was taken. What is said once and for a watcher alone (its failure) is never refused.
  * An empty outlet takes any batch, however large.
  */
@@ -28,9 +28,16 @@ typedef struct kw_item {
   kw_batch *batch;     /* of EVENTS; who takes the item takes the reference */
   uint32_t from;       /* the first event of the batch that is meant */
   int64_t revision;
+  size_t charge; /* the outlet's own */
 } kw_item;
 
 typedef struct kw_hub kw_hub;
+
+/* Those outlets of an owner that were armed and have got something, the oldest first. All zero, it is empty. */
+typedef struct kw_ready {
+  kw_outlet *first;
+  kw_outlet **last; /* where the next one goes; NULL while the list was never used */
+} kw_ready;
 
 struct kw_outlet {
   kw_hub *hub; /* NULL once the hub is gone: nothing will come any more */
@@ -50,8 +57,9 @@ struct kw_outlet {
   int64_t next_id;
   kw_watcher_list blocked;
 
-  bool is_armed; /* tell the hub when something comes */
-  bool is_ready; /* the hub has been told, and will tell */
+  kw_ready *ready; /* where its owner looks */
+  bool is_armed;   /* to be put there when something comes */
+  bool is_ready;   /* it stands there */
   kw_outlet *next_ready;
   kw_outlet **prev_ready;
   uint64_t tag; /* the owner's own */

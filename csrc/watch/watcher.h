@@ -52,6 +52,7 @@ struct kw_watcher {
   bool was_told : 1;     /* of an event, since the last progress */
   bool was_refused : 1;  /* in the present walk */
   bool begins_later : 1; /* was asked for from a revision on that there was not yet */
+  bool fragment : 1;     /* its reader's own: large batches may be split on the wire */
   uint32_t queued;       /* its items in the outlet */
   uint32_t key_len;
   uint32_t end_len;

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/chain.h"
+
+#include "base/mem.h"
+
+#define LEAST_ROOM 256
+#define MOST_ROOM 65536
+
+struct kw_piece {
+  kw_piece *next;
+  kw_blob *blob; /* NULL: the bytes are the piece's own */
+  const uint8_t *at;
+  size_t len;
+  size_t room;     /* after at + len, of a piece with bytes of its own */
+  uint8_t bytes[]; /* of its own */
+};
+
+static kw_piece *add_piece(kw_chain *chain, size_t room) {
+  kw_piece *piece = kw_alloc(sizeof *piece + room);
+  if (piece == NULL) return NULL;
+  *piece = (kw_piece){.room = room, .at = piece->bytes};
+  if (chain->last != NULL) {
+    chain->last->next = piece;
+  } else {
+    chain->first = piece;
+  }
+  chain->last = piece;
+  return piece;
+}
+
+static void remove_first(kw_chain *chain) {
+  kw_piece *piece = chain->first;
+  chain->first = piece->next;
+  if (chain->first == NULL) chain->last = NULL;
+  if (piece->blob != NULL) kw_blob_release(piece->blob);
+  kw_free(piece);
+}
+
+/* Pieces grow with what is in the chain, so that neither few bytes nor many cost much. */
+static size_t room_for(const kw_chain *chain, size_t n) {
+  size_t room = kw_min_size(chain->len, MOST_ROOM);
+  if (room < LEAST_ROOM) room = LEAST_ROOM;
+  return room < n ? n : room;
+}
+
+uint8_t *kw_chain_reserve(kw_chain *chain, size_t n) {
+  kw_piece *piece = chain->last;
+  if (piece == NULL || piece->room < n) piece = add_piece(chain, room_for(chain, n));
+  return piece == NULL ? NULL : (uint8_t *)piece->at + piece->len;
+}
+
+void kw_chain_commit(kw_chain *chain, size_t n) {
+  chain->last->len += n;
+  chain->last->room -= n;
+  chain->len += n;
+}
+
+bool kw_chain_add(kw_chain *chain, kw_slice bytes) {
+  uint8_t *to = kw_chain_reserve(chain, bytes.len);
+  if (to == NULL) return false;
+  if (bytes.len > 0) memcpy(to, bytes.data, bytes.len);
+  kw_chain_commit(chain, bytes.len);
+  return true;
+}
+
+static bool add_reference(kw_chain *chain, kw_blob *blob, kw_slice part) {
+  kw_piece *piece = add_piece(chain, 0);
+  if (piece == NULL) return false;
+  piece->blob = kw_blob_retain(blob);
+  piece->at = part.data;
+  piece->len = part.len;
+  chain->len += part.len;
+  return true;
+}
+
+bool kw_chain_add_blob(kw_chain *chain, kw_blob *blob, kw_slice part) {
+  if (part.len < KW_CHAIN_COPIED) return kw_chain_add(chain, part);
+  return add_reference(chain, blob, part);
+}
+
+bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to) {
+  while (n > 0) {
+    kw_piece *piece = from->first;
+    kw_slice part = kw_slice_of(piece->at, kw_min_size(n, piece->len));
+    bool ok =
+        piece->blob != NULL ? kw_chain_add_blob(to, piece->blob, part) : kw_chain_add(to, part);
+    if (!ok) return false;
+    kw_chain_skip(from, part.len);
+    n -= part.len;
+  }
+  return true;
+}
+
+size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max) {
+  size_t n = 0;
+  for (const kw_piece *piece = chain->first; piece != NULL && n < max; piece = piece->next) {
+    if (piece->len > 0) parts[n++] = (struct iovec){(void *)piece->at, piece->len};
+  }
+  return n;
+}
+
+void kw_chain_skip(kw_chain *chain, size_t n) {
+  chain->len -= n;
+  while (chain->first != NULL) {
+    kw_piece *piece = chain->first;
+    size_t part = kw_min_size(n, piece->len);
+    piece->at += part;
+    piece->len -= part;
+    n -= part;
+    if (piece->len > 0) return;
+    remove_first(chain);
+  }
+}
+
+void kw_chain_drop(kw_chain *chain) {
+  while (chain->first != NULL) remove_first(chain);
+  *chain = (kw_chain){0};
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <time.h>
+
+#include "bind/lua_peer.h"
+
+#define MAX_PARTS 64
+
+int64_t kw_bind_clock_ms(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+int64_t kw_bind_opt_now(lua_State *L, int arg) {
+  return lua_isnoneornil(L, arg) ? kw_bind_clock_ms()
+                                 : (int64_t)llround(luaL_checknumber(L, arg) * 1000);
+}
+
+int kw_bind_push_deadline(lua_State *L, int64_t when) {
+  if (when == INT64_MAX) return 0;
+  lua_pushnumber(L, (lua_Number)when / 1000);
+  return 1;
+}
+
+int kw_bind_push_pending(lua_State *L, void *peer, kw_pending_fn pending, kw_wrote_fn wrote) {
+  struct iovec parts[MAX_PARTS];
+  luaL_Buffer buffer;
+  size_t n;
+  luaL_buffinit(L, &buffer);
+  while ((n = pending(peer, parts, MAX_PARTS)) > 0) {
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+      luaL_addlstring(&buffer, parts[i].iov_base, parts[i].iov_len);
+      sum += parts[i].iov_len;
+    }
+    wrote(peer, sum);
+  }
+  luaL_pushresult(&buffer);
+  return 1;
+}
+
+void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
+                       const luaL_Reg *methods) {
+  luaL_newmetatable(L, name);
+  luaL_setfuncs(L, meta, 0);
+  lua_newtable(L);
+  luaL_setfuncs(L, methods, 0);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_peer: what connections whose bytes are moved from Lua have in common.
+ */
+#ifndef KW_BIND_LUA_PEER_H
+#define KW_BIND_LUA_PEER_H
+
+#include <sys/uio.h>
+
+#include "base/common.h"
+#include "face/compat.h"
+
+/* Milliseconds of CLOCK_MONOTONIC; and the argument, in seconds, of those who have a clock of their own. */
+int64_t kw_bind_clock_ms(void);
+int64_t kw_bind_opt_now(lua_State *L, int arg);
+
+/* Pushes a deadline in seconds; returns how many values: none for INT64_MAX. */
+int kw_bind_push_deadline(lua_State *L, int64_t when);
+
+/* Pushes all that is pending as one string, and counts it as written. */
+typedef size_t (*kw_pending_fn)(void *peer, struct iovec *pieces, size_t max);
+typedef void (*kw_wrote_fn)(void *peer, size_t bytes);
+int kw_bind_push_pending(lua_State *L, void *peer, kw_pending_fn pending, kw_wrote_fn wrote);
+
+/* A metatable under a name of the registry. */
+void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
+                       const luaL_Reg *methods);
+
+#endif

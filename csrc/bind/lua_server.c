@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+
+#include "bind/lua_server.h"
+
+#include "bind/lua_error.h"
+#include "bind/lua_options.h"
+#include "bind/lua_peer.h"
+#include "bind/lua_reply.h"
+#include "bind/lua_watch.h"
+#include "rpc/peer.h"
+
+#define PEER_NAME "keywatch.core.peer"
+#define MAX_SECONDS 9e12
+
+/* {====== The engine ====== */
+
+static kw_server *server_of(void *object) {
+  return ((kw_lua_server *)object)->server;
+}
+
+static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
+  kw_peer_feed(peer, kw_slice_of(bytes, len), now);
+}
+
+static const kw_engine engine = {.version = KW_ENGINE_VERSION,
+                                 .server_of = server_of,
+                                 .tend = kw_server_tend,
+                                 .has_work = kw_server_has_work,
+                                 .accept = kw_peer_open,
+                                 .feed = feed,
+                                 .pending = kw_peer_pending,
+                                 .wrote = kw_peer_wrote,
+                                 .state = kw_peer_state,
+                                 .step = kw_peer_step,
+                                 .close = kw_peer_close};
+
+static void publish_engine(lua_State *L) {
+  kw_engine *published = lua_newuserdatauv(L, sizeof *published, 0);
+  *published = engine;
+  lua_setfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
+}
+
+/* }====== */
+
+/* {====== Servers ====== */
+
+static kw_lua_server *check_server(lua_State *L) {
+  return luaL_checkudata(L, 1, KW_SERVER_NAME);
+}
+
+static kw_server *check_open(lua_State *L) {
+  kw_lua_server *self = check_server(L);
+  if (self->store == NULL) luaL_error(L, "the server is closed");
+  return self->server;
+}
+
+static void close_server(lua_State *L, kw_lua_server *self) {
+  if (self->store == NULL) return;
+  kw_server_close(self->server);
+  self->store = NULL;
+  *self->prev = self->next;
+  if (self->next != NULL) self->next->prev = self->prev;
+  luaL_unref(L, LUA_REGISTRYINDEX, self->store_ref);
+}
+
+void kw_bind_close_servers(lua_State *L, kw_lua_store *store) {
+  while (store->servers != NULL) close_server(L, store->servers);
+}
+
+static int l_close(lua_State *L) {
+  close_server(L, check_server(L));
+  return 0;
+}
+
+static int l_gc(lua_State *L) {
+  kw_lua_server *self = check_server(L);
+  close_server(L, self);
+  if (self->server != NULL) kw_server_free(self->server);
+  self->server = NULL;
+  return 0;
+}
+
+typedef struct serve_fields {
+  uint64_t cluster_id;
+  uint64_t member_id;
+  int64_t raft_term;
+  int64_t max_concurrent_streams;
+  int64_t outlet_bytes;
+  kw_seconds keepalive_min_time;
+  kw_seconds keepalive_interval;
+  kw_seconds keepalive_timeout;
+} serve_fields;
+
+#define SERVE_OPTION(name, kind)                                                                   \
+  { #name, KW_OPTION_##kind, offsetof(serve_fields, name), NULL }
+
+static void set_ms(int64_t *ms, const kw_seconds *seconds) {
+  if (seconds->is_given && fabs(seconds->value) < MAX_SECONDS) *ms = llround(seconds->value * 1000);
+}
+
+static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
+  static const kw_option list[] = {SERVE_OPTION(cluster_id, BITS),
+                                   SERVE_OPTION(member_id, BITS),
+                                   SERVE_OPTION(raft_term, COUNT),
+                                   SERVE_OPTION(max_concurrent_streams, COUNT),
+                                   SERVE_OPTION(outlet_bytes, COUNT),
+                                   SERVE_OPTION(keepalive_min_time, SECONDS),
+                                   SERVE_OPTION(keepalive_interval, SECONDS),
+                                   SERVE_OPTION(keepalive_timeout, SECONDS),
+                                   KW_END_OF_OPTIONS};
+  kw_server_options options = kw_server_defaults();
+  serve_fields fields = {.cluster_id = options.cluster_id,
+                         .member_id = options.member_id,
+                         .raft_term = (int64_t)options.raft_term,
+                         .max_concurrent_streams = options.session.max_streams,
+                         .outlet_bytes = (int64_t)options.outlet_bytes};
+  kw_bind_read_options(L, 2, "serve", list, &fields);
+  options.cluster_id = fields.cluster_id;
+  options.member_id = fields.member_id;
+  options.raft_term = (uint64_t)fields.raft_term;
+  options.outlet_bytes = (size_t)fields.outlet_bytes;
+  if (fields.max_concurrent_streams < options.session.max_streams)
+    options.session.max_streams = (uint32_t)fields.max_concurrent_streams;
+  set_ms(&options.session.ping_min_ms, &fields.keepalive_min_time);
+  set_ms(&options.session.keepalive_ms, &fields.keepalive_interval);
+  set_ms(&options.session.keepalive_wait_ms, &fields.keepalive_timeout);
+  options.session.max_message = (size_t)store->max_request_bytes + KW_RECEIVE_SLACK;
+  options.max_fragment = options.session.max_message;
+  options.others = &store->ready;
+  options.clock = store->is_manual ? &store->now : NULL;
+  return options;
+}
+
+static int l_serve(lua_State *L) {
+  kw_lua_store *store = luaL_checkudata(L, 1, KW_STORE_NAME);
+  luaL_argcheck(L, store->store != NULL, 1, "the store is closed");
+  lua_settop(L, 2);
+  kw_server_options options = read_options(L, store);
+  kw_lua_server *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (kw_lua_server){0};
+  luaL_getmetatable(L, KW_SERVER_NAME);
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, 1);
+  int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  if (store->store != NULL && kw_bind_make_hub(store) == KW_OK)
+    self->server = kw_server_new(store->store, store->hub, &options);
+  if (self->server == NULL) {
+    luaL_unref(L, LUA_REGISTRYINDEX, ref);
+    kw_bind_push_error_meta(L);
+    return kw_bind_push_failure(L, lua_gettop(L), KW_ERR_NO_MEMORY);
+  }
+  self->store = store;
+  self->store_ref = ref;
+  self->next = store->servers;
+  self->prev = &store->servers;
+  if (self->next != NULL) self->next->prev = &self->next;
+  store->servers = self;
+  return 1;
+}
+
+static int l_mount(lua_State *L) {
+  kw_server *server = check_open(L);
+  if (!kw_server_mount(server, kw_bind_check_bytes(L, 2)))
+    return luaL_error(L, "not enough memory");
+  return 0;
+}
+
+static int l_next_call(lua_State *L) {
+  kw_lua_server *self = check_server(L);
+  kw_call call;
+  if (self->store == NULL || !kw_server_next_call(self->server, &call)) return 0;
+  kw_bind_push_int(L, (int64_t)call.id);
+  lua_pushstring(L, call.path);
+  kw_bind_push_slice(L, call.request);
+  return 3;
+}
+
+static int l_answer(lua_State *L) {
+  kw_lua_server *self = check_server(L);
+  int64_t id = kw_bind_check_int(L, 2, 0);
+  kw_slice message = kw_bind_check_bytes(L, 3);
+  if (self->store != NULL) kw_server_answer(self->server, (uint64_t)id, message);
+  return 0;
+}
+
+static int l_fail(lua_State *L) {
+  kw_lua_server *self = check_server(L);
+  int64_t id = kw_bind_check_int(L, 2, 0), status = kw_bind_check_int(L, 3, 0);
+  kw_slice text = kw_bind_check_bytes(L, 4);
+  luaL_argcheck(L, status > 0 && status <= 16, 3, "a gRPC status, not OK, expected");
+  if (self->store != NULL) kw_server_fail(self->server, (uint64_t)id, (int)status, text);
+  return 0;
+}
+
+static int l_drain(lua_State *L) {
+  kw_server *server = check_open(L);
+  double seconds = luaL_optnumber(L, 2, KW_DRAIN_MS / 1000.0);
+  luaL_argcheck(L, seconds >= 0 && seconds < MAX_SECONDS, 2, "seconds expected");
+  kw_server_drain(server, llround(seconds * 1000), kw_bind_clock_ms());
+  return 0;
+}
+
+static int l_connections(lua_State *L) {
+  kw_bind_push_int(L, (int64_t)kw_server_count(check_server(L)->server));
+  return 1;
+}
+
+/* }====== */
+
+/* {====== Peers that Lua drives ====== */
+
+typedef struct lua_peer {
+  kw_peer *peer; /* NULL: closed */
+  int64_t deadline;
+  bool is_dirty;
+} lua_peer;
+
+static void on_dirty(void *ctx) {
+  ((lua_peer *)ctx)->is_dirty = true;
+}
+
+static void on_deadline(void *ctx, int64_t when) {
+  ((lua_peer *)ctx)->deadline = when;
+}
+
+static lua_peer *check_peer(lua_State *L) {
+  lua_peer *self = luaL_checkudata(L, 1, PEER_NAME);
+  if (self->peer == NULL) luaL_error(L, "the connection is closed");
+  return self;
+}
+
+static int l_accept(lua_State *L) {
+  kw_server *server = check_open(L);
+  int64_t now = kw_bind_opt_now(L, 2);
+  lua_peer *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (lua_peer){.deadline = INT64_MAX};
+  luaL_getmetatable(L, PEER_NAME);
+  lua_setmetatable(L, -2);
+  self->peer = kw_peer_open(server, &(kw_peer_hooks){on_dirty, on_deadline, self}, now);
+  return self->peer == NULL ? 0 : 1;
+}
+
+static int l_tend(lua_State *L) {
+  return kw_bind_push_deadline(L, kw_server_tend(check_open(L), kw_bind_opt_now(L, 2)));
+}
+
+static int l_peer_feed(lua_State *L) {
+  lua_peer *self = check_peer(L);
+  kw_slice bytes = kw_bind_check_bytes(L, 2);
+  kw_peer_feed(self->peer, bytes, kw_bind_opt_now(L, 3));
+  return 0;
+}
+
+static size_t pending(void *peer, struct iovec *pieces, size_t max) {
+  return kw_peer_pending(peer, pieces, max);
+}
+
+static void wrote(void *peer, size_t bytes) {
+  kw_peer_wrote(peer, bytes);
+}
+
+static int l_peer_pending(lua_State *L) {
+  lua_peer *self = check_peer(L);
+  self->is_dirty = false;
+  return kw_bind_push_pending(L, self->peer, pending, wrote);
+}
+
+/* Whether it wants bytes, whether it is done, and whether there may be something pending. */
+static int l_peer_state(lua_State *L) {
+  lua_peer *self = check_peer(L);
+  unsigned state = kw_peer_state(self->peer);
+  lua_pushboolean(L, state & KW_PEER_WANTS_BYTES);
+  lua_pushboolean(L, state & KW_PEER_IS_DONE);
+  lua_pushboolean(L, self->is_dirty);
+  return 3;
+}
+
+static int l_peer_deadline(lua_State *L) {
+  return kw_bind_push_deadline(L, check_peer(L)->deadline);
+}
+
+static int l_peer_step(lua_State *L) {
+  lua_peer *self = check_peer(L);
+  int64_t now = kw_bind_opt_now(L, 2);
+  self->deadline = INT64_MAX;
+  kw_peer_step(self->peer, now);
+  return 0;
+}
+
+static int l_peer_close(lua_State *L) {
+  lua_peer *self = luaL_checkudata(L, 1, PEER_NAME);
+  if (self->peer != NULL) kw_peer_close(self->peer);
+  self->peer = NULL;
+  return 0;
+}
+
+/* }====== */
+
+static const luaL_Reg server_methods[] = {{"mount", l_mount},   {"next_call", l_next_call},
+                                          {"answer", l_answer}, {"fail", l_fail},
+                                          {"drain", l_drain},   {"connections", l_connections},
+                                          {"tend", l_tend},     {"accept", l_accept},
+                                          {"close", l_close},   {NULL, NULL}};
+static const luaL_Reg server_meta[] = {{"__gc", l_gc}, {NULL, NULL}};
+static const luaL_Reg peer_methods[] = {{"feed", l_peer_feed},
+                                        {"pending", l_peer_pending},
+                                        {"state", l_peer_state},
+                                        {"deadline", l_peer_deadline},
+                                        {"step", l_peer_step},
+                                        {"close", l_peer_close},
+                                        {NULL, NULL}};
+static const luaL_Reg peer_meta[] = {{"__gc", l_peer_close}, {NULL, NULL}};
+
+void kw_bind_push_serve(lua_State *L) {
+  kw_bind_add_class(L, KW_SERVER_NAME, server_meta, server_methods);
+  kw_bind_add_class(L, PEER_NAME, peer_meta, peer_methods);
+  publish_engine(L);
+  lua_pushcfunction(L, l_serve);
+}

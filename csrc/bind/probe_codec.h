@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * probe_codec: messages through their records, and what gRPC puts around them, for tests in probe builds.
+ */
+#ifndef KW_BIND_PROBE_CODEC_H
+#define KW_BIND_PROBE_CODEC_H
+
+#include "base/common.h"
+#include "face/compat.h"
+
+#ifdef KW_PROBE
+/* Adds recode, split, escape, unescape and timeout to the table on top of the stack. */
+void kw_bind_add_probe_codec(lua_State *L);
+#endif
+
+#endif

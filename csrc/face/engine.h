@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine: what core offers to those who drive sockets. Shared objects cannot link against each other, so core publishes
+ * this struct of functions in the registry, in a full userdata under KW_ENGINE_KEY.
+ *
+ * A peer is one connection: bytes go in by `feed`, come out by `pending` and `wrote`, time comes in by `now`,
+ * milliseconds of CLOCK_MONOTONIC. Nothing here does I/O, reads a clock, waits, or calls Lua.
+ * Hooks may be called from any function of the engine, also for another peer than the one that is being fed: they only
+ * note what they are told, and call nothing of the engine.
+ *
+ *   driver                          engine
+ *   accept a socket        ->       accept
+ *   bytes, or the end      ->       feed                 -> on_dirty (of this peer, or of those who watch)
+ *   end of the tick, for each dirty peer:
+ *     pending, write, wrote ... until nothing is pending or the socket is full
+ *     if KW_PEER_IS_DONE and nothing is pending: shut the socket, close
+ */
+#ifndef KW_FACE_ENGINE_H
+#define KW_FACE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define KW_ENGINE_KEY "keywatch.engine"
+#define KW_ENGINE_VERSION 1
+#define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
+
+typedef struct kw_server kw_server;
+typedef struct kw_peer kw_peer;
+
+typedef struct kw_peer_hooks {
+  /* Its pending bytes or its state may have changed. */
+  void (*on_dirty)(void *ctx);
+  /* `step` is wanted at this time, and no longer at another. */
+  void (*on_deadline)(void *ctx, int64_t when);
+  void *ctx;
+} kw_peer_hooks;
+
+enum {
+  /* It may be fed; if not, its socket is left alone until it is dirty again. */
+  KW_PEER_WANTS_BYTES = 1,
+  /* Once nothing is pending, the socket is to be closed. */
+  KW_PEER_IS_DONE = 2
+};
+
+typedef struct kw_engine {
+  uint32_t version;
+
+  /* Of a server object of core, which the driver keeps alive as long as it has its pointer. */
+  kw_server *(*server_of)(void *object);
+
+  /* In every turn of the loop, before and after dirty peers are looked at, and at the time that it returned last.
+   * Returns when it is next wanted; INT64_MAX: not by itself. */
+  int64_t (*tend)(kw_server *server, int64_t now);
+
+  /* Whether Lua has something to do for the server, so that the loop should return to it. */
+  bool (*has_work)(const kw_server *server);
+
+  /* A connection that was accepted. NULL if memory is short, or the server takes no more of them. */
+  kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
+
+  /* Bytes that came; none: the other side has closed. */
+  void (*feed)(kw_peer *peer, const void *bytes, size_t len, int64_t now);
+
+  /* What is to be written, in at most `max` pieces; how many. They stay where they are until `wrote` has counted them,
+   * whatever else is called meanwhile. */
+  size_t (*pending)(kw_peer *peer, struct iovec *pieces, size_t max);
+  void (*wrote)(kw_peer *peer, size_t bytes);
+
+  unsigned (*state)(const kw_peer *peer);
+
+  /* What the peer's deadline was set for. */
+  void (*step)(kw_peer *peer, int64_t now);
+
+  /* The socket is gone: frees the peer. No hook is called for it any more. */
+  void (*close)(kw_peer *peer);
+} kw_engine;
+
+#endif

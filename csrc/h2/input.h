@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * input: what comes to a stream, split into messages.
+ *
+ * While too much output waits, what comes is held back, and the stream parked: its flow control window does not open
+ * again. So a peer that asks and does not read is kept waiting, and nothing but its own windows fills up.
+ */
+#ifndef KW_H2_INPUT_H
+#define KW_H2_INPUT_H
+
+#include "h2/state.h"
+
+/* Data that came; `is_last`: no more will. And the end of it. */
+void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last);
+void kw_input_end(kw_stream *stream);
+
+/* Streams that are parked go on, in turn, while there is room for output. */
+void kw_input_resume(kw_session *session);
+
+#endif

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
+#include "h2/input.h"
+
+#include "base/mem.h"
+
+#define STREAM_WINDOW (1 << 20)
+#define SESSION_WINDOW (8 << 20)
+#define RESET_BURST 10000 /* streams that may be reset at once, and then each second */
+#define RESET_RATE 1000
+#define PING_STRIKES 2
+#define NEVER INT64_MAX
+
+kw_session_options kw_session_defaults(void) {
+  return (kw_session_options){.max_streams = 65536,
+                              .max_message = 2 << 20,
+                              .max_header_bytes = 65536,
+                              .max_torn = 64 << 20,
+                              .max_framed = 256 << 10,
+                              .max_queued = 4 << 20,
+                              .handshake_ms = 120 * 1000,
+                              .keepalive_ms = 2 * 60 * 60 * 1000,
+                              .keepalive_wait_ms = 20 * 1000,
+                              .ping_min_ms = 5 * 1000,
+                              .ping_idle_min_ms = 2 * 60 * 60 * 1000};
+}
+
+void kw_session_end(kw_session *session) {
+  session->is_over = true;
+}
+
+/* {====== Sending ====== */
+
+static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, int flags,
+                       void *ctx) {
+  kw_session *session = ctx;
+  (void)h2, (void)flags;
+  if (kw_session_is_full(session)) return NGHTTP2_ERR_WOULDBLOCK;
+  if (!kw_chain_add(&session->out, kw_slice_of(data, length))) {
+    kw_session_end(session);
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
+  }
+  return (ssize_t)length;
+}
+
+/* A server that has said all does not wait for what the client might still say. */
+static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
+  kw_session *session = ctx;
+  uint8_t type = frame->hd.type;
+  if (type != NGHTTP2_HEADERS && type != NGHTTP2_DATA) return 0;
+  session->sent_since_ping = true;
+  if (session->options.is_client || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
+  const kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
+  if (stream != NULL && !stream->is_half_closed)
+    kw_session_check(
+        session, nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, stream->id, NGHTTP2_NO_ERROR));
+  return 0;
+}
+
+/* }====== */
+
+/* {====== Headers that come ====== */
+
+static void drop_lines(kw_session *session) {
+  for (size_t i = 0; i < 2 * session->n_lines; i++) nghttp2_rcbuf_decref(session->held[i]);
+  session->n_lines = session->header_bytes = 0;
+  session->known = (kw_request_lines){0};
+}
+
+static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
+  kw_session *session = ctx;
+  drop_lines(session);
+  if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+  kw_stream *stream = kw_stream_new(session, frame->hd.stream_id);
+  if (stream == NULL) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  nghttp2_session_set_stream_user_data(h2, stream->id, stream);
+  return 0;
+}
+
+static kw_slice slice_of(nghttp2_rcbuf *buf) {
+  nghttp2_vec v = nghttp2_rcbuf_get_buf(buf);
+  return kw_slice_of(v.base, v.len);
+}
+
+/* Beyond the limit lines are only counted. */
+static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
+                     nghttp2_rcbuf *value, uint8_t flags, void *ctx) {
+  kw_session *session = ctx;
+  size_t n = session->n_lines;
+  kw_field_line line = {slice_of(name), slice_of(value)};
+  (void)h2, (void)frame, (void)flags;
+  session->header_bytes += line.name.len + line.value.len + 32;
+  if (session->header_bytes > session->options.max_header_bytes) return 0;
+  if (!kw_reserve(&session->lines, &session->cap_lines, n + 1, sizeof *session->lines) ||
+      !kw_reserve(&session->held, &session->cap_held, 2 * n + 2, sizeof *session->held)) {
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  }
+  nghttp2_rcbuf_incref(name);
+  nghttp2_rcbuf_incref(value);
+  session->held[2 * n] = name;
+  session->held[2 * n + 1] = value;
+  session->lines[n] = line;
+  session->n_lines = n + 1;
+  kw_request_note(&session->known, &line);
+  return 0;
+}
+
+static bool has_text(kw_slice slice, const char *text) {
+  return slice.len == strlen(text) && memcmp(slice.data, text, slice.len) == 0;
+}
+
+static void refuse_quoted(kw_stream *stream, int http_status, int status, const char *words,
+                          kw_slice what) {
+  char text[256];
+  int n = snprintf(text, sizeof text, "%s \"%.*s\"", words, (int)kw_min_size(what.len, 128),
+                   what.len > 0 ? (const char *)what.data : "");
+  kw_stream_refuse(stream, http_status, status, kw_slice_of(text, (size_t)n));
+}
+
+/* What gRPC wants of a request before anybody looks at what it asks for. */
+static bool check_request(kw_session *session, kw_stream *stream) {
+  const kw_request_lines *known = &session->known;
+  kw_slice none = {0};
+  if (session->header_bytes > session->options.max_header_bytes) {
+    kw_stream_refuse(stream, 431, KW_GRPC_RESOURCE_EXHAUSTED, none);
+  } else if (!has_text(known->method, "POST")) {
+    refuse_quoted(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
+  } else if (!kw_request_is_grpc(known)) {
+    refuse_quoted(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
+                  known->content_type);
+  } else if (known->timeout.len > 0 && kw_grpc_timeout(known->timeout) < 0) {
+    refuse_quoted(stream, 400, KW_GRPC_INTERNAL, "malformed grpc-timeout:", known->timeout);
+  } else if (known->encoding.len > 0 && !has_text(known->encoding, "identity")) {
+    refuse_quoted(stream, 200, KW_GRPC_UNIMPLEMENTED,
+                  "grpc: Decompressor is not installed for grpc-encoding", known->encoding);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+static void take_request(kw_session *session, kw_stream *stream) {
+  stream->is_plus_proto = kw_request_is_plus_proto(&session->known);
+  if (!check_request(session, stream)) return;
+  kw_slice timeout = session->known.timeout;
+  if (timeout.len > 0) kw_stream_set_deadline(stream, session->now + kw_grpc_timeout(timeout));
+  session->hooks.on_open(stream, session->known.path, session->hooks.ctx);
+}
+
+/* An answer's headers, or its trailers. */
+static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
+  if (session->known.has_status) {
+    stream->status = (uint8_t)session->known.status;
+    stream->text = kw_request_text(&session->known);
+    stream->has_status = true;
+  } else if (session->known.http_status != 0 && session->known.http_status != 200) {
+    stream->status = (uint8_t)kw_status_of_http(session->known.http_status);
+    stream->has_status = true;
+  }
+  if (ends) kw_input_end(stream);
+}
+
+/* }====== */
+
+/* {====== Frames that come ====== */
+
+static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *head, void *ctx) {
+  kw_session *session = ctx;
+  (void)h2;
+  session->frame_left = head->length;
+  session->frame_ends = head->type == NGHTTP2_DATA && head->flags & NGHTTP2_FLAG_END_STREAM;
+  return 0;
+}
+
+static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t *data, size_t len,
+                   void *ctx) {
+  kw_session *session = ctx;
+  kw_stream *stream = kw_session_find(session, id);
+  (void)flags;
+  session->frame_left -= len;
+  if (stream == NULL) {
+    kw_session_check(session, nghttp2_session_consume(h2, id, len));
+  } else {
+    kw_input_take(stream, kw_slice_of(data, len), session->frame_ends && session->frame_left == 0);
+  }
+  return 0;
+}
+
+static void end_with(kw_session *session, uint32_t code, const char *why) {
+  int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
+  kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last, code,
+                                                  (const uint8_t *)why, strlen(why)));
+  kw_session_flush(session);
+  kw_session_end(session);
+}
+
+/* Pings cost us more than they cost a client: those that come too often end the connection, as gRPC has it. */
+static void take_ping(kw_session *session) {
+  int64_t least =
+      session->count > 0 ? session->options.ping_min_ms : session->options.ping_idle_min_ms;
+  if (session->sent_since_ping) {
+    session->sent_since_ping = false;
+    session->strikes = 0;
+  } else if (session->pinged != NEVER && session->now - session->pinged < least) {
+    session->strikes++;
+  }
+  session->pinged = session->now;
+  if (session->strikes > PING_STRIKES)
+    end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_pings");
+}
+
+static void take_headers(kw_session *session, const nghttp2_frame *frame) {
+  kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
+  bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+  if (stream == NULL) return;
+  if (session->options.is_client) {
+    take_answer(session, stream, ends);
+  } else {
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) take_request(session, stream);
+    if (ends) kw_input_end(stream);
+  }
+  drop_lines(session);
+}
+
+static void take_goaway_ack(kw_session *session) {
+  if (!session->is_draining) return;
+  int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
+  kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last,
+                                                  NGHTTP2_NO_ERROR, NULL, 0));
+}
+
+static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
+  kw_session *session = ctx;
+  kw_stream *stream;
+  (void)h2;
+  switch (frame->hd.type) {
+    case NGHTTP2_HEADERS: take_headers(session, frame); break;
+    case NGHTTP2_DATA:
+      if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) break;
+      stream = kw_session_find(session, frame->hd.stream_id);
+      if (stream != NULL) kw_input_end(stream);
+      break;
+    case NGHTTP2_SETTINGS: session->has_settled = true; break;
+    case NGHTTP2_PING:
+      if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
+        take_goaway_ack(session);
+      } else if (!session->options.is_client) {
+        take_ping(session);
+      }
+      break;
+    default: break;
+  }
+  return 0;
+}
+
+/* A client is told of every end: by the status that came, or by one that stands for how the stream ended. */
+static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void *ctx) {
+  kw_session *session = ctx;
+  kw_stream *stream = kw_session_find(session, id);
+  (void)h2;
+  if (stream == NULL) return 0;
+  stream->is_reset = true;
+  if (session->options.is_client) {
+    if (!stream->has_status) stream->status = (uint8_t)kw_status_of_reset(code);
+    session->hooks.on_end(stream, session->hooks.ctx);
+  }
+  kw_stream_free(stream);
+  if (session->is_draining && session->count == 0)
+    kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
+  return 0;
+}
+
+/* }====== */
+
+/* {====== Life ====== */
+
+static void *mem_alloc(size_t size, void *ctx) {
+  (void)ctx;
+  return kw_alloc(size);
+}
+
+static void mem_free(void *p, void *ctx) {
+  (void)ctx;
+  kw_free(p);
+}
+
+static void *mem_zeroed(size_t n, size_t size, void *ctx) {
+  (void)ctx;
+  return size > 0 && n > SIZE_MAX / size ? NULL : kw_alloc_zeroed(n * size);
+}
+
+static void *mem_realloc(void *p, size_t size, void *ctx) {
+  (void)ctx;
+  return kw_realloc(p, size);
+}
+
+static nghttp2_mem memory = {NULL, mem_alloc, mem_free, mem_zeroed, mem_realloc};
+
+static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp2_option *option) {
+  nghttp2_session_callbacks_set_send_callback(calls, on_send);
+  nghttp2_session_callbacks_set_send_data_callback(calls, kw_stream_on_send_data);
+  nghttp2_session_callbacks_set_on_frame_send_callback(calls, on_frame_send);
+  nghttp2_session_callbacks_set_on_begin_headers_callback(calls, on_begin_headers);
+  nghttp2_session_callbacks_set_on_header_callback2(calls, on_header);
+  nghttp2_session_callbacks_set_on_begin_frame_callback(calls, on_begin_frame);
+  nghttp2_session_callbacks_set_on_data_chunk_recv_callback(calls, on_data);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(calls, on_frame);
+  nghttp2_session_callbacks_set_on_stream_close_callback(calls, on_stream_close);
+  nghttp2_option_set_no_auto_window_update(option, 1);
+  nghttp2_option_set_no_closed_streams(option, 1);
+  nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
+  nghttp2_option_set_peer_max_concurrent_streams(option, 100); /* until its settings come */
+  return session->options.is_client
+             ? nghttp2_session_client_new3(&session->h2, calls, session, option, &memory)
+             : nghttp2_session_server_new3(&session->h2, calls, session, option, &memory);
+}
+
+static bool open_h2(kw_session *session) {
+  nghttp2_session_callbacks *calls = NULL;
+  nghttp2_option *option = NULL;
+  bool ok = nghttp2_session_callbacks_new(&calls) == 0 && nghttp2_option_new(&option) == 0 &&
+            make_h2(session, calls, option) == 0;
+  if (calls != NULL) nghttp2_session_callbacks_del(calls);
+  if (option != NULL) nghttp2_option_del(option);
+  return ok;
+}
+
+static bool submit_settings(kw_session *session) {
+  nghttp2_settings_entry server[] = {
+      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, session->options.max_streams},
+      {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)session->options.max_header_bytes}};
+  if (session->options.is_client)
+    server[0] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_ENABLE_PUSH, 0};
+  return nghttp2_submit_settings(session->h2, NGHTTP2_FLAG_NONE, server, KW_LENGTH(server)) == 0 &&
+         nghttp2_session_set_local_window_size(session->h2, NGHTTP2_FLAG_NONE, 0, SESSION_WINDOW) ==
+             0;
+}
+
+kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,
+                           int64_t now) {
+  kw_session *session = kw_alloc(sizeof *session);
+  if (session == NULL) return NULL;
+  *session = (kw_session){.options = *options,
+                          .hooks = *hooks,
+                          .now = now,
+                          .began = now,
+                          .heard = now,
+                          .pinged = NEVER,
+                          .pong_due = NEVER,
+                          .drain_due = NEVER,
+                          .has_heard = options->is_client};
+  kw_link_init(&session->streams);
+  kw_link_init(&session->parked);
+  if (open_h2(session) && submit_settings(session)) return session;
+  kw_session_free(session);
+  return NULL;
+}
+
+void kw_session_free(kw_session *session) {
+  while (!kw_link_is_alone(&session->streams)) {
+    kw_stream *stream = KW_CONTAINER_OF(session->streams.next, kw_stream, link);
+    if (session->h2 != NULL) nghttp2_session_set_stream_user_data(session->h2, stream->id, NULL);
+    stream->is_reset = true;
+    if (session->options.is_client) {
+      if (!stream->has_status) stream->status = KW_GRPC_UNAVAILABLE;
+      session->hooks.on_end(stream, session->hooks.ctx);
+    }
+    kw_stream_free(stream);
+  }
+  drop_lines(session);
+  if (session->h2 != NULL) nghttp2_session_del(session->h2);
+  kw_chain_drop(&session->out);
+  kw_heap_drop(&session->deadlines);
+  kw_free(session->lines);
+  kw_free(session->held);
+  kw_free(session);
+}
+
+/* Whoever speaks HTTP/1 is told in its own words. */
+static void refuse_http1(kw_session *session) {
+  static const char answer[] = "HTTP/1.1 505 HTTP Version Not Supported\r\n"
+                               "content-type: text/plain\r\n"
+                               "content-length: 45\r\n"
+                               "connection: close\r\n\r\n"
+                               "keywatch speaks gRPC over HTTP/2 on this port";
+  kw_chain_drop(&session->out);
+  kw_chain_add(&session->out, kw_slice_of(answer, sizeof answer - 1));
+}
+
+void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
+  session->now = now;
+  if (bytes.len == 0) kw_session_end(session);
+  if (session->is_over) return;
+  session->heard = now;
+  session->has_heard = true;
+  session->pong_due = NEVER;
+  ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
+  if (rc >= 0) {
+    kw_input_resume(session);
+    return;
+  }
+  if (rc == NGHTTP2_ERR_BAD_CLIENT_MAGIC && session->out.len == 0) {
+    refuse_http1(session);
+  } else if (rc != NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
+    kw_session_flush(session); /* what it has to say about that */
+  }
+  kw_session_end(session);
+}
+
+void kw_session_flush(kw_session *session) {
+  if (session->is_over || !session->has_heard) return;
+  if (nghttp2_session_send(session->h2) != 0) kw_session_end(session);
+}
+
+void kw_session_wrote(kw_session *session) {
+  if (!session->is_over) kw_input_resume(session);
+}
+
+kw_chain *kw_session_out(kw_session *session) {
+  return &session->out;
+}
+
+bool kw_session_wants_bytes(const kw_session *session) {
+  return !session->is_over && !(session->out.len > 0 && kw_session_is_over_queue(session));
+}
+
+bool kw_session_is_done(const kw_session *session) {
+  return session->is_over ||
+         !(nghttp2_session_want_read(session->h2) || nghttp2_session_want_write(session->h2));
+}
+
+static int64_t keepalive_due(const kw_session *session) {
+  if (session->pong_due != NEVER) return session->pong_due;
+  if (!session->has_settled) return session->began + session->options.handshake_ms;
+  return session->options.keepalive_ms == 0 ? NEVER
+                                            : session->heard + session->options.keepalive_ms;
+}
+
+int64_t kw_session_deadline(const kw_session *session) {
+  const kw_heap_node *first = kw_heap_first(&session->deadlines);
+  int64_t due = keepalive_due(session);
+  if (session->is_over) return NEVER;
+  if (session->drain_due < due) due = session->drain_due;
+  if (first != NULL && first->when < due) due = first->when;
+  return due;
+}
+
+static void keep_alive(kw_session *session) {
+  if (session->now < keepalive_due(session)) return;
+  if (!session->has_settled || session->pong_due != NEVER) {
+    kw_session_end(session);
+  } else {
+    kw_session_ping(session);
+    session->pong_due = session->now + session->options.keepalive_wait_ms;
+  }
+}
+
+static void expire_streams(kw_session *session) {
+  kw_heap_node *first;
+  while ((first = kw_heap_first(&session->deadlines)) != NULL && first->when <= session->now) {
+    kw_stream *stream = KW_CONTAINER_OF(first, kw_stream, deadline);
+    kw_stream_clear_deadline(stream);
+    session->hooks.on_timeout(stream, session->hooks.ctx);
+  }
+}
+
+void kw_session_step(kw_session *session, int64_t now) {
+  session->now = now;
+  if (session->is_over) return;
+  expire_streams(session);
+  keep_alive(session);
+  if (session->drain_due <= now) kw_session_end(session);
+}
+
+void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
+  session->now = now;
+  session->drain_due = now + ms;
+  if (session->is_draining || session->is_over) return;
+  session->is_draining = true;
+  if (session->count == 0) {
+    kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
+  } else {
+    kw_session_check(session, nghttp2_submit_shutdown_notice(session->h2));
+    kw_session_ping(session);
+  }
+}
+
+void *kw_session_ctx(const kw_session *session) {
+  return session->hooks.ctx;
+}
+
+kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream) {
+  const kw_link *next = stream == NULL ? session->streams.next : stream->link.next;
+  return next == &session->streams ? NULL : KW_CONTAINER_OF(next, kw_stream, link);
+}
+
+const kw_field_line *kw_session_lines(const kw_session *session, size_t *n) {
+  *n = session->n_lines;
+  return session->lines;
+}
+
+void kw_session_ping(kw_session *session) {
+  kw_session_check(session, nghttp2_submit_ping(session->h2, NGHTTP2_FLAG_NONE, NULL));
+}
+
+/* }====== */
+
+/* {====== Requests ====== */
+
+kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
+                              const kw_field_line *lines, size_t n, void *owner) {
+  nghttp2_nv sent[KW_REQUEST_LINES + KW_MAX_METADATA];
+  kw_stream *stream = kw_stream_new(session, 0);
+  if (stream == NULL) return NULL;
+  nghttp2_data_provider data = kw_stream_data(stream);
+  size_t all = kw_request_lines_put(sent, authority, path, lines, n);
+  stream->owner = owner;
+  stream->has_answered = true;
+  int32_t id =
+      session->is_over ? -1 : nghttp2_submit_request(session->h2, NULL, sent, all, &data, stream);
+  if (id > 0) {
+    stream->id = id;
+    return stream;
+  }
+  kw_stream_free(stream);
+  return NULL;
+}
+
+/* }====== */

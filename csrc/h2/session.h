@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * session: one HTTP/2 connection with gRPC on it, without I/O and without a clock, for servers and for clients.
+ *
+ * Bytes in: kw_session_feed. Bytes out: kw_session_flush puts what may be sent now into `out`. Time: `now` in
+ * milliseconds, kw_session_deadline and kw_session_step.
+ *
+ * What is bounded, and by what:
+ *   header lists       max_header_bytes; 431 for the request
+ *   messages           max_message; status 8 for the call
+ *   torn messages      max_torn for all streams together; status 8 for the call
+ *   streams            max_streams; refused
+ *   resets, pings,     by rate: the connection is ended with ENHANCE_YOUR_CALM
+ *   settings
+ *   output             framed bytes by max_framed. Answers that wait for the peer's window by max_queued: beyond it
+ *                      requests wait in turn, held back by their own flow control windows.
+ */
+#ifndef KW_H2_SESSION_H
+#define KW_H2_SESSION_H
+
+#include "h2/stream.h"
+
+typedef struct kw_session_options {
+  bool is_client;
+  uint32_t max_streams;
+  size_t max_message;
+  size_t max_header_bytes;
+  size_t max_torn;
+  size_t max_framed;
+  size_t max_queued;
+  int64_t handshake_ms;      /* for the first settings to come */
+  int64_t keepalive_ms;      /* without bytes, until we ask; 0: never */
+  int64_t keepalive_wait_ms; /* for the answer */
+  int64_t ping_min_ms;       /* between pings of a client that is in use; 0: any */
+  int64_t ping_idle_min_ms;  /* of one without streams */
+} kw_session_options;
+
+/* A header of the request or answer that is being heard; good only inside of the hook. */
+typedef struct kw_field_line {
+  kw_slice name;
+  kw_slice value;
+} kw_field_line;
+
+#define KW_MAX_METADATA 32 /* lines that a client may add to a request */
+
+typedef struct kw_session_hooks {
+  /* A server's: a call has come, with the path and the other headers in kw_session_lines. The owner sets is_unary and
+   * owner, or finishes it. */
+  void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
+  /* A message. */
+  void (*on_message)(kw_stream *stream, kw_slice message, void *ctx);
+  /* A server's: no more messages will come. Not told of a unary call. */
+  void (*on_half_close)(kw_stream *stream, void *ctx);
+  /* The stream can take more: its owner may add to it. */
+  void (*on_pull)(kw_stream *stream, void *ctx);
+  /* A client's: the status has come, in stream->status and stream->text. */
+  void (*on_end)(kw_stream *stream, void *ctx);
+  /* A server's: the time that the client gave it is over, and it has no status yet. */
+  void (*on_timeout)(kw_stream *stream, void *ctx);
+  /* The stream goes. */
+  void (*on_close)(kw_stream *stream, void *ctx);
+  void *ctx;
+} kw_session_hooks;
+
+kw_session_options kw_session_defaults(void);
+
+/* NULL if memory is short. */
+kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,
+                           int64_t now);
+
+/* Every stream is told of its end. */
+void kw_session_free(kw_session *session);
+
+/* Takes bytes that came; none: no more will come. */
+void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now);
+
+/* Puts what may be sent into the chain of output, up to its bound. */
+void kw_session_flush(kw_session *session);
+kw_chain *kw_session_out(kw_session *session);
+
+/* After some of the output was written: what was held back goes on. */
+void kw_session_wrote(kw_session *session);
+
+bool kw_session_wants_bytes(const kw_session *session);
+
+/* Over, once the output has been written. */
+bool kw_session_is_done(const kw_session *session);
+
+/* When kw_session_step is next wanted; INT64_MAX: not by itself. */
+int64_t kw_session_deadline(const kw_session *session);
+void kw_session_step(kw_session *session, int64_t now);
+
+/* Ends it in order: no new streams are taken, those that there are may end, at most for `ms`. */
+void kw_session_drain(kw_session *session, int64_t ms, int64_t now);
+
+/* The stream after another one, or the first after NULL; and the ctx of the hooks. */
+kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream);
+void *kw_session_ctx(const kw_session *session);
+
+/* The headers of what is being heard. */
+const kw_field_line *kw_session_lines(const kw_session *session, size_t *n);
+
+/* A client's: a new call. NULL if memory is short, or no more streams may be opened now. */
+kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
+                              const kw_field_line *lines, size_t n, void *owner);
+
+/* Asks the other side for a sign of life. */
+void kw_session_ping(kw_session *session);
+
+#endif

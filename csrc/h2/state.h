@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state: the inside of a session. For this folder only.
+ */
+#ifndef KW_H2_STATE_H
+#define KW_H2_STATE_H
+
+#include <nghttp2/nghttp2.h>
+
+#include "h2/session.h"
+#include "h2/status.h"
+
+struct kw_session {
+  nghttp2_session *h2;
+  kw_session_options options;
+  kw_session_hooks hooks;
+  int64_t now;
+
+  kw_chain out;
+  size_t queued; /* in the chains of all streams */
+  size_t torn;   /* what has come of messages that are not complete */
+  kw_link streams;
+  size_t count;
+  kw_heap deadlines;
+
+  kw_link parked; /* streams whose input waits, oldest first */
+  bool is_resuming;
+
+  /* The header block that is being heard: there is only one at a time. */
+  kw_field_line *lines;
+  nghttp2_rcbuf **held; /* two for each line */
+  size_t n_lines;
+  size_t cap_lines;
+  size_t cap_held;
+  size_t header_bytes;
+  kw_request_lines known;
+
+  size_t frame_left; /* of the DATA frame that is being heard */
+  bool frame_ends;   /* its stream */
+
+  bool has_heard; /* anything: before that a server says nothing, so that it can answer in HTTP/1 */
+  bool is_over;   /* nothing more is heard, and nothing said but what has been framed */
+  bool has_settled; /* the other side's settings have come */
+  bool is_draining;
+  bool sent_since_ping;
+  int strikes;
+  int64_t began;
+  int64_t heard;     /* when bytes came last */
+  int64_t pinged;    /* when the other side asked last; or NEVER */
+  int64_t pong_due;  /* or NEVER */
+  int64_t drain_due; /* or NEVER */
+};
+
+/* After this nothing is heard or said any more. */
+void kw_session_end(kw_session *session);
+
+/* What nghttp2 has answered: without memory, a session ends. */
+static inline void kw_session_check(kw_session *session, int rc) {
+  if (rc == NGHTTP2_ERR_NOMEM) kw_session_end(session);
+}
+
+/* Streams are made and freed by the session alone; their owner is told. NULL if memory is short. */
+kw_stream *kw_stream_new(kw_session *session, int32_t id);
+void kw_stream_free(kw_stream *stream);
+void kw_stream_set_deadline(kw_stream *stream, int64_t when);
+void kw_stream_clear_deadline(kw_stream *stream);
+
+static inline kw_stream *kw_session_find(kw_session *session, int32_t id) {
+  return nghttp2_session_get_stream_user_data(session->h2, id);
+}
+
+/* Where nghttp2 takes the data of a stream from: the source is the stream; and where it goes. */
+nghttp2_data_provider kw_stream_data(kw_stream *stream);
+int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *head,
+                           size_t length, nghttp2_data_source *source, void *ctx);
+
+static inline bool kw_session_is_full(const kw_session *session) {
+  return session->out.len >= session->options.max_framed;
+}
+
+static inline bool kw_session_is_over_queue(const kw_session *session) {
+  return session->out.len + session->queued > session->options.max_queued;
+}
+
+#endif

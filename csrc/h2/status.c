@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+#include "h2/status.h"
+
+#define GRPC_TYPE "application/grpc"
+#define NO_COPY (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
+
+/* {====== Lines that came ====== */
+
+static bool is(kw_slice slice, const char *text, size_t len) {
+  return slice.len == len && memcmp(slice.data, text, len) == 0;
+}
+
+#define IS(slice, text) is(slice, text, sizeof(text) - 1)
+
+static int number_of(kw_slice text, int otherwise) {
+  int n = 0;
+  if (text.len == 0 || text.len > 3) return otherwise;
+  for (size_t i = 0; i < text.len; i++) {
+    if (text.data[i] < '0' || text.data[i] > '9') return otherwise;
+    n = n * 10 + (text.data[i] - '0');
+  }
+  return n;
+}
+
+void kw_request_note(kw_request_lines *known, const kw_field_line *line) {
+  kw_slice name = line->name;
+  if (IS(name, ":path")) {
+    known->path = line->value;
+  } else if (IS(name, ":method")) {
+    known->method = line->value;
+  } else if (IS(name, "content-type")) {
+    known->content_type = line->value;
+  } else if (IS(name, "grpc-timeout")) {
+    known->timeout = line->value;
+  } else if (IS(name, "grpc-encoding")) {
+    known->encoding = line->value;
+  } else if (IS(name, ":status")) {
+    known->http_status = number_of(line->value, 0);
+  } else if (IS(name, "grpc-status")) {
+    known->status = number_of(line->value, KW_GRPC_UNKNOWN);
+    if (known->status > 16) known->status = KW_GRPC_UNKNOWN;
+    known->has_status = true;
+  } else if (IS(name, "grpc-message")) {
+    known->text = line->value;
+  }
+}
+
+/* application/grpc, alone or followed by + or ; and what it likes. */
+bool kw_request_is_grpc(const kw_request_lines *known) {
+  kw_slice type = known->content_type;
+  size_t len = sizeof GRPC_TYPE - 1;
+  if (type.len < len || memcmp(type.data, GRPC_TYPE, len) != 0) return false;
+  return type.len == len || type.data[len] == '+' || type.data[len] == ';';
+}
+
+bool kw_request_is_plus_proto(const kw_request_lines *known) {
+  return IS(known->content_type, GRPC_TYPE "+proto");
+}
+
+kw_blob *kw_request_text(const kw_request_lines *known) {
+  if (known->text.len == 0) return NULL;
+  kw_blob *blob = kw_blob_new(known->text.len);
+  if (blob == NULL) return NULL;
+  memcpy(blob->bytes, known->text.data, known->text.len);
+  blob->len = (uint32_t)kw_grpc_unescape(blob->bytes, blob->len);
+  return blob;
+}
+
+int kw_status_of_http(int http_status) {
+  switch (http_status) {
+    case 400: return KW_GRPC_INTERNAL;
+    case 401: return 16;
+    case 403: return 7;
+    case 404: return KW_GRPC_UNIMPLEMENTED;
+    case 429:
+    case 502:
+    case 503:
+    case 504: return KW_GRPC_UNAVAILABLE;
+    default: return KW_GRPC_UNKNOWN;
+  }
+}
+
+int kw_status_of_reset(uint32_t code) {
+  switch (code) {
+    case NGHTTP2_REFUSED_STREAM: return KW_GRPC_UNAVAILABLE;
+    case NGHTTP2_CANCEL: return KW_GRPC_CANCELLED;
+    case NGHTTP2_ENHANCE_YOUR_CALM:
+    case NGHTTP2_FLOW_CONTROL_ERROR: return KW_GRPC_RESOURCE_EXHAUSTED;
+    default: return KW_GRPC_INTERNAL;
+  }
+}
+
+/* }====== */
+
+/* {====== Lines that are sent ====== */
+
+static nghttp2_nv line_of(const char *name, kw_slice value, uint8_t flags) {
+  return (nghttp2_nv){(uint8_t *)name, (uint8_t *)value.data, strlen(name), value.len, flags};
+}
+
+static nghttp2_nv fixed_line(const char *name, const char *value) {
+  return line_of(name, kw_slice_of(value, strlen(value)), NO_COPY);
+}
+
+static const char *http_status_text(int http_status) {
+  switch (http_status) {
+    case 400: return "400";
+    case 405: return "405";
+    case 415: return "415";
+    case 431: return "431";
+    default: return "200";
+  }
+}
+
+size_t kw_status_answer_lines(const kw_stream *stream, nghttp2_nv *to) {
+  to[0] = fixed_line(":status", http_status_text(stream->http_status));
+  to[1] = fixed_line("content-type", stream->is_plus_proto ? GRPC_TYPE "+proto" : GRPC_TYPE);
+  return 2;
+}
+
+size_t kw_status_lines(const kw_stream *stream, uint8_t *text, nghttp2_nv *to) {
+  static const char *const numbers[] = {"0", "1",  "2",  "3",  "4",  "5",  "6",  "7", "8",
+                                        "9", "10", "11", "12", "13", "14", "15", "16"};
+  int status = stream->status < KW_LENGTH(numbers) ? stream->status : KW_GRPC_UNKNOWN;
+  to[0] = fixed_line("grpc-status", numbers[status]);
+  if (stream->text == NULL) return 1;
+  kw_slice words = kw_blob_slice(stream->text);
+  words.len = kw_min_size(words.len, KW_STATUS_TEXT);
+  size_t len = kw_grpc_escape(words, text);
+  to[1] = line_of("grpc-message", kw_slice_of(text, len), NGHTTP2_NV_FLAG_NO_COPY_NAME);
+  return 2;
+}
+
+size_t kw_request_lines_put(nghttp2_nv *to, kw_slice authority, kw_slice path,
+                            const kw_field_line *lines, size_t n) {
+  nghttp2_nv *at = to;
+  *at++ = fixed_line(":method", "POST");
+  *at++ = fixed_line(":scheme", "http");
+  *at++ = line_of(":path", path, NGHTTP2_NV_FLAG_NO_COPY_NAME);
+  *at++ = line_of(":authority", authority, NGHTTP2_NV_FLAG_NO_COPY_NAME);
+  *at++ = fixed_line("content-type", GRPC_TYPE);
+  *at++ = fixed_line("te", "trailers");
+  *at++ = fixed_line("user-agent", "keywatch");
+  for (size_t i = 0; i < n && i < KW_MAX_METADATA; i++) {
+    *at++ = (nghttp2_nv){(uint8_t *)lines[i].name.data, (uint8_t *)lines[i].value.data,
+                         lines[i].name.len, lines[i].value.len, NGHTTP2_NV_FLAG_NONE};
+  }
+  return (size_t)(at - to);
+}
+
+/* }====== */

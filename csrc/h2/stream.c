@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+#include "h2/state.h"
+
+#include "base/mem.h"
+
+kw_stream *kw_stream_new(kw_session *session, int32_t id) {
+  kw_stream *stream = kw_alloc_zeroed(sizeof *stream);
+  if (stream == NULL) return NULL;
+  stream->session = session;
+  stream->id = id;
+  stream->splitter.max_len = session->options.max_message;
+  kw_link_init(&stream->parked);
+  kw_link_init(&stream->link);
+  kw_link_add(&session->streams, &stream->link);
+  session->count++;
+  return stream;
+}
+
+/* Without memory it has none: the client has its own clock. */
+void kw_stream_set_deadline(kw_stream *stream, int64_t when) {
+  kw_session *session = stream->session;
+  if (!kw_heap_reserve(&session->deadlines)) return;
+  stream->deadline.when = when;
+  stream->deadline.rank = stream->id;
+  kw_heap_add(&session->deadlines, &stream->deadline);
+  stream->has_deadline = true;
+}
+
+void kw_stream_clear_deadline(kw_stream *stream) {
+  if (stream->has_deadline) kw_heap_remove(&stream->session->deadlines, &stream->deadline);
+  stream->has_deadline = false;
+}
+
+void kw_stream_free(kw_stream *stream) {
+  kw_session *session = stream->session;
+  session->hooks.on_close(stream, session->hooks.ctx);
+  kw_link_remove(&stream->parked);
+  kw_link_remove(&stream->link);
+  kw_stream_clear_deadline(stream);
+  session->queued -= stream->queued;
+  session->torn -= stream->splitter.n;
+  kw_grpc_drop(&stream->splitter);
+  kw_chain_drop(&stream->out);
+  kw_chain_drop(&stream->held);
+  if (stream->kept != NULL) kw_blob_release(stream->kept);
+  if (stream->text != NULL) kw_blob_release(stream->text);
+  session->count--;
+  kw_free(stream);
+}
+
+/* {====== Sending ====== */
+
+/* Adds the trailers, after which the stream is closed from this side. */
+static void submit_trailers(kw_stream *stream) {
+  uint8_t text[KW_STATUS_ROOM];
+  nghttp2_nv lines[2];
+  size_t n = kw_status_lines(stream, text, lines);
+  kw_session_check(stream->session,
+                   nghttp2_submit_trailer(stream->session->h2, stream->id, lines, n));
+}
+
+/* The data of a stream, as much as the other side may be sent now: it goes from chain to chain in on_send_data. */
+static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_t length,
+                            uint32_t *flags, nghttp2_data_source *source, void *ctx) {
+  kw_session *session = ctx;
+  kw_stream *stream = source->ptr;
+  (void)h2, (void)id, (void)buf;
+  if (stream->out.len < length && !stream->is_finished)
+    session->hooks.on_pull(stream, session->hooks.ctx);
+  size_t n = kw_min_size(length, stream->out.len);
+  *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+  if (stream->is_finished && n == stream->out.len) {
+    *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (!session->options.is_client) {
+      *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+      submit_trailers(stream);
+    }
+    return (ssize_t)n;
+  }
+  if (n > 0) return (ssize_t)n;
+  stream->is_waiting = true;
+  return NGHTTP2_ERR_DEFERRED;
+}
+
+int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *head,
+                           size_t length, nghttp2_data_source *source, void *ctx) {
+  kw_session *session = ctx;
+  kw_stream *stream = source->ptr;
+  (void)h2, (void)frame;
+  if (kw_session_is_full(session)) return NGHTTP2_ERR_WOULDBLOCK;
+  if (!kw_chain_add(&session->out, kw_slice_of(head, 9)) ||
+      !kw_chain_move(&stream->out, length, &session->out)) {
+    kw_session_end(session);
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
+  }
+  stream->queued -= length;
+  session->queued -= length;
+  return 0;
+}
+
+nghttp2_data_provider kw_stream_data(kw_stream *stream) {
+  return (nghttp2_data_provider){.source.ptr = stream, .read_callback = on_read_data};
+}
+
+static void answer(kw_stream *stream) {
+  nghttp2_data_provider data = kw_stream_data(stream);
+  bool has_data = !stream->is_finished || stream->out.len > 0;
+  uint8_t text[KW_STATUS_ROOM];
+  nghttp2_nv lines[4];
+  size_t n = kw_status_answer_lines(stream, lines);
+  if (!has_data) n += kw_status_lines(stream, text, lines + n);
+  stream->has_answered = true;
+  kw_session_check(stream->session, nghttp2_submit_response(stream->session->h2, stream->id, lines,
+                                                            n, has_data ? &data : NULL));
+}
+
+void kw_stream_wake(kw_stream *stream) {
+  if (stream->is_reset) return;
+  if (!stream->has_answered) {
+    answer(stream);
+  } else if (stream->is_waiting) {
+    stream->is_waiting = false;
+    kw_session_check(stream->session, nghttp2_session_resume_data(stream->session->h2, stream->id));
+  }
+}
+
+uint8_t *kw_stream_begin(kw_stream *stream, size_t len) {
+  uint8_t *to = kw_chain_reserve(&stream->out, KW_GRPC_PREFIX + len);
+  return to == NULL ? NULL : kw_grpc_put_prefix(to, len);
+}
+
+void kw_stream_commit(kw_stream *stream, size_t len) {
+  kw_chain_commit(&stream->out, KW_GRPC_PREFIX + len);
+  kw_stream_sent(stream);
+}
+
+bool kw_stream_begin_parts(kw_stream *stream, size_t len) {
+  uint8_t prefix[KW_GRPC_PREFIX];
+  kw_grpc_put_prefix(prefix, len);
+  return kw_chain_add(&stream->out, kw_slice_of(prefix, sizeof prefix));
+}
+
+void kw_stream_sent(kw_stream *stream) {
+  stream->session->queued += stream->out.len - stream->queued;
+  stream->queued = stream->out.len;
+  kw_stream_wake(stream);
+}
+
+void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
+  if (stream->is_finished) return;
+  stream->is_finished = true;
+  stream->status = (uint8_t)status;
+  kw_stream_clear_deadline(stream);
+  if (text.len > 0 && (stream->text = kw_blob_new(text.len)) != NULL)
+    memcpy(stream->text->bytes, text.data, text.len); /* without memory it goes without */
+  kw_stream_wake(stream);
+}
+
+void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text) {
+  stream->http_status = (uint16_t)http_status;
+  kw_stream_finish(stream, status, text);
+}
+
+void kw_stream_reset(kw_stream *stream, uint32_t code) {
+  if (stream->is_reset) return;
+  stream->is_reset = true;
+  kw_session_check(stream->session, nghttp2_submit_rst_stream(stream->session->h2,
+                                                              NGHTTP2_FLAG_NONE, stream->id, code));
+}
+
+void kw_stream_half_close(kw_stream *stream) {
+  stream->is_finished = true;
+  kw_stream_wake(stream);
+}
+
+/* }====== */

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stream: one gRPC call inside of a session, in either role.
+ *
+ *   server   on_open -> on_message* -> on_half_close       send* -> finish
+ *   client   request, send*, half_close                    on_message* -> on_end
+ *
+ * and at last, whatever happened, on_close, after which the stream is gone.
+ */
+#ifndef KW_H2_STREAM_H
+#define KW_H2_STREAM_H
+
+#include "base/chain.h"
+#include "base/heap.h"
+#include "base/link.h"
+#include "codec/grpc.h"
+
+#define KW_RESET_INTERNAL 2 /* HTTP/2's codes INTERNAL_ERROR and CANCEL */
+#define KW_RESET_CANCEL 8
+
+typedef struct kw_session kw_session;
+typedef struct kw_stream kw_stream;
+
+struct kw_stream {
+  kw_session *session;
+  int32_t id;
+  bool is_unary : 1; /* its owner wants one message, and only once the other side has half-closed */
+  bool has_answered : 1;   /* headers were submitted */
+  bool is_finished : 1;    /* a status was given: what is queued goes out, then the trailers */
+  bool is_half_closed : 1; /* the other side sends no more */
+  bool is_told : 1;        /* its owner has heard of the half-close, or of the end */
+  bool is_reset : 1;       /* the other side has lost interest */
+  bool is_waiting : 1;     /* its data is deferred until there is something */
+  bool has_one : 1;        /* unary: its message has come */
+  bool has_deadline : 1;   /* in the session's heap */
+  bool has_status : 1;     /* a client's: the status has come */
+  bool is_plus_proto : 1;  /* the client says application/grpc+proto */
+  uint16_t http_status;    /* of an answer that is not 200; or 0 */
+  uint8_t status;          /* kw_grpc_status, given or received */
+  kw_grpc_splitter splitter;
+  kw_chain out;  /* what is to be sent */
+  size_t queued; /* how much of it the session has counted */
+  kw_chain held; /* what came while it was parked */
+  kw_blob *kept; /* unary: its message, if it came before the half-close */
+  kw_blob *text; /* of the status, or NULL */
+  kw_heap_node deadline;
+  kw_link link;     /* among the streams of the session */
+  kw_link parked;   /* among those whose input waits */
+  const void *role; /* these two are its owner's own */
+  void *owner;
+};
+
+/* Begins a message of `len` bytes: room for them, behind a prefix; NULL if memory is short. When it has been filled in
+ * it is committed. */
+uint8_t *kw_stream_begin(kw_stream *stream, size_t len);
+void kw_stream_commit(kw_stream *stream, size_t len);
+
+/* The same for a message whose parts are added to stream->out one by one: first the prefix, for `len` bytes to follow;
+ * false if memory is short. At last kw_stream_sent is told. */
+bool kw_stream_begin_parts(kw_stream *stream, size_t len);
+void kw_stream_sent(kw_stream *stream);
+
+/* Its owner has more to add: it will be asked for it by on_pull. */
+void kw_stream_wake(kw_stream *stream);
+
+/* A server's: ends the stream with a status and its text, once all that was sent has gone out. The second is for what is
+ * refused before gRPC begins. */
+void kw_stream_finish(kw_stream *stream, int status, kw_slice text);
+void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text);
+
+/* Ends it for both sides at once; its owner is told when that has gone out. */
+void kw_stream_reset(kw_stream *stream, uint32_t code);
+
+/* A client's: no more will be sent. */
+void kw_stream_half_close(kw_stream *stream);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_service: etcdserverpb.KV.
+ *
+ * A write is applied, then answered, then committed: what cannot be answered has not happened.
+ */
+#include "base/mem.h"
+#include "codec/wire.h"
+#include "model/error.h"
+#include "rpc/service.h"
+
+#define SPLICED (64 * 1024) /* larger answers to ranges are made of the records where they lie */
+
+enum { KVS = 2, MORE = 3, COUNT = 4 };
+
+static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_range_response,
+                                                      [KW_OP_PUT] = &kw_msg_put_response,
+                                                      [KW_OP_DELETE] =
+                                                          &kw_msg_delete_range_response,
+                                                      [KW_OP_TXN] = &kw_msg_txn_response};
+
+/* A large answer to a range: the records are not copied, but held until they have gone out. */
+static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, size_t rest) {
+  size_t head = kw_service_header_size(server, reply->revision);
+  kw_chain *out = &stream->out;
+  if (!kw_stream_begin_parts(stream, head + rest)) return false;
+  uint8_t *to = kw_chain_reserve(out, head);
+  if (to == NULL) return false;
+  kw_service_put_header(server, reply->revision, to);
+  kw_chain_commit(out, head);
+  for (size_t i = 0; i < reply->range.kvs.n; i++) {
+    kw_blob *record = (kw_blob *)reply->range.kvs.items[i];
+    uint8_t *start = kw_chain_reserve(out, 1 + 10);
+    if (start == NULL) return false;
+    *start = KW_WIRE_TAG(KVS, KW_WIRE_BYTES);
+    kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
+    if (!kw_chain_add_blob(out, record, kw_blob_slice(record))) return false;
+  }
+  uint8_t *start = kw_chain_reserve(out, 2 * (1 + 10));
+  if (start == NULL) return false;
+  to = kw_wire_put_number(start, MORE, reply->range.more);
+  to = kw_wire_put_number(to, COUNT, (uint64_t)reply->range.count);
+  kw_chain_commit(out, (size_t)(to - start));
+  kw_stream_sent(stream);
+  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+  return true;
+}
+
+/* Applies an op and answers it. */
+static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
+  kw_reply reply;
+  kw_answer_room room;
+  int rc = kw_store_apply(server->store, op, &server->arena, &reply);
+  if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+    return;
+  }
+  const kw_message *message = response_messages[reply.kind];
+  size_t rest = kw_message_rest_size(message, &reply);
+  if (reply.kind == KW_OP_RANGE && rest > SPLICED && !reply.range.keys_only) {
+    if (!splice(server, stream, &reply, rest)) kw_stream_reset(stream, KW_RESET_INTERNAL);
+    kw_store_commit(server->store);
+  } else if (kw_service_begin(server, stream, reply.revision, rest, &room)) {
+    kw_message_put_rest(message, &reply, room.to);
+    kw_store_commit(server->store);
+    kw_service_send(&room);
+  } else {
+    kw_store_rollback(server->store);
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+  }
+}
+
+static void on_range(kw_server *server, kw_stream *stream, const void *request) {
+  apply(server, stream, &(kw_op){.kind = KW_OP_RANGE, .range = *(const kw_range_op *)request});
+}
+
+static void on_put(kw_server *server, kw_stream *stream, const void *request) {
+  apply(server, stream, &(kw_op){.kind = KW_OP_PUT, .put = *(const kw_put_op *)request});
+}
+
+static void on_delete(kw_server *server, kw_stream *stream, const void *request) {
+  apply(server, stream, &(kw_op){.kind = KW_OP_DELETE, .delete = *(const kw_delete_op *)request});
+}
+
+static void on_txn(kw_server *server, kw_stream *stream, const void *request) {
+  apply(server, stream, &(kw_op){.kind = KW_OP_TXN, .txn = *(const kw_txn_op *)request});
+}
+
+/* {====== Compaction ====== */
+
+static void finish_compaction(kw_server *server, kw_stream *stream, int rc) {
+  if (rc == KW_OK) {
+    kw_service_answer(server, stream, kw_store_revision(server->store), &kw_msg_compaction_response,
+                      NULL);
+  } else {
+    kw_service_fail(stream, rc);
+  }
+}
+
+/* A physical compaction is answered when it, or the one that was first, has ended. */
+static void on_compact(kw_server *server, kw_stream *stream, const void *request) {
+  const kw_compaction_request *asked = request;
+  size_t n = server->n_compactions;
+  bool can_wait = asked->physical && kw_reserve(&server->compactions, &server->cap_compactions,
+                                                n + 1, sizeof *server->compactions);
+  if (asked->physical && !can_wait) {
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+    return;
+  }
+  int rc = kw_store_compact(server->store, asked->revision);
+  if (can_wait && kw_store_is_compacting(server->store)) {
+    stream->owner = (void *)(intptr_t)rc;
+    server->compactions[server->n_compactions++] = stream;
+  } else {
+    finish_compaction(server, stream, rc);
+  }
+}
+
+void kw_kv_tend(kw_server *server) {
+  if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
+  while (server->n_compactions > 0) {
+    kw_stream *stream = server->compactions[--server->n_compactions];
+    finish_compaction(server, stream, (int)(intptr_t)stream->owner);
+    kw_server_touch(stream);
+  }
+}
+
+static void on_compact_close(kw_server *server, kw_stream *stream) {
+  for (size_t i = 0; i < server->n_compactions; i++) {
+    if (server->compactions[i] != stream) continue;
+    server->compactions[i] = server->compactions[--server->n_compactions];
+    return;
+  }
+}
+
+/* }====== */
+
+#define UNARY(name, message, fn)                                                                   \
+  {                                                                                                \
+    .path = "/etcdserverpb.KV/" name, .request = &kw_msg_##message, .is_unary = true,              \
+    .on_request = fn                                                                               \
+  }
+
+const kw_method kw_kv_methods[] = {
+    UNARY("Range", range_request, on_range),
+    UNARY("Put", put_request, on_put),
+    UNARY("DeleteRange", delete_range_request, on_delete),
+    UNARY("Txn", txn_request, on_txn),
+    {.path = "/etcdserverpb.KV/Compact",
+     .request = &kw_msg_compaction_request,
+     .is_unary = true,
+     .on_request = on_compact,
+     .on_close = on_compact_close},
+    {0},
+};

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lease_service: etcdserverpb.Lease.
+ */
+#include "model/error.h"
+#include "rpc/service.h"
+
+/* The first whole millisecond that is not before this moment: what is granted from it on does not end too early. */
+static int64_t later_than_now(const kw_server *server) {
+  return kw_server_time(server) + (server->options.clock == NULL);
+}
+
+static void answer(kw_server *server, kw_stream *stream, const kw_message *message,
+                   const void *record) {
+  kw_service_answer(server, stream, kw_store_revision(server->store), message, record);
+}
+
+static void on_grant(kw_server *server, kw_stream *stream, const void *request) {
+  kw_lease_message lease = *(const kw_lease_message *)request;
+  kw_answer_room room;
+  int rc = kw_store_grant(server->store, later_than_now(server), &lease.id, &lease.ttl);
+  if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+    return;
+  }
+  size_t rest = kw_message_rest_size(&kw_msg_lease_grant_response, &lease);
+  if (!kw_service_begin(server, stream, kw_store_revision(server->store), rest, &room)) {
+    kw_store_rollback(server->store);
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+    return;
+  }
+  kw_message_put_rest(&kw_msg_lease_grant_response, &lease, room.to);
+  kw_store_commit(server->store);
+  kw_service_send(&room);
+}
+
+/* The header tells the revision after it. */
+static void on_revoke(kw_server *server, kw_stream *stream, const void *request) {
+  int rc = kw_store_revoke(server->store, ((const kw_lease_message *)request)->id);
+  if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+    return;
+  }
+  kw_store_commit(server->store);
+  answer(server, stream, &kw_msg_lease_revoke_response, NULL);
+}
+
+static void on_keep_alive(kw_server *server, kw_stream *stream, const void *request) {
+  kw_lease_message lease = {.id = ((const kw_lease_message *)request)->id};
+  kw_store_keepalive(server->store, later_than_now(server), lease.id, &lease.ttl);
+  answer(server, stream, &kw_msg_lease_keep_alive_response, &lease);
+}
+
+static void on_keep_alive_end(kw_server *server, kw_stream *stream) {
+  (void)server;
+  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+}
+
+static void on_drain(kw_server *server, kw_stream *stream) {
+  (void)server;
+  kw_service_fail(stream, KW_ERR_STOPPED);
+}
+
+static void on_time_to_live(kw_server *server, kw_stream *stream, const void *request) {
+  const kw_lease_message *asked = request;
+  kw_lease_info info;
+  int rc = kw_store_time_to_live(server->store, kw_server_time(server), asked->id,
+                                 asked->wants_keys, &server->arena, &info);
+  if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+    return;
+  }
+  kw_lease_message lease = {.id = asked->id,
+                            .ttl = info.ttl,
+                            .granted_ttl = info.granted_ttl,
+                            .keys = {(void *)info.keys, info.n_keys}};
+  answer(server, stream, &kw_msg_lease_time_to_live_response, &lease);
+}
+
+static void on_leases(kw_server *server, kw_stream *stream, const void *request) {
+  const int64_t *ids;
+  size_t n;
+  (void)request;
+  int rc = kw_store_leases(server->store, &server->arena, &ids, &n);
+  if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+    return;
+  }
+  kw_leases_response leases = {.leases = {(void *)ids, n}};
+  answer(server, stream, &kw_msg_lease_leases_response, &leases);
+}
+
+#define UNARY(name, message, fn)                                                                   \
+  {                                                                                                \
+    .path = "/etcdserverpb.Lease/" name, .request = &kw_msg_##message, .is_unary = true,           \
+    .on_request = fn                                                                               \
+  }
+
+const kw_method kw_lease_methods[] = {
+    UNARY("LeaseGrant", lease_grant_request, on_grant),
+    UNARY("LeaseRevoke", lease_revoke_request, on_revoke),
+    UNARY("LeaseTimeToLive", lease_time_to_live_request, on_time_to_live),
+    UNARY("LeaseLeases", lease_leases_request, on_leases),
+    {.path = "/etcdserverpb.Lease/LeaseKeepAlive",
+     .request = &kw_msg_lease_keep_alive_request,
+     .on_request = on_keep_alive,
+     .on_half_close = on_keep_alive_end,
+     .on_drain = on_drain},
+    {0},
+};

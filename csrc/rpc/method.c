@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
+#include "rpc/method.h"
+
+/* FNV-1a. Two methods of one hash cannot be told apart: adding the second fails a spec, and not a user. */
+static uint64_t hash(kw_slice path) {
+  uint64_t h = UINT64_C(14695981039346656037);
+  for (size_t i = 0; i < path.len; i++) h = (h ^ path.data[i]) * UINT64_C(1099511628211);
+  return h;
+}
+
+static kw_slice path_of(const kw_method *method) {
+  return kw_slice_of(method->path, strlen(method->path));
+}
+
+bool kw_method_add(kw_server *server, const kw_method *method) {
+  if (!kw_map_reserve(&server->methods)) return false;
+  kw_map_put(&server->methods, hash(path_of(method)), (void *)method);
+  return true;
+}
+
+const kw_method *kw_method_find(const kw_server *server, kw_slice path) {
+  const kw_method *method = kw_map_get(&server->methods, hash(path));
+  return method != NULL && kw_slice_equal(path_of(method), path) ? method : NULL;
+}
+
+/* The length of "/service/" in a path, or 0. */
+static size_t service_len(kw_slice path) {
+  if (path.len == 0 || path.data[0] != '/') return 0;
+  for (size_t i = path.len; i-- > 1;) {
+    if (path.data[i] == '/') return i + 1;
+  }
+  return 0;
+}
+
+static bool is_known_service(const kw_server *server, kw_slice service) {
+  const kw_method *method;
+  size_t at = 0;
+  while ((method = kw_map_next(&server->methods, &at)) != NULL) {
+    kw_slice path = path_of(method);
+    if (path.len > service.len && memcmp(path.data, service.data, service.len) == 0) return true;
+  }
+  return false;
+}
+
+void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path) {
+  char text[512];
+  int n;
+  size_t len = service_len(path);
+  kw_slice name = kw_slice_of(path.data + len, kw_min_size(path.len - len, 200));
+  int service = (int)kw_min_size(len >= 2 ? len - 2 : 0, 200);
+  if (len < 2) {
+    n = snprintf(text, sizeof text, "malformed method name: \"%.*s\"", (int)name.len,
+                 (const char *)name.data);
+  } else if (is_known_service(server, kw_slice_of(path.data, len))) {
+    n = snprintf(text, sizeof text, "unknown method %.*s for service %.*s", (int)name.len,
+                 (const char *)name.data, service, (const char *)path.data + 1);
+  } else {
+    n = snprintf(text, sizeof text, "unknown service %.*s", service, (const char *)path.data + 1);
+  }
+  kw_stream_finish(stream, KW_GRPC_UNIMPLEMENTED, kw_slice_of(text, (size_t)n));
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/peer.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+#include "rpc/method.h"
+
+struct kw_peer {
+  kw_server *server;   /* NULL: it has ended, and what is left is to be written */
+  kw_session *session; /* NULL likewise */
+  kw_chain left;       /* what an ended session had to say */
+  kw_peer_hooks hooks;
+  int64_t told; /* the deadline that the driver knows */
+  kw_link link; /* among the peers of the server */
+};
+
+/* {====== What the session tells ====== */
+
+static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
+  kw_peer *peer = ctx;
+  const kw_method *method = kw_method_find(peer->server, path);
+  if (method == NULL) {
+    kw_method_refuse(peer->server, stream, path);
+    return;
+  }
+  stream->role = method;
+  stream->is_unary = method->is_unary;
+  if (method->on_open != NULL) method->on_open(peer->server, stream);
+}
+
+static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
+  kw_peer *peer = ctx;
+  kw_server *server = peer->server;
+  const kw_method *method = stream->role;
+  if (method->request == NULL) {
+    method->on_request(server, stream, &bytes);
+    return;
+  }
+  kw_arena_reset(&server->arena);
+  void *record = kw_arena_alloc(&server->arena, method->request->size);
+  int rc = record == NULL ? KW_ERR_NO_MEMORY
+                          : kw_message_decode(method->request, bytes, &server->arena, record);
+  if (rc == KW_OK) {
+    method->on_request(server, stream, record);
+  } else {
+    kw_service_fail(stream, rc);
+  }
+}
+
+static void on_half_close(kw_stream *stream, void *ctx) {
+  const kw_method *method = stream->role;
+  if (method->on_half_close != NULL) method->on_half_close(((kw_peer *)ctx)->server, stream);
+}
+
+static void on_pull(kw_stream *stream, void *ctx) {
+  const kw_method *method = stream->role;
+  if (method->on_pull != NULL) method->on_pull(((kw_peer *)ctx)->server, stream);
+}
+
+static void on_timeout(kw_stream *stream, void *ctx) {
+  static const char text[] = "context deadline exceeded";
+  (void)ctx;
+  kw_stream_finish(stream, KW_GRPC_DEADLINE_EXCEEDED, kw_slice_of(text, sizeof text - 1));
+}
+
+static void on_close(kw_stream *stream, void *ctx) {
+  const kw_method *method = stream->role;
+  if (method != NULL && method->on_close != NULL)
+    method->on_close(((kw_peer *)ctx)->server, stream);
+}
+
+/* }====== */
+
+static void touch(kw_peer *peer) {
+  if (peer->hooks.on_dirty != NULL) peer->hooks.on_dirty(peer->hooks.ctx);
+}
+
+void kw_server_touch(kw_stream *stream) {
+  touch(kw_session_ctx(stream->session));
+}
+
+/* A deadline that moves away, as it does with every byte that comes, is not told: the driver comes too early, once. */
+static void tell_deadline(kw_peer *peer) {
+  int64_t due = kw_session_deadline(peer->session);
+  if (due >= peer->told) return;
+  peer->told = due;
+  peer->hooks.on_deadline(peer->hooks.ctx, due);
+}
+
+kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now) {
+  if (server->is_draining) return NULL;
+  kw_peer *peer = kw_alloc_zeroed(sizeof *peer);
+  if (peer == NULL) return NULL;
+  kw_session_hooks heard = {.on_open = on_open,
+                            .on_message = on_message,
+                            .on_half_close = on_half_close,
+                            .on_pull = on_pull,
+                            .on_timeout = on_timeout,
+                            .on_close = on_close,
+                            .ctx = peer};
+  peer->session = kw_session_new(&server->options.session, &heard, now);
+  if (peer->session == NULL) {
+    kw_free(peer);
+    return NULL;
+  }
+  peer->server = server;
+  peer->hooks = *hooks;
+  peer->told = INT64_MAX;
+  kw_link_add(&server->peers, &peer->link);
+  server->n_peers++;
+  tell_deadline(peer);
+  return peer;
+}
+
+void kw_peer_detach(kw_peer *peer) {
+  if (peer->server == NULL) return;
+  kw_chain *out = kw_session_out(peer->session);
+  kw_session_flush(peer->session);
+  peer->left = *out;
+  *out = (kw_chain){0};
+  kw_session_free(peer->session);
+  kw_link_remove(&peer->link);
+  peer->server->n_peers--;
+  peer->server = NULL;
+  peer->session = NULL;
+  touch(peer);
+}
+
+void kw_peer_close(kw_peer *peer) {
+  peer->hooks = (kw_peer_hooks){0};
+  kw_peer_detach(peer);
+  kw_chain_drop(&peer->left);
+  kw_free(peer);
+}
+
+void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now) {
+  if (peer->server == NULL) return;
+  peer->server->now = now;
+  kw_session_feed(peer->session, bytes, now);
+  tell_deadline(peer);
+  touch(peer);
+}
+
+static kw_chain *out_of(kw_peer *peer) {
+  return peer->session == NULL ? &peer->left : kw_session_out(peer->session);
+}
+
+size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max) {
+  if (peer->session != NULL) kw_session_flush(peer->session);
+  return kw_chain_peek(out_of(peer), pieces, max);
+}
+
+void kw_peer_wrote(kw_peer *peer, size_t bytes) {
+  kw_chain_skip(out_of(peer), bytes);
+  if (peer->session == NULL) return;
+  kw_session_wrote(peer->session);
+  tell_deadline(peer);
+}
+
+unsigned kw_peer_state(const kw_peer *peer) {
+  if (peer->session == NULL || kw_session_is_done(peer->session)) return KW_PEER_IS_DONE;
+  return kw_session_wants_bytes(peer->session) ? KW_PEER_WANTS_BYTES : 0;
+}
+
+void kw_peer_step(kw_peer *peer, int64_t now) {
+  if (peer->server == NULL) return;
+  peer->server->now = now;
+  peer->told = INT64_MAX;
+  kw_session_step(peer->session, now);
+  tell_deadline(peer);
+  touch(peer);
+}
+
+kw_peer *kw_peer_at(kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_peer, link);
+}
+
+void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
+  kw_stream *stream = NULL;
+  while ((stream = kw_session_next(peer->session, stream)) != NULL) {
+    const kw_method *method = stream->role;
+    if (method != NULL && method->on_drain != NULL) method->on_drain(peer->server, stream);
+  }
+  kw_session_drain(peer->session, ms, now);
+  tell_deadline(peer);
+  touch(peer);
+}

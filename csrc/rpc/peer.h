@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * peer: one connection of a server: a session, and the driver that moves its bytes. As in face/engine.h.
+ */
+#ifndef KW_RPC_PEER_H
+#define KW_RPC_PEER_H
+
+#include "base/link.h"
+#include "rpc/server.h"
+
+kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
+void kw_peer_close(kw_peer *peer);
+
+void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now);
+size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max);
+void kw_peer_wrote(kw_peer *peer, size_t bytes);
+unsigned kw_peer_state(const kw_peer *peer);
+void kw_peer_step(kw_peer *peer, int64_t now);
+
+/* For the server: the peer of a link in its list, and ending one. A peer without a server only writes what it has. */
+kw_peer *kw_peer_at(kw_link *link);
+void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now);
+void kw_peer_detach(kw_peer *peer);
+
+#endif

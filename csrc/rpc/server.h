@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * server: a store and its hub, as etcd's clients see them. It has peers, the connections; their calls are answered by
+ * the services in C, or queue up for whoever has mounted their method.
+ */
+#ifndef KW_RPC_SERVER_H
+#define KW_RPC_SERVER_H
+
+#include "face/engine.h"
+#include "h2/session.h"
+#include "watch/hub.h"
+
+#define KW_RECEIVE_SLACK                                                                           \
+  (512 * 1024) /* what a message may be above the limit of a request, as in etcd */
+#define KW_DRAIN_MS 5000
+
+typedef struct kw_server_options {
+  uint64_t cluster_id;
+  uint64_t member_id;
+  uint64_t raft_term;
+  size_t max_fragment;    /* of an answer to a watcher that takes fragments */
+  size_t outlet_bytes;    /* that wait for a watch stream, at most, beside its connection's */
+  const kw_ready *others; /* watches of the store's owner, for whom readiness is work; or NULL */
+  const int64_t *clock;   /* of a store whose time is moved by hand; or NULL */
+  kw_session_options session;
+} kw_server_options;
+
+/* A call that waits for whoever has mounted its method. */
+typedef struct kw_call {
+  uint64_t id;
+  const char *path;
+  kw_slice request; /* good until the call is answered or gone */
+} kw_call;
+
+kw_server_options kw_server_defaults(void);
+
+/* Over a store and its hub. NULL if memory is short. */
+kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *options);
+
+/* Lets go of the store. Its peers stay, with what they have to write, and are done; nobody is served any more. */
+void kw_server_close(kw_server *server);
+void kw_server_free(kw_server *server);
+
+/* As in face/engine.h. */
+int64_t kw_server_tend(kw_server *server, int64_t now);
+bool kw_server_has_work(const kw_server *server);
+
+/* No new connections and streams are taken; what there is may end, at most for `ms`. Watch streams are ended so that
+ * clients resume elsewhere. */
+void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
+size_t kw_server_count(const kw_server *server);
+
+/* Methods that are answered elsewhere: unary ones. False if memory is short. */
+bool kw_server_mount(kw_server *server, kw_slice path);
+
+/* The next call of a mounted method; false if there is none. Answers to calls that are gone are nobody's loss. */
+bool kw_server_next_call(kw_server *server, kw_call *call);
+void kw_server_answer(kw_server *server, uint64_t id, kw_slice message);
+void kw_server_fail(kw_server *server, uint64_t id, int status, kw_slice text);
+
+#endif

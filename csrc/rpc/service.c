@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/service.h"
+
+#include "codec/wire.h"
+#include "model/error.h"
+
+enum { HEADER = 1, HEADER_REVISION = 3, HEADER_RAFT_TERM = 4 };
+
+void kw_service_fail(kw_stream *stream, int rc) {
+  const kw_error_info *info = kw_error_describe(rc);
+  kw_stream_finish(stream, info->grpc_status, kw_slice_of(info->text, strlen(info->text)));
+}
+
+static size_t header_len(const kw_server *server, int64_t revision) {
+  return server->n_ids + kw_wire_number_size((uint64_t)revision) +
+         kw_wire_number_size(server->options.raft_term);
+}
+
+size_t kw_service_header_size(const kw_server *server, int64_t revision) {
+  size_t len = header_len(server, revision);
+  return 1 + kw_wire_varint_size(len) + len;
+}
+
+uint8_t *kw_service_put_header(const kw_server *server, int64_t revision, uint8_t *to) {
+  *to++ = KW_WIRE_TAG(HEADER, KW_WIRE_BYTES);
+  to = kw_wire_put_varint(to, header_len(server, revision));
+  memcpy(to, server->ids, server->n_ids);
+  to = kw_wire_put_number(to + server->n_ids, HEADER_REVISION, (uint64_t)revision);
+  return kw_wire_put_number(to, HEADER_RAFT_TERM, server->options.raft_term);
+}
+
+bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, size_t rest,
+                      kw_answer_room *room) {
+  *room = (kw_answer_room){stream, NULL, kw_service_header_size(server, revision) + rest};
+  room->to = kw_stream_begin(stream, room->len);
+  if (room->to == NULL) return false;
+  room->to = kw_service_put_header(server, revision, room->to);
+  return true;
+}
+
+void kw_service_send(kw_answer_room *room) {
+  kw_stream_commit(room->stream, room->len);
+  if (room->stream->is_unary) kw_stream_finish(room->stream, KW_GRPC_OK, (kw_slice){0});
+}
+
+bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
+                       const kw_message *message, const void *record) {
+  kw_answer_room room;
+  size_t rest = kw_message_rest_size(message, record);
+  if (!kw_service_begin(server, stream, revision, rest, &room)) {
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+    return false;
+  }
+  kw_message_put_rest(message, record, room.to);
+  kw_service_send(&room);
+  return true;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * service: methods, and what those who implement them share. For this folder only.
+ */
+#ifndef KW_RPC_SERVICE_H
+#define KW_RPC_SERVICE_H
+
+#include "base/link.h"
+#include "base/map.h"
+#include "codec/messages.h"
+#include "rpc/server.h"
+
+typedef struct kw_method kw_method;
+
+/* What a method does when something happens to a call of it; what is NULL does not concern it. */
+struct kw_method {
+  const char *path;
+  const kw_message *request; /* NULL: the bytes are handed on as they are */
+  bool is_unary;
+  void (*on_open)(kw_server *server, kw_stream *stream);
+  void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
+  void (*on_half_close)(kw_server *server, kw_stream *stream);
+  void (*on_pull)(kw_server *server, kw_stream *stream);
+  void (*on_drain)(kw_server *server, kw_stream *stream);
+  void (*on_close)(kw_server *server, kw_stream *stream);
+};
+
+/* Ended by one without a path. */
+extern const kw_method kw_kv_methods[];
+extern const kw_method kw_lease_methods[];
+extern const kw_method kw_watch_methods[];
+
+struct kw_server {
+  kw_store *store; /* NULL: closed */
+  kw_hub *hub;
+  kw_server_options options;
+  kw_arena arena; /* for the length of a request */
+  int64_t now;
+  uint8_t ids[24]; /* of every header: the cluster and the member, encoded */
+  size_t n_ids;
+
+  kw_map methods;      /* by the hash of the path */
+  kw_method **mounted; /* those that are answered elsewhere */
+  size_t n_mounted;
+  size_t cap_mounted;
+
+  kw_link peers;
+  size_t n_peers;
+  bool is_draining;
+
+  kw_ready ready;          /* watch streams that have something to send */
+  kw_stream **compactions; /* calls that wait for the end of a compaction */
+  size_t n_compactions;
+  size_t cap_compactions;
+
+  kw_map calls; /* those that are answered elsewhere, by id */
+  uint64_t last_call;
+  kw_link untaken; /* those of them that nobody has taken yet, oldest first */
+};
+
+/* What services do in every turn: calls that waited for a compaction are answered, and watch streams that have got
+ * something to send are woken. */
+void kw_kv_tend(kw_server *server);
+void kw_watch_tend(kw_server *server);
+
+/* The time of the store. */
+int64_t kw_server_time(const kw_server *server);
+
+/* Tells the driver of a stream's connection that there may be something to write. */
+void kw_server_touch(kw_stream *stream);
+
+/* Ends a call with what is known of an error. */
+void kw_service_fail(kw_stream *stream, int rc);
+
+/* Begins an answer: the room of its message, with the header written; *to is where the rest goes, `rest` bytes. False
+ * if memory is short. Then kw_service_send, when all is filled in; a unary call ends with it. */
+typedef struct kw_answer_room {
+  kw_stream *stream;
+  uint8_t *to;
+  size_t len;
+} kw_answer_room;
+
+size_t kw_service_header_size(const kw_server *server, int64_t revision);
+uint8_t *kw_service_put_header(const kw_server *server, int64_t revision, uint8_t *to);
+bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, size_t rest,
+                      kw_answer_room *room);
+void kw_service_send(kw_answer_room *room);
+
+/* An answer made by description, whole; false if memory is short. */
+bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
+                       const kw_message *message, const void *record);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * connection: a socket that was accepted, and the peer that it drives.
+ *
+ * Bytes are read into the buffer of the loop and fed at once; nothing is written but in a flush, straight from where
+ * the peer has its pieces. A connection therefore has no buffer of its own: an idle one takes sizeof(kw_connection) and
+ * a place in the loop's heap, about 250 bytes, beside what the peer takes.
+ *
+ *   open      its peer is fed and written; it is read while the peer wants bytes, and waits for room while the socket
+ *             is full
+ *   lingering the peer was done and is closed; what still comes is thrown away, until the other side closes too or
+ *             KW_LINGER_MS are over. To close with bytes unread would make the kernel reset the connection, and what
+ *             was written last could be lost.
+ */
+#ifndef KW_UV_CONNECTION_H
+#define KW_UV_CONNECTION_H
+
+#include "uv/hosted.h"
+
+#define KW_LINGER_MS 1000
+
+typedef struct kw_connection {
+  uv_poll_t poll;
+  kw_due due; /* the peer's deadline, or the end of lingering */
+  kw_hosted *hosted;
+  kw_peer *peer; /* NULL: it lingers */
+
+  kw_link link;  /* in the list of the hosted server */
+  kw_link dirty; /* in the loop's list, if it is dirty */
+
+  int fd;
+  uint8_t interest; /* what is polled for */
+  bool is_full;     /* the socket took less than there was */
+  bool has_ended;   /* the other side writes no more */
+} kw_connection;
+
+/* Takes over a socket that does not block: closes it, if there can be no connection. */
+void kw_connection_open(kw_hosted *hosted, int fd);
+
+/* At once. Frees it later, when libuv has let it go. */
+void kw_connection_close(kw_connection *connection);
+
+/* Writes what is pending, and does what the state of the peer asks for. */
+void kw_connection_flush(kw_connection *connection);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+#include "uv/probe_engine.h"
+
+#ifdef KW_PROBE
+
+#include "base/link.h"
+#include "base/mem.h"
+#include "face/engine.h"
+
+#define SAVED_ENGINE "keywatch.uv.probe.engine"
+#define SAVED_META "keywatch.uv.probe.meta"
+#define OWN_META "keywatch.uv.probe.server"
+
+/* What a server counts, by name. */
+#define COUNTS(X)                                                                                  \
+  X(accepted)                                                                                      \
+  X(closed)                                                                                        \
+  X(feeds)                                                                                         \
+  X(bytes)                                                                                         \
+  X(ends)                                                                                          \
+  X(writes)                                                                                        \
+  X(steps)                                                                                         \
+  X(tends)
+
+struct kw_server {
+  kw_link peers;
+  size_t work;
+  int64_t now; /* the last that it was told */
+
+  char greeting[64];  /* the first that a peer sends */
+  size_t greetings;   /* how often it does */
+  size_t limit;       /* a peer with as many bytes pending wants none; 0: no limit */
+  size_t done_after;  /* a peer is done after so many bytes; 0: never */
+  size_t piece;       /* the size of the pieces that are pending */
+  int64_t tick;       /* milliseconds to the step of a peer that was fed; 0: none */
+  int64_t tend_every; /* milliseconds; 0: it is not wanted */
+  bool is_silent;     /* it does not send back */
+  bool has_work;      /* every feed is work for Lua */
+  bool stays;         /* the end of the other side is not its own */
+  bool refuses;
+
+#define X(name) size_t name;
+  COUNTS(X)
+#undef X
+};
+
+struct kw_peer {
+  kw_server *server;
+  kw_peer_hooks hooks;
+  kw_link link;
+  char *out;
+  size_t from;
+  size_t to;
+  size_t cap;
+  size_t bytes;
+  bool is_done;
+};
+
+/* {====== The engine ====== */
+
+static void say(kw_peer *peer, const char *bytes, size_t len) {
+  if (!kw_reserve(&peer->out, &peer->cap, peer->to + len, 1)) {
+    peer->is_done = true;
+  } else if (len > 0) {
+    memcpy(peer->out + peer->to, bytes, len);
+    peer->to += len;
+  }
+  peer->hooks.on_dirty(peer->hooks.ctx);
+}
+
+static kw_server *server_of(void *object) {
+  return *(kw_server **)object;
+}
+
+static int64_t tend(kw_server *server, int64_t now) {
+  assert(now >= server->now);
+  server->now = now;
+  server->tends++;
+  return server->tend_every > 0 ? now + server->tend_every : INT64_MAX;
+}
+
+static bool has_work(const kw_server *server) {
+  return server->work > 0;
+}
+
+static kw_peer *accept_peer(kw_server *server, const kw_peer_hooks *hooks, int64_t now) {
+  (void)now;
+  kw_peer *peer = server->refuses ? NULL : kw_alloc_zeroed(sizeof *peer);
+  if (peer == NULL) return NULL;
+  server->accepted++;
+  peer->server = server;
+  peer->hooks = *hooks;
+  kw_link_add(&server->peers, &peer->link);
+  for (size_t i = 0; i < server->greetings; i++) {
+    say(peer, server->greeting, strlen(server->greeting));
+  }
+  return peer;
+}
+
+static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
+  kw_server *server = peer->server;
+  assert(now >= server->now);
+  server->feeds++;
+  server->bytes += len;
+  peer->bytes += len;
+  if (len == 0) {
+    server->ends++;
+    peer->is_done = !server->stays;
+  }
+  if (server->has_work) server->work++;
+  if (server->tick > 0) peer->hooks.on_deadline(peer->hooks.ctx, now + server->tick);
+  if (server->done_after > 0 && peer->bytes >= server->done_after) peer->is_done = true;
+  say(peer, bytes, server->is_silent ? 0 : len);
+}
+
+static size_t pending(kw_peer *peer, struct iovec *pieces, size_t max) {
+  size_t n = 0;
+  for (size_t at = peer->from; at < peer->to && n < max; n++) {
+    size_t len = kw_min_size(peer->server->piece, peer->to - at);
+    pieces[n] = (struct iovec){.iov_base = peer->out + at, .iov_len = len};
+    at += len;
+  }
+  return n;
+}
+
+static void wrote(kw_peer *peer, size_t bytes) {
+  peer->server->writes++;
+  peer->from += bytes;
+  assert(peer->from <= peer->to);
+  if (peer->from == peer->to) peer->from = peer->to = 0;
+}
+
+static unsigned state(const kw_peer *peer) {
+  size_t limit = peer->server->limit;
+  bool wants = !peer->is_done && (limit == 0 || peer->to - peer->from < limit);
+  return (wants ? KW_PEER_WANTS_BYTES : 0) | (peer->is_done ? KW_PEER_IS_DONE : 0);
+}
+
+static void step(kw_peer *peer, int64_t now) {
+  (void)now;
+  peer->server->steps++;
+  say(peer, "tick", 4);
+}
+
+static void close_peer(kw_peer *peer) {
+  peer->server->closed++;
+  kw_link_remove(&peer->link);
+  kw_free(peer->out);
+  kw_free(peer);
+}
+
+static const kw_engine echo = {.version = KW_ENGINE_VERSION,
+                               .server_of = server_of,
+                               .tend = tend,
+                               .has_work = has_work,
+                               .accept = accept_peer,
+                               .feed = feed,
+                               .pending = pending,
+                               .wrote = wrote,
+                               .state = state,
+                               .step = step,
+                               .close = close_peer};
+
+/* }====== */
+
+/* {====== Its server, for Lua ====== */
+
+static kw_server *check_server(lua_State *L) {
+  kw_server *server = server_of(luaL_checkudata(L, 1, OWN_META));
+  if (server == NULL) luaL_error(L, "the server is closed");
+  return server;
+}
+
+static int64_t number_of(lua_State *L, const char *name, int64_t otherwise) {
+  lua_getfield(L, 1, name);
+  int64_t n = (int64_t)luaL_optinteger(L, -1, (lua_Integer)otherwise);
+  lua_pop(L, 1);
+  return n;
+}
+
+static bool is_set(lua_State *L, const char *name) {
+  lua_getfield(L, 1, name);
+  bool b = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return b;
+}
+
+static int l_server(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  kw_server **self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = NULL;
+  luaL_getmetatable(L, OWN_META);
+  lua_setmetatable(L, -2);
+  kw_server *server = *self = kw_alloc_zeroed(sizeof *server);
+  if (server == NULL) return luaL_error(L, "not enough memory");
+  kw_link_init(&server->peers);
+  lua_getfield(L, 1, "greeting");
+  strncpy(server->greeting, luaL_optstring(L, -1, ""), sizeof server->greeting - 1);
+  lua_pop(L, 1);
+  server->greetings = (size_t)number_of(L, "greetings", 1);
+  server->limit = (size_t)number_of(L, "limit", 0);
+  server->done_after = (size_t)number_of(L, "done_after", 0);
+  server->piece = (size_t)number_of(L, "piece", 4096);
+  server->tick = number_of(L, "tick", 0);
+  server->tend_every = number_of(L, "tend_every", 0);
+  server->is_silent = is_set(L, "is_silent");
+  server->has_work = is_set(L, "has_work");
+  server->stays = is_set(L, "stays");
+  server->refuses = is_set(L, "refuses");
+  return 1;
+}
+
+/* server:say(bytes): to all peers, as a change does that all of them watch. */
+static int l_say(lua_State *L) {
+  kw_server *server = check_server(L);
+  size_t len;
+  const char *bytes = luaL_checklstring(L, 2, &len);
+  for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
+    say(KW_CONTAINER_OF(link, kw_peer, link), bytes, len);
+  }
+  return 0;
+}
+
+/* server:finish(): all peers are done. */
+static int l_finish(lua_State *L) {
+  kw_server *server = check_server(L);
+  for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
+    kw_peer *peer = KW_CONTAINER_OF(link, kw_peer, link);
+    peer->is_done = true;
+    say(peer, NULL, 0);
+  }
+  return 0;
+}
+
+/* server:take(): how much work there was; there is none any more. */
+static int l_take(lua_State *L) {
+  kw_server *server = check_server(L);
+  lua_pushinteger(L, (lua_Integer)server->work);
+  server->work = 0;
+  return 1;
+}
+
+static int l_counts(lua_State *L) {
+  const kw_server *server = check_server(L);
+  lua_newtable(L);
+#define X(name)                                                                                    \
+  lua_pushinteger(L, (lua_Integer)server->name);                                                   \
+  lua_setfield(L, -2, #name);
+  COUNTS(X)
+#undef X
+  return 1;
+}
+
+/* No peer outlives its server. */
+static int l_close(lua_State *L) {
+  kw_server **self = luaL_checkudata(L, 1, OWN_META);
+  assert(*self == NULL || kw_link_is_alone(&(*self)->peers));
+  kw_free(*self);
+  *self = NULL;
+  return 0;
+}
+
+/* }====== */
+
+static void save(lua_State *L, const char *from, const char *to) {
+  lua_getfield(L, LUA_REGISTRYINDEX, from);
+  lua_setfield(L, LUA_REGISTRYINDEX, to);
+}
+
+/* enter(version) */
+static int l_enter(lua_State *L) {
+  lua_Integer version = luaL_optinteger(L, 1, KW_ENGINE_VERSION);
+  save(L, KW_ENGINE_KEY, SAVED_ENGINE);
+  save(L, KW_SERVER_NAME, SAVED_META);
+  kw_engine *engine = lua_newuserdatauv(L, sizeof *engine, 0);
+  *engine = echo;
+  engine->version = (uint32_t)version;
+  lua_setfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
+  save(L, OWN_META, KW_SERVER_NAME);
+  return 0;
+}
+
+static int l_leave(lua_State *L) {
+  save(L, SAVED_ENGINE, KW_ENGINE_KEY);
+  save(L, SAVED_META, KW_SERVER_NAME);
+  return 0;
+}
+
+static int l_live(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_mem_live());
+  return 1;
+}
+
+static int l_fail_at(lua_State *L) {
+  kw_mem_fail_at((size_t)luaL_checkinteger(L, 1));
+  return 0;
+}
+
+static const luaL_Reg methods[] = {{"say", l_say},       {"finish", l_finish}, {"take", l_take},
+                                   {"counts", l_counts}, {"close", l_close},   {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"enter", l_enter},     {"leave", l_leave},
+                                     {"server", l_server},   {"live", l_live},
+                                     {"fail_at", l_fail_at}, {NULL, NULL}};
+
+void kw_uv_push_probe(lua_State *L) {
+  luaL_newmetatable(L, OWN_META);
+  luaL_setfuncs(L, meta, 0);
+  lua_newtable(L);
+  luaL_setfuncs(L, methods, 0);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+  lua_newtable(L);
+  luaL_setfuncs(L, functions, 0);
+}
+
+#endif

@@ -1,0 +1,177 @@
+--- Bytes that are no message: they give an error, through tables and, in probe builds, through records.
+
+local core = require "keywatch.core"
+local probe = core.probe
+
+local schema = require "spec.support.schema"
+local wire = require "spec.support.wire"
+local new_random = require("spec.support.random").new
+
+local is_fast = os.getenv("KW_FAST") == "1"
+local seed = tonumber(os.getenv("KW_SEED") or 1)
+
+local bytes = wire.bytes
+
+--- Whether the bytes are a message; tables and records have to agree.
+local function is_message(name, encoded)
+  local message, err = core.decode(name, encoded)
+  if not message then assert.same({ "malformed", 13 }, { err.code, err.grpc_status }) end
+  if probe then
+    local again, why = probe.recode(name, encoded)
+    if not again then assert.equal("malformed", why.code) end
+    -- What a record has no place for is not looked into.
+    if message then assert.is_string(again, wire.hex(encoded)) end
+  end
+  return message ~= nil
+end
+
+local function refuses(name, encoded)
+  assert.is_false(is_message(name, bytes(encoded)), encoded)
+  if probe then assert.is_nil(probe.recode(name, bytes(encoded)), encoded) end
+end
+
+local function takes(name, encoded)
+  assert.is_true(is_message(name, bytes(encoded)), encoded)
+end
+
+--- A transaction in a transaction: n messages, one inside the other.
+local function nested(n)
+  local encoded = ""
+  for depth = n, 2, -1 do
+    encoded = wire.field(depth % 2 == 0 and 2 or 4, encoded) -- success of a TxnRequest, or request_txn of a RequestOp
+  end
+  return encoded
+end
+
+describe("malformed bytes", function()
+  it("are what ends too early", function()
+    local samples = {
+      WatchRequest = { "0a050a03666f6f" },
+      WatchResponse = { "0a1a08b298eaf1948386fccd0110cdd2918bd2b881cf8e0118012002", "10ffffffffffffffffff01", "1801",
+        "2001", "3206 6d7663633a20", "5a1212100a03666f6f1002180220012a03626172", "5a0b080112070a03666f6f1803" },
+      TxnRequest = { "0a0910021a03666f6f3005", "120c120a0a03666f6f1203626172", "1a070a050a03666f6f" },
+      WatchCreateRequest = { "0a0161", "2a020001", "4001" },
+      RangeResponse = { "0a021807", "12100a03666f6f1002180220012a03626172", "2001" },
+    }
+    for name, fields in pairs(samples) do
+      local whole, may_end = "", { [0] = true } -- a message may only end where a field of it does
+      for _, field in ipairs(fields) do
+        whole = whole .. bytes(field)
+        may_end[#whole] = true
+      end
+      for len = 0, #whole do
+        assert.equal(may_end[len] or false, is_message(name, whole:sub(1, len)), name .. " " .. len)
+      end
+    end
+  end)
+
+  it("are lengths that go beyond the end", function()
+    refuses("PutRequest", "0a0261")
+    refuses("PutRequest", "0affffffff0f61")
+    refuses("PutRequest", "0affffffffffffffffff0161")
+    refuses("PutRequest", "fa010261") -- also of what is unknown
+    refuses("WatchRequest", "0a040a0366 6f")
+    refuses("WatchCreateRequest", "2a03 0001")
+  end)
+
+  it("are numbers that do not end", function()
+    refuses("PutRequest", "18")
+    refuses("PutRequest", "18ff")
+    refuses("PutRequest", "18ffffffffffffffffffff01")
+    refuses("PutRequest", "18808080808080808080808000")
+    refuses("PutRequest", "0a80")
+    refuses("WatchCreateRequest", "2a01ff")
+    refuses("WatchCreateRequest", "2a0bffffffffffffffffffff01")
+    refuses("WatchCreateRequest", "2a0201ff")
+    takes("PutRequest", "18ffffffffffffffffff01")
+  end)
+
+  it("are tags without a number, or of a type that does not exist", function()
+    refuses("PutRequest", "00")
+    refuses("PutRequest", "0000")
+    refuses("PutRequest", "0201 61")
+    refuses("PutRequest", "0e")
+    refuses("PutRequest", "fe0100")
+    refuses("PutRequest", "ff0100")
+    refuses("PutRequest", "88808080 8001 00") -- above 32 bits
+    refuses("PutRequest", "80")
+  end)
+
+  it("are fields of another type than theirs", function()
+    for _, field in ipairs(schema.messages.PutRequest) do
+      local is_bytes = field.type == "bytes"
+      local kinds = { [0] = "\1", [1] = ("\0"):rep(8), [2] = "\0", [3] = wire.tag(field.number, 4),
+        [5] = ("\0"):rep(4) }
+      for type, content in pairs(kinds) do
+        local encoded = wire.tag(field.number, type) .. content
+        assert.equal(type == (is_bytes and 2 or 0), is_message("PutRequest", encoded))
+      end
+    end
+    refuses("RangeRequest", "3a0101") -- also if it has no place in the record
+    refuses("WatchRequest", "0801")
+    refuses("TxnRequest", "0801")
+    refuses("WatchCreateRequest", "29 0000000000000000")
+    refuses("RangeResponse", "1001")
+  end)
+
+  it("are groups that do not end, or end as another", function()
+    refuses("PutRequest", "f301")
+    refuses("PutRequest", "f401")
+    refuses("PutRequest", "f301fc01")
+    refuses("PutRequest", "f301 0a0161")
+    refuses("PutRequest", "f301 0a0261 f401")
+    takes("PutRequest", "f301f401")
+    local open, shut = wire.tag(30, 3), wire.tag(30, 4)
+    assert.is_true(is_message("PutRequest", open:rep(100) .. shut:rep(100)))
+    assert.is_false(is_message("PutRequest", open:rep(101) .. shut:rep(101)))
+    assert.is_false(is_message("PutRequest", open:rep(100000)))
+  end)
+
+  it("are messages nested deeper than a hundred", function()
+    assert.is_true(is_message("TxnRequest", nested(99)))
+    assert.is_true(is_message("TxnRequest", nested(100)))
+    assert.is_false(is_message("TxnRequest", nested(101)))
+    assert.is_false(is_message("TxnRequest", nested(20000)))
+  end)
+
+  it("are so wherever they stand", function()
+    refuses("TxnRequest", "1204 1202 0a01")
+    refuses("TxnRequest", "1203 1201 08")
+    refuses("TxnRequest", "1204 1202 0801")
+    refuses("LeaseLeasesResponse", "1202 0a00")
+    refuses("RangeResponse", "1202 1200")
+  end)
+
+  it("never do harm, whatever they are", function()
+    local random = new_random(seed)
+    local count = 0
+    for _ = 1, is_fast and 2000 or 50000 do
+      local name = random:pick(schema.names)
+      local encoded = random:bytes(random:between(0, 20))
+      if is_message(name, encoded) then count = count + 1 end
+    end
+    assert.is_true(count > 0)
+  end)
+
+  it("never do harm if they were a message once", function()
+    local random = new_random(seed)
+    for _ = 1, is_fast and 300 or 10000 do
+      local name = random:pick(schema.names)
+      local encoded = wire.encode(name, wire.random(random, name, 3))
+      for _ = 1, random:between(1, 3) do
+        local at = random:between(0, #encoded)
+        encoded = encoded:sub(1, at) .. random:bytes(random:between(0, 2)) .. encoded:sub(at + 1 + random:between(0, 2))
+      end
+      is_message(name, encoded)
+    end
+  end)
+
+  it("cost no more than their length", function()
+    local many = ("\42\0"):rep(500000) -- runs of no numbers
+    assert.same({ key = "a" }, core.decode("WatchCreateRequest", many .. "\10\1a"))
+    if probe then assert.equal("\10\1a", probe.recode("WatchCreateRequest", many .. "\10\1a")) end
+    local ops = ("\18\0"):rep(20000) .. ("\26\0"):rep(20000) .. ("\10\0"):rep(20000)
+    assert.equal(20000, #core.decode("TxnRequest", ops).failure)
+    if probe then assert.equal(#ops, #probe.recode("TxnRequest", ops)) end
+  end)
+end)
