@@ -11,6 +11,7 @@ local probe = core.probe
 
 --- Everything that can be collected.
 local function collect()
+  if jit then jit.flush() end -- what was compiled holds on to what it has seen
   collectgarbage()
   collectgarbage() -- what the first one finalized
 end
