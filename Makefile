@@ -32,7 +32,7 @@ deps:           ## install the Debian packages that are missing
 # The rock, once for each VM ----------------------------------------------------------------------------------------
 # LuaRocks leaves object files beside the sources, so each VM builds in a copy of its own.
 
-SHIPPED := $(wildcard $(ROCKSPEC) csrc lua types examples README.md CHANGELOG.md LICENSE)
+SHIPPED := $(wildcard $(ROCKSPEC) bin csrc lua types examples README.md CHANGELOG.md LICENSE)
 LUAROCKS.lua5.4 := luarocks --lua-version=5.4
 LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks --lua-version=5.1
 
@@ -57,11 +57,11 @@ test: build     ## every spec on Lua 5.4 and LuaJIT
 	@spec/run $(VMS:%=rock-%)
 
 lint: | deps    ## luacheck and clang-format
-	@luacheck --quiet --no-color $(wildcard lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
-	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch]) && exit $$lua
+	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
+	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch]) && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
-	@clang-format -i $(wildcard csrc/*/*.[ch])
+	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch])
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 CORE := $(filter-out csrc/uv/%,$(wildcard csrc/*/*.c))
@@ -97,12 +97,17 @@ SHARE := build/lua5.4/share/lua/5.4
 LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
   LUA_PATH="$(SHARE)/?.lua;$(SHARE)/?/init.lua;;" LUA_CPATH="build/lua5.4/lib/lua/5.4/?.so;;" lua5.4
 
-run: build/lua5.4/built     ## an example that opens a store, writes and reads
-	@$(LUA54) examples/quickstart.lua
+run: build/lua5.4/built     ## serve on 127.0.0.1:2379, in memory
+	@exec $(LUA54) bin/keywatch serve
 
-bench: build/lua5.4/built   ## speed and memory of the store and of watching
+bench: build/lua5.4/built build/bench/load   ## speed and memory of the store, of watching, and beside etcd
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
+	@$(LUA54) bench/serve.lua
+
+build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps
+	@mkdir -p $(@D)
+	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -o $@
 
 clean:                      ## forget what was built
 	rm -rf build

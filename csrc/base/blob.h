@@ -19,6 +19,9 @@ typedef struct kw_blob {
  * short or `len` does not fit. */
 kw_blob *kw_blob_new(size_t len);
 
+/* The same with a copy of some bytes. */
+kw_blob *kw_blob_copy(kw_slice bytes);
+
 void kw_blob_release(kw_blob *blob);
 
 static inline kw_blob *kw_blob_retain(kw_blob *blob) {

@@ -2,6 +2,10 @@
  *
  * core: the module keywatch.core.
  */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/sha1.h"
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
 #include "bind/lua_message.h"
@@ -40,6 +44,24 @@ static int l_id(lua_State *L) {
   return 1;
 }
 
+/* core.decimal(value): 64 bits without a sign, in whichever form, as a decimal string; or nothing if the value is none. */
+static int l_decimal(lua_State *L) {
+  char text[24];
+  uint64_t v;
+  if (!kw_bind_to_uint(L, 1, &v)) return 0;
+  snprintf(text, sizeof text, "%" PRIu64, v);
+  lua_pushstring(L, text);
+  return 1;
+}
+
+/* core.sha1(bytes): the digest, 20 bytes. */
+static int l_sha1(lua_State *L) {
+  uint8_t digest[KW_SHA1_BYTES];
+  kw_sha1(kw_bind_check_bytes(L, 1), digest);
+  lua_pushlstring(L, (const char *)digest, sizeof digest);
+  return 1;
+}
+
 int luaopen_keywatch_core(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_core);
@@ -59,6 +81,10 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_bind_add_messages(L);
   lua_pushcfunction(L, l_id);
   lua_setfield(L, -2, "id");
+  lua_pushcfunction(L, l_decimal);
+  lua_setfield(L, -2, "decimal");
+  lua_pushcfunction(L, l_sha1);
+  lua_setfield(L, -2, "sha1");
   lua_pushliteral(L, KW_LUA_NAME);
   lua_setfield(L, -2, "built_for");
 #ifdef KW_PROBE

@@ -8,8 +8,15 @@ static bool is_deaf(const kw_stream *stream) {
   return stream->is_reset || (stream->is_finished && !stream->session->options.is_client);
 }
 
+/* A server says so; a client ends the call, and says so to its owner. */
 static void fail(kw_stream *stream, int status, const char *text) {
-  kw_stream_finish(stream, status, kw_slice_of(text, strlen(text)));
+  kw_slice words = kw_slice_of(text, strlen(text));
+  if (!stream->session->options.is_client) {
+    kw_stream_finish(stream, status, words);
+  } else {
+    kw_stream_set_status(stream, status, words);
+    kw_stream_reset(stream, KW_RESET_CANCEL);
+  }
 }
 
 static void refuse_split(kw_stream *stream, kw_grpc_split why) {
@@ -32,12 +39,13 @@ static void tell_message(kw_stream *stream, kw_slice message) {
   session->hooks.on_message(stream, message, session->hooks.ctx);
 }
 
+/* It counts as torn until it is told. */
 static void keep_message(kw_stream *stream, kw_slice message) {
-  stream->kept = kw_blob_new(message.len);
+  stream->kept = kw_blob_copy(message);
   if (stream->kept == NULL) {
     fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: out of memory");
-  } else if (message.len > 0) {
-    memcpy(stream->kept->bytes, message.data, message.len);
+  } else {
+    stream->session->torn += message.len;
   }
 }
 

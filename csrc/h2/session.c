@@ -10,6 +10,8 @@
 #define RESET_BURST 10000 /* streams that may be reset at once, and then each second */
 #define RESET_RATE 1000
 #define PING_STRIKES 2
+#define PREFACE 24      /* bytes that a client begins with: before them a server says nothing */
+#define MAX_FRAMES 1000 /* of nghttp2's own that wait: more are not provoked */
 #define NEVER INT64_MAX
 
 kw_session_options kw_session_defaults(void) {
@@ -150,13 +152,11 @@ static void take_request(kw_session *session, kw_stream *stream) {
 
 /* An answer's headers, or its trailers. */
 static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
-  if (session->known.has_status) {
-    stream->status = (uint8_t)session->known.status;
-    stream->text = kw_request_text(&session->known);
-    stream->has_status = true;
-  } else if (session->known.http_status != 0 && session->known.http_status != 200) {
-    stream->status = (uint8_t)kw_status_of_http(session->known.http_status);
-    stream->has_status = true;
+  const kw_request_lines *known = &session->known;
+  if (known->has_status) {
+    kw_request_take_status(known, stream);
+  } else if (known->http_status != 0 && known->http_status != 200) {
+    kw_stream_set_status(stream, kw_status_of_http(known->http_status), (kw_slice){0});
   }
   if (ends) kw_input_end(stream);
 }
@@ -191,8 +191,7 @@ static void end_with(kw_session *session, uint32_t code, const char *why) {
   int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
   kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last, code,
                                                   (const uint8_t *)why, strlen(why)));
-  kw_session_flush(session);
-  kw_session_end(session);
+  session->must_end = true;
 }
 
 /* Pings cost us more than they cost a client: those that come too often end the connection, as gRPC has it. */
@@ -214,7 +213,9 @@ static void take_headers(kw_session *session, const nghttp2_frame *frame) {
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
   bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
   if (stream == NULL) return;
-  if (session->options.is_client) {
+  if (session->known.is_malformed) {
+    kw_stream_reset(stream, NGHTTP2_PROTOCOL_ERROR);
+  } else if (session->options.is_client) {
     take_answer(session, stream, ends);
   } else {
     if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) take_request(session, stream);
@@ -309,6 +310,7 @@ static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp
   nghttp2_session_callbacks_set_on_stream_close_callback(calls, on_stream_close);
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
+  nghttp2_option_set_no_http_messaging(option, 1); /* see kw_request_note */
   nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
   nghttp2_option_set_peer_max_concurrent_streams(option, 100); /* until its settings come */
   return session->options.is_client
@@ -350,7 +352,7 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
                           .pinged = NEVER,
                           .pong_due = NEVER,
                           .drain_due = NEVER,
-                          .has_heard = options->is_client};
+                          .n_heard = options->is_client ? PREFACE : 0};
   kw_link_init(&session->streams);
   kw_link_init(&session->parked);
   if (open_h2(session) && submit_settings(session)) return session;
@@ -394,12 +396,12 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   if (bytes.len == 0) kw_session_end(session);
   if (session->is_over) return;
   session->heard = now;
-  session->has_heard = true;
+  session->n_heard += kw_min_size(bytes.len, PREFACE - session->n_heard);
   session->pong_due = NEVER;
   ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
   if (rc >= 0) {
     kw_input_resume(session);
-    return;
+    if (!session->must_end) return;
   }
   if (rc == NGHTTP2_ERR_BAD_CLIENT_MAGIC && session->out.len == 0) {
     refuse_http1(session);
@@ -410,7 +412,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
 }
 
 void kw_session_flush(kw_session *session) {
-  if (session->is_over || !session->has_heard) return;
+  if (session->is_over || session->n_heard < PREFACE) return;
   if (nghttp2_session_send(session->h2) != 0) kw_session_end(session);
 }
 
@@ -423,7 +425,10 @@ kw_chain *kw_session_out(kw_session *session) {
 }
 
 bool kw_session_wants_bytes(const kw_session *session) {
-  return !session->is_over && !(session->out.len > 0 && kw_session_is_over_queue(session));
+  bool is_stuck = session->out.len > 0; /* the other side does not read */
+  if (session->is_over) return false;
+  return !is_stuck || (!kw_session_is_over_queue(session) &&
+                       nghttp2_session_get_outbound_queue_size(session->h2) <= MAX_FRAMES);
 }
 
 bool kw_session_is_done(const kw_session *session) {

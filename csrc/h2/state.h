@@ -38,8 +38,9 @@ struct kw_session {
   size_t frame_left; /* of the DATA frame that is being heard */
   bool frame_ends;   /* its stream */
 
-  bool has_heard; /* anything: before that a server says nothing, so that it can answer in HTTP/1 */
-  bool is_over;   /* nothing more is heard, and nothing said but what has been framed */
+  size_t n_heard;   /* bytes, up to the length of the preface */
+  bool must_end;    /* once it has said why */
+  bool is_over;     /* nothing more is heard, and nothing said but what has been framed */
   bool has_settled; /* the other side's settings have come */
   bool is_draining;
   bool sent_since_ping;
@@ -62,6 +63,7 @@ static inline void kw_session_check(kw_session *session, int rc) {
 /* Streams are made and freed by the session alone; their owner is told. NULL if memory is short. */
 kw_stream *kw_stream_new(kw_session *session, int32_t id);
 void kw_stream_free(kw_stream *stream);
+void kw_stream_set_status(kw_stream *stream, int status, kw_slice text);
 void kw_stream_set_deadline(kw_stream *stream, int64_t when);
 void kw_stream_clear_deadline(kw_stream *stream);
 

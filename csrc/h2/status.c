@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "h2/status.h"
+#include "h2/state.h"
 
 #define GRPC_TYPE "application/grpc"
 #define NO_COPY (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
@@ -22,8 +22,41 @@ static int number_of(kw_slice text, int otherwise) {
   return n;
 }
 
+/* A name is in lower case, and has neither spaces nor what would end it. */
+static bool is_name(kw_slice name) {
+  for (size_t i = 0; i < name.len; i++) {
+    uint8_t c = name.data[i];
+    if (c <= ' ' || c >= 127 || (c >= 'A' && c <= 'Z') || (c == ':' && i > 0)) return false;
+  }
+  return name.len > 0;
+}
+
+static bool is_value(kw_slice value) {
+  for (size_t i = 0; i < value.len; i++) {
+    uint8_t c = value.data[i];
+    if (c == 0 || c == '\n' || c == '\r') return false;
+  }
+  return true;
+}
+
+static bool is_of_connection(kw_slice name) {
+  return IS(name, "connection") || IS(name, "keep-alive") || IS(name, "proxy-connection") ||
+         IS(name, "transfer-encoding") || IS(name, "upgrade");
+}
+
+/* HTTP/2's own lines come first. */
+static bool is_in_order(kw_request_lines *known, kw_slice name) {
+  if (name.data[0] == ':') return !known->has_regular;
+  known->has_regular = true;
+  return !is_of_connection(name);
+}
+
 void kw_request_note(kw_request_lines *known, const kw_field_line *line) {
   kw_slice name = line->name;
+  if (!is_name(name) || !is_value(line->value) || !is_in_order(known, name)) {
+    known->is_malformed = true;
+    return;
+  }
   if (IS(name, ":path")) {
     known->path = line->value;
   } else if (IS(name, ":method")) {
@@ -57,13 +90,10 @@ bool kw_request_is_plus_proto(const kw_request_lines *known) {
   return IS(known->content_type, GRPC_TYPE "+proto");
 }
 
-kw_blob *kw_request_text(const kw_request_lines *known) {
-  if (known->text.len == 0) return NULL;
-  kw_blob *blob = kw_blob_new(known->text.len);
-  if (blob == NULL) return NULL;
-  memcpy(blob->bytes, known->text.data, known->text.len);
-  blob->len = (uint32_t)kw_grpc_unescape(blob->bytes, blob->len);
-  return blob;
+void kw_request_take_status(const kw_request_lines *known, kw_stream *stream) {
+  kw_stream_set_status(stream, known->status, known->text);
+  kw_blob *text = stream->text;
+  if (text != NULL) text->len = (uint32_t)kw_grpc_unescape(text->bytes, text->len);
 }
 
 int kw_status_of_http(int http_status) {

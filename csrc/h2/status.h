@@ -24,14 +24,17 @@ typedef struct kw_request_lines {
   int http_status; /* of an answer; or 0 */
   int status;      /* grpc-status */
   bool has_status;
+  bool has_regular;  /* a line that is none of HTTP/2's own has come */
+  bool is_malformed; /* against HTTP/2's rules for lines */
 } kw_request_lines;
 
+/* nghttp2 would check lines, too, and refuse what gRPC's clients put into :authority: a path, or a whole URL. */
 void kw_request_note(kw_request_lines *known, const kw_field_line *line);
 bool kw_request_is_grpc(const kw_request_lines *known);
 bool kw_request_is_plus_proto(const kw_request_lines *known);
 
-/* The status text that came, or NULL if there is none or memory is short. */
-kw_blob *kw_request_text(const kw_request_lines *known);
+/* The status that came becomes the stream's. */
+void kw_request_take_status(const kw_request_lines *known, kw_stream *stream);
 
 /* The lines of a request; returns how many. */
 size_t kw_request_lines_put(nghttp2_nv *to, kw_slice authority, kw_slice path,

@@ -38,7 +38,8 @@ void kw_stream_free(kw_stream *stream) {
   kw_link_remove(&stream->link);
   kw_stream_clear_deadline(stream);
   session->queued -= stream->queued;
-  session->torn -= stream->splitter.n;
+  session->torn -= stream->splitter.n + (stream->kept == NULL ? 0 : stream->kept->len);
+  if (stream->held.len > 0) nghttp2_session_consume_connection(session->h2, stream->held.len);
   kw_grpc_drop(&stream->splitter);
   kw_chain_drop(&stream->out);
   kw_chain_drop(&stream->held);
@@ -146,13 +147,18 @@ void kw_stream_sent(kw_stream *stream) {
   kw_stream_wake(stream);
 }
 
+void kw_stream_set_status(kw_stream *stream, int status, kw_slice text) {
+  stream->status = (uint8_t)status;
+  stream->has_status = true;
+  if (stream->text != NULL) kw_blob_release(stream->text);
+  stream->text = text.len == 0 ? NULL : kw_blob_copy(text); /* without memory it goes without */
+}
+
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
   if (stream->is_finished) return;
   stream->is_finished = true;
-  stream->status = (uint8_t)status;
+  kw_stream_set_status(stream, status, text);
   kw_stream_clear_deadline(stream);
-  if (text.len > 0 && (stream->text = kw_blob_new(text.len)) != NULL)
-    memcpy(stream->text->bytes, text.data, text.len); /* without memory it goes without */
   kw_stream_wake(stream);
 }
 

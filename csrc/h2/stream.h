@@ -33,7 +33,7 @@ struct kw_stream {
   bool is_waiting : 1;     /* its data is deferred until there is something */
   bool has_one : 1;        /* unary: its message has come */
   bool has_deadline : 1;   /* in the session's heap */
-  bool has_status : 1;     /* a client's: the status has come */
+  bool has_status : 1;     /* it was given, or has come */
   bool is_plus_proto : 1;  /* the client says application/grpc+proto */
   uint16_t http_status;    /* of an answer that is not 200; or 0 */
   uint8_t status;          /* kw_grpc_status, given or received */

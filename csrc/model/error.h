@@ -35,6 +35,7 @@
   X(EMPTY_RANGE, "empty_range", 9, "mvcc: watcher range is empty")                                 \
   X(DUPLICATE_WATCH_ID, "duplicate_watch_id", 9,                                                   \
     "mvcc: duplicate watch ID provided on the WatchStream")                                        \
+  X(LISTEN_FAILED, "listen_failed", 14, "keywatch: cannot listen")                                 \
   X(CANCELLED, "cancelled", 1, "keywatch: cancelled")                                              \
   X(TIMEOUT, "timeout", 4, "keywatch: timed out")                                                  \
   X(FULL, "full", 8, "keywatch: the watch holds as much as it may: read from it first")            \

@@ -42,12 +42,11 @@ static void keep(kw_client *client, const kw_return *what) {
 }
 
 static void on_message(kw_stream *stream, kw_slice message, void *ctx) {
-  kw_blob *bytes = kw_blob_new(message.len);
+  kw_blob *bytes = kw_blob_copy(message);
   if (bytes == NULL) {
     kw_stream_reset(stream, KW_RESET_INTERNAL);
     return;
   }
-  if (message.len > 0) memcpy(bytes->bytes, message.data, message.len);
   keep(ctx, &(kw_return){.kind = KW_RETURN_MESSAGE, .call = call_of(stream), .bytes = bytes});
 }
 
@@ -89,9 +88,8 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
   own.is_client = true;
   client->max_untaken = max_untaken;
   kw_link_init(&client->returns);
-  client->authority = kw_blob_new(authority.len);
+  client->authority = kw_blob_copy(authority);
   if (client->authority != NULL) {
-    memcpy(client->authority->bytes, authority.data, authority.len);
     client->session = kw_session_new(&own,
                                      &(kw_session_hooks){.on_message = on_message,
                                                          .on_half_close = on_nothing,

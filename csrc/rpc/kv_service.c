@@ -107,6 +107,7 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return;
   }
+  if (!kw_service_make_room(stream)) return;
   int rc = kw_store_compact(server->store, asked->revision);
   if (can_wait && kw_store_is_compacting(server->store)) {
     stream->owner = (void *)(intptr_t)rc;

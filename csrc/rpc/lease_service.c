@@ -17,25 +17,19 @@ static void answer(kw_server *server, kw_stream *stream, const kw_message *messa
 
 static void on_grant(kw_server *server, kw_stream *stream, const void *request) {
   kw_lease_message lease = *(const kw_lease_message *)request;
-  kw_answer_room room;
+  if (!kw_service_make_room(stream)) return;
   int rc = kw_store_grant(server->store, later_than_now(server), &lease.id, &lease.ttl);
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
     return;
   }
-  size_t rest = kw_message_rest_size(&kw_msg_lease_grant_response, &lease);
-  if (!kw_service_begin(server, stream, kw_store_revision(server->store), rest, &room)) {
-    kw_store_rollback(server->store);
-    kw_service_fail(stream, KW_ERR_NO_MEMORY);
-    return;
-  }
-  kw_message_put_rest(&kw_msg_lease_grant_response, &lease, room.to);
   kw_store_commit(server->store);
-  kw_service_send(&room);
+  answer(server, stream, &kw_msg_lease_grant_response, &lease);
 }
 
 /* The header tells the revision after it. */
 static void on_revoke(kw_server *server, kw_stream *stream, const void *request) {
+  if (!kw_service_make_room(stream)) return;
   int rc = kw_store_revoke(server->store, ((const kw_lease_message *)request)->id);
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
@@ -47,6 +41,7 @@ static void on_revoke(kw_server *server, kw_stream *stream, const void *request)
 
 static void on_keep_alive(kw_server *server, kw_stream *stream, const void *request) {
   kw_lease_message lease = {.id = ((const kw_lease_message *)request)->id};
+  if (!kw_service_make_room(stream)) return;
   kw_store_keepalive(server->store, later_than_now(server), lease.id, &lease.ttl);
   answer(server, stream, &kw_msg_lease_keep_alive_response, &lease);
 }

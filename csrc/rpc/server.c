@@ -115,14 +115,13 @@ static void call_free(kw_server *server, waiting_call *call) {
 static void on_call(kw_server *server, kw_stream *stream, const void *request) {
   const kw_slice *bytes = request;
   waiting_call *call = kw_alloc(sizeof *call);
-  kw_blob *blob = kw_blob_new(bytes->len);
+  kw_blob *blob = kw_blob_copy(*bytes);
   if (call == NULL || blob == NULL || !kw_map_reserve(&server->calls)) {
     kw_free(call);
     if (blob != NULL) kw_blob_release(blob);
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return;
   }
-  if (bytes->len > 0) memcpy(blob->bytes, bytes->data, bytes->len);
   *call = (waiting_call){
       .id = ++server->last_call, .method = stream->role, .stream = stream, .request = blob};
   kw_link_init(&call->untaken);

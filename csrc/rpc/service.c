@@ -4,6 +4,8 @@
 #include "codec/wire.h"
 #include "model/error.h"
 
+#define SMALL_ANSWER 128 /* the header, an id and a number, with the prefix */
+
 enum { HEADER = 1, HEADER_REVISION = 3, HEADER_RAFT_TERM = 4 };
 
 void kw_service_fail(kw_stream *stream, int rc) {
@@ -41,6 +43,12 @@ bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, si
 void kw_service_send(kw_answer_room *room) {
   kw_stream_commit(room->stream, room->len);
   if (room->stream->is_unary) kw_stream_finish(room->stream, KW_GRPC_OK, (kw_slice){0});
+}
+
+bool kw_service_make_room(kw_stream *stream) {
+  if (kw_chain_reserve(&stream->out, SMALL_ANSWER) != NULL) return true;
+  kw_service_fail(stream, KW_ERR_NO_MEMORY);
+  return false;
 }
 
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,

@@ -86,6 +86,10 @@ bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, si
                       kw_answer_room *room);
 void kw_service_send(kw_answer_room *room);
 
+/* Makes room for a small answer, so that it can be given after something that cannot be undone. False if memory is
+ * short: then the call has failed. */
+bool kw_service_make_room(kw_stream *stream);
+
 /* An answer made by description, whole; false if memory is short. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);

@@ -319,6 +319,14 @@ static int l_now(lua_State *L) {
   return 1;
 }
 
+/* time(): seconds since 1970. */
+static int l_time(lua_State *L) {
+  uv_timeval64_t time;
+  uv_gettimeofday(&time);
+  lua_pushnumber(L, (lua_Number)time.tv_sec + (lua_Number)time.tv_usec / 1e6);
+  return 1;
+}
+
 static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"listen", l_listen},
                                         {"hosts", l_hosts},
@@ -336,7 +344,8 @@ static const luaL_Reg listener_methods[] = {
 static const luaL_Reg listener_meta[] = {{"__gc", l_listener_close}, {NULL, NULL}};
 static const luaL_Reg handle_meta[] = {{"__gc", l_handle_gc}, {NULL, NULL}};
 static const luaL_Reg none[] = {{NULL, NULL}};
-static const luaL_Reg functions[] = {{"open", l_open}, {"now", l_now}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"open", l_open}, {"now", l_now}, {"time", l_time}, {NULL, NULL}};
 
 static void add_class(lua_State *L, const char *name, const luaL_Reg *meta,
                       const luaL_Reg *methods) {

@@ -10,6 +10,12 @@
 --   attach(source), detach(source)
 --                    source:poll() is called whenever there is nothing to run: it sets events, and returns the seconds
 --                    until it wants to be called again, or nil
+--   listen(server, address) -> listener, or nil, text and the name of the error
+--                    address: { host =, port = } in digits, or { path = }; listener:address(), listener:close()
+--   resolve(name)    the hosts of a name, in digits; fails in the same way
+--   hosts(server)    whether the server has listeners or connections
+--   release(server)  closes them, at once
+--   signals(names)   catches signals: signals:wait(timeout) -> name, or nil if the time is over; signals:close()
 -- Nothing above knows what turns underneath.
 
 local current

@@ -10,6 +10,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local lease = require "keywatch.lease"
 local pages = require "keywatch.pages"
+local server = require "keywatch.server"
 local watch = require "keywatch.watch"
 
 -- What is composed from the methods of C is a method beside them.
@@ -26,6 +27,7 @@ end
 return {
   _VERSION = "keywatch scm",
   open = core.open,
+  serve = server.serve,
   run = of_driver "run",
   spawn = of_driver "spawn",
   sleep = of_driver "sleep",

@@ -5,9 +5,15 @@ local shell = {}
 -- What a developer's shell has and the run has set must not reach a command that stands for a user's.
 local clean = "unset LUA_PATH LUA_CPATH LUAROCKS_CONFIG MAKEFLAGS MFLAGS MAKELEVEL\n"
 
---- Runs a script up to its first failing command. Returns whether all went well, and what it printed.
+local function quote(text)
+  return "'" .. text:gsub("'", "'\\''") .. "'"
+end
+
+--- Runs a script up to its first failing command, without what is preloaded. Returns whether all went well, and what it
+-- printed.
 function shell.run(script)
-  local pipe = assert(io.popen("(" .. clean .. "set -e\n" .. script .. "\n) 2>&1; echo status $?"))
+  script = "(" .. clean .. "set -e\n" .. script .. "\n) 2>&1; echo status $?"
+  local pipe = assert(io.popen("exec env -u LD_PRELOAD sh -c " .. quote(script)))
   local output = pipe:read("*a")
   pipe:close()
   local printed, status = output:match("^(.*)status (%d+)\n$")

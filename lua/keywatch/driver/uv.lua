@@ -15,6 +15,7 @@ local loop                 -- opened when it is first needed
 local queue, first, last = {}, 1, 0
 local sleepers = timers.new()
 local sources = {}         -- those that are attached
+local catcher              -- whom signals are given to
 local tasks = {}           -- by coroutine: all that are not done
 local running              -- the task whose code runs now
 local unheard              -- the first failed task that nobody has joined
@@ -160,15 +161,34 @@ local function time_left(deadline)
   return deadline and math.max(0, deadline - uv.now())
 end
 
---- One turn: who is ready runs; if nobody is, waits until somebody may be.
+local function get_loop()
+  loop = loop or assert(uv.open())
+  return loop
+end
+
+--- Whether somebody outside of this program could wake somebody.
+local function is_awaiting()
+  return loop ~= nil and loop:is_awaiting()
+end
+
+local function turn_loop(wait)
+  get_loop():turn(wait)
+  for name in loop.next_signal, loop do catcher:catch(name) end
+end
+
+--- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case.
 local function turn(is_done)
   wake_sleepers()
   run_ready()
   local wait = poll_sources(time_left(sleepers:next()))
-  if first <= last or is_done() then return end
-  if not wait then error("keywatch: everybody waits, and nothing is left that could wake anybody", 0) end
-  loop = loop or assert(uv.open())
-  loop:turn(wait)
+  if is_done() then return end
+  if first <= last then
+    if is_awaiting() then turn_loop(0) end
+  elseif wait or is_awaiting() then
+    turn_loop(wait)
+  else
+    error("keywatch: everybody waits, and nothing is left that could wake anybody", 0)
+  end
 end
 
 local function turn_until(is_done)
@@ -400,6 +420,58 @@ function driver.run(fn, ...)
   if ok then return results_of(main, main:join()) end
   end_run()
   error(err, 0)
+end
+
+-- }======
+
+-- {====== The world ======
+
+function driver.resolve(name)
+  return get_loop():resolve(name)
+end
+
+function driver.listen(server, address)
+  return get_loop():listen(server, address)
+end
+
+function driver.hosts(server)
+  return loop ~= nil and loop:hosts(server)
+end
+
+function driver.release(server)
+  if loop then loop:release(server) end
+end
+
+local signals_methods = {}
+local signals_mt = { __index = signals_methods }
+
+function driver.signals(names)
+  local ok, text = get_loop():signals(names)
+  if not ok then return nil, text end
+  catcher = setmetatable({
+    names = {}, -- those that came
+    arrival = driver.event(),
+  }, signals_mt)
+  return catcher
+end
+
+function signals_methods:catch(name)
+  table.insert(self.names, name)
+  self.arrival:set()
+end
+
+--- The name of the next signal; nil if `timeout` seconds are over.
+function signals_methods:wait(timeout)
+  while #self.names == 0 do
+    if not self.arrival:wait(timeout) then return nil end
+  end
+  return table.remove(self.names, 1)
+end
+
+--- From here on they do what they did before.
+function signals_methods:close()
+  if catcher ~= self then return end
+  get_loop():signals {}
 end
 
 -- }======

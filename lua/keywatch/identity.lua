@@ -1,0 +1,36 @@
+-- SPDX-License-Identifier: MIT
+--- identity: the ids of a cluster and of its one member, made as etcd makes them, as decimal strings.
+
+local core = require "keywatch.core"
+
+local ID_BYTES = 8
+local LIMB = 1e7 -- decimal digits are counted in sevens: a limb and a byte multiply without loss
+
+--- A number of any size, in big-endian bytes, in decimal.
+local function decimal(bytes)
+  local limbs = { 0 } -- the least first
+  for i = 1, #bytes do
+    local carry = bytes:byte(i)
+    for j = 1, #limbs do
+      local value = limbs[j] * 256 + carry
+      limbs[j] = value % LIMB
+      carry = math.floor(value / LIMB)
+    end
+    if carry > 0 then limbs[#limbs + 1] = carry end
+  end
+  local words = { ("%d"):format(limbs[#limbs]) }
+  for j = #limbs - 1, 1, -1 do words[#words + 1] = ("%07d"):format(limbs[j]) end
+  return table.concat(words)
+end
+
+--- The member's id comes from where its peers would find it, the cluster's from its members'.
+local function new(peer_urls, token)
+  local sorted = {}
+  for i, url in ipairs(peer_urls) do sorted[i] = url end
+  table.sort(sorted)
+  local member = core.sha1(table.concat(sorted) .. token):sub(1, ID_BYTES)
+  local cluster = core.sha1(member):sub(1, ID_BYTES)
+  return { member_id = decimal(member), cluster_id = decimal(cluster) }
+end
+
+return { new = new }

@@ -1,0 +1,310 @@
+-- SPDX-License-Identifier: MIT
+--- server: a store that etcd's clients can talk to.
+--
+-- The core answers what is hot, and queues the calls of mounted methods. The driver polls the server when there is
+-- nothing to run: each of those calls becomes a task. A server lives until it is closed, whoever has forgotten it.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.driver"
+local identity = require "keywatch.identity"
+local url = require "keywatch.url"
+
+local DEFAULT_LISTEN = "http://localhost:2379"
+local DEFAULT_PEER = "http://localhost:2380" -- nobody listens there; the ids are made of it
+local DEFAULT_TOKEN = "etcd-cluster"
+local RAFT_TERM = 2   -- of a fresh etcd with one member
+local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
+local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
+
+local UNKNOWN = 2 -- gRPC's statuses
+local UNAVAILABLE = 14
+
+local SERVICES = { "auth", "cluster", "health", "maintenance" } -- modules of keywatch.services
+
+local server_methods = {}
+local server_mt = { __name = "keywatch.server", __index = server_methods }
+
+function server_mt:__tostring()
+  return ("keywatch.server<%s>"):format(self.is_closed and "closed" or table.concat(self:addresses(), ","))
+end
+
+-- {====== Listening ======
+
+local function failure(address, text, name)
+  local err = core.new_error("listen_failed")
+  err.message = ("keywatch: cannot listen on %s: %s"):format(url.format(address), text)
+  err.errno = name
+  return err
+end
+
+--- A name may have addresses of a family that the machine does not have.
+local function is_absent(name)
+  return name == "EAFNOSUPPORT" or name == "EADDRNOTAVAIL"
+end
+
+local function close_all(listeners)
+  for _, listener in ipairs(listeners) do listener:close() end
+end
+
+--- Listens on each host, all with the same port: a list of listeners, or nil, an error and its name.
+local function listen_on_hosts(object, hosts, port)
+  local d, listeners, absent = driver.get(), {}, nil
+  for _, host in ipairs(hosts) do
+    local address = { host = host, port = port }
+    local listener, text, name = d.listen(object, address)
+    if listener then
+      listeners[#listeners + 1] = listener
+      port = listener:address().port
+    elseif is_absent(name) then
+      absent = absent or failure(address, text, name)
+    else
+      close_all(listeners)
+      return nil, failure(address, text, name)
+    end
+  end
+  if #listeners == 0 then return nil, absent end
+  return listeners
+end
+
+local function listen_on(object, address)
+  if address.path then
+    local listener, text, name = driver.get().listen(object, address)
+    if not listener then return nil, failure(address, text, name) end
+    return { listener }
+  end
+  local hosts, text, name = driver.get().resolve(address.host)
+  if not hosts then return nil, failure(address, text, name) end
+  local listeners, err
+  for _ = 1, address.port == 0 and PORT_TRIES or 1 do
+    listeners, err = listen_on_hosts(object, hosts, address.port)
+    if listeners or err.errno ~= "EADDRINUSE" then break end
+  end
+  return listeners, err
+end
+
+--- On all of them, or on none.
+local function listen_on_all(object, addresses)
+  local all = {}
+  for _, address in ipairs(addresses) do
+    local listeners, err = listen_on(object, address)
+    if not listeners then
+      close_all(all)
+      return nil, err
+    end
+    for _, listener in ipairs(listeners) do all[#all + 1] = listener end
+  end
+  return all
+end
+
+-- }======
+
+-- {====== Calls ======
+
+local function with_traceback(err)
+  return { err = err, traceback = debug.traceback(tostring(err), 2) }
+end
+
+local function is_cancellation(err)
+  return type(err) == "table" and err.code == "cancelled"
+end
+
+local function report(path, trouble)
+  require("keywatch.log").error("%s has failed: %s", path, trouble.traceback)
+end
+
+--- The encoded answer; or nil, a status and a text. A handler returns a response, or nil and an error.
+local function call(server, method, bytes)
+  local request, err = core.decode(method[1], bytes)
+  local response
+  if request then response, err = method[3](server, request) end
+  if response then return core.encode(method[2], response) end
+  return nil, err.grpc_status or UNKNOWN, err.message or tostring(err)
+end
+
+local function serve_call(server, id, path, bytes)
+  local ok, answer, status, text = xpcall(function() return call(server, server.methods[path], bytes) end,
+    with_traceback)
+  if ok and answer then
+    server.object:answer(id, answer)
+  elseif ok then
+    server.object:fail(id, status, text)
+  elseif is_cancellation(answer.err) then
+    server.object:fail(id, UNAVAILABLE, "etcdserver: server stopped")
+  else
+    report(path, answer)
+    server.object:fail(id, UNKNOWN, tostring(answer.err))
+  end
+end
+
+local source_methods = {}
+local source_mt = { __index = source_methods }
+
+--- Makes tasks of the calls that wait, and tells who waits for the end that it has come.
+function source_methods:poll()
+  local server = self.server
+  for id, path, bytes in server.object.next_call, server.object do
+    driver.get().spawn(serve_call, server, id, path, bytes)
+  end
+  if server.gone and not driver.get().hosts(server.object) then server.gone:set() end
+end
+
+local function mount_all(server)
+  for _, name in ipairs(SERVICES) do
+    for path, method in pairs(require("keywatch.services." .. name)) do
+      server.methods[path] = method
+      server.object:mount(path)
+    end
+  end
+end
+
+-- }======
+
+local function check_open(server, name)
+  if getmetatable(server) ~= server_mt then
+    error(("bad self to '%s': call methods with a colon"):format(name), 3)
+  end
+end
+
+--- The URLs that it listens on, with the ports that the kernel chose.
+function server_methods:addresses()
+  check_open(self, "addresses")
+  local list = {}
+  for i, listener in ipairs(self.listeners) do list[i] = url.format(listener:address()) end
+  return list
+end
+
+--- Accepts no more, and cuts off whoever is connected. Twice is fine.
+function server_methods:close()
+  check_open(self, "close")
+  if self.is_closed then return end
+  local d = driver.get()
+  self.is_closed = true
+  close_all(self.listeners)
+  self.listeners = {}
+  d.release(self.object)
+  self.object:close()
+  d.detach(self.source)
+  if self.gone then self.gone:set() end
+end
+
+--- Accepts no more, asks clients to go elsewhere, waits until they have gone, `grace` seconds at most, and closes.
+function server_methods:shutdown(grace)
+  check_open(self, "shutdown")
+  if self.is_closed then return end
+  local d = driver.get()
+  grace = grace or 5
+  close_all(self.listeners)
+  self.listeners = {}
+  self.object:drain(grace)
+  self.gone = d.event()
+  self.gone:wait(grace + LAST_WORDS)
+  self:close()
+end
+
+-- {====== Opening ======
+
+local function is_store(value)
+  local meta = type(value) == "userdata" and getmetatable(value)
+  return type(meta) == "table" and meta.__name == "keywatch.store"
+end
+
+local function is_list_of_strings(value)
+  if type(value) ~= "table" or #value == 0 then return false end
+  for _, item in ipairs(value) do
+    if type(item) ~= "string" then return false end
+  end
+  return true
+end
+
+local function is_string(value) return type(value) == "string" end
+local function is_number(value) return type(value) == "number" end
+
+--- What an option must be: in words, and as a function.
+local OPTIONS = {
+  store = { "a store", is_store },
+  listen = { "a URL, or a list of them", is_list_of_strings },
+  name = { "a string", is_string },
+  advertise = { "a URL, or a list of them", is_list_of_strings },
+  peer_urls = { "a URL, or a list of them", is_list_of_strings },
+  cluster_token = { "a string", is_string },
+  max_concurrent_streams = { "a number", is_number },
+  keepalive_min_time = { "a number of seconds", is_number },
+  keepalive_interval = { "a number of seconds", is_number },
+  keepalive_timeout = { "a number of seconds", is_number },
+}
+
+local LISTS = { listen = true, advertise = true, peer_urls = true }
+
+--- A copy in which every list is one.
+local function read_options(opts)
+  if type(opts) ~= "table" then error("serve: options must be a table, not a " .. type(opts), 3) end
+  local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
+    cluster_token = DEFAULT_TOKEN }
+  for name, value in pairs(opts) do
+    local option = OPTIONS[name]
+    if not option then error(("serve: there is no option '%s'"):format(tostring(name)), 3) end
+    if LISTS[name] and type(value) == "string" then value = { value } end
+    if not option[2](value) then error(("serve: option '%s' must be %s"):format(name, option[1]), 3) end
+    t[name] = value
+  end
+  if not t.store then error("serve: option 'store' must be a store", 3) end
+  return t
+end
+
+local function parse_urls(urls)
+  local addresses = {}
+  for i, text in ipairs(urls) do
+    local address, why = url.parse(text)
+    if not address then error(("serve: %s %s"):format(text, why), 3) end
+    addresses[i] = address
+  end
+  return addresses
+end
+
+--- Serves a store. It listens when this returns, and answers while the loop turns.
+local function serve(opts)
+  opts = read_options(opts)
+  local addresses = parse_urls(opts.listen)
+  local ids = identity.new(opts.peer_urls, opts.cluster_token)
+  local object, err = core.serve(opts.store, {
+    cluster_id = ids.cluster_id,
+    member_id = ids.member_id,
+    raft_term = RAFT_TERM,
+    max_concurrent_streams = opts.max_concurrent_streams,
+    keepalive_min_time = opts.keepalive_min_time,
+    keepalive_interval = opts.keepalive_interval,
+    keepalive_timeout = opts.keepalive_timeout,
+  })
+  if not object then return nil, err end
+  local listeners
+  listeners, err = listen_on_all(object, addresses)
+  if not listeners then
+    object:close()
+    return nil, err
+  end
+  local server = setmetatable({
+    store = opts.store,
+    object = object, -- the core's
+    listeners = listeners,
+    methods = {},    -- { request, response, handler } by path
+    source = nil,    -- what the driver polls
+
+    name = opts.name,
+    identity = ids,
+    raft_term = RAFT_TERM,
+    peer_urls = opts.peer_urls,
+    client_urls = opts.advertise,
+
+    gone = nil, -- an event, set when nobody is connected any more
+    is_closed = false,
+  }, server_mt)
+  server.client_urls = server.client_urls or server:addresses()
+  mount_all(server)
+  server.source = setmetatable({ server = server }, source_mt)
+  driver.get().attach(server.source)
+  return server
+end
+
+-- }======
+
+return { serve = serve, methods = server_methods, mt = server_mt }

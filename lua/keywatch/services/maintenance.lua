@@ -1,0 +1,125 @@
+-- SPDX-License-Identifier: MIT
+--- maintenance: the methods of etcd's service of that name.
+
+local core = require "keywatch.core"
+local header = require "keywatch.services.header"
+local refusal = require "keywatch.services.refusal"
+
+local VERSION = "3.5.21" -- the etcd that clients may take us for
+
+local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- of alarms: on the wire, and in the store
+local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
+
+local function alarm_errors(server)
+  local errors = {}
+  for i, name in ipairs(server.store:alarms()) do
+    errors[i] = ("memberID:%s alarm:%s "):format(server.identity.member_id, WIRE_NAMES[name])
+  end
+  return errors
+end
+
+--- There is no raft: its index is the revision, which grows with every write, too. Clients divide by dbSize.
+local function status(server)
+  local state = server.store:status()
+  return {
+    header = header.of(server, state.revision),
+    version = VERSION,
+    dbSize = math.max(state.db_size, 1),
+    dbSizeInUse = state.db_size_in_use,
+    leader = server.identity.member_id,
+    raftIndex = state.revision,
+    raftAppliedIndex = state.revision,
+    raftTerm = server.raft_term,
+    errors = alarm_errors(server),
+  }
+end
+
+local alarm_actions = {}
+
+function alarm_actions.GET(store, wanted)
+  local found = {}
+  for _, name in ipairs(store:alarms()) do
+    if wanted == "NONE" or wanted == WIRE_NAMES[name] then found[#found + 1] = WIRE_NAMES[name] end
+  end
+  return found
+end
+
+function alarm_actions.ACTIVATE(store, wanted)
+  if not NAMES[wanted] then return {} end
+  store:arm(NAMES[wanted])
+  return { wanted }
+end
+
+function alarm_actions.DEACTIVATE(store, wanted)
+  if not NAMES[wanted] or #alarm_actions.GET(store, wanted) == 0 then return {} end
+  store:disarm(NAMES[wanted])
+  return { wanted }
+end
+
+--- The alarms are those of the one member, whomever the request names.
+local function alarm(server, request)
+  local action = alarm_actions[request.action or "GET"]
+  local alarms = {}
+  for i, name in ipairs(action and action(server.store, request.alarm or "NONE") or {}) do
+    alarms[i] = { memberID = server.identity.member_id, alarm = name }
+  end
+  return { header = header.of(server, server.store:status().revision), alarms = alarms }
+end
+
+--- In memory there is nothing that could be made smaller. Its answer has no header, as etcd's has none.
+local function defragment()
+  return {}
+end
+
+--- A sum over all that is stored. etcd's goes over its file; this one, over what HashKV goes over.
+local function hash(server)
+  local sum, err = server.store:hash_kv()
+  if not sum then return nil, err end
+  return { header = header.of(server, sum.revision), hash = sum.hash }
+end
+
+local function hash_kv(server, request)
+  local sum, err = server.store:hash_kv(math.max(request.revision or 0, 0))
+  if not sum then return nil, err end
+  return {
+    header = header.of(server, sum.revision),
+    hash = sum.hash,
+    compact_revision = sum.compact_revision,
+    hash_revision = sum.hash_revision,
+  }
+end
+
+--- To itself is done already; there is nobody else.
+local function move_leader(server, request)
+  if core.decimal(request.targetID or 0) == server.identity.member_id then return {} end
+  return nil, refusal.new(refusal.FAILED_PRECONDITION, "etcdserver: bad leader transferee")
+end
+
+local DOWNGRADE_TO = "3.4" -- the only version that a 3.5 goes down to
+
+--- A version "3.4" or "3.4.x" that etcd would take. Nothing is written that an older one could not read, but there is no
+-- job to run.
+local function downgrade(server, request)
+  local action = request.action or "VALIDATE"
+  if action == "CANCEL" then
+    return nil, refusal.new(refusal.FAILED_PRECONDITION, "etcdserver: no inflight downgrade job")
+  end
+  local major, minor = (request.version or ""):match("^v?(%d+)%.(%d+)")
+  if not major then
+    return nil, refusal.new(refusal.INVALID_ARGUMENT, "etcdserver: wrong downgrade target version format")
+  end
+  if major .. "." .. minor ~= DOWNGRADE_TO or action ~= "VALIDATE" then
+    return nil, refusal.new(refusal.INVALID_ARGUMENT, "etcdserver: invalid downgrade target version")
+  end
+  return { header = header.of(server, server.store:status().revision), version = VERSION:match("^%d+%.%d+") }
+end
+
+return {
+  ["/etcdserverpb.Maintenance/Defragment"] = { "DefragmentRequest", "DefragmentResponse", defragment },
+  ["/etcdserverpb.Maintenance/Hash"] = { "HashRequest", "HashResponse", hash },
+  ["/etcdserverpb.Maintenance/HashKV"] = { "HashKVRequest", "HashKVResponse", hash_kv },
+  ["/etcdserverpb.Maintenance/MoveLeader"] = { "MoveLeaderRequest", "MoveLeaderResponse", move_leader },
+  ["/etcdserverpb.Maintenance/Downgrade"] = { "DowngradeRequest", "DowngradeResponse", downgrade },
+  ["/etcdserverpb.Maintenance/Status"] = { "StatusRequest", "StatusResponse", status },
+  ["/etcdserverpb.Maintenance/Alarm"] = { "AlarmRequest", "AlarmResponse", alarm },
+}

@@ -1,0 +1,15 @@
+-- SPDX-License-Identifier: MIT
+--- refusal: how a service says no: gRPC's status, and etcd's words.
+
+local function new(grpc_status, message)
+  return { grpc_status = grpc_status, message = message }
+end
+
+return {
+  INVALID_ARGUMENT = 3,
+  NOT_FOUND = 5,
+  FAILED_PRECONDITION = 9,
+  UNIMPLEMENTED = 12,
+  UNKNOWN = 2,
+  new = new,
+}

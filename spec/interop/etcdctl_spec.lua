@@ -1,0 +1,489 @@
+--- etcdctl, all of its commands that a single server can answer: what it prints is what it prints against etcd.
+
+local etcdctl = require "spec.support.etcdctl"
+local process = require "spec.support.process"
+local server = require "spec.support.server"
+
+local MIB = 1024 * 1024
+
+describe("etcdctl #once", function()
+  local peer, ctl
+
+  setup(function()
+    peer = server.start()
+    ctl = etcdctl.new(peer)
+  end)
+
+  after_each(process.end_all)
+
+  teardown(function()
+    if peer then peer:stop() end
+  end)
+
+  --- Puts keys with values, in order; returns the revision of the first.
+  local function put_all(...)
+    local pairs_of = { ... }
+    local first = ctl:revision() + 1
+    for i = 1, #pairs_of, 2 do assert.equal("OK\n", ctl:must { "put", pairs_of[i], pairs_of[i + 1] }) end
+    return first
+  end
+
+  --- A new lease; returns its id, as etcdctl writes it.
+  local function grant(ttl)
+    return ctl:must { "lease", "grant", tostring(ttl) }:match("^lease (%x+) granted with TTL%(%d+s%)\n$")
+  end
+
+  describe("put", function()
+    it("answers OK, and with --prev-kv what was there before", function()
+      assert.equal("OK\n", ctl:must { "put", "put/a", "1" })
+      assert.equal("OK\nput/a\n1\n", ctl:must { "put", "put/a", "2", "--prev-kv" })
+      assert.equal("OK\n", ctl:must { "put", "put/new", "2", "--prev-kv" })
+    end)
+
+    it("keeps the value or the lease that is there, if told so", function()
+      local lease = grant(600)
+      ctl:must { "put", "put/keep", "1", "--lease", lease }
+      ctl:must { "put", "put/keep", "2", "--ignore-lease" }
+      ctl:must { "put", "put/keep", "--ignore-value", "--ignore-lease" }
+      local fields = ctl:must { "get", "put/keep", "-w", "fields" }
+      assert.matches('"Version" : 3\n', fields)
+      assert.matches('"Value" : "2"\n', fields)
+      assert.not_matches('"Lease" : 0\n', fields)
+      ctl:must { "put", "put/keep", "--ignore-value" }
+      assert.matches('"Lease" : 0\n', ctl:must { "get", "put/keep", "-w", "fields" })
+    end)
+
+    it("names what is wrong with a request", function()
+      assert.equal("etcdserver: key is not provided", ctl:fail { "put", "", "1" })
+      assert.equal("etcdserver: key not found", ctl:fail { "put", "put/nothing", "--ignore-value" })
+      assert.equal("etcdserver: key not found", ctl:fail { "put", "put/nothing", "1", "--ignore-lease" })
+      assert.equal("etcdserver: requested lease not found", ctl:fail { "put", "put/a", "1", "--lease", "1234" })
+    end)
+  end)
+
+  describe("get", function()
+    setup(function()
+      put_all("get/a", "3", "get/b", "2", "get/c", "1", "get/a", "4")
+    end)
+
+    it("prints the key and the value, the value alone, or the key alone", function()
+      assert.equal("get/a\n4\n", ctl:must { "get", "get/a" })
+      assert.equal("4\n", ctl:must { "get", "get/a", "--print-value-only" })
+      assert.equal("get/a\n\n", ctl:must { "get", "get/a", "--keys-only" })
+      assert.equal("", ctl:must { "get", "get/nothing" })
+      assert.equal("get/a\n4\n", ctl:must { "get", "get/a", "--consistency", "s" })
+    end)
+
+    it("takes a prefix, a range and all from a key on", function()
+      assert.equal("get/a\n4\nget/b\n2\nget/c\n1\n", ctl:must { "get", "get/", "--prefix" })
+      assert.equal("get/a\n4\nget/b\n2\n", ctl:must { "get", "get/a", "get/c" })
+      assert.equal("get/b\n2\nget/c\n1\n", ctl:must { "get", "get/b", "--from-key", "--limit=2" })
+      assert.equal("", ctl:must { "get", "get/c", "get/a" })
+    end)
+
+    it("sorts by everything, both ways", function()
+      local function keys(...)
+        return (ctl:must { "get", "get/", "--prefix", "--keys-only", ... }:gsub("get/(%l)\n\n", "%1"))
+      end
+      assert.equal("cba", keys("--order=DESCEND"))
+      assert.equal("abc", keys("--order=ASCEND", "--sort-by=KEY"))
+      assert.equal("cba", keys("--order=ASCEND", "--sort-by=VALUE"))
+      assert.equal("abc", keys("--order=DESCEND", "--sort-by=VALUE"))
+      assert.equal("abc", keys("--order=ASCEND", "--sort-by=CREATE"))
+      assert.equal("cba", keys("--order=DESCEND", "--sort-by=CREATE"))
+      assert.equal("bca", keys("--order=ASCEND", "--sort-by=MODIFY"))
+      assert.equal("acb", keys("--order=DESCEND", "--sort-by=MODIFY"))
+      assert.equal("a", keys("--order=DESCEND", "--sort-by=VERSION", "--limit=1"))
+    end)
+
+    it("counts what a limit left out", function()
+      local fields = ctl:must { "get", "get/", "--prefix", "--limit=2", "-w", "fields" }
+      assert.matches('"More" : true\n"Count" : 3\n', fields)
+    end)
+
+    it("prints every field, in each format", function()
+      local first = put_all("get/fields", "1", "get/fields", "2")
+      local json = ctl:must { "get", "get/fields", "-w", "json" }
+      assert.matches(('"kvs":%%[{"key":"Z2V0L2ZpZWxkcw==","create_revision":%d,"mod_revision":%d,"version":2,'
+        .. '"value":"Mg=="}%%],"count":1}\n$'):format(first, first + 1), json)
+      assert.matches(('^{"header":{"cluster_id":%%d+,"member_id":%%d+,"revision":%d,"raft_term":%%d+},')
+        :format(first + 1), json)
+
+      local fields = ctl:must { "get", "get/fields", "-w", "fields" }
+      assert.matches(('"Revision" : %d\n"RaftTerm" : %%d+\n"Key" : "get/fields"\n"CreateRevision" : %d\n'
+        .. '"ModRevision" : %d\n"Version" : 2\n"Value" : "2"\n"Lease" : 0\n"More" : false\n"Count" : 1\n$')
+        :format(first + 1, first, first + 1), fields)
+
+      local message = ctl:must { "get", "get/fields", "-w", "protobuf" }
+      assert.matches("\n\10get/fields\16[\1-\255]+\24[\1-\255]+ \2%*\0012 \1$", message)
+    end)
+
+    it("reads old revisions", function()
+      local first = put_all("get/old", "1", "get/old", "2")
+      assert.equal("get/old\n1\n", ctl:must { "get", "get/old", "--rev=" .. first })
+      assert.equal("", ctl:must { "get", "get/old", "--rev=" .. first - 1 })
+      assert.equal("etcdserver: mvcc: required revision is a future revision",
+        ctl:fail { "get", "get/old", "--rev=" .. first + 1000000 })
+    end)
+  end)
+
+  describe("del", function()
+    it("says how many keys went, and with --prev-kv which", function()
+      put_all("del/a", "1", "del/b", "2", "del/c", "3", "del/d", "4")
+      assert.equal("0\n", ctl:must { "del", "del/nothing" })
+      assert.equal("1\n", ctl:must { "del", "del/a" })
+      assert.equal("2\ndel/b\n2\ndel/c\n3\n", ctl:must { "del", "del/b", "del/d", "--prev-kv" })
+      assert.equal("1\n", ctl:must { "del", "del/", "--prefix" })
+    end)
+
+    it("takes all from a key on", function()
+      put_all("\255\255del", "1", "\255\255dem", "2")
+      assert.equal("2\n", ctl:must { "del", "\255\255", "--from-key" })
+    end)
+  end)
+
+  describe("txn", function()
+    --- Runs a transaction of compares and two lists of requests.
+    local function txn(compares, success, failure, format)
+      local input = compares .. "\n" .. success .. "\n" .. failure .. "\n"
+      return ctl:must { "txn", "-w", format or "simple", input = input }
+    end
+
+    it("takes either way, and answers each of its requests", function()
+      put_all("txn/a", "1", "txn/b", "1")
+      assert.equal("SUCCESS\n\nOK\n\ntxn/a\n2\n\n1\n",
+        txn('value("txn/a") = "1"\n', "put txn/a 2\nget txn/a\ndel txn/b\n", "get txn/b\n"))
+      assert.equal("FAILURE\n\nOK\n", txn('value("txn/a") = "1"\n', "get txn/a\n", "put txn/a 3\n"))
+      assert.equal("SUCCESS\n\ntxn/a\n3\n", txn("", "get txn/a\n", ""))
+    end)
+
+    -- But for leases: this etcdctl panics when it is given one to compare.
+    it("compares every target, every way", function()
+      local first = put_all("txn/c", "m", "txn/c", "n")
+      local holds = {
+        'mod("txn/c") = "' .. first + 1 .. '"',
+        'mod("txn/c") > "' .. first .. '"',
+        'mod("txn/c") < "' .. first + 2 .. '"',
+        'mod("txn/c") != "' .. first .. '"',
+        'create("txn/c") = "' .. first .. '"',
+        'create("txn/nothing") = "0"',
+        'version("txn/c") = "2"',
+        'version("txn/nothing") < "1"',
+        'value("txn/c") = "n"',
+        'value("txn/c") > "m"',
+        'value("txn/c") != "m"',
+      }
+      assert.equal("SUCCESS\n\ntxn/c\nn\n", txn(table.concat(holds, "\n") .. "\n", "get txn/c\n", ""))
+      local fails = {
+        'mod("txn/c") = "' .. first .. '"',
+        'create("txn/c") > "' .. first .. '"',
+        'version("txn/c") < "2"',
+        'value("txn/c") = "m"',
+        'value("txn/nothing") != "m"', -- a key that is not there has no value to compare
+      }
+      for _, compare in ipairs(fails) do
+        assert.equal("FAILURE\n\ntxn/c\nn\n", txn(compare .. "\n", "", "get txn/c\n"))
+      end
+    end)
+
+    it("asks for its parts where somebody types them", function()
+      local done = ctl:start { "txn", "-i" }
+      done:expect("compares:\n")
+      done:write('version("txn/typed") = "0"\n\n')
+      done:expect("success requests %(get, put, del%):\n")
+      done:write("put txn/typed 1\n\n")
+      done:expect("failure requests %(get, put, del%):\n")
+      done:write("\n")
+      done:expect("SUCCESS\n\nOK\n")
+      assert.equal(0, done:wait())
+    end)
+
+    it("gives the answers headers with nothing but a revision", function()
+      local json = txn("", "put txn/json 1\n", "", "json")
+      local revision = json:match('^{"header":{"cluster_id":%d+,"member_id":%d+,"revision":(%d+),"raft_term":%d+}')
+      assert.equal(('"succeeded":true,"responses":[{"Response":{"ResponsePut":{"header":{"revision":%s}}}}]}\n')
+        :format(revision), json:match('"succeeded".*'))
+    end)
+
+    it("writes no key twice", function()
+      assert.equal("etcdserver: duplicate key given in txn request",
+        ctl:fail { "txn", input = "\nput txn/twice 1\nput txn/twice 2\n\n\n" })
+      assert.equal("etcdserver: duplicate key given in txn request",
+        ctl:fail { "txn", input = "\nput txn/twice 1\ndel txn/ --prefix\n\n\n" })
+    end)
+
+    it("takes 128 operations, and not one more", function()
+      assert.matches("^SUCCESS\n", txn("", ("get txn/many\n"):rep(128), ""))
+      assert.equal("etcdserver: too many operations in txn request",
+        ctl:fail { "txn", input = "\n" .. ("get txn/many\n"):rep(129) .. "\n\n" })
+    end)
+  end)
+
+  describe("watch", function()
+    it("prints what happened to a key, and then what happens", function()
+      local first = put_all("watch/a", "1", "watch/b", "2")
+      local watch = ctl:start { "watch", "watch/a", "--rev=" .. first }
+      watch:expect("^PUT\nwatch/a\n1\n")
+      put_all("watch/b", "3", "watch/a", "4")
+      watch:expect("^PUT\nwatch/a\n4\n")
+      ctl:must { "del", "watch/a" }
+      watch:expect("^DELETE\nwatch/a\n\n")
+    end)
+
+    it("takes a prefix and a range, and tells what was before", function()
+      local first = put_all("watch/p/a", "1")
+      local prefix = ctl:start { "watch", "watch/p/", "--prefix", "--prev-kv", "--rev=" .. first }
+      local range = ctl:start { "watch", "watch/p/a", "watch/p/b", "--rev=" .. first }
+      prefix:expect("^PUT\nwatch/p/a\n1\n")
+      range:expect("^PUT\nwatch/p/a\n1\n")
+      put_all("watch/p/b", "2", "watch/p/a", "3")
+      prefix:expect("^PUT\nwatch/p/b\n2\nPUT\nwatch/p/a\n1\nwatch/p/a\n3\n")
+      range:expect("^PUT\nwatch/p/a\n3\n")
+      ctl:must { "del", "watch/p/", "--prefix" }
+      prefix:expect("^DELETE\nwatch/p/a\n3\nwatch/p/a\n\nDELETE\nwatch/p/b\n2\nwatch/p/b\n\n")
+      range:expect("^DELETE\nwatch/p/a\n\n")
+    end)
+
+    it("gives the events of a transaction together", function()
+      local first = put_all("watch/t/a", "1")
+      local watch = ctl:start { "watch", "watch/t/", "--prefix", "--rev=" .. first, "-w", "json" }
+      watch:expect("^[^\n]+\n")
+      ctl:must { "txn", input = "\nput watch/t/b 1\ndel watch/t/a\nput watch/t/c 1\n\n\n" }
+      local line = watch:expect("^[^\n]+\n")
+      local _, events = line:gsub(('"mod_revision":%d[,}]'):format(first + 1), "")
+      assert.equal(3, events)
+    end)
+
+    it("follows several keys at once, and tells how far it is when asked", function()
+      local first = put_all("watch/i/a", "1")
+      local watch = ctl:start { "watch", "-i" }
+      watch:write(("watch watch/i/a --rev=%d\n"):format(first))
+      watch:expect("PUT\nwatch/i/a\n1\n")
+      watch:write(("watch watch/i/b/ --prefix --prev-kv --rev=%d\n"):format(first))
+      put_all("watch/i/b/x", "2")
+      watch:expect("PUT\nwatch/i/b/x\n2\n")
+      put_all("watch/i/a", "3")
+      watch:expect("PUT\nwatch/i/a\n3\n")
+      watch:write("progress\n")
+      assert.equal(tostring(first + 2), watch:expect("progress notify: (%d+)\n"))
+    end)
+
+    it("runs a command for each event", function()
+      local first = put_all("watch/exec", "1")
+      local watch = ctl:start { "watch", "watch/exec", "--rev=" .. first, "--", "sh", "-c",
+        'echo "$ETCD_WATCH_EVENT_TYPE at $ETCD_WATCH_REVISION: $ETCD_WATCH_KEY = $ETCD_WATCH_VALUE"' }
+      watch:expect(('"PUT" at %d: "watch/exec" = "1"\n'):format(first))
+      ctl:must { "del", "watch/exec" }
+      watch:expect(('"DELETE" at %d: "watch/exec" = ""\n'):format(first + 1))
+    end)
+
+    it("of nothing in the past waits for a revision to come", function()
+      local first = put_all("watch/f", "1")
+      local watch = ctl:start { "watch", "watch/f", "--rev=" .. first + 2 }
+      local other = ctl:start { "watch", "watch/f", "--rev=" .. first }
+      other:expect("watch/f\n1\n")
+      put_all("watch/f", "2", "watch/f", "3")
+      watch:expect("^PUT\nwatch/f\n3\n")
+    end)
+
+    it("of what is compacted fails, and says from where on it is not", function()
+      local first = put_all("watch/c", "1", "watch/c", "2", "watch/c", "3")
+      ctl:must { "compaction", tostring(first + 1) }
+      local watch = ctl:start { "watch", "watch/c", "--rev=" .. first }
+      watch:expect_error("watch was canceled %(etcdserver: mvcc: required revision has been compacted%)")
+      watch:expect_error("Error: watch is canceled by the server")
+      assert.not_equal(0, watch:wait())
+
+      watch = ctl:start { "watch", "watch/c", "--rev=" .. first + 1 }
+      watch:expect("^PUT\nwatch/c\n2\nPUT\nwatch/c\n3\n")
+    end)
+  end)
+
+  describe("lease", function()
+    it("is granted, listed, asked about and revoked with its keys", function()
+      local lease = grant(600)
+      assert.matches(lease, ctl:must { "lease", "list" })
+      ctl:must { "put", "lease/a", "1", "--lease", lease }
+      ctl:must { "put", "lease/b", "1", "--lease", lease }
+      assert.matches(("^lease %s granted with TTL%%(600s%%), remaining%%(%%d+s%%)\n$"):format(lease),
+        ctl:must { "lease", "timetolive", lease })
+      local keys = ctl:must { "lease", "timetolive", lease, "--keys" }:match("attached keys%(%[(.*)%]%)\n$")
+      assert.is_true(keys == "lease/a lease/b" or keys == "lease/b lease/a")
+      assert.equal(("lease %s revoked\n"):format(lease), ctl:must { "lease", "revoke", lease })
+      assert.equal("", ctl:must { "get", "lease/", "--prefix" })
+      assert.equal(("lease %s already expired\n"):format(lease), ctl:must { "lease", "timetolive", lease })
+    end)
+
+    it("is never shorter than two seconds", function()
+      assert.matches("granted with TTL%(2s%)\n$", ctl:must { "lease", "grant", "1" })
+    end)
+
+    it("is kept alive once, and on and on", function()
+      local lease = grant(3)
+      assert.equal(("lease %s keepalived with TTL(3)\n"):format(lease),
+        ctl:must { "lease", "keep-alive", "--once", lease })
+      local alive = ctl:start { "lease", "keep-alive", lease }
+      for _ = 1, 4 do alive:expect(("lease %s keepalived with TTL%%(3%%)\n"):format(lease)) end
+      assert.matches("remaining", ctl:must { "lease", "timetolive", lease })
+      ctl:must { "lease", "revoke", lease }
+      alive:expect(("lease %s expired or revoked"):format(lease))
+      assert.equal(0, alive:wait())
+    end)
+
+    it("takes its keys with it when it ends", function()
+      local first = ctl:revision() + 1
+      local lease = grant(2)
+      ctl:must { "put", "lease/end/b", "1", "--lease", lease }
+      ctl:must { "put", "lease/end/a", "1", "--lease", lease }
+      local watch = ctl:start { "watch", "lease/end/", "--prefix", "--rev=" .. first }
+      watch:expect("DELETE\nlease/end/a\n\nDELETE\nlease/end/b\n\n")
+      assert.matches("already expired\n$", ctl:must { "lease", "timetolive", lease })
+    end)
+
+    it("that is not there is named", function()
+      assert.equal("failed to revoke lease (etcdserver: requested lease not found)",
+        ctl:fail { "lease", "revoke", "1234" })
+      assert.equal("etcdserver: requested lease not found", ctl:fail { "lease", "keep-alive", "--once", "1234" })
+      assert.equal("lease 0000000000001234 already expired\n", ctl:must { "lease", "timetolive", "1234" })
+      assert.equal("failed to grant lease (etcdserver: too large lease TTL)",
+        ctl:fail { "lease", "grant", "9000000001" })
+    end)
+  end)
+
+  describe("compaction", function()
+    it("takes the past away once, and nothing of the future", function()
+      local first = put_all("compact/a", "1", "compact/a", "2", "compact/a", "3")
+      local to = first + 1
+      assert.equal(("compacted revision %d\n"):format(to), ctl:must { "compaction", tostring(to) })
+      assert.equal("compact/a\n2\n", ctl:must { "get", "compact/a", "--rev=" .. to })
+      assert.equal("etcdserver: mvcc: required revision has been compacted",
+        ctl:fail { "get", "compact/a", "--rev=" .. first })
+      assert.equal("etcdserver: mvcc: required revision has been compacted", ctl:fail { "compaction", tostring(to) })
+      assert.equal("etcdserver: mvcc: required revision is a future revision",
+        ctl:fail { "compaction", tostring(to + 1000000) })
+      assert.equal(("compacted revision %d\n"):format(to + 1), ctl:must { "compaction", "--physical",
+        tostring(to + 1) })
+    end)
+  end)
+
+  describe("lock", function()
+    it("goes to the next one when the first ends", function()
+      local since = "--rev=" .. ctl:revision() + 1
+      local first = ctl:start { "lock", "lock/a" }
+      local first_key = first:expect("^(lock/a/%x+)\n")
+      local second = ctl:start { "lock", "lock/a" }
+      local waiting = ctl:start { "watch", "lock/a/", "--prefix", since }
+      waiting:expect("PUT\n.*PUT\n") -- both stand in line
+      assert.equal("", second:stdout())
+      first:signal("sigint")
+      first:wait()
+      local second_key = second:expect("^(lock/a/%x+)\n")
+      assert.not_equal(first_key, second_key)
+      second:signal("sigint")
+      second:wait()
+      assert.equal("", ctl:must { "get", "lock/a", "--prefix" })
+    end)
+
+    it("is held while a command runs", function()
+      assert.matches("^lock/b/%x+ %d+\n$", ctl:must { "lock", "lock/b", "--", "sh", "-c",
+        'echo "$ETCD_LOCK_KEY $ETCD_LOCK_REV"' })
+      assert.equal("", ctl:must { "get", "lock/b", "--prefix" })
+    end)
+  end)
+
+  describe("elect", function()
+    it("makes leaders one after the other, and tells who listens", function()
+      local since = "--rev=" .. ctl:revision() + 1
+      local first = ctl:start { "elect", "elect/a", "ann" }
+      local first_key = first:expect("^(elect/a/%x+)\nann\n")
+      local listener = ctl:start { "elect", "-l", "elect/a" }
+      assert.equal(first_key, listener:expect("^(elect/a/%x+)\nann\n"))
+      local second = ctl:start { "elect", "elect/a", "bob" }
+      local waiting = ctl:start { "watch", "elect/a/", "--prefix", since }
+      waiting:expect("\nbob\n")
+      assert.equal("", second:stdout())
+      first:signal("sigterm")
+      first:wait()
+      local second_key = second:expect("^(elect/a/%x+)\nbob\n")
+      assert.equal(second_key, listener:expect("^(elect/a/%x+)\nbob\n"))
+    end)
+  end)
+
+  describe("endpoint", function()
+    it("status tells a leader with a version and a size", function()
+      local json = ctl:must { "endpoint", "status", "-w", "json" }
+      local member = json:match('"member_id":(%d+)')
+      assert.equal(member, json:match('"leader":(%d+)'))
+      assert.is_true(tonumber(json:match('"dbSize":(%d+)')) > 0)
+      assert.is_true(tonumber(json:match('"raftIndex":(%d+)')) >= tonumber(json:match('"raftAppliedIndex":(%d+)')))
+      assert.equal(json:match('"raft_term":(%d+)'), json:match('"raftTerm":(%d+)'))
+      local major, minor, patch = json:match('"version":"(%d+)%.(%d+)%.(%d+)"')
+      assert.equal(server.is_etcd and "3.4" or "3.5", major .. "." .. minor)
+      if not server.is_etcd then assert.is_true(tonumber(patch) >= 13) end
+    end)
+
+    it("health is good", function()
+      assert.matches("is healthy: successfully committed proposal: took = ", ctl:run { "endpoint", "health" }:stderr())
+    end)
+
+    it("hashkv changes with every write", function()
+      local before = ctl:must { "endpoint", "hashkv" }
+      put_all("hash/a", "1")
+      assert.matches("^" .. peer.address:gsub("%.", "%%.") .. ", %d+\n$", before)
+      assert.not_equal(before, ctl:must { "endpoint", "hashkv" })
+    end)
+  end)
+
+  it("lists one member, started, with a name and the address that it was reached by", function()
+    local list = ctl:must { "member", "list" }
+    local id, name, url = list:match("^(%x+), started, ([^,]+), [^,]*, ([^,]+), false\n$")
+    assert.is_string(name)
+    assert.equal(peer.url, url)
+    assert.equal(id, ctl:must { "endpoint", "status" }:match("^[^,]+, (%x+), "))
+  end)
+
+  it("finds no alarm, and disarms none", function()
+    assert.equal("", ctl:must { "alarm", "list" })
+    assert.equal("", ctl:must { "alarm", "disarm" })
+  end)
+
+  it("defragments", function()
+    assert.matches("^Finished defragmenting etcd member", ctl:must { "defrag" })
+  end)
+
+  describe("bytes", function()
+    local all = {}
+    for byte = 0, 255 do all[#all + 1] = string.char(byte) end
+    all = table.concat(all)
+
+    it("of every kind come back as they were", function()
+      ctl:must { "put", "bytes/empty", "" }
+      assert.equal("bytes/empty\n\n", ctl:must { "get", "bytes/empty" })
+      for name, value in pairs { binary = all, unicode = "žluťoučký 🐎", lines = "\n\n" } do
+        ctl:must { "put", "bytes/" .. name, input = value }
+        assert.equal(value .. "\n", ctl:must { "get", "bytes/" .. name, "--print-value-only" })
+      end
+    end)
+
+    it("make keys of every kind", function()
+      local keys = { "bytes/k/ключ", "bytes/k/\255", "bytes/k/\255\255", "bytes/k/ \t%" }
+      for _, key in ipairs(keys) do put_all(key, "1") end
+      table.sort(keys)
+      assert.equal(table.concat(keys, "\n\n") .. "\n\n", ctl:must { "get", "bytes/k/", "--prefix", "--keys-only" })
+      assert.equal("2\n", ctl:must { "del", "bytes/k/\255", "--prefix" })
+    end)
+
+    it("may be a MiB", function()
+      local value = all:rep(MIB / #all)
+      ctl:must { "put", "bytes/large", input = value }
+      assert.is_true(value .. "\n" == ctl:must { "get", "bytes/large", "--print-value-only" })
+      ctl:must { "del", "bytes/large" }
+    end)
+
+    it("may not be a MiB and a half with what belongs to them", function()
+      assert.equal("etcdserver: request is too large",
+        ctl:fail { "put", "bytes/larger", input = ("x"):rep(1.5 * MIB) })
+      assert.equal("", ctl:must { "get", "bytes/larger" })
+    end)
+  end)
+end)

@@ -1,0 +1,68 @@
+--- The end of a server with clients on it, and its return.
+--
+-- The server has its store in memory, and begins again at revision 1 when it returns. A client that goes on where it
+-- stopped then waits until the new store gets there.
+
+local etcdctl = require "spec.support.etcdctl"
+local process = require "spec.support.process"
+local python = require "spec.support.python"
+local server = require "spec.support.server"
+
+describe("a server that is told to end #once", function()
+  after_each(process.end_all)
+
+  it("ends in order with nobody there", function()
+    server.start():stop()
+  end)
+
+  it("ends in order after its clients have gone", function()
+    local peer = server.start()
+    local ctl = etcdctl.new(peer)
+    ctl:must { "put", "a", "1" }
+    local watch = ctl:start { "watch", "a", "--rev=1" }
+    watch:expect("PUT\na\n1\n")
+    watch:signal("sigkill")
+    watch:wait()
+    peer:stop()
+  end)
+
+  it("ends in order while etcdctl watches, holds a lock and keeps a lease", function()
+    local peer = server.start()
+    local ctl = etcdctl.new(peer)
+    ctl:must { "put", "a", "1" }
+    local watch = ctl:start { "watch", "a", "--rev=1" }
+    watch:expect("PUT\na\n1\n")
+    local lock = ctl:start { "lock", "lock" }
+    lock:expect("^lock/%x+\n")
+    local lease = ctl:must { "lease", "grant", "600" }:match("^lease (%x+)")
+    local alive = ctl:start { "lease", "keep-alive", lease }
+    alive:expect("keepalived")
+    peer:stop()
+    assert.is_nil(watch.status) -- it waits for a server to return
+  end)
+
+  it("tells Python's streams to come again", function()
+    local peer = server.start()
+    local client = python.new(peer)
+    finally(function() client:stop() end)
+    client:begin("watch_until_shutdown", "watching")
+    peer:stop()
+    client:finish("watch_until_shutdown")
+  end)
+
+  it("is found again by etcdctl, which goes on where it stopped", function()
+    local peer = server.start()
+    local ctl = etcdctl.new(peer)
+    ctl:must { "put", "a", "old" } -- revision 2
+    local watch = ctl:start { "watch", "a", "--rev=1", "-w", "json" }
+    watch:expect('"mod_revision":2,')
+    peer:stop()
+
+    peer = server.start { port = peer.port }
+    ctl:must { "put", "a", "seen" } -- revision 2 again
+    ctl:must { "put", "a", "new" }
+    assert.equal("bmV3", watch:expect('"mod_revision":3,"version":2,"value":"(%w+)"'))
+    assert.not_matches("c2Vlbg", watch:stdout())
+    peer:stop()
+  end)
+end)

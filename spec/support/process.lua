@@ -1,0 +1,179 @@
+--- Processes beside the spec: other people's programs, and servers.
+--
+-- What a process prints is awaited, never slept for, and every wait is bounded: a process that keeps silent for too
+-- long fails the test with all that it has printed. None outlives the run, however the run ends.
+
+local uv = require "spec.support.luv"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local SECONDS = 30 -- without what is awaited, after which a process is taken for one that hangs
+
+local process = {}
+process.__index = process
+
+local running = {} -- pid -> process
+
+-- What the run has set for the VM under test, and what would lead a client elsewhere.
+local FOREIGN = { LD_PRELOAD = true, http_proxy = true, HTTP_PROXY = true, ALL_PROXY = true, all_proxy = true }
+
+local function environment(extra)
+  local all = uv.os_environ()
+  for name in pairs(all) do
+    if FOREIGN[name] or name:find("^ETCD") then all[name] = nil end
+  end
+  for name, value in pairs(extra or {}) do all[name] = value end
+  local list = {}
+  for name, value in pairs(all) do list[#list + 1] = name .. "=" .. value end
+  return list
+end
+
+--- Turns the loop until a condition holds; returns false if it took too long.
+function process.turn_until(holds, seconds)
+  local is_late = false
+  local timer = uv.new_timer()
+  timer:start((seconds or SECONDS) * 1000, 0, function() is_late = true end)
+  while not holds() and not is_late do uv.run("once") end
+  timer:close()
+  uv.run("nowait")
+  return holds()
+end
+
+local turn_until = process.turn_until
+
+-- One of the two streams of output. `at` is where the next match may begin.
+local function new_stream()
+  return { pipe = uv.new_pipe(false), chunks = {}, at = 1, is_over = false }
+end
+
+local function text_of(stream)
+  local text = table.concat(stream.chunks)
+  stream.chunks = { text }
+  return text
+end
+
+local function close(handle)
+  if not handle:is_closing() then handle:close() end
+end
+
+local function read_all(stream)
+  stream.pipe:read_start(function(_, chunk)
+    if chunk then
+      stream.chunks[#stream.chunks + 1] = chunk
+    else
+      stream.is_over = true
+      close(stream.pipe)
+    end
+  end)
+end
+
+--- Starts a program: a list of its name and arguments. Options: env, a table of what is added to the environment;
+-- is_lasting, for one that end_all leaves alone.
+function process.start(argv, options)
+  options = options or {}
+  local self = setmetatable({
+    name = table.concat(argv, " "):sub(1, 200),
+    is_lasting = options.is_lasting,
+    input = uv.new_pipe(false),
+    out = new_stream(),
+    err = new_stream(),
+    status = nil, -- once it has ended: as a shell would tell it
+  }, process)
+
+  local args = { "--pdeathsig", "KILL" }
+  for _, arg in ipairs(argv) do args[#args + 1] = arg end
+  local handle, pid = uv.spawn("setpriv", {
+    args = args,
+    env = environment(options.env),
+    stdio = { self.input, self.out.pipe, self.err.pipe },
+  }, function(code, signal)
+    self.status = signal ~= 0 and 128 + signal or code
+    running[self.pid] = nil
+    close(self.handle)
+    close(self.input)
+  end)
+  assert(handle, pid)
+  self.handle, self.pid = handle, pid
+  running[pid] = self
+  read_all(self.out)
+  read_all(self.err)
+  return self
+end
+
+--- All that was printed so far, for a failure's text.
+function process:transcript()
+  return ("%s\nstatus: %s\nstdout: %s\nstderr: %s"):format(self.name, tostring(self.status),
+    text_of(self.out):sub(-4000), text_of(self.err):sub(-4000))
+end
+
+function process:stdout() return text_of(self.out) end
+function process:stderr() return text_of(self.err) end
+
+local function is_over(self)
+  return self.status and self.out.is_over and self.err.is_over
+end
+
+local function await(self, stream, pattern)
+  local found
+  turn_until(function()
+    found = found or { text_of(stream):find(pattern, stream.at) }
+    if not found[1] then found = nil end
+    return found or is_over(self)
+  end)
+  if not found then error(("no %q from %s"):format(pattern, self:transcript()), 3) end
+  stream.at = found[2] + 1
+  if found[3] then return select(3, unpack(found)) end
+  return text_of(stream):sub(found[1], found[2])
+end
+
+--- Waits for a pattern in what it prints after the last match. Returns the captures, or what matched.
+function process:expect(pattern) return await(self, self.out, pattern) end
+
+--- The same, of what it prints to stderr.
+function process:expect_error(pattern) return await(self, self.err, pattern) end
+
+--- Gives it a text to read.
+function process:write(text)
+  self.input:write(text)
+end
+
+--- Ends what it reads.
+function process:finish_input()
+  self.input:shutdown()
+end
+
+function process:signal(name)
+  self.handle:kill(name)
+end
+
+--- Waits for its end; returns its status.
+function process:wait(seconds)
+  if not turn_until(function() return is_over(self) end, seconds) then
+    self.handle:kill("sigkill")
+    error("it does not end: " .. self:transcript(), 2)
+  end
+  return self.status
+end
+
+--- Runs a program to its end, with a text to read. Returns the process.
+function process.run(argv, input, options)
+  local self = process.start(argv, options)
+  if input then self:write(input) end
+  self:finish_input()
+  self:wait()
+  return self
+end
+
+--- Ends what a test has left running.
+function process.end_all()
+  local left = {}
+  for _, self in pairs(running) do
+    if not self.is_lasting then left[#left + 1] = self end
+  end
+  for _, self in ipairs(left) do
+    self.handle:kill("sigkill")
+    self:wait()
+  end
+end
+
+return process

@@ -1,0 +1,39 @@
+"""A Python client at work: reads names of cases, a line each, and tells how each of them ends.
+
+    peer.py ADDRESS keywatch|etcd
+
+After a case it prints "-- ok NAME", or what went wrong and then "-- failed NAME". "list" prints all names.
+"""
+
+import faulthandler
+import sys
+import traceback
+
+import client_cases
+import raw_cases
+from case import CASES, Server
+
+
+def run(name, server):
+    try:
+        CASES[name](server)
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        return "failed"
+    return "ok"
+
+
+def main():
+    faulthandler.enable()
+    address, kind = sys.argv[1:]
+    server = Server(address, is_etcd=kind == "etcd")
+    for line in sys.stdin:
+        name = line.strip()
+        if name == "list":
+            print("cases: " + " ".join(sorted(CASES)), flush=True)
+        else:
+            print("-- " + run(name, server) + " " + name, flush=True)
+
+
+assert client_cases and raw_cases  # they have filled CASES
+main()

@@ -1,0 +1,121 @@
+"""Streams of raw calls: what is sent waits in a queue, and what comes is read by a thread of its own."""
+
+import queue
+import threading
+
+import etcd3.etcdrpc as rpc
+import grpc
+
+import wire
+from case import SECONDS
+
+
+def identity(data):
+    return data
+
+
+class Ended(Exception):
+    """The stream has ended, with this status."""
+
+    def __init__(self, code, details):
+        super().__init__(code, details)
+        self.code = code
+        self.details = details
+
+
+class Stream:
+    """A bidirectional call. With is_read=False nothing is read before read() is called."""
+
+    def __init__(self, channel, path, is_read=True, **options):
+        self.requests = queue.Queue()
+        self.inbox = queue.Queue()
+        method = channel.stream_stream(path, request_serializer=identity, response_deserializer=identity)
+        self.call = method(iter(self.requests.get, None), **options)
+        if is_read:
+            self.read()
+
+    def read(self):
+        threading.Thread(target=self._pump, daemon=True).start()
+
+    def _pump(self):
+        try:
+            for data in self.call:
+                self.inbox.put(data)
+            self.inbox.put(Ended(self.call.code(), self.call.details()))
+        except grpc.RpcError as error:
+            self.inbox.put(Ended(error.code(), error.details()))
+
+    def send(self, data):
+        self.requests.put(data)
+
+    def finish(self):
+        """Half-closes: there will be no more requests."""
+        self.requests.put(None)
+
+    def cancel(self):
+        self.finish()
+        self.call.cancel()
+
+    def next_bytes(self, timeout=SECONDS):
+        data = self.inbox.get(timeout=timeout)
+        if isinstance(data, Ended):
+            raise data
+        return data
+
+    def end(self):
+        """Waits for the end, with nothing before it; returns its status."""
+        try:
+            raise AssertionError("not the end, but %r" % self.next_bytes())
+        except Ended as ended:
+            return ended.code, ended.details
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.cancel()
+
+
+class WatchStream(Stream):
+    def __init__(self, channel, **options):
+        super().__init__(channel, "/etcdserverpb.Watch/Watch", **options)
+
+    def create(self, key, end=b"", start=0, progress=False, filters=(), prev_kv=False, watch_id=0, fragment=False):
+        request = wire.message(_1=key)
+        for number, value in ((2, end), (3, start), (4, progress), (6, prev_kv), (7, watch_id), (8, fragment)):
+            if value:
+                request += wire.field(number, value)
+        for event_type in filters:
+            request += wire.field(5, event_type)
+        self.send(wire.field(1, request))
+
+    def created(self, *args, **kwargs):
+        """Creates a watcher and waits until it is there; returns its id."""
+        self.create(*args, **kwargs)
+        response = self.next()
+        if not response.created or response.canceled:
+            raise AssertionError("not created: %r" % response)
+        return response.watch_id
+
+    def cancel_watcher(self, watch_id):
+        self.send(wire.field(2, wire.field(1, watch_id) if watch_id else b""))
+
+    def ask_progress(self):
+        self.send(wire.field(3, b""))
+
+    def next(self, timeout=SECONDS):
+        data = self.next_bytes(timeout)
+        response = rpc.WatchResponse.FromString(data)
+        self.is_fragment = bool(wire.fields(data).get(7, [0])[-1])
+        return response
+
+
+class KeepAliveStream(Stream):
+    def __init__(self, channel, **options):
+        super().__init__(channel, "/etcdserverpb.Lease/LeaseKeepAlive", **options)
+
+    def ask(self, lease):
+        self.send(rpc.LeaseKeepAliveRequest(ID=lease).SerializeToString())
+
+    def next(self):
+        return rpc.LeaseKeepAliveResponse.FromString(self.next_bytes())

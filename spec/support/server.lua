@@ -1,0 +1,128 @@
+--- The server under test: a process that announces itself and ends in order.
+--
+-- It is keywatch's, on the VM of this run. With KW_ETCD=1 it is a real etcd: what the specs expect of keywatch they
+-- must find there too, and `is_etcd` marks where etcd 3.4 is known to differ.
+
+local uv = require "spec.support.luv"
+
+local process = require "spec.support.process"
+
+local READY = "ready to serve client requests"
+local SIGTERM_STATUS = 128 + 15 -- etcd ends itself by the signal that it was sent
+
+local is_etcd = os.getenv("KW_ETCD") == "1"
+
+local server = {}
+server.__index = server
+server.is_etcd = is_etcd
+
+--- Two ports that nobody listens on.
+local function free_ports()
+  local first, second = uv.new_tcp(), uv.new_tcp()
+  assert(first:bind("127.0.0.1", 0))
+  assert(second:bind("127.0.0.1", 0))
+  local first_port, second_port = first:getsockname().port, second:getsockname().port
+  first:close()
+  second:close()
+  uv.run("nowait")
+  return first_port, second_port
+end
+
+local function url_of(port)
+  return "http://127.0.0.1:" .. port
+end
+
+local function append(list, more)
+  for _, item in ipairs(more) do list[#list + 1] = item end
+  return list
+end
+
+local starters = {}
+
+function starters.keywatch(options)
+  local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+  local child = process.start(append({
+    interpreter, "bin/keywatch", "serve", "--memory", "--listen-client-urls", url_of(options.port or 0),
+  }, options), {
+    is_lasting = true,
+    env = {
+      LUA_PATH = package.path,
+      LUA_CPATH = package.cpath,
+      LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
+      ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+    },
+  })
+  local line = child:expect_error("[^\n]*" .. READY .. "[^\n]*\n")
+  local port = tonumber(line:match("http://127%.0%.0%.1:(%d+)"))
+  if not port then error("no port in: " .. line) end
+  return { process = child, port = port, end_status = 0 }
+end
+
+function starters.etcd(options)
+  local directory = assert(uv.fs_mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/keywatch-etcd-XXXXXX"))
+  local port, peer_port = free_ports()
+  local peer = url_of(peer_port)
+  port = options.port or port
+  local child = process.start(append({
+    "etcd", "--data-dir", directory,
+    "--listen-client-urls", url_of(port), "--advertise-client-urls", url_of(port),
+    "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" .. peer,
+  }, options), {
+    is_lasting = true,
+    env = { ETCD_UNSUPPORTED_ARCH = uv.os_uname().machine == "aarch64" and "arm64" or nil },
+  })
+  local ok, err = pcall(child.expect_error, child, READY)
+  if not ok then
+    process.run { "rm", "-rf", directory }
+    error(err, 0)
+  end
+  return { process = child, port = port, end_status = SIGTERM_STATUS, directory = directory }
+end
+
+--- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before.
+-- Returns { url, address, port, pid }.
+function server.start(options)
+  local self = setmetatable(starters[is_etcd and "etcd" or "keywatch"](options or {}), server)
+  self.address = "127.0.0.1:" .. self.port
+  self.url = url_of(self.port)
+  self.pid = self.process.pid
+  return self
+end
+
+--- What it has said so far.
+function server:log()
+  return self.process:stderr()
+end
+
+function server:is_running()
+  return self.process.status == nil
+end
+
+--- Connects, sends a text and nothing more, and waits until the server has closed the connection.
+function server:say(text)
+  local socket, is_closed = uv.new_tcp(), false
+  socket:connect("127.0.0.1", self.port, function(failure)
+    is_closed = failure ~= nil
+    if is_closed then return end
+    socket:read_start(function(err, chunk)
+      if err or not chunk then is_closed = true end
+    end)
+    socket:write(text)
+    socket:shutdown()
+  end)
+  local is_in_time = process.turn_until(function() return is_closed end)
+  socket:close()
+  if not is_in_time then error(("the connection stays open after %q"):format(text), 2) end
+end
+
+--- Asks it to end, and waits until it has, in order.
+function server:stop()
+  self.process:signal("sigterm")
+  local status = self.process:wait()
+  if self.directory then process.run { "rm", "-rf", self.directory } end
+  if status ~= self.end_status then
+    error(("the server ended with status %d: %s"):format(status, self.process:transcript()), 2)
+  end
+end
+
+return server
