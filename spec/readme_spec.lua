@@ -7,6 +7,7 @@ local keywatch = require "keywatch"
 local core = require "keywatch.core"
 
 local annotations = require "spec.support.annotations"
+local keywatch_command = require "spec.support.command"
 local shell = require "spec.support.shell"
 
 local PATH = "README.md"
@@ -145,6 +146,19 @@ local function try_luarocks(list)
   assert.matches(keywatch._VERSION .. "\n$", printed)
 end
 
+--- Starts each, at a port that the kernel chooses, and ends it when it is ready.
+local function try_serve(list)
+  for _, line in ipairs(list) do
+    local arguments = {}
+    for word in line:gsub(":2379", ":0"):gmatch("%S+") do table.insert(arguments, word) end
+    if #arguments == 2 then table.insert(arguments, "--listen-client-urls=http://127.0.0.1:0") end
+    local process = keywatch_command.start(table.unpack(arguments, 2))
+    keywatch_command.wait_until_ready(process)
+    process:signal("sigterm")
+    assert.equal(0, process:wait())
+  end
+end
+
 describe("the README's commands #once", function()
   for _, block in ipairs(blocks_of("sh")) do
     local list = commands(block)
@@ -153,6 +167,8 @@ describe("the README's commands #once", function()
         try_make(list)
       elseif list[1]:find("^luarocks ") then
         try_luarocks(list)
+      elseif list[1]:find("^keywatch serve") then
+        try_serve(list)
       else
         error("it is not known how to try this: " .. list[1])
       end
@@ -200,9 +216,10 @@ describe("the README's reference", function()
     assert.are.same(expected, found)
   end)
 
-  it("has every method of a store, a lease, a watch and a task, and no other", function()
+  it("has every method of a store, a lease, a watch, a server and a task, and no other", function()
     local classes = {
       store = "keywatch.Store", lease = "keywatch.Lease", watch = "keywatch.Watch", task = "keywatch.Task",
+      server = "keywatch.Server",
     }
     local found = {}
     for owner in pairs(classes) do found[owner] = {} end

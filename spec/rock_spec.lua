@@ -58,7 +58,7 @@ describe("the rock #once", function()
     shell.must(("mkdir %s %s && tar -c --exclude=./build --exclude=./.git . | tar -x -C %s"):format(repo, server, repo))
     write(repo .. "/program.lua", PROGRAM)
     write(repo .. "/" .. ROCKSPEC, read(ROCKSPEC) ..
-      ("source.url = 'git+file://%s'\nbuild.install = { bin = { ['kw-program'] = 'program.lua' } }\n"):format(repo))
+      ("source.url = 'git+file://%s'\nbuild.install.bin['kw-program'] = 'program.lua'\n"):format(repo))
     shell.must(("cd %s && git init -q && git add -A && git -c user.name=k -c user.email=k@localhost commit -qm rock")
       :format(repo))
     shell.must(("cd %s && %s pack %s/%s && luarocks-admin make_manifest ."):format(server, luarocks["lua5.4"], repo,
@@ -110,6 +110,10 @@ describe("the rock #once", function()
 
       it("has a program that runs on " .. vm, function()
         assert.are.equal(vm .. "\thello", shell.must(tree .. "/bin/kw-program"))
+      end)
+
+      it("has the program keywatch", function()
+        assert.are.equal(require("keywatch")._VERSION, shell.must(tree .. "/bin/keywatch --version"))
       end)
 
       it("is found by " .. vm .. " in its tree", function()

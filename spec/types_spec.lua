@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
 local lease_methods = require("keywatch.lease").methods
+local server_methods = require("keywatch.server").methods
 local watch_methods = require("keywatch.watch").methods
 
 local annotations = require "spec.support.annotations"
@@ -57,12 +58,13 @@ describe("the annotations", function()
     assert.are.same(names(keywatch), names(module.fields, module.methods))
   end)
 
-  it("have every method of a store, a lease, a watch and a task", function()
+  it("have every method of a store, a lease, a watch, a server and a task", function()
     local task = keywatch.spawn(function() end)
     task:join()
     assert.are.same(names(core.store_methods), names(store_type.methods))
     assert.are.same(names(lease_methods), names(lease_type.methods))
     assert.are.same(names(watch_methods), names(watch_type.methods))
+    assert.are.same(names(server_methods), names(types.classes["keywatch.Server"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
   end)
 

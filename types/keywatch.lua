@@ -14,6 +14,12 @@ local keywatch = {}
 ---@nodiscard
 function keywatch.open(opts) end
 
+---Serves a store to etcd's clients. It listens when this returns, and answers while the loop turns, until it is closed.
+---@param opts keywatch.ServeOptions
+---@return keywatch.Server? server
+---@return keywatch.Error? err "listen_failed", or "out_of_memory"
+function keywatch.serve(opts) end
+
 ---Calls `fn` as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
 ---fn failed with, or a task that nobody joined. For the top level only.
 ---@param fn fun(...: any): ...
@@ -88,6 +94,7 @@ function keywatch.now() end
 ---| "lease_not_found" # there is no such lease, or not any more
 ---| "lease_provided" # ignore_lease together with a lease
 ---| "lease_ttl_too_large"
+---| "listen_failed" # a server could not listen on an address
 ---| "malformed" # what came over the wire is no message
 ---| "stopped" # the server ends
 ---| "no_space" # the quota is used up
@@ -104,6 +111,7 @@ function keywatch.now() end
 ---@field code keywatch.ErrorCode
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
+---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
 ---@field compact_revision? integer the oldest revision that can be read, for the code "compacted"
 ---@operator concat(any): string
 
@@ -178,6 +186,18 @@ function keywatch.now() end
 ---@field progress_interval? number seconds after which an idle watch that wants progress gets it; 600, at least 0.1
 ---@field follower? boolean revisions come from upstream, through load, apply, advance and replace
 ---@field history_bytes? integer how much history a follower keeps; 67108864
+
+---@class keywatch.ServeOptions
+---@field store keywatch.Store
+---@field listen? string|string[] URLs, http://host:port or unix://path; "http://localhost:2379" unless given
+---@field name? string of the member; "default" unless given
+---@field advertise? string|string[] the URLs that clients are told; those that it listens on unless given
+---@field peer_urls? string|string[] ids are made of them; "http://localhost:2380" unless given
+---@field cluster_token? string ids are made of it; "etcd-cluster" unless given
+---@field max_concurrent_streams? integer of one connection
+---@field keepalive_min_time? number seconds between two pings of a client; 5 unless given
+---@field keepalive_interval? number seconds without a sign of a client, until it is pinged; 7200 unless given
+---@field keepalive_timeout? number seconds for it to answer; 20 unless given
 
 ---What every call takes. A store in this process answers at once, and has no use for them.
 ---@class keywatch.CallOptions
@@ -561,6 +581,24 @@ function Watch:close() end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Watch:error() end
+
+-- Servers -----------------------------------------------------------------------------------------------------------
+
+---A store that etcd's clients can talk to.
+---@class keywatch.Server
+local Server = {}
+
+---The URLs that it listens on, with the ports that the kernel chose.
+---@return string[] urls
+---@nodiscard
+function Server:addresses() end
+
+---Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes.
+---@param grace? number seconds to wait at most; 5 unless given
+function Server:shutdown(grace) end
+
+---Accepts no more, and cuts off whoever is connected. The store stays open. Twice is fine.
+function Server:close() end
 
 -- Tasks -------------------------------------------------------------------------------------------------------------
 

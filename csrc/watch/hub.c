@@ -332,6 +332,7 @@ void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t 
 void kw_outlet_close(kw_outlet *outlet) {
   kw_hub *hub = outlet->hub;
   if (hub == NULL) return;
+  kw_outlet_drop_items(outlet); /* first: nobody has to be looked for in it */
   while (outlet->only != NULL ||
          outlet->ids.n > 0) { /* a removal may hide a watcher from one round */
     kw_watcher *watcher;
@@ -341,7 +342,6 @@ void kw_outlet_close(kw_outlet *outlet) {
   remove_ready(outlet);
   *outlet->prev = outlet->next;
   if (outlet->next != NULL) outlet->next->prev = outlet->prev;
-  kw_outlet_drop_items(outlet);
   kw_map_drop(&outlet->ids);
   outlet->hub = NULL;
 }
@@ -426,6 +426,8 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   } else {
     outlet->only = watcher;
   }
+  if (watcher->state == KW_WATCHER_LAGGING)
+    kw_outlet_forget_marks(outlet); /* true of the others alone */
   if (spec->progress && hub->progress.n == 0) hub->progress_due = INT64_MIN;
   if (spec->progress) kw_map_put(&hub->progress, (uint64_t)(uintptr_t)watcher, watcher);
   hub->n++;

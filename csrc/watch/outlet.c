@@ -47,7 +47,11 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   *last = *item;
   last->charge = charge;
   outlet->bytes += charge;
-  if (item->watcher != NULL) item->watcher->queued++;
+  if (item->watcher != NULL) {
+    item->watcher->queued++;
+  } else {
+    outlet->marks++;
+  }
   return true;
 }
 
@@ -62,7 +66,11 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item) {
   outlet->first = (outlet->first + 1) & (outlet->cap - 1);
   outlet->n--;
   discharge(outlet, item, outlet->n > 0 ? item_at(outlet, 0) : NULL);
-  if (item->watcher != NULL) item->watcher->queued--;
+  if (item->watcher != NULL) {
+    item->watcher->queued--;
+  } else {
+    outlet->marks--;
+  }
   if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an idle outlet is a small one */
     kw_free(outlet->items);
     outlet->items = NULL;
@@ -75,8 +83,8 @@ const kw_item *kw_outlet_first(const kw_outlet *outlet) {
   return outlet->n == 0 ? NULL : item_at(outlet, 0);
 }
 
-void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher) {
-  if (watcher->queued == 0) return;
+/* Takes all items of a watcher out of the queue; NULL: those of the whole outlet. */
+static void forget(kw_outlet *outlet, const kw_watcher *watcher) {
   size_t kept = 0;
   for (size_t i = 0; i < outlet->n; i++) {
     kw_item *item = item_at(outlet, i);
@@ -88,7 +96,18 @@ void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher) {
     if (item->batch != NULL) kw_batch_release(item->batch);
   }
   outlet->n = kept;
+}
+
+void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher) {
+  if (watcher->queued == 0) return;
+  forget(outlet, watcher);
   watcher->queued = 0;
+}
+
+void kw_outlet_forget_marks(kw_outlet *outlet) {
+  if (outlet->marks == 0) return;
+  forget(outlet, NULL);
+  outlet->marks = 0;
 }
 
 void kw_outlet_drop_items(kw_outlet *outlet) {

@@ -50,6 +50,7 @@ struct kw_outlet {
   size_t cap;
   size_t bytes;
   size_t max_bytes;
+  size_t marks; /* items of progress of the whole outlet */
 
   bool with_ids;
   kw_watcher *only; /* its watcher, without ids */
@@ -77,8 +78,9 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item);
 /* The oldest item, which stays, or NULL. */
 const kw_item *kw_outlet_first(const kw_outlet *outlet);
 
-/* Throws away what waits for a watcher. */
+/* Throws away what waits for a watcher; or progress of the whole outlet. */
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
+void kw_outlet_forget_marks(kw_outlet *outlet);
 
 void kw_outlet_drop_items(kw_outlet *outlet);
 

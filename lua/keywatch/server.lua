@@ -4,6 +4,7 @@
 -- The core answers what is hot, and queues the calls of mounted methods. The driver polls the server when there is
 -- nothing to run: each of those calls becomes a task. A server lives until it is closed, whoever has forgotten it.
 
+local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local identity = require "keywatch.identity"
@@ -108,6 +109,7 @@ local function is_cancellation(err)
   return type(err) == "table" and err.code == "cancelled"
 end
 
+--- The log is loaded with the driver's loop, and not before.
 local function report(path, trouble)
   require("keywatch.log").error("%s has failed: %s", path, trouble.traceback)
 end
@@ -159,15 +161,9 @@ end
 
 -- }======
 
-local function check_open(server, name)
-  if getmetatable(server) ~= server_mt then
-    error(("bad self to '%s': call methods with a colon"):format(name), 3)
-  end
-end
-
 --- The URLs that it listens on, with the ports that the kernel chose.
 function server_methods:addresses()
-  check_open(self, "addresses")
+  check.self(self, "addresses", server_mt)
   local list = {}
   for i, listener in ipairs(self.listeners) do list[i] = url.format(listener:address()) end
   return list
@@ -175,7 +171,7 @@ end
 
 --- Accepts no more, and cuts off whoever is connected. Twice is fine.
 function server_methods:close()
-  check_open(self, "close")
+  check.self(self, "close", server_mt)
   if self.is_closed then return end
   local d = driver.get()
   self.is_closed = true
@@ -189,7 +185,7 @@ end
 
 --- Accepts no more, asks clients to go elsewhere, waits until they have gone, `grace` seconds at most, and closes.
 function server_methods:shutdown(grace)
-  check_open(self, "shutdown")
+  check.self(self, "shutdown", server_mt)
   if self.is_closed then return end
   local d = driver.get()
   grace = grace or 5

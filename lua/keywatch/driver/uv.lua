@@ -181,8 +181,7 @@ local function turn(is_done)
   wake_sleepers()
   run_ready()
   local wait = poll_sources(time_left(sleepers:next()))
-  if is_done() then return end
-  if first <= last then
+  if first <= last or is_done() then
     if is_awaiting() then turn_loop(0) end
   elseif wait or is_awaiting() then
     turn_loop(wait)

@@ -97,8 +97,7 @@ end
 
 local DOWNGRADE_TO = "3.4" -- the only version that a 3.5 goes down to
 
---- A version "3.4" or "3.4.x" that etcd would take. Nothing is written that an older one could not read, but there is no
--- job to run.
+--- A version that etcd would take: "3.4" or "3.4.x". There is no job to run.
 local function downgrade(server, request)
   local action = request.action or "VALIDATE"
   if action == "CANCEL" then

@@ -1,0 +1,228 @@
+--- The program keywatch: its flags, what it says, and how it ends.
+
+local command = require "spec.support.command"
+local luv = require "spec.support.luv"
+local shell = require "spec.support.shell"
+
+local HTTP = "http://127.0.0.1:0"
+
+local function run(...)
+  local process = command.start(...)
+  return process:wait(), process:stdout(), process:stderr()
+end
+
+local function expect_misuse(pattern, ...)
+  local status, out, err = run(...)
+  assert.equal(2, status)
+  assert.equal("", out)
+  assert.matches(pattern, err)
+  assert.matches("^[^\n]+\n$", err) -- one line
+end
+
+describe("keywatch", function()
+  it("tells its version, and what it can do", function()
+    local status, out = run("--version")
+    assert.equal(0, status)
+    assert.equal(require("keywatch")._VERSION .. "\n", out)
+    for _, flag in ipairs { "--help", "-h", "help" } do
+      status, out = run(flag)
+      assert.equal(0, status)
+      assert.matches("keywatch serve", out)
+    end
+  end)
+
+  it("wants a command, and one that there is", function()
+    local status, out, err = run()
+    assert.same({ 2, "" }, { status, out })
+    assert.matches("keywatch serve", err)
+    expect_misuse("there is no command 'sevre'", "sevre")
+  end)
+end)
+
+describe("keywatch serve", function()
+  local processes, scratch
+
+  before_each(function()
+    processes, scratch = {}, shell.must("mktemp -d")
+  end)
+
+  after_each(function()
+    for _, process in ipairs(processes) do
+      if not process.status then process:signal("sigkill") end
+      process:wait()
+    end
+    shell.must("rm -rf " .. scratch)
+  end)
+
+  local function start(...)
+    local process = command.start("serve", ...)
+    table.insert(processes, process)
+    return process
+  end
+
+  --- Whether somebody accepts there.
+  local function is_open(address)
+    local handle, result
+    local function on_connect(err) result = err or "open" end
+    local path, port = address:match("^unix://(.*)$"), address:match(":(%d+)$")
+    if path then
+      handle = luv.new_pipe(false)
+      handle:connect(path, on_connect)
+    else
+      handle = luv.new_tcp()
+      handle:connect("127.0.0.1", tonumber(port), on_connect)
+    end
+    while not result do luv.run("once") end
+    handle:close()
+    luv.run("nowait")
+    return result == "open"
+  end
+
+  it("lists its flags", function()
+    local status, out = run("serve", "--help")
+    assert.equal(0, status)
+    for _, flag in ipairs { "listen%-client%-urls", "data%-dir", "quota%-backend%-bytes", "log%-level" } do
+      assert.matches("%-%-" .. flag, out)
+    end
+  end)
+
+  it("says in one line that it is ready, with the port that the kernel chose", function()
+    local process = start("--listen-client-urls", HTTP)
+    local urls = command.wait_until_ready(process)
+    assert.equal(1, #urls)
+    assert.matches("^http://127%.0%.0%.1:%d+$", urls[1])
+    assert.matches("^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ info ready to serve client requests on [^\n]+\n$",
+      process:stderr())
+    assert.is_true(is_open(urls[1]))
+  end)
+
+  it("says so at any level", function()
+    local process = start("--listen-client-urls", HTTP, "--log-level", "fatal")
+    command.wait_until_ready(process)
+    process:signal("sigterm")
+    assert.equal(0, process:wait())
+    assert.matches("^[^\n]+\n$", process:stderr())
+  end)
+
+  it("listens on all addresses of a name, with one port", function()
+    local urls = command.wait_until_ready(start("--listen-client-urls=http://localhost:0"))
+    local port = urls[1]:match("%d+$")
+    for _, url in ipairs(urls) do assert.equal(port, url:match("%d+$")) end
+  end)
+
+  it("listens on as many URLs as it is given, paths among them", function()
+    local absolute, relative = scratch .. "/absolute", scratch:gsub("^/", "../../../../../../") .. "/relative"
+    local process = start("-listen-client-urls", ("%s,%s,unix://%s,unix:%s"):format(HTTP, HTTP, absolute, relative))
+    local urls = command.wait_until_ready(process)
+    assert.equal(4, #urls)
+    assert.equal("unix://" .. absolute, urls[3])
+    for _, url in ipairs(urls) do assert.is_true(is_open(url)) end
+    process:signal("sigint")
+    assert.equal(0, process:wait())
+    assert.equal("", shell.must("ls " .. scratch))
+  end)
+
+  it("takes over a path that a dead server has left, and not that of a live one", function()
+    local path = "unix://" .. scratch .. "/socket"
+    local first = start("--listen-client-urls", path)
+    command.wait_until_ready(first)
+    local status, _, err = run("serve", "--listen-client-urls", path)
+    assert.equal(1, status)
+    assert.matches("^keywatch: cannot listen on " .. path:gsub("%p", "%%%0") .. ": address already in use\n$", err)
+    first:signal("sigkill")
+    first:wait()
+    command.wait_until_ready(start("--listen-client-urls", path))
+    assert.is_true(is_open(path))
+  end)
+
+  it("says what keeps it from listening, and where", function()
+    local taken = command.wait_until_ready(start("--listen-client-urls", HTTP))[1]
+    for address, why in pairs {
+      [taken] = "address already in use",
+      ["http://192.0.2.1:0"] = "address not available", -- TEST-NET-1
+      ["http://no.such.host.invalid:0"] = "%l+",
+      ["unix://" .. scratch .. "/no/such/folder"] = "no such file or directory",
+    } do
+      local status, out, err = run("serve", "--listen-client-urls", address)
+      assert.equal(1, status)
+      assert.equal("", out)
+      assert.matches("^keywatch: cannot listen on " .. address:gsub("%p", "%%%0") .. ": " .. why .. "[^\n]*\n$", err)
+    end
+  end)
+
+  for _, name in ipairs { "sigterm", "sigint" } do
+    it("ends in order upon " .. name, function()
+      local process = start("--listen-client-urls", HTTP)
+      local urls = command.wait_until_ready(process)
+      process:signal(name)
+      assert.equal(0, process:wait())
+      assert.matches(name:upper() .. ":[^\n]*\n[^\n]* info ended\n$", process:stderr())
+      assert.is_false(is_open(urls[1]))
+    end)
+  end
+
+  it("takes etcd's flags, with one dash or two, with = or without", function()
+    local process = start("--name", "n1", "-listen-client-urls=" .. HTTP, "--advertise-client-urls", "http://h:1",
+      "--memory", "--max-request-bytes=1000000", "-max-txn-ops", "10", "--quota-backend-bytes", "-1",
+      "--max-concurrent-streams", "4294967295", "--grpc-keepalive-min-time", "5s", "--grpc-keepalive-interval=1h30m",
+      "--grpc-keepalive-timeout", "500ms", "--watch-progress-notify-interval", "1m",
+      "--experimental-watch-progress-notify-interval=2m", "--initial-cluster-token", "t",
+      "--initial-advertise-peer-urls", "http://h:2,http://h:3", "--log-level", "debug")
+    command.wait_until_ready(process)
+    process:signal("sigterm")
+    assert.equal(0, process:wait())
+  end)
+
+  it("accepts etcd's flags about what it does not have, and says in one line that they have no effect", function()
+    local process = start("--listen-client-urls", HTTP, "--listen-peer-urls", "http://localhost:2380",
+      "--initial-cluster=default=http://localhost:2380", "--initial-cluster-state", "new",
+      "--heartbeat-interval", "100", "--election-timeout=1000", "--snapshot-count", "1", "--max-wals", "5",
+      "--max-snapshots", "5", "--logger", "zap",
+      "--log-outputs", "stderr", "--auto-compaction-retention", "1h", "--pre-vote")
+    command.wait_until_ready(process)
+    local lines = 0
+    for line in process:stderr():gmatch("[^\n]+") do
+      if line:find(" warn without effect: ", 1, true) then lines = lines + 1 end
+    end
+    assert.equal(1, lines)
+    assert.matches("%-%-election%-timeout, [^\n]*%-%-snapshot%-count", process:stderr())
+  end)
+
+  it("refuses what it does not know, or does not understand", function()
+    expect_misuse("there is no flag %-%-lisen%-client%-urls", "serve", "--lisen-client-urls", HTTP)
+    expect_misuse("'extra' is no flag", "serve", "extra")
+    expect_misuse("%-%-name needs a value", "serve", "--name")
+    expect_misuse("%-%-max%-txn%-ops must be a whole number", "serve", "--max-txn-ops", "many")
+    expect_misuse("%-%-max%-request%-bytes must be a whole number", "serve", "--max-request-bytes=-1")
+    expect_misuse("%-%-quota%-backend%-bytes must be a whole number", "serve", "--quota-backend-bytes", "2G")
+    for _, text in ipairs { "5", "s", "5x", "", "-5s", "1m30" } do
+      expect_misuse("must be a duration", "serve", "--grpc-keepalive-min-time=" .. text)
+    end
+    expect_misuse("%-%-memory must be true or false", "serve", "--memory=perhaps")
+    expect_misuse("%-%-log%-level must be debug", "serve", "--log-level", "loud")
+  end)
+
+  it("refuses what it cannot do yet, in a clear sentence", function()
+    expect_misuse("%-%-data%-dir: there is no durable storage yet", "serve", "--data-dir", scratch)
+    expect_misuse("no durable storage yet", "serve", "--memory=false")
+    expect_misuse("%-%-cert%-file: there is no TLS yet", "serve", "--cert-file", "c")
+    expect_misuse("https://localhost:1 asks for TLS, which is not there yet", "serve", "--listen-client-urls",
+      "https://localhost:1")
+  end)
+
+  it("refuses URLs that are none", function()
+    for text, why in pairs {
+      ["localhost:2379"] = "must begin with",
+      ["ftp://localhost:1"] = "must begin with",
+      ["http://localhost"] = "must have the form",
+      ["http://:1"] = "must have the form",
+      ["http://::1:1"] = "must have the form",
+      ["http://localhost:70000"] = "port",
+      ["http://localhost:1/v3"] = "path",
+      ["unix://"] = "no path",
+    } do
+      expect_misuse(why, "serve", "--listen-client-urls", text)
+    end
+    expect_misuse("must be one or more", "serve", "--listen-client-urls=")
+  end)
+end)

@@ -1,0 +1,42 @@
+--- Ids as etcd makes them, and the digest that they are made with.
+
+local core = require "keywatch.core"
+local identity = require "keywatch.identity"
+
+local function hex(bytes)
+  return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
+describe("sha1", function()
+  it("gives the digests of FIPS 180-4", function()
+    assert.equal("da39a3ee5e6b4b0d3255bfef95601890afd80709", hex(core.sha1("")))
+    assert.equal("a9993e364706816aba3e25717850c26c9cd0d89d", hex(core.sha1("abc")))
+    assert.equal("84983e441c3bd26ebaae4aa1f95129e5e54670f1",
+      hex(core.sha1("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")))
+    assert.equal("34aa973cd4c4daa4f61eeb2bdbad27316534016f", hex(core.sha1(("a"):rep(1000000))))
+  end)
+
+  it("has the right end at every length around a block", function()
+    local all = {}
+    for len = 50, 130 do all[#all + 1] = core.sha1(("x"):rep(len)) end
+    assert.equal("a46a78ce57be98ffe216f6fc0c6c691b40b965bc", hex(core.sha1(table.concat(all))))
+  end)
+
+  it("wants bytes", function()
+    assert.has_error(function() core.sha1(7) end)
+  end)
+end)
+
+describe("an identity", function()
+  it("is that of an etcd with the same settings", function()
+    assert.same({ member_id = "10276657743932975437", cluster_id = "14841639068965178418" },
+      identity.new({ "http://localhost:2380" }, "etcd-cluster"))
+  end)
+
+  it("does not depend on the order of URLs, and depends on all else", function()
+    local one = identity.new({ "http://a:1", "http://b:1" }, "t")
+    assert.same(one, identity.new({ "http://b:1", "http://a:1" }, "t"))
+    assert.not_same(one, identity.new({ "http://a:1" }, "t"))
+    assert.not_same(one, identity.new({ "http://a:1", "http://b:1" }, "u"))
+  end)
+end)

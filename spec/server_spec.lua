@@ -1,0 +1,292 @@
+--- keywatch.serve: listening, the services that are written in Lua, and the end.
+
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+
+local annotations = require "spec.support.annotations"
+local grpc = require "spec.support.grpc"
+local luv = require "spec.support.luv"
+local program = require "spec.support.program"
+
+local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local LOCAL = "http://127.0.0.1:0"
+local STATUS = "/etcdserverpb.Maintenance/Status"
+local MEMBER_ID, CLUSTER_ID = "10276657743932975437", "14841639068965178418" -- etcd's, with the same defaults
+
+--- An id in the form that core.decode gives it.
+local function id(text)
+  return core.decode("ResponseHeader", core.encode("ResponseHeader", { member_id = text })).member_id
+end
+
+describe("a server", function()
+  local store, server, clients
+
+  before_each(function()
+    store, clients = keywatch.open(), {}
+    server = assert(keywatch.serve { store = store, listen = LOCAL })
+  end)
+
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    server:close()
+    store:close()
+  end)
+
+  local function connect(to)
+    local client = grpc.connect((to or server):addresses()[1])
+    table.insert(clients, client)
+    return client
+  end
+
+  --- Turns both loops until something is so.
+  local function wait(is_so)
+    local deadline = keywatch.now() + SECONDS
+    while not is_so() do
+      luv.run("nowait")
+      keywatch.sleep(0)
+      if keywatch.now() > deadline then error("what was waited for has not come", 2) end
+    end
+  end
+
+  --- The response, or nil if the call has failed.
+  local function call(client, path, request_name, request, response_name)
+    local started, response = client:call(path, request_name, request, response_name), nil
+    wait(function()
+      local ended, answer = client:look(started)
+      response = answer
+      return ended
+    end)
+    return response
+  end
+
+  local function status(client) return call(client, STATUS, "StatusRequest", {}, "StatusResponse") end
+
+  local function alarm(client, request)
+    return call(client, "/etcdserverpb.Maintenance/Alarm", "AlarmRequest", request, "AlarmResponse").alarms
+  end
+
+  it("tells its status", function()
+    local client = connect()
+    store:put("a", ("x"):rep(1000))
+    local answer = status(client)
+    assert.same({ member_id = id(MEMBER_ID), cluster_id = id(CLUSTER_ID), revision = 2, raft_term = 2 }, answer.header)
+    assert.equal("3.5.21", answer.version)
+    assert.equal(id(MEMBER_ID), answer.leader)
+    assert.equal(2, answer.raftTerm)
+    assert.is_true(answer.dbSize >= 1000)
+    assert.is_true(answer.dbSizeInUse >= 1000)
+    assert.is_true(answer.raftIndex >= answer.raftAppliedIndex)
+    local before = answer.raftAppliedIndex
+    store:put("a", "y")
+    assert.is_true(status(client).raftAppliedIndex > before)
+  end)
+
+  it("has a size, even if it has nothing", function()
+    assert.is_true(status(connect()).dbSize > 0)
+  end)
+
+  it("tells of alarms, arms and disarms them", function()
+    local client = connect()
+    local no_space = { { memberID = id(MEMBER_ID), alarm = "NOSPACE" } }
+    local function found(request) return alarm(client, request) or {} end
+    assert.same({}, found {})
+    assert.same(no_space, found { action = "ACTIVATE", memberID = MEMBER_ID, alarm = "NOSPACE" })
+    assert.same({ "no_space" }, store:alarms())
+    assert.same(no_space, found {})
+    assert.same(no_space, found { alarm = "NOSPACE" })
+    assert.same({}, found { alarm = "CORRUPT" })
+    assert.same({ ("memberID:%s alarm:NOSPACE "):format(MEMBER_ID) }, status(client).errors)
+    assert.same({}, found { action = "DEACTIVATE", alarm = "CORRUPT" })
+    assert.same(no_space, found { action = "DEACTIVATE", memberID = MEMBER_ID, alarm = "NOSPACE" })
+    assert.same({}, found {})
+    assert.same({}, store:alarms())
+    assert.same({}, found { action = "ACTIVATE" })
+    assert.same({}, found { action = 9, alarm = "NOSPACE" })
+  end)
+
+  it("lists its one member", function()
+    local answer = call(connect(), "/etcdserverpb.Cluster/MemberList", "MemberListRequest", {}, "MemberListResponse")
+    assert.same({ member_id = id(MEMBER_ID), cluster_id = id(CLUSTER_ID), raft_term = 2 }, answer.header)
+    assert.same({
+      {
+        ID = id(MEMBER_ID),
+        name = "default",
+        peerURLs = { "http://localhost:2380" },
+        clientURLs = server:addresses(),
+      },
+    }, answer.members)
+  end)
+
+  it("is who its options say", function()
+    local other = assert(keywatch.serve {
+      store = store, listen = { LOCAL, LOCAL }, name = "n1", advertise = "http://h:1",
+      peer_urls = { "http://b:1", "http://a:1" }, cluster_token = "t", max_concurrent_streams = 10,
+      keepalive_min_time = 1, keepalive_interval = 60, keepalive_timeout = 10,
+    })
+    assert.equal(2, #other:addresses())
+    local answer = call(connect(other), "/etcdserverpb.Cluster/MemberList", "MemberListRequest", {},
+      "MemberListResponse")
+    assert.equal("n1", answer.members[1].name)
+    assert.same({ "http://h:1" }, answer.members[1].clientURLs)
+    assert.not_equal(id(MEMBER_ID), answer.members[1].ID)
+    other:close()
+  end)
+
+  it("lives on when a handler fails, and says so with a traceback", function()
+    local client = connect()
+    local lines, log = {}, require "keywatch.log"
+    local write = log.write
+    log.write = function(_, format, ...) table.insert(lines, format:format(...)) end
+    local method = server.methods[STATUS]
+    server.methods[STATUS] = { method[1], method[2], function() error("a slip") end }
+    local ok, err = pcall(function() assert.is_nil(status(client)) end)
+    log.write = write
+    server.methods[STATUS] = method
+    assert(ok, err)
+    assert.equal(1, #lines)
+    assert.matches("a slip", lines[1])
+    assert.matches("stack traceback", lines[1])
+    assert.is_table(status(client))
+  end)
+
+  it("lets a handler wait, while others are served", function()
+    local client = connect()
+    local method = server.methods[STATUS]
+    local gate = require("keywatch.driver").get().event()
+    server.methods[STATUS] = { method[1], method[2], function(...)
+      gate:wait()
+      return method[3](...)
+    end }
+    local slow = client:call(STATUS, "StatusRequest", {}, "StatusResponse")
+    assert.is_nil(alarm(client, {}))
+    assert.is_false((client:look(slow)))
+    gate:set()
+    wait(function() return (client:look(slow)) end)
+  end)
+
+  it("serves while a task of the program goes on", function()
+    local client = connect()
+    local turns = 0
+    keywatch.run(function()
+      local started = client:call(STATUS, "StatusRequest", {}, "StatusResponse")
+      wait(function()
+        turns = turns + 1
+        return (client:look(started))
+      end)
+    end)
+    assert.is_true(turns > 0)
+  end)
+
+  it("wakes a task that watches the store, when a client has written", function()
+    local client = connect()
+    local event = keywatch.run(function()
+      local watch = store:watch("a")
+      local waiter = keywatch.spawn(function() return watch:next() end)
+      local put = client:call("/etcdserverpb.KV/Put", "PutRequest", { key = "a", value = "1" }, "PutResponse")
+      wait(function() return (client:look(put)) end)
+      return select(2, waiter:join())
+    end)
+    assert.equal("1", event.value)
+  end)
+
+  it("ends in order: clients are told, and the last one to go ends it", function()
+    local client = connect()
+    status(client)
+    local ender = keywatch.spawn(function() server:shutdown(20) end)
+    wait(function()
+      client:look { has_ended = false }
+      return client.is_told_to_go
+    end)
+    client:close()
+    wait(function() return ender:join(0) end)
+    assert.same({}, server:addresses())
+    server:shutdown()
+    server:close()
+    assert.is_table(store:status())
+  end)
+
+  it("ends at the end of its grace, whoever is still there", function()
+    local client = connect()
+    status(client)
+    server:shutdown(0)
+    wait(function() return client.socket.has_ended or client.socket.failure end)
+  end)
+
+  it("closes at once, and leaves the store as it is", function()
+    local client = connect()
+    status(client)
+    server:close()
+    wait(function() return client.socket.has_ended or client.socket.failure end)
+    assert.is_table(store:put("a", "1"))
+    assert.matches("closed", tostring(server))
+  end)
+
+  it("can be made anew at the same address", function()
+    local address = server:addresses()[1]
+    server:close()
+    server = assert(keywatch.serve { store = store, listen = address })
+    assert.same({ address }, server:addresses())
+    assert.is_table(status(connect()))
+  end)
+end)
+
+describe("keywatch.serve", function()
+  local store
+
+  before_each(function() store = keywatch.open() end)
+  after_each(function() store:close() end)
+
+  it("returns an error if it cannot listen, and then listens nowhere", function()
+    local first = assert(keywatch.serve { store = store, listen = LOCAL })
+    local taken = first:addresses()[1]
+    local server, err = keywatch.serve { store = store, listen = { LOCAL, taken } }
+    assert.is_nil(server)
+    assert.equal("listen_failed", err.code)
+    assert.equal("EADDRINUSE", err.errno)
+    assert.equal(("keywatch: cannot listen on %s: address already in use"):format(taken), err.message)
+    first:close()
+  end)
+
+  it("lets nobody wait for ever when it is closed", function()
+    local server = assert(keywatch.serve { store = store, listen = LOCAL })
+    server:close()
+    assert.error_matches(function() keywatch.run(function() store:watch("a"):next() end) end, "everybody waits")
+  end)
+
+  it("raises if it is misused", function()
+    assert.error_matches(function() keywatch.serve() end, "options must be a table")
+    assert.error_matches(function() keywatch.serve {} end, "option 'store' must be a store")
+    assert.error_matches(function() keywatch.serve { store = store, listen = "localhost" } end, "must begin with http")
+    assert.error_matches(function() keywatch.serve { store = store, listen = {} } end, "'listen' must be a URL")
+    local server = assert(keywatch.serve { store = store, listen = LOCAL })
+    for _, name in ipairs { "addresses", "close", "shutdown" } do
+      assert.error_matches(function() server[name]() end, "with a colon")
+    end
+    server:close()
+  end)
+
+  it("takes the options that are annotated, and no others", function()
+    local fields = annotations.read("types/keywatch.lua"):fields("keywatch.ServeOptions")
+    for name in pairs(fields) do
+      assert.error_matches(function() keywatch.serve { [name] = io.stdout } end, ("option '%s' must be"):format(name))
+    end
+    assert.error_matches(function() keywatch.serve { store = store, liste = LOCAL } end, "no option 'liste'")
+  end)
+
+  it("gives a server that lives until it is closed, though it is forgotten", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      local store = keywatch.open()
+      local address = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" }):addresses()[1]
+      collectgarbage()
+      collectgarbage()
+      local luv = require "luv"
+      local tcp, result = luv.new_tcp(), nil
+      tcp:connect("127.0.0.1", tonumber(address:match("%d+$")), function(err) result = err or "open" end)
+      while not result do luv.run("nowait") keywatch.sleep(0) end
+      print(result)
+    ]]
+    assert.equal("open\n", printed)
+    assert.equal(0, status)
+  end)
+end)

@@ -1,0 +1,27 @@
+--- The program `keywatch`, as a process on the VM of this run.
+
+local process = require "spec.support.process"
+
+local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+
+--- Starts it with these arguments. Leaks are not looked for: a process that is killed leaves all behind.
+local function start(...)
+  return process.start({ interpreter, "bin/keywatch", ... }, {
+    env = {
+      LUA_PATH = package.path,
+      LUA_CPATH = package.cpath,
+      LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
+      ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+    },
+  })
+end
+
+--- Waits until a server serves; the URLs that it serves on.
+local function wait_until_ready(server)
+  local urls = {}
+  local list = server:expect_error("ready to serve client requests on ([^\n]*)\n")
+  for url in list:gmatch("[^, ]+") do urls[#urls + 1] = url end
+  return urls
+end
+
+return { start = start, wait_until_ready = wait_until_ready }

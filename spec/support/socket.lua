@@ -1,0 +1,72 @@
+--- The other end of a socket: clients on luv's loop, which the test turns beside the one that it tests.
+
+local luv = require "spec.support.luv"
+
+local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+
+local socket_methods = {}
+local socket_mt = { __index = socket_methods }
+
+--- A client of an address, as listener:address() gives it. `received` is what has come.
+local function connect(address)
+  local self = setmetatable({
+    handle = address.path and luv.new_pipe(false) or luv.new_tcp(),
+    received = "",
+    is_connected = false,
+    has_ended = false, -- the other side has closed
+    failure = nil,
+  }, socket_mt)
+  local function on_connect(err)
+    self.failure, self.is_connected = err, not err
+    if not err then self:read() end
+  end
+  if address.path then
+    self.handle:connect(address.path, on_connect)
+  else
+    self.handle:connect(address.host, address.port, on_connect)
+  end
+  return self
+end
+
+function socket_methods:read()
+  self.handle:read_start(function(err, bytes)
+    self.failure = self.failure or err
+    if bytes then self.received = self.received .. bytes end
+    if not bytes then self.has_ended = true end
+  end)
+end
+
+function socket_methods:pause()
+  self.handle:read_stop()
+end
+
+function socket_methods:write(bytes)
+  self.handle:write(bytes)
+end
+
+--- Writes no more, and goes on reading.
+function socket_methods:shutdown()
+  self.handle:shutdown()
+end
+
+--- The other side meets an error, not an end.
+function socket_methods:reset()
+  self.handle:close_reset()
+end
+
+function socket_methods:close()
+  if not self.handle:is_closing() then self.handle:close() end
+  luv.run("nowait")
+end
+
+--- Turns both loops until something is so.
+local function turn_until(loop, is_so)
+  local stop = luv.hrtime() + SECONDS * 1e9
+  while not is_so() do
+    luv.run("nowait")
+    loop:turn(0)
+    if luv.hrtime() > stop then error("what was waited for has not come", 2) end
+  end
+end
+
+return { connect = connect, turn_until = turn_until }

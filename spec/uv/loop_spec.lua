@@ -1,0 +1,378 @@
+--- The loop, its listeners and its connections, driven by the echo engine of probe builds.
+
+local uv = require "keywatch.uv"
+
+local luv = require "spec.support.luv"
+local program = require "spec.support.program"
+local socket = require "spec.support.socket"
+
+require "keywatch.core" -- the loop asks for it
+
+local probe = uv.probe
+local LOCAL = { host = "127.0.0.1", port = 0 }
+
+describe("the loop", function()
+  it("listens for servers of core, and for nothing else", function()
+    local loop = uv.open()
+    for _, other in ipairs { {}, "server", io.stdout, loop } do
+      assert.error_matches(function() loop:listen(other, LOCAL) end, "keywatch.core.server expected")
+    end
+    loop:close()
+  end)
+
+  it("refuses everything when it is closed, but to be closed again", function()
+    local loop = uv.open()
+    loop:close()
+    loop:close()
+    for _, name in ipairs { "turn", "listen", "release", "resolve", "signals", "next_signal", "is_awaiting",
+      "connections" } do
+      assert.has_error(function() loop[name](loop) end, "the loop is closed")
+    end
+  end)
+
+  it("resolves names to the addresses of their hosts, each once", function()
+    local loop = uv.open()
+    local hosts = assert(loop:resolve("localhost"))
+    local seen = {}
+    for _, host in ipairs(hosts) do
+      assert.is_nil(seen[host])
+      seen[host] = true
+    end
+    assert.is_true(seen["127.0.0.1"] or seen["::1"])
+    assert.same({ "127.0.0.1" }, loop:resolve("127.0.0.1"))
+    local none, text, name = loop:resolve("no.such.host.invalid")
+    assert.is_nil(none)
+    assert.is_string(text)
+    assert.matches("^EAI_", name)
+    loop:close()
+  end)
+
+  it("knows the signals that it can wait for", function()
+    local loop = uv.open()
+    assert.is_false(loop:is_awaiting())
+    assert.is_true(loop:signals { "SIGHUP" })
+    assert.is_true(loop:is_awaiting())
+    assert.is_nil(loop:next_signal())
+    assert.is_true(loop:signals {})
+    assert.is_false(loop:is_awaiting())
+    assert.has_error(function() loop:signals { "SIGKILL" } end)
+    loop:close()
+  end)
+
+  it("ends a turn when a signal comes, and gives each as often as it came", function()
+    local status, printed = program.run [[
+      local luv = require "luv"
+      local loop = require("keywatch.uv").open()
+      loop:signals { "SIGTERM", "SIGINT" }
+      for _, name in ipairs { "sigterm", "sigint" } do
+        luv.kill(luv.os_getpid(), name)
+        loop:turn()
+        print(loop:next_signal(), loop:next_signal())
+      end
+      luv.kill(luv.os_getpid(), "sigint")
+      luv.kill(luv.os_getpid(), "sigint")
+      loop:turn()
+      print(loop:next_signal(), loop:next_signal(), loop:next_signal())
+      loop:signals {}
+      io.stdout:flush()
+      luv.kill(luv.os_getpid(), "sigterm")
+    ]]
+    assert.equal("SIGTERM\tnil\nSIGINT\tnil\nSIGINT\tSIGINT\tnil\n", (printed:gsub("Terminated\n", "")))
+    assert.equal(143, status)
+  end)
+end)
+
+if probe then
+  describe("a connection", function()
+    local loop, clients, live
+
+    before_each(function()
+      live = probe.live()
+      probe.enter()
+      loop, clients = assert(uv.open()), {}
+    end)
+
+    after_each(function()
+      probe.leave()
+      probe.fail_at(0)
+      for _, client in ipairs(clients) do client:close() end
+      loop:close()
+      collectgarbage()
+      collectgarbage()
+      assert.equal(live, probe.live())
+    end)
+
+    local function serve(options, address)
+      local server = probe.server(options or {})
+      local listener = assert(loop:listen(server, address or LOCAL))
+      return server, listener
+    end
+
+    local function connect(listener)
+      local client = socket.connect(listener:address())
+      table.insert(clients, client)
+      socket.turn_until(loop, function() return client.is_connected or client.failure end)
+      return client
+    end
+
+    local function wait(is_so) socket.turn_until(loop, is_so) end
+
+    local function wait_for(server, name, n)
+      wait(function() return server:counts()[name] >= n end)
+    end
+
+    it("feeds what comes, and writes what is pending", function()
+      local server, listener = serve()
+      local client = connect(listener)
+      client:write("hello")
+      wait(function() return client.received == "hello" end)
+      assert.equal(1, loop:connections())
+      assert.equal(1, server:counts().accepted)
+    end)
+
+    it("carries much, in both directions, byte by byte the same", function()
+      local server, listener = serve { piece = 1000 }
+      local client = connect(listener)
+      local block = {}
+      for i = 1, 40000 do block[i] = ("%07d\n"):format(i) end
+      local bytes = table.concat(block)
+      for _ = 1, 20 do client:write(bytes) end
+      wait(function() return #client.received == 20 * #bytes end)
+      assert.is_true(client.received == bytes:rep(20))
+      assert.equal(20 * #bytes, server:counts().bytes)
+    end)
+
+    it("is left alone while its peer wants no bytes, and goes on when it does", function()
+      local server, listener = serve { limit = 1000 }
+      local client = connect(listener)
+      client:pause()
+      local bytes = ("x"):rep(1000000)
+      local sent = 0
+      local last
+      repeat -- until the sockets are full, and nothing moves any more
+        last = server:counts().bytes
+        client:write(bytes)
+        sent = sent + #bytes
+        for _ = 1, 50 do wait(function() return true end) loop:turn(0) end
+        luv.run("nowait")
+        for _ = 1, 50 do loop:turn(0) end
+      until server:counts().bytes == last and sent > 20000000
+      assert.is_true(server:counts().bytes < sent)
+      client:read()
+      wait(function() return #client.received == sent end)
+    end)
+
+    it("writes once for all that became dirty between two turns", function()
+      local server, listener = serve()
+      local client = connect(listener)
+      wait_for(server, "accepted", 1)
+      for i = 1, 100 do server:say(("%d "):format(i)) end
+      loop:turn(0)
+      assert.equal(1, server:counts().writes)
+      wait(function() return client.received:find("100 ", 1, true) end)
+    end)
+
+    it("is closed when the other side has closed and its peer is done", function()
+      local server, listener = serve()
+      local client = connect(listener)
+      client:write("bye")
+      client:shutdown()
+      wait(function() return client.has_ended end)
+      assert.equal("bye", client.received)
+      assert.equal(0, loop:connections())
+      assert.equal(1, server:counts().closed)
+    end)
+
+    it("is flushed before it is closed, however slowly the other side reads", function()
+      local server, listener = serve { greeting = ("g"):rep(50), greetings = 200000 }
+      local client = connect(listener)
+      client:pause()
+      client:shutdown()
+      wait_for(server, "ends", 1)
+      client:read()
+      wait(function() return client.has_ended end)
+      assert.equal(50 * 200000, #client.received)
+      assert.equal(0, loop:connections())
+    end)
+
+    it("stays while its peer is not done, though the other side writes no more", function()
+      local server, listener = serve { stays = true }
+      local client = connect(listener)
+      client:shutdown()
+      wait_for(server, "ends", 1)
+      for _ = 1, 10 do loop:turn(0) end
+      server:say("still here")
+      wait(function() return client.received == "still here" end)
+      assert.equal(1, server:counts().ends)
+      server:finish()
+      wait(function() return client.has_ended end)
+      assert.equal(0, loop:connections())
+    end)
+
+    it("loses nothing of what was written last, though bytes come that nobody wants", function()
+      local server, listener = serve { done_after = 1, greeting = "the last words" }
+      local client = connect(listener)
+      client:write(("y"):rep(3000000))
+      wait(function() return client.has_ended or client.failure end)
+      assert.is_nil(client.failure)
+      assert.equal("the last words", client.received:sub(1, 14))
+      client:close()
+      wait(function() return loop:connections() == 0 end)
+      assert.equal(1, server:counts().closed)
+    end)
+
+    it("ends by itself if the other side never closes", function()
+      local server, listener = serve()
+      local client = connect(listener)
+      wait_for(server, "accepted", 1)
+      server:finish()
+      wait(function() return client.has_ended end)
+      assert.equal(1, server:counts().closed)
+      wait(function() return loop:connections() == 0 end)
+    end)
+
+    it("is closed when it is reset", function()
+      local server, listener = serve()
+      local client = connect(listener)
+      wait_for(server, "accepted", 1)
+      client:reset()
+      wait_for(server, "closed", 1)
+      assert.equal(0, loop:connections())
+    end)
+
+    it("is closed, and the process lives, when there is nobody left to write to", function()
+      local server, listener = serve { is_silent = true, stays = true }
+      local client = connect(listener)
+      wait_for(server, "accepted", 1)
+      client:close()
+      wait_for(server, "ends", 1)
+      wait(function()
+        server:say(("z"):rep(1000))
+        return server:counts().closed == 1
+      end)
+    end)
+
+    it("gives its peer a step when it is due", function()
+      local server, listener = serve { tick = 20 }
+      local client = connect(listener)
+      client:write("a")
+      wait(function() return client.received == "atick" end)
+      assert.equal(1, server:counts().steps)
+    end)
+
+    it("is refused if the server takes no more, and the next one is asked for all the same", function()
+      local server, listener = serve { refuses = true }
+      for _ = 1, 3 do
+        local client = connect(listener)
+        wait(function() return client.has_ended or client.failure end)
+      end
+      assert.equal(0, loop:connections())
+      assert.equal(0, server:counts().accepted)
+    end)
+
+    it("is refused if memory is short, and the next one is served", function()
+      local server, listener = serve()
+      connect(listener)
+      wait_for(server, "accepted", 1)
+      for n = 1, 3 do -- the connection, the peer; and one that is not needed
+        probe.fail_at(n)
+        local client = connect(listener)
+        client:write("x")
+        wait(function() return client.has_ended or client.failure or client.received == "x" end)
+        probe.fail_at(0)
+      end
+      local client = connect(listener)
+      client:write("x")
+      wait(function() return client.received == "x" end)
+    end)
+
+    it("is one of very many", function()
+      local server, listener = serve()
+      for _ = 1, 300 do connect(listener) end
+      wait_for(server, "accepted", 300)
+      assert.equal(300, loop:connections())
+      server:say("all")
+      wait(function()
+        for _, client in ipairs(clients) do
+          if client.received ~= "all" then return false end
+        end
+        return true
+      end)
+      assert.equal(300, server:counts().writes)
+      for _, client in ipairs(clients) do client:close() end
+      wait(function() return loop:connections() == 0 end)
+      assert.equal(300, server:counts().closed)
+    end)
+  end)
+
+  describe("a turn", function()
+    local loop
+
+    before_each(function()
+      probe.enter()
+      loop = assert(uv.open())
+    end)
+
+    after_each(function()
+      probe.leave()
+      loop:close()
+    end)
+
+    it("lasts until there is work for Lua, however often sockets are ready", function()
+      local status, printed = program.run [[
+        require "keywatch.core"
+        local uv = require "keywatch.uv"
+        local luv = require "luv"
+        uv.probe.enter()
+        local loop = uv.open()
+        local quiet, busy = uv.probe.server {}, uv.probe.server { has_work = true }
+        local a = loop:listen(quiet, { host = "127.0.0.1", port = 0 }):address()
+        local listener = loop:listen(busy, { host = "127.0.0.1", port = 0 })
+        -- another process speaks a hundred times to the quiet one, and then once to the busy one
+        local script = string.format([=[
+          exec 3<>/dev/tcp/127.0.0.1/%d
+          for i in $(seq 100); do echo x >&3; read -r line <&3; done
+          exec 4<>/dev/tcp/127.0.0.1/%d
+          echo y >&4; read -r line <&4
+        ]=], a.port, listener:address().port)
+        luv.spawn("bash", { args = { "-c", script } }, function() end)
+        loop:turn()
+        print(quiet:counts().feeds, busy:take())
+        loop:turn(0)
+        loop:close()
+      ]]
+      assert.equal("100\t1\n", printed)
+      assert.equal(0, status)
+    end)
+
+    it("tends its servers when they want to be", function()
+      local server = probe.server { tend_every = 5 }
+      local listener = loop:listen(server, LOCAL)
+      repeat loop:turn(0.05) until server:counts().tends >= 30
+      listener:close()
+    end)
+
+    it("waits without spinning", function()
+      local server = probe.server {}
+      local listener = loop:listen(server, LOCAL)
+      loop:turn(0.05)
+      assert.is_true(server:counts().tends < 10)
+      listener:close()
+    end)
+
+    it("ends at once if there is work already, but looks at the sockets", function()
+      local server = probe.server { has_work = true }
+      local listener = loop:listen(server, LOCAL)
+      local client = socket.connect(listener:address())
+      socket.turn_until(loop, function() return client.is_connected end)
+      client:write("1")
+      socket.turn_until(loop, function() return server:counts().feeds == 1 end)
+      client:write("2")
+      luv.run("nowait")
+      repeat loop:turn() until server:counts().feeds == 2
+      assert.equal(2, server:take())
+      client:close()
+      listener:close()
+    end)
+  end)
+end
