@@ -9,6 +9,7 @@
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
 #include "bind/lua_message.h"
+#include "bind/lua_peer.h"
 #include "bind/lua_server.h"
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
@@ -54,6 +55,17 @@ static int l_decimal(lua_State *L) {
   return 1;
 }
 
+/* core.hex(id): an id in hexadecimal, with its sign, as etcd's names have it; or nothing if the value is none. */
+static int l_hex(lua_State *L) {
+  char text[24];
+  int64_t id;
+  if (!kw_bind_to_id(L, 1, &id)) return 0;
+  uint64_t size = id < 0 ? -(uint64_t)id : (uint64_t)id;
+  snprintf(text, sizeof text, "%s%" PRIx64, id < 0 ? "-" : "", size);
+  lua_pushstring(L, text);
+  return 1;
+}
+
 /* core.sha1(bytes): the digest, 20 bytes. */
 static int l_sha1(lua_State *L) {
   uint8_t digest[KW_SHA1_BYTES];
@@ -72,6 +84,7 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "open");
   push_errors(L);
   lua_setfield(L, -2, "errors");
+  kw_bind_add_holder(L);
   kw_bind_push_client(L);
   lua_setfield(L, -2, "client");
   kw_bind_push_serve(L);
@@ -83,6 +96,8 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "id");
   lua_pushcfunction(L, l_decimal);
   lua_setfield(L, -2, "decimal");
+  lua_pushcfunction(L, l_hex);
+  lua_setfield(L, -2, "hex");
   lua_pushcfunction(L, l_sha1);
   lua_setfield(L, -2, "sha1");
   lua_pushliteral(L, KW_LUA_NAME);

@@ -79,33 +79,20 @@ static int l_cancel(lua_State *L) {
   return 0;
 }
 
-/* A return that cannot be pushed for want of memory is held by the object until it is collected. */
 static int l_next(lua_State *L) {
+  kw_client *client = check_client(L);
+  kw_blob **holder = kw_bind_new_holder(L);
   kw_return what;
-  kw_blob **held = lua_newuserdatauv(L, sizeof *held, 0);
-  *held = NULL;
-  luaL_getmetatable(L, CLIENT_NAME ".blob");
-  lua_setmetatable(L, -2);
-  if (!kw_client_take(check_client(L), &what)) return 0;
-  *held = what.bytes;
+  if (!kw_client_take(client, &what)) return 0;
+  *holder = what.bytes;
   kw_bind_push_int(L, (int64_t)what.call);
-  int n = 2;
-  if (what.kind == KW_RETURN_END) {
+  bool is_end = what.kind == KW_RETURN_END;
+  if (is_end) {
     lua_pushboolean(L, 0);
     lua_pushinteger(L, what.status);
-    n = 4;
   }
-  kw_bind_push_slice(L, what.bytes == NULL ? kw_slice_of("", 0) : kw_blob_slice(what.bytes));
-  if (*held != NULL) kw_blob_release(*held);
-  *held = NULL;
-  return n;
-}
-
-static int l_blob_gc(lua_State *L) {
-  kw_blob **held = lua_touserdata(L, 1);
-  if (*held != NULL) kw_blob_release(*held);
-  *held = NULL;
-  return 0;
+  kw_bind_push_held(L, holder);
+  return is_end ? 4 : 2;
 }
 
 static int l_feed(lua_State *L) {
@@ -155,11 +142,8 @@ static const luaL_Reg methods[] = {
     {"next", l_next},         {"feed", l_feed}, {"pending", l_pending},       {"state", l_state},
     {"deadline", l_deadline}, {"step", l_step}, {"close", l_close},           {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
-static const luaL_Reg blob_meta[] = {{"__gc", l_blob_gc}, {NULL, NULL}};
-static const luaL_Reg none[] = {{NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {
   kw_bind_add_class(L, CLIENT_NAME, meta, methods);
-  kw_bind_add_class(L, CLIENT_NAME ".blob", blob_meta, none);
   lua_pushcfunction(L, l_client);
 }

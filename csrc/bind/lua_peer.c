@@ -5,6 +5,7 @@
 #include "bind/lua_peer.h"
 
 #define MAX_PARTS 64
+#define HOLDER_NAME "keywatch.core.holder"
 
 int64_t kw_bind_clock_ms(void) {
   struct timespec ts;
@@ -39,6 +40,40 @@ int kw_bind_push_pending(lua_State *L, void *peer, kw_pending_fn pending, kw_wro
   luaL_pushresult(&buffer);
   return 1;
 }
+
+/* {====== Holders ====== */
+
+kw_blob **kw_bind_new_holder(lua_State *L) {
+  kw_blob **holder = lua_newuserdatauv(L, sizeof *holder, 0);
+  *holder = NULL;
+  luaL_getmetatable(L, HOLDER_NAME);
+  lua_setmetatable(L, -2);
+  return holder;
+}
+
+static void release(kw_blob **holder) {
+  if (*holder != NULL) kw_blob_release(*holder);
+  *holder = NULL;
+}
+
+void kw_bind_push_held(lua_State *L, kw_blob **holder) {
+  kw_slice bytes = *holder == NULL ? kw_slice_of("", 0) : kw_blob_slice(*holder);
+  lua_pushlstring(L, (const char *)bytes.data, bytes.len);
+  release(holder);
+}
+
+static int l_holder_gc(lua_State *L) {
+  release(lua_touserdata(L, 1));
+  return 0;
+}
+
+void kw_bind_add_holder(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", l_holder_gc}, {NULL, NULL}};
+  static const luaL_Reg none[] = {{NULL, NULL}};
+  kw_bind_add_class(L, HOLDER_NAME, meta, none);
+}
+
+/* }====== */
 
 void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
                        const luaL_Reg *methods) {

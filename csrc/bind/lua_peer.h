@@ -7,7 +7,7 @@
 
 #include <sys/uio.h>
 
-#include "base/common.h"
+#include "base/blob.h"
 #include "face/compat.h"
 
 /* Milliseconds of CLOCK_MONOTONIC; and the argument, in seconds, of those who have a clock of their own. */
@@ -21,6 +21,12 @@ int kw_bind_push_deadline(lua_State *L, int64_t when);
 typedef size_t (*kw_pending_fn)(void *peer, struct iovec *pieces, size_t max);
 typedef void (*kw_wrote_fn)(void *peer, size_t bytes);
 int kw_bind_push_pending(lua_State *L, void *peer, kw_pending_fn pending, kw_wrote_fn wrote);
+
+/* Bytes that are to become a string: pushes an object that holds a blob, so that it is released even if that fails for
+ * want of memory; and pushes the string, after which the holder is empty. */
+kw_blob **kw_bind_new_holder(lua_State *L);
+void kw_bind_push_held(lua_State *L, kw_blob **holder);
+void kw_bind_add_holder(lua_State *L);
 
 /* A metatable under a name of the registry. */
 void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,

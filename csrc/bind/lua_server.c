@@ -3,6 +3,7 @@
 
 #include "bind/lua_server.h"
 
+#include "bind/lua_call.h"
 #include "bind/lua_error.h"
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
@@ -159,40 +160,6 @@ static int l_serve(lua_State *L) {
   return 1;
 }
 
-static int l_mount(lua_State *L) {
-  kw_server *server = check_open(L);
-  if (!kw_server_mount(server, kw_bind_check_bytes(L, 2)))
-    return luaL_error(L, "not enough memory");
-  return 0;
-}
-
-static int l_next_call(lua_State *L) {
-  kw_lua_server *self = check_server(L);
-  kw_call call;
-  if (self->store == NULL || !kw_server_next_call(self->server, &call)) return 0;
-  kw_bind_push_int(L, (int64_t)call.id);
-  lua_pushstring(L, call.path);
-  kw_bind_push_slice(L, call.request);
-  return 3;
-}
-
-static int l_answer(lua_State *L) {
-  kw_lua_server *self = check_server(L);
-  int64_t id = kw_bind_check_int(L, 2, 0);
-  kw_slice message = kw_bind_check_bytes(L, 3);
-  if (self->store != NULL) kw_server_answer(self->server, (uint64_t)id, message);
-  return 0;
-}
-
-static int l_fail(lua_State *L) {
-  kw_lua_server *self = check_server(L);
-  int64_t id = kw_bind_check_int(L, 2, 0), status = kw_bind_check_int(L, 3, 0);
-  kw_slice text = kw_bind_check_bytes(L, 4);
-  luaL_argcheck(L, status > 0 && status <= 16, 3, "a gRPC status, not OK, expected");
-  if (self->store != NULL) kw_server_fail(self->server, (uint64_t)id, (int)status, text);
-  return 0;
-}
-
 static int l_drain(lua_State *L) {
   kw_server *server = check_open(L);
   double seconds = luaL_optnumber(L, 2, KW_DRAIN_MS / 1000.0);
@@ -237,7 +204,7 @@ static int l_accept(lua_State *L) {
   *self = (lua_peer){.deadline = INT64_MAX};
   luaL_getmetatable(L, PEER_NAME);
   lua_setmetatable(L, -2);
-  self->peer = kw_peer_open(server, &(kw_peer_hooks){on_dirty, on_deadline, self}, now);
+  self->peer = kw_peer_open(server, &(kw_peer_hooks){on_dirty, on_deadline, self, ""}, now);
   return self->peer == NULL ? 0 : 1;
 }
 
@@ -297,11 +264,9 @@ static int l_peer_close(lua_State *L) {
 
 /* }====== */
 
-static const luaL_Reg server_methods[] = {{"mount", l_mount},   {"next_call", l_next_call},
-                                          {"answer", l_answer}, {"fail", l_fail},
-                                          {"drain", l_drain},   {"connections", l_connections},
-                                          {"tend", l_tend},     {"accept", l_accept},
-                                          {"close", l_close},   {NULL, NULL}};
+static const luaL_Reg server_methods[] = {{"drain", l_drain}, {"connections", l_connections},
+                                          {"tend", l_tend},   {"accept", l_accept},
+                                          {"close", l_close}, {NULL, NULL}};
 static const luaL_Reg server_meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 static const luaL_Reg peer_methods[] = {{"feed", l_peer_feed},
                                         {"pending", l_peer_pending},
@@ -314,6 +279,10 @@ static const luaL_Reg peer_meta[] = {{"__gc", l_peer_close}, {NULL, NULL}};
 
 void kw_bind_push_serve(lua_State *L) {
   kw_bind_add_class(L, KW_SERVER_NAME, server_meta, server_methods);
+  luaL_getmetatable(L, KW_SERVER_NAME);
+  lua_getfield(L, -1, "__index");
+  kw_bind_add_calls(L);
+  lua_pop(L, 2);
   kw_bind_add_class(L, PEER_NAME, peer_meta, peer_methods);
   publish_engine(L);
   lua_pushcfunction(L, l_serve);

@@ -3,9 +3,7 @@
  * lua_server: a server over a store, as a Lua object, and the engine for those who drive its sockets.
  *
  *   core.serve(store, options) -> server
- *   server:mount(path)                        methods that are answered from Lua
- *   server:next_call() -> id, path, request   a call of one; nothing if there is none
- *   server:answer(id, message)   server:fail(id, status, text)
+ *   and what lua_call.h adds
  *   server:drain(seconds)   server:connections()   server:close()
  *   server:accept() -> peer                   a connection whose bytes are moved from Lua:
  *   peer:feed(bytes)   peer:pending() -> bytes   peer:state()   peer:deadline()   peer:step(seconds)   peer:close()

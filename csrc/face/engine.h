@@ -36,6 +36,7 @@ typedef struct kw_peer_hooks {
   /* `step` is wanted at this time, and no longer at another. */
   void (*on_deadline)(void *ctx, int64_t when);
   void *ctx;
+  char remote[64]; /* who is at the other end, for those who ask; or "" */
 } kw_peer_hooks;
 
 enum {

@@ -66,13 +66,18 @@ static void hear_message(kw_stream *stream, kw_slice message, bool is_last) {
   }
 }
 
-/* Splits what came. Returns how much of it was used: all, unless the stream had to be parked. */
+/* Whether nothing more of it may be told now. */
+static bool must_wait(const kw_stream *stream) {
+  const kw_session *session = stream->session;
+  return stream->is_paused || (!session->options.is_client && kw_session_is_over_queue(session));
+}
+
+/* Splits what came. Returns how much of it was used: all, unless the stream had to wait. */
 static size_t hear(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_session *session = stream->session;
   kw_slice input = bytes, message;
   kw_grpc_split found = KW_GRPC_MESSAGE;
-  while (found == KW_GRPC_MESSAGE && !is_deaf(stream)) {
-    if (!session->options.is_client && kw_session_is_over_queue(session)) break;
+  while (found == KW_GRPC_MESSAGE && !is_deaf(stream) && !must_wait(stream)) {
     size_t torn = stream->splitter.n;
     found = kw_grpc_next(&stream->splitter, &input, &message);
     session->torn += stream->splitter.n - torn;
@@ -94,9 +99,10 @@ static void consume(kw_stream *stream, size_t n) {
 }
 
 static bool is_parked(const kw_stream *stream) {
-  return !kw_link_is_alone(&stream->parked);
+  return stream->is_paused || !kw_link_is_alone(&stream->parked);
 }
 
+/* Who is paused goes on when its owner says so, all others in turn. */
 static void park(kw_stream *stream) {
   if (!is_parked(stream)) kw_link_add(&stream->session->parked, &stream->parked);
 }
@@ -117,6 +123,10 @@ void kw_input_end(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_half_closed = true;
   if (is_parked(stream) || stream->is_told) return;
+  if (!is_deaf(stream) && must_wait(stream)) {
+    park(stream);
+    return;
+  }
   stream->is_told = true;
   if (is_deaf(stream)) return;
   if (!kw_grpc_is_between(&stream->splitter)) {
@@ -140,6 +150,17 @@ static void resume_one(kw_stream *stream) {
     if (used < bytes.len) park(stream);
   }
   if (!is_parked(stream) && stream->is_half_closed) kw_input_end(stream);
+}
+
+void kw_stream_pause(kw_stream *stream) {
+  kw_link_remove(&stream->parked);
+  stream->is_paused = true;
+}
+
+void kw_stream_resume(kw_stream *stream) {
+  if (!stream->is_paused) return;
+  stream->is_paused = false;
+  resume_one(stream);
 }
 
 void kw_input_resume(kw_session *session) {

@@ -31,6 +31,7 @@ struct kw_stream {
   bool is_told : 1;        /* its owner has heard of the half-close, or of the end */
   bool is_reset : 1;       /* the other side has lost interest */
   bool is_waiting : 1;     /* its data is deferred until there is something */
+  bool is_paused : 1;      /* its owner wants to hear nothing for now */
   bool has_one : 1;        /* unary: its message has come */
   bool has_deadline : 1;   /* in the session's heap */
   bool has_status : 1;     /* it was given, or has come */
@@ -46,8 +47,9 @@ struct kw_stream {
   kw_heap_node deadline;
   kw_link link;     /* among the streams of the session */
   kw_link parked;   /* among those whose input waits */
-  const void *role; /* these two are its owner's own */
+  const void *role; /* these three are its owner's own */
   void *owner;
+  void *watched;
 };
 
 /* Begins a message of `len` bytes: room for them, behind a prefix; NULL if memory is short. When it has been filled in
@@ -59,6 +61,10 @@ void kw_stream_commit(kw_stream *stream, size_t len);
  * false if memory is short. At last kw_stream_sent is told. */
 bool kw_stream_begin_parts(kw_stream *stream, size_t len);
 void kw_stream_sent(kw_stream *stream);
+
+/* Lets what comes wait, held back by flow control, and lets it go on. */
+void kw_stream_pause(kw_stream *stream);
+void kw_stream_resume(kw_stream *stream);
 
 /* Its owner has more to add: it will be asked for it by on_pull. */
 void kw_stream_wake(kw_stream *stream);

@@ -23,6 +23,7 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
     kw_method_refuse(peer->server, stream, path);
     return;
   }
+  if (kw_call_begin_intercepted(peer->server, stream, method)) return;
   stream->role = method;
   stream->is_unary = method->is_unary;
   if (method->on_open != NULL) method->on_open(peer->server, stream);
@@ -64,9 +65,10 @@ static void on_timeout(kw_stream *stream, void *ctx) {
 }
 
 static void on_close(kw_stream *stream, void *ctx) {
+  kw_server *server = ((kw_peer *)ctx)->server;
   const kw_method *method = stream->role;
-  if (method != NULL && method->on_close != NULL)
-    method->on_close(((kw_peer *)ctx)->server, stream);
+  if (method != NULL && method->on_close != NULL) method->on_close(server, stream);
+  kw_call_end_intercepted(server, stream);
 }
 
 /* }====== */
@@ -77,6 +79,10 @@ static void touch(kw_peer *peer) {
 
 void kw_server_touch(kw_stream *stream) {
   touch(kw_session_ctx(stream->session));
+}
+
+const char *kw_server_remote(const kw_stream *stream) {
+  return ((const kw_peer *)kw_session_ctx(stream->session))->hooks.remote;
 }
 
 /* A deadline that moves away, as it does with every byte that comes, is not told: the driver comes too early, once. */
@@ -127,7 +133,7 @@ void kw_peer_detach(kw_peer *peer) {
 }
 
 void kw_peer_close(kw_peer *peer) {
-  peer->hooks = (kw_peer_hooks){0};
+  peer->hooks.on_dirty = NULL;
   kw_peer_detach(peer);
   kw_chain_drop(&peer->left);
   kw_free(peer);

@@ -3,17 +3,9 @@
 
 #include "base/mem.h"
 #include "codec/wire.h"
-#include "model/error.h"
+#include "rpc/call.h"
 #include "rpc/method.h"
 #include "rpc/peer.h"
-
-typedef struct waiting_call {
-  uint64_t id;
-  const kw_method *method;
-  kw_stream *stream;
-  kw_blob *request;
-  kw_link untaken;
-} waiting_call;
 
 kw_server_options kw_server_defaults(void) {
   kw_session_options session = kw_session_defaults();
@@ -40,7 +32,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->hub = hub;
   server->options = *options;
   kw_link_init(&server->peers);
-  kw_link_init(&server->untaken);
+  kw_link_init(&server->news);
   uint8_t *to = kw_wire_put_number(server->ids, 1, options->cluster_id);
   server->n_ids = (size_t)(kw_wire_put_number(to, 2, options->member_id) - server->ids);
   if (add_methods(server, kw_kv_methods) && add_methods(server, kw_lease_methods) &&
@@ -60,6 +52,10 @@ void kw_server_close(kw_server *server) {
 
 void kw_server_free(kw_server *server) {
   kw_server_close(server);
+  unsigned news;
+  int status;
+  while (kw_call_next_news(server, &news, &status) != 0)
+    continue; /* of calls that have ended with their peers */
   for (size_t i = 0; i < server->n_mounted; i++) kw_free(server->mounted[i]);
   kw_free(server->mounted);
   kw_free(server->compactions);
@@ -89,7 +85,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
 bool kw_server_has_work(const kw_server *server) {
   const kw_ready *others = server->options.others;
   if (server->store == NULL) return false;
-  return !kw_link_is_alone(&server->untaken) || (others != NULL && others->first != NULL);
+  return kw_call_has_news(server) || (others != NULL && others->first != NULL);
 }
 
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {
@@ -101,88 +97,3 @@ void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {
 size_t kw_server_count(const kw_server *server) {
   return server->n_peers;
 }
-
-/* {====== Calls that are answered elsewhere ====== */
-
-static void call_free(kw_server *server, waiting_call *call) {
-  kw_link_remove(&call->untaken);
-  kw_map_remove(&server->calls, call->id);
-  call->stream->owner = NULL;
-  kw_blob_release(call->request);
-  kw_free(call);
-}
-
-static void on_call(kw_server *server, kw_stream *stream, const void *request) {
-  const kw_slice *bytes = request;
-  waiting_call *call = kw_alloc(sizeof *call);
-  kw_blob *blob = kw_blob_copy(*bytes);
-  if (call == NULL || blob == NULL || !kw_map_reserve(&server->calls)) {
-    kw_free(call);
-    if (blob != NULL) kw_blob_release(blob);
-    kw_service_fail(stream, KW_ERR_NO_MEMORY);
-    return;
-  }
-  *call = (waiting_call){
-      .id = ++server->last_call, .method = stream->role, .stream = stream, .request = blob};
-  kw_link_init(&call->untaken);
-  kw_link_add(&server->untaken, &call->untaken);
-  kw_map_put(&server->calls, call->id, call);
-  stream->owner = call;
-}
-
-static void on_call_close(kw_server *server, kw_stream *stream) {
-  if (stream->owner != NULL) call_free(server, stream->owner);
-}
-
-bool kw_server_mount(kw_server *server, kw_slice path) {
-  kw_method *method = kw_alloc(sizeof *method + path.len + 1);
-  if (method == NULL) return false;
-  char *name = (char *)(method + 1);
-  memcpy(name, path.data, path.len);
-  name[path.len] = 0;
-  *method =
-      (kw_method){.path = name, .is_unary = true, .on_request = on_call, .on_close = on_call_close};
-  if (kw_reserve(&server->mounted, &server->cap_mounted, server->n_mounted + 1,
-                 sizeof *server->mounted) &&
-      kw_method_add(server, method)) {
-    server->mounted[server->n_mounted++] = method;
-    return true;
-  }
-  kw_free(method);
-  return false;
-}
-
-bool kw_server_next_call(kw_server *server, kw_call *taken) {
-  if (kw_link_is_alone(&server->untaken)) return false;
-  waiting_call *call = KW_CONTAINER_OF(server->untaken.next, waiting_call, untaken);
-  kw_link_remove(&call->untaken);
-  *taken = (kw_call){call->id, call->method->path, kw_blob_slice(call->request)};
-  return true;
-}
-
-void kw_server_answer(kw_server *server, uint64_t id, kw_slice message) {
-  waiting_call *call = kw_map_get(&server->calls, id);
-  if (call == NULL) return;
-  kw_stream *stream = call->stream;
-  uint8_t *to = kw_stream_begin(stream, message.len);
-  call_free(server, call);
-  if (to != NULL) {
-    if (message.len > 0) memcpy(to, message.data, message.len);
-    kw_stream_commit(stream, message.len);
-    kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
-  } else {
-    kw_service_fail(stream, KW_ERR_NO_MEMORY);
-  }
-  kw_server_touch(stream);
-}
-
-void kw_server_fail(kw_server *server, uint64_t id, int status, kw_slice text) {
-  waiting_call *call = kw_map_get(&server->calls, id);
-  if (call == NULL) return;
-  kw_stream *stream = call->stream;
-  call_free(server, call);
-  kw_stream_finish(stream, status, text);
-  kw_server_touch(stream);
-}
-
-/* }====== */

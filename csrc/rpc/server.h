@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * server: a store and its hub, as etcd's clients see them. It has peers, the connections; their calls are answered by
- * the services in C, or queue up for whoever has mounted their method.
+ * the services in C, or by Lua, see rpc/call.h.
  */
 #ifndef KW_RPC_SERVER_H
 #define KW_RPC_SERVER_H
@@ -25,13 +25,6 @@ typedef struct kw_server_options {
   kw_session_options session;
 } kw_server_options;
 
-/* A call that waits for whoever has mounted its method. */
-typedef struct kw_call {
-  uint64_t id;
-  const char *path;
-  kw_slice request; /* good until the call is answered or gone */
-} kw_call;
-
 kw_server_options kw_server_defaults(void);
 
 /* Over a store and its hub. NULL if memory is short. */
@@ -49,13 +42,5 @@ bool kw_server_has_work(const kw_server *server);
  * clients resume elsewhere. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 size_t kw_server_count(const kw_server *server);
-
-/* Methods that are answered elsewhere: unary ones. False if memory is short. */
-bool kw_server_mount(kw_server *server, kw_slice path);
-
-/* The next call of a mounted method; false if there is none. Answers to calls that are gone are nobody's loss. */
-bool kw_server_next_call(kw_server *server, kw_call *call);
-void kw_server_answer(kw_server *server, uint64_t id, kw_slice message);
-void kw_server_fail(kw_server *server, uint64_t id, int status, kw_slice text);
 
 #endif

@@ -53,9 +53,10 @@ struct kw_server {
   size_t n_compactions;
   size_t cap_compactions;
 
-  kw_map calls; /* those that are answered elsewhere, by id */
+  kw_map calls; /* that Lua has to do with, by id */
   uint64_t last_call;
-  kw_link untaken; /* those of them that nobody has taken yet, oldest first */
+  kw_link news; /* those of them that have some, oldest first */
+  bool is_intercepting;
 };
 
 /* What services do in every turn: calls that waited for a compaction are answered, and watch streams that have got
@@ -68,6 +69,13 @@ int64_t kw_server_time(const kw_server *server);
 
 /* Tells the driver of a stream's connection that there may be something to write. */
 void kw_server_touch(kw_stream *stream);
+
+/* Who is at the other end of its connection; or "". */
+const char *kw_server_remote(const kw_stream *stream);
+
+/* True if the call is shown to Lua first: it begins when Lua lets it. And its end, whoever has answered it. */
+bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
+void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
 /* Ends a call with what is known of an error. */
 void kw_service_fail(kw_stream *stream, int rc);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <netdb.h>
+#include <stdio.h>
 
 #include "uv/address.h"
 
@@ -22,6 +23,11 @@ int kw_address_init_path(kw_address *address, const char *path, size_t len) {
 int kw_address_init_socket(kw_address *address, int fd) {
   *address = (kw_address){.len = sizeof address->path};
   return getsockname(fd, &address->any, &address->len) < 0 ? uv_translate_sys_error(errno) : 0;
+}
+
+int kw_address_init_remote(kw_address *address, int fd) {
+  *address = (kw_address){.len = sizeof address->path};
+  return getpeername(fd, &address->any, &address->len) < 0 ? uv_translate_sys_error(errno) : 0;
 }
 
 static bool is_among(const kw_address *address, const kw_address *addresses, int n) {
@@ -60,4 +66,14 @@ uint16_t kw_address_port(const kw_address *address) {
 int kw_address_host(const kw_address *address, char text[KW_ADDRESS_TEXT]) {
   if (address->any.sa_family == AF_INET) return uv_ip4_name(&address->ip4, text, KW_ADDRESS_TEXT);
   return uv_ip6_name(&address->ip6, text, KW_ADDRESS_TEXT);
+}
+
+void kw_address_print(const kw_address *address, char *text, size_t size) {
+  char host[KW_ADDRESS_TEXT] = "";
+  if (kw_address_is_path(address)) {
+    snprintf(text, size, "unix");
+  } else if (kw_address_host(address, host) == 0) {
+    bool is_ip6 = address->any.sa_family == AF_INET6;
+    snprintf(text, size, is_ip6 ? "[%s]:%d" : "%s:%d", host, kw_address_port(address));
+  }
 }

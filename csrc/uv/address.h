@@ -30,14 +30,18 @@ int kw_address_init_ip(kw_address *address, const char *host, uint16_t port);
 /* UV_ENAMETOOLONG if the system has no room for it, UV_EINVAL if it is empty. */
 int kw_address_init_path(kw_address *address, const char *path, size_t len);
 
-/* What a socket is bound to. */
+/* What a socket is bound to, and who is at its other end. */
 int kw_address_init_socket(kw_address *address, int fd);
+int kw_address_init_remote(kw_address *address, int fd);
 
 /* Looks a name up, and waits meanwhile. Returns how many addresses were found and put there, each once, with port 0. */
 int kw_address_resolve(uv_loop_t *loop, const char *host, kw_address *addresses, int max);
 
 bool kw_address_is_path(const kw_address *address);
 uint16_t kw_address_port(const kw_address *address);
+
+/* "127.0.0.1:1234", "[::1]:1234", or "unix"; cut off where the room ends. */
+void kw_address_print(const kw_address *address, char *text, size_t size);
 
 /* The IP address in digits. */
 int kw_address_host(const kw_address *address, char text[KW_ADDRESS_TEXT]);

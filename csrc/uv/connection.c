@@ -7,6 +7,7 @@
 #include "uv/connection.h"
 
 #include "base/mem.h"
+#include "uv/address.h"
 
 #define PIECES 64 /* of one write: beyond that the kernel's work for the bytes outweighs the call */
 #define READS 4   /* of one connection in an iteration, and... */
@@ -199,6 +200,9 @@ void kw_connection_open(kw_hosted *hosted, int fd) {
     return;
   }
   kw_peer_hooks hooks = {.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = connection};
+  kw_address remote;
+  if (kw_address_init_remote(&remote, fd) == 0)
+    kw_address_print(&remote, hooks.remote, sizeof hooks.remote);
   connection->peer = hosted->engine->accept(hosted->server, &hooks, kw_loop_now(hosted->loop));
   if (connection->peer == NULL) {
     kw_connection_close(connection);

@@ -4,6 +4,7 @@
 -- The core answers what is hot, and queues the calls of mounted methods. The driver polls the server when there is
 -- nothing to run: each of those calls becomes a task. A server lives until it is closed, whoever has forgotten it.
 
+local call = require "keywatch.call"
 local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
@@ -17,10 +18,7 @@ local RAFT_TERM = 2   -- of a fresh etcd with one member
 local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
-local UNKNOWN = 2 -- gRPC's statuses
-local UNAVAILABLE = 14
-
-local SERVICES = { "auth", "cluster", "health", "maintenance" } -- modules of keywatch.services
+local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
 
 local server_methods = {}
 local server_mt = { __name = "keywatch.server", __index = server_methods }
@@ -101,62 +99,82 @@ end
 
 -- {====== Calls ======
 
-local function with_traceback(err)
-  return { err = err, traceback = debug.traceback(tostring(err), 2) }
-end
-
-local function is_cancellation(err)
-  return type(err) == "table" and err.code == "cancelled"
-end
-
---- The log is loaded with the driver's loop, and not before.
-local function report(path, trouble)
-  require("keywatch.log").error("%s has failed: %s", path, trouble.traceback)
-end
-
---- The encoded answer; or nil, a status and a text. A handler returns a response, or nil and an error.
-local function call(server, method, bytes)
-  local request, err = core.decode(method[1], bytes)
-  local response
-  if request then response, err = method[3](server, request) end
-  if response then return core.encode(method[2], response) end
-  return nil, err.grpc_status or UNKNOWN, err.message or tostring(err)
-end
-
-local function serve_call(server, id, path, bytes)
-  local ok, answer, status, text = xpcall(function() return call(server, server.methods[path], bytes) end,
-    with_traceback)
-  if ok and answer then
-    server.object:answer(id, answer)
-  elseif ok then
-    server.object:fail(id, status, text)
-  elseif is_cancellation(answer.err) then
-    server.object:fail(id, UNAVAILABLE, "etcdserver: server stopped")
-  else
-    report(path, answer)
-    server.object:fail(id, UNKNOWN, tostring(answer.err))
-  end
-end
-
 local source_methods = {}
 local source_mt = { __index = source_methods }
 
---- Makes tasks of the calls that wait, and tells who waits for the end that it has come.
+local function begin(server, id)
+  local opened = call.open(server, id)
+  if not opened then return end
+  server.calls[id] = opened
+  opened.task = driver.get().spawn(call.serve, opened)
+end
+
+--- The client has got its answer, or has lost interest.
+local function finish(server, known, status)
+  server.calls[known.id] = nil
+  known.task:cancel()
+  if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
+end
+
+--- Makes tasks of the calls that are new, wakes those that wait for their client, and tells who waits for the end that
+-- it has come.
 function source_methods:poll()
   local server = self.server
-  for id, path, bytes in server.object.next_call, server.object do
-    driver.get().spawn(serve_call, server, id, path, bytes)
+  for id, is_new, has_input, has_room, status in server.object.next_news, server.object do
+    if is_new then begin(server, id) end
+    local known = server.calls[id]
+    if known and has_input then known.arrived:set() end
+    if known and has_room then known.has_room:set() end
+    if known and status then finish(server, known, status) end
   end
   if server.gone and not driver.get().hosts(server.object) then server.gone:set() end
 end
 
+local function add_method(server, path, method)
+  server.methods[path] = method
+  server.object:mount(path, method.is_stream)
+end
+
+--- The services of this house have the server as their first argument.
 local function mount_all(server)
   for _, name in ipairs(SERVICES) do
-    for path, method in pairs(require("keywatch.services." .. name)) do
-      server.methods[path] = method
-      server.object:mount(path)
+    for path, entry in pairs(require("keywatch.services." .. name)) do
+      local handler = entry[3]
+      add_method(server, path, {
+        request = entry[1],
+        response = entry[2],
+        is_stream = entry.is_stream,
+        handler = entry.is_stream and function(c) return handler(server, c) end
+          or function(request, c) return handler(server, request, c) end,
+      })
     end
   end
+end
+
+local function is_codec(value)
+  return value == nil or type(value) == "function" or type(value) == "string"
+end
+
+--- A method as a user has written it down: a function, or a table.
+local function read_method(name, given)
+  if type(given) == "function" then given = { handler = given } end
+  if type(given) ~= "table" or type(given.handler) ~= "function" then
+    error(("mount: %s must be a function, or a table with a function 'handler'"):format(name), 3)
+  end
+  for field in pairs(given) do
+    if field ~= "handler" and field ~= "stream" and field ~= "request" and field ~= "response" then
+      error(("mount: %s has no field '%s'"):format(name, tostring(field)), 3)
+    end
+  end
+  if not is_codec(given.request) or not is_codec(given.response) then
+    error(("mount: request and response of %s must be names of messages, or functions"):format(name), 3)
+  end
+  return {
+    handler = given.handler,
+    is_stream = given.stream == true,
+    request = given.request,
+    response = given.response,
+  }
 end
 
 -- }======
@@ -180,6 +198,8 @@ function server_methods:close()
   d.release(self.object)
   self.object:close()
   d.detach(self.source)
+  for _, known in pairs(self.calls) do known.task:cancel() end
+  self.calls = {}
   if self.gone then self.gone:set() end
 end
 
@@ -195,6 +215,26 @@ function server_methods:shutdown(grace)
   self.gone = d.event()
   self.gone:wait(grace + LAST_WORDS)
   self:close()
+end
+
+--- Adds a service: methods by name, each a function of request and call that returns the answer, or a table:
+-- { handler =, stream =, request =, response = }.
+function server_methods:mount(service, methods)
+  check.self(self, "mount", server_mt)
+  check.argument(type(service) == "string", 1, "mount", "string", service)
+  check.argument(type(methods) == "table", 2, "mount", "table", methods)
+  for name, given in pairs(methods) do
+    add_method(self, ("/%s/%s"):format(service, name), read_method(name, given))
+  end
+end
+
+--- Adds what is to happen before and after every call of every service: { before = function(call), after =
+-- function(call, status) }. What `before` raises, or returns as nil and an error, is the call's answer.
+function server_methods:use(middleware)
+  check.self(self, "use", server_mt)
+  check.argument(type(middleware) == "table", 1, "use", "table", middleware)
+  if #self.middleware == 0 then self.object:intercept() end
+  self.middleware[#self.middleware + 1] = { before = middleware.before, after = middleware.after }
 end
 
 -- {====== Opening ======
@@ -282,7 +322,9 @@ local function serve(opts)
     store = opts.store,
     object = object, -- the core's
     listeners = listeners,
-    methods = {},    -- { request, response, handler } by path
+    methods = {},    -- those that Lua answers, by path
+    middleware = {}, -- { before, after }, in order
+    calls = {},      -- that Lua has to do with, by id
     source = nil,    -- what the driver polls
 
     name = opts.name,

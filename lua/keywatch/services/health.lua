@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- health: gRPC's own service for those who ask whether anybody is there.
 
+local driver = require "keywatch.driver"
 local refusal = require "keywatch.services.refusal"
 
 local function check(_, request)
@@ -8,6 +9,15 @@ local function check(_, request)
   return { status = "SERVING" }
 end
 
+--- Told once, since it does not change while anybody is there to tell it.
+local function watch(_, call)
+  local request = call:receive()
+  local is_known = (request and request.service or "") == ""
+  call:send { status = is_known and "SERVING" or "SERVICE_UNKNOWN" }
+  driver.get().event():wait()
+end
+
 return {
+  ["/grpc.health.v1.Health/Watch"] = { "HealthCheckRequest", "HealthCheckResponse", watch, is_stream = true },
   ["/grpc.health.v1.Health/Check"] = { "HealthCheckRequest", "HealthCheckResponse", check },
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_call.h"
+
+#include "bind/lua_peer.h"
+#include "bind/lua_server.h"
+#include "bind/lua_value.h"
+#include "rpc/call.h"
+
+static kw_lua_server *check_server(lua_State *L) {
+  return luaL_checkudata(L, 1, KW_SERVER_NAME);
+}
+
+/* Of a server that is closed there are no calls. */
+static kw_server *server_of(lua_State *L) {
+  kw_lua_server *self = check_server(L);
+  return self->store == NULL ? NULL : self->server;
+}
+
+static kw_server *check_open(lua_State *L) {
+  kw_server *server = server_of(L);
+  if (server == NULL) luaL_error(L, "the server is closed");
+  return server;
+}
+
+static uint64_t check_id(lua_State *L) {
+  return (uint64_t)kw_bind_check_int(L, 2, 0);
+}
+
+static int l_mount(lua_State *L) {
+  kw_server *server = check_open(L);
+  if (!kw_call_mount(server, kw_bind_check_bytes(L, 2), !lua_toboolean(L, 3)))
+    return luaL_error(L, "not enough memory");
+  return 0;
+}
+
+static int l_intercept(lua_State *L) {
+  kw_call_intercept(check_open(L));
+  return 0;
+}
+
+static int l_next_news(lua_State *L) {
+  kw_server *server = server_of(L);
+  unsigned news;
+  int status;
+  uint64_t id = server == NULL ? 0 : kw_call_next_news(server, &news, &status);
+  if (id == 0) return 0;
+  kw_bind_push_int(L, (int64_t)id);
+  lua_pushboolean(L, news & KW_NEWS_OPEN);
+  lua_pushboolean(L, news & KW_NEWS_INPUT);
+  lua_pushboolean(L, news & KW_NEWS_ROOM);
+  if (news & KW_NEWS_END) {
+    lua_pushinteger(L, status);
+  } else {
+    lua_pushnil(L);
+  }
+  return 5;
+}
+
+static void push_lines(lua_State *L, const kw_blob *lines) {
+  const char *at = (const char *)lines->bytes, *end = at + lines->len;
+  lua_newtable(L);
+  for (int i = 1; at < end; i++) {
+    size_t len = strlen(at);
+    lua_pushlstring(L, at, len);
+    lua_rawseti(L, -2, i);
+    at += len + 1;
+  }
+}
+
+/* The lines are held while they are pushed: finalizers may run, and end the call. */
+static int l_info(lua_State *L) {
+  uint64_t id = check_id(L);
+  kw_blob **holder = kw_bind_new_holder(L);
+  kw_server *server = server_of(L);
+  kw_call_info info;
+  if (server == NULL || !kw_call_get_info(server, id, &info)) return 0;
+  *holder = kw_blob_retain(info.lines);
+  int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - kw_bind_clock_ms();
+  lua_pushstring(L, info.path);
+  lua_pushboolean(L, !info.is_unary);
+  lua_pushboolean(L, info.is_intercepted);
+  lua_pushstring(L, info.remote);
+  if (kw_bind_push_deadline(L, left) == 0) lua_pushnil(L);
+  push_lines(L, *holder);
+  return 6;
+}
+
+static int l_receive(lua_State *L) {
+  uint64_t id = check_id(L);
+  kw_blob **holder = kw_bind_new_holder(L);
+  kw_server *server = server_of(L);
+  kw_received received = server == NULL ? KW_RECEIVED_ALL : kw_call_receive(server, id, holder);
+  switch (received) {
+    case KW_RECEIVED_MESSAGE: kw_bind_push_held(L, holder); return 1;
+    case KW_RECEIVED_NOTHING: return 0;
+    case KW_RECEIVED_ALL: break;
+  }
+  lua_pushboolean(L, 0);
+  return 1;
+}
+
+static int l_send(lua_State *L) {
+  uint64_t id = check_id(L);
+  kw_slice message = kw_bind_check_bytes(L, 3);
+  kw_server *server = server_of(L);
+  bool has_room = true;
+  if (server != NULL && !kw_call_send(server, id, message, &has_room))
+    return luaL_error(L, "not enough memory");
+  lua_pushboolean(L, has_room);
+  return 1;
+}
+
+static int l_finish(lua_State *L) {
+  uint64_t id = check_id(L);
+  int64_t status = kw_bind_check_int(L, 3, 0);
+  kw_slice text = lua_isnoneornil(L, 4) ? (kw_slice){0} : kw_bind_check_bytes(L, 4);
+  kw_server *server = server_of(L);
+  luaL_argcheck(L, status <= 16, 3, "a gRPC status expected");
+  if (server != NULL) kw_call_finish(server, id, (int)status, text);
+  return 0;
+}
+
+static int l_proceed(lua_State *L) {
+  uint64_t id = check_id(L);
+  kw_server *server = server_of(L);
+  if (server != NULL) kw_call_proceed(server, id);
+  return 0;
+}
+
+static const luaL_Reg methods[] = {
+    {"mount", l_mount},   {"intercept", l_intercept}, {"next_news", l_next_news},
+    {"info", l_info},     {"receive", l_receive},     {"send", l_send},
+    {"finish", l_finish}, {"proceed", l_proceed},     {NULL, NULL}};
+
+void kw_bind_add_calls(lua_State *L) {
+  luaL_setfuncs(L, methods, 0);
+}

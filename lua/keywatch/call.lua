@@ -1,0 +1,170 @@
+-- SPDX-License-Identifier: MIT
+--- call: one call of a method that is answered from Lua, as its handler sees it.
+--
+-- Fields: path, peer (who calls), deadline (a time of keywatch.now, or nil), metadata (values by name), server.
+
+local check = require "keywatch.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.driver"
+
+local call_methods = {}
+local call_mt = { __name = "keywatch.call", __index = call_methods }
+
+function call_mt:__tostring()
+  return ("keywatch.call<%s>"):format(self.path)
+end
+
+--- Values of one name that came in several lines are joined, as HTTP has it. HTTP/2's own lines are left out.
+local function read_metadata(lines)
+  local metadata = {}
+  for i = 1, #lines, 2 do
+    local name, value = lines[i], lines[i + 1]
+    if name:byte() ~= 58 then metadata[name] = metadata[name] and metadata[name] .. "," .. value or value end -- ":"
+  end
+  return metadata
+end
+
+--- The call of an id that the core has news of; nil if it is gone already.
+local function open(server, id)
+  local path, is_stream, is_intercepted, peer, seconds, lines = server.object:info(id)
+  if not path then return nil end
+  local d = driver.get()
+  return setmetatable({
+    server = server,
+    id = id,
+    path = path,
+    peer = peer,
+    deadline = seconds and d.now() + seconds,
+    metadata = read_metadata(lines),
+    is_stream = is_stream,
+    is_intercepted = is_intercepted,
+    method = server.methods[path],
+    task = nil,     -- that answers it
+    arrived = d.event(),
+    has_room = d.event(),
+  }, call_mt)
+end
+
+--- A message as the method has it: decoded by its name, by a function, or not at all.
+local function decode(how, bytes)
+  if how == nil then return bytes end
+  if type(how) == "function" then return how(bytes) end
+  local message, err = core.decode(how, bytes)
+  if not message then error(err, 0) end
+  return message
+end
+
+local function encode(how, message)
+  if how == nil then return message end
+  if type(how) == "function" then return how(message) end
+  return core.encode(how, message)
+end
+
+--- The next message of the client; nil when there will be none any more.
+function call_methods:receive()
+  check.self(self, "receive", call_mt)
+  while true do
+    local bytes = self.server.object:receive(self.id)
+    if bytes then return decode(self.method.request, bytes) end
+    if bytes == false then return nil end
+    self.arrived:wait()
+  end
+end
+
+function call_methods:messages()
+  check.self(self, "messages", call_mt)
+  return self.receive, self
+end
+
+--- Sends a message, and waits while the client takes none.
+function call_methods:send(message)
+  check.self(self, "send", call_mt)
+  local bytes = encode(self.method.response, message)
+  check.argument(type(bytes) == "string", 1, "send", "string", bytes)
+  if not self.server.object:send(self.id, bytes) then self.has_room:wait() end
+end
+
+-- {====== Answering ======
+
+local OK, UNKNOWN, UNAVAILABLE = 0, 2, 14 -- gRPC's statuses
+
+local function with_traceback(err)
+  return { err = err, traceback = debug.traceback(tostring(err), 2) }
+end
+
+--- Ends the call with an error: one that knows its status says so, all others are nobody's intention, and logged.
+local function fail(call, err, traceback)
+  local object = call.server.object
+  if type(err) == "table" and err.code == "cancelled" then
+    object:finish(call.id, UNAVAILABLE, "etcdserver: server stopped")
+  elseif type(err) == "table" and err.grpc_status then
+    object:finish(call.id, err.grpc_status, tostring(err.message or err))
+  else
+    if traceback then require("keywatch.log").error("%s has failed: %s", call.path, traceback) end
+    object:finish(call.id, UNKNOWN, tostring(err))
+  end
+end
+
+--- Asks all that stand before the methods, each of which may refuse: false and an error.
+local function pass(call)
+  for _, ware in ipairs(call.server.middleware) do
+    if ware.before then
+      local ok, err = ware.before(call)
+      if not ok and err then return false, err end
+    end
+  end
+  return true
+end
+
+local function answer_unary(call, method)
+  local response, err = method.handler(decode(method.request, call.server.object:receive(call.id)), call)
+  if response == nil then
+    if err == nil then error("the handler of " .. call.path .. " has returned neither an answer nor an error", 0) end
+    return nil, err
+  end
+  call.server.object:send(call.id, encode(method.response, response))
+  return true
+end
+
+local function answer_stream(call, method)
+  local _, err = method.handler(call)
+  if err then return nil, err end
+  return true
+end
+
+local function answer(call)
+  local ok, err = pass(call)
+  if not ok then return nil, err end
+  if call.is_intercepted then
+    call.server.object:proceed(call.id)
+    return nil
+  end
+  local method = call.method
+  return (method.is_stream and answer_stream or answer_unary)(call, method)
+end
+
+--- What the call's task does.
+local function serve(call)
+  local ok, done, err = xpcall(answer, with_traceback, call)
+  if not ok then
+    fail(call, done.err, done.traceback)
+  elseif done then
+    call.server.object:finish(call.id, OK)
+  elseif err then
+    fail(call, err)
+  end
+end
+
+--- After the end, whoever answered it.
+local function tell_after(call, status)
+  for _, ware in ipairs(call.server.middleware) do
+    if ware.after then
+      local ok, trouble = xpcall(ware.after, with_traceback, call, status)
+      if not ok then require("keywatch.log").error("after %s: %s", call.path, trouble.traceback) end
+    end
+  end
+end
+
+-- }======
+
+return { open = open, serve = serve, tell_after = tell_after }

@@ -1,0 +1,116 @@
+-- SPDX-License-Identifier: MIT
+--- election: the methods of etcd's service of that name.
+
+local contest = require "keywatch.services.contest"
+local header = require "keywatch.services.header"
+local refusal = require "keywatch.services.refusal"
+
+local function no_leader_given()
+  return nil, refusal.new(refusal.UNKNOWN, '"leader" field must be provided')
+end
+
+--- Does something with the leader's key, if it is still the leader's.
+local function as_leader(store, leader, op)
+  return store:txn { compare = { { key = leader.key or "", create_revision = leader.rev or 0 } }, success = { op } }
+end
+
+local function set_value(store, leader, value)
+  local result, err = as_leader(store, leader, { put = leader.key, value = value, lease = leader.lease })
+  if not result then return nil, contest.unknown(err) end
+  if not result.succeeded then return nil, refusal.new(refusal.UNKNOWN, "election: not leader") end
+  return result.revision
+end
+
+local function campaign(server, request)
+  local store, prefix, value = server.store, (request.name or "") .. "/", request.value or ""
+  local lease, err = contest.lease_of(server, request)
+  if not lease then return nil, err end
+  local key, created, before = contest.enter(store, prefix, lease, value)
+  if not key then return nil, contest.unknown(created) end
+  local leader = { name = request.name, key = key, rev = created, lease = lease }
+  if before and before.value ~= value then
+    local ok
+    ok, err = set_value(store, leader, value)
+    if not ok then return nil, err end
+  end
+  local revision
+  revision, err = contest.wait_for_turn(store, prefix, key, created)
+  if not revision then return nil, contest.unknown(err) end
+  return { header = header.of(server, revision), leader = leader }
+end
+
+local function proclaim(server, request)
+  if not request.leader then return no_leader_given() end
+  local revision, err = set_value(server.store, request.leader, request.value or "")
+  if not revision then return nil, err end
+  return { header = header.of(server, revision) }
+end
+
+local function resign(server, request)
+  if not request.leader then return no_leader_given() end
+  local result, err = as_leader(server.store, request.leader, { delete = request.leader.key or "" })
+  if not result then return nil, contest.unknown(err) end
+  return { header = header.of(server, result.revision) }
+end
+
+local function leader(server, request)
+  local kv, revision = contest.owner(server.store, (request.name or "") .. "/")
+  if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
+  if not kv then return nil, refusal.new(refusal.UNKNOWN, "election: no leader") end
+  return { header = header.of(server, revision), kv = kv }
+end
+
+local function kv_of(event)
+  return {
+    key = event.key,
+    value = event.value,
+    create_revision = event.create_revision,
+    mod_revision = event.mod_revision,
+    version = event.version,
+    lease = event.lease,
+  }
+end
+
+--- Tells of every value of a leader until its key is deleted; returns the revision of that.
+local function tell_until_deleted(server, call, watch)
+  for event in watch:events() do
+    if event.type == "delete" then return event.mod_revision end
+    call:send { header = header.of(server, event.mod_revision), kv = kv_of(event) }
+  end
+end
+
+--- The first that comes after `revision`, where there is nobody.
+local function wait_for_leader(store, prefix, revision)
+  local watch = store:watch(prefix, { prefix = true, start_revision = revision + 1, filters = { "no_delete" } })
+  local ok, event, err = pcall(watch.next, watch)
+  watch:close()
+  if not ok then error(event, 0) end
+  if not event then error(err, 0) end
+end
+
+--- The leader, and everyone that comes after, for as long as somebody listens.
+local function observe(server, call)
+  local request = call:receive()
+  local store, prefix = server.store, (request and request.name or "") .. "/"
+  while true do
+    local kv, revision = contest.owner(store, prefix)
+    if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
+    if kv then
+      call:send { header = header.of(server, revision), kv = kv }
+      local watch = store:watch(kv.key, { start_revision = revision + 1 })
+      local ok, err = pcall(tell_until_deleted, server, call, watch)
+      watch:close()
+      if not ok then error(err, 0) end
+    else
+      wait_for_leader(store, prefix, revision)
+    end
+  end
+end
+
+return {
+  ["/v3electionpb.Election/Campaign"] = { "CampaignRequest", "CampaignResponse", campaign },
+  ["/v3electionpb.Election/Proclaim"] = { "ProclaimRequest", "ProclaimResponse", proclaim },
+  ["/v3electionpb.Election/Resign"] = { "ResignRequest", "ResignResponse", resign },
+  ["/v3electionpb.Election/Leader"] = { "LeaderRequest", "LeaderResponse", leader },
+  ["/v3electionpb.Election/Observe"] = { "LeaderRequest", "LeaderResponse", observe, is_stream = true },
+}

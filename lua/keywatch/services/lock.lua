@@ -1,0 +1,30 @@
+-- SPDX-License-Identifier: MIT
+--- lock: the methods of etcd's service of that name.
+
+local contest = require "keywatch.services.contest"
+local header = require "keywatch.services.header"
+local refusal = require "keywatch.services.refusal"
+
+local function lock(server, request)
+  local store, prefix = server.store, (request.name or "") .. "/"
+  local lease, err = contest.lease_of(server, request)
+  if not lease then return nil, err end
+  local key, created = contest.enter(store, prefix, lease, "")
+  if not key then return nil, contest.unknown(created) end
+  local revision
+  revision, err = contest.wait_for_turn(store, prefix, key, created)
+  if not revision then return nil, contest.unknown(err) end
+  if not store:get(key) then return nil, refusal.new(refusal.UNKNOWN, "mutex: session is expired") end
+  return { header = header.of(server, revision), key = key }
+end
+
+local function unlock(server, request)
+  local result, err = server.store:delete(request.key or "")
+  if not result then return nil, contest.unknown(err) end
+  return { header = header.of(server, result.revision) }
+end
+
+return {
+  ["/v3lockpb.Lock/Lock"] = { "LockRequest", "LockResponse", lock },
+  ["/v3lockpb.Lock/Unlock"] = { "UnlockRequest", "UnlockResponse", unlock },
+}
