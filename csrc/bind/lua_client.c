@@ -3,6 +3,7 @@
 
 #include "bind/lua_peer.h"
 #include "bind/lua_value.h"
+#include "face/module.h"
 #include "rpc/client.h"
 
 #define CLIENT_NAME "keywatch.core.client"
@@ -144,6 +145,6 @@ static const luaL_Reg methods[] = {
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {
-  kw_bind_add_class(L, CLIENT_NAME, meta, methods);
+  kw_add_class(L, CLIENT_NAME, meta, methods);
   lua_pushcfunction(L, l_client);
 }

@@ -4,6 +4,8 @@
 
 #include "bind/lua_peer.h"
 
+#include "face/module.h"
+
 #define MAX_PARTS 64
 #define HOLDER_NAME "keywatch.core.holder"
 
@@ -70,17 +72,7 @@ static int l_holder_gc(lua_State *L) {
 void kw_bind_add_holder(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", l_holder_gc}, {NULL, NULL}};
   static const luaL_Reg none[] = {{NULL, NULL}};
-  kw_bind_add_class(L, HOLDER_NAME, meta, none);
+  kw_add_class(L, HOLDER_NAME, meta, none);
 }
 
 /* }====== */
-
-void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
-                       const luaL_Reg *methods) {
-  luaL_newmetatable(L, name);
-  luaL_setfuncs(L, meta, 0);
-  lua_newtable(L);
-  luaL_setfuncs(L, methods, 0);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
-}

@@ -28,8 +28,4 @@ kw_blob **kw_bind_new_holder(lua_State *L);
 void kw_bind_push_held(lua_State *L, kw_blob **holder);
 void kw_bind_add_holder(lua_State *L);
 
-/* A metatable under a name of the registry. */
-void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
-                       const luaL_Reg *methods);
-
 #endif

@@ -9,6 +9,7 @@
 #include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_watch.h"
+#include "face/module.h"
 #include "rpc/peer.h"
 
 #define PEER_NAME "keywatch.core.peer"
@@ -278,12 +279,12 @@ static const luaL_Reg peer_methods[] = {{"feed", l_peer_feed},
 static const luaL_Reg peer_meta[] = {{"__gc", l_peer_close}, {NULL, NULL}};
 
 void kw_bind_push_serve(lua_State *L) {
-  kw_bind_add_class(L, KW_SERVER_NAME, server_meta, server_methods);
+  kw_add_class(L, KW_SERVER_NAME, server_meta, server_methods);
   luaL_getmetatable(L, KW_SERVER_NAME);
   lua_getfield(L, -1, "__index");
   kw_bind_add_calls(L);
   lua_pop(L, 2);
-  kw_bind_add_class(L, PEER_NAME, peer_meta, peer_methods);
+  kw_add_class(L, PEER_NAME, peer_meta, peer_methods);
   publish_engine(L);
   lua_pushcfunction(L, l_serve);
 }

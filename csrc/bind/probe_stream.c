@@ -9,6 +9,7 @@
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
 #include "codec/keyvalue.h"
+#include "face/module.h"
 
 #define STREAM_NAME "keywatch.core.probe.stream"
 
@@ -109,12 +110,7 @@ static const luaL_Reg methods[] = {{"watch", l_watch},       {"cancel", l_cancel
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 void kw_bind_push_probe_stream(lua_State *L) {
-  luaL_newmetatable(L, STREAM_NAME);
-  luaL_setfuncs(L, meta, 0);
-  lua_newtable(L);
-  luaL_setfuncs(L, methods, 0);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  kw_add_class(L, STREAM_NAME, meta, methods);
   lua_pushcfunction(L, l_stream);
 }
 

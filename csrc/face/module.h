@@ -20,6 +20,10 @@ static inline void kw_check_vm(lua_State *L) {
 #endif
 }
 
+/* A class of objects: a metatable under a name of the registry, with methods. */
+__attribute__((visibility("hidden"))) void
+kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods);
+
 /* LuaJIT unloads modules at its end before the finalizers of older objects have run: the object that holds `symbol`
  * stays. */
 __attribute__((visibility("hidden"))) void kw_pin(void *symbol);

@@ -6,6 +6,7 @@
 #include "base/link.h"
 #include "base/mem.h"
 #include "face/engine.h"
+#include "face/module.h"
 
 #define SAVED_ENGINE "keywatch.uv.probe.engine"
 #define SAVED_META "keywatch.uv.probe.meta"
@@ -304,12 +305,7 @@ static const luaL_Reg functions[] = {{"enter", l_enter},     {"leave", l_leave},
                                      {"fail_at", l_fail_at}, {NULL, NULL}};
 
 void kw_uv_push_probe(lua_State *L) {
-  luaL_newmetatable(L, OWN_META);
-  luaL_setfuncs(L, meta, 0);
-  lua_newtable(L);
-  luaL_setfuncs(L, methods, 0);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  kw_add_class(L, OWN_META, meta, methods);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
 }

@@ -347,22 +347,12 @@ static const luaL_Reg none[] = {{NULL, NULL}};
 static const luaL_Reg functions[] = {
     {"open", l_open}, {"now", l_now}, {"time", l_time}, {NULL, NULL}};
 
-static void add_class(lua_State *L, const char *name, const luaL_Reg *meta,
-                      const luaL_Reg *methods) {
-  luaL_newmetatable(L, name);
-  luaL_setfuncs(L, meta, 0);
-  lua_newtable(L);
-  luaL_setfuncs(L, methods, 0);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
-}
-
 int luaopen_keywatch_uv(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_uv);
-  add_class(L, LOOP_NAME, loop_meta, loop_methods);
-  add_class(L, LISTENER_NAME, listener_meta, listener_methods);
-  add_class(L, HANDLE_NAME, handle_meta, none);
+  kw_add_class(L, LOOP_NAME, loop_meta, loop_methods);
+  kw_add_class(L, LISTENER_NAME, listener_meta, listener_methods);
+  kw_add_class(L, HANDLE_NAME, handle_meta, none);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
 #ifdef KW_PROBE
