@@ -26,7 +26,7 @@ static uint64_t check_call(lua_State *L) {
 static int l_client(lua_State *L) {
   kw_slice authority = kw_bind_check_bytes(L, 1);
   kw_session_options options = kw_session_defaults();
-  options.max_message = INT32_MAX;
+  options.max_message = options.max_torn = INT32_MAX;
   options.keepalive_ms = 0;
   int64_t now = kw_bind_opt_now(L, 2);
   lua_client *self = lua_newuserdatauv(L, sizeof *self, 0);
@@ -111,7 +111,7 @@ static void wrote(void *client, size_t bytes) {
 }
 
 static int l_pending(lua_State *L) {
-  return kw_bind_push_pending(L, check_client(L), pending, wrote);
+  return kw_bind_push_pending(L, 2, check_client(L), pending, wrote);
 }
 
 static int l_state(lua_State *L) {

@@ -26,18 +26,26 @@ int kw_bind_push_deadline(lua_State *L, int64_t when) {
   return 1;
 }
 
-int kw_bind_push_pending(lua_State *L, void *peer, kw_pending_fn pending, kw_wrote_fn wrote) {
+static size_t opt_max(lua_State *L, int arg) {
+  lua_Number max = luaL_optnumber(L, arg, (lua_Number)INT64_MAX);
+  return max < 0 ? 0 : max >= (lua_Number)INT64_MAX ? SIZE_MAX : (size_t)max;
+}
+
+int kw_bind_push_pending(lua_State *L, int arg, void *peer, kw_pending_fn pending,
+                         kw_wrote_fn wrote) {
   struct iovec parts[MAX_PARTS];
   luaL_Buffer buffer;
-  size_t n;
+  size_t n, max = opt_max(L, arg);
   luaL_buffinit(L, &buffer);
-  while ((n = pending(peer, parts, MAX_PARTS)) > 0) {
+  while (max > 0 && (n = pending(peer, parts, MAX_PARTS)) > 0) {
     size_t sum = 0;
-    for (size_t i = 0; i < n; i++) {
-      luaL_addlstring(&buffer, parts[i].iov_base, parts[i].iov_len);
-      sum += parts[i].iov_len;
+    for (size_t i = 0; i < n && sum < max; i++) {
+      size_t len = kw_min_size(parts[i].iov_len, max - sum);
+      luaL_addlstring(&buffer, parts[i].iov_base, len);
+      sum += len;
     }
     wrote(peer, sum);
+    max -= sum;
   }
   luaL_pushresult(&buffer);
   return 1;

@@ -17,10 +17,11 @@ int64_t kw_bind_opt_now(lua_State *L, int arg);
 /* Pushes a deadline in seconds; returns how many values: none for INT64_MAX. */
 int kw_bind_push_deadline(lua_State *L, int64_t when);
 
-/* Pushes all that is pending as one string, and counts it as written. */
+/* Pushes what is pending as one string, at most as many bytes as the argument says, and counts it as written. */
 typedef size_t (*kw_pending_fn)(void *peer, struct iovec *pieces, size_t max);
 typedef void (*kw_wrote_fn)(void *peer, size_t bytes);
-int kw_bind_push_pending(lua_State *L, void *peer, kw_pending_fn pending, kw_wrote_fn wrote);
+int kw_bind_push_pending(lua_State *L, int arg, void *peer, kw_pending_fn pending,
+                         kw_wrote_fn wrote);
 
 /* Bytes that are to become a string: pushes an object that holds a blob, so that it is released even if that fails for
  * want of memory; and pushes the string, after which the holder is empty. */

@@ -165,7 +165,7 @@ static int l_drain(lua_State *L) {
   kw_server *server = check_open(L);
   double seconds = luaL_optnumber(L, 2, KW_DRAIN_MS / 1000.0);
   luaL_argcheck(L, seconds >= 0 && seconds < MAX_SECONDS, 2, "seconds expected");
-  kw_server_drain(server, llround(seconds * 1000), kw_bind_clock_ms());
+  kw_server_drain(server, llround(seconds * 1000), kw_bind_opt_now(L, 3));
   return 0;
 }
 
@@ -231,7 +231,7 @@ static void wrote(void *peer, size_t bytes) {
 static int l_peer_pending(lua_State *L) {
   lua_peer *self = check_peer(L);
   self->is_dirty = false;
-  return kw_bind_push_pending(L, self->peer, pending, wrote);
+  return kw_bind_push_pending(L, 2, self->peer, pending, wrote);
 }
 
 /* Whether it wants bytes, whether it is done, and whether there may be something pending. */

@@ -119,6 +119,14 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   }
 }
 
+static void tell_kept(kw_stream *stream) {
+  kw_blob *kept = stream->kept;
+  stream->kept = NULL;
+  stream->session->torn -= kept->len;
+  tell_message(stream, kw_blob_slice(kept));
+  kw_blob_release(kept);
+}
+
 void kw_input_end(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_half_closed = true;
@@ -131,10 +139,13 @@ void kw_input_end(kw_stream *stream) {
   if (is_deaf(stream)) return;
   if (!kw_grpc_is_between(&stream->splitter)) {
     fail(stream, KW_GRPC_INTERNAL, "unexpected EOF");
+  } else if (session->options.is_client) {
+    if (!stream->is_finished)
+      kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* nobody hears it any more */
   } else if (!stream->is_unary) {
     session->hooks.on_half_close(stream, session->hooks.ctx);
   } else if (stream->kept != NULL) {
-    tell_message(stream, kw_blob_slice(stream->kept));
+    tell_kept(stream);
   } else {
     fail(stream, KW_GRPC_INTERNAL, "EOF");
   }

@@ -153,6 +153,7 @@ static void take_request(kw_session *session, kw_stream *stream) {
 /* An answer's headers, or its trailers. */
 static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
   const kw_request_lines *known = &session->known;
+  if (stream->is_reset) return;
   if (known->has_status) {
     kw_request_take_status(known, stream);
   } else if (known->http_status != 0 && known->http_status != 200) {
@@ -484,7 +485,9 @@ void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
   session->drain_due = now + ms;
   if (session->is_draining || session->is_over) return;
   session->is_draining = true;
-  if (session->count == 0) {
+  if (session->n_heard < PREFACE) {
+    kw_session_end(session);
+  } else if (session->count == 0) {
     kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
   } else {
     kw_session_check(session, nghttp2_submit_shutdown_notice(session->h2));

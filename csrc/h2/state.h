@@ -17,8 +17,9 @@ struct kw_session {
   int64_t now;
 
   kw_chain out;
-  size_t queued; /* in the chains of all streams */
-  size_t torn;   /* what has come of messages that are not complete */
+  size_t queued;   /* answers in the chains of all streams */
+  bool is_pulling; /* what is added now was asked for, and is no answer */
+  size_t torn;     /* what has come of messages that are not complete */
   kw_link streams;
   size_t count;
   kw_heap deadlines;

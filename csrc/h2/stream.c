@@ -53,6 +53,8 @@ void kw_stream_free(kw_stream *stream) {
 
 /* Adds the trailers, after which the stream is closed from this side. */
 static void submit_trailers(kw_stream *stream) {
+  if (stream->has_trailers) return;
+  stream->has_trailers = true;
   uint8_t text[KW_STATUS_ROOM];
   nghttp2_nv lines[2];
   size_t n = kw_status_lines(stream, text, lines);
@@ -66,8 +68,11 @@ static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_
   kw_session *session = ctx;
   kw_stream *stream = source->ptr;
   (void)h2, (void)id, (void)buf;
-  if (stream->out.len < length && !stream->is_finished)
+  if (stream->out.len < length && !stream->is_finished) {
+    session->is_pulling = true;
     session->hooks.on_pull(stream, session->hooks.ctx);
+    session->is_pulling = false;
+  }
   size_t n = kw_min_size(length, stream->out.len);
   *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
   if (stream->is_finished && n == stream->out.len) {
@@ -94,8 +99,10 @@ int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint
     kw_session_end(session);
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
-  stream->queued -= length;
-  session->queued -= length;
+  size_t answers = kw_min_size(length, stream->queued);
+  stream->seen -= length;
+  stream->queued -= answers;
+  session->queued -= answers;
   return 0;
 }
 
@@ -142,8 +149,12 @@ bool kw_stream_begin_parts(kw_stream *stream, size_t len) {
 }
 
 void kw_stream_sent(kw_stream *stream) {
-  stream->session->queued += stream->out.len - stream->queued;
-  stream->queued = stream->out.len;
+  size_t added = stream->out.len - stream->seen;
+  stream->seen = stream->out.len;
+  if (!stream->session->is_pulling) {
+    stream->queued += added;
+    stream->session->queued += added;
+  }
   kw_stream_wake(stream);
 }
 
@@ -159,7 +170,11 @@ void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
   stream->is_finished = true;
   kw_stream_set_status(stream, status, text);
   kw_stream_clear_deadline(stream);
-  kw_stream_wake(stream);
+  if (stream->is_waiting && !stream->is_reset) {
+    submit_trailers(stream); /* with nothing before them they need no window */
+  } else {
+    kw_stream_wake(stream);
+  }
 }
 
 void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text) {

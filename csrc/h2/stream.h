@@ -32,6 +32,7 @@ struct kw_stream {
   bool is_reset : 1;       /* the other side has lost interest */
   bool is_waiting : 1;     /* its data is deferred until there is something */
   bool is_paused : 1;      /* its owner wants to hear nothing for now */
+  bool has_trailers : 1;   /* they were submitted */
   bool has_one : 1;        /* unary: its message has come */
   bool has_deadline : 1;   /* in the session's heap */
   bool has_status : 1;     /* it was given, or has come */
@@ -40,7 +41,8 @@ struct kw_stream {
   uint8_t status;          /* kw_grpc_status, given or received */
   kw_grpc_splitter splitter;
   kw_chain out;  /* what is to be sent */
-  size_t queued; /* how much of it the session has counted */
+  size_t seen;   /* how much of it the session knows of */
+  size_t queued; /* how much of that are answers, which hold requests back */
   kw_chain held; /* what came while it was parked */
   kw_blob *kept; /* unary: its message, if it came before the half-close */
   kw_blob *text; /* of the status, or NULL */
