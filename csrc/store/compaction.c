@@ -19,12 +19,24 @@ static bool is_before(const kw_change *change, kw_revision rev) {
 }
 
 static void forget_first(kw_store *store, kw_key_history *history) {
-  kw_log_remove(store->log, kw_change_revision(kw_key_history_first(history)));
+  const kw_change *first = kw_key_history_first(history);
+  kw_log_remove(store->log, kw_change_revision(first), first->tombstone);
   kw_key_history_drop_first(history);
+}
+
+/* Of what was removed the disk may still have a record, until its group is durable. */
+static bool is_known(const kw_key_history *history, kw_revision rev) {
+  if (history == NULL) return false;
+  const kw_change *all = kw_key_history_changes(history);
+  for (uint32_t i = history->first; i < history->n && all[i].main <= rev.main; i++) {
+    if (kw_revision_compare(kw_change_revision(&all[i]), rev) == 0) return true;
+  }
+  return false;
 }
 
 static void visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
+  if (!is_known(history, rev)) return;
   while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
   if (tombstone && rev.main < store->compact_revision) forget_first(store, history);
   if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
@@ -34,6 +46,7 @@ bool kw_compaction_step(kw_store *store) {
   kw_revision next = {.main = store->compact_next};
   kw_log_entry entry;
   for (int64_t i = 0;; i++) {
+    kw_log_release(store->log);
     kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
     if (!kw_log_next(store->log, &cursor, &entry) || entry.rev.main > store->compact_revision)
       break;

@@ -99,7 +99,7 @@ static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
 int kw_follower_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   kw_index old_index = store->index;
   kw_log *old_log = store->log;
-  kw_log *log = kw_log_new(kw_log_get_hook(old_log));
+  kw_log *log = kw_log_new(kw_log_get_hook(old_log), NULL);
   if (log == NULL) return KW_ERR_NO_MEMORY;
   store->index = (kw_index){0};
   store->log = log;

@@ -43,8 +43,8 @@ static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t kep
   if (entry->rev.main > store->compact_revision) return true;
   if (entry->tombstone) return false;
   const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key(entry->record));
-  const kw_change *newest = kw_key_history_at(history, kept_at);
-  return kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
+  const kw_change *newest = history == NULL ? NULL : kw_key_history_at(history, kept_at);
+  return newest != NULL && kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }
 
 int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash) {
@@ -60,6 +60,8 @@ int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash) {
   kw_log_entry entry;
   while (kw_log_next(store->log, &cursor, &entry) && entry.rev.main <= rev) {
     if (counts(store, &entry, kept_at)) hash->hash = extend(hash->hash, &entry);
+    if (kw_log_has_failed(store->log)) return KW_ERR_NO_MEMORY;
+    kw_log_release(store->log);
   }
   return KW_OK;
 }

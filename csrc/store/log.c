@@ -35,6 +35,21 @@ struct kw_log {
   size_t count;
   size_t bytes;
   kw_log_hook hook;
+
+  kw_disk *disk;     /* or NULL */
+  int64_t on_disk;   /* up to this revision records are read from there */
+  int64_t committed; /* the newest revision that the group has that gathers */
+  uint64_t mark;     /* of the group that gathers */
+  uint64_t settled;  /* the mark up to which all is durable, but for what has failed */
+  uint64_t failed_from;
+  uint64_t failed_to;
+  int failure;
+  kw_disk_meta meta;    /* that was submitted last */
+  kw_disk_meta durable; /* that is durable */
+  kw_blob **lent;
+  size_t n_lent;
+  size_t cap_lent;
+  bool has_failed;
 };
 
 static kw_revision revision_of(const entry *e) {
@@ -49,9 +64,14 @@ static chunk *resize_chunk(chunk *old, size_t cap) {
   return c;
 }
 
-kw_log *kw_log_new(kw_log_hook hook) {
+kw_log *kw_log_new(kw_log_hook hook, kw_disk *disk) {
   kw_log *log = kw_alloc_zeroed(sizeof *log);
-  if (log != NULL) log->hook = hook;
+  if (log == NULL) return NULL;
+  log->hook = hook;
+  log->disk = disk;
+  log->mark = 1;
+  if (disk != NULL) log->meta = log->durable = kw_disk_get_meta(disk);
+  log->on_disk = log->committed = log->meta.revision;
   return log;
 }
 
@@ -60,6 +80,9 @@ kw_log_hook kw_log_get_hook(const kw_log *log) {
 }
 
 void kw_log_free(kw_log *log) {
+  if (log->disk != NULL) kw_disk_close(log->disk); /* first: it may be writing what we hold */
+  kw_log_release(log);
+  kw_free(log->lent);
   for (size_t i = 0; i < log->n; i++) {
     chunk *c = log->places[i].chunk;
     for (uint32_t j = 0; j < c->n; j++) {
@@ -79,9 +102,43 @@ size_t kw_log_bytes(const kw_log *log) {
   return log->bytes;
 }
 
-size_t kw_log_cost(const kw_blob *record) {
-  return sizeof(entry) + sizeof *record + record->len;
+static size_t cost_of(size_t len) {
+  return sizeof(entry) + sizeof(kw_blob) + len;
 }
+
+size_t kw_log_cost(const kw_blob *record) {
+  return cost_of(record->len);
+}
+
+/* {====== Lending ====== */
+
+/* A copy of what the disk has. */
+static kw_blob *lend(kw_log *log, kw_slice bytes) {
+  static kw_blob nothing = {.refs = 1}; /* never released but by those who retained it */
+  kw_blob *blob = NULL;
+  if (kw_reserve(&log->lent, &log->cap_lent, log->n_lent + 1, sizeof *log->lent))
+    blob = kw_blob_copy(bytes);
+  if (blob != NULL) return log->lent[log->n_lent++] = blob;
+  log->has_failed = true;
+  return &nothing;
+}
+
+static kw_blob *read_disk(kw_log *log, kw_revision rev, bool tombstone) {
+  kw_slice record = {0};
+  if (kw_disk_read(log->disk, rev, tombstone, &record) != KW_OK) log->has_failed = true;
+  return lend(log, record);
+}
+
+void kw_log_release(kw_log *log) {
+  while (log->n_lent > 0) kw_blob_release(log->lent[--log->n_lent]);
+  log->has_failed = false;
+}
+
+bool kw_log_has_failed(const kw_log *log) {
+  return log->has_failed;
+}
+
+/* }====== */
 
 /* {====== Appending ====== */
 
@@ -105,6 +162,7 @@ int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record)
   if (c == NULL) return KW_ERR_NO_MEMORY;
   if (c->n == 0) log->places[log->n - 1].first = rev;
   assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
+  if (log->disk != NULL && !kw_disk_put(log->disk, rev, tombstone, record)) return KW_ERR_NO_MEMORY;
   c->entries[c->n++] =
       (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
   log->count++;
@@ -126,13 +184,15 @@ static void remove_place(kw_log *log, size_t at) {
 }
 
 void kw_log_undo(kw_log *log) {
+  if (log->disk != NULL) kw_disk_undo(log->disk);
   chunk *c = log->places[log->n - 1].chunk;
   release_entry(log, &c->entries[--c->n]);
   if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
 }
 
 void kw_log_commit(kw_log *log, int64_t rev) {
-  log->hook.on_durable(rev, log->hook.ctx);
+  log->committed = rev;
+  if (log->disk == NULL) log->hook.on_durable(rev, log->hook.ctx);
 }
 
 /* }====== */
@@ -187,14 +247,22 @@ static entry *find_in(const place *in, kw_revision rev) {
   return is_at(c, (uint32_t)at, rev) ? &c->entries[at] : NULL;
 }
 
-kw_blob *kw_log_read(const kw_log *log, kw_revision rev) {
+static kw_blob *read_tail(const kw_log *log, kw_revision rev) {
   size_t until = places_until(log, rev);
   const entry *e = until == 0 ? NULL : find_in(&log->places[until - 1], rev);
   return e == NULL ? NULL : e->record;
 }
 
+static bool is_on_disk(const kw_log *log, int64_t main) {
+  return log->disk != NULL && main <= log->on_disk;
+}
+
+kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
+  return is_on_disk(log, rev.main) ? read_disk(log, rev, tombstone) : read_tail(log, rev);
+}
+
 /* 1. The entries are sent for. 2. They are read, and the records sent for. */
-void kw_log_read_batch(const kw_log *log, const kw_revision *revs, size_t n,
+static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
                        const kw_blob **records) {
   const place *in[KW_LOG_BATCH];
   for (size_t i = 0; i < n; i++) {
@@ -210,7 +278,15 @@ void kw_log_read_batch(const kw_log *log, const kw_revision *revs, size_t n,
   }
 }
 
-kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev) {
+void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_blob **records) {
+  if (log->disk == NULL) {
+    read_batch(log, revs, n, records);
+    return;
+  }
+  for (size_t i = 0; i < n; i++) records[i] = kw_log_read(log, revs[i], false);
+}
+
+static kw_log_cursor seek_tail(const kw_log *log, kw_revision rev) {
   size_t until = places_until(log, rev);
   if (until == 0) return (kw_log_cursor){0};
   const place *in = &log->places[until - 1];
@@ -219,7 +295,12 @@ kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev) {
   return (kw_log_cursor){.chunk = until - 1, .at = at};
 }
 
-bool kw_log_next(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
+kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev) {
+  if (is_on_disk(log, rev.main)) return (kw_log_cursor){.next = rev, .is_on_disk = true};
+  return seek_tail(log, rev);
+}
+
+static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
   for (; cursor->chunk < log->n; *cursor = (kw_log_cursor){.chunk = cursor->chunk + 1}) {
     const chunk *c = log->places[cursor->chunk].chunk;
     while (cursor->at < c->n) {
@@ -230,6 +311,19 @@ bool kw_log_next(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) 
     }
   }
   return false;
+}
+
+/* What the disk has is followed by the tail. */
+bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
+  kw_disk_entry e;
+  if (!cursor->is_on_disk) return next_in_tail(log, cursor, found);
+  if (kw_disk_next(log->disk, cursor->next, &e) && e.rev.main <= log->on_disk) {
+    cursor->next = (kw_revision){.main = e.rev.main, .sub = e.rev.sub + 1};
+    *found = (kw_log_entry){e.rev, e.tombstone, lend(log, e.record)};
+    return true;
+  }
+  *cursor = seek_tail(log, (kw_revision){.main = log->on_disk + 1});
+  return next_in_tail(log, cursor, found);
 }
 
 /* }====== */
@@ -275,13 +369,132 @@ static void tidy(kw_log *log, size_t at) {
   if (smaller != NULL) log->places[at].chunk = smaller;
 }
 
-void kw_log_remove(kw_log *log, kw_revision rev) {
+static void remove_from_tail(kw_log *log, kw_revision rev) {
   size_t in = places_until(log, rev) - 1;
   entry *e = find_in(&log->places[in], rev);
   assert(e != NULL && e->record != NULL);
   release_entry(log, e);
   log->places[in].chunk->holes++;
   tidy(log, in);
+}
+
+static void remove_from_disk(kw_log *log, kw_revision rev, bool tombstone) {
+  kw_slice record;
+  if (kw_disk_read(log->disk, rev, tombstone, &record) != KW_OK) return;
+  bool ok = kw_disk_remove(log->disk, rev, tombstone);
+  assert(ok);
+  (void)ok;
+  log->count--;
+  log->bytes -= cost_of(record.len);
+}
+
+void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone) {
+  if (log->disk == NULL) {
+    remove_from_tail(log, rev);
+  } else {
+    remove_from_disk(log, rev, tombstone);
+  }
+}
+
+bool kw_log_reserve_removals(kw_log *log, size_t n) {
+  return log->disk == NULL || kw_disk_reserve(log->disk, n);
+}
+
+/* }====== */
+
+/* {====== With a disk ====== */
+
+kw_disk *kw_log_disk(const kw_log *log) {
+  return log->disk;
+}
+
+kw_disk_meta kw_log_meta(const kw_log *log) {
+  return log->durable;
+}
+
+void kw_log_found(kw_log *log, const kw_disk_entry *e) {
+  log->count++;
+  log->bytes += cost_of(e->record.len);
+}
+
+static bool is_same(const kw_disk_meta *a, const kw_disk_meta *b) {
+  return a->compact_revision == b->compact_revision && a->compacted_until == b->compacted_until &&
+         a->alarms == b->alarms;
+}
+
+void kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
+  if (log->disk == NULL || (kw_disk_count(log->disk) == 0 && is_same(meta, &log->meta))) return;
+  if (!kw_disk_is_idle(log->disk)) return;
+  log->meta = *meta;
+  log->meta.revision = log->committed;
+  log->mark++;
+  kw_disk_submit(log->disk, &log->meta);
+}
+
+/* What the disk has now is dropped here. */
+static void drop_tail(kw_log *log, int64_t rev) {
+  size_t count = log->count, bytes = log->bytes;
+  while (log->n > 0) {
+    chunk *c = log->places[0].chunk;
+    uint32_t gone = 0;
+    while (gone < c->n && c->entries[gone].main <= rev) release_entry(log, &c->entries[gone++]);
+    memmove(c->entries, c->entries + gone, (c->n - gone) * sizeof c->entries[0]);
+    c->n -= gone;
+    if (c->n > 0) {
+      log->places[0].first = revision_of(&c->entries[0]);
+      break;
+    }
+    remove_place(log, 0);
+  }
+  log->count = count; /* they are still there */
+  log->bytes = bytes;
+}
+
+bool kw_log_poll(kw_log *log, bool wait) {
+  kw_disk_meta meta;
+  int rc;
+  if (log->disk == NULL || !kw_disk_take(log->disk, wait, &meta, &rc)) return false;
+  if (rc != KW_OK) {
+    log->failure = rc;
+    log->failed_from = log->settled + 1;
+    log->failed_to = log->settled = log->mark++;
+    log->hook.on_failure(rc, log->hook.ctx);
+    return true;
+  }
+  log->settled++;
+  log->durable = meta;
+  log->hook.on_durable(meta.revision, log->hook.ctx); /* while the tail is there to be told of */
+  drop_tail(log, meta.revision);
+  log->on_disk = meta.revision;
+  return true;
+}
+
+uint64_t kw_log_mark(const kw_log *log) {
+  if (log->disk == NULL) return 0;
+  return kw_disk_count(log->disk) > 0 ? log->mark : log->mark - 1;
+}
+
+bool kw_log_is_settled(const kw_log *log, uint64_t mark) {
+  return mark <= log->settled;
+}
+
+int kw_log_outcome(const kw_log *log, uint64_t mark) {
+  bool has_failed = log->failure != KW_OK && mark >= log->failed_from && mark <= log->failed_to;
+  return has_failed ? log->failure : KW_OK;
+}
+
+void kw_log_forget(kw_log *log) {
+  while (log->n > 0) {
+    chunk *c = log->places[0].chunk;
+    for (uint32_t i = 0; i < c->n; i++) {
+      if (c->entries[i].record != NULL) kw_blob_release(c->entries[i].record);
+    }
+    remove_place(log, 0);
+  }
+  kw_disk_forget(log->disk);
+  log->count = log->bytes = 0;
+  log->committed = log->on_disk;
+  log->meta = log->durable;
 }
 
 /* }====== */
@@ -310,6 +523,7 @@ const char *kw_log_check(const kw_log *log) {
     }
     if (holes != c->holes) return "the number of holes is wrong";
   }
+  if (log->disk != NULL) return NULL; /* most are elsewhere */
   return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
 }
 

@@ -2,9 +2,10 @@
  *
  * log: every record that is still known, in order of revision.
  *
- * Writes are appended, and taken back while their group is open; a commit closes the group and, once it is
- * durable, calls on_durable. Reads find one revision, or scan from one. This log is in memory: what
- * is committed is durable at once.
+ * Writes are appended, and taken back while they are open; a commit closes them and, once they are
+ * durable, calls on_durable. Reads find one revision, or scan from one. Without a disk what is committed is durable at
+ * once. With one, the log in memory is a tail of what is not durable yet, and all else is read from the disk, as a copy
+ * that is lent.
  *
  *   directory   [ first revision, chunk ] ...      searched by revision
  *   chunk       up to KW_LOG_CHUNK entries { revision, tombstone, record }, some of them holes
@@ -16,6 +17,7 @@
 
 #include "base/blob.h"
 #include "model/kv.h"
+#include "store/disk.h"
 
 #ifdef KW_PROBE
 #define KW_LOG_CHUNK 8
@@ -28,22 +30,26 @@ typedef struct kw_log kw_log;
 typedef struct kw_log_hook {
   /* Everything up to revision `rev` is durable. */
   void (*on_durable)(int64_t rev, void *ctx);
+  /* What was not durable yet never will be: everything after the last durable revision is undone. */
+  void (*on_failure)(int rc, void *ctx);
   void *ctx;
 } kw_log_hook;
 
 typedef struct kw_log_entry {
   kw_revision rev;
   bool tombstone;
-  kw_blob *record; /* borrowed until the next change of the log, unless retained */
+  kw_blob *record; /* borrowed until the next change or release of the log, unless retained */
 } kw_log_entry;
 
 typedef struct kw_log_cursor {
   size_t chunk;
   size_t at;
+  kw_revision next; /* on the disk */
+  bool is_on_disk;
 } kw_log_cursor;
 
-/* NULL if memory is short. */
-kw_log *kw_log_new(kw_log_hook hook);
+/* NULL if memory is short. The disk, which may be NULL, becomes the log's. */
+kw_log *kw_log_new(kw_log_hook hook, kw_disk *disk);
 kw_log_hook kw_log_get_hook(const kw_log *log);
 void kw_log_free(kw_log *log);
 
@@ -57,21 +63,51 @@ void kw_log_undo(kw_log *log);
 /* Closes the group, whose writes reach up to `rev`. May call on_durable. */
 void kw_log_commit(kw_log *log, int64_t rev);
 
-/* The record of a revision, borrowed until the next change of the log, or NULL. */
-kw_blob *kw_log_read(const kw_log *log, kw_revision rev);
+/* {====== With a disk ====== */
+
+kw_disk *kw_log_disk(const kw_log *log);
+
+/* What is durable beside records. */
+kw_disk_meta kw_log_meta(const kw_log *log);
+
+/* Tells the log of a record that the disk has, when it is opened. */
+void kw_log_found(kw_log *log, const kw_disk_entry *entry);
+
+/* What is committed goes to the disk, if that is idle; then `meta`, but for its revision, is durable with it. */
+void kw_log_flush(kw_log *log, const kw_disk_meta *meta);
+
+/* Takes what the disk has done, and calls the hook; with `wait`, waits for it. False if nothing was under way. */
+bool kw_log_poll(kw_log *log, bool wait);
+
+/* A number for what has been committed up to now; whether its fate is known; and which it is. */
+uint64_t kw_log_mark(const kw_log *log);
+bool kw_log_is_settled(const kw_log *log, uint64_t mark);
+int kw_log_outcome(const kw_log *log, uint64_t mark);
+
+/* After a failure: the tail, and what was to be written, is thrown away. */
+void kw_log_forget(kw_log *log);
+
+/* Ends the loan of records; and whether a record could not be lent since: what was given in its place is empty. */
+void kw_log_release(kw_log *log);
+bool kw_log_has_failed(const kw_log *log);
+
+/* }====== */
+
+/* The record of a revision, borrowed until the next change or release of the log, or NULL. */
+kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone);
 
 #define KW_LOG_BATCH 32
 
-/* Reads up to KW_LOG_BATCH revisions that are all there, all at once: they come from memory side by side. */
-void kw_log_read_batch(const kw_log *log, const kw_revision *revs, size_t n,
-                       const kw_blob **records);
+/* Reads up to KW_LOG_BATCH revisions of puts that are all there, all at once: they come from memory side by side. */
+void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_blob **records);
 
-/* Forgets the record of a revision. */
-void kw_log_remove(kw_log *log, kw_revision rev);
+/* Forgets the record of a revision. With a disk, room for that must have been made. */
+void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone);
+bool kw_log_reserve_removals(kw_log *log, size_t n);
 
 /* A cursor before the first record >= rev, good until the next change of the log. */
 kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev);
-bool kw_log_next(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *entry);
+bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *entry);
 
 /* How many records there are, and the bytes they take in all. */
 size_t kw_log_count(const kw_log *log);

@@ -44,6 +44,9 @@ struct kw_store {
   int64_t history_bytes;    /* of a follower: the records after compact_revision */
   int64_t base_revision;    /* of a follower: up to here there is a state, but not what led to it */
 
+  int64_t now; /* of the last step */
+  int failure; /* KW_OK, or what has made the store read-only */
+
   kw_store_hook hook; /* its functions are NULL while nobody watches */
 
   kw_arena scratch; /* for the length of a step */
@@ -56,7 +59,7 @@ static inline int64_t kw_store_seen_revision(const kw_store *store) {
 
 /* The record that a change wrote. */
 static inline kw_blob *kw_store_record(const kw_store *store, const kw_change *change) {
-  return kw_log_read(store->log, kw_change_revision(change));
+  return kw_log_read(store->log, kw_change_revision(change), change->tombstone);
 }
 
 #endif

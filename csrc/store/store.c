@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
 #include "store/store.h"
 
 #include "base/mem.h"
+#include "codec/keyvalue.h"
 #include "store/check.h"
 #include "store/compaction.h"
 #include "store/read.h"
@@ -11,7 +14,9 @@
 #define LEASES_PER_STEP 500 /* etcd's limit for one pass */
 #define RETRY_MS 500        /* after memory was short for the expiry of a lease */
 #define LEASE_COST 64       /* what the quota counts for a lease */
-#define EMPTY_BYTES 4096    /* the size of a store without records; clients divide by it */
+#define MAP_MARGIN (INT64_C(64) << 20)
+#define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
+#define EMPTY_BYTES 4096 /* the size of a store without records; clients divide by it */
 
 /* A write travels as the proposal of etcd's raft: beside the request, it has a header with an id and, before
  * the request, a tag and a length. Its limit counts them. */
@@ -30,6 +35,22 @@ static void on_durable(int64_t rev, void *ctx) {
   int64_t before = store->revision;
   store->revision = rev;
   if (store->hook.on_visible != NULL) store->hook.on_visible(before, store->hook.ctx);
+}
+
+static int load(kw_store *store, int64_t now);
+
+/* Without room the store goes back to what is durable, and raises the alarm. Any other failure leaves open what has
+ * happened: the store can only be read until it is opened anew. */
+static void on_failure(int rc, void *ctx) {
+  kw_store *store = ctx;
+  bool can_go_on = rc == KW_ERR_NO_SPACE || rc == KW_ERR_NO_MEMORY;
+  kw_leases_drop(&store->leases);
+  kw_index_drop(&store->index);
+  store->leases = (kw_leases){.seed = store->options.seed};
+  store->index = (kw_index){0};
+  kw_log_forget(store->log);
+  if (!can_go_on || load(store, store->now) != KW_OK) store->failure = KW_ERR_STORAGE;
+  if (rc == KW_ERR_NO_SPACE) kw_store_arm(store, KW_ALARM_NO_SPACE);
 }
 
 void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
@@ -56,20 +77,130 @@ int64_t kw_store_first_event(const kw_store *store) {
   return first > store->base_revision ? first : store->base_revision + 1;
 }
 
-kw_store *kw_store_new(const kw_store_options *options) {
+/* {====== Opening ====== */
+
+static int load_leases(kw_store *store, int64_t now) {
+  int64_t at = INT64_MIN, id, ttl;
+  while (kw_disk_next_lease(kw_log_disk(store->log), &at, &id, &ttl)) {
+    if (kw_leases_add(&store->leases, id, ttl, now) == NULL) return KW_ERR_NO_MEMORY;
+  }
+  return KW_OK;
+}
+
+static int load_records(kw_store *store) {
+  kw_revision next = {0};
+  kw_disk_entry entry;
+  kw_kv kv;
+  while (kw_disk_next(kw_log_disk(store->log), next, &entry)) {
+    kw_change change = {.main = entry.rev.main, .sub = entry.rev.sub, .tombstone = entry.tombstone};
+    if (!kw_keyvalue_decode(entry.record, &kv)) return KW_ERR_CORRUPT;
+    int rc = kw_write_load(store, change, &kv);
+    if (rc != KW_OK) return rc;
+    kw_log_found(store->log, &entry);
+    next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
+  }
+  return KW_OK;
+}
+
+/* The state that the disk has. */
+static int load(kw_store *store, int64_t now) {
+  kw_disk_meta meta = kw_log_meta(store->log);
+  store->applied = store->revision = meta.revision;
+  store->compact_revision = meta.compact_revision;
+  store->compact_next = meta.compacted_until;
+  store->alarms = (unsigned)meta.alarms;
+  int rc = load_leases(store, now);
+  return rc == KW_OK ? load_records(store) : rc;
+}
+
+/* A map has room for the quota twice: pages that are free again can be used again only in part. */
+static size_t map_bytes(const kw_store_options *options) {
+  int64_t quota = options->quota < 0 ? MAP_WITHOUT_QUOTA : options->quota;
+  return (size_t)(quota > INT64_MAX / 4 ? INT64_MAX / 2 : 2 * quota + MAP_MARGIN);
+}
+
+int kw_store_open(const kw_store_options *options, int64_t now, kw_store **result,
+                  char text[KW_DISK_TEXT]) {
   kw_store *store = kw_alloc(sizeof *store);
-  if (store == NULL) return NULL;
+  kw_disk *disk = NULL;
+  if (store == NULL) return KW_ERR_NO_MEMORY;
   *store = (kw_store){.options = *options,
                       .leases = {.seed = options->seed},
                       .applied = 1,
                       .revision = 1,
-                      .compact_revision = -1};
+                      .compact_revision = -1,
+                      .now = now};
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
-  store->log = kw_log_new((kw_log_hook){on_durable, store});
-  if (store->log != NULL) return store;
-  kw_free(store);
-  return NULL;
+  int rc = KW_OK;
+  if (options->path != NULL)
+    rc = kw_disk_open(options->path, map_bytes(&store->options), &disk, text);
+  if (rc == KW_OK) {
+    store->log = kw_log_new((kw_log_hook){on_durable, on_failure, store}, disk);
+    if (store->log == NULL) rc = KW_ERR_NO_MEMORY;
+    if (store->log == NULL && disk != NULL) kw_disk_close(disk);
+  }
+  if (rc == KW_OK && disk != NULL) rc = load(store, now);
+  if (rc == KW_OK) {
+    *result = store;
+    return KW_OK;
+  }
+  if (rc == KW_ERR_CORRUPT) snprintf(text, KW_DISK_TEXT, "keywatch: %s is damaged", options->path);
+  if (store->log != NULL) {
+    kw_store_free(store);
+  } else {
+    kw_free(store);
+  }
+  return rc == KW_ERR_CORRUPT ? KW_ERR_STORAGE : rc;
 }
+
+/* }====== */
+
+/* {====== Durability ====== */
+
+static kw_disk_meta meta_of(const kw_store *store) {
+  return (kw_disk_meta){.compact_revision = store->compact_revision,
+                        .compacted_until = store->compact_next,
+                        .alarms = (int64_t)store->alarms};
+}
+
+void kw_store_flush(kw_store *store) {
+  kw_disk_meta meta = meta_of(store);
+  if (store->failure == KW_OK) kw_log_flush(store->log, &meta);
+}
+
+/* The next group follows at once. */
+bool kw_store_poll(kw_store *store) {
+  kw_log_release(store->log);
+  bool any = kw_log_poll(store->log, false);
+  if (any) kw_store_flush(store);
+  return any;
+}
+
+void kw_store_set_disk_hook(kw_store *store, kw_disk_hook hook) {
+  if (kw_log_disk(store->log) != NULL) kw_disk_set_hook(kw_log_disk(store->log), hook);
+}
+
+uint64_t kw_store_mark(const kw_store *store) {
+  return kw_log_mark(store->log);
+}
+
+bool kw_store_is_settled(const kw_store *store, uint64_t mark) {
+  return kw_log_is_settled(store->log, mark);
+}
+
+int kw_store_outcome(const kw_store *store, uint64_t mark) {
+  return kw_log_outcome(store->log, mark);
+}
+
+int kw_store_wait(kw_store *store, uint64_t mark) {
+  while (!kw_log_is_settled(store->log, mark)) {
+    kw_store_flush(store);
+    if (!kw_log_poll(store->log, true)) return KW_ERR_STORAGE;
+  }
+  return kw_log_outcome(store->log, mark);
+}
+
+/* }====== */
 
 void kw_store_free(kw_store *store) {
   kw_leases_drop(&store->leases);
@@ -117,6 +248,7 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int64_t cost = kw_check_cost(op);
   bool is_write = kw_check_is_write(op);
   if (is_write && store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
   int rc = check_quota(store, cost);
   if (rc == KW_OK) rc = kw_check_op(op, store->options.max_txn_ops, arena);
   if (rc != KW_OK) return rc;
@@ -129,7 +261,9 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {
   int rc = admit(store, op, arena);
   if (rc != KW_OK) return rc;
+  kw_log_release(store->log);
   rc = kw_txn_run(store, op, arena, reply);
+  if (rc == KW_OK && kw_log_has_failed(store->log)) rc = KW_ERR_NO_MEMORY;
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }
@@ -146,6 +280,8 @@ void kw_store_commit(kw_store *store) {
 
 void kw_store_rollback(kw_store *store) {
   kw_open_write *open = &store->open;
+  kw_disk *disk = kw_log_disk(store->log);
+  if (disk != NULL && (open->granted != NULL || open->revoked != NULL)) kw_disk_undo(disk);
   kw_write_undo_to(store, 0);
   if (open->granted != NULL) kw_leases_remove(&store->leases, open->granted);
   open->granted = open->revoked = NULL;
@@ -153,6 +289,7 @@ void kw_store_rollback(kw_store *store) {
 
 int kw_store_compact(kw_store *store, int64_t revision) {
   if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
   if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
   if (revision <= store->compact_revision) return KW_ERR_COMPACTED;
   if (revision > store->revision) return KW_ERR_FUTURE_REVISION;
@@ -166,6 +303,7 @@ int kw_store_compact(kw_store *store, int64_t revision) {
 
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
   if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
   int rc = check_quota(store, LEASE_COST);
   if (rc == KW_OK) rc = check_alarms(store, LEASE_COST);
   if (rc != KW_OK) return rc;
@@ -173,7 +311,10 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
   if (*id != 0 && kw_leases_find(&store->leases, *id) != NULL) return KW_ERR_LEASE_EXISTS;
   if (*id == 0) *id = kw_leases_choose_id(&store->leases);
   if (*ttl < store->options.min_lease_ttl) *ttl = store->options.min_lease_ttl;
+  kw_disk *disk = kw_log_disk(store->log);
+  if (disk != NULL && !kw_disk_put_lease(disk, *id, *ttl)) return KW_ERR_NO_MEMORY;
   store->open.granted = kw_leases_add(&store->leases, *id, *ttl, now);
+  if (store->open.granted == NULL && disk != NULL) kw_disk_undo(disk);
   return store->open.granted == NULL ? KW_ERR_NO_MEMORY : KW_OK;
 }
 
@@ -184,12 +325,18 @@ static int revoke(kw_store *store, kw_lease *lease) {
     kw_store_rollback(store);
     return rc;
   }
+  kw_disk *disk = kw_log_disk(store->log);
+  if (disk != NULL && !kw_disk_remove_lease(disk, lease->id)) {
+    kw_store_rollback(store);
+    return KW_ERR_NO_MEMORY;
+  }
   store->open.revoked = lease;
   return KW_OK;
 }
 
 int kw_store_revoke(kw_store *store, int64_t id) {
   if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
   if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
   kw_lease *lease = kw_leases_find(&store->leases, id);
   return lease == NULL ? KW_ERR_LEASE_NOT_FOUND : revoke(store, lease);
@@ -239,7 +386,7 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
 
 /* What is corrupt is not touched by anybody. */
 static bool may_expire(const kw_store *store) {
-  return !(store->alarms & KW_ALARM_CORRUPT);
+  return store->failure == KW_OK && !(store->alarms & KW_ALARM_CORRUPT);
 }
 
 /* Revokes what is past its time, a bounded number; returns whether more is due. A lease for whose keys there is no
@@ -261,14 +408,17 @@ static bool expire(kw_store *store, int64_t now) {
 /* }====== */
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_store_is_compacting(store)) return INT64_MIN;
+  if (kw_store_is_compacting(store) && store->failure == KW_OK) return INT64_MIN;
   const kw_lease *lease = kw_leases_first(&store->leases);
   return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
+  store->now = now;
+  if (store->failure != KW_OK) return false;
   bool more = may_expire(store) && expire(store, now);
   if (kw_store_is_compacting(store)) more = kw_compaction_step(store) || more;
+  kw_store_flush(store);
   return more;
 }
 

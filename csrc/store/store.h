@@ -41,6 +41,7 @@ typedef struct kw_store_options {
   bool follower;         /* revisions come from upstream, see store/follower.h */
   int64_t history_bytes; /* of a follower: how much history it keeps */
   uint64_t seed;         /* of the lease ids that the store chooses */
+  const char *path;      /* of the directory of a durable store; NULL: in memory */
 } kw_store_options;
 
 typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
@@ -84,9 +85,32 @@ typedef struct kw_hash {
 /* The defaults, to be changed where needed. */
 kw_store_options kw_store_defaults(void);
 
-/* NULL if memory is short. */
-kw_store *kw_store_new(const kw_store_options *options);
+/* Opens a store; a durable one as it was left, with every lease at its full time. KW_ERR_NO_MEMORY; KW_ERR_STORAGE,
+ * with a sentence in `text`. */
+int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
+                  char text[KW_DISK_TEXT]);
 void kw_store_free(kw_store *store);
+
+/* {====== Durability ======
+ *
+ * What was committed is visible once it is durable: at once in memory, with its group on the disk. kw_store_flush hands
+ * over what is committed, kw_store_poll takes what has become of it: both belong into every turn of a loop, after
+ * the disk's hook has woken it.
+ */
+void kw_store_flush(kw_store *store);
+bool kw_store_poll(kw_store *store);
+void kw_store_set_disk_hook(kw_store *store, kw_disk_hook hook);
+
+/* A number for what has been committed up to now, and what of it an answer may have seen; whether its fate is known;
+ * and which it is: KW_OK, or why it has not happened. */
+uint64_t kw_store_mark(const kw_store *store);
+bool kw_store_is_settled(const kw_store *store, uint64_t mark);
+int kw_store_outcome(const kw_store *store, uint64_t mark);
+
+/* Waits for that, in the way of those who have no loop. */
+int kw_store_wait(kw_store *store, uint64_t mark);
+
+/* }====== */
 
 /* Evaluates any op. The reply's arrays lie in the arena, its records are borrowed until the next call. A reply to
  * a plain range needs no commit, but may have one. */

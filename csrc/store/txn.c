@@ -250,5 +250,7 @@ int kw_txn_run(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *repl
     if (rc == KW_OK) rc = check_previous(store, &op->put);
     if (rc != KW_OK) return rc;
   }
+  if (op->kind == KW_OP_RANGE)
+    return kw_read_range(store, &op->range, store->revision, arena, reply);
   return run_one(store, op, NULL, arena, reply);
 }

@@ -60,6 +60,22 @@ int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history) {
   return add_change(store, history, change, kw_keyvalue_encode(&kv), (kw_key_state){0});
 }
 
+int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv) {
+  kw_key_history *history = kw_index_find_or_add(&store->index, kv->key);
+  if (history == NULL) return KW_ERR_NO_MEMORY;
+  kw_lease *lease = kv->lease == 0 ? NULL : kw_leases_find(&store->leases, kv->lease);
+  kw_key_state state = {0};
+  if (!change.tombstone)
+    state = (kw_key_state){kv->create_revision, kv->version, lease == NULL ? 0 : kv->lease};
+  if (!kw_key_history_reserve(history) || (lease != NULL && !kw_lease_reserve(lease))) {
+    if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
+    return KW_ERR_NO_MEMORY;
+  }
+  kw_key_history_push(history, change);
+  set_state(store, history, state);
+  return KW_OK;
+}
+
 void kw_write_undo_to(kw_store *store, size_t n) {
   kw_open_write *open = &store->open;
   while (open->n > n) {

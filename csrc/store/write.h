@@ -16,6 +16,9 @@ int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const k
 /* A tombstone at revision `main`. */
 int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history);
 
+/* A change that the disk has, when the store is opened: revisions rise. */
+int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv);
+
 /* Takes changes of the open write back until `n` are left. */
 void kw_write_undo_to(kw_store *store, size_t n);
 

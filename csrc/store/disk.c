@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <fcntl.h>
+#include <lmdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/disk.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+
+#define FORMAT 1
+#define RECORD_KEY 13
+#define NAME_ROOM 16
+#define GROWN_AHEAD (8 << 20) /* bytes of the file that are there before they are needed */
+#define PAGES_PER_CHANGE 4    /* that a change may touch, at most, beside its own bytes */
+
+typedef enum change_kind { PUT, REMOVE, PUT_LEASE, REMOVE_LEASE } change_kind;
+
+typedef struct change {
+  change_kind kind;
+  bool tombstone;
+  uint32_t sub;
+  int64_t main; /* or the id of a lease */
+  union {
+    const kw_blob *record;
+    int64_t ttl;
+  };
+} change;
+
+typedef struct group {
+  change *changes;
+  size_t n;
+  size_t cap;
+  kw_disk_meta meta;
+} group;
+
+typedef enum work { IDLE, SUBMITTED, DONE } work;
+
+struct kw_disk {
+  MDB_env *env;
+  MDB_dbi records;
+  MDB_dbi leases;
+  MDB_dbi meta;
+  MDB_txn *reading;
+  MDB_cursor *cursor;
+  int lock;
+  size_t page;
+  kw_disk_meta opened;
+
+  group gathering;
+  group writing; /* the thread's, while it works */
+
+  pthread_t thread;
+  bool has_thread;
+  pthread_mutex_t mutex; /* for what follows */
+  pthread_cond_t changed;
+  work work;
+  int rc;
+  bool must_end;
+  kw_disk_hook hook;
+};
+
+/* {====== Keys and numbers ====== */
+
+static uint8_t *put_big(uint8_t *to, uint64_t v, int bytes) {
+  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
+  return to;
+}
+
+static uint64_t get_big(const uint8_t *from, int bytes) {
+  uint64_t v = 0;
+  for (int i = 0; i < bytes; i++) v = v << 8 | from[i];
+  return v;
+}
+
+static MDB_val record_key(uint8_t *bytes, int64_t main, uint32_t sub, bool tombstone) {
+  uint8_t *to = put_big(put_big(bytes, (uint64_t)main, 8), sub, 4);
+  *to = tombstone;
+  return (MDB_val){RECORD_KEY, bytes};
+}
+
+/* Ids rise with their bytes, negative ones first. */
+static MDB_val lease_key(uint8_t *bytes, int64_t id) {
+  put_big(bytes, (uint64_t)id ^ UINT64_C(1) << 63, 8);
+  return (MDB_val){8, bytes};
+}
+
+static MDB_val name_of(const char *name) {
+  return (MDB_val){strlen(name), (void *)name};
+}
+
+static int put_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t v) {
+  uint8_t bytes[8];
+  MDB_val key = name_of(name), value = {8, bytes};
+  put_big(bytes, (uint64_t)v, 8);
+  return mdb_put(txn, dbi, &key, &value, 0);
+}
+
+static int64_t get_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t otherwise) {
+  MDB_val key = name_of(name), value;
+  if (mdb_get(txn, dbi, &key, &value) != 0 || value.mv_size != 8) return otherwise;
+  return (int64_t)get_big(value.mv_data, 8);
+}
+
+/* }====== */
+
+/* {====== The thread ====== */
+
+static int write_change(const kw_disk *disk, MDB_txn *txn, const change *c) {
+  uint8_t bytes[RECORD_KEY], ttl[8];
+  MDB_val key, value;
+  int rc;
+  switch (c->kind) {
+    case PUT:
+      key = record_key(bytes, c->main, c->sub, c->tombstone);
+      value = (MDB_val){c->record->len, (void *)c->record->bytes};
+      return mdb_put(txn, disk->records, &key, &value, MDB_APPEND);
+    case REMOVE:
+      key = record_key(bytes, c->main, c->sub, c->tombstone);
+      rc = mdb_del(txn, disk->records, &key, NULL);
+      return rc == MDB_NOTFOUND ? 0 : rc;
+    case PUT_LEASE:
+      key = lease_key(bytes, c->main);
+      put_big(ttl, (uint64_t)c->ttl, 8);
+      value = (MDB_val){8, ttl};
+      return mdb_put(txn, disk->leases, &key, &value, 0);
+    case REMOVE_LEASE:
+      key = lease_key(bytes, c->main);
+      rc = mdb_del(txn, disk->leases, &key, NULL);
+      return rc == MDB_NOTFOUND ? 0 : rc;
+  }
+  return EINVAL;
+}
+
+static int write_meta(const kw_disk *disk, MDB_txn *txn, const kw_disk_meta *meta) {
+  int rc = put_number(txn, disk->meta, "revision", meta->revision);
+  if (rc == 0) rc = put_number(txn, disk->meta, "compact_revision", meta->compact_revision);
+  if (rc == 0) rc = put_number(txn, disk->meta, "compacted_until", meta->compacted_until);
+  if (rc == 0) rc = put_number(txn, disk->meta, "alarms", meta->alarms);
+  return rc;
+}
+
+/* Room for all that the group may write, so that a full disk is met here, where nothing has happened yet. */
+static int grow_ahead(const kw_disk *disk, const group *g) {
+  MDB_envinfo info;
+  struct stat st;
+  mdb_filehandle_t fd;
+  size_t need = GROWN_AHEAD;
+  mdb_env_info(disk->env, &info);
+  mdb_env_get_fd(disk->env, &fd);
+  for (size_t i = 0; i < g->n; i++) {
+    need += PAGES_PER_CHANGE * disk->page;
+    if (g->changes[i].kind == PUT) need += 2 * (size_t)g->changes[i].record->len;
+  }
+  off_t size = (off_t)((info.me_last_pgno + 1) * disk->page + need);
+  if (fstat(fd, &st) < 0) return errno;
+  if (st.st_size >= size) return 0;
+  int rc = posix_fallocate(fd, st.st_size, size - st.st_size);
+  return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
+}
+
+static int fill(const kw_disk *disk, MDB_txn *txn, const group *g) {
+  int rc = 0;
+  for (size_t i = 0; i < g->n && rc == 0; i++) rc = write_change(disk, txn, &g->changes[i]);
+  return rc == 0 ? write_meta(disk, txn, &g->meta) : rc;
+}
+
+/* A full disk or map leaves everything as it was. A commit that fails leaves open what has happened. */
+static int write_group(const kw_disk *disk, const group *g) {
+  MDB_txn *txn;
+  int rc = grow_ahead(disk, g);
+  if (rc == 0) rc = mdb_txn_begin(disk->env, NULL, 0, &txn);
+  if (rc != 0)
+    return rc == ENOSPC ? KW_ERR_NO_SPACE : rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_STORAGE;
+  rc = fill(disk, txn, g);
+  if (rc != 0) {
+    mdb_txn_abort(txn);
+    if (rc == ENOMEM) return KW_ERR_NO_MEMORY;
+    return rc == MDB_MAP_FULL || rc == ENOSPC ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+  }
+  return mdb_txn_commit(txn) == 0 ? KW_OK : KW_ERR_STORAGE;
+}
+
+static void *run(void *ctx) {
+  kw_disk *disk = ctx;
+  pthread_mutex_lock(&disk->mutex);
+  while (true) {
+    while (disk->work != SUBMITTED && !disk->must_end)
+      pthread_cond_wait(&disk->changed, &disk->mutex);
+    if (disk->work != SUBMITTED) break;
+    pthread_mutex_unlock(&disk->mutex);
+    int rc = write_group(disk, &disk->writing);
+    pthread_mutex_lock(&disk->mutex);
+    disk->rc = rc;
+    disk->work = DONE;
+    pthread_cond_broadcast(&disk->changed);
+    if (disk->hook.wake != NULL) disk->hook.wake(disk->hook.ctx);
+  }
+  pthread_mutex_unlock(&disk->mutex);
+  return NULL;
+}
+
+/* Signals are for the threads of the program. */
+static bool start_thread(kw_disk *disk) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  disk->has_thread = pthread_create(&disk->thread, NULL, run, disk) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return disk->has_thread;
+}
+
+static void end_thread(kw_disk *disk) {
+  if (!disk->has_thread) return;
+  pthread_mutex_lock(&disk->mutex);
+  disk->must_end = true;
+  disk->hook = (kw_disk_hook){0};
+  pthread_cond_broadcast(&disk->changed);
+  pthread_mutex_unlock(&disk->mutex);
+  pthread_join(disk->thread, NULL);
+}
+
+/* }====== */
+
+/* {====== Opening ====== */
+
+static int refuse(char *text, const char *path, const char *why) {
+  snprintf(text, KW_DISK_TEXT, "keywatch: cannot open %s: %s", path, why);
+  return KW_ERR_STORAGE;
+}
+
+/* Whoever holds the directory says so in the lock file. */
+static int refuse_locked(char *text, const char *path, int fd) {
+  char pid[NAME_ROOM] = "", why[64];
+  ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+  if (n > 0) pid[strcspn(pid, "\n")] = 0;
+  snprintf(why, sizeof why, "process %s has it open", pid[0] != 0 ? pid : "?");
+  return refuse(text, path, why);
+}
+
+static int lock(kw_disk *disk, const char *path, char *text) {
+  char name[4096], pid[NAME_ROOM];
+  if ((size_t)snprintf(name, sizeof name, "%s/lock", path) >= sizeof name)
+    return refuse(text, path, strerror(ENAMETOOLONG));
+  disk->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (disk->lock < 0) return refuse(text, path, strerror(errno));
+  if (flock(disk->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, path, disk->lock);
+  int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+  if (ftruncate(disk->lock, 0) < 0 || pwrite(disk->lock, pid, (size_t)n, 0) != n)
+    return refuse(text, path, strerror(errno));
+  return KW_OK;
+}
+
+static int make_directory(const char *path, char *text) {
+  struct stat st;
+  if (mkdir(path, 0700) == 0) return KW_OK;
+  if (errno != EEXIST) return refuse(text, path, strerror(errno));
+  if (stat(path, &st) < 0) return refuse(text, path, strerror(errno));
+  return S_ISDIR(st.st_mode) ? KW_OK : refuse(text, path, "it is not a directory");
+}
+
+/* The tables, and the number of the format: of a directory that was empty, ours. */
+static int open_tables(kw_disk *disk, int64_t *format) {
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(disk->env, NULL, 0, &txn);
+  if (rc != 0) return rc;
+  rc = mdb_dbi_open(txn, "meta", MDB_CREATE, &disk->meta);
+  if (rc == 0) {
+    MDB_stat stat;
+    mdb_stat(txn, disk->meta, &stat);
+    if (stat.ms_entries == 0) rc = put_number(txn, disk->meta, "format", FORMAT);
+    *format = get_number(txn, disk->meta, "format", -1);
+  }
+  if (rc == 0 && *format == FORMAT) {
+    rc = mdb_dbi_open(txn, "records", MDB_CREATE, &disk->records);
+    if (rc == 0) rc = mdb_dbi_open(txn, "leases", MDB_CREATE, &disk->leases);
+  }
+  if (rc == 0 && *format == FORMAT) return mdb_txn_commit(txn);
+  mdb_txn_abort(txn);
+  return rc;
+}
+
+static int open_env(kw_disk *disk, const char *path, size_t map_bytes) {
+  int rc = mdb_env_create(&disk->env);
+  if (rc == 0) rc = mdb_env_set_maxdbs(disk->env, 3);
+  if (rc == 0) rc = mdb_env_set_mapsize(disk->env, map_bytes);
+  if (rc == 0) rc = mdb_env_open(disk->env, path, MDB_NOTLS | MDB_NORDAHEAD, 0600);
+  return rc;
+}
+
+static int begin_reading(kw_disk *disk) {
+  MDB_stat stat;
+  int rc = mdb_txn_begin(disk->env, NULL, MDB_RDONLY, &disk->reading);
+  if (rc == 0) rc = mdb_cursor_open(disk->reading, disk->records, &disk->cursor);
+  if (rc != 0) return rc;
+  mdb_env_stat(disk->env, &stat);
+  disk->page = stat.ms_psize;
+  disk->opened = (kw_disk_meta){
+      .revision = get_number(disk->reading, disk->meta, "revision", 1),
+      .compact_revision = get_number(disk->reading, disk->meta, "compact_revision", -1),
+      .compacted_until = get_number(disk->reading, disk->meta, "compacted_until", 0),
+      .alarms = get_number(disk->reading, disk->meta, "alarms", 0)};
+  return 0;
+}
+
+static int open_database(kw_disk *disk, const char *path, size_t map_bytes, char *text) {
+  int64_t format = FORMAT;
+  int rc = open_env(disk, path, map_bytes);
+  if (rc == 0) rc = open_tables(disk, &format);
+  if (rc == 0 && format != FORMAT)
+    return refuse(text, path, "its format is not one of this keywatch");
+  if (rc == 0) rc = begin_reading(disk);
+  return rc == 0 ? KW_OK : refuse(text, path, mdb_strerror(rc));
+}
+
+int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text[KW_DISK_TEXT]) {
+  kw_disk *disk = kw_alloc_zeroed(sizeof *disk);
+  if (disk == NULL) return KW_ERR_NO_MEMORY;
+  disk->lock = -1;
+  pthread_mutex_init(&disk->mutex, NULL);
+  pthread_cond_init(&disk->changed, NULL);
+  int rc = make_directory(path, text);
+  if (rc == KW_OK) rc = lock(disk, path, text);
+  if (rc == KW_OK) rc = open_database(disk, path, map_bytes, text);
+  if (rc == KW_OK && !start_thread(disk)) rc = refuse(text, path, "no thread can be started");
+  if (rc != KW_OK) {
+    kw_disk_close(disk);
+    return rc;
+  }
+  *result = disk;
+  return KW_OK;
+}
+
+void kw_disk_close(kw_disk *disk) {
+  end_thread(disk);
+  if (disk->cursor != NULL) mdb_cursor_close(disk->cursor);
+  if (disk->reading != NULL) mdb_txn_abort(disk->reading);
+  if (disk->env != NULL) mdb_env_close(disk->env);
+  if (disk->lock >= 0) close(disk->lock);
+  pthread_cond_destroy(&disk->changed);
+  pthread_mutex_destroy(&disk->mutex);
+  kw_free(disk->gathering.changes);
+  kw_free(disk->writing.changes);
+  kw_free(disk);
+}
+
+void kw_disk_set_hook(kw_disk *disk, kw_disk_hook hook) {
+  pthread_mutex_lock(&disk->mutex);
+  disk->hook = hook;
+  pthread_mutex_unlock(&disk->mutex);
+}
+
+kw_disk_meta kw_disk_get_meta(const kw_disk *disk) {
+  return disk->opened;
+}
+
+/* }====== */
+
+/* {====== Writing ====== */
+
+static bool add(kw_disk *disk, change c) {
+  group *g = &disk->gathering;
+  if (!kw_reserve(&g->changes, &g->cap, g->n + 1, sizeof *g->changes)) return false;
+  g->changes[g->n++] = c;
+  return true;
+}
+
+bool kw_disk_put(kw_disk *disk, kw_revision rev, bool tombstone, const kw_blob *record) {
+  return add(
+      disk,
+      (change){
+          .kind = PUT, .main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record});
+}
+
+bool kw_disk_remove(kw_disk *disk, kw_revision rev, bool tombstone) {
+  return add(disk,
+             (change){.kind = REMOVE, .main = rev.main, .sub = rev.sub, .tombstone = tombstone});
+}
+
+bool kw_disk_put_lease(kw_disk *disk, int64_t id, int64_t ttl) {
+  return add(disk, (change){.kind = PUT_LEASE, .main = id, .ttl = ttl});
+}
+
+bool kw_disk_remove_lease(kw_disk *disk, int64_t id) {
+  return add(disk, (change){.kind = REMOVE_LEASE, .main = id});
+}
+
+void kw_disk_undo(kw_disk *disk) {
+  disk->gathering.n--;
+}
+
+bool kw_disk_reserve(kw_disk *disk, size_t n) {
+  group *g = &disk->gathering;
+  return kw_reserve(&g->changes, &g->cap, g->n + n, sizeof *g->changes);
+}
+
+size_t kw_disk_count(const kw_disk *disk) {
+  return disk->gathering.n;
+}
+
+void kw_disk_forget(kw_disk *disk) {
+  disk->gathering.n = 0;
+}
+
+bool kw_disk_is_idle(const kw_disk *disk) {
+  pthread_mutex_t *mutex = (pthread_mutex_t *)&disk->mutex;
+  pthread_mutex_lock(mutex);
+  bool is_idle = disk->work == IDLE;
+  pthread_mutex_unlock(mutex);
+  return is_idle;
+}
+
+void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta) {
+  group handed = disk->gathering;
+  handed.meta = *meta;
+  disk->gathering = disk->writing; /* its memory is used again */
+  disk->gathering.n = 0;
+  pthread_mutex_lock(&disk->mutex);
+  disk->writing = handed;
+  disk->work = SUBMITTED;
+  pthread_cond_broadcast(&disk->changed);
+  pthread_mutex_unlock(&disk->mutex);
+}
+
+/* The reader moves on to what the group has left. */
+static int renew(kw_disk *disk) {
+  mdb_txn_reset(disk->reading);
+  int rc = mdb_txn_renew(disk->reading);
+  if (rc == 0) rc = mdb_cursor_renew(disk->reading, disk->cursor);
+  return rc == 0 ? KW_OK : KW_ERR_STORAGE;
+}
+
+bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {
+  pthread_mutex_lock(&disk->mutex);
+  while (wait && disk->work == SUBMITTED) pthread_cond_wait(&disk->changed, &disk->mutex);
+  bool is_done = disk->work == DONE;
+  if (is_done) disk->work = IDLE;
+  pthread_mutex_unlock(&disk->mutex);
+  if (!is_done) return false;
+  *meta = disk->writing.meta;
+  *rc = disk->rc == KW_OK ? renew(disk) : disk->rc;
+  return true;
+}
+
+/* }====== */
+
+/* {====== Reading ====== */
+
+int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice *record) {
+  uint8_t bytes[RECORD_KEY];
+  MDB_val key = record_key(bytes, rev.main, rev.sub, tombstone), value;
+  if (mdb_get(disk->reading, disk->records, &key, &value) != 0) return KW_ERR_CORRUPT;
+  *record = kw_slice_of(value.mv_data, value.mv_size);
+  return KW_OK;
+}
+
+bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
+  uint8_t bytes[RECORD_KEY];
+  MDB_val key = record_key(bytes, rev.main, rev.sub, false), value;
+  if (mdb_cursor_get(disk->cursor, &key, &value, MDB_SET_RANGE) != 0) return false;
+  const uint8_t *at = key.mv_data;
+  *entry = (kw_disk_entry){.rev = {(int64_t)get_big(at, 8), (uint32_t)get_big(at + 8, 4)},
+                           .tombstone = at[12] != 0,
+                           .record = kw_slice_of(value.mv_data, value.mv_size)};
+  return true;
+}
+
+bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
+  uint8_t bytes[8];
+  MDB_cursor *cursor;
+  MDB_val key = lease_key(bytes, *at), value;
+  if (mdb_cursor_open(disk->reading, disk->leases, &cursor) != 0) return false;
+  int rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+  if (rc == 0) {
+    *id = (int64_t)(get_big(key.mv_data, 8) ^ UINT64_C(1) << 63);
+    *ttl = (int64_t)get_big(value.mv_data, 8);
+    *at = *id + 1;
+  }
+  mdb_cursor_close(cursor);
+  return rc == 0;
+}
+
+void kw_disk_get_size(const kw_disk *disk, int64_t *size, int64_t *in_use) {
+  MDB_envinfo info;
+  MDB_stat free;
+  mdb_env_info(disk->env, &info);
+  *size = (int64_t)((info.me_last_pgno + 1) * disk->page);
+  *in_use = *size;
+  if (mdb_stat(disk->reading, 0, &free) != 0) return;
+  (void)free;
+}
+
+/* }====== */

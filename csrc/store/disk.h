@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * disk: where a durable store keeps its records: LMDB, written in groups by a thread of its own.
+ *
+ *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
+ *   leases    id, big-endian                                                   ->  seconds, big-endian
+ *   meta      names                                                            ->  numbers, big-endian
+ *
+ * Changes are added to the group that gathers. A submit hands it to the thread, if that has nothing to do, and another
+ * one gathers while it is written and synced. When the thread is done it calls `wake`, from the thread; what it has
+ * come to is then taken by kw_disk_take. Everything but `wake` happens in the thread of the caller.
+ *
+ * Reads see what was durable when the last group was taken.
+ */
+#ifndef KW_STORE_DISK_H
+#define KW_STORE_DISK_H
+
+#include "base/blob.h"
+#include "model/kv.h"
+
+typedef struct kw_disk kw_disk;
+
+typedef struct kw_disk_hook {
+  void (*wake)(void *ctx); /* from another thread; or NULL */
+  void *ctx;
+} kw_disk_hook;
+
+typedef struct kw_disk_meta {
+  int64_t revision;
+  int64_t compact_revision; /* -1 before the first */
+  int64_t compacted_until;  /* all that it asks for up to here has been removed */
+  int64_t alarms;
+} kw_disk_meta;
+
+typedef struct kw_disk_entry {
+  kw_revision rev;
+  bool tombstone;
+  kw_slice record; /* good until the next take */
+} kw_disk_entry;
+
+#define KW_DISK_TEXT 512
+
+/* Opens or makes a store in a directory, which it makes, too. KW_ERR_STORAGE, with a sentence in `text`, if that cannot
+ * be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
+int kw_disk_open(const char *path, size_t map_bytes, kw_disk **disk, char text[KW_DISK_TEXT]);
+
+/* What was submitted is written first. */
+void kw_disk_close(kw_disk *disk);
+
+void kw_disk_set_hook(kw_disk *disk, kw_disk_hook hook);
+
+/* What was there when it was opened. */
+kw_disk_meta kw_disk_get_meta(const kw_disk *disk);
+
+/* {====== Writing ====== */
+
+/* These add to the group that gathers. Records rise, and stay where they are until their group was taken. False if
+ * memory is short. */
+bool kw_disk_put(kw_disk *disk, kw_revision rev, bool tombstone, const kw_blob *record);
+bool kw_disk_remove(kw_disk *disk, kw_revision rev, bool tombstone);
+bool kw_disk_put_lease(kw_disk *disk, int64_t id, int64_t ttl);
+bool kw_disk_remove_lease(kw_disk *disk, int64_t id);
+
+/* Takes the last change of the group that gathers back. */
+void kw_disk_undo(kw_disk *disk);
+
+/* Room for more changes, so that the next ones cannot fail; false if memory is short. */
+bool kw_disk_reserve(kw_disk *disk, size_t n);
+
+/* How many changes gather. */
+size_t kw_disk_count(const kw_disk *disk);
+
+/* Whether a submit would be taken; and handing the group over, which makes `meta` true. */
+bool kw_disk_is_idle(const kw_disk *disk);
+void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta);
+
+/* Whether the group that was submitted is done: then *rc is what came of it, and *meta is what it made true. With
+ * `wait`, waits for it. False if nothing is under way. */
+bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc);
+
+/* Throws away what gathers. */
+void kw_disk_forget(kw_disk *disk);
+
+/* }====== */
+
+/* {====== Reading ====== */
+
+/* KW_OK, KW_ERR_CORRUPT if it is not there. */
+int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice *record);
+
+/* The first record >= rev; false if there is none. */
+bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
+
+/* Walks the leases: start with *at = INT64_MIN. False at the end. */
+bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl);
+
+/* Bytes of the file, and those of it that are in use. */
+void kw_disk_get_size(const kw_disk *disk, int64_t *size, int64_t *in_use);
+
+/* }====== */
+
+#endif
