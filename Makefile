@@ -16,7 +16,7 @@ help:           ## this list
 
 # Packages ----------------------------------------------------------------------------------------------------------
 
-PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev git \
+PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev liblmdb-dev git \
   unzip zip lua-busted lua-check lua-luv clang-format valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev etcd-server etcd-client python3-etcd3 nghttp2-client curl
 
@@ -76,7 +76,7 @@ build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps
 	@$$(CC) -g -fPIC -DKW_PROBE $(WARNINGS) $$(PROBE.$(1)) -MMD -MP -Icsrc -I$$(INCDIR.$(2)) -c $$< -o $$@
 build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
-	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lnghttp2 -lm -o $$@
+	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lnghttp2 -llmdb -lpthread -lm -o $$@
 build/$(1)/$(2)/keywatch/uv.so: $(UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -luv -lm -o $$@

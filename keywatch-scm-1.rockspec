@@ -23,6 +23,7 @@ dependencies = {
 }
 
 external_dependencies = {
+  LMDB = { header = "lmdb.h", library = "lmdb" },
   NGHTTP2 = { header = "nghttp2/nghttp2.h", library = "nghttp2" },
   UV = { header = "uv.h", library = "uv" },
 }
@@ -80,6 +81,7 @@ build = {
         "csrc/codec/wire.c",
         "csrc/store/check.c",
         "csrc/store/compaction.c",
+        "csrc/store/disk.c",
         "csrc/store/follower.c",
         "csrc/store/hash.c",
         "csrc/store/index.c",
@@ -126,9 +128,9 @@ build = {
         "csrc/bind/probe_codec.c",
         "csrc/bind/probe_stream.c",
       },
-      incdirs = { "csrc", "$(NGHTTP2_INCDIR)" },
-      libdirs = { "$(NGHTTP2_LIBDIR)" },
-      libraries = { "nghttp2", "m" },
+      incdirs = { "csrc", "$(NGHTTP2_INCDIR)", "$(LMDB_INCDIR)" },
+      libdirs = { "$(NGHTTP2_LIBDIR)", "$(LMDB_LIBDIR)" },
+      libraries = { "nghttp2", "lmdb", "pthread", "m" },
     },
     ["keywatch.uv"] = {
       sources = {

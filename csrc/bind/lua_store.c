@@ -159,6 +159,11 @@ static int l_push_answer(lua_State *L) {
   return 1;
 }
 
+/* What is answered is durable, and all that it may have seen. */
+static int wait_until_durable(kw_lua_store *self) {
+  return kw_store_wait(self->store, kw_store_mark(self->store));
+}
+
 /* Makes the answer to a call that has come to `rc`. A write is committed only then: what cannot be answered has not
  * happened. */
 static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
@@ -175,7 +180,8 @@ static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
     return lua_error(L);
   }
   kw_store_commit(self->store);
-  return 1;
+  int rc_durable = wait_until_durable(self);
+  return rc_durable == KW_OK ? 1 : kw_bind_fail(L, self, rc_durable);
 }
 
 /* Applies the op that was read, if that came to KW_OK, and answers it. */
@@ -246,6 +252,7 @@ static int l_compact(lua_State *L) {
     kw_store_step(self->store,
                   now_of(self)); /* also when another compaction was first, as in etcd */
   }
+  if (rc == KW_OK) rc = wait_until_durable(self);
   return rc == KW_OK ? finish_result(L, self) : kw_bind_fail(L, self, rc);
 }
 
@@ -274,6 +281,8 @@ static int l_lease_grant(lua_State *L) {
   int rc = kw_store_grant(self->store, later_than_now(self), &fields.id, &ttl);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
+  rc = wait_until_durable(self);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_bind_push_int(L, ttl);
   lua_rawset(L, -4);
   kw_bind_push_int(L, fields.id);
@@ -291,7 +300,8 @@ static int l_lease_revoke(lua_State *L) {
   int rc = kw_store_revoke(self->store, id);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_commit(self->store);
-  return finish_result(L, self);
+  rc = wait_until_durable(self);
+  return rc == KW_OK ? finish_result(L, self) : kw_bind_fail(L, self, rc);
 }
 
 static int l_lease_keepalive(lua_State *L) {
@@ -514,6 +524,7 @@ static int l_tostring(lua_State *L) {
 
 typedef struct open_fields {
   kw_store_options options;
+  kw_slice path;
   kw_seconds now;
   kw_seconds progress_interval;
 } open_fields;
@@ -530,11 +541,16 @@ static int l_open(lua_State *L) {
       OPEN_OPTION(step_records, COUNT, step_records),
       OPEN_OPTION(follower, BOOL, follower),
       OPEN_OPTION(history_bytes, COUNT, history_bytes),
+      {"path", KW_OPTION_BYTES, offsetof(open_fields, path), NULL},
       {"now", KW_OPTION_SECONDS, offsetof(open_fields, now), NULL},
       {"progress_interval", KW_OPTION_SECONDS, offsetof(open_fields, progress_interval), NULL},
       KW_END_OF_OPTIONS};
   open_fields fields = {.options = kw_store_defaults()};
   kw_bind_read_options(L, 1, "open", options, &fields);
+  if (fields.path.len > 0 && memchr(fields.path.data, 0, fields.path.len) != NULL)
+    luaL_error(L, "open: path must not have a zero byte");
+  if (fields.options.follower && fields.path.data != NULL)
+    luaL_error(L, "open: a follower is in memory");
   if (fields.options.step_records == 0) luaL_error(L, "open: step_records must not be 0");
   if (fields.options.min_lease_ttl > KW_LEASE_MAX_TTL)
     luaL_error(L, "open: min_lease_ttl is too large");
@@ -549,9 +565,17 @@ static int l_open(lua_State *L) {
                          .max_request_bytes = fields.options.max_request_bytes};
   lua_pushvalue(L, lua_upvalueindex(KW_UP_STORE_META));
   lua_setmetatable(L, -2);
+  char text[KW_DISK_TEXT] = "";
   fields.options.seed = kw_bind_new_seed(self);
-  self->store = kw_store_new(&fields.options);
-  return self->store != NULL ? 1 : kw_bind_fail(L, self, KW_ERR_NO_MEMORY);
+  fields.options.path = (const char *)fields.path.data; /* Lua's strings end with a 0 */
+  int rc = kw_store_open(&fields.options, now_of(self), &self->store, text);
+  if (rc == KW_OK) return 1;
+  kw_bind_fail(L, self, rc);
+  if (text[0] != 0) {
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, "message");
+  }
+  return 2;
 }
 
 /* }====== */

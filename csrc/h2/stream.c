@@ -10,6 +10,7 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   stream->id = id;
   stream->splitter.max_len = session->options.max_message;
   kw_link_init(&stream->parked);
+  kw_link_init(&stream->waiting);
   kw_link_init(&stream->link);
   kw_link_add(&session->streams, &stream->link);
   session->count++;
@@ -35,6 +36,7 @@ void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
   session->hooks.on_close(stream, session->hooks.ctx);
   kw_link_remove(&stream->parked);
+  kw_link_remove(&stream->waiting);
   kw_link_remove(&stream->link);
   kw_stream_clear_deadline(stream);
   session->queued -= stream->queued;

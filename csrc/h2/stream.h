@@ -49,9 +49,11 @@ struct kw_stream {
   kw_heap_node deadline;
   kw_link link;     /* among the streams of the session */
   kw_link parked;   /* among those whose input waits */
-  const void *role; /* these three are its owner's own */
+  const void *role; /* these are its owner's own */
   void *owner;
   void *watched;
+  kw_link waiting;
+  uint64_t mark;
 };
 
 /* Begins a message of `len` bytes: room for them, behind a prefix; NULL if memory is short. When it has been filled in

@@ -63,7 +63,11 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   } else if (kw_service_begin(server, stream, reply.revision, rest, &room)) {
     kw_message_put_rest(message, &reply, room.to);
     kw_store_commit(server->store);
-    kw_service_send(&room);
+    if (reply.kind == KW_OP_RANGE) {
+      kw_service_send(&room);
+    } else {
+      kw_service_send_durable(server, &room);
+    }
   } else {
     kw_store_rollback(server->store);
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
@@ -90,8 +94,8 @@ static void on_txn(kw_server *server, kw_stream *stream, const void *request) {
 
 static void finish_compaction(kw_server *server, kw_stream *stream, int rc) {
   if (rc == KW_OK) {
-    kw_service_answer(server, stream, kw_store_revision(server->store), &kw_msg_compaction_response,
-                      NULL);
+    kw_service_answer_durable(server, stream, kw_store_revision(server->store),
+                              &kw_msg_compaction_response, NULL);
   } else {
     kw_service_fail(stream, rc);
   }

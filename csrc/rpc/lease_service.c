@@ -15,6 +15,11 @@ static void answer(kw_server *server, kw_stream *stream, const kw_message *messa
   kw_service_answer(server, stream, kw_store_revision(server->store), message, record);
 }
 
+static void answer_durable(kw_server *server, kw_stream *stream, const kw_message *message,
+                           const void *record) {
+  kw_service_answer_durable(server, stream, kw_store_applied(server->store), message, record);
+}
+
 static void on_grant(kw_server *server, kw_stream *stream, const void *request) {
   kw_lease_message lease = *(const kw_lease_message *)request;
   if (!kw_service_make_room(stream)) return;
@@ -24,7 +29,7 @@ static void on_grant(kw_server *server, kw_stream *stream, const void *request) 
     return;
   }
   kw_store_commit(server->store);
-  answer(server, stream, &kw_msg_lease_grant_response, &lease);
+  answer_durable(server, stream, &kw_msg_lease_grant_response, &lease);
 }
 
 /* The header tells the revision after it. */
@@ -36,7 +41,7 @@ static void on_revoke(kw_server *server, kw_stream *stream, const void *request)
     return;
   }
   kw_store_commit(server->store);
-  answer(server, stream, &kw_msg_lease_revoke_response, NULL);
+  answer_durable(server, stream, &kw_msg_lease_revoke_response, NULL);
 }
 
 static void on_keep_alive(kw_server *server, kw_stream *stream, const void *request) {
@@ -69,7 +74,7 @@ static void on_time_to_live(kw_server *server, kw_stream *stream, const void *re
                             .ttl = info.ttl,
                             .granted_ttl = info.granted_ttl,
                             .keys = {(void *)info.keys, info.n_keys}};
-  answer(server, stream, &kw_msg_lease_time_to_live_response, &lease);
+  answer_durable(server, stream, &kw_msg_lease_time_to_live_response, &lease);
 }
 
 static void on_leases(kw_server *server, kw_stream *stream, const void *request) {
@@ -82,7 +87,7 @@ static void on_leases(kw_server *server, kw_stream *stream, const void *request)
     return;
   }
   kw_leases_response leases = {.leases = {(void *)ids, n}};
-  answer(server, stream, &kw_msg_lease_leases_response, &leases);
+  answer_durable(server, stream, &kw_msg_lease_leases_response, &leases);
 }
 
 #define UNARY(name, message, fn)                                                                   \

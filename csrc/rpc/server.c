@@ -33,6 +33,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->options = *options;
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
+  kw_link_init(&server->undurable);
   uint8_t *to = kw_wire_put_number(server->ids, 1, options->cluster_id);
   server->n_ids = (size_t)(kw_wire_put_number(to, 2, options->member_id) - server->ids);
   if (add_methods(server, kw_kv_methods) && add_methods(server, kw_lease_methods) &&
@@ -76,6 +77,9 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   if (server->store == NULL) return INT64_MAX;
   int64_t time = kw_server_time(server);
   if (kw_hub_deadline(server->hub) <= time) more = kw_hub_step(server->hub, time);
+  kw_store_flush(server->store);
+  kw_store_poll(server->store);
+  kw_service_tend(server);
   kw_kv_tend(server);
   kw_watch_tend(server);
   if (more) return now;

@@ -45,10 +45,59 @@ void kw_service_send(kw_answer_room *room) {
   if (room->stream->is_unary) kw_stream_finish(room->stream, KW_GRPC_OK, (kw_slice){0});
 }
 
+/* {====== Answers that have to wait ====== */
+
+static void finish(kw_stream *stream) {
+  kw_stream_sent(stream);
+  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+}
+
+void kw_service_send_durable(kw_server *server, kw_answer_room *room) {
+  kw_stream *stream = room->stream;
+  kw_chain_commit(&stream->out, KW_GRPC_PREFIX + room->len);
+  stream->mark = kw_store_mark(server->store);
+  if (kw_store_is_settled(server->store, stream->mark)) {
+    finish(stream);
+  } else {
+    kw_link_add(&server->undurable, &stream->waiting);
+  }
+}
+
+void kw_service_tend(kw_server *server) {
+  while (!kw_link_is_alone(&server->undurable)) {
+    kw_stream *stream = KW_CONTAINER_OF(server->undurable.next, kw_stream, waiting);
+    if (!kw_store_is_settled(server->store, stream->mark)) return;
+    int rc = kw_store_outcome(server->store, stream->mark);
+    kw_link_remove(&stream->waiting);
+    if (rc == KW_OK) {
+      finish(stream);
+    } else {
+      kw_chain_drop(&stream->out);
+      kw_service_fail(stream, rc);
+    }
+    kw_server_touch(stream);
+  }
+}
+
+/* }====== */
+
 bool kw_service_make_room(kw_stream *stream) {
   if (kw_chain_reserve(&stream->out, SMALL_ANSWER) != NULL) return true;
   kw_service_fail(stream, KW_ERR_NO_MEMORY);
   return false;
+}
+
+bool kw_service_answer_durable(kw_server *server, kw_stream *stream, int64_t revision,
+                               const kw_message *message, const void *record) {
+  kw_answer_room room;
+  size_t rest = kw_message_rest_size(message, record);
+  if (!kw_service_begin(server, stream, revision, rest, &room)) {
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+    return false;
+  }
+  kw_message_put_rest(message, record, room.to);
+  kw_service_send_durable(server, &room);
+  return true;
 }
 
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,

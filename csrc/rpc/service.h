@@ -48,6 +48,7 @@ struct kw_server {
   size_t n_peers;
   bool is_draining;
 
+  kw_link undurable;       /* answers that wait until what they tell is durable, in order */
   kw_ready ready;          /* watch streams that have something to send */
   kw_stream **compactions; /* calls that wait for the end of a compaction */
   size_t n_compactions;
@@ -94,6 +95,10 @@ bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, si
                       kw_answer_room *room);
 void kw_service_send(kw_answer_room *room);
 
+/* The same for what was committed, or has seen what was: a unary call's. It leaves when that is durable. */
+void kw_service_send_durable(kw_server *server, kw_answer_room *room);
+void kw_service_tend(kw_server *server);
+
 /* Makes room for a small answer, so that it can be given after something that cannot be undone. False if memory is
  * short: then the call has failed. */
 bool kw_service_make_room(kw_stream *stream);
@@ -101,5 +106,7 @@ bool kw_service_make_room(kw_stream *stream);
 /* An answer made by description, whole; false if memory is short. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);
+bool kw_service_answer_durable(kw_server *server, kw_stream *stream, int64_t revision,
+                               const kw_message *message, const void *record);
 
 #endif

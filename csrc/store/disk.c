@@ -18,7 +18,8 @@
 #define RECORD_KEY 13
 #define NAME_ROOM 16
 #define GROWN_AHEAD (8 << 20) /* bytes of the file that are there before they are needed */
-#define PAGES_PER_CHANGE 4    /* that a change may touch, at most, beside its own bytes */
+#define PAGES_PER_GROUP 16
+#define PAGES_PER_CHANGE 4 /* that a change may touch, at most, beside its own bytes */
 
 typedef enum change_kind { PUT, REMOVE, PUT_LEASE, REMOVE_LEASE } change_kind;
 
@@ -146,22 +147,26 @@ static int write_meta(const kw_disk *disk, MDB_txn *txn, const kw_disk_meta *met
   return rc;
 }
 
+static size_t most_bytes(const kw_disk *disk, const group *g) {
+  size_t sum = PAGES_PER_GROUP * disk->page;
+  for (size_t i = 0; i < g->n; i++) {
+    sum += PAGES_PER_CHANGE * disk->page;
+    if (g->changes[i].kind == PUT) sum += 2 * (size_t)g->changes[i].record->len;
+  }
+  return sum;
+}
+
 /* Room for all that the group may write, so that a full disk is met here, where nothing has happened yet. */
 static int grow_ahead(const kw_disk *disk, const group *g) {
   MDB_envinfo info;
   struct stat st;
   mdb_filehandle_t fd;
-  size_t need = GROWN_AHEAD;
   mdb_env_info(disk->env, &info);
   mdb_env_get_fd(disk->env, &fd);
-  for (size_t i = 0; i < g->n; i++) {
-    need += PAGES_PER_CHANGE * disk->page;
-    if (g->changes[i].kind == PUT) need += 2 * (size_t)g->changes[i].record->len;
-  }
-  off_t size = (off_t)((info.me_last_pgno + 1) * disk->page + need);
+  off_t need = (off_t)((info.me_last_pgno + 1) * disk->page + most_bytes(disk, g));
   if (fstat(fd, &st) < 0) return errno;
-  if (st.st_size >= size) return 0;
-  int rc = posix_fallocate(fd, st.st_size, size - st.st_size);
+  if (st.st_size >= need) return 0;
+  int rc = posix_fallocate(fd, st.st_size, need + GROWN_AHEAD - st.st_size);
   return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
 }
 

@@ -437,6 +437,10 @@ int64_t kw_store_revision(const kw_store *store) {
   return store->revision;
 }
 
+int64_t kw_store_applied(const kw_store *store) {
+  return store->applied;
+}
+
 int64_t kw_store_compact_revision(const kw_store *store) {
   return store->compact_revision;
 }

@@ -144,6 +144,9 @@ int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash);
 kw_store_status kw_store_get_status(const kw_store *store);
 int64_t kw_store_revision(const kw_store *store);
 int64_t kw_store_compact_revision(const kw_store *store);
+
+/* The newest revision that was committed; it is visible once it is durable. */
+int64_t kw_store_applied(const kw_store *store);
 bool kw_store_is_follower(const kw_store *store);
 
 void kw_store_set_hook(kw_store *store, kw_store_hook hook);
