@@ -28,6 +28,7 @@ static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
 static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .server_of = server_of,
                                  .tend = kw_server_tend,
+                                 .set_wake = kw_server_set_wake,
                                  .has_work = kw_server_has_work,
                                  .accept = kw_peer_open,
                                  .feed = feed,

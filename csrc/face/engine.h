@@ -24,7 +24,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 1
+#define KW_ENGINE_VERSION 2
 #define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
 
 typedef struct kw_server kw_server;
@@ -55,6 +55,10 @@ typedef struct kw_engine {
   /* In every turn of the loop, before and after dirty peers are looked at, and at the time that it returned last.
    * Returns when it is next wanted; INT64_MAX: not by itself. */
   int64_t (*tend)(kw_server *server, int64_t now);
+
+  /* What is to be called, from any thread, when `tend` is wanted out of turn: something has become durable. NULL: nobody
+   * is there any more. */
+  void (*set_wake)(kw_server *server, void (*wake)(void *ctx), void *ctx);
 
   /* Whether Lua has something to do for the server, so that the loop should return to it. */
   bool (*has_work)(const kw_server *server);

@@ -47,6 +47,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
 void kw_server_close(kw_server *server) {
   server->is_draining = true;
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
+  kw_server_set_wake(server, NULL, NULL);
   server->store = NULL;
   server->hub = NULL;
 }
@@ -84,6 +85,10 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   kw_watch_tend(server);
   if (more) return now;
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);
+}
+
+void kw_server_set_wake(kw_server *server, void (*wake)(void *ctx), void *ctx) {
+  if (server->store != NULL) kw_store_set_disk_hook(server->store, (kw_disk_hook){wake, ctx});
 }
 
 bool kw_server_has_work(const kw_server *server) {

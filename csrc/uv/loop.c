@@ -195,11 +195,25 @@ bool kw_loop_is_awaiting(const kw_loop *loop) {
 
 /* }====== */
 
+static void on_poke(uv_async_t *async) {
+  (void)async; /* the iteration tends by itself */
+}
+
+void kw_loop_poke(void *loop) {
+  uv_async_send(&((kw_loop *)loop)->poked);
+}
+
 int kw_loop_open(kw_loop **result) {
   kw_loop *loop = kw_alloc_zeroed(sizeof *loop);
   if (loop == NULL) return UV_ENOMEM;
   int rc = uv_loop_init(&loop->uv);
   if (rc < 0) {
+    kw_free(loop);
+    return rc;
+  }
+  rc = uv_async_init(&loop->uv, &loop->poked, on_poke);
+  if (rc < 0) {
+    uv_loop_close(&loop->uv);
     kw_free(loop);
     return rc;
   }
@@ -214,6 +228,7 @@ int kw_loop_open(kw_loop **result) {
 void kw_loop_close(kw_loop *loop) {
   while (!kw_link_is_alone(&loop->hosted)) kw_hosted_close(hosted_at(loop->hosted.next));
   uv_close((uv_handle_t *)&loop->timer, NULL);
+  uv_close((uv_handle_t *)&loop->poked, NULL);
   for (int i = 0; loop->has_signals && i < KW_SIGNALS; i++) {
     uv_close((uv_handle_t *)&loop->signals[i].uv, NULL);
   }

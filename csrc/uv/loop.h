@@ -48,11 +48,16 @@ typedef struct kw_loop {
   kw_signal signals[KW_SIGNALS];
   bool has_signals; /* they are initialized */
 
+  uv_async_t poked; /* from another thread: an iteration is wanted */
+
   char bytes[KW_READ_BYTES]; /* what was just read: peers keep nothing of it */
 } kw_loop;
 
 /* Zero, or libuv's negative error. */
 int kw_loop_open(kw_loop **loop);
+
+/* Makes it iterate, from any thread, without a return to Lua; the argument is the loop. */
+void kw_loop_poke(void *loop);
 
 /* Closes whatever is on it, too. */
 void kw_loop_close(kw_loop *loop);

@@ -80,6 +80,10 @@ static int64_t tend(kw_server *server, int64_t now) {
   return server->tend_every > 0 ? now + server->tend_every : INT64_MAX;
 }
 
+static void set_wake(kw_server *server, void (*wake)(void *ctx), void *ctx) {
+  (void)server, (void)wake, (void)ctx;
+}
+
 static bool has_work(const kw_server *server) {
   return server->work > 0;
 }
@@ -153,6 +157,7 @@ static void close_peer(kw_peer *peer) {
 static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .server_of = server_of,
                                .tend = tend,
+                               .set_wake = set_wake,
                                .has_work = has_work,
                                .accept = accept_peer,
                                .feed = feed,

@@ -9,6 +9,8 @@ local url = require "keywatch.url"
 
 local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
 
+local DATA_DIR = "keywatch.data"
+
 local GRACE = 5 -- seconds that clients have to go
 
 local HELP = [[
@@ -109,7 +111,6 @@ local WITHOUT_EFFECT = {
 
 --- Whoever asks for these must not believe to have them.
 local REFUSED = {
-  ["data-dir"] = "there is no durable storage yet, data is kept in memory: leave the flag out",
   ["cert-file"] = "there is no TLS yet",
   ["key-file"] = "there is no TLS yet",
   ["client-cert-auth"] = "there is no TLS yet",
@@ -131,7 +132,7 @@ local function find_fault(values)
   for name, why in pairs(REFUSED) do
     if values[name] then return ("--%s: %s"):format(name, why) end
   end
-  if values.memory == false then return "--memory=false: " .. REFUSED["data-dir"] end
+  if values.memory and values["data-dir"] then return "--memory and --data-dir cannot both be" end
   if values["log-level"] and not log.set_level(values["log-level"]) then
     return ("--log-level must be debug, info, warn, error, panic or fatal, not '%s'"):format(values["log-level"])
   end
@@ -153,6 +154,7 @@ end
 local function open_store(values)
   local quota = values["quota-backend-bytes"]
   return keywatch.open {
+    path = not values.memory and (values["data-dir"] or DATA_DIR) or nil,
     max_request_bytes = values["max-request-bytes"],
     max_txn_ops = values["max-txn-ops"],
     quota_backend_bytes = quota ~= 0 and quota or nil, -- 0 is the default, as in etcd
