@@ -84,6 +84,19 @@ web  is gone; it was at 10.0.0.1:80
 db   is gone; it was at 10.0.0.2:5432
 nobody is left
 ]],
+  ["service.lua"] = [[
+/demo.Notes/Write by ann has status 0
+  red is stored at revision 2
+  blue is stored at revision 3
+  red is stored at revision 4
+/demo.Notes/Read by ann has status 0
+  third
+/demo.Notes/Read by bob has status 5
+/demo.Notes/List by bob has status 0
+  notes/blue
+  notes/red
+/demo.Notes/Read by nobody has status 16
+]],
 }
 
 --- The command that runs a file where this VM finds its modules. A leak would take seconds to look for, every time.

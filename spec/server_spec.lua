@@ -137,26 +137,25 @@ describe("a server", function()
     local lines, log = {}, require "keywatch.log"
     local write = log.write
     log.write = function(_, format, ...) table.insert(lines, format:format(...)) end
-    local method = server.methods[STATUS]
-    server.methods[STATUS] = { method[1], method[2], function() error("a slip") end }
+    server:mount("etcdserverpb.Maintenance", { Status = function() error("a slip") end })
     local ok, err = pcall(function() assert.is_nil(status(client)) end)
     log.write = write
-    server.methods[STATUS] = method
     assert(ok, err)
     assert.equal(1, #lines)
     assert.matches("a slip", lines[1])
     assert.matches("stack traceback", lines[1])
-    assert.is_table(status(client))
+    assert.same({}, alarm(client, {}) or {})
   end)
 
   it("lets a handler wait, while others are served", function()
     local client = connect()
-    local method = server.methods[STATUS]
     local gate = require("keywatch.driver").get().event()
-    server.methods[STATUS] = { method[1], method[2], function(...)
-      gate:wait()
-      return method[3](...)
-    end }
+    server:mount("etcdserverpb.Maintenance", {
+      Status = function()
+        gate:wait()
+        return ""
+      end,
+    })
     local slow = client:call(STATUS, "StatusRequest", {}, "StatusResponse")
     assert.is_nil(alarm(client, {}))
     assert.is_false((client:look(slow)))
@@ -259,7 +258,7 @@ describe("keywatch.serve", function()
     assert.error_matches(function() keywatch.serve { store = store, listen = "localhost" } end, "must begin with http")
     assert.error_matches(function() keywatch.serve { store = store, listen = {} } end, "'listen' must be a URL")
     local server = assert(keywatch.serve { store = store, listen = LOCAL })
-    for _, name in ipairs { "addresses", "close", "shutdown" } do
+    for _, name in ipairs { "addresses", "close", "mount", "shutdown", "use" } do
       assert.error_matches(function() server[name]() end, "with a colon")
     end
     server:close()

@@ -593,12 +593,65 @@ local Server = {}
 ---@nodiscard
 function Server:addresses() end
 
+---Adds a service. A method is a function of request and call that returns the answer, or a table.
+---@param service string its full name, such as "demo.Notes"
+---@param methods table<string, keywatch.Method|keywatch.Handler>
+function Server:mount(service, methods) end
+
+---Adds what is to happen before and after every call of every service.
+---@param middleware keywatch.Middleware
+function Server:use(middleware) end
+
 ---Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes.
 ---@param grace? number seconds to wait at most; 5 unless given
 function Server:shutdown(grace) end
 
 ---Accepts no more, and cuts off whoever is connected. The store stays open. Twice is fine.
 function Server:close() end
+
+-- Calls -------------------------------------------------------------------------------------------------------------
+
+---Of a unary method: returns the answer, or nil and an error. What has a grpc_status is told to the client as it is.
+---@alias keywatch.Handler fun(request: any, call: keywatch.Call): any, any
+
+---Of a stream; its return ends the call: with nil and an error, or well.
+---@alias keywatch.StreamHandler fun(call: keywatch.Call): any, any
+
+---How a message becomes bytes, or bytes a message: the name of one of etcd's messages, or a function.
+---@alias keywatch.Codec string|fun(message: any): any
+
+---@class keywatch.Method
+---@field handler keywatch.Handler|keywatch.StreamHandler
+---@field stream? boolean the handler receives and sends by itself
+---@field request? keywatch.Codec of what is received; strings without it
+---@field response? keywatch.Codec of what is sent; strings without it
+
+---@class keywatch.Middleware
+---@field before? fun(call: keywatch.Call): any, any refuses the call with nil and an error
+---@field after? fun(call: keywatch.Call, status: integer) told of the end, and of gRPC's status
+
+---One call of a method that is answered in Lua, or that middleware looks at.
+---@class keywatch.Call
+---@field path string such as "/demo.Notes/Read"
+---@field peer string who calls, or ""
+---@field deadline? number when the client stops waiting, on the clock of keywatch.now
+---@field metadata table<string, string>
+---@field server keywatch.Server
+local Call = {}
+
+---The next message, which is waited for; nil when the client sends no more. For handlers of streams, as all of these.
+---@return any message
+---@nodiscard
+function Call:receive() end
+
+---An iterator over what comes.
+---@return fun(): any
+---@nodiscard
+function Call:messages() end
+
+---Sends a message, and waits while the client takes no more.
+---@param message any
+function Call:send(message) end
 
 -- Tasks -------------------------------------------------------------------------------------------------------------
 

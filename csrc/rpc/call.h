@@ -34,8 +34,8 @@ typedef struct kw_call_info {
 
 typedef enum kw_received {
   KW_RECEIVED_MESSAGE,
-  KW_RECEIVED_NOTHING, /* yet */
-  KW_RECEIVED_ALL      /* nothing more will come */
+  KW_RECEIVED_NOTHING, /* yet; or the call is gone, of which there is, or was, news */
+  KW_RECEIVED_ALL      /* the client has said all */
 } kw_received;
 
 /* Adds a method that Lua answers; false if memory is short. */

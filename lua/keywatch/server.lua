@@ -16,6 +16,7 @@ local DEFAULT_PEER = "http://localhost:2380" -- nobody listens there; the ids ar
 local DEFAULT_TOKEN = "etcd-cluster"
 local RAFT_TERM = 2   -- of a fresh etcd with one member
 local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
+local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
@@ -112,6 +113,7 @@ end
 --- The client has got its answer, or has lost interest.
 local function finish(server, known, status)
   server.calls[known.id] = nil
+  known.is_over = true
   known.task:cancel()
   if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
 end
@@ -151,30 +153,54 @@ local function mount_all(server)
   end
 end
 
-local function is_codec(value)
-  return value == nil or type(value) == "function" or type(value) == "string"
+local is_message = {}
+for _, name in ipairs(core.messages) do is_message[name] = true end
+
+local function is_function(value) return type(value) == "function" end
+local function is_boolean(value) return type(value) == "boolean" end
+local function is_codec(value) return is_function(value) or is_message[value] == true end
+
+--- What their fields must be: in words, and as a function.
+local METHOD_FIELDS = {
+  handler = { "a function", is_function },
+  stream = { "a boolean", is_boolean },
+  request = { "the name of a message, or a function", is_codec },
+  response = { "the name of a message, or a function", is_codec },
+}
+
+local MIDDLEWARE_FIELDS = {
+  before = { "a function", is_function },
+  after = { "a function", is_function },
+}
+
+--- Raises where mount or use was called, unless all fields of a table are as they must be.
+local function check_fields(given, fields, what)
+  for name, value in pairs(given) do
+    local field = fields[name]
+    if not field then error(("%s has no field '%s'"):format(what, tostring(name)), 4) end
+    if not field[2](value) then error(("%s: '%s' must be %s"):format(what, name, field[1]), 4) end
+  end
 end
 
 --- A method as a user has written it down: a function, or a table.
 local function read_method(name, given)
+  if type(name) ~= "string" then error("mount: methods are by name", 3) end
   if type(given) == "function" then given = { handler = given } end
-  if type(given) ~= "table" or type(given.handler) ~= "function" then
+  if type(given) ~= "table" or given.handler == nil then
     error(("mount: %s must be a function, or a table with a function 'handler'"):format(name), 3)
   end
-  for field in pairs(given) do
-    if field ~= "handler" and field ~= "stream" and field ~= "request" and field ~= "response" then
-      error(("mount: %s has no field '%s'"):format(name, tostring(field)), 3)
-    end
-  end
-  if not is_codec(given.request) or not is_codec(given.response) then
-    error(("mount: request and response of %s must be names of messages, or functions"):format(name), 3)
-  end
+  check_fields(given, METHOD_FIELDS, "mount: " .. name)
   return {
     handler = given.handler,
     is_stream = given.stream == true,
     request = given.request,
     response = given.response,
   }
+end
+
+local function read_middleware(given)
+  check_fields(given, MIDDLEWARE_FIELDS, "use")
+  return { before = given.before, after = given.after }
 end
 
 -- }======
@@ -198,8 +224,7 @@ function server_methods:close()
   d.release(self.object)
   self.object:close()
   d.detach(self.source)
-  for _, known in pairs(self.calls) do known.task:cancel() end
-  self.calls = {}
+  for _, known in pairs(self.calls) do finish(self, known, UNAVAILABLE) end
   if self.gone then self.gone:set() end
 end
 
@@ -223,9 +248,9 @@ function server_methods:mount(service, methods)
   check.self(self, "mount", server_mt)
   check.argument(type(service) == "string", 1, "mount", "string", service)
   check.argument(type(methods) == "table", 2, "mount", "table", methods)
-  for name, given in pairs(methods) do
-    add_method(self, ("/%s/%s"):format(service, name), read_method(name, given))
-  end
+  local read = {}
+  for name, given in pairs(methods) do read[("/%s/%s"):format(service, name)] = read_method(name, given) end
+  for path, method in pairs(read) do add_method(self, path, method) end
 end
 
 --- Adds what is to happen before and after every call of every service: { before = function(call), after =
@@ -233,8 +258,9 @@ end
 function server_methods:use(middleware)
   check.self(self, "use", server_mt)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
+  local read = read_middleware(middleware)
   if #self.middleware == 0 then self.object:intercept() end
-  self.middleware[#self.middleware + 1] = { before = middleware.before, after = middleware.after }
+  self.middleware[#self.middleware + 1] = read
 end
 
 -- {====== Opening ======
