@@ -97,6 +97,16 @@ nobody is left
   notes/red
 /demo.Notes/Read by nobody has status 16
 ]],
+  ["embedded_server.lua"] = [[
+17984 primes up to 200000
+meanwhile, etcdctl:
+OK
+greeting
+hello
+1
+nil	listen_failed	EADDRINUSE
+it has ended well:	true
+]],
 }
 
 --- The command that runs a file where this VM finds its modules. A leak would take seconds to look for, every time.

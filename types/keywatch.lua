@@ -15,9 +15,10 @@ local keywatch = {}
 function keywatch.open(opts) end
 
 ---Serves a store to etcd's clients. It listens when this returns, and answers while the loop turns, until it is closed.
+---With `thread` it answers always, until it is closed or forgotten.
 ---@param opts keywatch.ServeOptions
 ---@return keywatch.Server? server
----@return keywatch.Error? err "listen_failed", or "out_of_memory"
+---@return keywatch.Error? err "listen_failed", "thread_failed", or "out_of_memory"
 function keywatch.serve(opts) end
 
 ---Calls `fn` as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
@@ -97,6 +98,7 @@ function keywatch.now() end
 ---| "listen_failed" # a server could not listen on an address
 ---| "malformed" # what came over the wire is no message
 ---| "stopped" # the server ends
+---| "thread_failed" # the thread of a server has ended, or could not start
 ---| "no_space" # the quota is used up
 ---| "out_of_memory" # nothing has changed
 ---| "read_only" # a write to a follower
@@ -188,7 +190,9 @@ function keywatch.now() end
 ---@field history_bytes? integer how much history a follower keeps; 67108864
 
 ---@class keywatch.ServeOptions
----@field store keywatch.Store
+---@field store? keywatch.Store which it serves; not with `thread`, and needed without
+---@field thread? boolean serve in a thread of its own, with a store of its own
+---@field open? keywatch.OpenOptions of that store; with `thread` alone
 ---@field listen? string|string[] URLs, http://host:port or unix://path; "http://localhost:2379" unless given
 ---@field name? string of the member; "default" unless given
 ---@field advertise? string|string[] the URLs that clients are told; those that it listens on unless given
@@ -602,11 +606,16 @@ function Server:mount(service, methods) end
 ---@param middleware keywatch.Middleware
 function Server:use(middleware) end
 
----Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes.
+---Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes. A server in a thread makes the
+---whole program wait for that, unless it is called in a task.
 ---@param grace? number seconds to wait at most; 5 unless given
+---@return true? ok
+---@return keywatch.Error? err "thread_failed": its thread had ended before
 function Server:shutdown(grace) end
 
----Accepts no more, and cuts off whoever is connected. The store stays open. Twice is fine.
+---Accepts no more, and cuts off whoever is connected. The store stays open, if it is not in a thread. Twice is fine.
+---@return true? ok
+---@return keywatch.Error? err "thread_failed": its thread had ended before
 function Server:close() end
 
 -- Calls -------------------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ end
 --- Accepts no more, and cuts off whoever is connected. Twice is fine.
 function server_methods:close()
   check.self(self, "close", server_mt)
-  if self.is_closed then return end
+  if self.is_closed then return true end
   local d = driver.get()
   self.is_closed = true
   close_all(self.listeners)
@@ -226,12 +226,13 @@ function server_methods:close()
   d.detach(self.source)
   for _, known in pairs(self.calls) do finish(self, known, UNAVAILABLE) end
   if self.gone then self.gone:set() end
+  return true
 end
 
 --- Accepts no more, asks clients to go elsewhere, waits until they have gone, `grace` seconds at most, and closes.
 function server_methods:shutdown(grace)
   check.self(self, "shutdown", server_mt)
-  if self.is_closed then return end
+  if self.is_closed then return true end
   local d = driver.get()
   grace = grace or 5
   close_all(self.listeners)
@@ -239,7 +240,7 @@ function server_methods:shutdown(grace)
   self.object:drain(grace)
   self.gone = d.event()
   self.gone:wait(grace + LAST_WORDS)
-  self:close()
+  return self:close()
 end
 
 --- Adds a service: methods by name, each a function of request and call that returns the answer, or a table:
@@ -280,10 +281,14 @@ end
 
 local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" end
+local function is_boolean(value) return type(value) == "boolean" end
+local function is_table(value) return type(value) == "table" end
 
 --- What an option must be: in words, and as a function.
 local OPTIONS = {
   store = { "a store", is_store },
+  thread = { "a boolean", is_boolean },
+  open = { "a table of options", is_table },
   listen = { "a URL, or a list of them", is_list_of_strings },
   name = { "a string", is_string },
   advertise = { "a URL, or a list of them", is_list_of_strings },
@@ -309,8 +314,18 @@ local function read_options(opts)
     if not option[2](value) then error(("serve: option '%s' must be %s"):format(name, option[1]), 3) end
     t[name] = value
   end
-  if not t.store then error("serve: option 'store' must be a store", 3) end
   return t
+end
+
+--- A store stays where it is: whoever serves in another thread opens one there.
+local function check_store(opts)
+  if opts.thread then
+    if not opts.store then return end
+    error("serve: a store cannot go to another thread: leave out 'store', and give the options of a new one as 'open'",
+      3)
+  end
+  if opts.open then error("serve: option 'open' is of use with 'thread' alone", 3) end
+  if not opts.store then error("serve: option 'store' must be a store", 3) end
 end
 
 local function parse_urls(urls)
@@ -323,10 +338,12 @@ local function parse_urls(urls)
   return addresses
 end
 
---- Serves a store. It listens when this returns, and answers while the loop turns.
+--- Serves a store. It listens when this returns, and answers while the loop turns; in a thread, always.
 local function serve(opts)
   opts = read_options(opts)
+  check_store(opts)
   local addresses = parse_urls(opts.listen)
+  if opts.thread then return require("keywatch.thread").start(opts) end
   local ids = identity.new(opts.peer_urls, opts.cluster_token)
   local object, err = core.serve(opts.store, {
     cluster_id = ids.cluster_id,
