@@ -18,7 +18,10 @@ help:           ## this list
 
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev git \
   unzip zip lua-busted lua-check lua-luv clang-format valgrind libc6-dbg \
-  lua5.1 liblua5.1-0-dev etcd-server etcd-client python3-etcd3 nghttp2-client curl
+  lua5.1 liblua5.1-0-dev lua-yaml etcd-server etcd-client python3-etcd3 nghttp2-client curl
+
+# Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
+PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
 
 deps:           ## install the Debian packages that are missing
 	@command -v dpkg-query >/dev/null || { echo "not Debian: the packages are $(PACKAGES)"; exit 0; }; \
@@ -53,8 +56,15 @@ build/luajit.config.lua: Makefile
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-test: build     ## every spec on Lua 5.4 and LuaJIT
+test: build build/node/installed   ## every spec on Lua 5.4 and LuaJIT
 	@spec/run $(VMS:%=rock-%)
+
+# Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
+build/node/installed: $(wildcard spec/support/node/package*.json) | deps
+	@echo "installing npm's packages in build/node"
+	@rm -rf build/node && mkdir -p build/node && cp spec/support/node/package*.json build/node
+	@cd build/node && npm ci --ignore-scripts --no-audit --no-fund >log 2>&1 || { cat log; exit 1; }
+	@touch $@
 
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \

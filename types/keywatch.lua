@@ -202,6 +202,8 @@ function keywatch.now() end
 ---@field keepalive_min_time? number seconds between two pings of a client; 5 unless given
 ---@field keepalive_interval? number seconds without a sign of a client, until it is pinged; 7200 unless given
 ---@field keepalive_timeout? number seconds for it to answer; 20 unless given
+---@field auto_compaction_mode? "periodic"|"revision" what the next one counts; "periodic" unless given
+---@field auto_compaction_retention? number how much of the past stays, in seconds or revisions; all unless given
 
 ---What every call takes. A store in this process answers at once, and has no use for them.
 ---@class keywatch.CallOptions

@@ -103,7 +103,7 @@ static int l_send(lua_State *L) {
   uint64_t id = check_id(L);
   kw_slice message = kw_bind_check_bytes(L, 3);
   kw_server *server = server_of(L);
-  bool has_room = true;
+  bool has_room = false;
   if (server != NULL && !kw_call_send(server, id, message, &has_room))
     return luaL_error(L, "not enough memory");
   lua_pushboolean(L, has_room);

@@ -280,7 +280,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
 
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room) {
   call *c = find(server, id);
-  *has_room = true;
+  *has_room = false;
   if (c == NULL || c->stream == NULL || c->stream->is_finished || c->stream->is_reset) return true;
   uint8_t *to = kw_stream_begin(c->stream, bytes.len);
   if (to == NULL) {

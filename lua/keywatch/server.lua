@@ -6,6 +6,7 @@
 
 local call = require "keywatch.call"
 local check = require "keywatch.check"
+local compactor = require "keywatch.compactor"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local identity = require "keywatch.identity"
@@ -219,6 +220,7 @@ function server_methods:close()
   if self.is_closed then return true end
   local d = driver.get()
   self.is_closed = true
+  if self.compactor then self.compactor:close() end
   close_all(self.listeners)
   self.listeners = {}
   d.release(self.object)
@@ -281,8 +283,9 @@ end
 
 local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" end
-local function is_boolean(value) return type(value) == "boolean" end
 local function is_table(value) return type(value) == "table" end
+local function is_amount(value) return is_number(value) and value >= 0 and value < math.huge end
+local function is_mode(value) return value == "periodic" or value == "revision" end
 
 --- What an option must be: in words, and as a function.
 local OPTIONS = {
@@ -298,6 +301,8 @@ local OPTIONS = {
   keepalive_min_time = { "a number of seconds", is_number },
   keepalive_interval = { "a number of seconds", is_number },
   keepalive_timeout = { "a number of seconds", is_number },
+  auto_compaction_mode = { '"periodic" or "revision"', is_mode },
+  auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
 }
 
 local LISTS = { listen = true, advertise = true, peer_urls = true }
@@ -306,13 +311,16 @@ local LISTS = { listen = true, advertise = true, peer_urls = true }
 local function read_options(opts)
   if type(opts) ~= "table" then error("serve: options must be a table, not a " .. type(opts), 3) end
   local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
-    cluster_token = DEFAULT_TOKEN }
+    cluster_token = DEFAULT_TOKEN, auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
   for name, value in pairs(opts) do
     local option = OPTIONS[name]
     if not option then error(("serve: there is no option '%s'"):format(tostring(name)), 3) end
     if LISTS[name] and type(value) == "string" then value = { value } end
     if not option[2](value) then error(("serve: option '%s' must be %s"):format(name, option[1]), 3) end
     t[name] = value
+  end
+  if t.auto_compaction_mode == "revision" and t.auto_compaction_retention % 1 ~= 0 then
+    error("serve: option 'auto_compaction_retention' must be a whole number of revisions", 3)
   end
   return t
 end
@@ -336,6 +344,12 @@ local function parse_urls(urls)
     addresses[i] = address
   end
   return addresses
+end
+
+--- nil if all is to be kept.
+local function open_compactor(opts)
+  if opts.auto_compaction_retention == 0 then return nil end
+  return compactor.open(opts.store, opts.auto_compaction_mode, opts.auto_compaction_retention)
 end
 
 --- Serves a store. It listens when this returns, and answers while the loop turns; in a thread, always.
@@ -369,6 +383,7 @@ local function serve(opts)
     middleware = {}, -- { before, after }, in order
     calls = {},      -- that Lua has to do with, by id
     source = nil,    -- what the driver polls
+    compactor = open_compactor(opts),
 
     name = opts.name,
     identity = ids,

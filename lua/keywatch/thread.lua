@@ -103,6 +103,17 @@ function server_methods:shutdown(grace)
   return close(self)
 end
 
+--- Functions stay in the thread that they were made in.
+local function refuse(name)
+  return function(self)
+    check.self(self, name, server_mt)
+    error(("%s: a function cannot go to another thread: serve without 'thread' for that"):format(name), 2)
+  end
+end
+
+server_methods.mount = refuse "mount"
+server_methods.use = refuse "use"
+
 local function options_text(opts)
   local given = { is_interpreted = jit and not jit.status() or nil }
   for name, value in pairs(opts) do given[name] = value end

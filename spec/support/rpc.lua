@@ -24,12 +24,12 @@ end
 --- A client of a URL.
 local function connect(url)
   local host, port = url:match("^http://([%d.]+):(%d+)$")
-  return new { socket = socket.connect { host = host, port = tonumber(port) }, read = 0 }
+  return new { socket = socket.connect { host = host, port = tonumber(port) } }
 end
 
---- A client of a server of this process.
+--- A client of a server of this process. `sent` is how many bytes have gone to it.
 local function attach(server)
-  return new { server = server, peer = server.object:accept() }
+  return new { server = server, peer = server.object:accept(), sent = 0 }
 end
 
 -- Bytes -------------------------------------------------------------------------------------------------------------
@@ -51,9 +51,10 @@ local function step_peer(peer)
 end
 
 local function pump_peer(self)
-  if self.server.is_closed then return end
+  if self.server.is_closed or not self.peer then return end
   local out = self.core:pending()
   if #out > 0 then self.peer:feed(out) end
+  self.sent = self.sent + #out
   step_peer(self.peer)
   self.server.object:tend()
   local back = self.is_reading and self.peer:pending() or ""
@@ -72,10 +73,15 @@ local function take_returns(self)
   end
 end
 
---- Moves what there is to move, and lets the server's tasks go on.
-function client_methods:turn()
+--- Moves what there is to move.
+function client_methods:pump()
   if self.socket then pump_socket(self) else pump_peer(self) end
   take_returns(self)
+end
+
+--- The same, and lets the server's tasks go on.
+function client_methods:turn()
+  self:pump()
   keywatch.sleep(0)
 end
 
@@ -176,10 +182,16 @@ function client_methods:ask(path, request)
   return answers(call, path)[1]
 end
 
-function client_methods:close()
-  self.core:close()
+--- Ends the connection, and says nothing.
+function client_methods:hang_up()
   if self.socket then self.socket:close() end
   if self.peer then self.peer:close() end
+  self.peer = nil
+end
+
+function client_methods:close()
+  self.core:close()
+  self:hang_up()
 end
 
 return { connect = connect, attach = attach, answers = answers }

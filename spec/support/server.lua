@@ -79,10 +79,11 @@ function starters.etcd(options)
   return { process = child, port = port, end_status = SIGTERM_STATUS, directory = directory }
 end
 
---- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before.
--- Returns { url, address, port, pid }.
+--- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
+-- and `kind`, for "etcd" whatever the run is with. Returns { url, address, port, pid }.
 function server.start(options)
-  local self = setmetatable(starters[is_etcd and "etcd" or "keywatch"](options or {}), server)
+  options = options or {}
+  local self = setmetatable(starters[options.kind or is_etcd and "etcd" or "keywatch"](options), server)
   self.address = "127.0.0.1:" .. self.port
   self.url = url_of(self.port)
   self.pid = self.process.pid
