@@ -7,6 +7,7 @@
  * and the connections of the server before the server's own runs.
  */
 #include <math.h>
+#include <sys/resource.h>
 #include <uv.h>
 
 #include "base/common.h"
@@ -337,8 +338,20 @@ static const luaL_Reg listener_methods[] = {
 static const luaL_Reg listener_meta[] = {{"__gc", l_listener_close}, {NULL, NULL}};
 static const luaL_Reg handle_meta[] = {{"__gc", l_handle_gc}, {NULL, NULL}};
 static const luaL_Reg none[] = {{NULL, NULL}};
-static const luaL_Reg functions[] = {
-    {"open", l_open}, {"now", l_now}, {"time", l_time}, {NULL, NULL}};
+/* uv.raise_limit(): as many descriptors as the process may have at all. */
+static int l_raise_limit(lua_State *L) {
+  struct rlimit limit;
+  bool ok = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  limit.rlim_cur = limit.rlim_max;
+  lua_pushboolean(L, ok && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  return 1;
+}
+
+static const luaL_Reg functions[] = {{"open", l_open},
+                                     {"now", l_now},
+                                     {"time", l_time},
+                                     {"raise_limit", l_raise_limit},
+                                     {NULL, NULL}};
 
 int luaopen_keywatch_uv(lua_State *L) {
   kw_check_vm(L);

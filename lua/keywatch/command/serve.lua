@@ -7,6 +7,7 @@ local keywatch = require "keywatch"
 local log = require "keywatch.log"
 local settings = require "keywatch.command.settings"
 local url = require "keywatch.url"
+local uv = require "keywatch.uv"
 
 local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
 
@@ -28,7 +29,7 @@ keywatch serve [flags]
   --max-request-bytes 1572864             of one write
   --max-txn-ops 128                       of one transaction
   --quota-backend-bytes 2147483648        negative for none
-  --max-concurrent-streams 4294967295     of one connection
+  --max-concurrent-streams 65536          of one connection; more are not taken
   --grpc-keepalive-min-time 5s            between two pings of a client
   --grpc-keepalive-interval 2h            without a sign of a client, until it is pinged
   --grpc-keepalive-timeout 20s            for it to answer
@@ -249,6 +250,7 @@ end
 
 --- Serves until a signal comes; another one then ends the process by itself.
 local function run(given)
+  uv.raise_limit() -- every connection is a descriptor
   local store, err = open_store(given.values)
   local server
   if store then server, err = open_server(store, given.values) end
