@@ -259,7 +259,7 @@ describe("a call", function()
         gate:wait()
         for message in call:messages() do received = received + #message end
       end)
-      local call, total = client:call(path), 8 * WINDOW
+      local call, total = client:call(path), 3 * WINDOW
       for _ = 1, total / 10000 + 1 do client:send(call, ("x"):rep(10000)) end
       client:half_close(call)
       client:settle()
@@ -277,7 +277,7 @@ describe("a call", function()
         gate:wait()
         for _ in call:messages() do received = received + 1 end
       end)
-      local n = os.getenv("KW_FAST") and 5000 or 50000
+      local n = os.getenv("KW_FAST") and 3000 or 50000
       local call = client:call(path)
       client:settle()
       local live = core.probe and core.probe.live()
@@ -308,7 +308,7 @@ describe("a call", function()
     it("lets a handler wait that sends without end", function()
       local sent = 0
       local path = mount_stream(function(call)
-        for _ = 1, 5000 do
+        for _ = 1, 500 do
           call:send(("x"):rep(1000))
           sent = sent + 1
         end
@@ -324,7 +324,7 @@ describe("a call", function()
       assert.equal(before, sent)
       client:resume()
       assert.equal(OK, (client:finish(call)))
-      assert.equal(5000, #call.messages)
+      assert.equal(500, #call.messages)
     end)
   end)
 
@@ -390,7 +390,9 @@ describe("a call", function()
     end)
 
     it("raises when its deadline has passed, though the client takes nothing", function()
-      end_of(waits.sends, function() client:pause() end, { ["grpc-timeout"] = "20m" })
+      client:pump()
+      client:pause()
+      end_of(waits.sends, function() end, { ["grpc-timeout"] = "20m" })
       expect_nothing_left()
     end)
 

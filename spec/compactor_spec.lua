@@ -144,10 +144,13 @@ describe("a compactor", function()
 
   it("waits for a store that does not tell how far it is", function()
     local self = compactor.new({ status = function() return nil, { message = "not now" } end }, "periodic", 10, now)
-    self:step()
-    assert.same({ "warn how far the store is cannot be asked: not now" }, lines)
+    for _ = 1, 9 do step(self, 1, true) end
+    assert.equal(9, #lines)
+    assert.equal("warn how far the store is cannot be asked: not now", lines[1])
     self.store = store
-    for _ = 1, 11 do step(self, 1) end
+    for _ = 1, 10 do step(self, 1) end
+    assert.equal(-1, compacted()) -- its time begins with the first note
+    step(self, 1)
     assert.equal(1, compacted())
   end)
 

@@ -139,7 +139,6 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
   kw_link_init(&m->link);
   kw_link_add(&c->messages, &m->link);
   c->charge += MESSAGE_BYTES + bytes->len;
-  c->is_over_input = stream->is_unary;
   if (c->charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
   tell(server, c, stream->is_unary ? KW_NEWS_OPEN | KW_NEWS_INPUT : KW_NEWS_INPUT);
 }

@@ -12,7 +12,7 @@
 local driver = require "keywatch.driver"
 
 local HOUR = 3600
-local NOTES = 10       -- of a period
+local NOTES = 10 -- of a period
 local REVISIONS_INTERVAL = 300 -- seconds
 
 local compactor_methods = {}
@@ -78,16 +78,16 @@ local function new(store, mode, retention, now)
     wait = retention, -- seconds from the last compaction to the next
 
     last_revision = nil, -- that was compacted to
-    last_time = nil,     -- when; before that, when the first step was
+    last_time = nil,     -- when; before that, when the first note was made
   }, compactor_mt)
 end
 
 --- Does what is to be done once in an interval. May wait.
 function compactor_methods:step()
   local now = self.now()
-  self.last_time = self.last_time or now
   local state, err = self.store:status()
   if state then
+    self.last_time = self.last_time or now
     step_in[self.mode](self, state.revision, now)
   else
     require("keywatch.log").warn("how far the store is cannot be asked: %s", err.message)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- settings: what a command is told, from wherever it is told: flags, the environment, and a file.
 --
--- As in etcd a flag wins over its variable, and a file, if there is one, is all that counts.
+-- A flag wins over its variable, where etcd would not start. A file, if there is one, is all that counts.
 
 local config_file = require "keywatch.command.config_file"
 local environment = require "keywatch.command.environment"
