@@ -16,9 +16,12 @@ help:           ## this list
 
 # Packages ----------------------------------------------------------------------------------------------------------
 
-PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev liblmdb-dev git \
-  unzip zip lua-busted lua-check lua-luv clang-format valgrind libc6-dbg \
-  lua5.1 liblua5.1-0-dev etcd-server etcd-client python3-etcd3 nghttp2-client curl
+PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
+  liblmdb-dev git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
+  lua5.1 liblua5.1-0-dev lua-yaml etcd-server etcd-client python3-etcd3 nghttp2-client curl
+
+# Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
+PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
 
 deps:           ## install the Debian packages that are missing
 	@command -v dpkg-query >/dev/null || { echo "not Debian: the packages are $(PACKAGES)"; exit 0; }; \
@@ -53,15 +56,22 @@ build/luajit.config.lua: Makefile
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-test: build     ## every spec on Lua 5.4 and LuaJIT
+test: build build/node/installed   ## every spec on Lua 5.4 and LuaJIT
 	@spec/run $(VMS:%=rock-%)
+
+# Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
+build/node/installed: $(wildcard spec/support/node/package*.json) | deps
+	@echo "installing npm's packages in build/node"
+	@rm -rf build/node && mkdir -p build/node && cp spec/support/node/package*.json build/node
+	@cd build/node && npm ci --ignore-scripts --no-audit --no-fund >log 2>&1 || { cat log; exit 1; }
+	@touch $@
 
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
-	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch]) && exit $$lua
+	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch]) && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
-	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch])
+	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch])
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 CORE := $(filter-out csrc/uv/%,$(wildcard csrc/*/*.c))
@@ -85,11 +95,26 @@ endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)
 
-check: $(PROBES) fuzz           ## sanitizers, valgrind, aggressive collection
+check: $(PROBES) fuzz           ## sanitizers, valgrind, aggressive collection, fuzzing
 	@spec/run $(foreach how,valgrind check gc,$(VMS:%=$(how)-%))
 
-fuzz:                           ## short fuzzing, where there is any
-	@if [ -x fuzz/run ]; then fuzz/run; fi
+# Fuzzing: the core without Lua, and an arena of its own.
+FUZZERS := split decode serve client
+FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
+  $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
+FUZZ_PROBE := $(PROBE.check) -fsanitize=fuzzer-no-link
+
+build/fuzz/obj/%.o: %.c Makefile | deps
+	@mkdir -p $(@D)
+	@clang -g -DKW_PROBE $(WARNINGS) $(FUZZ_PROBE) -MMD -MP -Icsrc -c $< -o $@
+build/fuzz/all.a: $(FUZZED:%.c=build/fuzz/obj/%.o) $(wildcard csrc csrc/*/)
+	@rm -f $@ && ar rc $@ $(filter %.o,$^)
+$(FUZZERS:%=build/fuzz/%): build/fuzz/%: build/fuzz/obj/fuzz/%.o build/fuzz/all.a
+	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -lm -o $@
+-include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d)
+
+fuzz: $(FUZZERS:%=build/fuzz/%) ## a minute of each target in fuzz, or KW_FUZZ_SECONDS
+	@fuzz/run $(FUZZERS)
 
 # Trying it ---------------------------------------------------------------------------------------------------------
 

@@ -6,17 +6,25 @@ local shell = require "spec.support.shell"
 
 local HTTP = "http://127.0.0.1:0"
 
-local function run(...)
-  local process = command.start(...)
+local function run_in(variables, ...)
+  local process = command.start_in(variables, ...)
   return process:wait(), process:stdout(), process:stderr()
 end
 
-local function expect_misuse(pattern, ...)
-  local status, out, err = run(...)
+local function run(...)
+  return run_in({}, ...)
+end
+
+local function expect_misuse_in(variables, pattern, ...)
+  local status, out, err = run_in(variables, ...)
   assert.equal(2, status)
   assert.equal("", out)
   assert.matches(pattern, err)
   assert.matches("^[^\n]+\n$", err) -- one line
+end
+
+local function expect_misuse(pattern, ...)
+  expect_misuse_in({}, pattern, ...)
 end
 
 describe("keywatch", function()
@@ -54,10 +62,21 @@ describe("keywatch serve", function()
     shell.must("rm -rf " .. scratch)
   end)
 
-  local function start(...)
-    local process = command.start("serve", ...)
+  local function start_in(variables, ...)
+    local process = command.start_in(variables, "serve", ...)
     table.insert(processes, process)
     return process
+  end
+
+  local function start(...)
+    return start_in({}, ...)
+  end
+
+  local function write(name, text)
+    local file = assert(io.open(scratch .. "/" .. name, "w"))
+    file:write(text)
+    file:close()
+    return scratch .. "/" .. name
   end
 
   --- Whether somebody accepts there.
@@ -167,7 +186,8 @@ describe("keywatch serve", function()
       "--max-concurrent-streams", "4294967295", "--grpc-keepalive-min-time", "5s", "--grpc-keepalive-interval=1h30m",
       "--grpc-keepalive-timeout", "500ms", "--watch-progress-notify-interval", "1m",
       "--experimental-watch-progress-notify-interval=2m", "--initial-cluster-token", "t",
-      "--initial-advertise-peer-urls", "http://h:2,http://h:3", "--log-level", "debug")
+      "--initial-advertise-peer-urls", "http://h:2,http://h:3", "--log-level", "debug",
+      "--auto-compaction-mode=periodic", "--auto-compaction-retention=12")
     command.wait_until_ready(process)
     process:signal("sigterm")
     assert.equal(0, process:wait())
@@ -178,7 +198,7 @@ describe("keywatch serve", function()
       "--initial-cluster=default=http://localhost:2380", "--initial-cluster-state", "new",
       "--heartbeat-interval", "100", "--election-timeout=1000", "--snapshot-count", "1", "--max-wals", "5",
       "--max-snapshots", "5", "--logger", "zap",
-      "--log-outputs", "stderr", "--auto-compaction-retention", "1h", "--pre-vote")
+      "--log-outputs", "stderr", "--pre-vote")
     command.wait_until_ready(process)
     local lines = 0
     for line in process:stderr():gmatch("[^\n]+") do
@@ -200,6 +220,13 @@ describe("keywatch serve", function()
     end
     expect_misuse("%-%-memory must be true or false", "serve", "--memory=perhaps")
     expect_misuse("%-%-log%-level must be debug", "serve", "--log-level", "loud")
+    expect_misuse("%-%-auto%-compaction%-mode must be periodic or revision, not 'x'", "serve",
+      "--auto-compaction-mode=x")
+    for _, text in ipairs { "", "-1", "1.5", "1d", "many" } do
+      expect_misuse("must be a number of hours, or a duration", "serve", "--auto-compaction-retention=" .. text)
+    end
+    expect_misuse("must be a whole number", "serve", "--auto-compaction-mode=revision",
+      "--auto-compaction-retention=5m")
   end)
 
   it("refuses what it cannot do yet, in a clear sentence", function()
@@ -224,5 +251,103 @@ describe("keywatch serve", function()
       expect_misuse(why, "serve", "--listen-client-urls", text)
     end
     expect_misuse("must be one or more", "serve", "--listen-client-urls=")
+  end)
+
+  it("says nothing below the level that it is given", function()
+    local process = start("--listen-client-urls", HTTP, "--log-level", "warn", "--pre-vote")
+    command.wait_until_ready(process)
+    process:signal("sigterm")
+    assert.equal(0, process:wait())
+    assert.matches("^[^\n]* warn [^\n]*\n[^\n]* info ready [^\n]*\n$", process:stderr())
+  end)
+
+  it("takes flags from the environment, and warns of variables that are none", function()
+    local process = start_in({
+      ETCD_LISTEN_CLIENT_URLS = HTTP, ETCD_MAX_TXN_OPS = "10", ETCD_PRE_VOTE = "true", ETCD_DATA_DIR = "",
+      ETCD_NONSENSE = "1", ETCD_ABSURD = "", ETCDCTL_API = "3",
+    })
+    assert.equal(1, #command.wait_until_ready(process))
+    assert.matches(" warn without effect: ETCD_PRE_VOTE\n", process:stderr())
+    assert.matches(" warn not known: ETCD_ABSURD, ETCD_NONSENSE\n", process:stderr())
+  end)
+
+  it("prefers a flag to its variable, and says so", function()
+    local path = "unix://" .. scratch .. "/socket"
+    local process = start_in({ ETCD_LISTEN_CLIENT_URLS = HTTP }, "--listen-client-urls", path)
+    assert.same({ path }, command.wait_until_ready(process))
+    assert.matches(" warn without effect: ETCD_LISTEN_CLIENT_URLS beside %-%-listen%-client%-urls\n", process:stderr())
+  end)
+
+  it("refuses variables as it does flags", function()
+    expect_misuse_in({ ETCD_MAX_TXN_OPS = "many" }, "ETCD_MAX_TXN_OPS must be a whole number", "serve")
+    expect_misuse_in({ ETCD_DATA_DIR = "d" }, "ETCD_DATA_DIR: there is no durable storage yet", "serve")
+    expect_misuse_in({ ETCD_LOG_LEVEL = "loud" }, "ETCD_LOG_LEVEL must be debug", "serve")
+    expect_misuse_in({ ETCD_LISTEN_CLIENT_URLS = "x" }, "ETCD_LISTEN_CLIENT_URLS: x must begin", "serve")
+    assert.equal(0, (run_in({ ETCD_MAX_TXN_OPS = "many" }, "serve", "--help")))
+  end)
+
+  it("takes flags from a file, and then from nowhere else", function()
+    local path = write("etcd.yml", ([[
+# as etcd has it
+name: 'default'
+data-dir:
+listen-client-urls: unix://%s/a,unix://%s/b
+advertise-client-urls: [http://h:1, http://h:2]
+quota-backend-bytes: 2147483648
+max-txn-ops: "10"
+auto-compaction-mode: revision
+auto-compaction-retention: 1000
+grpc-keepalive-min-time: 5000000000
+grpc-keepalive-timeout: 20s
+strict-reconfig-check: false
+client-transport-security:
+  cert-file:
+  client-cert-auth: false
+peer-transport-security:
+  auto-tls: yes
+log-outputs: [stderr]
+cors:
+]]):format(scratch, scratch))
+    for _, given in ipairs {
+      { { ETCD_NAME = "n" }, { "--config-file", path, "--listen-client-urls", HTTP }, "%-%-listen%-client%-urls" },
+      { { ETCD_CONFIG_FILE = path, ETCD_LISTEN_CLIENT_URLS = HTTP, ETCD_NAME = "n" }, {}, "ETCD_LISTEN_CLIENT_URLS" },
+    } do
+      local process = start_in(given[1], table.unpack(given[2]))
+      assert.equal(2, #command.wait_until_ready(process))
+      local line = process:stderr():match(" warn without effect: ([^\n]*)\n")
+      for _, name in ipairs { "'log%-outputs' in [^ ]+%.yml", "'peer%-auto%-tls' in ", "'strict%-reconfig%-check' in ",
+        "ETCD_NAME beside [^ ]+%.yml", given[3] .. " beside " } do
+        assert.matches(name, line)
+      end
+      process:signal("sigterm")
+      assert.equal(0, process:wait())
+    end
+    command.wait_until_ready(start_in({ ETCD_CONFIG_FILE = "" }, "--listen-client-urls", HTTP))
+  end)
+
+  it("refuses a file that is none, or says what cannot be", function()
+    local function expect(pattern, text)
+      expect_misuse("%-%-config%-file [^ ]+: " .. pattern, "serve", "--config-file", write("wrong.yml", text))
+    end
+    expect_misuse("/no/such/file: no such file or directory", "serve", "--config-file", "/no/such/file")
+    expect_misuse(": it cannot be read", "serve", "--config-file", scratch)
+    expect("it is no YAML: %d", "a: [")
+    expect("it must be a map", "- a")
+    expect("it must be a map", "a")
+    expect("there is no 'nonsense'", "nonsense: 1")
+    expect("there is no 'config%-file'", "config-file: x")
+    expect("'name' must not be a map", "name: { a: b }")
+    expect("'max%-txn%-ops' must be a whole number", "max-txn-ops: many")
+    expect("'memory' must be true or false", "memory: 2")
+    expect_misuse("'data%-dir' in [^ ]+: there is no durable storage yet", "serve", "--config-file",
+      write("wrong.yml", "data-dir: d"))
+    expect_misuse("'cert%-file' in [^ ]+: there is no TLS yet", "serve", "--config-file",
+      write("wrong.yml", "client-transport-security: { cert-file: c }"))
+  end)
+
+  it("says what it needs to read a file, where that is not there", function()
+    local absent = write("lyaml.lua", "error('not this time')")
+    expect_misuse_in({ LUA_PATH = scratch .. "/?.lua;" .. package.path },
+      "%-%-config%-file [^ ]+: reading it needs the library lyaml", "serve", "--config-file", absent)
   end)
 end)

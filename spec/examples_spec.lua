@@ -84,13 +84,36 @@ web  is gone; it was at 10.0.0.1:80
 db   is gone; it was at 10.0.0.2:5432
 nobody is left
 ]],
+  ["service.lua"] = [[
+/demo.Notes/Write by ann has status 0
+  red is stored at revision 2
+  blue is stored at revision 3
+  red is stored at revision 4
+/demo.Notes/Read by ann has status 0
+  third
+/demo.Notes/Read by bob has status 5
+/demo.Notes/List by bob has status 0
+  notes/blue
+  notes/red
+/demo.Notes/Read by nobody has status 16
+]],
+  ["embedded_server.lua"] = [[
+17984 primes up to 200000
+meanwhile, etcdctl:
+OK
+greeting
+hello
+1
+nil	listen_failed	EADDRINUSE
+it has ended well:	true
+]],
 }
 
 --- The command that runs a file where this VM finds its modules. A leak would take seconds to look for, every time.
 local function command(file)
   local lua = assert(os.getenv("KW_LUA"), "run by spec/run")
-  return ("export ASAN_OPTIONS=detect_leaks=0 LUA_PATH='%s' LUA_CPATH='%s'\nexec %s examples/%s"):format(package.path,
-    package.cpath, lua, file)
+  return ("export ASAN_OPTIONS=detect_leaks=0 LUA_PATH='%s' LUA_CPATH='%s'\nexec env LD_PRELOAD='%s' %s examples/%s")
+    :format(package.path, package.cpath, os.getenv("LD_PRELOAD") or "", lua, file)
 end
 
 describe("the example", function()

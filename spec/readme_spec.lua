@@ -8,6 +8,7 @@ local core = require "keywatch.core"
 
 local annotations = require "spec.support.annotations"
 local keywatch_command = require "spec.support.command"
+local rpc = require "spec.support.rpc"
 local shell = require "spec.support.shell"
 
 local PATH = "README.md"
@@ -87,6 +88,24 @@ local function promises(program)
   return promised
 end
 
+--- Calls a function, and `look` with each server that it has left open; then these are closed.
+local function with_servers(fn, look)
+  local servers, serve = {}, keywatch.serve
+  function keywatch.serve(...)
+    local server, err = serve(...)
+    table.insert(servers, server)
+    return server, err
+  end
+  local ok, result = pcall(fn)
+  keywatch.serve = serve
+  for _, server in ipairs(servers) do
+    if ok and look and not server.is_closed then ok, result = pcall(look, server) end
+    server:close()
+  end
+  if not ok then error(result, 0) end
+  return result
+end
+
 --- What is printed, in the same form. Line numbers in errors are those of the file.
 local function run(program)
   local source, printed = {}, {}
@@ -105,9 +124,39 @@ end
 describe("the README's Lua", function()
   for _, program in ipairs(programs()) do
     it("does what is promised in: " .. program.section, function()
-      assert.are.same(promises(program), run(program))
+      assert.are.same(promises(program), with_servers(function() return run(program) end))
     end)
   end
+
+  local function program_of(section)
+    for _, program in ipairs(programs()) do
+      if program.section == section then return program end
+    end
+  end
+
+  it("makes services that answer", function()
+    local n = 0
+    with_servers(function() run(program_of("Services in Lua")) end, function(server)
+      n = n + 1
+      local ann, client = { user = "ann" }, rpc.connect(server:addresses()[1])
+      assert.are.same({ nil, 5, "no such note" }, { client:unary("/demo.Notes/Read", "note", ann) })
+      local append = client:call("/demo.Notes/Append", ann)
+      client:send(append, "one")
+      client:send(append, "two")
+      client:half_close(append)
+      assert.are.equal(0, (client:finish(append)))
+      assert.are.same({ "3", "4" }, append.messages)
+      assert.are.equal("two", client:unary("/demo.Notes/Read", "note", ann))
+      local size = client:unary("/demo.Notes/Size", core.encode("RangeRequest", { key = "no" }), ann)
+      assert.are.equal(1, core.decode("RangeResponse", size).count)
+      assert.are.same({ nil, 16, "who are you?" }, { client:unary("/demo.Notes/Read", "note") })
+      assert.are.same({ nil, 16, "who are you?" }, { client:unary("/etcdserverpb.KV/Range", "") })
+      client:wait(function() return server.store:get("failed/etcdserverpb.KV/Range") end)
+      assert.are.equal("5", server.store:get("failed/demo.Notes/Read", { revision = 2 }).value)
+      client:close()
+    end)
+    assert.are.equal(1, n)
+  end)
 end)
 
 -- Commands ----------------------------------------------------------------------------------------------------------
@@ -216,10 +265,10 @@ describe("the README's reference", function()
     assert.are.same(expected, found)
   end)
 
-  it("has every method of a store, a lease, a watch, a server and a task, and no other", function()
+  it("has every method of a store, a lease, a watch, a server, a call and a task, and no other", function()
     local classes = {
       store = "keywatch.Store", lease = "keywatch.Lease", watch = "keywatch.Watch", task = "keywatch.Task",
-      server = "keywatch.Server",
+      server = "keywatch.Server", call = "keywatch.Call",
     }
     local found = {}
     for owner in pairs(classes) do found[owner] = {} end
@@ -231,6 +280,13 @@ describe("the README's reference", function()
       for name in pairs(types.classes[class].methods) do expected[name] = true end
       assert.are.same(expected, found[owner])
     end
+  end)
+
+  it("has every field of a call, and no other", function()
+    local expected, found = {}, {}
+    for name in pairs(types:fields("keywatch.Call")) do expected[name] = true end
+    for name in prose():gmatch("`call%.([%l_]+)`") do found[name] = true end
+    assert.are.same(expected, found)
   end)
 
   it("has every option of every call, and no other", function()

@@ -122,7 +122,7 @@ describe("the rock #once", function()
     end)
   end
 
-  for _, module in ipairs { "keywatch", "keywatch.core" } do
+  for _, module in ipairs { "keywatch", "keywatch.core", "keywatch.uv" } do
     it("tells PUC Lua 5.1 in one sentence that it will not do, from " .. module, function()
       local ok, message = shell.run(("%s lua5.1 -e 'local ok, message = pcall(require, \"%s\") print(message)'")
         :format(paths(top .. "/build/luajit", "luajit"), module))

@@ -122,6 +122,7 @@ describe("a server", function()
       store = store, listen = { LOCAL, LOCAL }, name = "n1", advertise = "http://h:1",
       peer_urls = { "http://b:1", "http://a:1" }, cluster_token = "t", max_concurrent_streams = 10,
       keepalive_min_time = 1, keepalive_interval = 60, keepalive_timeout = 10,
+      auto_compaction_mode = "revision", auto_compaction_retention = 1000,
     })
     assert.equal(2, #other:addresses())
     local answer = call(connect(other), "/etcdserverpb.Cluster/MemberList", "MemberListRequest", {},
@@ -137,26 +138,25 @@ describe("a server", function()
     local lines, log = {}, require "keywatch.log"
     local write = log.write
     log.write = function(_, format, ...) table.insert(lines, format:format(...)) end
-    local method = server.methods[STATUS]
-    server.methods[STATUS] = { method[1], method[2], function() error("a slip") end }
+    server:mount("etcdserverpb.Maintenance", { Status = function() error("a slip") end })
     local ok, err = pcall(function() assert.is_nil(status(client)) end)
     log.write = write
-    server.methods[STATUS] = method
     assert(ok, err)
     assert.equal(1, #lines)
     assert.matches("a slip", lines[1])
     assert.matches("stack traceback", lines[1])
-    assert.is_table(status(client))
+    assert.same({}, alarm(client, {}) or {})
   end)
 
   it("lets a handler wait, while others are served", function()
     local client = connect()
-    local method = server.methods[STATUS]
     local gate = require("keywatch.driver").get().event()
-    server.methods[STATUS] = { method[1], method[2], function(...)
-      gate:wait()
-      return method[3](...)
-    end }
+    server:mount("etcdserverpb.Maintenance", {
+      Status = function()
+        gate:wait()
+        return ""
+      end,
+    })
     local slow = client:call(STATUS, "StatusRequest", {}, "StatusResponse")
     assert.is_nil(alarm(client, {}))
     assert.is_false((client:look(slow)))
@@ -221,6 +221,24 @@ describe("a server", function()
     assert.matches("closed", tostring(server))
   end)
 
+  it("compacts by itself, while it lives", function()
+    local other = assert(keywatch.serve { store = store, listen = LOCAL, auto_compaction_mode = "periodic",
+      auto_compaction_retention = 0.001 })
+    keywatch.run(function()
+      while store:status().compact_revision < 10 do
+        store:put("a", "")
+        keywatch.sleep(0)
+      end
+    end)
+    other:close()
+    local compacted = store:status().compact_revision
+    for _ = 1, 100 do
+      store:put("a", "")
+      keywatch.sleep(0)
+    end
+    assert.equal(compacted, store:status().compact_revision)
+  end)
+
   it("can be made anew at the same address", function()
     local address = server:addresses()[1]
     server:close()
@@ -258,8 +276,17 @@ describe("keywatch.serve", function()
     assert.error_matches(function() keywatch.serve {} end, "option 'store' must be a store")
     assert.error_matches(function() keywatch.serve { store = store, listen = "localhost" } end, "must begin with http")
     assert.error_matches(function() keywatch.serve { store = store, listen = {} } end, "'listen' must be a URL")
+    assert.error_matches(function()
+      keywatch.serve { store = store, auto_compaction_mode = "daily" }
+    end, "'auto_compaction_mode' must be")
+    assert.error_matches(function()
+      keywatch.serve { store = store, auto_compaction_retention = -1 }
+    end, "'auto_compaction_retention' must be a number")
+    assert.error_matches(function()
+      keywatch.serve { store = store, auto_compaction_mode = "revision", auto_compaction_retention = 0.5 }
+    end, "a whole number of revisions")
     local server = assert(keywatch.serve { store = store, listen = LOCAL })
-    for _, name in ipairs { "addresses", "close", "shutdown" } do
+    for _, name in ipairs { "addresses", "close", "mount", "shutdown", "use" } do
       assert.error_matches(function() server[name]() end, "with a colon")
     end
     server:close()

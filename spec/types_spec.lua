@@ -1,6 +1,7 @@
 --- The annotations for editors and the code that they describe say the same.
 
 local keywatch = require "keywatch"
+local call_methods = require("keywatch.call").methods
 local core = require "keywatch.core"
 local lease_methods = require("keywatch.lease").methods
 local server_methods = require("keywatch.server").methods
@@ -58,13 +59,14 @@ describe("the annotations", function()
     assert.are.same(names(keywatch), names(module.fields, module.methods))
   end)
 
-  it("have every method of a store, a lease, a watch, a server and a task", function()
+  it("have every method of a store, a lease, a watch, a server, a call and a task", function()
     local task = keywatch.spawn(function() end)
     task:join()
     assert.are.same(names(core.store_methods), names(store_type.methods))
     assert.are.same(names(lease_methods), names(lease_type.methods))
     assert.are.same(names(watch_methods), names(watch_type.methods))
     assert.are.same(names(server_methods), names(types.classes["keywatch.Server"].methods))
+    assert.are.same(names(call_methods), names(types.classes["keywatch.Call"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
   end)
 

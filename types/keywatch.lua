@@ -15,9 +15,10 @@ local keywatch = {}
 function keywatch.open(opts) end
 
 ---Serves a store to etcd's clients. It listens when this returns, and answers while the loop turns, until it is closed.
+---With `thread` it answers always, until it is closed or forgotten.
 ---@param opts keywatch.ServeOptions
 ---@return keywatch.Server? server
----@return keywatch.Error? err "listen_failed", or "out_of_memory"
+---@return keywatch.Error? err "listen_failed", "thread_failed", or "out_of_memory"
 function keywatch.serve(opts) end
 
 ---Calls `fn` as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
@@ -97,6 +98,7 @@ function keywatch.now() end
 ---| "listen_failed" # a server could not listen on an address
 ---| "malformed" # what came over the wire is no message
 ---| "stopped" # the server ends
+---| "thread_failed" # the thread of a server has ended, or could not start
 ---| "no_space" # the quota is used up
 ---| "out_of_memory" # nothing has changed
 ---| "read_only" # a write to a follower
@@ -188,7 +190,9 @@ function keywatch.now() end
 ---@field history_bytes? integer how much history a follower keeps; 67108864
 
 ---@class keywatch.ServeOptions
----@field store keywatch.Store
+---@field store? keywatch.Store which it serves; not with `thread`, and needed without
+---@field thread? boolean serve in a thread of its own, with a store of its own
+---@field open? keywatch.OpenOptions of that store; with `thread` alone
 ---@field listen? string|string[] URLs, http://host:port or unix://path; "http://localhost:2379" unless given
 ---@field name? string of the member; "default" unless given
 ---@field advertise? string|string[] the URLs that clients are told; those that it listens on unless given
@@ -198,6 +202,8 @@ function keywatch.now() end
 ---@field keepalive_min_time? number seconds between two pings of a client; 5 unless given
 ---@field keepalive_interval? number seconds without a sign of a client, until it is pinged; 7200 unless given
 ---@field keepalive_timeout? number seconds for it to answer; 20 unless given
+---@field auto_compaction_mode? "periodic"|"revision" what the next one counts; "periodic" unless given
+---@field auto_compaction_retention? number how much of the past stays, in seconds or revisions; all unless given
 
 ---What every call takes. A store in this process answers at once, and has no use for them.
 ---@class keywatch.CallOptions
@@ -593,12 +599,70 @@ local Server = {}
 ---@nodiscard
 function Server:addresses() end
 
----Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes.
+---Adds a service. A method is a function of request and call that returns the answer, or a table.
+---@param service string its full name, such as "demo.Notes"
+---@param methods table<string, keywatch.Method|keywatch.Handler>
+function Server:mount(service, methods) end
+
+---Adds what is to happen before and after every call of every service.
+---@param middleware keywatch.Middleware
+function Server:use(middleware) end
+
+---Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes. A server in a thread makes the
+---whole program wait for that, unless it is called in a task.
 ---@param grace? number seconds to wait at most; 5 unless given
+---@return true? ok
+---@return keywatch.Error? err "thread_failed": its thread had ended before
 function Server:shutdown(grace) end
 
----Accepts no more, and cuts off whoever is connected. The store stays open. Twice is fine.
+---Accepts no more, and cuts off whoever is connected. The store stays open, if it is not in a thread. Twice is fine.
+---@return true? ok
+---@return keywatch.Error? err "thread_failed": its thread had ended before
 function Server:close() end
+
+-- Calls -------------------------------------------------------------------------------------------------------------
+
+---Of a unary method: returns the answer, or nil and an error. What has a grpc_status is told to the client as it is.
+---@alias keywatch.Handler fun(request: any, call: keywatch.Call): any, any
+
+---Of a stream; its return ends the call: with nil and an error, or well.
+---@alias keywatch.StreamHandler fun(call: keywatch.Call): any, any
+
+---How a message becomes bytes, or bytes a message: the name of one of etcd's messages, or a function.
+---@alias keywatch.Codec string|fun(message: any): any
+
+---@class keywatch.Method
+---@field handler keywatch.Handler|keywatch.StreamHandler
+---@field stream? boolean the handler receives and sends by itself
+---@field request? keywatch.Codec of what is received; strings without it
+---@field response? keywatch.Codec of what is sent; strings without it
+
+---@class keywatch.Middleware
+---@field before? fun(call: keywatch.Call): any, any refuses the call with nil and an error
+---@field after? fun(call: keywatch.Call, status: integer) told of the end, and of gRPC's status
+
+---One call of a method that is answered in Lua, or that middleware looks at.
+---@class keywatch.Call
+---@field path string such as "/demo.Notes/Read"
+---@field peer string who calls, or ""
+---@field deadline? number when the client stops waiting, on the clock of keywatch.now
+---@field metadata table<string, string>
+---@field server keywatch.Server
+local Call = {}
+
+---The next message, which is waited for; nil when the client sends no more. For handlers of streams, as all of these.
+---@return any message
+---@nodiscard
+function Call:receive() end
+
+---An iterator over what comes.
+---@return fun(): any
+---@nodiscard
+function Call:messages() end
+
+---Sends a message, and waits while the client takes no more.
+---@param message any
+function Call:send(message) end
 
 -- Tasks -------------------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 
 #ifdef KW_PROBE
 
-static struct {
+static _Thread_local struct {
   size_t count;
-  size_t live;
   size_t fail_at;   /* the count at which to fail; 0: never */
   size_t fail_from; /* the count from which to fail; 0: never */
 } probe;
+
+static _Atomic size_t live; /* of all threads: a block may be freed in another one */
 
 void kw_mem_fail_at(size_t n) {
   probe.fail_at = n == 0 ? 0 : probe.count + n;
@@ -29,12 +30,12 @@ size_t kw_mem_count(void) {
 }
 
 size_t kw_mem_live(void) {
-  return probe.live;
+  return live;
 }
 
 void *kw_alloc(size_t size) {
   void *p = kw_mem_must_fail() ? NULL : malloc(size);
-  if (p != NULL) probe.live++;
+  if (p != NULL) live++;
   return p;
 }
 
@@ -44,7 +45,7 @@ void *kw_realloc(void *p, size_t size) {
 }
 
 void kw_free(void *p) {
-  if (p != NULL) probe.live--;
+  if (p != NULL) live--;
   free(p);
 }
 

@@ -3,7 +3,8 @@
  * mem: the one door to the heap.
  *
  * Every allocation of the core passes here and may fail; a caller that gets NULL leaves its object as it
- * was and returns KW_ERR_NO_MEMORY. In a probe build the door counts, and fails on demand.
+ * was and returns KW_ERR_NO_MEMORY. In a probe build the door counts, and fails on demand: in
+ * each thread by itself.
  */
 #ifndef KW_BASE_MEM_H
 #define KW_BASE_MEM_H
@@ -22,7 +23,7 @@ void kw_mem_fail_at(size_t n);
 void kw_mem_fail_from(size_t n);
 /* Counts one allocation made elsewhere (Lua's); true if it has to fail. */
 bool kw_mem_must_fail(void);
-/* Allocations so far, and blocks not yet freed. */
+/* Allocations so far; and blocks not yet freed, of all threads. */
 size_t kw_mem_count(void);
 size_t kw_mem_live(void);
 

@@ -89,7 +89,7 @@ static int l_receive(lua_State *L) {
   uint64_t id = check_id(L);
   kw_blob **holder = kw_bind_new_holder(L);
   kw_server *server = server_of(L);
-  kw_received received = server == NULL ? KW_RECEIVED_ALL : kw_call_receive(server, id, holder);
+  kw_received received = server == NULL ? KW_RECEIVED_NOTHING : kw_call_receive(server, id, holder);
   switch (received) {
     case KW_RECEIVED_MESSAGE: kw_bind_push_held(L, holder); return 1;
     case KW_RECEIVED_NOTHING: return 0;
@@ -103,7 +103,7 @@ static int l_send(lua_State *L) {
   uint64_t id = check_id(L);
   kw_slice message = kw_bind_check_bytes(L, 3);
   kw_server *server = server_of(L);
-  bool has_room = true;
+  bool has_room = false;
   if (server != NULL && !kw_call_send(server, id, message, &has_room))
     return luaL_error(L, "not enough memory");
   lua_pushboolean(L, has_room);

@@ -8,7 +8,7 @@
  *                                       a call that has news; status once it has ended, and then it is gone
  *   server:info(id) -> path, is_stream, is_intercepted, remote, seconds, metadata
  *                                       seconds: that it has; metadata: name, value, name, value ...
- *   server:receive(id) -> message       nil: none yet; false: none any more
+ *   server:receive(id) -> message       nil: none yet, or the call is gone; false: none any more
  *   server:send(id, message) -> has_room
  *   server:finish(id, status, text)
  *   server:proceed(id)                  an intercepted call goes on to its method

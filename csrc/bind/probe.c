@@ -8,7 +8,7 @@
 #include "bind/probe_codec.h"
 #include "bind/probe_stream.h"
 
-static lua_Alloc lua_alloc; /* the allocator of the state, behind ours */
+static _Thread_local lua_Alloc lua_alloc; /* the allocator of the state, behind ours */
 
 static int l_check(lua_State *L) {
   const kw_lua_store *self = kw_bind_check_store(L, 1);

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-#define KEPT_BYTES 16384 /* of the memory for torn messages: what is larger goes with its message */
-#define MAX_DIGITS 8     /* of a timeout */
+#define KEPT_BYTES 1024 /* of the memory for torn messages: what is larger goes with its message */
+#define MAX_DIGITS 8    /* of a timeout */
 
 static kw_slice take(kw_slice *input, size_t max) {
   kw_slice taken = kw_slice_of(input->data, kw_min_size(input->len, max));

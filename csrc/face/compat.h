@@ -12,6 +12,7 @@
 #pragma GCC visibility push(default)
 #include <lauxlib.h>
 #include <lua.h>
+#include <lualib.h>
 #if LUA_VERSION_NUM == 501 && defined(__has_include)
 #if __has_include(<luajit.h>)
 #include <luajit.h>
@@ -26,6 +27,13 @@
 #define KW_LUA_NAME "Lua 5.4"
 #define KW_INTEGERS 1 /* numbers hold 64-bit integers */
 
+/* Calls a function without arguments and results; not zero: what it raised is on the stack. No memory is asked for
+ * before errors are caught. */
+static inline int kw_protect(lua_State *L, lua_CFunction function) {
+  lua_pushcfunction(L, function);
+  return lua_pcall(L, 0, 0, 0);
+}
+
 #elif defined(LUAJIT_VERSION_NUM) && LUAJIT_VERSION_NUM >= 20100
 
 #define KW_LUA_NAME "LuaJIT 2.1"
@@ -35,6 +43,7 @@
 #define lua_newuserdatauv(L, size, n) lua_newuserdata(L, size)
 #define lua_setiuservalue(L, i, n) lua_setfenv(L, i) /* one, which must be a table */
 #define lua_getiuservalue(L, i, n) lua_getfenv(L, i)
+#define kw_protect(L, function) lua_cpcall(L, function, NULL)
 
 /* PUC Lua 5.1 may load the object that was built for LuaJIT, and has to be told so by it: nothing that it lacks may
  * be needed to load. */

@@ -10,8 +10,10 @@
  *   messages           max_message; status 8 for the call
  *   torn messages      max_torn for all streams together; status 8 for the call
  *   streams            max_streams; refused
- *   resets, pings,     by rate: the connection is ended with ENHANCE_YOUR_CALM
- *   settings
+ *   resets             by rate: the connection is ended with INTERNAL_ERROR, by nghttp2
+ *   pings              by rate: the connection is ended with ENHANCE_YOUR_CALM
+ *   settings           those that wait to be acknowledged: the connection is ended
+ *   continuations      of one header block: the connection is ended
  *   output             framed bytes by max_framed. Answers that wait for the peer's window by max_queued: beyond it
  *                      requests wait in turn, held back by their own flow control windows.
  */

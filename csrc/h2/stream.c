@@ -172,7 +172,7 @@ void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
   stream->is_finished = true;
   kw_stream_set_status(stream, status, text);
   kw_stream_clear_deadline(stream);
-  if (stream->is_waiting && !stream->is_reset) {
+  if (stream->has_answered && stream->out.len == 0 && !stream->is_reset) {
     submit_trailers(stream); /* with nothing before them they need no window */
   } else {
     kw_stream_wake(stream);

@@ -42,6 +42,7 @@
   X(CLOSED, "closed", 14, "keywatch: the store is closed")                                         \
   X(MALFORMED, "malformed", 13, "grpc: error unmarshalling request: malformed message")            \
   X(STOPPED, "stopped", 14, "etcdserver: server stopped")                                          \
+  X(THREAD_FAILED, "thread_failed", 13, "keywatch: the thread has failed")                         \
   X(STORAGE, "storage", 14, "keywatch: the storage has failed")
 
 typedef enum kw_error {

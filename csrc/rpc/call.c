@@ -5,6 +5,8 @@
 #include "model/error.h"
 #include "rpc/method.h"
 
+#define MESSAGE_BYTES 64 /* what a message is charged beside its bytes */
+
 typedef struct message {
   kw_link link;
   kw_blob *bytes;
@@ -16,7 +18,7 @@ typedef struct call {
   kw_stream *stream; /* NULL: gone */
   kw_blob *lines;
   kw_link messages; /* that were not received yet */
-  size_t bytes;     /* of them */
+  size_t charge;    /* for them, in bytes */
   unsigned news;
   int status;
   bool is_intercepted;
@@ -44,7 +46,7 @@ static kw_blob *take_message(call *c) {
   message *m = first_message(c);
   kw_blob *bytes = m->bytes;
   kw_link_remove(&m->link);
-  c->bytes -= bytes->len;
+  c->charge -= MESSAGE_BYTES + bytes->len;
   kw_free(m);
   return bytes;
 }
@@ -136,8 +138,8 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
   m->bytes = bytes;
   kw_link_init(&m->link);
   kw_link_add(&c->messages, &m->link);
-  c->bytes += bytes->len;
-  if (c->bytes >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
+  c->charge += MESSAGE_BYTES + bytes->len;
+  if (c->charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
   tell(server, c, stream->is_unary ? KW_NEWS_OPEN | KW_NEWS_INPUT : KW_NEWS_INPUT);
 }
 
@@ -154,7 +156,8 @@ static void on_pull(kw_server *server, kw_stream *stream) {
   tell(server, c, KW_NEWS_ROOM);
 }
 
-/* A unary call that was never told of goes without a word. */
+/* Its stream goes, or its time is over: then what was sent may still wait for the client, but nobody works for it any
+ * more. A unary call that was never told of goes without a word. */
 static void on_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL) return;
@@ -187,6 +190,7 @@ bool kw_call_mount(kw_server *server, kw_slice path, bool is_unary) {
                         .on_request = on_request,
                         .on_half_close = on_half_close,
                         .on_pull = on_pull,
+                        .on_timeout = on_close,
                         .on_drain = on_drain,
                         .on_close = on_close};
   if (kw_reserve(&server->mounted, &server->cap_mounted, server->n_mounted + 1,
@@ -204,7 +208,7 @@ bool kw_call_mount(kw_server *server, kw_slice path, bool is_unary) {
 /* {====== Calls that are intercepted ====== */
 
 /* While Lua looks at a call its method is this one, and nothing is heard of it. */
-static const kw_method intercepted = {.path = "", .on_close = on_close};
+static const kw_method intercepted = {.path = "", .on_timeout = on_close, .on_close = on_close};
 
 void kw_call_intercept(kw_server *server) {
   server->is_intercepting = true;
@@ -263,11 +267,10 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
 
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   call *c = find(server, id);
-  if (c == NULL || (first_message(c) == NULL && (c->is_over_input || c->stream == NULL)))
-    return KW_RECEIVED_ALL;
-  if (first_message(c) == NULL) return KW_RECEIVED_NOTHING;
+  if (c == NULL) return KW_RECEIVED_NOTHING;
+  if (first_message(c) == NULL) return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
   *bytes = take_message(c);
-  if (c->stream != NULL && c->stream->is_paused && c->bytes < KW_CALL_BYTES) {
+  if (c->stream != NULL && c->stream->is_paused && c->charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);
     kw_server_touch(c->stream); /* its window may have opened */
   }
@@ -276,7 +279,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
 
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room) {
   call *c = find(server, id);
-  *has_room = true;
+  *has_room = false;
   if (c == NULL || c->stream == NULL || c->stream->is_finished || c->stream->is_reset) return true;
   uint8_t *to = kw_stream_begin(c->stream, bytes.len);
   if (to == NULL) {

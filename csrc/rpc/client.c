@@ -19,6 +19,7 @@ struct kw_client {
   kw_link returns; /* oldest first */
   size_t untaken;  /* bytes of them */
   size_t max_untaken;
+  bool has_lost; /* a return */
 };
 
 static uint64_t call_of(const kw_stream *stream) {
@@ -27,10 +28,12 @@ static uint64_t call_of(const kw_stream *stream) {
 
 /* {====== What comes back ====== */
 
-/* Without memory a return is lost, and with it the connection: nobody waits for what never comes. */
+/* Without memory a return is lost, and with it the connection and all that follows: nobody waits for what never comes,
+ * nor takes the end of a call for that of a whole one. */
 static void keep(kw_client *client, const kw_return *what) {
-  kept_return *kept = kw_alloc(sizeof *kept);
+  kept_return *kept = client->has_lost ? NULL : kw_alloc(sizeof *kept);
   if (kept == NULL) {
+    client->has_lost = true;
     if (what->bytes != NULL) kw_blob_release(what->bytes);
     kw_session_feed(client->session, (kw_slice){0}, 0);
     return;

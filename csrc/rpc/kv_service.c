@@ -4,12 +4,15 @@
  *
  * A write is applied, then answered, then committed: what cannot be answered has not happened.
  */
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "codec/wire.h"
 #include "model/error.h"
 #include "rpc/service.h"
 
-#define SPLICED (64 * 1024) /* larger answers to ranges are made of the records where they lie */
+#define SPLICED (64 * 1024)  /* larger answers to ranges are made of the records where they lie */
+#define MAX_ANSWER INT32_MAX /* as in etcd: a small transaction can ask for any amount */
 
 enum { KVS = 2, MORE = 3, COUNT = 4 };
 
@@ -46,6 +49,13 @@ static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, 
   return true;
 }
 
+static void refuse_size(kw_stream *stream, size_t len) {
+  char text[96];
+  int n = snprintf(text, sizeof text, "grpc: trying to send message larger than max (%zu vs. %d)",
+                   len, MAX_ANSWER);
+  kw_stream_finish(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_slice_of(text, (size_t)n));
+}
+
 /* Applies an op and answers it. */
 static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_reply reply;
@@ -57,7 +67,11 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   }
   const kw_message *message = response_messages[reply.kind];
   size_t rest = kw_message_rest_size(message, &reply);
-  if (reply.kind == KW_OP_RANGE && rest > SPLICED && !reply.range.keys_only) {
+  size_t len = kw_service_header_size(server, reply.revision) + rest;
+  if (len > MAX_ANSWER) {
+    kw_store_rollback(server->store);
+    refuse_size(stream, len);
+  } else if (reply.kind == KW_OP_RANGE && rest > SPLICED && !reply.range.keys_only) {
     if (!splice(server, stream, &reply, rest)) kw_stream_reset(stream, KW_RESET_INTERNAL);
     kw_store_commit(server->store);
   } else if (kw_service_begin(server, stream, reply.revision, rest, &room)) {

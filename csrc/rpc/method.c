@@ -47,6 +47,7 @@ static bool is_known_service(const kw_server *server, kw_slice service) {
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path) {
   char text[512];
   int n;
+  if (path.len == 0) path = kw_slice_of("", 0); /* a request without one has no pointer either */
   size_t len = service_len(path);
   kw_slice name = kw_slice_of(path.data + len, kw_min_size(path.len - len, 200));
   int service = (int)kw_min_size(len >= 2 ? len - 2 : 0, 200);

@@ -60,8 +60,10 @@ static void on_pull(kw_stream *stream, void *ctx) {
 
 static void on_timeout(kw_stream *stream, void *ctx) {
   static const char text[] = "context deadline exceeded";
-  (void)ctx;
+  const kw_method *method = stream->role;
   kw_stream_finish(stream, KW_GRPC_DEADLINE_EXCEEDED, kw_slice_of(text, sizeof text - 1));
+  if (method != NULL && method->on_timeout != NULL)
+    method->on_timeout(((kw_peer *)ctx)->server, stream);
 }
 
 static void on_close(kw_stream *stream, void *ctx) {

@@ -21,6 +21,7 @@ struct kw_method {
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
   void (*on_pull)(kw_server *server, kw_stream *stream);
+  void (*on_timeout)(kw_server *server, kw_stream *stream); /* it has got its status */
   void (*on_drain)(kw_server *server, kw_stream *stream);
   void (*on_close)(kw_server *server, kw_stream *stream);
 };

@@ -40,7 +40,7 @@ static void on_deadline(void *ctx, int64_t when) {
 
 static void on_due(kw_due *due, int64_t now) {
   kw_connection *connection = KW_CONTAINER_OF(due, kw_connection, due);
-  if (connection->peer == NULL) {
+  if (connection->peer == NULL || connection->is_ending) {
     kw_connection_close(connection);
   } else {
     engine_of(connection)->step(connection->peer, now);
@@ -108,6 +108,11 @@ static size_t size_of(const struct iovec *pieces, size_t n) {
   return size;
 }
 
+static void close_in(kw_connection *connection, int64_t ms) {
+  kw_loop *loop = loop_of(connection);
+  kw_loop_set_due(loop, &connection->due, kw_loop_now(loop) + ms);
+}
+
 /* Writes until nothing is pending or the socket is full; false if it has failed. */
 static bool write_pending(kw_connection *connection) {
   const kw_engine *engine = engine_of(connection);
@@ -120,6 +125,7 @@ static bool write_pending(kw_connection *connection) {
     if (taken < 0 && !is_again((int)-taken)) return false;
     connection->is_full = taken < (ssize_t)size;
     if (taken > 0) engine->wrote(connection->peer, (size_t)taken);
+    if (taken > 0 && connection->is_ending) close_in(connection, KW_UNREAD_MS);
   }
   if (!connection->is_full) on_dirty(connection); /* goes on in the next iteration */
   return true;
@@ -136,14 +142,21 @@ static void poll_for(kw_connection *connection, int interest) {
 }
 
 static bool is_done(const kw_connection *connection) {
-  const kw_engine *engine = engine_of(connection);
+  return (engine_of(connection)->state(connection->peer) & KW_PEER_IS_DONE) != 0;
+}
+
+static bool has_pending(const kw_connection *connection) {
   struct iovec piece;
-  if (!(engine->state(connection->peer) & KW_PEER_IS_DONE)) return false;
-  return engine->pending(connection->peer, &piece, 1) == 0;
+  return engine_of(connection)->pending(connection->peer, &piece, 1) > 0;
+}
+
+static void end(kw_connection *connection) {
+  if (!connection->is_ending) close_in(connection, KW_UNREAD_MS);
+  connection->is_ending = true;
+  poll_for(connection, connection->is_full ? UV_WRITABLE : 0);
 }
 
 static void linger(kw_connection *connection) {
-  kw_loop *loop = loop_of(connection);
   engine_of(connection)->close(connection->peer);
   connection->peer = NULL;
   kw_link_remove(&connection->dirty);
@@ -151,7 +164,7 @@ static void linger(kw_connection *connection) {
     kw_connection_close(connection);
     return;
   }
-  kw_loop_set_due(loop, &connection->due, kw_loop_now(loop) + KW_LINGER_MS);
+  close_in(connection, KW_LINGER_MS);
   poll_for(connection, UV_READABLE);
 }
 
@@ -159,6 +172,8 @@ void kw_connection_flush(kw_connection *connection) {
   if (connection->peer == NULL) return;
   if (!write_pending(connection)) {
     kw_connection_close(connection);
+  } else if (is_done(connection) && has_pending(connection)) {
+    end(connection);
   } else if (is_done(connection)) {
     linger(connection);
   } else {

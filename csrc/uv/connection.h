@@ -8,6 +8,7 @@
  *
  *   open      its peer is fed and written; it is read while the peer wants bytes, and waits for room while the socket
  *             is full
+ *   ending    the peer is done, but the socket is full: it is closed if for KW_UNREAD_MS the other side reads nothing
  *   lingering the peer was done and is closed; what still comes is thrown away, until the other side closes too or
  *             KW_LINGER_MS are over. To close with bytes unread would make the kernel reset the connection, and what
  *             was written last could be lost.
@@ -18,10 +19,11 @@
 #include "uv/hosted.h"
 
 #define KW_LINGER_MS 1000
+#define KW_UNREAD_MS 5000
 
 typedef struct kw_connection {
   uv_poll_t poll;
-  kw_due due; /* the peer's deadline, or the end of lingering */
+  kw_due due; /* the peer's deadline, or the end of the wait for the other side */
   kw_hosted *hosted;
   kw_peer *peer; /* NULL: it lingers */
 
@@ -32,6 +34,7 @@ typedef struct kw_connection {
   uint8_t interest; /* what is polled for */
   bool is_full;     /* the socket took less than there was */
   bool has_ended;   /* the other side writes no more */
+  bool is_ending;   /* the peer is done, and what it has said last is on its way */
 } kw_connection;
 
 /* Takes over a socket that does not block: closes it, if there can be no connection. */

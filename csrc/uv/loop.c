@@ -110,6 +110,38 @@ static bool is_awaiting_signals(const kw_loop *loop) {
 
 /* }====== */
 
+/* {====== Being woken ====== */
+
+static void on_async(uv_async_t *async) {
+  KW_CONTAINER_OF(async, kw_loop, async)->is_woken = true;
+}
+
+static kw_waker *open_waker(kw_loop *loop) {
+  kw_waker *waker = kw_waker_new(&loop->async);
+  if (waker == NULL) return NULL;
+  if (uv_async_init(&loop->uv, &loop->async, on_async) == 0) return waker;
+  kw_waker_release(waker);
+  return NULL;
+}
+
+kw_waker *kw_loop_share_waker(kw_loop *loop) {
+  if (loop->waker == NULL) loop->waker = open_waker(loop);
+  if (loop->waker != NULL) kw_waker_retain(loop->waker);
+  return loop->waker;
+}
+
+static bool may_be_woken(const kw_loop *loop) {
+  return loop->waker != NULL && kw_waker_is_shared(loop->waker);
+}
+
+static void close_waker(kw_loop *loop) {
+  if (loop->waker == NULL) return;
+  kw_waker_cut(loop->waker);
+  uv_close((uv_handle_t *)&loop->async, NULL);
+}
+
+/* }====== */
+
 /* {====== Turning ====== */
 
 /* Ends the iteration, also if it has not begun to wait yet. */
@@ -150,6 +182,7 @@ static void settle(kw_loop *loop) {
 }
 
 static bool has_news(const kw_loop *loop) {
+  if (loop->is_woken) return true;
   for (int i = 0; i < KW_SIGNALS; i++) {
     if (loop->signals[i].n > 0) return true;
   }
@@ -187,10 +220,11 @@ void kw_loop_turn(kw_loop *loop, int64_t ms) {
     iterate(loop, left);
     settle(loop);
   } while (!has_news(loop) && kw_loop_now(loop) < deadline);
+  loop->is_woken = false;
 }
 
 bool kw_loop_is_awaiting(const kw_loop *loop) {
-  return !kw_link_is_alone(&loop->hosted) || is_awaiting_signals(loop);
+  return !kw_link_is_alone(&loop->hosted) || is_awaiting_signals(loop) || may_be_woken(loop);
 }
 
 /* }====== */
@@ -227,6 +261,7 @@ int kw_loop_open(kw_loop **result) {
 
 void kw_loop_close(kw_loop *loop) {
   while (!kw_link_is_alone(&loop->hosted)) kw_hosted_close(hosted_at(loop->hosted.next));
+  close_waker(loop);
   uv_close((uv_handle_t *)&loop->timer, NULL);
   uv_close((uv_handle_t *)&loop->poked, NULL);
   for (int i = 0; loop->has_signals && i < KW_SIGNALS; i++) {

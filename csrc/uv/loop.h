@@ -2,7 +2,7 @@
  *
  * loop: libuv's loop, turned from outside. It never calls Lua: a turn lasts until there is something for Lua.
  *
- *   one iteration   wait for sockets, a signal or the next deadline -> feed peers
+ *   one iteration   wait for sockets, a signal, another thread or the next deadline -> feed peers
  *                   -> who is due -> tend every server -> flush every connection that is dirty, once
  *
  * So whatever happens in an iteration, and whatever Lua did between two turns, leaves with one write to each connection.
@@ -15,6 +15,7 @@
 #include "base/common.h"
 #include "base/heap.h"
 #include "base/link.h"
+#include "uv/waker.h"
 
 #define KW_NEVER INT64_MAX
 #define KW_SIGNALS 3 /* SIGHUP, SIGINT, SIGTERM */
@@ -48,6 +49,9 @@ typedef struct kw_loop {
   kw_signal signals[KW_SIGNALS];
   bool has_signals; /* they are initialized */
 
+  kw_waker *waker; /* NULL until somebody has asked for it */
+  uv_async_t async;
+  bool is_woken; /* in this turn */
   uv_async_t poked; /* from another thread: an iteration is wanted */
 
   char bytes[KW_READ_BYTES]; /* what was just read: peers keep nothing of it */
@@ -62,12 +66,17 @@ void kw_loop_poke(void *loop);
 /* Closes whatever is on it, too. */
 void kw_loop_close(kw_loop *loop);
 
-/* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a signal has come, or `ms`
- * milliseconds are over; negative: as long as it takes. */
+/* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a signal has come, the loop
+ * is woken, or `ms` milliseconds are over; negative: as long as it takes. */
 void kw_loop_turn(kw_loop *loop, int64_t ms);
 
-/* Whether anything but time could end a turn: a server or a signal is waited for. */
+/* Whether anything but time could end a turn: a server or a signal is waited for, or another thread may wake
+ * it. */
 bool kw_loop_is_awaiting(const kw_loop *loop);
+
+/* What ends a turn from another thread: this one, or the next one if none goes on. The caller has a reference. NULL if
+ * memory is short. */
+kw_waker *kw_loop_share_waker(kw_loop *loop);
 
 /* Milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
 int64_t kw_loop_now(kw_loop *loop);

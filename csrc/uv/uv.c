@@ -7,6 +7,7 @@
  * and the connections of the server before the server's own runs.
  */
 #include <math.h>
+#include <sys/resource.h>
 #include <uv.h>
 
 #include "base/common.h"
@@ -16,12 +17,13 @@
 #include "uv/hosted.h"
 #include "uv/listener.h"
 #include "uv/loop.h"
+#include "uv/lua_thread.h"
+#include "uv/object.h"
 
 #ifdef KW_PROBE
 #include "uv/probe_engine.h"
 #endif
 
-#define LOOP_NAME "keywatch.uv.loop"
 #define LISTENER_NAME "keywatch.uv.listener"
 #define HANDLE_NAME "keywatch.uv.handle"
 #define MAX_ADDRESSES 32 /* of one name */
@@ -29,7 +31,7 @@
 int KW_EXPORT luaopen_keywatch_uv(lua_State *L);
 
 static kw_loop **check_loop(lua_State *L) {
-  return luaL_checkudata(L, 1, LOOP_NAME);
+  return luaL_checkudata(L, 1, KW_LOOP_NAME);
 }
 
 static kw_loop *check_open(lua_State *L) {
@@ -43,14 +45,6 @@ static int push_failure(lua_State *L, int rc) {
   lua_pushstring(L, uv_strerror(rc));
   lua_pushstring(L, uv_err_name(rc));
   return 3;
-}
-
-static void push_new(lua_State *L, const char *name, int values) {
-  void **self = lua_newuserdatauv(L, sizeof *self, values);
-  (void)values; /* LuaJIT's has always one */
-  *self = NULL;
-  luaL_getmetatable(L, name);
-  lua_setmetatable(L, -2);
 }
 
 /* {====== Servers ====== */
@@ -98,7 +92,7 @@ static kw_hosted *check_hosted(lua_State *L, kw_loop *loop) {
   kw_hosted *hosted = kw_hosted_find(loop, server);
   if (hosted != NULL) return hosted;
   lua_getiuservalue(L, 1, 1);
-  push_new(L, HANDLE_NAME, 0);
+  kw_object_push(L, HANDLE_NAME, 0);
   kw_hosted **handle = lua_touserdata(L, -1);
   lua_pushvalue(L, 2);
   lua_rawset(L, -3);
@@ -210,7 +204,7 @@ static int l_listen(lua_State *L) {
   lua_settop(L, 3);
   int rc = read_address(L, 3, &address);
   if (rc < 0) return push_failure(L, rc);
-  push_new(L, LISTENER_NAME, 0);
+  kw_object_push(L, LISTENER_NAME, 0);
   rc = kw_listener_open(lua_touserdata(L, -1), check_hosted(L, loop), &address);
   if (rc == 0) return 1;
   release_idle(L);
@@ -267,7 +261,7 @@ static int l_next_signal(lua_State *L) {
 /* {====== The loop ====== */
 
 static int l_open(lua_State *L) {
-  push_new(L, LOOP_NAME, 1);
+  kw_object_push(L, KW_LOOP_NAME, 1);
   lua_newtable(L);
   lua_setiuservalue(L, -2, 1);
   int rc = kw_loop_open(lua_touserdata(L, -1));
@@ -344,17 +338,30 @@ static const luaL_Reg listener_methods[] = {
 static const luaL_Reg listener_meta[] = {{"__gc", l_listener_close}, {NULL, NULL}};
 static const luaL_Reg handle_meta[] = {{"__gc", l_handle_gc}, {NULL, NULL}};
 static const luaL_Reg none[] = {{NULL, NULL}};
-static const luaL_Reg functions[] = {
-    {"open", l_open}, {"now", l_now}, {"time", l_time}, {NULL, NULL}};
+/* uv.raise_limit(): as many descriptors as the process may have at all. */
+static int l_raise_limit(lua_State *L) {
+  struct rlimit limit;
+  bool ok = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  limit.rlim_cur = limit.rlim_max;
+  lua_pushboolean(L, ok && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  return 1;
+}
+
+static const luaL_Reg functions[] = {{"open", l_open},
+                                     {"now", l_now},
+                                     {"time", l_time},
+                                     {"raise_limit", l_raise_limit},
+                                     {NULL, NULL}};
 
 int luaopen_keywatch_uv(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_uv);
-  kw_add_class(L, LOOP_NAME, loop_meta, loop_methods);
+  kw_add_class(L, KW_LOOP_NAME, loop_meta, loop_methods);
   kw_add_class(L, LISTENER_NAME, listener_meta, listener_methods);
   kw_add_class(L, HANDLE_NAME, handle_meta, none);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
+  kw_uv_add_threads(L);
 #ifdef KW_PROBE
   kw_uv_push_probe(L);
   lua_setfield(L, -2, "probe");

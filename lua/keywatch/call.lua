@@ -2,6 +2,7 @@
 --- call: one call of a method that is answered from Lua, as its handler sees it.
 --
 -- Fields: path, peer (who calls), deadline (a time of keywatch.now, or nil), metadata (values by name), server.
+-- Once the client has lost interest, or its time is over, whatever the handler does with the call raises "cancelled".
 
 local check = require "keywatch.check"
 local core = require "keywatch.core"
@@ -39,7 +40,9 @@ local function open(server, id)
     is_stream = is_stream,
     is_intercepted = is_intercepted,
     method = server.methods[path],
-    task = nil,     -- that answers it
+    task = nil,           -- that answers it
+    is_streaming = false, -- its handler has begun, and is that of a stream
+    is_over = false,      -- nobody waits for the answer any more
     arrived = d.event(),
     has_room = d.event(),
   }, call_mt)
@@ -60,36 +63,62 @@ local function encode(how, message)
   return core.encode(how, message)
 end
 
---- The next message of the client; nil when there will be none any more.
+local function check_interest(call)
+  if call.is_over then error(core.new_error("cancelled"), 0) end
+end
+
+--- The next message of the client, as it came; nil when there will be none any more.
+local function take(call)
+  while true do
+    check_interest(call)
+    local bytes = call.server.object:receive(call.id)
+    if bytes ~= nil then return bytes or nil end
+    call.arrived:wait()
+  end
+end
+
+--- A unary method has its message as an argument, and middleware has none.
+local function check_streaming(call, name)
+  if call.is_streaming then return end
+  error(("%s: only the handler of a stream receives and sends"):format(name), 3)
+end
+
+--- The next message of the client, which is waited for; nil when there will be none any more.
 function call_methods:receive()
   check.self(self, "receive", call_mt)
-  while true do
-    local bytes = self.server.object:receive(self.id)
-    if bytes then return decode(self.method.request, bytes) end
-    if bytes == false then return nil end
-    self.arrived:wait()
-  end
+  check_streaming(self, "receive")
+  local bytes = take(self)
+  return bytes and decode(self.method.request, bytes)
 end
 
 function call_methods:messages()
   check.self(self, "messages", call_mt)
+  check_streaming(self, "messages")
   return self.receive, self
 end
 
 --- Sends a message, and waits while the client takes none.
 function call_methods:send(message)
   check.self(self, "send", call_mt)
+  check_streaming(self, "send")
   local bytes = encode(self.method.response, message)
   check.argument(type(bytes) == "string", 1, "send", "string", bytes)
+  check_interest(self)
   if not self.server.object:send(self.id, bytes) then self.has_room:wait() end
 end
 
 -- {====== Answering ======
 
-local OK, UNKNOWN, UNAVAILABLE = 0, 2, 14 -- gRPC's statuses
+local OK, UNKNOWN, UNAVAILABLE, LAST_STATUS = 0, 2, 14, 16 -- gRPC's
 
 local function with_traceback(err)
   return { err = err, traceback = debug.traceback(tostring(err), 2) }
+end
+
+--- Whether an error says how the call ends.
+local function has_status(err)
+  local status = type(err) == "table" and err.grpc_status
+  return type(status) == "number" and status > OK and status <= LAST_STATUS and status % 1 == 0
 end
 
 --- Ends the call with an error: one that knows its status says so, all others are nobody's intention, and logged.
@@ -97,7 +126,7 @@ local function fail(call, err, traceback)
   local object = call.server.object
   if type(err) == "table" and err.code == "cancelled" then
     object:finish(call.id, UNAVAILABLE, "etcdserver: server stopped")
-  elseif type(err) == "table" and err.grpc_status then
+  elseif has_status(err) then
     object:finish(call.id, err.grpc_status, tostring(err.message or err))
   else
     if traceback then require("keywatch.log").error("%s has failed: %s", call.path, traceback) end
@@ -117,7 +146,7 @@ local function pass(call)
 end
 
 local function answer_unary(call, method)
-  local response, err = method.handler(decode(method.request, call.server.object:receive(call.id)), call)
+  local response, err = method.handler(decode(method.request, take(call)), call)
   if response == nil then
     if err == nil then error("the handler of " .. call.path .. " has returned neither an answer nor an error", 0) end
     return nil, err
@@ -127,6 +156,7 @@ local function answer_unary(call, method)
 end
 
 local function answer_stream(call, method)
+  call.is_streaming = true
   local _, err = method.handler(call)
   if err then return nil, err end
   return true
@@ -167,4 +197,4 @@ end
 
 -- }======
 
-return { open = open, serve = serve, tell_after = tell_after }
+return { open = open, serve = serve, tell_after = tell_after, methods = call_methods }

@@ -15,6 +15,8 @@
 --   resolve(name)    the hosts of a name, in digits; fails in the same way
 --   hosts(server)    whether the server has listeners or connections
 --   release(server)  closes them, at once
+--   hear(thread)     from now on the loop returns when the thread ends, or, in the thread itself, when it shall
+--   is_task()        whether the caller is a task
 --   signals(names)   catches signals: signals:wait(timeout) -> name, or nil if the time is over; signals:close()
 -- Nothing above knows what turns underneath.
 

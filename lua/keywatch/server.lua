@@ -6,6 +6,7 @@
 
 local call = require "keywatch.call"
 local check = require "keywatch.check"
+local compactor = require "keywatch.compactor"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local identity = require "keywatch.identity"
@@ -16,6 +17,7 @@ local DEFAULT_PEER = "http://localhost:2380" -- nobody listens there; the ids ar
 local DEFAULT_TOKEN = "etcd-cluster"
 local RAFT_TERM = 2   -- of a fresh etcd with one member
 local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
+local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
@@ -112,6 +114,7 @@ end
 --- The client has got its answer, or has lost interest.
 local function finish(server, known, status)
   server.calls[known.id] = nil
+  known.is_over = true
   known.task:cancel()
   if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
 end
@@ -151,30 +154,54 @@ local function mount_all(server)
   end
 end
 
-local function is_codec(value)
-  return value == nil or type(value) == "function" or type(value) == "string"
+local is_message = {}
+for _, name in ipairs(core.messages) do is_message[name] = true end
+
+local function is_function(value) return type(value) == "function" end
+local function is_boolean(value) return type(value) == "boolean" end
+local function is_codec(value) return is_function(value) or is_message[value] == true end
+
+--- What their fields must be: in words, and as a function.
+local METHOD_FIELDS = {
+  handler = { "a function", is_function },
+  stream = { "a boolean", is_boolean },
+  request = { "the name of a message, or a function", is_codec },
+  response = { "the name of a message, or a function", is_codec },
+}
+
+local MIDDLEWARE_FIELDS = {
+  before = { "a function", is_function },
+  after = { "a function", is_function },
+}
+
+--- Raises where mount or use was called, unless all fields of a table are as they must be.
+local function check_fields(given, fields, what)
+  for name, value in pairs(given) do
+    local field = fields[name]
+    if not field then error(("%s has no field '%s'"):format(what, tostring(name)), 4) end
+    if not field[2](value) then error(("%s: '%s' must be %s"):format(what, name, field[1]), 4) end
+  end
 end
 
 --- A method as a user has written it down: a function, or a table.
 local function read_method(name, given)
+  if type(name) ~= "string" then error("mount: methods are by name", 3) end
   if type(given) == "function" then given = { handler = given } end
-  if type(given) ~= "table" or type(given.handler) ~= "function" then
+  if type(given) ~= "table" or given.handler == nil then
     error(("mount: %s must be a function, or a table with a function 'handler'"):format(name), 3)
   end
-  for field in pairs(given) do
-    if field ~= "handler" and field ~= "stream" and field ~= "request" and field ~= "response" then
-      error(("mount: %s has no field '%s'"):format(name, tostring(field)), 3)
-    end
-  end
-  if not is_codec(given.request) or not is_codec(given.response) then
-    error(("mount: request and response of %s must be names of messages, or functions"):format(name), 3)
-  end
+  check_fields(given, METHOD_FIELDS, "mount: " .. name)
   return {
     handler = given.handler,
     is_stream = given.stream == true,
     request = given.request,
     response = given.response,
   }
+end
+
+local function read_middleware(given)
+  check_fields(given, MIDDLEWARE_FIELDS, "use")
+  return { before = given.before, after = given.after }
 end
 
 -- }======
@@ -190,23 +217,24 @@ end
 --- Accepts no more, and cuts off whoever is connected. Twice is fine.
 function server_methods:close()
   check.self(self, "close", server_mt)
-  if self.is_closed then return end
+  if self.is_closed then return true end
   local d = driver.get()
   self.is_closed = true
+  if self.compactor then self.compactor:close() end
   close_all(self.listeners)
   self.listeners = {}
   d.release(self.object)
   self.object:close()
   d.detach(self.source)
-  for _, known in pairs(self.calls) do known.task:cancel() end
-  self.calls = {}
+  for _, known in pairs(self.calls) do finish(self, known, UNAVAILABLE) end
   if self.gone then self.gone:set() end
+  return true
 end
 
 --- Accepts no more, asks clients to go elsewhere, waits until they have gone, `grace` seconds at most, and closes.
 function server_methods:shutdown(grace)
   check.self(self, "shutdown", server_mt)
-  if self.is_closed then return end
+  if self.is_closed then return true end
   local d = driver.get()
   grace = grace or 5
   close_all(self.listeners)
@@ -214,7 +242,7 @@ function server_methods:shutdown(grace)
   self.object:drain(grace)
   self.gone = d.event()
   self.gone:wait(grace + LAST_WORDS)
-  self:close()
+  return self:close()
 end
 
 --- Adds a service: methods by name, each a function of request and call that returns the answer, or a table:
@@ -223,9 +251,9 @@ function server_methods:mount(service, methods)
   check.self(self, "mount", server_mt)
   check.argument(type(service) == "string", 1, "mount", "string", service)
   check.argument(type(methods) == "table", 2, "mount", "table", methods)
-  for name, given in pairs(methods) do
-    add_method(self, ("/%s/%s"):format(service, name), read_method(name, given))
-  end
+  local read = {}
+  for name, given in pairs(methods) do read[("/%s/%s"):format(service, name)] = read_method(name, given) end
+  for path, method in pairs(read) do add_method(self, path, method) end
 end
 
 --- Adds what is to happen before and after every call of every service: { before = function(call), after =
@@ -233,8 +261,9 @@ end
 function server_methods:use(middleware)
   check.self(self, "use", server_mt)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
+  local read = read_middleware(middleware)
   if #self.middleware == 0 then self.object:intercept() end
-  self.middleware[#self.middleware + 1] = { before = middleware.before, after = middleware.after }
+  self.middleware[#self.middleware + 1] = read
 end
 
 -- {====== Opening ======
@@ -254,10 +283,15 @@ end
 
 local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" end
+local function is_table(value) return type(value) == "table" end
+local function is_amount(value) return is_number(value) and value >= 0 and value < math.huge end
+local function is_mode(value) return value == "periodic" or value == "revision" end
 
 --- What an option must be: in words, and as a function.
 local OPTIONS = {
   store = { "a store", is_store },
+  thread = { "a boolean", is_boolean },
+  open = { "a table of options", is_table },
   listen = { "a URL, or a list of them", is_list_of_strings },
   name = { "a string", is_string },
   advertise = { "a URL, or a list of them", is_list_of_strings },
@@ -267,6 +301,8 @@ local OPTIONS = {
   keepalive_min_time = { "a number of seconds", is_number },
   keepalive_interval = { "a number of seconds", is_number },
   keepalive_timeout = { "a number of seconds", is_number },
+  auto_compaction_mode = { '"periodic" or "revision"', is_mode },
+  auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
 }
 
 local LISTS = { listen = true, advertise = true, peer_urls = true }
@@ -275,7 +311,7 @@ local LISTS = { listen = true, advertise = true, peer_urls = true }
 local function read_options(opts)
   if type(opts) ~= "table" then error("serve: options must be a table, not a " .. type(opts), 3) end
   local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
-    cluster_token = DEFAULT_TOKEN }
+    cluster_token = DEFAULT_TOKEN, auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
   for name, value in pairs(opts) do
     local option = OPTIONS[name]
     if not option then error(("serve: there is no option '%s'"):format(tostring(name)), 3) end
@@ -283,8 +319,21 @@ local function read_options(opts)
     if not option[2](value) then error(("serve: option '%s' must be %s"):format(name, option[1]), 3) end
     t[name] = value
   end
-  if not t.store then error("serve: option 'store' must be a store", 3) end
+  if t.auto_compaction_mode == "revision" and t.auto_compaction_retention % 1 ~= 0 then
+    error("serve: option 'auto_compaction_retention' must be a whole number of revisions", 3)
+  end
   return t
+end
+
+--- A store stays where it is: whoever serves in another thread opens one there.
+local function check_store(opts)
+  if opts.thread then
+    if not opts.store then return end
+    error("serve: a store cannot go to another thread: leave out 'store', and give the options of a new one as 'open'",
+      3)
+  end
+  if opts.open then error("serve: option 'open' is of use with 'thread' alone", 3) end
+  if not opts.store then error("serve: option 'store' must be a store", 3) end
 end
 
 local function parse_urls(urls)
@@ -297,10 +346,18 @@ local function parse_urls(urls)
   return addresses
 end
 
---- Serves a store. It listens when this returns, and answers while the loop turns.
+--- nil if all is to be kept.
+local function open_compactor(opts)
+  if opts.auto_compaction_retention == 0 then return nil end
+  return compactor.open(opts.store, opts.auto_compaction_mode, opts.auto_compaction_retention)
+end
+
+--- Serves a store. It listens when this returns, and answers while the loop turns; in a thread, always.
 local function serve(opts)
   opts = read_options(opts)
+  check_store(opts)
   local addresses = parse_urls(opts.listen)
+  if opts.thread then return require("keywatch.thread").start(opts) end
   local ids = identity.new(opts.peer_urls, opts.cluster_token)
   local object, err = core.serve(opts.store, {
     cluster_id = ids.cluster_id,
@@ -326,6 +383,7 @@ local function serve(opts)
     middleware = {}, -- { before, after }, in order
     calls = {},      -- that Lua has to do with, by id
     source = nil,    -- what the driver polls
+    compactor = open_compactor(opts),
 
     name = opts.name,
     identity = ids,

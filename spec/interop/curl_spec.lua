@@ -3,6 +3,7 @@
 -- A request that is refused by its headers is sent without a body: this curl takes it for a failure when the answer
 -- is complete before the request is.
 
+local curl = require "spec.support.curl"
 local etcdctl = require "spec.support.etcdctl"
 local frame = require "spec.support.frame"
 local process = require "spec.support.process"
@@ -14,55 +15,22 @@ local PUT = "/etcdserverpb.KV/Put"
 local MIB = 1024 * 1024
 
 describe("curl #once", function()
-  local peer, ctl, scratch
+  local peer, ctl
 
   setup(function()
     peer = server.start()
     ctl = etcdctl.new(peer)
     ctl:must { "put", "curl/a", "value" }
-    scratch = os.tmpname()
   end)
 
   after_each(process.end_all)
 
   teardown(function()
-    if scratch then os.remove(scratch) end
     if peer then peer:stop() end
   end)
 
-  local function read(path)
-    local file = assert(io.open(path, "rb"))
-    local text = file:read("*a")
-    file:close()
-    return text
-  end
-
-  --- A header block's fields by their names.
-  local function parse(block)
-    local fields = {}
-    for name, value in block:gmatch("([%w-]+): ([^\r\n]*)\r\n") do fields[name] = value end
-    return fields
-  end
-
-  --- Posts a body, with gRPC's headers and others. Returns { exit, status, headers, trailers, body }; there are
-  -- trailers only where something came before them.
   local function post(path, body, ...)
-    local argv = { "curl", "-sS", "--http2-prior-knowledge", "--max-time", "20", "-D", scratch, "-X", "POST",
-      "-H", "content-type: application/grpc", "-H", "te: trailers", ... }
-    if body then
-      argv[#argv + 1] = "--data-binary"
-      argv[#argv + 1] = "@-"
-    end
-    argv[#argv + 1] = peer.url .. path
-    local done = process.run(argv, body)
-    local status, headers, trailers = read(scratch):match("^HTTP/2 (%d+) \r\n(.-)\r\n\r\n(.*)$")
-    return {
-      exit = done.status,
-      status = status,
-      headers = headers and parse(headers .. "\r\n"),
-      trailers = trailers and parse(trailers),
-      body = done:stdout(),
-    }
+    return curl.post(peer, path, body, ...)
   end
 
   --- An answer without a message: its status stands in the only header block.

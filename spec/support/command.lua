@@ -4,16 +4,21 @@ local process = require "spec.support.process"
 
 local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
 
---- Starts it with these arguments. Leaks are not looked for: a process that is killed leaves all behind.
+--- Starts it with variables of the environment, and these arguments. Leaks are not looked for: a process that is killed
+-- leaves all behind.
+local function start_in(variables, ...)
+  local env = {
+    LUA_PATH = package.path,
+    LUA_CPATH = package.cpath,
+    LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
+    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+  }
+  for name, value in pairs(variables) do env[name] = value end
+  return process.start({ interpreter, "bin/keywatch", ... }, { env = env })
+end
+
 local function start(...)
-  return process.start({ interpreter, "bin/keywatch", ... }, {
-    env = {
-      LUA_PATH = package.path,
-      LUA_CPATH = package.cpath,
-      LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
-      ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
-    },
-  })
+  return start_in({}, ...)
 end
 
 --- Waits until a server serves; the URLs that it serves on.
@@ -24,4 +29,4 @@ local function wait_until_ready(server)
   return urls
 end
 
-return { start = start, wait_until_ready = wait_until_ready }
+return { start = start, start_in = start_in, wait_until_ready = wait_until_ready }

@@ -18,9 +18,11 @@ local function varint(n)
 end
 
 --- A field of bytes.
-local function field(number, bytes)
+function frame.field(number, bytes)
   return string.char(number * 8 + 2) .. varint(#bytes) .. bytes
 end
+
+local field = frame.field
 
 --- A message in its frame.
 function frame.new(message)

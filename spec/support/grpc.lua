@@ -5,7 +5,7 @@ local core = require "keywatch.core"
 
 local socket = require "spec.support.socket"
 
-local DATA, HEADERS, SETTINGS, GOAWAY = 0, 1, 4, 7
+local DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7
 local END_STREAM, END_HEADERS, ACK = 1, 4, 1
 
 local function be(n, bytes)
@@ -48,7 +48,11 @@ local function connect(url)
     at = 1, -- the first byte that was not looked at
     last = -1, -- the last stream
     calls = {}, -- { name of the response, bytes, has_ended } by stream
+    settings = {}, -- the server's, by their numbers
+    pongs = 0, -- pings of ours that were answered
+    answers_pings = true,
     is_told_to_go = false,
+    last_words = nil, -- why: { code, text }
   }, client_mt)
   self.socket:write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" .. frame(SETTINGS, 0, 0, ""))
   return self
@@ -72,7 +76,7 @@ local function answer_of(call)
   return core.decode(call.name, call.bytes:sub(6))
 end
 
---- Looks at what has come. Returns whether a call has ended, and its response, if it has one.
+--- Looks at what has come. Returns whether a call has ended, and its response, if it has one; nothing without a call.
 function client_methods:look(call)
   local received = self.socket.received
   while #received >= self.at + 8 do
@@ -83,15 +87,39 @@ function client_methods:look(call)
     self:take(kind, flags, self.calls[stream], received:sub(self.at + 9, self.at + 8 + len))
     self.at = self.at + 9 + len
   end
+  if not call then return end
   if not call.has_ended then return false end
   return true, answer_of(call)
 end
 
+--- `pongs` counts the answers.
+function client_methods:ping()
+  self.socket:write(frame(PING, 0, 0, "keywatch"))
+end
+
+local function take_settings(self, payload)
+  for at = 1, #payload, 6 do
+    self.settings[from_be(payload:sub(at, at + 1))] = from_be(payload:sub(at + 2, at + 5))
+  end
+  self.socket:write(frame(SETTINGS, ACK, 0, ""))
+end
+
+local function take_ping(self, is_ack, payload)
+  if is_ack then
+    self.pongs = self.pongs + 1
+  elseif self.answers_pings then
+    self.socket:write(frame(PING, ACK, 0, payload))
+  end
+end
+
 function client_methods:take(kind, flags, call, payload)
   if kind == SETTINGS and flags % 2 == 0 then
-    self.socket:write(frame(SETTINGS, ACK, 0, ""))
+    take_settings(self, payload)
+  elseif kind == PING then
+    take_ping(self, flags % 2 == ACK, payload)
   elseif kind == GOAWAY then
     self.is_told_to_go = true
+    self.last_words = { code = from_be(payload:sub(5, 8)), text = payload:sub(9) }
   elseif call and kind == DATA then
     call.bytes = call.bytes .. payload
   end

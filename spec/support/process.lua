@@ -32,6 +32,7 @@ end
 function process.turn_until(holds, seconds)
   local is_late = false
   local timer = uv.new_timer()
+  uv.update_time() -- nobody may have turned the loop for long
   timer:start((seconds or SECONDS) * 1000, 0, function() is_late = true end)
   while not holds() and not is_late do uv.run("once") end
   timer:close()

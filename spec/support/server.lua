@@ -37,13 +37,20 @@ local function append(list, more)
   return list
 end
 
+--- What keywatch's command begins with, if the option open_files limits its descriptors; "hard": as many as it can.
+local function limited(open_files)
+  if not open_files then return {} end
+  local n = open_files == "hard" and "$(ulimit -H -n)" or open_files
+  return { "sh", "-c", ('ulimit -n %s && exec "$@"'):format(n), "sh" }
+end
+
 local starters = {}
 
 function starters.keywatch(options)
   local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
-  local child = process.start(append({
+  local child = process.start(append(limited(options.open_files), append({
     interpreter, "bin/keywatch", "serve", "--memory", "--listen-client-urls", url_of(options.port or 0),
-  }, options), {
+  }, options)), {
     is_lasting = true,
     env = {
       LUA_PATH = package.path,
@@ -79,10 +86,11 @@ function starters.etcd(options)
   return { process = child, port = port, end_status = SIGTERM_STATUS, directory = directory }
 end
 
---- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before.
--- Returns { url, address, port, pid }.
+--- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
+-- and `kind`, for "etcd" whatever the run is with. Returns { url, address, port, pid }.
 function server.start(options)
-  local self = setmetatable(starters[is_etcd and "etcd" or "keywatch"](options or {}), server)
+  options = options or {}
+  local self = setmetatable(starters[options.kind or is_etcd and "etcd" or "keywatch"](options), server)
   self.address = "127.0.0.1:" .. self.port
   self.url = url_of(self.port)
   self.pid = self.process.pid
@@ -96,6 +104,34 @@ end
 
 function server:is_running()
   return self.process.status == nil
+end
+
+--- A size in /proc/PID/status, in bytes.
+local function size_of(self, name)
+  local file = assert(io.open(("/proc/%d/status"):format(self.pid)))
+  local text = file:read("*a")
+  file:close()
+  return tonumber(text:match(name .. ":%s*(%d+) kB")) * 1024
+end
+
+--- Its memory now, and the most that it had since reset_peak, in bytes.
+function server:resident() return size_of(self, "VmRSS") end
+function server:peak() return size_of(self, "VmHWM") end
+
+function server:reset_peak()
+  local file = assert(io.open(("/proc/%d/clear_refs"):format(self.pid), "w"))
+  file:write("5")
+  file:close()
+end
+
+--- How many descriptors it has open, of all or of those below a number.
+function server:descriptors(below)
+  local n = 0
+  local entries = assert(uv.fs_scandir(("/proc/%d/fd"):format(self.pid)))
+  for name in uv.fs_scandir_next, entries do
+    if tonumber(name) < (below or math.huge) then n = n + 1 end
+  end
+  return n
 end
 
 --- Connects, sends a text and nothing more, and waits until the server has closed the connection.

@@ -231,6 +231,18 @@ if probe then
       wait(function() return loop:connections() == 0 end)
     end)
 
+    it("ends by itself if the other side never reads", function()
+      local server, listener = serve { greeting = ("x"):rep(60), greetings = 500000 } -- more than sockets hold
+      local client = connect(listener)
+      client:pause()
+      wait_for(server, "accepted", 1)
+      server:finish()
+      wait(function() return loop:connections() == 0 end)
+      assert.equal(1, server:counts().closed)
+      assert.is_true(#client.received < 500000 * 60)
+      client:close()
+    end)
+
     it("is closed when it is reset", function()
       local server, listener = serve()
       local client = connect(listener)

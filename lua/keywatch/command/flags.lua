@@ -50,6 +50,11 @@ function kinds.boolean(text)
   return nil, "true or false"
 end
 
+--- A text as a value of a kind; or nil and what it must be.
+local function parse(kind, text)
+  return kinds[kind](text)
+end
+
 --- Reads arguments by { [name] = kind }. Returns { [name] = value }; or nil and a sentence that says what is wrong.
 local function read(arguments, known)
   local values, i = {}, 1
@@ -66,7 +71,7 @@ local function read(arguments, known)
       value = arguments[i]
     end
     if not value then return nil, ("--%s needs a value"):format(name) end
-    local parsed, wanted = kinds[kind](value)
+    local parsed, wanted = parse(kind, value)
     if parsed == nil then return nil, ("--%s must be %s, not '%s'"):format(name, wanted, value) end
     values[name] = parsed
     i = i + 1
@@ -74,4 +79,4 @@ local function read(arguments, known)
   return values
 end
 
-return { read = read }
+return { read = read, parse = parse }

@@ -5,41 +5,49 @@ local driver = require "keywatch.driver"
 local flags = require "keywatch.command.flags"
 local keywatch = require "keywatch"
 local log = require "keywatch.log"
+local settings = require "keywatch.command.settings"
 local url = require "keywatch.url"
+local uv = require "keywatch.uv"
 
 local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
 
 local DATA_DIR = "keywatch.data"
 
 local GRACE = 5 -- seconds that clients have to go
+local HOUR = 3600
 
 local HELP = [[
 keywatch serve [flags]
 
-  Serves a store to etcd's clients, until SIGTERM or SIGINT. Data is in memory.
+  Serves a store to etcd's clients, until SIGTERM or SIGINT.
 
   --name default                          of the member
   --listen-client-urls http://localhost:2379
                                           where to listen: http://host:port or unix://path, with commas between;
                                           the kernel chooses port 0
   --advertise-client-urls                 where clients are told to come; what it listens on
-  --memory                                keep data in memory, which is all there is yet
-  --data-dir                              not yet
+  --data-dir keywatch.data                where data is kept
+  --memory                                keep it in memory alone
   --max-request-bytes 1572864             of one write
   --max-txn-ops 128                       of one transaction
   --quota-backend-bytes 2147483648        negative for none
-  --max-concurrent-streams 4294967295     of one connection
+  --max-concurrent-streams 65536          of one connection; more are not taken
   --grpc-keepalive-min-time 5s            between two pings of a client
   --grpc-keepalive-interval 2h            without a sign of a client, until it is pinged
   --grpc-keepalive-timeout 20s            for it to answer
   --watch-progress-notify-interval 10m    without an event, until a watch that asked for it is told so
+  --auto-compaction-retention 0           how much of the past stays: a number of hours, or a duration such as 5m;
+                                          0 for all
+  --auto-compaction-mode periodic         or revision, and it is a number of revisions
   --initial-cluster-token etcd-cluster    ids are made of it,
   --initial-advertise-peer-urls http://localhost:2380
                                           and of this
   --log-level info                        debug, info, warn, error, panic or fatal
+  --config-file                           in YAML, with the names of flags; nothing else then has an effect
   --help
 
-etcd's flags about peers, raft, its log files and its disk are accepted and have no effect.
+A variable such as ETCD_MAX_TXN_OPS stands for its flag. etcd's flags about peers, raft, its log files and its disk
+are accepted and have no effect.
 ]]
 
 local FLAGS = {
@@ -57,9 +65,12 @@ local FLAGS = {
   ["grpc-keepalive-timeout"] = "duration",
   ["watch-progress-notify-interval"] = "duration",
   ["experimental-watch-progress-notify-interval"] = "duration",
+  ["auto-compaction-mode"] = "text",
+  ["auto-compaction-retention"] = "text",
   ["initial-cluster-token"] = "text",
   ["initial-advertise-peer-urls"] = "list",
   ["log-level"] = "text",
+  ["config-file"] = "text",
   ["help"] = "boolean",
   ["h"] = "boolean",
 }
@@ -80,18 +91,29 @@ local WITHOUT_EFFECT = {
   ["strict-reconfig-check"] = "boolean",
   ["force-new-cluster"] = "boolean",
   ["discovery"] = "text",
+  ["discovery-endpoints"] = "text",
+  ["discovery-fallback"] = "text",
+  ["discovery-proxy"] = "text",
   ["discovery-srv"] = "text",
+  ["discovery-srv-name"] = "text",
+  ["proxy"] = "text",
+  ["proxy-failure-wait"] = "text",
+  ["proxy-refresh-interval"] = "text",
+  ["proxy-dial-timeout"] = "text",
+  ["proxy-write-timeout"] = "text",
+  ["proxy-read-timeout"] = "text",
   ["peer-cert-file"] = "text",
   ["peer-key-file"] = "text",
   ["peer-trusted-ca-file"] = "text",
   ["peer-client-cert-auth"] = "boolean",
   ["peer-auto-tls"] = "boolean",
+  ["peer-cert-allowed-cn"] = "text",
+  ["peer-cert-allowed-hostname"] = "text",
+  ["peer-crl-file"] = "text",
   ["logger"] = "text",
   ["log-outputs"] = "text",
   ["enable-log-rotation"] = "boolean",
   ["log-rotation-config-json"] = "text",
-  ["auto-compaction-mode"] = "text",
-  ["auto-compaction-retention"] = "text",
   ["backend-batch-interval"] = "text",
   ["backend-batch-limit"] = "text",
   ["backend-bbolt-freelist-type"] = "text",
@@ -100,6 +122,11 @@ local WITHOUT_EFFECT = {
   ["enable-pprof"] = "boolean",
   ["metrics"] = "text",
   ["listen-metrics-urls"] = "text",
+  ["cipher-suites"] = "text",
+  ["tls-min-version"] = "text",
+  ["tls-max-version"] = "text",
+  ["self-signed-cert-validity"] = "text",
+  ["enable-grpc-gateway"] = "boolean",
   ["cors"] = "text",
   ["host-whitelist"] = "text",
   ["experimental-initial-corrupt-check"] = "boolean",
@@ -127,28 +154,69 @@ local function all_flags()
   return known
 end
 
---- What the command line asks for that cannot be, as a sentence; nil if it is all right.
-local function find_fault(values)
-  for name, why in pairs(REFUSED) do
-    if values[name] then return ("--%s: %s"):format(name, why) end
-  end
-  if values.memory and values["data-dir"] then return "--memory and --data-dir cannot both be" end
-  if values["log-level"] and not log.set_level(values["log-level"]) then
-    return ("--log-level must be debug, info, warn, error, panic or fatal, not '%s'"):format(values["log-level"])
-  end
-  for _, text in ipairs(values["listen-client-urls"] or {}) do
+--- How much of the past stays, in seconds or revisions; or nil and what the text must be.
+local function parse_retention(mode, text)
+  if mode == "revision" then return flags.parse("count", text) end
+  if text:find("^%d+$") then return tonumber(text) * HOUR end
+  local seconds = flags.parse("duration", text)
+  if seconds then return seconds end
+  return nil, "a number of hours, or a duration such as 5m"
+end
+
+--- Each looks at a value, and returns what is used in its place; or nil and what is wrong, as the end of a sentence.
+local checks = {}
+
+checks["log-level"] = function(text)
+  if log.set_level(text) then return text end
+  return nil, (" must be debug, info, warn, error, panic or fatal, not '%s'"):format(text)
+end
+
+checks["listen-client-urls"] = function(urls)
+  for _, text in ipairs(urls) do
     local _, why = url.parse(text)
-    if why then return ("--listen-client-urls: %s %s"):format(text, why) end
+    if why then return nil, (": %s %s"):format(text, why) end
+  end
+  return urls
+end
+
+checks["auto-compaction-mode"] = function(text)
+  if text == "periodic" or text == "revision" then return text end
+  return nil, (" must be periodic or revision, not '%s'"):format(text)
+end
+
+checks["auto-compaction-retention"] = function(text, values)
+  local amount, wanted = parse_retention(values["auto-compaction-mode"], text)
+  if amount then return amount end
+  return nil, (" must be %s, not '%s'"):format(wanted, text)
+end
+
+  return nil, ": " .. REFUSED["data-dir"]
+end
+
+--- What is asked for that cannot be, as a sentence; nil if it is all right, and every value is as it is used.
+local function find_fault(given)
+  local values = given.values
+  for name, why in pairs(REFUSED) do
+    if values[name] then return ("%s: %s"):format(given:name_of(name), why) end
+  end
+  for name, check in pairs(checks) do
+    if values[name] ~= nil then
+      local value, why = check(values[name], values)
+      if value == nil then return given:name_of(name) .. why end
+      values[name] = value
+    end
   end
 end
 
-local function say_without_effect(values)
+local function say_without_effect(given)
   local names = {}
-  for name in pairs(values) do
-    if WITHOUT_EFFECT[name] then names[#names + 1] = "--" .. name end
+  for name in pairs(given.values) do
+    if WITHOUT_EFFECT[name] then names[#names + 1] = given:name_of(name) end
   end
   table.sort(names)
+  for _, name in ipairs(given.unused) do names[#names + 1] = name end
   if #names > 0 then log.warn("without effect: %s", table.concat(names, ", ")) end
+  if #given.unknown > 0 then log.warn("not known: %s", table.concat(given.unknown, ", ")) end
 end
 
 local function open_store(values)
@@ -175,20 +243,23 @@ local function open_server(store, values)
     keepalive_min_time = values["grpc-keepalive-min-time"],
     keepalive_interval = values["grpc-keepalive-interval"],
     keepalive_timeout = values["grpc-keepalive-timeout"],
+    auto_compaction_mode = values["auto-compaction-mode"],
+    auto_compaction_retention = values["auto-compaction-retention"],
   }
 end
 
 --- Serves until a signal comes; another one then ends the process by itself.
-local function run(values)
-  local store, err = open_store(values)
+local function run(given)
+  uv.raise_limit() -- every connection is a descriptor
+  local store, err = open_store(given.values)
   local server
-  if store then server, err = open_server(store, values) end
+  if store then server, err = open_server(store, given.values) end
   if not server then
     io.stderr:write(err.message, "\n")
     return FAILED
   end
   local signals = assert(driver.get().signals { "SIGINT", "SIGTERM" })
-  say_without_effect(values)
+  say_without_effect(given)
   log.write("info", "ready to serve client requests on " .. table.concat(server:addresses(), ", "))
   local name = signals:wait()
   signals:close()
@@ -200,17 +271,17 @@ local function run(values)
 end
 
 local function main(arguments)
-  local values, fault = flags.read(arguments, all_flags())
-  if values and (values.help or values.h) then
+  local given, fault = settings.read(arguments, all_flags(), { "help", "h" })
+  if given and (given.values.help or given.values.h) then
     io.stdout:write(HELP)
     return OK
   end
-  fault = fault or find_fault(values)
+  fault = fault or find_fault(given)
   if fault then
     io.stderr:write(("keywatch serve: %s\n"):format(fault))
     return MISUSED
   end
-  return keywatch.run(run, values)
+  return keywatch.run(run, given)
 end
 
 return { main = main }

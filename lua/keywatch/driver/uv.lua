@@ -41,9 +41,13 @@ local function host()
   if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
 end
 
+function driver.is_task()
+  return running ~= nil and tasks[coroutine.running()] == running
+end
+
 --- The task that may wait here, or nil at top level; raises where nobody may.
 local function waiter(level)
-  if running and tasks[coroutine.running()] == running then return running end
+  if driver.is_task() then return running end
   if not is_top_level() then
     error("keywatch: this call waits, and the coroutine that makes it is not a task: "
       .. "start it with keywatch.spawn", level + 1)
@@ -439,6 +443,10 @@ end
 
 function driver.release(server)
   if loop then loop:release(server) end
+end
+
+function driver.hear(thread)
+  thread:wakes(get_loop())
 end
 
 local signals_methods = {}

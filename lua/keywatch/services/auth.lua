@@ -11,8 +11,14 @@ local function fails(words)
   return function() return nil, refusal.new(refusal.FAILED_PRECONDITION, "etcdserver: " .. words) end
 end
 
-local function is_not_there()
-  return nil, refusal.new(refusal.UNIMPLEMENTED, "keywatch: there are no users and roles yet")
+--- A name is needed even for what cannot be added.
+local function refuses_to_add(what)
+  return function(_, request)
+    if (request.name or "") == "" then
+      return nil, refusal.new(refusal.INVALID_ARGUMENT, ("etcdserver: %s name is empty"):format(what))
+    end
+    return nil, refusal.new(refusal.UNIMPLEMENTED, "keywatch: there are no users and roles yet")
+  end
 end
 
 local function with_header(server)
@@ -33,14 +39,14 @@ local handlers = {
   AuthEnable = fails "root user does not exist",
   AuthDisable = with_header,
   Authenticate = fails "authentication is not enabled",
-  UserAdd = is_not_there,
+  UserAdd = refuses_to_add "user",
   UserGet = no_user,
   UserList = with_header,
   UserDelete = no_user,
   UserChangePassword = no_user,
   UserGrantRole = no_user,
   UserRevokeRole = no_user,
-  RoleAdd = is_not_there,
+  RoleAdd = refuses_to_add "role",
   RoleGet = no_role,
   RoleList = with_header,
   RoleDelete = no_role,

@@ -63,15 +63,15 @@ local function enter(store, prefix, lease, value)
     failure = { { get = key } },
   }
   if not result then return nil, err end
-  if result.succeeded then return key, result.revision, nil end
-  return key, result.responses[1].create_revision, result.responses[1]
+  if result.succeeded then return key, result.revision, nil, result.revision end
+  return key, result.responses[1].create_revision, result.responses[1], result.revision
 end
 
 --- Waits for the own turn. Whoever loses interest meanwhile leaves.
 local function wait_for_turn(store, prefix, key, created)
   local ok, revision, err = pcall(wait_for_others, store, prefix, created - 1)
   if ok and revision then return revision end
-  store:delete(key)
+  pcall(store.delete, store, key) -- of a store that is closed nothing can be deleted
   if not ok then error(revision, 0) end
   return nil, err
 end

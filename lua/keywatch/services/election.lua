@@ -15,17 +15,18 @@ local function as_leader(store, leader, op)
 end
 
 local function set_value(store, leader, value)
-  local result, err = as_leader(store, leader, { put = leader.key, value = value, lease = leader.lease })
+  local result, err = as_leader(store, leader, { put = leader.key or "", value = value, lease = leader.lease })
   if not result then return nil, contest.unknown(err) end
   if not result.succeeded then return nil, refusal.new(refusal.UNKNOWN, "election: not leader") end
   return result.revision
 end
 
+--- The header is of the revision at which the contest was entered, as etcd's is, however long it took.
 local function campaign(server, request)
   local store, prefix, value = server.store, (request.name or "") .. "/", request.value or ""
   local lease, err = contest.lease_of(server, request)
   if not lease then return nil, err end
-  local key, created, before = contest.enter(store, prefix, lease, value)
+  local key, created, before, revision = contest.enter(store, prefix, lease, value)
   if not key then return nil, contest.unknown(created) end
   local leader = { name = request.name, key = key, rev = created, lease = lease }
   if before and before.value ~= value then
@@ -33,9 +34,9 @@ local function campaign(server, request)
     ok, err = set_value(store, leader, value)
     if not ok then return nil, err end
   end
-  local revision
-  revision, err = contest.wait_for_turn(store, prefix, key, created)
-  if not revision then return nil, contest.unknown(err) end
+  local ok
+  ok, err = contest.wait_for_turn(store, prefix, key, created)
+  if not ok then return nil, contest.unknown(err) end
   return { header = header.of(server, revision), leader = leader }
 end
 
@@ -71,39 +72,40 @@ local function kv_of(event)
   }
 end
 
---- Tells of every value of a leader until its key is deleted; returns the revision of that.
+--- Tells of every value of a leader until its key is deleted.
 local function tell_until_deleted(server, call, watch)
   for event in watch:events() do
-    if event.type == "delete" then return event.mod_revision end
+    if event.type == "delete" then return end
     call:send { header = header.of(server, event.mod_revision), kv = kv_of(event) }
   end
 end
 
---- The first that comes after `revision`, where there is nobody.
+--- The first that comes after `revision`, where there is nobody: its kv, and its revision.
 local function wait_for_leader(store, prefix, revision)
   local watch = store:watch(prefix, { prefix = true, start_revision = revision + 1, filters = { "no_delete" } })
   local ok, event, err = pcall(watch.next, watch)
   watch:close()
   if not ok then error(event, 0) end
   if not event then error(err, 0) end
+  return kv_of(event), event.mod_revision
 end
 
---- The leader, and everyone that comes after, for as long as somebody listens.
+--- The leader, and everyone that comes after, for as long as somebody listens. What happens between two looks is told,
+-- too: each watch begins where the last look ended.
 local function observe(server, call)
   local request = call:receive()
   local store, prefix = server.store, (request and request.name or "") .. "/"
   while true do
     local kv, revision = contest.owner(store, prefix)
     if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
-    if kv then
+    if not kv then kv, revision = wait_for_leader(store, prefix, revision) end
+    local watch = store:watch(kv.key, { start_revision = revision + 1 })
+    local ok, err = pcall(function()
       call:send { header = header.of(server, revision), kv = kv }
-      local watch = store:watch(kv.key, { start_revision = revision + 1 })
-      local ok, err = pcall(tell_until_deleted, server, call, watch)
-      watch:close()
-      if not ok then error(err, 0) end
-    else
-      wait_for_leader(store, prefix, revision)
-    end
+      tell_until_deleted(server, call, watch)
+    end)
+    watch:close()
+    if not ok then error(err, 0) end
   end
 end
 

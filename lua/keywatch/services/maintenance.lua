@@ -50,17 +50,18 @@ function alarm_actions.ACTIVATE(store, wanted)
   return { wanted }
 end
 
-function alarm_actions.DEACTIVATE(store, wanted)
-  if not NAMES[wanted] or #alarm_actions.GET(store, wanted) == 0 then return {} end
+function alarm_actions.DEACTIVATE(store, wanted, is_own)
+  if not is_own or not NAMES[wanted] or #alarm_actions.GET(store, wanted) == 0 then return {} end
   store:disarm(NAMES[wanted])
   return { wanted }
 end
 
---- The alarms are those of the one member, whomever the request names.
+--- The alarms are those of the one member: whomever a request names, it can raise no others, nor end them.
 local function alarm(server, request)
   local action = alarm_actions[request.action or "GET"]
+  local is_own = core.decimal(request.memberID or 0) == server.identity.member_id
   local alarms = {}
-  for i, name in ipairs(action and action(server.store, request.alarm or "NONE") or {}) do
+  for i, name in ipairs(action and action(server.store, request.alarm or "NONE", is_own) or {}) do
     alarms[i] = { memberID = server.identity.member_id, alarm = name }
   end
   return { header = header.of(server, server.store:status().revision), alarms = alarms }

@@ -596,6 +596,11 @@ def health(server):
     raw = Raw(server)
     equal(raw.call("/grpc.health.v1.Health/Check"), b"\x08\x01")
     refused(Code.NOT_FOUND, "unknown service", raw.call, "/grpc.health.v1.Health/Check", wire.message(_1=b"nothing"))
+    for service, status in ((b"", 1), (wire.message(_1=b"nothing"), 3)):
+        with Stream(server.channel, "/grpc.health.v1.Health/Watch") as watch:
+            watch.send(service)
+            watch.finish()
+            equal(watch.next_bytes(), b"\x08%c" % status)
 
 
 @case

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#include <uv.h>
+
+#include "uv/waker.h"
+
+#include "base/mem.h"
+
+struct kw_waker {
+  uv_mutex_t mutex; /* of all below */
+  size_t refs;
+  uv_async_t *async; /* NULL once the loop has closed */
+};
+
+kw_waker *kw_waker_new(uv_async_t *async) {
+  kw_waker *waker = kw_alloc_zeroed(sizeof *waker);
+  if (waker == NULL) return NULL;
+  if (uv_mutex_init(&waker->mutex) < 0) {
+    kw_free(waker);
+    return NULL;
+  }
+  waker->refs = 1;
+  waker->async = async;
+  return waker;
+}
+
+void kw_waker_retain(kw_waker *waker) {
+  uv_mutex_lock(&waker->mutex);
+  waker->refs++;
+  uv_mutex_unlock(&waker->mutex);
+}
+
+void kw_waker_release(kw_waker *waker) {
+  if (waker == NULL) return;
+  uv_mutex_lock(&waker->mutex);
+  bool is_last = --waker->refs == 0;
+  uv_mutex_unlock(&waker->mutex);
+  if (!is_last) return;
+  uv_mutex_destroy(&waker->mutex);
+  kw_free(waker);
+}
+
+void kw_waker_wake(kw_waker *waker) {
+  if (waker == NULL) return;
+  uv_mutex_lock(&waker->mutex);
+  if (waker->async != NULL) uv_async_send(waker->async);
+  uv_mutex_unlock(&waker->mutex);
+}
+
+void kw_waker_cut(kw_waker *waker) {
+  uv_mutex_lock(&waker->mutex);
+  waker->async = NULL;
+  uv_mutex_unlock(&waker->mutex);
+  kw_waker_release(waker);
+}
+
+bool kw_waker_is_shared(kw_waker *waker) {
+  uv_mutex_lock(&waker->mutex);
+  bool is_shared = waker->refs > 1;
+  uv_mutex_unlock(&waker->mutex);
+  return is_shared;
+}

@@ -1,0 +1,45 @@
+-- SPDX-License-Identifier: MIT
+--- A server inside of a program: it has a thread of its own, so it answers whatever the program does.
+--
+-- The program neither waits for clients nor turns a loop for them: it counts primes. The client is etcdctl, etcd's own.
+
+local keywatch = require "keywatch"
+
+local LIMIT = 200000 -- of the primes
+
+local server = assert(keywatch.serve {
+  thread = true,
+  listen = "http://127.0.0.1:0", -- the kernel chooses a port
+  open = { max_txn_ops = 1024 },  -- of the store, which the thread opens
+})
+local url = server:addresses()[1]
+
+--- Starts a client, and does not wait for it. Its output is to be read from what is returned.
+local function start_client(script)
+  return assert(io.popen(("export ETCDCTL_API=3 ETCDCTL_ENDPOINTS=%s\n%s"):format(url, script)))
+end
+
+local function count_primes()
+  local is_composite, n = {}, 0
+  for i = 2, LIMIT do
+    if not is_composite[i] then
+      n = n + 1
+      for j = i * i, LIMIT, i do is_composite[j] = true end
+    end
+  end
+  return n
+end
+
+local client = start_client [[
+  etcdctl put greeting hello
+  etcdctl get greeting
+  etcdctl del greeting
+]]
+print(("%d primes up to %d"):format(count_primes(), LIMIT))
+io.write("meanwhile, etcdctl:\n", client:read("*a"))
+client:close()
+
+local second, err = keywatch.serve { thread = true, listen = url }
+print(second, err.code, err.errno)
+
+print("it has ended well:", server:shutdown())

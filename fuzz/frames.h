@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * frames: HTTP/2 as it goes over the wire, well-formed or not, as a script has it.
+ */
+#ifndef KW_FUZZ_FRAMES_H
+#define KW_FUZZ_FRAMES_H
+
+#include "script.h"
+
+enum {
+  FRAME_DATA,
+  FRAME_HEADERS,
+  FRAME_PRIORITY,
+  FRAME_RST_STREAM,
+  FRAME_SETTINGS,
+  FRAME_PUSH_PROMISE,
+  FRAME_PING,
+  FRAME_GOAWAY,
+  FRAME_WINDOW_UPDATE,
+  FRAME_CONTINUATION
+};
+
+enum { FLAG_END_STREAM = 1, FLAG_ACK = 1, FLAG_END_HEADERS = 4, FLAG_PADDED = 8 };
+
+#define FRAME_HEAD 9
+#define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+void frame_add(bytes *to, int type, int flags, uint32_t stream, kw_slice payload);
+
+/* A header line, by its name and value as they are; `how` says whether it goes into the dynamic table. */
+void frame_add_line(bytes *block, int how, const char *name, kw_slice value);
+
+/* A header block in one frame, or torn: bit 2 of `how` puts its end into CONTINUATIONs. */
+void frame_add_headers(bytes *to, int how, int flags, uint32_t stream, kw_slice block);
+
+/* Messages in a frame of data; `how` has bits: 1 ends the stream, 2 pads the frame, 4 tears it in two, 8 sets the flag of
+ * compression, 16 has a wrong length. */
+void frame_add_message(bytes *to, int how, uint32_t stream, kw_slice message);
+
+/* What both sides may say; false if the letter stands for nothing of that.
+ *   S settings: id, value, ...      W window: amount         R reset: code       P ping: flags, bytes
+ *   Y priority                      G goaway: last, code     F frame: type, flags, payload
+ *   D data: flags, bytes            B bytes */
+bool frame_add_common(bytes *to, char letter, uint32_t stream, script_line *line);
+
+#endif

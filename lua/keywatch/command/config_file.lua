@@ -1,0 +1,84 @@
+-- SPDX-License-Identifier: MIT
+--- config_file: flags in a file, as etcd has them: YAML, a map of the names of flags, with those about certificates in
+-- maps of their own. What has no value is not there. Durations are nanoseconds, as in etcd, or texts such as 5s.
+--
+-- YAML is read by the library lyaml, which is not needed for anything else.
+
+local flags = require "keywatch.command.flags"
+
+local ABSENT = "reading it needs the library lyaml: luarocks install lyaml, or on Debian apt-get install lua-yaml"
+
+--- Maps inside of the map, and what the names in them begin with as flags.
+local SECTIONS = { ["client-transport-security"] = "", ["peer-transport-security"] = "peer-" }
+
+local function read_all(path)
+  local file, why = io.open(path)
+  local text = file and file:read("*a")
+  if file then file:close() end
+  if text then return text end
+  return nil, why and why:sub(#path + 3):lower() or "it cannot be read" -- the path stands before the cause
+end
+
+--- A text as a map, and what stands for no value in it; or nil and what is wrong.
+local function parse_yaml(text)
+  local is_there, lyaml = pcall(require, "lyaml")
+  if not is_there then return nil, ABSENT end
+  local ok, map = pcall(lyaml.load, text)
+  if not ok then return nil, "it is no YAML: " .. tostring(map) end
+  if map == nil or map == lyaml.null then map = {} end
+  if type(map) ~= "table" or map[1] ~= nil then return nil, "it must be a map" end
+  return map, lyaml.null
+end
+
+--- Adds what has a value to `flat`, by the name of its flag.
+local function flatten(map, prefix, null, flat)
+  for key, value in pairs(map) do
+    local name = prefix .. tostring(key)
+    if SECTIONS[name] and type(value) == "table" then
+      flatten(value ~= null and value or {}, SECTIONS[name], null, flat)
+    elseif value ~= null and value ~= "" then
+      flat[name] = value
+    end
+  end
+  return flat
+end
+
+--- A value as the text that a flag would have; nil if it is a map.
+local function text_of(value, kind)
+  if type(value) == "number" then return ("%.14g"):format(value) .. (kind == "duration" and "ns" or "") end
+  if type(value) ~= "table" then return tostring(value) end
+  local items = {}
+  for key in pairs(value) do
+    local item = value[#items + 1]
+    if type(key) ~= "number" or type(item) == "table" then return nil end
+    items[#items + 1] = text_of(item)
+  end
+  return table.concat(items, ",")
+end
+
+--- The value of a flag; or nil and what is wrong.
+local function parse(name, value, kind)
+  if not kind then return nil, ("there is no '%s'"):format(name) end
+  local text = text_of(value, kind)
+  if not text then return nil, ("'%s' must not be a map"):format(name) end
+  local parsed, wanted = flags.parse(kind, text)
+  if parsed == nil then return nil, ("'%s' must be %s, not '%s'"):format(name, wanted, text) end
+  return parsed
+end
+
+--- Reads a file by { [name of a flag] = kind }. Returns { [name of a flag] = value }; or nil and what is wrong.
+local function read(path, known)
+  local text, why = read_all(path)
+  if not text then return nil, why end
+  local map, null = parse_yaml(text)
+  if not map then return nil, null end
+  local values = {}
+  for name, value in pairs(flatten(map, "", null, {})) do
+    local parsed, fault = parse(name, value, known[name])
+    if parsed == nil then return nil, fault end
+    values[name] = parsed
+  end
+  return values
+end
+
+return { read = read }

@@ -1,0 +1,140 @@
+--- Memory after very many requests, connections and watchers is what it was after many.
+--
+-- KW_LEAKS=12 makes every dose twelve times as large: a million requests, a hundred thousand connections, a million
+-- watchers.
+
+local core = require "keywatch.core"
+
+local attack = require "spec.support.attack"
+local frame = require "spec.support.frame"
+local process = require "spec.support.process"
+local raw = require "spec.support.raw"
+
+local FACTOR = tonumber(os.getenv("KW_LEAKS") or 1)
+local DOSES = 3 -- after one to warm up
+local REQUESTS, CONNECTIONS, WATCHERS = 30000 * FACTOR, 3000 * FACTOR, 30000 * FACTOR
+local FEWER = 6000 * FACTOR -- requests that cost more
+local KIB, MIB = 1024, 1024 * 1024
+local FLAT = 1 * MIB -- 12 bytes lost with each request would be more
+
+describe("a server that is used for long #once", function()
+  local siege, body
+
+  -- What another test has left free would hide what this one loses.
+  before_each(function()
+    siege = attack.start { open_files = "hard" }
+    body = os.tmpname()
+  end)
+
+  after_each(function()
+    process.end_all()
+    if body then os.remove(body) end
+    if siege then siege:finish() end
+    siege = nil
+  end)
+
+  --- Makes a request often, with h2load.
+  local function load(path, request, requests, connections)
+    local file = assert(io.open(body, "wb"))
+    file:write(request)
+    file:close()
+    local done = process.start { "h2load", "-n", tostring(requests), "-c", tostring(connections), "-m", "50",
+      "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers", siege.peer.url .. path }
+    done:wait(600)
+    assert.matches((" %d succeeded, 0 failed"):format(requests), done:stdout())
+  end
+
+  --- Once to warm up; then what the doses have left, of which all were served.
+  local function expect_flat(name, n, dose)
+    dose()
+    siege:disperse()
+    local before = siege.peer:resident()
+    for _ = 1, DOSES do dose() end
+    siege:disperse()
+    local left = siege.peer:resident() - before
+    print(("  %d %s leave %d KiB beside %.1f MiB"):format(DOSES * n, name, left / KIB, before / MIB))
+    assert.is_true(left <= FLAT, ("%d bytes are left"):format(left))
+    siege.witness:ask()
+  end
+
+  it("leaves nothing behind of requests", function()
+    expect_flat("requests", REQUESTS, function()
+      load(raw.RANGE, frame.range("witness"), REQUESTS, 10)
+    end)
+  end)
+
+  it("leaves nothing behind of requests that are refused", function()
+    expect_flat("refused requests", FEWER, function()
+      load(raw.RANGE, frame.new(""), FEWER, 10)
+    end)
+  end)
+
+  it("leaves nothing behind of requests that are answered in Lua", function()
+    expect_flat("requests for the status", FEWER, function()
+      load("/etcdserverpb.Maintenance/Status", frame.new(""), FEWER, 10)
+    end)
+  end)
+
+  it("leaves nothing behind of writes that were compacted", function()
+    expect_flat("puts", FEWER, function()
+      load(raw.PUT, frame.put("leak/put", ("v"):rep(100)), FEWER, 10)
+      local answer = siege.witness.client:call(raw.RANGE, frame.range("leak/put"))
+      local revision = core.decode("RangeResponse", answer).header.revision
+      assert.is_string(siege.witness.client:call("/etcdserverpb.KV/Compact",
+        frame.new(core.encode("CompactionRequest", { revision = revision, physical = true }))))
+    end)
+  end)
+
+  it("leaves nothing behind of connections", function()
+    expect_flat("connections", CONNECTIONS, function()
+      for _ = 1, CONNECTIONS / 500 do load(raw.RANGE, frame.range("witness"), 500, 500) end
+    end)
+  end)
+
+  --- Makes watchers of as many keys, and cancels them, on a few streams of a connection of their own.
+  local function watch_and_cancel()
+    local client = siege:by()
+    local created, canceled = 0, 0
+    client.on_message = function(message)
+      local response = core.decode("WatchResponse", message)
+      if response.created then created = created + 1 end
+      if response.canceled then canceled = canceled + 1 end
+    end
+    for first = 1, WATCHERS, 5000 do
+      local id = client:next_stream()
+      client:send(raw.request(id, raw.WATCH))
+      for at = first, first + 4999, 500 do
+        local list = {}
+        for i = at, at + 499 do
+          list[#list + 1] = frame.new(core.encode("WatchRequest", {
+            create_request = { key = "leak/watch/" .. i, watch_id = i, start_revision = i % 3, prev_kv = i % 2 == 0 },
+          }))
+        end
+        for i = at, at + 499 do
+          list[#list + 1] = frame.new(core.encode("WatchRequest", { cancel_request = { watch_id = i } }))
+        end
+        client:send(raw.data(id, table.concat(list)))
+        client:await(function() return canceled == at + 499 end, "the watchers' end")
+      end
+      client:send(raw.data(id, "", true))
+    end
+    assert.equal(WATCHERS, created)
+    client:close()
+  end
+
+  it("leaves nothing behind of watchers", function()
+    expect_flat("watchers", WATCHERS, watch_and_cancel)
+  end)
+
+  it("leaves nothing behind of watch streams, and of connections that end with watchers on them", function()
+    expect_flat("connections with watchers", WATCHERS / 100, function()
+      for i = 1, WATCHERS / 100 do
+        local client = siege:by()
+        local id = client:next_stream()
+        client:send(raw.request(id, raw.WATCH) .. raw.data(id, frame.watch("witness"):rep(100)))
+        client:await(function() return client.streams[id] and client.streams[id].size > 100 end, "watchers")
+        client[i % 2 == 0 and "close" or "reset"](client)
+      end
+    end)
+  end)
+end)

@@ -1,0 +1,83 @@
+--- Clients that vanish in the middle of something, or never say a word.
+
+local attack = require "spec.support.attack"
+local frame = require "spec.support.frame"
+local raw = require "spec.support.raw"
+
+local KIB, MIB = 1024, 1024 * 1024
+local CONNECTION = 32 * KIB -- one that has said little
+local SLACK = 8 * MIB       -- what the allocator does not give back at once
+local AT_ONCE = 100         -- connections
+
+describe("a server whose clients vanish #once", function()
+  local siege
+
+  setup(function() siege = attack.start() end)
+  before_each(function() siege:mark() end)
+  after_each(function() siege:disperse() end)
+
+  teardown(function()
+    if siege then siege:finish() end
+  end)
+
+  --- Connects, sends some bytes, and goes as soon as the kernel has them.
+  local function vanish_after(bytes, how)
+    local client = raw.connect(siege.peer.port, { is_silent = true })
+    client.handle:write(bytes, function() client[how](client) end)
+    return client
+  end
+
+  local bytes = raw.PREFACE .. raw.settings { { raw.INITIAL_WINDOW_SIZE, 100000 } } .. raw.request(1, raw.WATCH)
+    .. raw.data(1, frame.watch("witness")) .. raw.request(3, raw.PUT) .. raw.data(3, frame.put("vanish/a", "value"))
+
+  for how, name in pairs { close = "a FIN", reset = "a RST" } do
+    it("forgets those that go with " .. name .. ", after any byte of what they had to say", function()
+      local clients = {}
+      for size = 0, #bytes do
+        clients[#clients + 1] = vanish_after(bytes:sub(1, size), how)
+        if #clients % AT_ONCE == 0 then
+          raw.turn_until(function() return clients[#clients].handle:is_closing() end, "the last of them to go")
+          siege.witness:ask()
+        end
+      end
+      raw.turn_until(function() return clients[#clients].handle:is_closing() end, "the last of them to go")
+      assert.is_true(#clients > 300)
+      siege:expect_well(#clients * CONNECTION + SLACK)
+    end)
+  end
+
+  it("ends connections whose clients send no more, in the middle of what they say", function()
+    for size = 0, #bytes, 5 do
+      local client = siege:by(bytes:sub(1, size), { is_silent = true })
+      client.handle:shutdown()
+      client:await_end()
+    end
+    siege:expect_well(AT_ONCE * CONNECTION + SLACK)
+  end)
+
+  it("forgets those that go while it answers them, and while it tells them of changes", function()
+    local value = ("v"):rep(1000000)
+    assert.is_string(siege.witness.client:call(raw.PUT, frame.put("vanish/large", value)))
+    siege:mark()
+    local range = frame.range("vanish/large")
+    for i = 1, 100 do
+      local client = siege:by(raw.request(1, raw.WATCH) .. raw.data(1, frame.watch("witness"))
+        .. raw.request(3, raw.RANGE, range) .. raw.request(5, raw.RANGE, range))
+      client:await(function() return client.streams[1] and client.streams[3] end, "the first of the answers")
+      siege.witness:ask()
+      client[i % 2 == 0 and "close" or "reset"](client)
+    end
+    siege:expect_well(AT_ONCE * CONNECTION + SLACK)
+  end)
+
+  it("lets 900 who never say a word wait, and serves others", function()
+    for i = 1, 900 do
+      local client = siege:by(nil, { is_silent = true })
+      if i % AT_ONCE == 0 then client:await(function() return client.is_connected end, "a connection") end
+    end
+    raw.turn_until(function() return siege.peer:descriptors() == siege.descriptors + 900 end, "900 connections")
+    for _ = 1, 100 do siege.witness:ask() end
+    for _, client in ipairs(siege.attackers) do assert.same({}, client.counts) end
+    siege:expect_well(900 * CONNECTION + SLACK)
+  end)
+end)

@@ -1,0 +1,140 @@
+--- Flags of the server, by what a client sees of them.
+
+local etcdctl = require "spec.support.etcdctl"
+local grpc = require "spec.support.grpc"
+local process = require "spec.support.process"
+local server = require "spec.support.server"
+
+local MAX_CONCURRENT_STREAMS = 3 -- the number of that setting
+local ENHANCE_YOUR_CALM = 11
+local PINGS = 10
+
+describe("a server with the flag #once", function()
+  local peer, ctl, client
+
+  after_each(function()
+    if client then client:close() end
+    if peer then peer:stop() end
+    peer, client = nil, nil
+    process.end_all()
+  end)
+
+  local function start(...)
+    peer = server.start { ... }
+    ctl = etcdctl.new(peer)
+  end
+
+  --- Connects by hand.
+  local function connect()
+    client = grpc.connect(peer.url)
+  end
+
+  local function wait(is_so)
+    local came = process.turn_until(function()
+      client:look()
+      return is_so()
+    end)
+    assert(came, "what was waited for has not come")
+  end
+
+  local function is_cut_off()
+    return client.socket.has_ended or client.socket.failure
+  end
+
+  --- A call that lasts: while it does, pings are counted by their own time.
+  local function watch()
+    client:call("/etcdserverpb.Watch/Watch", "WatchRequest", { create_request = { key = "a" } }, "WatchResponse")
+  end
+
+  it("--max-txn-ops takes so many operations, and not one more", function()
+    start("--max-txn-ops=2")
+    assert.matches("^SUCCESS\n", ctl:must { "txn", input = "\nput a 1\nput b 2\n\n\n" })
+    assert.equal("etcdserver: too many operations in txn request",
+      ctl:fail { "txn", input = "\nput a 1\nput b 2\nput c 3\n\n\n" })
+    assert.equal("a\n1\nb\n2\n", ctl:must { "get", "", "--prefix" })
+  end)
+
+  it("--max-request-bytes takes so many, and 512 KiB more for a message", function()
+    start("--max-request-bytes=1000")
+    ctl:must { "put", "a", ("x"):rep(900) }
+    assert.equal("etcdserver: request is too large", ctl:fail { "put", "a", ("x"):rep(1001) })
+    local done = ctl:run { "put", "a", input = ("x"):rep(1000 + 512 * 1024) }
+    assert.equal(1, done.status)
+    assert.matches("received message larger than max %(%d+ vs%. 525288%)", done:stderr())
+    assert.equal(("x"):rep(900) .. "\n", ctl:must { "get", "a", "--print-value-only" })
+  end)
+
+  it("--quota-backend-bytes raises an alarm when it is full, which can be disarmed when there is room", function()
+    start("--quota-backend-bytes=1048576")
+    local value, done = ("x"):rep(100000), nil
+    for _ = 1, 100 do
+      done = ctl:run { "put", "large", input = value }
+      if done.status ~= 0 then break end
+    end
+    assert.matches("etcdserver: mvcc: database space exceeded", done:stderr())
+
+    local alarm = ctl:must { "alarm", "list" }
+    assert.matches("^memberID:%d+ alarm:NOSPACE \n$", alarm)
+    assert.equal("etcdserver: mvcc: database space exceeded", ctl:fail { "put", "small", "1" })
+    assert.matches("etcdserver: mvcc: database space exceeded", ctl:fail { "lease", "grant", "60" })
+    assert.matches("alarm:NOSPACE", ctl:must { "endpoint", "status" })
+    assert.matches("^large\n", ctl:must { "get", "large", "--keys-only" })
+    assert.equal("1\n", ctl:must { "del", "large" })
+
+    ctl:must { "compaction", "--physical", tostring(ctl:revision()) }
+    ctl:must { "defrag" }
+    assert.equal(alarm, ctl:must { "alarm", "disarm" })
+    assert.equal("", ctl:must { "alarm", "list" })
+    assert.equal("OK\n", ctl:must { "put", "small", "1" })
+    assert.not_matches("alarm:", ctl:must { "endpoint", "status" })
+  end)
+
+  it("--max-concurrent-streams says so to every client", function()
+    start("--max-concurrent-streams=7")
+    connect()
+    wait(function() return client.settings[MAX_CONCURRENT_STREAMS] end)
+    assert.equal(7, client.settings[MAX_CONCURRENT_STREAMS])
+  end)
+
+  it("--grpc-keepalive-interval pings who keeps silent, and --grpc-keepalive-timeout cuts off who stays so", function()
+    start("--grpc-keepalive-interval=1s", "--grpc-keepalive-timeout=1s")
+    connect()
+    client.answers_pings = false
+    wait(is_cut_off)
+    assert.is_true(peer:is_running())
+  end)
+
+  it("--grpc-keepalive-min-time sends away who pings more often", function()
+    start("--grpc-keepalive-min-time=1h")
+    connect()
+    watch()
+    for _ = 1, PINGS do client:ping() end
+    wait(function() return client.is_told_to_go end)
+    assert.same({ code = ENHANCE_YOUR_CALM, text = "too_many_pings" }, client.last_words)
+    wait(is_cut_off)
+  end)
+
+  it("--grpc-keepalive-min-time lets others be", function()
+    start("--grpc-keepalive-min-time=1ns")
+    connect()
+    watch()
+    for n = 1, PINGS do
+      client:ping()
+      wait(function() return client.pongs == n end)
+    end
+    assert.is_false(client.is_told_to_go)
+  end)
+
+  it("--auto-compaction-retention takes the past away as time goes by", function()
+    start("--auto-compaction-retention=500ms", "--log-level=debug")
+    ctl:must { "put", "a", "1" }
+    local done
+    repeat
+      ctl:must { "put", "a", "2" }
+      done = ctl:run { "get", "a", "--rev=2" }
+    until done.status ~= 0
+    assert.matches("etcdserver: mvcc: required revision has been compacted", done:stderr())
+    assert.equal("a\n2\n", ctl:must { "get", "a" })
+    if not server.is_etcd then assert.matches(" debug compacted to revision %d+\n", peer:log()) end
+  end)
+end)

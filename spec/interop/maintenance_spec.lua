@@ -1,0 +1,119 @@
+--- etcdctl, the commands of those who look after a server: its members, its leader, its alarms, its users.
+
+local etcdctl = require "spec.support.etcdctl"
+local process = require "spec.support.process"
+local server = require "spec.support.server"
+
+describe("etcdctl, for maintenance #once", function()
+  local peer, ctl, member
+
+  setup(function()
+    peer = server.start()
+    ctl = etcdctl.new(peer)
+    member = ctl:must { "member", "list" }:match("^(%x+), ")
+  end)
+
+  after_each(process.end_all)
+
+  teardown(function()
+    if peer then peer:stop() end
+  end)
+
+  it("finds the endpoint by the list of members", function()
+    local before = ctl:must { "endpoint", "hashkv", "--cluster" }
+    assert.matches("^" .. peer.url:gsub("%p", "%%%0") .. ", %d+\n$", before)
+    local status = ctl:must { "endpoint", "status", "--cluster", "-w", "json" }
+    assert.equal(peer.url, status:match('"Endpoint":"([^"]*)"'))
+    assert.matches(peer.url .. " is healthy", ctl:run { "endpoint", "health", "--cluster" }:stderr(), 1, true)
+    assert.equal(("Finished defragmenting etcd member[%s]\n"):format(peer.url), ctl:must { "defrag", "--cluster" })
+  end)
+
+  it("hashes what was at a revision, whatever comes later", function()
+    local function hash(...)
+      local json = ctl:must { "endpoint", "hashkv", "-w", "json", ... }
+      return json:match('"hash":(%d+)'), json:match('"compact_revision":(%-?%d+)'), json:match('"revision":(%d+)')
+    end
+    ctl:must { "put", "hash/a", "1" }
+    local revision = ctl:revision()
+    local before, compacted, at = hash()
+    assert.same({ "-1", tostring(revision) }, { compacted, at })
+    ctl:must { "put", "hash/a", "2" }
+    assert.not_equal(before, (hash()))
+    assert.equal(before, (hash("--rev=" .. revision)))
+    assert.matches("future revision", ctl:run { "endpoint", "hashkv", "--rev=1000000" }:stderr())
+  end)
+
+  it("moves the leader to itself, and to nobody else", function()
+    assert.equal(("Leadership transferred from %s to %s\n"):format(member, member), ctl:must { "move-leader", member })
+    assert.equal("etcdserver: bad leader transferee", ctl:fail { "move-leader", "1234" })
+  end)
+
+  it("leaves the one member where it is", function()
+    for _, verb in ipairs { "remove", "promote" } do
+      assert.equal("etcdserver: member not found", ctl:fail { "member", verb, "1234" })
+    end
+    assert.equal("etcdserver: member not found", ctl:fail { "member", "update", "1234", "--peer-urls=http://h:1" })
+    assert.equal("etcdserver: can only promote a learner member", ctl:fail { "member", "promote", member })
+    assert.equal("etcdserver: re-configuration failed due to not enough started members",
+      ctl:fail { "member", "remove", member })
+    if not server.is_etcd then -- it would, and then wait for the new one
+      assert.matches("keywatch: the cluster has one member", ctl:fail { "member", "add", "x",
+        "--peer-urls=http://localhost:1" })
+    end
+    assert.matches("^" .. member .. ", started, default, ", ctl:must { "member", "list" })
+  end)
+
+  describe("without users and authentication", function()
+    it("lists nobody and nothing", function()
+      assert.equal("", ctl:must { "user", "list" })
+      assert.equal("", ctl:must { "role", "list" })
+    end)
+
+    it("disables what is not enabled, and cannot enable it", function()
+      assert.equal("Authentication Disabled\n", ctl:must { "auth", "disable" })
+      assert.equal("etcdserver: root user does not exist", ctl:fail { "auth", "enable" })
+    end)
+
+    it("needs no password, and takes any", function()
+      ctl:must { "put", "auth/a", "1" }
+      assert.equal("auth/a\n1\n", ctl:must { "--user", "root:secret", "get", "auth/a" })
+    end)
+
+    it("finds no user and no role by any name", function()
+      for _, argv in ipairs {
+        { "user", "get", "ann" }, { "user", "delete", "ann" }, { "user", "get", "" },
+        { "user", "grant-role", "ann", "reader" }, { "user", "revoke-role", "ann", "reader" },
+        { "user", "passwd", "ann", "--interactive=false", input = "secret\n" },
+      } do
+        assert.equal("etcdserver: user name not found", ctl:fail(argv))
+      end
+      for _, argv in ipairs {
+        { "role", "get", "reader" }, { "role", "get", "root" }, { "role", "delete", "reader" },
+        { "role", "grant-permission", "reader", "read", "a" }, { "role", "revoke-permission", "reader", "a" },
+      } do
+        assert.equal("etcdserver: role name not found", ctl:fail(argv))
+      end
+      assert.equal("etcdserver: role name is empty", ctl:fail { "role", "add", "" })
+      assert.equal("etcdserver: user name is empty", ctl:fail { "user", "add", "", "--no-password" })
+    end)
+
+    it("is told that there can be none yet", function()
+      if server.is_etcd then return end -- where there can
+      for _, argv in ipairs { { "user", "add", "ann", "--no-password" }, { "role", "add", "reader" } } do
+        assert.matches("keywatch: there are no users and roles yet", ctl:fail(argv))
+      end
+    end)
+  end)
+
+  it("checks the performance: the first writes of many clients, of a minute of them", function()
+    local prefix = "/etcdctl-check-perf/"
+    local watch = ctl:start { "watch", prefix, "--prefix", "--rev=" .. ctl:revision() + 1 }
+    local check = ctl:start { "check", "perf", "--load=s" }
+    for _ = 1, 100 do watch:expect("PUT\n/etcdctl%-check%-perf/") end
+    assert.is_nil(check.status)
+    check:signal("sigkill")
+    check:wait()
+    assert.matches('prefix "/etcdctl%-check%-perf/" has keys', ctl:run { "check", "perf", "--load=s" }:stderr())
+    assert.is_true(tonumber((ctl:must { "del", prefix, "--prefix" })) >= 100)
+  end)
+end)

@@ -1,0 +1,81 @@
+--- npm's etcd3. Every case is a function of its name in spec/support/node.
+
+local node = require "spec.support.node"
+local process = require "spec.support.process"
+local server = require "spec.support.server"
+
+local PROGRESS = "--experimental-watch-progress-notify-interval=200ms"
+
+local CASES = {
+  { "put_and_get", "puts and gets" },
+  { "any_bytes", "puts and gets any bytes" },
+  { "large_values", "puts and gets large values" },
+  { "delete", "deletes" },
+  { "ranges", "gets ranges" },
+  { "errors", "is told what is wrong, in etcd's words" },
+  { "namespaces", "has namespaces" },
+  { "transactions", "makes transactions" },
+  { "software_transactions", "makes software transactions, each done once" },
+  { "software_transactions_conflict", "makes software transactions again when they conflict" },
+  { "watch_key", "watches a key" },
+  { "watch_prefix_from_revision", "watches a prefix from an old revision on" },
+  { "watch_one_kind", "watches for puts or for deletes alone" },
+  { "watch_in_namespace", "watches a namespace" },
+  { "watch_many", "has a hundred watchers" },
+  { "watch_and_cancel_while_writing", "ends watchers while they are told of events" },
+  { "watch_progress", "is told of progress" },
+  { "watch_compacted", "is told that the past is compacted" },
+  { "lease", "binds keys to a lease, and revokes it" },
+  { "lease_kept_alive", "keeps a lease" },
+  { "lease_lost", "is told that a lease is lost" },
+  { "lease_expired", "sees a lease end" },
+  { "lock", "locks" },
+  { "election", "elects leaders" },
+  { "status", "asks for the status and the members" },
+  { "alarm", "raises an alarm, and disarms it" },
+  { "maintenance", "defragments, hashes and moves the leader" },
+  { "auth_disabled", "finds no users and no roles" },
+}
+
+describe("Node #once", function()
+  local peer, client
+
+  setup(function()
+    peer = server.start { PROGRESS }
+    client = node.new(peer)
+  end)
+
+  teardown(function()
+    if client then client:stop() end
+    if peer then peer:stop() end
+  end)
+
+  local tried = { "watch_across_restart" } -- below
+
+  for _, case in ipairs(CASES) do
+    tried[#tried + 1] = case[1]
+    it(case[2], function() client:case(case[1]) end)
+  end
+
+  it("has no case that is not tried", function()
+    table.sort(tried)
+    assert.same(tried, client:cases())
+  end)
+end)
+
+describe("Node, when the server ends and returns #once", function()
+  after_each(process.end_all)
+
+  it("goes on watching where it stopped", function()
+    local peer = server.start()
+    local client = node.new(peer)
+    finally(function()
+      client:stop()
+      if peer:is_running() then peer:stop() end
+    end)
+    client:begin("watch_across_restart", "watching")
+    peer:stop()
+    peer = server.start { port = peer.port }
+    client:finish("watch_across_restart")
+  end)
+end)

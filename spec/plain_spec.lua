@@ -1,0 +1,27 @@
+--- Plain data as text.
+
+local plain = require "keywatch.plain"
+
+describe("plain data", function()
+  local function again(value) return plain.read(plain.write(value)) end
+
+  it("is read as it was written", function()
+    local all = {}
+    for i = 0, 255 do all[#all + 1] = string.char(i) end
+    for _, value in ipairs {
+      "", "text", table.concat(all), 'a "quote" and a \\', "\r\n\0001", true, false,
+      0, 1, -1, 1.5, 0.1, 2 ^ 53, -2 ^ 63, 1e300, math.huge, -math.huge,
+      {}, { 1, "two", { 3 } }, { name = "x", [true] = false, [1.5] = { deep = { er = 1 } } },
+    } do
+      assert.same(value, again(value))
+    end
+    local nan = again(0 / 0)
+    assert.is_true(nan ~= nan)
+  end)
+
+  it("has nothing in it that lives in one state", function()
+    for _, value in ipairs { print, io.stdout, coroutine.create(print), { { print } }, { [print] = 1 } } do
+      assert.error_matches(function() plain.write(value) end, "is not plain data")
+    end
+  end)
+end)

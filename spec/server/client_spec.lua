@@ -1,0 +1,183 @@
+--- The client's side of the engine, with a server whose frames are made by hand.
+
+local core = require "keywatch.core"
+
+local h2 = require "spec.support.h2"
+
+local OK = { { "grpc-status", "0" } }
+
+describe("a client", function()
+  local client
+
+  before_each(function()
+    client = core.client("spec", 0)
+    client:pending()
+    client:feed(h2.settings {}, 0)
+  end)
+
+  after_each(function() client:close() end)
+
+  --- Begins a call whose request has gone out.
+  local function call(is_half_closed)
+    local id = client:call("/spec/Call")
+    client:send(id, "ask")
+    if is_half_closed then client:half_close(id) end
+    client:pending()
+    return id
+  end
+
+  local function headers(more)
+    local lines = { { ":status", "200" }, { "content-type", "application/grpc" } }
+    for _, line in ipairs(more or {}) do lines[#lines + 1] = line end
+    return lines
+  end
+
+  --- Everything that has come back: messages, and at last the status and the text.
+  local function take()
+    local list = {}
+    for _, message, status, text in client.next, client do
+      list[#list + 1] = message or status
+      if not message then list[#list + 1] = text end
+    end
+    return list
+  end
+
+  it("gives what came, and how it ended", function()
+    call(true)
+    client:feed(h2.headers(1, headers()) .. h2.data(1, h2.message("a") .. h2.message("")) ..
+      h2.headers(1, { { "grpc-status", "5" }, { "grpc-message", "n%C3%A4 100%25 %zz" } }, { ends = true }), 0)
+    assert.same({ "a", "", 5, "n\195\164 100% %zz" }, take())
+  end)
+
+  it("ends a call when the server has, also if its own side is open", function()
+    call(false)
+    client:feed(h2.headers(1, headers { { "grpc-status", "14" }, { "grpc-message", "stopped" } }, { ends = true }), 0)
+    client:pending()
+    assert.same({ 14, "stopped" }, take())
+    call(false)
+    client:feed(h2.headers(3, headers()) .. h2.data(3, h2.message("a")) .. h2.headers(3, OK, { ends = true }), 0)
+    client:pending()
+    assert.same({ "a", 0, "" }, take())
+  end)
+
+  it("fails a call whose server compresses, and goes on", function()
+    for i, is_half_closed in ipairs { true, false } do
+      local id = 2 * i - 1
+      call(is_half_closed)
+      client:feed(h2.headers(id, headers()) .. h2.data(id, h2.message("x", 1)), 0)
+      client:feed(h2.headers(id, OK, { ends = true }), 0)
+      client:pending()
+      local back = take()
+      assert.equal(13, back[1])
+      assert.equal(2, #back)
+    end
+    call(true)
+    client:feed(h2.headers(5, headers()) .. h2.data(5, h2.message("a")) .. h2.headers(5, OK, { ends = true }), 0)
+    assert.same({ "a", 0, "" }, take())
+  end)
+
+  it("fails a call whose message is larger than any may be", function()
+    call(true)
+    client:feed(h2.headers(1, headers()) .. h2.data(1, "\0\255\255\255\255x"), 0)
+    client:pending()
+    assert.equal(8, take()[1])
+  end)
+
+  it("fails a call whose message ends in the middle", function()
+    for i, is_half_closed in ipairs { true, false } do
+      local id = 2 * i - 1
+      call(is_half_closed)
+      client:feed(h2.headers(id, headers()) .. h2.data(id, h2.message("abc"):sub(1, -2)) ..
+        h2.headers(id, OK, { ends = true }), 0)
+      client:pending()
+      assert.equal(13, take()[1])
+    end
+  end)
+
+  it("fails a call whose server ends it without a status", function()
+    call(true)
+    client:feed(h2.headers(1, headers()) .. h2.data(1, h2.message("a"), { ends = true }), 0)
+    local back = take()
+    assert.equal("a", back[1])
+    assert(back[2] > 0)
+  end)
+
+  it("takes the last status of a server that says two", function()
+    call(true)
+    client:feed(h2.headers(1, headers { { "grpc-status", "0" }, { "grpc-message", "first" } }) ..
+      h2.headers(1, { { "grpc-status", "2" }, { "grpc-message", "second" } }, { ends = true }), 0)
+    assert.same({ 2, "second" }, take())
+  end)
+
+  it("takes HTTP's status and HTTP/2's code where there is none of gRPC", function()
+    for http, status in pairs { ["400"] = 13, ["401"] = 16, ["403"] = 7, ["404"] = 12, ["429"] = 14, ["502"] = 14,
+      ["503"] = 14, ["504"] = 14, ["500"] = 2 } do
+      local one = core.client("spec", 0)
+      one:pending()
+      one:feed(h2.settings {}, 0)
+      one:half_close(one:call("/spec/Call"))
+      one:pending()
+      one:feed(h2.headers(1, { { ":status", http }, { "content-type", "text/html" } }, { ends = true }), 0)
+      assert.equal(status, (select(3, one:next())), http)
+      one:close()
+    end
+    for code, status in pairs { refused_stream = 14, cancel = 1, no_error = 13, protocol_error = 13,
+      internal_error = 13, enhance_your_calm = 8, flow_control_error = 8 } do
+      local one = core.client("spec", 0)
+      one:pending()
+      one:feed(h2.settings {}, 0)
+      one:call("/spec/Call")
+      one:pending()
+      one:feed(h2.reset(1, code), 0)
+      assert.equal(status, (select(3, one:next())), code)
+      one:close()
+    end
+  end)
+
+  it("has nothing of a call that it has cancelled, sent or not", function()
+    local id = client:call("/spec/Call")
+    client:cancel(id)
+    client:pending()
+    assert.same({}, take())
+    id = call(true)
+    client:feed(h2.headers(3, headers()) .. h2.data(3, h2.message("a")), 0)
+    client:cancel(id)
+    client:feed(h2.data(3, h2.message("b")) .. h2.headers(3, OK, { ends = true }), 0)
+    client:pending()
+    assert.same({}, take())
+  end)
+
+  it("gives answers larger than what a server may send at once", function()
+    local id = client:call("/spec/Call")
+    client:half_close(id)
+    client:pending()
+    local size = 70 * 2 ^ 20
+    client:feed(h2.headers(1, headers()) .. h2.data(1, "\0" .. h2.pack(size, 4)), 0)
+    local part = ("x"):rep(16384)
+    for _ = 1, size / 16384 do
+      client:feed(h2.data(1, part), 0)
+      client:pending()
+    end
+    client:feed(h2.headers(1, OK, { ends = true }), 0)
+    local _, message = client:next()
+    assert.equal(size, #message)
+    assert.equal(0, (select(3, client:next())))
+  end)
+
+  it("hears no more than it may hold, until something is taken", function()
+    local id = client:call("/spec/Call")
+    client:pending()
+    client:feed(h2.headers(1, headers()), 0)
+    local part = h2.message(("x"):rep(16379))
+    local n = 0
+    while client:state() do
+      client:feed(h2.data(1, part), 0)
+      client:pending()
+      n = n + 1
+      assert(n < 10000, "there is no end")
+    end
+    assert.equal(id, (client:next()))
+    while client:next() do n = n - 1 end
+    assert.is_true((client:state()))
+  end)
+end)

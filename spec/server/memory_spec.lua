@@ -1,0 +1,375 @@
+--- Memory that runs out in a server: wherever it does, nothing is lost and nobody is misled.
+--
+-- In builds with a probe the n-th allocation of the core is made to fail, for n = 1, 2, 3, … until what is asked for
+-- needs no more. A call that is answered has happened; one that fails with a status has not; where the connection is
+-- all that ends, it may be either, but whole. Others are served as ever, and at last nothing is left.
+
+local core = require "keywatch.core"
+local probe = core.probe
+
+local h2 = require "spec.support.h2"
+local pair = require "spec.support.pair"
+local state = require "spec.support.state"
+
+if not probe then
+  describe("a build for use", function()
+    it("has no probe that could let memory run out", function()
+      assert.is_nil(probe)
+    end)
+  end)
+  return
+end
+
+local PAST = 2000 -- allocations: nothing here needs as many
+
+local paths = pair.paths
+
+local function encoded(method, request) return core.encode(pair.request_name(method), request) end
+
+local function call(method, request, is_late)
+  local message = h2.message(encoded(method, request))
+  if not is_late then return h2.request(1, paths[method]) .. h2.data(1, message, { ends = true }) end
+  return h2.request(1, paths[method]) .. h2.data_in_parts(1, message, 7) .. h2.data(1, "", { ends = true })
+end
+
+local function stream(method, ...)
+  local bytes = { h2.request(1, paths[method]) }
+  for _, request in ipairs { ... } do bytes[#bytes + 1] = h2.data(1, h2.message(encoded(method, request))) end
+  return table.concat(bytes)
+end
+
+local everything = { key = "\0", range_end = "\0" }
+
+local nested = {
+  compare = { { key = "k1", target = "VERSION", result = "GREATER", version = 0 } },
+  success = {
+    { request_put = { key = "new", value = ("x"):rep(300), lease = 3, prev_kv = true } },
+    { request_range = everything },
+    { request_txn = { failure = { { request_put = { key = "never" } } },
+      success = { { request_delete_range = { key = "k", range_end = "l", prev_kv = true } } } } },
+  },
+}
+
+local unary = {
+  { "a put", call("Put", { key = "a", value = "1" }) },
+  { "a put that comes in pieces", call("Put", { key = "a", value = ("v"):rep(100) }, true) },
+  { "a put with a lease", call("Put", { key = "k1", value = "1", lease = 3, prev_kv = true }) },
+  { "a put of a large value", call("Put", { key = "k1", value = ("v"):rep(10000) }) },
+  { "a delete", call("DeleteRange", { key = "k", range_end = "l", prev_kv = true }) },
+  { "a transaction", call("Txn", nested) },
+  { "a range", call("Range", everything) },
+  { "a range that is large", call("Range", everything), large = true },
+  { "a compaction", call("Compact", { revision = 8 }) },
+  { "a compaction that is physical", call("Compact", { revision = 8, physical = true }) },
+  { "the grant of a lease", call("LeaseGrant", { ID = 9, TTL = 10 }) },
+  { "the revocation of a lease", call("LeaseRevoke", { ID = 3 }) },
+  { "the time that a lease has left", call("LeaseTimeToLive", { ID = 3, keys = true }) },
+  { "the list of leases", call("LeaseLeases", {}) },
+  { "a call that fails", call("Put", {}) },
+  { "a call of what there is not", h2.call(1, "/nope/nope", "") },
+  { "a call that is malformed", h2.request(1, paths.Put, { ["content-type"] = "no" }, { ends = true }) },
+  { "a lease that is kept alive", stream("LeaseKeepAlive", { ID = 3 }, { ID = 4 }) .. h2.data(1, "", { ends = true }) },
+}
+
+--- A server with some keys, one connection that is looked at, and another one.
+local function begin(is_large)
+  local host = pair.host()
+  host.store:lease(100, { id = 3 })
+  for i = 1, 12 do host.store:put("k" .. i, ("v"):rep(is_large and 9000 or 10), { lease = i % 2 * 3 }) end
+  local other = host:client()
+  assert(other:unary("Range", { key = "k1" }))
+  local raw = host:raw(h2.hello { initial_window_size = 2 ^ 24 } .. h2.window(0, 2 ^ 24))
+  host:pump()
+  return host, raw, other
+end
+
+--- Does something while the n-th allocation fails. Returns whether it was come to.
+local function starve(n, act)
+  local counted = probe.allocations()
+  probe.fail_core(n)
+  local ok, err = pcall(act)
+  probe.fail_none()
+  if not ok and not tostring(err):find("memory", 1, true) then error(err, 0) end
+  return probe.allocations() - counted >= n
+end
+
+local function is_alive(raw) return not raw:is_done() end
+
+--- Whether the connection tells how the call has ended, and how.
+local function outcome(raw)
+  local it = raw.reader:stream(1)
+  if it.reset and not it.is_ended then return "reset" end
+  return raw.reader:status(1) or (is_alive(raw) and "nothing" or "gone")
+end
+
+local function is_same(a, b) return pcall(assert.same, a, b) end
+
+local function serves(other) return other:unary("Put", { key = "other", value = "x" }) ~= nil end
+
+local function collect()
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+end
+
+--- Tries a thing for every allocation that can fail in it.
+local function try_all(try)
+  collect()
+  local base = probe.live()
+  for n = 1, PAST do
+    local is_come_to = try(n)
+    collect()
+    assert.equal(base, probe.live(), "what is left after allocation " .. n)
+    if not is_come_to then return end
+  end
+  error("there is no end")
+end
+
+describe("where memory runs out,", function()
+  setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
+  teardown(function() if jit then jit.on() end end)
+
+  for _, request in ipairs(unary) do
+    it(request[1] .. " happens and is answered, or fails and has not happened", function()
+      local host, raw = begin(request.large)
+      local before = state.of(host.store)
+      raw:say(request[2])
+      local expected, messages = raw.reader:status(1), raw.reader:messages(1)
+      local after = state.of(host.store)
+      host:close()
+
+      try_all(function(n)
+        local one, hand, other = begin(request.large)
+        local is_come_to = starve(n, function() hand:say(request[2]) end)
+        one:pump()
+        probe.check(one.store)
+        local how, now = outcome(hand), state.of(one.store)
+        if how == expected and #hand.reader:messages(1) == #messages then
+          assert.same(messages, (hand.reader:messages(1)))
+          assert.same(after, now)
+        elseif type(how) == "number" then
+          assert.equal(8, how, "allocation " .. n)
+          assert.same(before, now)
+        else
+          assert(how ~= "nothing", "no word of the call, allocation " .. n)
+          assert(is_same(before, now) or is_same(after, now))
+        end
+        assert.is_true(serves(other))
+        if is_alive(hand) then
+          hand:say(h2.call(3, paths.Range, encoded("Range", { key = "k" })))
+          assert.equal(0, (hand.reader:status(3)))
+        end
+        one:close()
+        return is_come_to
+      end)
+    end)
+  end
+
+  --- What a watch was told, if it goes on: every revision from `first` on, and it goes on.
+  local function check_watch(hand, one, first)
+    if outcome(hand) ~= "nothing" then return end
+    local revision, is_created = first, false
+    for _, message in ipairs((hand.reader:messages(1))) do
+      local response = core.decode("WatchResponse", message)
+      if response.canceled then return end -- it was not made, and has been told so
+      is_created = is_created or response.created
+      for _, event in ipairs(response.events or {}) do
+        assert.equal(revision, event.kv.mod_revision)
+        revision = revision + 1
+      end
+    end
+    assert.is_true(is_created)
+    assert.equal(one.store:status().revision + 1, revision)
+  end
+
+  it("a watch is made and told all, or its client knows that it is not", function()
+    try_all(function(n)
+      local one, hand, other = begin()
+      local is_come_to = starve(n, function()
+        hand:say(stream("Watch", { create_request = { key = "w", prev_kv = true, progress_notify = true } }))
+        for i = 1, 3 do one.store:put("w", tostring(i)) end
+        one:pump()
+      end)
+      local revision = one.store:status().revision
+      one.store:put("w", "last")
+      one:pump()
+      probe.check(one.store)
+      assert(revision == 13 + 3 or revision == 13 + 2)
+      check_watch(hand, one, 14)
+      assert.is_true(serves(other))
+      one:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a watch of the past is told all of it, or its client knows that it is not", function()
+    for _, size in ipairs { 10, 9000 } do
+      try_all(function(n)
+        local one, hand, other = begin()
+        for _ = 1, 20 do one.store:put("w", ("v"):rep(size)) end
+        local is_come_to = starve(n, function()
+          hand:say(stream("Watch", { create_request = { key = "w", start_revision = 14, prev_kv = true } }))
+        end)
+        one.store:put("w", "last")
+        one:pump()
+        probe.check(one.store)
+        check_watch(hand, one, 14)
+        assert.is_true(serves(other))
+        one:close()
+        return is_come_to
+      end)
+    end
+  end)
+
+  it("two watches of a stream do not hinder each other, nor those of another one", function()
+    try_all(function(n)
+      local one, hand, other = begin()
+      local well = other:stream("Watch")
+      well:ask { create_request = { key = "w" } }
+      hand:say(stream("Watch", { create_request = { key = "w" } }, { create_request = { key = "w", range_end = "x" } }))
+      local is_come_to = starve(n, function()
+        hand:say(h2.data(1, h2.message(encoded("Watch", { cancel_request = { watch_id = 1 } }))))
+        one.store:put("w", "1")
+        hand:say(h2.data(1, h2.message(encoded("Watch", { progress_request = {} }))))
+      end)
+      local revision = one.store:status().revision
+      one.store:put("w", "2")
+      one:pump()
+      probe.check(one.store)
+      local status = well:status()
+      if status == nil and not select(2, other.client:state()) and not select(2, other.peer:state()) then
+        local told = well.client.returns[well.call]
+        local last = core.decode("WatchResponse", told[#told]).events
+        assert.equal(revision + 1, last[#last].kv.mod_revision)
+      end
+      one:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a connection is not taken, and the next one is", function()
+    try_all(function(n)
+      local one, _, other = begin()
+      local peer
+      local is_come_to = starve(n, function() peer = one.server:accept(one.now) end)
+      assert(is_come_to == (peer == nil))
+      if peer then peer:close() end
+      assert.equal(2, one.server:connections())
+      assert.is_true(serves(other))
+      one:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a server is not made, and the next one is", function()
+    try_all(function(n)
+      local store = require("keywatch").open { now = 0 }
+      local server
+      local is_come_to = starve(n, function() server = core.serve(store) end)
+      if server then server:close() end
+      core.serve(store):close()
+      store:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a server is drained", function()
+    try_all(function(n)
+      local one, hand = begin()
+      hand:say(stream("Watch", { create_request = { key = "w" } }))
+      local is_come_to = starve(n, function()
+        one.server:drain(5, one.now)
+        one:pump()
+      end)
+      one:pump()
+      local how = outcome(hand)
+      assert(how == 14 or how == "gone" or how == "reset", how)
+      one:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a call that Lua answers is answered, or fails", function()
+    try_all(function(n)
+      local one, hand, other = begin()
+      one.server:mount("/spec/Call")
+      local is_come_to = starve(n, function()
+        hand:say(h2.call(1, "/spec/Call", "ask"))
+        for id, is_new in one.server.next_news, one.server do
+          if is_new then
+            one.server:receive(id)
+            one.server:send(id, "answer")
+            one.server:finish(id, 0, "")
+          end
+        end
+        one:pump()
+      end)
+      one:pump()
+      for _ in one.server.next_news, one.server do end -- luacheck: ignore 542
+      local how = outcome(hand)
+      if how == 0 then assert.same({ "answer" }, (hand.reader:messages(1))) end
+      assert.is_true(serves(other))
+      one:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a call that Lua sees first goes on, or fails and has not happened", function()
+    try_all(function(n)
+      local one, hand, other = begin()
+      local before = one.store:status().revision
+      one.server:intercept()
+      local function proceed()
+        for id, is_new in one.server.next_news, one.server do
+          if is_new then one.server:proceed(id) end
+        end
+        one:pump()
+      end
+      local is_come_to = starve(n, function()
+        hand:say(call("Put", { key = "a", value = "1" }))
+        proceed()
+      end)
+      one:pump()
+      proceed()
+      local how, now = outcome(hand), one.store:status().revision
+      assert(how ~= "nothing", "no word of the call, allocation " .. n)
+      if type(how) == "number" then assert.equal(how == 0 and before + 1 or before, now) end
+      local id = other:start("Range", nil, encoded("Range", { key = "k1" }))
+      other.client:half_close(id)
+      one:pump()
+      proceed()
+      other:take()
+      assert.equal(0, other.returns[id].status)
+      one:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a client's calls end, or its connection does", function()
+    try_all(function(n)
+      local one, _, other = begin()
+      local client, id
+      local is_come_to = starve(n, function()
+        client = one:client()
+        id = client:start("Range", nil, encoded("Range", everything))
+        client.client:half_close(id)
+        local watch = client:start("Watch", nil, encoded("Watch", { create_request = { key = "w" } }))
+        one:pump()
+        one.store:put("w", "1")
+        one:pump()
+        client.client:cancel(watch)
+        one:pump()
+      end)
+      if client then
+        one:pump()
+        client:take()
+        local is_done = select(2, client.client:state()) or select(2, client.peer:state())
+        if id and not is_done then assert.truthy(client.returns[id].status) end
+        if client.returns[id] and client.returns[id].status == 0 then assert.equal(1, #client.returns[id]) end
+      end
+      assert.is_true(serves(other))
+      probe.check(one.store)
+      one:close()
+      return is_come_to
+    end)
+  end)
+end)

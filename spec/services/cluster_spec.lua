@@ -1,0 +1,80 @@
+--- Cluster: one member, and no more.
+
+local serving = require "spec.support.serving"
+
+local CLUSTER = "/etcdserverpb.Cluster/"
+local UNKNOWN, NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 5, 9, 12
+
+describe("Cluster", function()
+  local peer, client
+
+  before_each(function()
+    peer = serving.start()
+    client = peer:client()
+  end)
+
+  after_each(function() peer:stop() end)
+
+  local function ask(method, request)
+    return client:ask(CLUSTER .. method, request)
+  end
+
+  local function me()
+    return ask("MemberList").header.member_id
+  end
+
+  it("lists its one member", function()
+    local answer = ask("MemberList")
+    assert.equal(1, #answer.members)
+    local member = answer.members[1]
+    assert.equal(answer.header.member_id, member.ID)
+    assert.equal("default", member.name)
+    assert.same({ peer.url }, member.clientURLs)
+    assert.equal(1, #member.peerURLs)
+    assert.is_nil(member.isLearner)
+    assert.same(answer, ask("MemberList", { linearizable = true }))
+  end)
+
+  it("has headers without a revision", function()
+    serving.put(client, "a", "1")
+    local header = ask("MemberList").header
+    assert.is_nil(header.revision)
+    assert.is_not_nil(header.cluster_id)
+    assert.is_not_nil(header.raft_term)
+  end)
+
+  it("knows nobody else", function()
+    for _, method in ipairs { "MemberRemove", "MemberUpdate", "MemberPromote" } do
+      for _, id in ipairs { 0, 5, "18446744073709551615" } do
+        assert.same({ nil, NOT_FOUND, "etcdserver: member not found" }, { ask(method, { ID = id }) })
+      end
+    end
+  end)
+
+  it("keeps its member", function()
+    assert.same({ nil, UNKNOWN, "etcdserver: re-configuration failed due to not enough started members" },
+      { ask("MemberRemove", { ID = me() }) })
+    assert.equal(1, #ask("MemberList").members)
+  end)
+
+  it("takes no others", function()
+    if serving.is_etcd then return end
+    assert.same({ nil, UNIMPLEMENTED, "keywatch: the cluster has one member, and takes no others" },
+      { ask("MemberAdd", { peerURLs = { "http://a:1" } }) })
+    assert.equal(1, #ask("MemberList").members)
+  end)
+
+  it("has no learner to promote", function()
+    assert.same({ nil, FAILED_PRECONDITION, "etcdserver: can only promote a learner member" },
+      { ask("MemberPromote", { ID = me() }) })
+  end)
+
+  it("lets its member have other peer URLs", function()
+    local id = me()
+    local answer = assert(ask("MemberUpdate", { ID = id, peerURLs = { "http://localhost:9", "http://localhost:10" } }))
+    assert.same({ "http://localhost:9", "http://localhost:10" }, answer.members[1].peerURLs)
+    assert.same(answer, ask("MemberList"))
+    assert.equal(id, answer.members[1].ID)
+    assert.is_nil(assert(ask("MemberUpdate", { ID = id })).members[1].peerURLs)
+  end)
+end)

@@ -1,0 +1,296 @@
+--- Election: one leader at a time, and those who watch it.
+
+local core = require "keywatch.core"
+
+local rpc = require "spec.support.rpc"
+local serving = require "spec.support.serving"
+
+local ELECTION = "/v3electionpb.Election/"
+local UNKNOWN = 2
+
+describe("Election", function()
+  local peer, client, other, leases
+
+  setup(function() peer = serving.start() end)
+  teardown(function() peer:stop() end)
+
+  before_each(function()
+    client, other, leases = peer:client(), peer:client(), {}
+  end)
+
+  after_each(function()
+    for _, lease in ipairs(leases) do client:ask("/etcdserverpb.Lease/LeaseRevoke", { ID = lease }) end
+  end)
+
+  local function grant(id)
+    local lease = serving.grant(client, 100, id)
+    table.insert(leases, lease)
+    return lease
+  end
+
+  local function ask(method, request)
+    return client:ask(ELECTION .. method, request)
+  end
+
+  --- Campaigns where somebody leads already, and waits until it stands in the queue.
+  local function begin(from, request, place)
+    local call = from:begin_message(ELECTION .. "Campaign", request)
+    from:wait(function() return #serving.keys(client, request.name .. "/") >= place end)
+    return call
+  end
+
+  local function answer(from, call)
+    assert.same({ 0, "" }, { from:finish(call) })
+    return rpc.answers(call, ELECTION .. "Campaign")[1]
+  end
+
+  describe("Campaign", function()
+    it("is won at once where nobody leads", function()
+      local lease = grant(0xe1)
+      local won = assert(ask("Campaign", { name = "free", lease = lease, value = "me" }))
+      assert.equal(serving.revision(client), won.header.revision)
+      assert.same({ name = "free", key = "free/e1", rev = won.header.revision, lease = lease }, won.leader)
+      local led = assert(ask("Leader", { name = "free" }))
+      assert.equal(won.header.revision, led.header.revision)
+      assert.same({ key = "free/e1", value = "me", create_revision = won.leader.rev, mod_revision = won.leader.rev,
+        version = 1, lease = lease }, led.kv)
+    end)
+
+    it("has a lease of sixty seconds, if none is brought", function()
+      local leader = assert(ask("Campaign", { name = "lent" })).leader
+      assert.equal("lent/" .. core.hex(leader.lease), leader.key)
+      assert.equal(60, client:ask("/etcdserverpb.Lease/LeaseTimeToLive", { ID = leader.lease }).grantedTTL)
+    end)
+
+    it("again by the leader gives it another value, and only if it is another", function()
+      local lease = grant()
+      local first = assert(ask("Campaign", { name = "twice", lease = lease, value = "1" }))
+      local second = assert(ask("Campaign", { name = "twice", lease = lease, value = "2" }))
+      assert.same(first.leader, second.leader)
+      assert.equal(first.header.revision, second.header.revision)
+      assert.equal(first.header.revision + 1, serving.revision(client))
+      assert.equal("2", ask("Leader", { name = "twice" }).kv.value)
+      ask("Campaign", { name = "twice", lease = lease, value = "2" })
+      assert.equal(first.header.revision + 1, serving.revision(client))
+    end)
+
+    it("is won in turn, whatever the connection", function()
+      local third = peer:client()
+      local a, b, c = grant(), grant(), grant()
+      local first = assert(ask("Campaign", { name = "turns", lease = a, value = "a" })).leader
+      local second = begin(other, { name = "turns", lease = b, value = "b" }, 2)
+      local entered = serving.revision(client)
+      local last = begin(third, { name = "turns", lease = c, value = "c" }, 3)
+      assert.equal("a", ask("Leader", { name = "turns" }).kv.value)
+
+      assert.is_table(ask("Resign", { leader = first }))
+      local won = answer(other, second)
+      assert.equal(entered, won.header.revision)
+      assert.equal(entered, won.leader.rev)
+      assert.equal("b", ask("Leader", { name = "turns" }).kv.value)
+      third:settle()
+      assert.is_nil(last.status)
+
+      serving.revoke(client, table.remove(leases, 2))
+      answer(third, last)
+      assert.equal("c", ask("Leader", { name = "turns" }).kv.value)
+    end)
+
+    it("is given up by one who has gone, or whose time is over: the key goes", function()
+      local a, b, c, d = grant(), grant(), grant(), grant()
+      ask("Campaign", { name = "gone", lease = a })
+      local cancelled = begin(other, { name = "gone", lease = b }, 2)
+      begin(other, { name = "gone", lease = c }, 3)
+      local late = client:begin(ELECTION .. "Campaign", core.encode("CampaignRequest", { name = "gone", lease = d }),
+        { ["grpc-timeout"] = "50m" })
+      assert.equal("context deadline exceeded", select(2, client:finish(late)))
+      other:cancel(cancelled)
+      other:wait(function() return #serving.keys(client, "gone/") == 2 end)
+      other:close()
+      client:wait(function() return #serving.keys(client, "gone/") == 1 end)
+    end)
+
+    it("is won by one whose key has gone meanwhile, as etcd has it", function()
+      local a, b = grant(), serving.grant(client, 100)
+      local first = assert(ask("Campaign", { name = "empty", lease = a })).leader
+      local waiting = begin(other, { name = "empty", lease = b }, 2)
+      serving.revoke(client, b)
+      ask("Resign", { leader = first })
+      local won = answer(other, waiting).leader
+      assert.same({ nil, UNKNOWN, "election: no leader" }, { ask("Leader", { name = "empty" }) })
+      assert.same({ nil, UNKNOWN, "election: not leader" }, { ask("Proclaim", { leader = won, value = "x" }) })
+    end)
+
+    it("is refused without its lease", function()
+      assert.same({ nil, UNKNOWN, "etcdserver: requested lease not found" },
+        { ask("Campaign", { name = "none", lease = 4711, value = "x" }) })
+    end)
+  end)
+
+  describe("Proclaim", function()
+    it("gives the leader another value", function()
+      local leader = assert(ask("Campaign", { name = "says", lease = grant(), value = "1" })).leader
+      local said = assert(ask("Proclaim", { leader = leader, value = "2" }))
+      assert.equal(leader.rev + 1, said.header.revision)
+      local kv = ask("Leader", { name = "says" }).kv
+      assert.same({ "2", 2, leader.lease, leader.rev }, { kv.value, kv.version, kv.lease, kv.create_revision })
+      ask("Proclaim", { leader = leader })
+      assert.is_nil(ask("Leader", { name = "says" }).kv.value)
+    end)
+
+    it("is refused to one who does not lead, or says of no leader", function()
+      local lease = grant()
+      local leader = assert(ask("Campaign", { name = "past", lease = lease, value = "1" })).leader
+      ask("Resign", { leader = leader })
+      assert.same({ nil, UNKNOWN, "election: not leader" }, { ask("Proclaim", { leader = leader, value = "x" }) })
+      ask("Campaign", { name = "past", lease = lease, value = "2" })
+      assert.same({ nil, UNKNOWN, "election: not leader" }, { ask("Proclaim", { leader = leader, value = "x" }) })
+      assert.equal("2", ask("Leader", { name = "past" }).kv.value)
+      assert.same({ nil, UNKNOWN, '"leader" field must be provided' }, { ask("Proclaim", { value = "x" }) })
+      assert.same({ nil, UNKNOWN, "etcdserver: key is not provided" },
+        { ask("Proclaim", { leader = {}, value = "x" }) })
+    end)
+  end)
+
+  describe("Resign", function()
+    it("ends it, once", function()
+      local leader = assert(ask("Campaign", { name = "ends", lease = grant() })).leader
+      assert.equal(leader.rev + 1, assert(ask("Resign", { leader = leader })).header.revision)
+      assert.same({ nil, UNKNOWN, "election: no leader" }, { ask("Leader", { name = "ends" }) })
+      assert.equal(leader.rev + 1, assert(ask("Resign", { leader = leader })).header.revision)
+    end)
+
+    it("by one who has led before does not concern who leads now", function()
+      local lease = grant()
+      local leader = assert(ask("Campaign", { name = "before", lease = lease })).leader
+      ask("Resign", { leader = leader })
+      ask("Campaign", { name = "before", lease = lease })
+      ask("Resign", { leader = leader })
+      assert.is_table(ask("Leader", { name = "before" }))
+    end)
+
+    it("is refused without a leader", function()
+      assert.same({ nil, UNKNOWN, '"leader" field must be provided' }, { ask("Resign", {}) })
+      assert.same({ nil, UNKNOWN, "etcdserver: key is not provided" }, { ask("Resign", { leader = {} }) })
+    end)
+  end)
+
+  describe("Observe", function()
+    local function observe(name)
+      return client:begin_message(ELECTION .. "Observe", { name = name })
+    end
+
+    --- The values that were told, once there are so many.
+    local function told(call, n)
+      client:wait(function() return #call.messages >= n or call.status end)
+      local values, revisions = {}, {}
+      for i, message in ipairs(rpc.answers(call, ELECTION .. "Observe")) do
+        values[i], revisions[i] = message.kv.value, message.header.revision
+      end
+      return values, revisions
+    end
+
+    it("tells of the leader, of its values, and of those who come after", function()
+      local a, b = grant(), grant()
+      local first = assert(ask("Campaign", { name = "seen", lease = a, value = "a1" })).leader
+      local second = begin(other, { name = "seen", lease = b, value = "b1" }, 2)
+      local call = observe("seen")
+      assert.same({ "a1" }, (told(call, 1)))
+      ask("Proclaim", { leader = first, value = "a2" })
+      assert.same({ "a1", "a2" }, (told(call, 2)))
+      ask("Resign", { leader = first })
+      local now = answer(other, second).leader
+      assert.same({ "a1", "a2", "b1" }, (told(call, 3)))
+      ask("Proclaim", { leader = now, value = "b2" })
+      local values, revisions = told(call, 4)
+      assert.same({ "a1", "a2", "b1", "b2" }, values)
+      assert.equal(serving.revision(client), revisions[4])
+      assert.is_nil(call.status)
+      client:cancel(call)
+    end)
+
+    it("waits where nobody leads, and misses nobody, however short", function()
+      local call = observe("short")
+      client:settle()
+      local lease = grant()
+      for i = 1, 3 do
+        local leader = assert(ask("Campaign", { name = "short", lease = lease, value = tostring(i) })).leader
+        assert.equal(tostring(i), told(call, i)[i])
+        ask("Resign", { leader = leader })
+      end
+      client:settle()
+      assert.same({ "1", "2", "3" }, (told(call, 3)))
+      client:cancel(call)
+    end)
+
+    it("tells several", function()
+      local calls = { observe("all"), observe("all"), observe("all") }
+      ask("Campaign", { name = "all", lease = grant(), value = "x" })
+      for _, call in ipairs(calls) do
+        assert.same({ "x" }, (told(call, 1)))
+        client:cancel(call)
+      end
+    end)
+
+    it("leaves nothing behind when it is cancelled, or its client goes", function()
+      local call = observe("left")
+      other:begin_message(ELECTION .. "Observe", { name = "left" })
+      client:settle()
+      other:settle()
+      client:cancel(call)
+      other:close()
+      if serving.is_etcd then return end
+      client:wait(function() return next(peer.server.calls) == nil end)
+    end)
+  end)
+end)
+
+if serving.is_etcd then return end
+
+describe("Election in this process", function()
+  local peer, client
+
+  before_each(function()
+    peer = serving.start { now = 0 }
+    client = peer:client()
+  end)
+
+  after_each(function() peer:stop() end)
+
+  it("passes on when the leader's lease expires, and Observe tells", function()
+    local call = client:begin_message(ELECTION .. "Observe", { name = "e" })
+    local a, b = serving.grant(client, 10), serving.grant(client, 100)
+    assert(client:ask(ELECTION .. "Campaign", { name = "e", lease = a, value = "a" }))
+    local waiting = client:begin_message(ELECTION .. "Campaign", { name = "e", lease = b, value = "b" })
+    client:wait(function() return #call.messages == 1 and #serving.keys(client, "e/") == 2 end)
+    peer.store:step(11)
+    client:wait(function() return waiting.status and #call.messages == 2 end)
+    assert.equal("b", rpc.answers(call, ELECTION .. "Observe")[2].kv.value)
+  end)
+
+  it("tells Observe of every value, though several come at once", function()
+    local call = client:begin_message(ELECTION .. "Observe", { name = "e" })
+    client:settle()
+    peer.store:put("e/1", "first")
+    peer.store:put("e/1", "second")
+    peer.store:delete("e/1")
+    peer.store:put("e/2", "third")
+    client:wait(function() return #call.messages == 3 end)
+    local told = {}
+    for i, message in ipairs(rpc.answers(call, ELECTION .. "Observe")) do
+      told[i] = { message.kv.value, message.header.revision }
+    end
+    assert.same({ { "first", 2 }, { "second", 3 }, { "third", 5 } }, told)
+  end)
+
+  it("goes on as it is when there is no space", function()
+    local lease = serving.grant(client, 100)
+    local leader = assert(client:ask(ELECTION .. "Campaign", { name = "e", lease = lease, value = "a" })).leader
+    peer.store:arm("no_space")
+    local refusal = { nil, UNKNOWN, "etcdserver: mvcc: database space exceeded" }
+    assert.same(refusal, { client:ask(ELECTION .. "Campaign", { name = "e", lease = lease, value = "b" }) })
+    assert.same(refusal, { client:ask(ELECTION .. "Proclaim", { leader = leader, value = "b" }) })
+    assert.equal("a", client:ask(ELECTION .. "Leader", { name = "e" }).kv.value)
+    assert.is_table(client:ask(ELECTION .. "Resign", { leader = leader }))
+  end)
+end)

@@ -1,0 +1,58 @@
+--- Health: gRPC's own question, whether anybody is there.
+
+local rpc = require "spec.support.rpc"
+local serving = require "spec.support.serving"
+
+local CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+local NOT_FOUND, UNAVAILABLE = 5, 14
+
+describe("Health", function()
+  local peer, client
+
+  before_each(function()
+    peer = serving.start()
+    client = peer:client()
+  end)
+
+  after_each(function() peer:stop() end)
+
+  local function watch(service)
+    local call = client:begin_message(WATCH, { service = service })
+    client:wait(function() return #call.messages > 0 or call.status end)
+    return call, rpc.answers(call, WATCH)
+  end
+
+  it("says that the server serves", function()
+    assert.same({ status = "SERVING" }, client:ask(CHECK))
+  end)
+
+  it("knows of no single services", function()
+    for _, service in ipairs { "etcdserverpb.KV", "x" } do
+      assert.same({ nil, NOT_FOUND, "unknown service" }, { client:ask(CHECK, { service = service }) })
+    end
+  end)
+
+  it("is watched: told at once, and then nothing, for as long as somebody listens", function()
+    local call, told = watch()
+    assert.same({ { status = "SERVING" } }, told)
+    client:settle()
+    assert.equal(1, #call.messages)
+    assert.is_nil(call.status)
+    client:cancel(call)
+    if serving.is_etcd then return end
+    client:wait(function() return next(peer.server.calls) == nil end)
+  end)
+
+  it("is watched for what is not known, too", function()
+    local call, told = watch("x")
+    assert.same({ { status = "SERVICE_UNKNOWN" } }, told)
+    assert.is_nil(call.status)
+  end)
+
+  it("is no longer watched when the server goes", function()
+    if serving.is_etcd then return end
+    local call = watch()
+    peer.server.object:drain(1)
+    assert.same({ UNAVAILABLE, "etcdserver: server stopped" }, { client:finish(call) })
+  end)
+end)

@@ -1,0 +1,248 @@
+--- Lock: one after the other, in the order in which they came.
+
+local core = require "keywatch.core"
+
+local rpc = require "spec.support.rpc"
+local serving = require "spec.support.serving"
+
+local LOCK, UNLOCK = "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock"
+local UNKNOWN, DEADLINE_EXCEEDED = 2, 4
+
+describe("Lock", function()
+  local peer, client, other, leases
+
+  setup(function() peer = serving.start() end)
+  teardown(function() peer:stop() end)
+
+  before_each(function()
+    client, other, leases = peer:client(), peer:client(), {}
+  end)
+
+  after_each(function()
+    for _, lease in ipairs(leases) do client:ask("/etcdserverpb.Lease/LeaseRevoke", { ID = lease }) end
+  end)
+
+  local function grant(id)
+    local lease = serving.grant(client, 100, id)
+    table.insert(leases, lease)
+    return lease
+  end
+
+  --- Asks for a lock that is not to be had yet, and waits until it stands in the queue.
+  local function begin(from, name, lease, place)
+    local call = from:begin_message(LOCK, { name = name, lease = lease })
+    from:wait(function() return #serving.keys(client, name .. "/") >= place end)
+    return call
+  end
+
+  local function answer(from, call)
+    assert.same({ 0, "" }, { from:finish(call) })
+    return rpc.answers(call, LOCK)[1]
+  end
+
+  it("is given at once where nobody has it: a key of the name and the lease in hexadecimal", function()
+    local lease = grant(0xabc)
+    local got = assert(client:ask(LOCK, { name = "free", lease = lease }))
+    assert.equal("free/abc", got.key)
+    assert.equal(serving.revision(client), got.header.revision)
+    assert.same({ "free/abc" }, serving.keys(client, "free/"))
+    local kv = client:ask("/etcdserverpb.KV/Range", { key = "free/abc" }).kvs[1]
+    assert.same({ nil, lease, got.header.revision }, { kv.value, kv.lease, kv.create_revision })
+  end)
+
+  it("has a lease of sixty seconds, if none is brought", function()
+    local got = assert(client:ask(LOCK, { name = "lent" }))
+    local lease = assert(got.key:match("^lent/(%x+)$"))
+    assert.same({ got.key }, serving.keys(client, "lent/"))
+    local kv = client:ask("/etcdserverpb.KV/Range", { key = got.key }).kvs[1]
+    assert.equal(lease, core.hex(kv.lease))
+    assert.equal(60, client:ask("/etcdserverpb.Lease/LeaseTimeToLive", { ID = kv.lease }).grantedTTL)
+  end)
+
+  it("is given again to the same lease", function()
+    local lease = grant()
+    local first = assert(client:ask(LOCK, { name = "again", lease = lease }))
+    serving.put(client, "elsewhere", "")
+    local second = assert(other:ask(LOCK, { name = "again", lease = lease }))
+    assert.equal(first.key, second.key)
+    assert.equal(first.header.revision + 1, second.header.revision)
+  end)
+
+  it("may have an empty name", function()
+    assert.equal("/beef", assert(client:ask(LOCK, { lease = grant(0xbeef) })).key)
+  end)
+
+  it("goes from one to the next, whatever the connection", function()
+    local third = peer:client()
+    local a, b, c = grant(1), grant(2), grant(3)
+    assert(client:ask(LOCK, { name = "turns", lease = c }))
+    local first = begin(other, "turns", b, 2)
+    local second = begin(third, "turns", a, 3)
+    assert.same({ "turns/3", "turns/2", "turns/1" }, serving.keys(client, "turns/"))
+
+    assert.is_table(client:ask(UNLOCK, { key = "turns/3" }))
+    local got = answer(other, first)
+    assert.equal("turns/2", got.key)
+    assert.is_true(got.header.revision >= serving.revision(client))
+    third:settle()
+    assert.is_nil(second.status)
+
+    client:ask(UNLOCK, { key = "turns/2" })
+    assert.equal("turns/1", answer(third, second).key)
+  end)
+
+  it("is not given to a later one when one in the middle leaves", function()
+    local a, b, c = grant(), grant(), grant()
+    local held = assert(client:ask(LOCK, { name = "middle", lease = a }))
+    local middle = begin(other, "middle", b, 2)
+    local last = begin(client, "middle", c, 3)
+    other:cancel(middle)
+    other:wait(function() return #serving.keys(client, "middle/") == 2 end)
+    client:settle()
+    assert.is_nil(last.status)
+    client:ask(UNLOCK, { key = held.key })
+    answer(client, last)
+  end)
+
+  it("is given when its owner's lease ends", function()
+    local a, b = serving.grant(client, 100), grant()
+    assert(client:ask(LOCK, { name = "ends", lease = a }))
+    local waiting = begin(other, "ends", b, 2)
+    serving.revoke(client, a)
+    answer(other, waiting)
+  end)
+
+  it("is lost by one whose lease ends while it waits", function()
+    local a, b = grant(), serving.grant(client, 100)
+    local held = assert(client:ask(LOCK, { name = "expired", lease = a }))
+    local waiting = begin(other, "expired", b, 2)
+    serving.revoke(client, b)
+    other:settle()
+    assert.is_nil(waiting.status)
+    client:ask(UNLOCK, { key = held.key })
+    other:finish(waiting)
+    if serving.is_etcd then return end -- 3.4 does not look
+    assert.same({ UNKNOWN, "mutex: session is expired" }, { waiting.status, waiting.text })
+  end)
+
+  it("is not waited for by one who has gone: the key goes", function()
+    local a, b, c = grant(), grant(), grant()
+    assert(client:ask(LOCK, { name = "gone", lease = a }))
+    local cancelled = begin(other, "gone", b, 2)
+    begin(other, "gone", c, 3)
+    other:cancel(cancelled)
+    other:wait(function() return #serving.keys(client, "gone/") == 2 end)
+    other:close()
+    client:wait(function() return #serving.keys(client, "gone/") == 1 end)
+  end)
+
+  it("is not waited for when time is over: the key goes", function()
+    local a, b = grant(), grant()
+    assert(client:ask(LOCK, { name = "late", lease = a }))
+    local request = core.encode("LockRequest", { name = "late", lease = b })
+    local call = other:begin(LOCK, request, { ["grpc-timeout"] = "50m" })
+    local status, text = other:finish(call)
+    assert.equal("context deadline exceeded", text)
+    assert.equal(serving.is_etcd and UNKNOWN or DEADLINE_EXCEEDED, status)
+    client:wait(function() return #serving.keys(client, "late/") == 1 end)
+  end)
+
+  it("is refused without its lease", function()
+    assert.same({ nil, UNKNOWN, "etcdserver: requested lease not found" },
+      { client:ask(LOCK, { name = "none", lease = 4711 }) })
+    assert.same({}, serving.keys(client, "none/"))
+  end)
+
+  it("is unlocked by whoever knows the key, also if there is none", function()
+    local held = assert(client:ask(LOCK, { name = "open", lease = grant() }))
+    local before = serving.revision(client)
+    assert.equal(before + 1, assert(other:ask(UNLOCK, { key = held.key })).header.revision)
+    assert.equal(before + 1, assert(other:ask(UNLOCK, { key = held.key })).header.revision)
+    assert.same({ nil, UNKNOWN, "etcdserver: key is not provided" }, { client:ask(UNLOCK, {}) })
+  end)
+
+  it("is refused, and holds nothing, when there is no space", function()
+    local member = client:ask("/etcdserverpb.Maintenance/Status").leader
+    local lease = grant()
+    local alarm = { memberID = member, alarm = "NOSPACE", action = "ACTIVATE" }
+    client:ask("/etcdserverpb.Maintenance/Alarm", alarm)
+    local refusal = { nil, UNKNOWN, "etcdserver: mvcc: database space exceeded" }
+    assert.same(refusal, { client:ask(LOCK, { name = "full", lease = lease }) })
+    assert.same(refusal, { client:ask(LOCK, { name = "full" }) })
+    alarm.action = "DEACTIVATE"
+    client:ask("/etcdserverpb.Maintenance/Alarm", alarm)
+    assert(client:ask(LOCK, { name = "full", lease = lease }))
+  end)
+end)
+
+if serving.is_etcd then return end
+
+describe("Lock over a store whose time is moved by hand", function()
+  local peer, client
+
+  before_each(function()
+    peer = serving.start { now = 0 }
+    client = peer:client()
+  end)
+
+  after_each(function() peer:stop() end)
+
+  it("passes on when the owner's lease expires", function()
+    local a, b = serving.grant(client, 10), serving.grant(client, 100)
+    assert(client:ask(LOCK, { name = "l", lease = a }))
+    local waiting = client:begin_message(LOCK, { name = "l", lease = b })
+    client:wait(function() return #serving.keys(client, "l/") == 2 end)
+    peer.store:step(9)
+    client:settle()
+    assert.is_nil(waiting.status)
+    peer.store:step(11)
+    assert.equal(0, (client:finish(waiting)))
+  end)
+
+  it("is lost by one whose lease expires while it waits", function()
+    local a, b = serving.grant(client, 100), serving.grant(client, 10)
+    local held = assert(client:ask(LOCK, { name = "l", lease = a }))
+    local waiting = client:begin_message(LOCK, { name = "l", lease = b })
+    client:wait(function() return #serving.keys(client, "l/") == 2 end)
+    peer.store:step(11)
+    client:ask(UNLOCK, { key = held.key })
+    assert.same({ UNKNOWN, "mutex: session is expired" }, { client:finish(waiting) })
+  end)
+
+  it("ends without a word when the store is closed", function()
+    local a, b = serving.grant(client, 100), serving.grant(client, 100)
+    assert(client:ask(LOCK, { name = "l", lease = a }))
+    client:begin_message(LOCK, { name = "l", lease = b })
+    client:wait(function() return #serving.keys(client, "l/") == 2 end)
+    local lines = serving.log_of(function()
+      peer.store:close()
+      client:wait(function() return client.socket.has_ended or client.socket.failure end)
+    end)
+    assert.same({}, lines)
+  end)
+
+  it("is passed on by many, one at a time, and nothing is left", function()
+    local calls, order = {}, {}
+    for i = 1, 50 do
+      calls[i] = client:begin_message(LOCK, { name = "many", lease = serving.grant(client, 1000) })
+    end
+    client:wait(function() return #serving.keys(client, "many/") == 50 end)
+    for _ = 1, 50 do
+      local owner
+      client:wait(function()
+        for i, call in pairs(calls) do
+          if call.status then owner = i end
+        end
+        return owner
+      end)
+      table.insert(order, owner)
+      local key = rpc.answers(calls[owner], LOCK)[1].key
+      calls[owner] = nil
+      client:ask(UNLOCK, { key = key })
+    end
+    local expected = {}
+    for i = 1, 50 do expected[i] = i end
+    assert.same(expected, order)
+    client:wait(function() return next(peer.server.calls) == nil end)
+  end)
+end)

@@ -1,0 +1,66 @@
+--- A client in another language: a process that is given names of cases, and tells how each of them ends.
+--
+-- It reads a name a line, and prints "-- ok NAME" or "-- failed NAME" after all that the case has to say. For "list" it
+-- prints "cases: " and all names, in order.
+
+local process = require "spec.support.process"
+
+local cases = {}
+cases.__index = cases
+
+--- Takes the command line, and options of process.start. It starts when it is first needed.
+function cases.new(argv, options)
+  options = options or {}
+  return setmetatable({
+    argv = argv,
+    options = { env = options.env, is_lasting = true },
+    process = nil, -- while it runs
+  }, cases)
+end
+
+local function running(self)
+  if not self.process or self.process.status then self.process = process.start(self.argv, self.options) end
+  return self.process
+end
+
+--- Begins a case, and waits until it says a word.
+function cases:begin(name, word)
+  local peer = running(self)
+  peer:write(name .. "\n")
+  peer:expect("^" .. word .. "\n")
+end
+
+--- Waits for the end of the case that was begun; raises what it says if it fails.
+function cases:finish(name)
+  local peer = running(self)
+  local ok, text, word = pcall(peer.expect, peer, "^(.-)%-%- (%l+) " .. name .. "\n")
+  if not ok then
+    self:stop()
+    error(text, 3)
+  end
+  if word ~= "ok" then error(text, 3) end
+end
+
+--- Runs a case; raises what it says if it fails.
+function cases:case(name)
+  running(self):write(name .. "\n")
+  self:finish(name)
+end
+
+--- The names of all cases.
+function cases:cases()
+  local peer = running(self)
+  peer:write("list\n")
+  local names = {}
+  for name in peer:expect("cases: ([^\n]*)\n"):gmatch("%S+") do names[#names + 1] = name end
+  return names
+end
+
+function cases:stop()
+  if not self.process then return end
+  self.process:signal("sigkill")
+  self.process:wait()
+  self.process = nil
+end
+
+return cases

@@ -1,0 +1,67 @@
+--- A program: as many idle connections as it is told to open, in a process of their own.
+--
+--   lua5.4 spec/support/crowd.lua PORT CONNECTIONS
+--
+-- It says "open" when the server has acknowledged the settings of all. For a line "ask N" it makes a request on N of
+-- them, and says "answered" when all were answered. It ends with its input, and all connections with it.
+
+local frame = require "spec.support.frame"
+local uv = require "spec.support.luv"
+local raw = require "spec.support.raw"
+
+local AT_ONCE = 200 -- connections that are being opened
+
+local port, n = tonumber(arg[1]), tonumber(arg[2])
+local clients = {}
+
+--- The server's settings have come, and its acknowledgement.
+local function is_open(client)
+  if client.failure then error("cannot connect: " .. client.failure) end
+  return (client.counts[raw.SETTINGS] or 0) >= 2
+end
+
+local function open_all()
+  for i = 1, n do
+    clients[i] = raw.connect(port)
+    local early = clients[i - AT_ONCE]
+    if early then raw.turn_until(function() return is_open(early) end, "an early connection") end
+  end
+  for _, client in ipairs(clients) do
+    raw.turn_until(function() return is_open(client) end, "a connection")
+  end
+end
+
+--- Asks on some of them, spread over all, and waits for the answers.
+local function ask(some)
+  local step = math.floor(n / some)
+  for i = 1, some do clients[i * step]:start(raw.RANGE, frame.range("witness")) end
+  for i = 1, some do
+    local client = clients[i * step]
+    client:await(function() return client:has_ended_stream(client.last) end, "an answer")
+    assert(client:body(client.last):find("witness", 1, true), "an answer without the key")
+  end
+end
+
+local function say(word)
+  io.write(word, "\n")
+  io.flush()
+end
+
+open_all()
+say("open")
+
+local input, text, has_ended = uv.new_pipe(false), "", false
+input:open(0)
+input:read_start(function(_, chunk)
+  text = text .. (chunk or "")
+  has_ended = chunk == nil
+end)
+while not has_ended do
+  uv.run("once")
+  local some, rest = text:match("^ask (%d+)\n(.*)$")
+  if some then
+    text = rest
+    ask(tonumber(some))
+    say("answered")
+  end
+end

@@ -1,0 +1,44 @@
+--- curl, which shows headers and trailers as they are.
+
+local process = require "spec.support.process"
+
+local curl = {}
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+--- A header block's fields by their names.
+local function parse(block)
+  local fields = {}
+  for name, value in block:gmatch("([%w-]+): ([^\r\n]*)\r\n") do fields[name] = value end
+  return fields
+end
+
+--- Posts a body to a path of a server, with gRPC's headers and others. Returns
+-- { exit, status, headers, trailers, body }; there are trailers only where something came before them.
+function curl.post(server, path, body, ...)
+  local scratch = os.tmpname()
+  local argv = { "curl", "-sS", "--http2-prior-knowledge", "--max-time", "20", "-D", scratch, "-X", "POST",
+    "-H", "content-type: application/grpc", "-H", "te: trailers", ... }
+  if body then
+    argv[#argv + 1] = "--data-binary"
+    argv[#argv + 1] = "@-"
+  end
+  argv[#argv + 1] = server.url .. path
+  local done = process.run(argv, body)
+  local status, headers, trailers = read(scratch):match("^HTTP/2 (%d+) \r\n(.-)\r\n\r\n(.*)$")
+  os.remove(scratch)
+  return {
+    exit = done.status,
+    status = status,
+    headers = headers and parse(headers .. "\r\n"),
+    trailers = trailers and parse(trailers),
+    body = done:stdout(),
+  }
+end
+
+return curl

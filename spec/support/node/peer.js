@@ -1,0 +1,35 @@
+// npm's etcd3 at work: reads names of cases, a line each, and tells how each of them ends.
+//
+//     peer.js URL keywatch|etcd
+//
+// After a case it prints "-- ok NAME", or what went wrong and then "-- failed NAME". "list" prints all names.
+"use strict";
+
+const readline = require("node:readline");
+const { cases, run, Server } = require("./case");
+
+require("./kv_cases");
+require("./watch_cases");
+require("./lease_cases");
+require("./cluster_cases");
+
+async function main() {
+  const [url, kind] = process.argv.slice(2);
+  const server = new Server(url, kind === "etcd");
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    if (line === "list") {
+      console.log("cases: " + [...cases.keys()].sort().join(" "));
+      continue;
+    }
+    try {
+      await run(line, server);
+      console.log("-- ok " + line);
+    } catch (error) {
+      console.log(error);
+      console.log("-- failed " + line);
+    }
+  }
+  server.client.close();
+}
+
+main();

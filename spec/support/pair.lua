@@ -1,0 +1,204 @@
+--- A server and those who are connected to it, without sockets: bytes go from hand to hand, and time stands still.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local h2 = require "spec.support.h2"
+
+local pair = {}
+
+pair.paths = {}
+for name, methods in pairs { KV = "Range Put DeleteRange Txn Compact", Watch = "Watch",
+  Lease = "LeaseGrant LeaseRevoke LeaseTimeToLive LeaseLeases LeaseKeepAlive" } do
+  for method in methods:gmatch("%w+") do pair.paths[method] = "/etcdserverpb." .. name .. "/" .. method end
+end
+
+local requests = { Compact = "CompactionRequest" }
+local responses = { Compact = "CompactionResponse" }
+
+function pair.request_name(method) return requests[method] or method .. "Request" end
+function pair.response_name(method) return responses[method] or method .. "Response" end
+
+-- A server ---------------------------------------------------------------------------------------------------
+
+local host = {}
+local host_mt = { __index = host }
+
+--- A store whose time is moved by hand, and a server over it.
+function pair.host(store_options, server_options)
+  local options = { now = 0 }
+  for name, v in pairs(store_options or {}) do options[name] = v end
+  local store = keywatch.open(options)
+  return setmetatable({ store = store, server = assert(core.serve(store, server_options)), ends = {}, now = 1000 },
+    host_mt)
+end
+
+--- Lets the server do all that it has to do.
+function host:tend()
+  local due = self.server:tend(self.now)
+  while due and due <= self.now do due = self.server:tend(self.now) end
+end
+
+--- Moves bytes between the server and all who are connected, until none move.
+function host:pump()
+  repeat
+    local moved = false
+    for _, one in ipairs(self.ends) do moved = one:push() or moved end
+    self:tend()
+    for _, one in ipairs(self.ends) do moved = one:pull() or moved end
+  until not moved
+end
+
+function host:close()
+  for _, one in ipairs(self.ends) do one:close() end
+  self.server:close()
+  self.store:close()
+end
+
+-- By hand ----------------------------------------------------------------------------------------------------
+
+local raw = {}
+local raw_mt = { __index = raw }
+
+--- A connection whose frames are made by hand. It has said hello, unless that is false.
+function host:raw(hello)
+  local peer = assert((self.server:accept(self.now)), "no connection, or not enough memory")
+  local one = setmetatable({ host = self, peer = peer, reader = h2.reader(), unsent = {}, is_deaf = false }, raw_mt)
+  self.ends[#self.ends + 1] = one
+  if hello ~= false then one:send(hello or h2.hello()) end
+  return one
+end
+
+function raw:send(...)
+  for _, bytes in ipairs { ... } do self.unsent[#self.unsent + 1] = bytes end
+  return self
+end
+
+function raw:push()
+  local bytes = table.concat(self.unsent)
+  self.unsent = {}
+  if bytes ~= "" then self.peer:feed(bytes, self.host.now) end
+  return bytes ~= ""
+end
+
+function raw:pull()
+  local bytes = self.is_deaf and "" or self.peer:pending()
+  self.reader:feed(bytes)
+  return bytes ~= ""
+end
+
+--- Sends, and takes all that follows.
+function raw:say(...)
+  self:send(...)
+  self.host:pump()
+  return self.reader
+end
+
+function raw:is_done() return (select(2, self.peer:state())) end
+function raw:close() self.peer:close() end
+
+-- A client ---------------------------------------------------------------------------------------------------
+
+local client = {}
+local client_mt = { __index = client }
+
+--- A connection with the client's side of the engine on it.
+function host:client()
+  local peer = assert((self.server:accept(self.now)), "no connection, or not enough memory")
+  local one = setmetatable({ host = self, peer = peer, client = core.client("spec", self.now), returns = {},
+    is_deaf = false }, client_mt)
+  self.ends[#self.ends + 1] = one
+  return one
+end
+
+function client:push()
+  local bytes = self.client:pending()
+  if bytes ~= "" then self.peer:feed(bytes, self.host.now) end
+  return bytes ~= ""
+end
+
+function client:pull()
+  local bytes = self.is_deaf and "" or self.peer:pending()
+  if bytes ~= "" then self.client:feed(bytes, self.host.now) end
+  return bytes ~= ""
+end
+
+--- Takes what has come back: returns[call] = { messages..., status =, text = }.
+function client:take()
+  for call, message, status, text in self.client.next, self.client do
+    local list = self.returns[call] or {}
+    self.returns[call] = list
+    if message then list[#list + 1] = message else list.status, list.text = status, text end
+  end
+end
+
+--- Begins a call; with messages, they are sent.
+function client:start(method, metadata, ...)
+  local call = assert((self.client:call(pair.paths[method] or method, metadata)), "no call, or not enough memory")
+  for _, message in ipairs { ... } do self.client:send(call, message) end
+  self.returns[call] = {}
+  return call
+end
+
+--- A unary call, to its end: the decoded answer, or nil, the status and its text; and the bytes of the answer.
+function client:unary(method, request, metadata)
+  local call = self:start(method, metadata, core.encode(pair.request_name(method), request or {}))
+  self.client:half_close(call)
+  self.host:pump()
+  self:take()
+  local back = self.returns[call]
+  self.returns[call] = nil
+  assert(back.status, "no end of a call")
+  if back.status ~= 0 then return nil, back.status, back.text end
+  assert(#back == 1, "not one answer")
+  return core.decode(pair.response_name(method), back[1]), nil, nil, back[1]
+end
+
+-- A stream of messages both ways.
+local stream = {}
+local stream_mt = { __index = stream }
+
+function client:stream(method, metadata)
+  return setmetatable({ client = self, method = method, call = self:start(method, metadata), at = 0, raw = {} },
+    stream_mt)
+end
+
+--- Sends a request. Nothing moves yet.
+function stream:send(request)
+  self.client.client:send(self.call, core.encode(pair.request_name(self.method), request))
+  return self
+end
+
+--- All answers that have come since, decoded; their bytes are in `raw`.
+function stream:take()
+  self.client.host:pump()
+  self.client:take()
+  local back, list, bytes = self.client.returns[self.call], {}, {}
+  for i = self.at + 1, #back do
+    bytes[#bytes + 1] = back[i]
+    list[#list + 1] = core.decode(pair.response_name(self.method), back[i])
+  end
+  self.at = #back
+  self.raw = bytes
+  return list
+end
+
+--- Sends a request and takes what comes.
+function stream:ask(request) return self:send(request):take() end
+
+function stream:half_close() self.client.client:half_close(self.call) end
+function stream:cancel() self.client.client:cancel(self.call) end
+
+--- Its status and text, if it has ended.
+function stream:status()
+  self:take()
+  local back = self.client.returns[self.call]
+  return back.status, back.text
+end
+
+function client:close()
+  self.client:close()
+  self.peer:close()
+end
+
+return pair

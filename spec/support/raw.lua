@@ -1,0 +1,325 @@
+--- HTTP/2 by hand: frames as bytes, and a client that says whatever it is told to say.
+--
+-- Nothing is checked on the way out. What comes is kept: by streams, and by kinds of frames. Header blocks are not
+-- decoded; since the client has asked for no dynamic table, numbers stand in them as they are.
+
+local frame = require "spec.support.frame"
+local uv = require "spec.support.luv"
+
+local SECONDS = 60 -- after which what is waited for is taken for something that never comes
+local POLL_MS = 10 -- between two looks at what no event tells of
+local MAX_WINDOW = 2 ^ 31 - 1
+local DEFAULT_WINDOW = 65535
+
+local raw = {
+  DATA = 0, HEADERS = 1, PRIORITY = 2, RST_STREAM = 3, SETTINGS = 4, PUSH_PROMISE = 5, PING = 6, GOAWAY = 7,
+  WINDOW_UPDATE = 8, CONTINUATION = 9,
+  END_STREAM = 1, ACK = 1, END_HEADERS = 4, PADDED = 8,
+  HEADER_TABLE_SIZE = 1, ENABLE_PUSH = 2, INITIAL_WINDOW_SIZE = 4, MAX_FRAME_SIZE = 5,
+  NO_ERROR = 0, PROTOCOL_ERROR = 1, INTERNAL_ERROR = 2, FLOW_CONTROL_ERROR = 3, STREAM_CLOSED = 5,
+  FRAME_SIZE_ERROR = 6, REFUSED_STREAM = 7, CANCEL = 8, COMPRESSION_ERROR = 9, ENHANCE_YOUR_CALM = 11,
+  PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+  RANGE = "/etcdserverpb.KV/Range", PUT = "/etcdserverpb.KV/Put", WATCH = "/etcdserverpb.Watch/Watch",
+}
+
+-- {====== Bytes ======
+
+--- A number, the highest byte first.
+function raw.number(n, bytes)
+  local list = {}
+  for i = bytes, 1, -1 do
+    list[i] = string.char(n % 256)
+    n = math.floor(n / 256)
+  end
+  return table.concat(list)
+end
+
+function raw.number_of(text)
+  local n = 0
+  for i = 1, #text do n = n * 256 + text:byte(i) end
+  return n
+end
+
+local number, number_of = raw.number, raw.number_of
+
+function raw.frame(kind, flags, stream, payload)
+  return number(#payload, 3) .. string.char(kind, flags) .. number(stream, 4) .. payload
+end
+
+--- A length of HPACK: seven bits, then as many bytes as it takes.
+local function length(n)
+  if n < 127 then return string.char(n) end
+  local list = { "\127" }
+  n = n - 127
+  while n > 127 do
+    list[#list + 1] = string.char(n % 128 + 128)
+    n = math.floor(n / 128)
+  end
+  return table.concat(list) .. string.char(n)
+end
+
+--- A line of a header block; `first` says how it is to be remembered, not at all if it is left out.
+function raw.line(name, value, first)
+  return (first or "\0") .. length(#name) .. name .. length(#value) .. value
+end
+
+--- The header block of a gRPC request, and more lines.
+function raw.block(path, more)
+  return raw.line(":method", "POST") .. raw.line(":scheme", "http") .. raw.line(":path", path)
+    .. raw.line(":authority", "localhost") .. raw.line("content-type", "application/grpc")
+    .. raw.line("te", "trailers") .. (more or "")
+end
+
+--- A request, with a message in its frame, or without one and not at its end.
+function raw.request(stream, path, message)
+  local head = raw.frame(raw.HEADERS, raw.END_HEADERS, stream, raw.block(path))
+  return message and head .. raw.data(stream, message, true) or head
+end
+
+--- DATA, in frames that every server takes.
+function raw.data(stream, bytes, ends)
+  local list = {}
+  local most = 16384
+  for at = 1, math.max(#bytes, 1), most do
+    local flags = ends and at + most > #bytes and raw.END_STREAM or 0
+    list[#list + 1] = raw.frame(raw.DATA, flags, stream, bytes:sub(at, at + most - 1))
+  end
+  return table.concat(list)
+end
+
+--- Settings, a list of { name, value }.
+function raw.settings(list)
+  local payload = ""
+  for _, setting in ipairs(list) do payload = payload .. number(setting[1], 2) .. number(setting[2], 4) end
+  return raw.frame(raw.SETTINGS, 0, 0, payload)
+end
+
+function raw.window_update(stream, n)
+  return raw.frame(raw.WINDOW_UPDATE, 0, stream, number(n, 4))
+end
+
+function raw.reset(stream, code)
+  return raw.frame(raw.RST_STREAM, 0, stream, number(code, 4))
+end
+
+-- }======
+
+--- Turns the loop until something is so.
+function raw.turn_until(is_so, what)
+  local stop = uv.hrtime() + SECONDS * 1e9
+  local timer = uv.new_timer()
+  timer:start(POLL_MS, POLL_MS, function() end)
+  while not is_so() and uv.hrtime() < stop do uv.run("once") end
+  timer:close()
+  uv.run("nowait")
+  if not is_so() then error("what was waited for has not come: " .. (what or "?"), 2) end
+end
+
+local turn_until = raw.turn_until
+
+-- Whoever writes to a connection that has ended is told by an error, and not by a signal.
+local sigpipe = uv.new_signal()
+sigpipe:start("sigpipe", function() end)
+sigpipe:unref()
+
+-- {====== A client ======
+
+local client = {}
+client.__index = client
+
+--- Gives every message that is complete to on_message, and keeps the rest.
+local function take_messages(self, stream, payload)
+  local rest = table.concat(stream.data) .. payload
+  local at = 1
+  while #rest >= at + 4 do
+    local size = number_of(rest:sub(at + 1, at + 4))
+    if #rest < at + 4 + size then break end
+    self.on_message(rest:sub(at + 5, at + 4 + size))
+    at = at + 5 + size
+  end
+  stream.data = { rest:sub(at) }
+end
+
+local function take_stream(self, kind, flags, id, payload)
+  local stream = self.streams[id] or { data = {}, size = 0, headers = {}, has_ended = false, reset = nil }
+  self.streams[id] = stream
+  if kind == raw.DATA and self.on_message then
+    take_messages(self, stream, payload)
+  elseif kind == raw.DATA then
+    stream.data[#stream.data + 1] = payload
+    stream.size = stream.size + #payload
+  elseif kind == raw.HEADERS then
+    stream.headers[#stream.headers + 1] = payload
+  elseif kind == raw.RST_STREAM then
+    stream.reset = number_of(payload)
+  end
+  if kind <= raw.HEADERS and flags % 2 == raw.END_STREAM then stream.has_ended = true end
+end
+
+local function take(self, kind, flags, id, payload)
+  self.counts[kind] = (self.counts[kind] or 0) + 1
+  if id > 0 and kind ~= raw.WINDOW_UPDATE then
+    take_stream(self, kind, flags, id, payload)
+  elseif kind == raw.SETTINGS and flags == 0 then
+    self:send(raw.frame(raw.SETTINGS, raw.ACK, 0, ""))
+  elseif kind == raw.PING and flags == 0 then
+    self:send(raw.frame(raw.PING, raw.ACK, 0, payload))
+  elseif kind == raw.GOAWAY then
+    self.goaway = { code = number_of(payload:sub(5, 8)), text = payload:sub(9) }
+  end
+  if self.on_frame then self.on_frame(kind, flags, id, payload) end
+end
+
+local function parse(self, chunk)
+  local rest = self.rest .. chunk
+  local at = 1
+  while #rest >= at + 8 do
+    local size = number_of(rest:sub(at, at + 2))
+    if #rest < at + 8 + size then break end
+    local kind, flags = rest:byte(at + 3, at + 4)
+    take(self, kind, flags, number_of(rest:sub(at + 5, at + 8)), rest:sub(at + 9, at + 8 + size))
+    at = at + 9 + size
+  end
+  self.rest = rest:sub(at)
+end
+
+--- Begins to connect. Options: is_silent, which sends no preface; is_stuck, which does not read; window, that of
+-- streams; text, which takes what comes for text and leaves it in `rest`.
+function raw.connect(port, options)
+  options = options or {}
+  local self = setmetatable({
+    handle = uv.new_tcp(),
+    rest = "",          -- what came last and is no whole frame
+    streams = {},       -- by their ids: { data, size, headers, has_ended, reset }
+    counts = {},        -- of frames, by their kinds
+    goaway = nil,       -- { code, text }
+    last = -1,          -- stream
+    is_connected = false,
+    has_ended = false,  -- the server has closed
+    failure = nil,
+    is_text = options.text,
+    on_frame = nil,     -- is told of every frame
+    on_message = nil,   -- is told of every message, of which then nothing is kept
+  }, client)
+  self.handle:connect("127.0.0.1", port, function(err)
+    self.failure = err
+    if err then return end
+    self.is_connected = true
+    if not options.is_stuck then self:read() end
+  end)
+  if not options.is_silent then
+    self:send(raw.PREFACE .. raw.settings { { raw.HEADER_TABLE_SIZE, 0 },
+      { raw.INITIAL_WINDOW_SIZE, options.window or MAX_WINDOW } } .. raw.window_update(0, MAX_WINDOW - DEFAULT_WINDOW))
+  end
+  return self
+end
+
+function client:read()
+  self.handle:read_start(function(err, chunk)
+    self.failure = self.failure or err
+    if not chunk then
+      self.has_ended = true
+    elseif self.is_text then
+      self.rest = self.rest .. chunk
+    else
+      parse(self, chunk)
+    end
+  end)
+end
+
+function client:stop_reading()
+  self.handle:read_stop()
+end
+
+function client:send(bytes)
+  if not self.handle:is_closing() then self.handle:write(bytes) end
+end
+
+--- A FIN: it sends no more.
+function client:finish()
+  self.handle:shutdown()
+end
+
+function client:close()
+  if not self.handle:is_closing() then self.handle:close() end
+end
+
+--- A RST: the server finds an error.
+function client:reset()
+  if not self.handle:is_closing() then self.handle:close_reset() end
+end
+
+--- Waits until something is so, and fails if the server ends the connection before.
+function client:await(is_so, what)
+  turn_until(function() return is_so() or self.has_ended or self.failure end, what)
+  if not is_so() then
+    error(("the connection has ended (%s) before %s came"):format(self.failure or "in order", what or "what"), 2)
+  end
+end
+
+--- Waits until the server has ended the connection.
+function client:await_end()
+  turn_until(function() return self.has_ended or self.failure end, "the end of the connection")
+end
+
+--- The id of the next stream.
+function client:next_stream()
+  self.last = self.last + 2
+  return self.last
+end
+
+--- Begins a call. Returns its stream's id.
+function client:start(path, message)
+  local id = self:next_stream()
+  self:send(raw.request(id, path, message))
+  return id
+end
+
+function client:has_ended_stream(id)
+  local stream = self.streams[id]
+  return stream ~= nil and (stream.has_ended or stream.reset ~= nil)
+end
+
+--- All that came on a stream.
+function client:body(id)
+  return table.concat(self.streams[id].data)
+end
+
+--- A unary call to its end. Returns the message that came, without its prefix, or nil and the last header block.
+function client:call(path, message)
+  local id = self:start(path, message)
+  self:await(function() return self:has_ended_stream(id) end, "the answer")
+  local stream = self.streams[id]
+  self.streams[id] = nil
+  if stream.size == 0 then return nil, stream.headers[#stream.headers] end
+  return table.concat(stream.data):sub(6)
+end
+
+-- }======
+
+-- {====== A witness ======
+
+local witness = {}
+witness.__index = witness
+
+--- Somebody who wants nothing but to be served.
+function raw.witness(port)
+  return setmetatable({ client = raw.connect(port), n = 0 }, witness)
+end
+
+--- Fails unless a put and a get are answered as they should.
+function witness:ask()
+  self.n = self.n + 1
+  local value = ("value %d."):format(self.n)
+  assert(self.client:call(raw.PUT, frame.put("witness", value)), "the put of a witness has failed")
+  local found = self.client:call(raw.RANGE, frame.range("witness"))
+  assert(found and found:find(value, 1, true), "the get of a witness has failed")
+end
+
+function witness:close()
+  self.client:close()
+end
+
+-- }======
+
+return raw

@@ -1,0 +1,83 @@
+--- Whom the specs of services call: a server of this process, or with KW_ETCD=1 a real etcd. What they expect they must
+-- find in both; `is_etcd` marks where etcd 3.4 is known to differ.
+
+local keywatch = require "keywatch"
+local log = require "keywatch.log"
+
+local etcd = require "spec.support.server"
+local rpc = require "spec.support.rpc"
+
+local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
+
+local serving = { is_etcd = etcd.is_etcd }
+serving.__index = serving
+
+--- Of keywatch's server the options may be given, and `now`, for a store whose time is moved by hand.
+function serving.start(options)
+  local self = setmetatable({ clients = {} }, serving)
+  if etcd.is_etcd then
+    self.process = etcd.start()
+    self.url = self.process.url
+    return self
+  end
+  options = options or {}
+  self.store = keywatch.open { now = options.now }
+  self.server = assert(keywatch.serve { store = self.store, listen = "http://127.0.0.1:0" })
+  self.url = self.server:addresses()[1]
+  return self
+end
+
+--- A new connection.
+function serving:client()
+  local client = rpc.connect(self.url)
+  table.insert(self.clients, client)
+  return client
+end
+
+function serving:stop()
+  for _, client in ipairs(self.clients) do client:close() end
+  if self.process then self.process:stop() end
+  if self.server then self.server:close() end
+  if self.store then self.store:close() end
+end
+
+-- What services are made of, over the wire ----------------------------------------------------------------------------
+
+function serving.put(client, key, value)
+  return assert(client:ask(KV .. "Put", { key = key, value = value }))
+end
+
+--- The keys below a prefix, in the order in which they were created.
+function serving.keys(client, prefix)
+  local answer = assert(client:ask(KV .. "Range", {
+    key = prefix, range_end = prefix:sub(1, -2) .. string.char(prefix:byte(-1) + 1), sort_target = "CREATE",
+    sort_order = "ASCEND",
+  }))
+  local list = {}
+  for i, kv in ipairs(answer.kvs or {}) do list[i] = kv.key end
+  return list
+end
+
+function serving.revision(client)
+  return assert(client:ask(KV .. "Range", { key = "\1" })).header.revision
+end
+
+function serving.grant(client, ttl, id)
+  return assert(client:ask(LEASE .. "LeaseGrant", { TTL = ttl, ID = id })).ID
+end
+
+function serving.revoke(client, lease)
+  assert(client:ask(LEASE .. "LeaseRevoke", { ID = lease }))
+end
+
+--- What is logged while a function runs.
+function serving.log_of(fn)
+  local lines, write = {}, log.write
+  log.write = function(_, format, ...) table.insert(lines, format:format(...)) end
+  local ok, err = pcall(fn)
+  log.write = write
+  if not ok then error(err, 0) end
+  return lines
+end
+
+return serving

@@ -1,0 +1,463 @@
+--- keywatch.serve in a thread of its own: the same server, whatever the program does meanwhile.
+
+local keywatch = require "keywatch"
+local uv = require "keywatch.uv"
+
+local grpc = require "spec.support.grpc"
+local luv = require "spec.support.luv"
+local process = require "spec.support.process"
+local program = require "spec.support.program"
+local shell = require "spec.support.shell"
+
+local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local LOCAL = "http://127.0.0.1:0"
+local THREADS = 20
+
+local function start(opts)
+  local all = { thread = true, listen = LOCAL }
+  for name, value in pairs(opts or {}) do all[name] = value end
+  return keywatch.serve(all)
+end
+
+local function wait(is_so)
+  local deadline = luv.hrtime() + SECONDS * 1e9
+  while not is_so() do
+    luv.run("nowait")
+    if luv.hrtime() > deadline then error("what was waited for has not come", 2) end
+  end
+end
+
+--- The response, or nil if the call has failed. Nobody turns keywatch's loop.
+local function call(client, path, request_name, request, response_name)
+  local started, response = client:call(path, request_name, request, response_name), nil
+  wait(function()
+    local ended, answer = client:look(started)
+    response = answer
+    return ended
+  end)
+  return response
+end
+
+local function put(client, key, value)
+  return call(client, "/etcdserverpb.KV/Put", "PutRequest", { key = key, value = value }, "PutResponse")
+end
+
+local function status(client)
+  return call(client, "/etcdserverpb.Maintenance/Status", "StatusRequest", {}, "StatusResponse")
+end
+
+describe("a server in a thread", function()
+  local server, clients
+
+  before_each(function()
+    server, clients = assert(start()), {}
+  end)
+
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    assert.is_true(server:close())
+  end)
+
+  local function connect(to)
+    local client = grpc.connect((to or server):addresses()[1])
+    table.insert(clients, client)
+    return client
+  end
+
+  it("answers, though nobody turns a loop for it", function()
+    local client = connect()
+    assert.equal(2, put(client, "a", "1").header.revision)
+    assert.equal(3, put(client, "a", "2").header.revision)
+    assert.equal("3.5.21", status(client).version)
+  end)
+
+  it("answers while the program is busy", function()
+    local path = os.tmpname()
+    local etcdctl = process.start({ "sh", "-c", ('etcdctl --endpoints "$0" put a 1 >%s'):format(path),
+      server:addresses()[1] }, { env = { ETCDCTL_API = "3" } })
+    local deadline = luv.hrtime() + SECONDS * 1e9
+    local function printed()
+      local file = assert(io.open(path))
+      local text = file:read("*a")
+      file:close()
+      return text
+    end
+    while printed() ~= "OK\n" and luv.hrtime() < deadline do end
+    assert.equal("OK\n", printed())
+    assert.equal(0, etcdctl:wait())
+    os.remove(path)
+  end)
+
+  it("answers beside the tasks of the program", function()
+    local client, turns = connect(), 0
+    keywatch.run(function()
+      keywatch.spawn(function()
+        while true do
+          turns = turns + 1
+          keywatch.sleep(0)
+        end
+      end)
+      local started = client:call("/etcdserverpb.KV/Put", "PutRequest", { key = "a" }, "PutResponse")
+      while not client:look(started) do
+        luv.run("nowait")
+        keywatch.sleep(0)
+      end
+    end)
+    assert.is_true(turns > 0)
+  end)
+
+  it("is who its options say", function()
+    local other = assert(start {
+      listen = { LOCAL, LOCAL }, name = "n1", advertise = "http://h:1", peer_urls = { "http://b:1", "http://a:1" },
+      cluster_token = "t", max_concurrent_streams = 10, keepalive_min_time = 1, keepalive_interval = 60.5,
+      keepalive_timeout = 10, open = { max_txn_ops = 1, quota_backend_bytes = -1 },
+    })
+    assert.equal(2, #other:addresses())
+    local client = connect(other)
+    local answer = call(client, "/etcdserverpb.Cluster/MemberList", "MemberListRequest", {}, "MemberListResponse")
+    assert.equal("n1", answer.members[1].name)
+    assert.same({ "http://h:1" }, answer.members[1].clientURLs)
+    local op = { request_put = { key = "a", value = "1" } }
+    local function txn(ops) return call(client, "/etcdserverpb.KV/Txn", "TxnRequest", ops, "TxnResponse") end
+    assert.is_table(txn { success = { op } })
+    assert.is_nil(txn { success = { op, op } })
+    assert.is_true(other:close())
+  end)
+
+  it("ends in order: clients are told, and the last one to go ends it", function()
+    local client = connect()
+    status(client)
+    keywatch.run(function()
+      local ender = keywatch.spawn(function() return server:shutdown(SECONDS) end)
+      while not client.is_told_to_go do
+        luv.run("nowait")
+        client:look { has_ended = false }
+        keywatch.sleep(0)
+      end
+      client:close()
+      assert.same({ true, true }, { ender:join() })
+    end)
+    assert.same({}, server:addresses())
+    assert.is_true(server:shutdown())
+  end)
+
+  it("ends at the end of its grace, whoever is still there", function()
+    local client = connect()
+    status(client)
+    assert.is_true(server:shutdown(0))
+    wait(function() return client.socket.has_ended or client.socket.failure end)
+  end)
+
+  it("ends at once, if whoever waits for its end loses patience", function()
+    local client = connect()
+    status(client)
+    keywatch.run(function()
+      local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
+      while not client.is_told_to_go do
+        luv.run("nowait")
+        client:look { has_ended = false }
+        keywatch.sleep(0)
+      end
+      assert.is_true(server:close())
+      assert.same({ true, true }, { ender:join() })
+    end)
+  end)
+
+  it("wakes nobody any more when it has ended", function()
+    local store = keywatch.open()
+    assert.error_matches(function()
+      keywatch.run(function()
+        server:shutdown()
+        store:watch("a"):next()
+      end)
+    end, "everybody waits")
+    store:close()
+  end)
+
+  it("can be ended by somebody else, if the task that waits for its end is cancelled", function()
+    status(connect())
+    keywatch.run(function()
+      local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
+      keywatch.sleep(0)
+      ender:cancel()
+      local ok, err = ender:join()
+      assert.same({ false, "cancelled" }, { ok, err.code })
+    end)
+    assert.is_true(server:close())
+  end)
+
+  it("closes at once", function()
+    local client = connect()
+    status(client)
+    assert.is_true(server:close())
+    wait(function() return client.socket.has_ended or client.socket.failure end)
+    assert.matches("closed", tostring(server))
+    assert.same({}, server:addresses())
+    assert.is_true(server:close())
+    assert.is_true(server:shutdown())
+  end)
+
+  it("can be made anew at the same address, and has a store of its own", function()
+    local address = server:addresses()[1]
+    for _ = 1, 5 do
+      assert.equal(2, put(connect(), "a", "1").header.revision)
+      assert.is_true(server:close())
+      server = assert(start { listen = address })
+      assert.same({ address }, server:addresses())
+    end
+  end)
+
+  it("is one of many", function()
+    local servers, addresses = {}, {}
+    for i = 1, THREADS do servers[i] = assert(start()) end
+    for i, one in ipairs(servers) do
+      local client = connect(one)
+      for n = 1, i do assert.equal(n + 1, put(client, "a", "1").header.revision) end
+      assert.is_nil(addresses[one:addresses()[1]])
+      addresses[one:addresses()[1]] = true
+    end
+    for _, one in ipairs(servers) do assert.is_true(one:close()) end
+  end)
+
+  it("is closed when it is forgotten", function()
+    local address, client
+    do
+      local forgotten = assert(start())
+      address, client = forgotten:addresses()[1], connect(forgotten)
+    end
+    status(client)
+    collectgarbage()
+    collectgarbage()
+    wait(function() return client.socket.has_ended or client.socket.failure end)
+    assert(start { listen = address }):close()
+  end)
+
+  it("is started and ended where nobody may wait", function()
+    local function try()
+      local other = assert(start())
+      assert.is_true(other:shutdown())
+    end
+    coroutine.wrap(try)()
+    local is_done = false
+    local timer = luv.new_timer()
+    timer:start(0, 0, function()
+      timer:close()
+      try()
+      is_done = true
+    end)
+    wait(function() return is_done end)
+    rawset(_G, "ngx", { get_phase = function() return "content" end })
+    local ok, err = pcall(try)
+    rawset(_G, "ngx", nil)
+    assert(ok, err)
+  end)
+end)
+
+describe("keywatch.serve with a thread", function()
+  it("returns an error if it cannot listen, as it does without", function()
+    local first = assert(start())
+    local taken = first:addresses()[1]
+    local server, err = start { listen = { LOCAL, taken } }
+    assert.is_nil(server)
+    assert.equal("listen_failed", err.code)
+    assert.equal("EADDRINUSE", err.errno)
+    assert.equal(14, err.grpc_status)
+    assert.equal(("keywatch: cannot listen on %s: address already in use"):format(taken), err.message)
+    assert.matches("listen_failed", tostring(err))
+    first:close()
+  end)
+
+  it("returns an error if the thread does not find its modules", function()
+    local path = package.path
+    package.path = "/nowhere/?.lua"
+    local ok, server, err = pcall(start)
+    package.path = path
+    assert.is_true(ok)
+    assert.is_nil(server)
+    assert.equal("thread_failed", err.code)
+    assert.matches("^keywatch: the thread has failed: module 'keywatch.thread' not found", err.message)
+  end)
+
+  it("raises if it is misused", function()
+    local store = keywatch.open()
+    assert.error_matches(function() start { store = store } end, "a store cannot go to another thread")
+    assert.error_matches(function() keywatch.serve { store = store, open = {} } end, "'open' is of use with 'thread'")
+    assert.error_matches(function() start { open = { now = print } } end, "a function is not plain data")
+    assert.error_matches(function() start { open = { nothing = 1 } } end, "open: there is no option 'nothing'")
+    assert.error_matches(function() start { max_concurrent_streams = -1 } end, "option 'max_concurrent_streams' must")
+    assert.error_matches(function() start { listen = "localhost" } end, "must begin with http")
+    local server = assert(start())
+    for _, name in ipairs { "addresses", "close", "shutdown" } do
+      assert.error_matches(function() server[name]() end, "with a colon")
+    end
+    assert.error_matches(function() server:shutdown("soon") end, "number of seconds expected")
+    server:close()
+    store:close()
+  end)
+
+  it("has the methods that it has without", function()
+    local names = {}
+    for name in pairs(require("keywatch.server").methods) do names[name] = true end
+    for name in pairs(require("keywatch.thread").methods) do
+      assert.is_true(names[name])
+      names[name] = nil
+    end
+    assert.same({}, names)
+  end)
+
+  if uv.probe then
+    it("leaves nothing behind when memory is short, or it has ended", function()
+      collectgarbage()
+      local live, failures, server = uv.probe.live(), 0, nil
+      for n = 1, 100 do
+        uv.probe.fail_at(n)
+        local err
+        server, err = start()
+        if server then break end
+        assert.equal("thread_failed", err.code)
+        failures = n
+      end
+      uv.probe.fail_at(0)
+      server:close()
+      assert.is_true(failures > 0)
+      assert.equal(live, uv.probe.live())
+    end)
+  end
+end)
+
+describe("a program with a server in a thread", function()
+  local START = [[
+    local keywatch = require "keywatch"
+    local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+    forgotten_by_nobody = server
+  ]]
+
+  it("ends, whether it has closed it or not", function()
+    for _, finish in ipairs { "", "server:close()", "os.exit(0)", "os.exit(0, true)", "server:shutdown(0)" } do
+      local exit_status, printed = program.run(START .. finish)
+      assert.same({ 0, "" }, { exit_status, printed }, finish)
+    end
+  end)
+
+  it("ends with many of them", function()
+    local exit_status, printed = program.run [[
+      local keywatch = require "keywatch"
+      servers = {}
+      for i = 1, 20 do servers[i] = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" }) end
+    ]]
+    assert.same({ 0, "" }, { exit_status, printed })
+  end)
+
+  it("ends with an error, as it would without", function()
+    local exit_status, printed = program.run(START .. "error('a slip')")
+    assert.equal(1, exit_status)
+    assert.matches("a slip", printed)
+  end)
+
+  it("is ended by a signal, as it would without", function()
+    local exit_status, printed = program.run(START .. [[
+      local luv = require "luv"
+      luv.kill(luv.os_getpid(), "sigterm")
+      luv.sleep(60000)
+    ]])
+    assert.equal("", (printed:gsub("Terminated\n", "")))
+    assert.equal(143, exit_status)
+  end)
+
+  it("keeps its signals to itself", function()
+    local exit_status, printed = program.run(START .. [[
+      local luv = require "luv"
+      local scan = luv.fs_scandir("/proc/self/task")
+      for task in function() return (luv.fs_scandir_next(scan)) end do
+        local status = io.open("/proc/self/task/" .. task .. "/status"):read("*a")
+        local mask = tonumber(status:match("SigBlk:%s*%x*(%x%x%x%x)"), 16)
+        local is_main = tonumber(task) == luv.os_getpid()
+        local blocks_int, blocks_term = math.floor(mask / 2) % 2 == 1, math.floor(mask / 2 ^ 14) % 2 == 1
+        assert(blocks_int == not is_main and blocks_term == not is_main, task)
+        print(is_main and "main" or "thread")
+      end
+    ]])
+    assert.equal("main\nthread\n", printed)
+    assert.equal(0, exit_status)
+  end)
+
+  describe("that fails", function()
+    local directory
+
+    --- In the thread, a service is this one.
+    local function shadow(text)
+      directory = assert(luv.fs_mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/keywatch-thread-XXXXXX"))
+      shell.must(("mkdir -p %s/keywatch/services"):format(directory))
+      local file = assert(io.open(directory .. "/keywatch/services/health.lua", "w"))
+      file:write(text)
+      file:close()
+      return ("package.path = '%s/?.lua;' .. package.path\n"):format(directory)
+    end
+
+    after_each(function() shell.must("rm -rf " .. directory) end)
+
+    it("is told so by a line with a traceback, and when it closes it", function()
+      local exit_status, printed = program.run(shadow [[
+        require("keywatch.driver").get().attach { poll = function() error("a slip") end }
+        return {}
+      ]] .. START .. [[
+        while #server:addresses() > 0 do keywatch.sleep(0.001) end
+        print(server:shutdown())
+        print(server:close())
+        local ok, err = server:close()
+        print(ok, err.code, err.grpc_status, #server:addresses())
+      ]])
+      assert.equal(0, exit_status)
+      local line, told = printed:match("^(.-)(nil\tkeywatch: .*)$")
+      assert.matches("error a server's thread has failed: .*a slip", line)
+      assert.matches("stack traceback:", line)
+      local expected = "nil\tkeywatch: the thread has failed: [^\n]*a slip %(thread_failed%)\n"
+      assert.matches("^" .. expected .. expected .. "nil\tthread_failed\t13\t0\n$", told)
+    end)
+
+    it("is told of a task that nobody has joined", function()
+      local exit_status, printed = program.run(shadow [[
+        require("keywatch.driver").get().spawn(error, "a slip", 0)
+        return {}
+      ]] .. START .. "print(server:close())")
+      assert.equal(0, exit_status)
+      assert.matches("a task has failed: a slip", printed)
+      assert.matches("nil\tkeywatch: the thread has failed: a slip %(thread_failed%)", printed)
+    end)
+
+    it("is told of what fails at the start", function()
+      local exit_status, printed = program.run(shadow "error('a slip', 0)" .. [[
+        print(pcall(require("keywatch").serve, { thread = true, listen = "http://127.0.0.1:0" }))
+      ]])
+      assert.equal(0, exit_status)
+      assert.matches("^false\ta slip\n$", printed)
+    end)
+  end)
+
+  if jit then -- the other VM has no way to call fork
+    it("leaves it behind when it forks", function()
+      local exit_status, printed = program.run(START .. [[
+        local ffi = require "ffi"
+        ffi.cdef "int fork(void); int waitpid(int pid, int *status, int options); void _exit(int status);"
+        io.stdout:setvbuf("no")
+        local pid = ffi.C.fork()
+        if pid == 0 then
+          print(pcall(server.addresses, server))
+          print(pcall(server.shutdown, server))
+          print(server:close(), server:close())
+          server, forgotten_by_nobody = nil, nil
+          collectgarbage()
+          collectgarbage()
+          local other = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+          print(#other:addresses(), other:close())
+          ffi.C._exit(0)
+        end
+        ffi.C.waitpid(pid, nil, 0)
+        print(#server:addresses(), server:close())
+      ]])
+      assert.equal(0, exit_status)
+      local refusal = "false\t[^\n]*the thread was left behind by a fork[^\n]*\n"
+      assert.matches("^" .. refusal .. refusal .. "true\ttrue\n1\ttrue\n1\ttrue\n$", printed)
+    end)
+  end
+end)
