@@ -33,8 +33,8 @@ void frame_add_line(bytes *block, int how, const char *name, kw_slice value);
 /* A header block in one frame, or torn: bit 2 of `how` puts its end into CONTINUATIONs. */
 void frame_add_headers(bytes *to, int how, int flags, uint32_t stream, kw_slice block);
 
-/* Messages in a frame of data; `how` has bits: 1 ends the stream, 2 pads the frame, 4 tears it in two, 8 sets the flag of
- * compression, 16 has a wrong length. */
+/* A message in frames of data; `how` has bits: 1 ends the stream, 2 pads the frames, 4 tears it in two, 8 sets the flag
+ * of compression, 16 has a wrong length. */
 void frame_add_message(bytes *to, int how, uint32_t stream, kw_slice message);
 
 /* What both sides may say; false if the letter stands for nothing of that.

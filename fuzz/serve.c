@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * serve: a server with two connections, and what clients, time, sockets and Lua do to it. The input is a script; in each
- * line a letter, the connection, and what belongs to it. A stream is given by its age: 0 for the newest.
+ * serve: a server with two connections, and what clients, time, sockets and Lua do to it. The input is a script; in
+ * each line a letter, the connection, and what belongs to it. A stream is given by its age: 0 for the newest.
  *
  *   H conn how method ...   headers, that open a stream     M conn stream how message   a message of it
  *   U conn how method message   both at once                S W R P Y G F D B           see frames.h: conn stream ...
@@ -12,8 +12,8 @@
  *   L id what    Lua does something                         Q first n      Lua puts n keys into the store
  *   Z n          the n-th allocation of the next step fails
  *
- * The store and the hub stay sound, answers are well-formed, memory is bounded by what has come, and at the end all of it
- * is given back.
+ * The store and the hub stay sound, answers are well-formed, memory is bounded by what has come, and at the end all of
+ * it is given back.
  */
 #include "answers.h"
 #include "base/mem.h"
@@ -450,6 +450,7 @@ static void close_world(world *w) {
   end(&w->conns[0]);
   kw_server_close(w->server);
   take_output(&w->conns[1], SIZE_MAX);
+  check_answers(&w->conns[1]);
   end(&w->conns[1]);
   kw_server_free(w->server);
   kw_hub_free(w->hub);

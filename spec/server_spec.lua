@@ -65,6 +65,20 @@ describe("a server", function()
     return call(client, "/etcdserverpb.Maintenance/Alarm", "AlarmRequest", request, "AlarmResponse").alarms
   end
 
+  it("sleeps while a watch has something that nobody waits for", function()
+    local watch = store:watch("a")
+    watch:next(0.001) -- in vain
+    store:put("a", "1")
+    local polls, poll = 0, server.source.poll
+    server.source.poll = function(...)
+      polls = polls + 1
+      return poll(...)
+    end
+    keywatch.sleep(0.05)
+    assert.is_true(polls < 20, polls .. " turns")
+    assert.equal("1", watch:next(SECONDS).value)
+  end)
+
   it("tells its status", function()
     local client = connect()
     store:put("a", ("x"):rep(1000))

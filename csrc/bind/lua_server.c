@@ -99,7 +99,8 @@ typedef struct serve_fields {
   { #name, KW_OPTION_##kind, offsetof(serve_fields, name), NULL }
 
 static void set_ms(int64_t *ms, const kw_seconds *seconds) {
-  if (seconds->is_given && fabs(seconds->value) < MAX_SECONDS) *ms = llround(seconds->value * 1000);
+  if (seconds->is_given && fabs(seconds->value) < MAX_SECONDS)
+    *ms = seconds->value < 0 ? 0 : llround(seconds->value * 1000);
 }
 
 static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {

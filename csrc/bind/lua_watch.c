@@ -140,6 +140,12 @@ static int l_arm(lua_State *L) {
   return 0;
 }
 
+/* Nobody waits for it any more. */
+static int l_disarm(lua_State *L) {
+  kw_outlet_disarm(&check_watch(L)->outlet);
+  return 0;
+}
+
 /* The revision up to which all that has happened is queued, with a mark behind it; false if that is not so now. What
  * begins later has nothing to be told yet, and needs no mark. */
 static int l_request_progress(lua_State *L) {
@@ -180,6 +186,7 @@ static const luaL_Reg store_functions[] = {
 
 static const luaL_Reg watch_methods[] = {{"take", l_take},
                                          {"arm", l_arm},
+                                         {"disarm", l_disarm},
                                          {"request_progress", l_request_progress},
                                          {"is_blocked", l_is_blocked},
                                          {"has_failed", l_has_failed},

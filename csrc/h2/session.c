@@ -394,8 +394,12 @@ static void refuse_http1(kw_session *session) {
 
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   session->now = now;
-  if (bytes.len == 0) kw_session_end(session);
   if (session->is_over) return;
+  if (bytes.len == 0) {
+    kw_session_flush(session); /* it may still read */
+    kw_session_end(session);
+    return;
+  }
   session->heard = now;
   session->n_heard += kw_min_size(bytes.len, PREFACE - session->n_heard);
   session->pong_due = NEVER;

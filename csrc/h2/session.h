@@ -80,6 +80,9 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now);
 void kw_session_flush(kw_session *session);
 kw_chain *kw_session_out(kw_session *session);
 
+/* Ends it at once: nothing more is heard, and nothing said but what has been framed. */
+void kw_session_end(kw_session *session);
+
 /* After some of the output was written: what was held back goes on. */
 void kw_session_wrote(kw_session *session);
 

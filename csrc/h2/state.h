@@ -53,9 +53,6 @@ struct kw_session {
   int64_t drain_due; /* or NEVER */
 };
 
-/* After this nothing is heard or said any more. */
-void kw_session_end(kw_session *session);
-
 /* What nghttp2 has answered: without memory, a session ends. */
 static inline void kw_session_check(kw_session *session, int rc) {
   if (rc == NGHTTP2_ERR_NOMEM) kw_session_end(session);

@@ -42,17 +42,23 @@ static message *first_message(call *c) {
   return kw_link_is_alone(&c->messages) ? NULL : KW_CONTAINER_OF(c->messages.next, message, link);
 }
 
-static kw_blob *take_message(call *c) {
+static void charge(kw_server *server, call *c, size_t len) {
+  c->charge += MESSAGE_BYTES + len;
+  server->calls_charge += MESSAGE_BYTES + len;
+}
+
+static kw_blob *take_message(kw_server *server, call *c) {
   message *m = first_message(c);
   kw_blob *bytes = m->bytes;
   kw_link_remove(&m->link);
   c->charge -= MESSAGE_BYTES + bytes->len;
+  server->calls_charge -= MESSAGE_BYTES + bytes->len;
   kw_free(m);
   return bytes;
 }
 
 static void call_free(kw_server *server, call *c) {
-  while (first_message(c) != NULL) kw_blob_release(take_message(c));
+  while (first_message(c) != NULL) kw_blob_release(take_message(server, c));
   kw_link_remove(&c->link);
   kw_map_remove(&server->calls, c->id);
   if (c->stream != NULL) c->stream->owner = NULL;
@@ -126,7 +132,12 @@ static void on_open(kw_server *server, kw_stream *stream) {
 
 /* A unary call is told of once, with its request. */
 static void on_request(kw_server *server, kw_stream *stream, const void *request) {
+  static const char text[] = "etcdserver: too many requests";
   call *c = stream->owner;
+  if (server->calls_charge >= KW_CALLS_BYTES) {
+    kw_stream_finish(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_slice_of(text, sizeof text - 1));
+    return;
+  }
   message *m = kw_alloc(sizeof *m);
   kw_blob *bytes = kw_blob_copy(*(const kw_slice *)request);
   if (m == NULL || bytes == NULL) {
@@ -138,7 +149,7 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
   m->bytes = bytes;
   kw_link_init(&m->link);
   kw_link_add(&c->messages, &m->link);
-  c->charge += MESSAGE_BYTES + bytes->len;
+  charge(server, c, bytes->len);
   if (c->charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
   tell(server, c, stream->is_unary ? KW_NEWS_OPEN | KW_NEWS_INPUT : KW_NEWS_INPUT);
 }
@@ -269,7 +280,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   call *c = find(server, id);
   if (c == NULL) return KW_RECEIVED_NOTHING;
   if (first_message(c) == NULL) return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
-  *bytes = take_message(c);
+  *bytes = take_message(server, c);
   if (c->stream != NULL && c->stream->is_paused && c->charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);
     kw_server_touch(c->stream); /* its window may have opened */

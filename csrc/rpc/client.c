@@ -35,7 +35,7 @@ static void keep(kw_client *client, const kw_return *what) {
   if (kept == NULL) {
     client->has_lost = true;
     if (what->bytes != NULL) kw_blob_release(what->bytes);
-    kw_session_feed(client->session, (kw_slice){0}, 0);
+    kw_session_end(client->session);
     return;
   }
   kept->what = *what;

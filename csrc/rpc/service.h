@@ -57,7 +57,8 @@ struct kw_server {
 
   kw_map calls; /* that Lua has to do with, by id */
   uint64_t last_call;
-  kw_link news; /* those of them that have some, oldest first */
+  size_t calls_charge; /* for messages that Lua has not received yet, in bytes */
+  kw_link news;        /* those of them that have some, oldest first */
   bool is_intercepting;
 };
 

@@ -66,6 +66,11 @@ void kw_outlet_arm(kw_outlet *outlet) {
   if (!outlet->is_ready && outlet->hub != NULL) outlet->is_armed = true;
 }
 
+void kw_outlet_disarm(kw_outlet *outlet) {
+  outlet->is_armed = false;
+  remove_ready(outlet);
+}
+
 kw_outlet *kw_ready_next(kw_ready *ready) {
   kw_outlet *outlet = ready->first;
   if (outlet != NULL) remove_ready(outlet);

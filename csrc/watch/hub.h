@@ -73,6 +73,7 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
 /* Asks to be told when an outlet gets something, and who was: each outlet once for each asking. */
 void kw_outlet_arm(kw_outlet *outlet);
+void kw_outlet_disarm(kw_outlet *outlet); /* nobody waits any more */
 kw_outlet *kw_ready_next(kw_ready *ready);
 
 /* When a step is next of use, and a step: the store's own and that of its watchers. */

@@ -101,7 +101,10 @@ end
 function source_methods:remove(watch)
   self.count = self.count - 1
   watch.waiters = watch.waiters - 1
-  if watch.waiters == 0 then self.waiting[watch.tag] = nil end
+  if watch.waiters == 0 then
+    self.waiting[watch.tag] = nil
+    watch.core:disarm() -- what comes is nobody's business until somebody waits again
+  end
   if self.count == 0 then driver.get().detach(self) end
 end
 

@@ -44,16 +44,23 @@ describe("a server that is used for long #once", function()
     assert.matches((" %d succeeded, 0 failed"):format(requests), done:stdout())
   end
 
-  --- Once to warm up; then what the doses have left, of which all were served.
-  local function expect_flat(name, n, dose)
+  local function resident_after(dose)
     dose()
     siege:disperse()
-    local before = siege.peer:resident()
-    for _ = 1, DOSES do dose() end
-    siege:disperse()
-    local left = siege.peer:resident() - before
-    print(("  %d %s leave %d KiB beside %.1f MiB"):format(DOSES * n, name, left / KIB, before / MIB))
-    assert.is_true(left <= FLAT, ("%d bytes are left"):format(left))
+    return siege.peer:resident()
+  end
+
+  --- Once to warm up; then what the doses leave. What is lost is lost with every dose, so the one that leaves the least
+  -- is the one that counts: the others had more at once than any before.
+  local function expect_flat(name, n, dose)
+    local before = resident_after(dose)
+    local last, least = before, math.huge
+    for _ = 1, DOSES do
+      local now = resident_after(dose)
+      last, least = now, math.min(least, now - last)
+    end
+    print(("  %d %s leave %d KiB beside %.1f MiB"):format(DOSES * n, name, (last - before) / KIB, before / MIB))
+    assert.is_true(DOSES * least <= FLAT, ("%d bytes are left by every dose"):format(least))
     siege.witness:ask()
   end
 

@@ -414,6 +414,15 @@ describe("a server", function()
       assert.is_true(other:is_done())
     end)
 
+    it("still answers what was asked before no more bytes come", function()
+      raw:send(h2.call(1, paths.Range, range_a))
+      raw:push()
+      raw.peer:feed("", host.now)
+      raw:pull()
+      assert.same({ 0 }, status(1))
+      assert.is_true((select(2, raw.peer:state())))
+    end)
+
     it("is done when no more bytes will come", function()
       raw:say(h2.request(1, paths.Watch), h2.data(1, create_a))
       raw.peer:feed("", host.now)
@@ -575,6 +584,22 @@ describe("a mounted method", function()
     host:pump()
     assert.equal(id, (host.server:next_news()))
     assert.is_nil(host.server:next_news())
+  end)
+
+  it("holds no more requests for Lua than all of them may have, and goes on when they are received", function()
+    local big, calls = ("x"):rep(2 ^ 20), {}
+    for i = 1, 66 do calls[i] = start(big) end
+    assert.same({ status = 8, text = "etcdserver: too many requests" }, back(calls[66]))
+    assert.same({}, back(calls[1]))
+    for id, is_new in host.server.next_news, host.server do
+      if is_new then assert.equal(big, host.server:receive(id)) end
+    end
+    local again = start(big)
+    local id, request = next_call()
+    assert.equal(big, request)
+    host.server:send(id, "done")
+    host.server:finish(id, 0, "")
+    assert.same({ "done", status = 0, text = "" }, back(again))
   end)
 
   it("can be one of the server's own", function()
