@@ -190,9 +190,6 @@ checks["auto-compaction-retention"] = function(text, values)
   return nil, (" must be %s, not '%s'"):format(wanted, text)
 end
 
-  return nil, ": " .. REFUSED["data-dir"]
-end
-
 --- What is asked for that cannot be, as a sentence; nil if it is all right, and every value is as it is used.
 local function find_fault(given)
   local values = given.values
