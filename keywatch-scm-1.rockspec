@@ -48,6 +48,7 @@ build = {
     ["keywatch.compat"] = "lua/keywatch/compat.lua",
     ["keywatch.driver"] = "lua/keywatch/driver.lua",
     ["keywatch.driver.uv"] = "lua/keywatch/driver/uv.lua",
+    ["keywatch.durable"] = "lua/keywatch/durable.lua",
     ["keywatch.identity"] = "lua/keywatch/identity.lua",
     ["keywatch.lease"] = "lua/keywatch/lease.lua",
     ["keywatch.log"] = "lua/keywatch/log.lua",

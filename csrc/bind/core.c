@@ -79,7 +79,8 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_pin((void *)luaopen_keywatch_core);
   lua_newtable(L);
   kw_bind_push_store(L);
-  kw_bind_add_watch(L, lua_gettop(L));
+  kw_bind_add_watch(L, lua_gettop(L) - 1);
+  lua_setfield(L, -4, "durable_methods");
   lua_setfield(L, -3, "store_methods");
   lua_setfield(L, -2, "open");
   push_errors(L);

@@ -13,6 +13,7 @@ static const char *const names[] = {
 void kw_bind_push_upvalues(lua_State *L, int push) {
   luaL_checkstack(L, KW_UP_COUNT + 2, KW_STORE_NAME);
   luaL_getmetatable(L, KW_STORE_NAME);
+  luaL_getmetatable(L, KW_DURABLE_NAME);
   kw_bind_push_error_meta(L);
   if (push == 0) {
     lua_pushnil(L);

@@ -17,6 +17,7 @@
 /* The upvalues that methods of the store share, in this order. */
 enum {
   KW_UP_STORE_META = 1,
+  KW_UP_DURABLE_META,
   KW_UP_ERROR_META,
   KW_UP_PUSH, /* pushes the reply of a write, under protection */
   KW_UP_KEY,
@@ -35,7 +36,8 @@ enum {
 
 #define KW_UP_COUNT (KW_UP_END_ - 1)
 
-#define KW_STORE_NAME "keywatch.store" /* of its metatable, which has to be there */
+#define KW_STORE_NAME "keywatch.store"           /* of its metatable, which has to be there */
+#define KW_DURABLE_NAME "keywatch.store.durable" /* likewise, of a durable one */
 
 /* Pushes all of them; what pushes answers stands at `push`, or is not needed if that is 0. */
 void kw_bind_push_upvalues(lua_State *L, int push);

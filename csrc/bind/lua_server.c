@@ -28,7 +28,7 @@ static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
 static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .server_of = server_of,
                                  .tend = kw_server_tend,
-                                 .set_wake = kw_server_set_wake,
+                                 .set_bell = kw_server_set_bell,
                                  .has_work = kw_server_has_work,
                                  .accept = kw_peer_open,
                                  .feed = feed,
@@ -137,7 +137,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
 }
 
 static int l_serve(lua_State *L) {
-  kw_lua_store *store = luaL_checkudata(L, 1, KW_STORE_NAME);
+  kw_lua_store *store = kw_bind_to_store(L, 1);
   luaL_argcheck(L, store->store != NULL, 1, "the store is closed");
   lua_settop(L, 2);
   kw_server_options options = read_options(L, store);

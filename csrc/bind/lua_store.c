@@ -45,10 +45,25 @@ uint64_t kw_bind_new_seed(const void *self) {
 static kw_lua_store *check_self(lua_State *L) {
   kw_lua_store *self = lua_touserdata(L, 1);
   bool ok = self != NULL && lua_getmetatable(L, 1) &&
-            lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META));
+            (lua_rawequal(L, -1, lua_upvalueindex(KW_UP_STORE_META)) ||
+             lua_rawequal(L, -1, lua_upvalueindex(KW_UP_DURABLE_META)));
   luaL_argcheck(L, ok, 1, KW_STORE_NAME " expected: call methods with a colon");
   lua_pop(L, 1);
   return self;
+}
+
+static bool has_metatable(lua_State *L, int arg, const char *name) {
+  if (!lua_getmetatable(L, arg)) return false;
+  luaL_getmetatable(L, name);
+  bool is_same = lua_rawequal(L, -1, -2);
+  lua_pop(L, 2);
+  return is_same;
+}
+
+kw_lua_store *kw_bind_to_store(lua_State *L, int arg) {
+  if (lua_touserdata(L, arg) != NULL && has_metatable(L, arg, KW_DURABLE_NAME))
+    return lua_touserdata(L, arg);
+  return luaL_checkudata(L, arg, KW_STORE_NAME);
 }
 
 static void check_idle(lua_State *L, const kw_lua_store *self) {
@@ -72,7 +87,9 @@ static bool step(kw_lua_store *self, int64_t now) {
   return self->hub != NULL ? kw_hub_step(self->hub, now) : kw_store_step(self->store, now);
 }
 
+/* What the disk has done is taken first. */
 void kw_bind_step_if_due(kw_lua_store *self) {
+  if (kw_store_is_durable(self->store) && !self->is_busy) kw_store_poll(self->store);
   int64_t deadline = deadline_of(self);
   if (deadline == KW_NEVER || self->is_busy) return;
   int64_t now = now_of(self);
@@ -81,6 +98,7 @@ void kw_bind_step_if_due(kw_lua_store *self) {
 
 bool kw_bind_tend(kw_lua_store *self, double *seconds) {
   kw_bind_step_if_due(self);
+  kw_store_flush(self->store);
   int64_t deadline = deadline_of(self), now = now_of(self);
   *seconds = deadline <= now ? 0 : (double)(deadline - now) / 1000;
   return deadline <= now || (deadline != KW_NEVER && !self->is_manual);
@@ -159,15 +177,25 @@ static int l_push_answer(lua_State *L) {
   return 1;
 }
 
-/* What is answered is durable, and all that it may have seen. */
-static int wait_until_durable(kw_lua_store *self) {
-  return kw_store_wait(self->store, kw_store_mark(self->store));
+/* Ends a call that has left a value, or nil and an error, and has seen or changed what may not be durable yet: then its
+ * mark follows, which has to be waited for before anybody is told. */
+static int give(lua_State *L, kw_lua_store *self, int values) {
+  uint64_t mark = kw_store_mark(self->store);
+  if (kw_store_is_settled(self->store, mark)) return values;
+  if (values == 1) lua_pushnil(L);
+  lua_pushnumber(L, (lua_Number)mark);
+  return 3;
+}
+
+static bool is_read(const kw_lua_store *self, kw_answer kind) {
+  return kind == KW_ANSWER_GET || (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
 }
 
 /* Makes the answer to a call that has come to `rc`. A write is committed only then: what cannot be answered has not
  * happened. */
 static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  if (rc != KW_OK && is_read(self, kind)) return kw_bind_fail(L, self, rc);
+  if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
   self->answer = kind;
   self->is_busy = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
@@ -180,8 +208,7 @@ static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
     return lua_error(L);
   }
   kw_store_commit(self->store);
-  int rc_durable = wait_until_durable(self);
-  return rc_durable == KW_OK ? 1 : kw_bind_fail(L, self, rc_durable);
+  return is_read(self, kind) ? 1 : give(L, self, 1);
 }
 
 /* Applies the op that was read, if that came to KW_OK, and answers it. */
@@ -229,11 +256,11 @@ static void push_result(lua_State *L) {
   lua_setfield(L, -2, "revision");
 }
 
-static int finish_result(lua_State *L, const kw_lua_store *self) {
+static int finish_result(lua_State *L, kw_lua_store *self) {
   lua_pushvalue(L, lua_upvalueindex(KW_UP_REVISION));
-  kw_bind_push_int(L, kw_store_revision(self->store));
+  kw_bind_push_int(L, kw_store_applied(self->store));
   lua_rawset(L, -3);
-  return 1;
+  return give(L, self, 1);
 }
 
 static int l_compact(lua_State *L) {
@@ -248,12 +275,12 @@ static int l_compact(lua_State *L) {
   push_result(L);
   kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_compact(self->store, revision);
-  while (fields.physical && kw_store_is_compacting(self->store)) {
+  while (fields.physical && !kw_store_is_durable(self->store) &&
+         kw_store_is_compacting(self->store)) {
     kw_store_step(self->store,
                   now_of(self)); /* also when another compaction was first, as in etcd */
   }
-  if (rc == KW_OK) rc = wait_until_durable(self);
-  return rc == KW_OK ? finish_result(L, self) : kw_bind_fail(L, self, rc);
+  return rc == KW_OK ? finish_result(L, self) : give(L, self, kw_bind_fail(L, self, rc));
 }
 
 /* }====== */
@@ -279,16 +306,14 @@ static int l_lease_grant(lua_State *L) {
   lua_pushliteral(L, "ttl");
   kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_grant(self->store, later_than_now(self), &fields.id, &ttl);
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
   kw_store_commit(self->store);
-  rc = wait_until_durable(self);
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_bind_push_int(L, ttl);
   lua_rawset(L, -4);
   kw_bind_push_int(L, fields.id);
   if (is_chosen) lua_rawset(L, -3);
   lua_settop(L, is_chosen ? -1 : -3);
-  return 1;
+  return give(L, self, 1);
 }
 
 static int l_lease_revoke(lua_State *L) {
@@ -298,10 +323,9 @@ static int l_lease_revoke(lua_State *L) {
   push_result(L);
   kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_revoke(self->store, id);
-  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
   kw_store_commit(self->store);
-  rc = wait_until_durable(self);
-  return rc == KW_OK ? finish_result(L, self) : kw_bind_fail(L, self, rc);
+  return finish_result(L, self);
 }
 
 static int l_lease_keepalive(lua_State *L) {
@@ -372,13 +396,13 @@ static kw_alarm check_alarm(lua_State *L) {
 static int l_arm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_store_arm(self->store, check_alarm(L));
-  return succeed_or_fail(L, self, KW_OK);
+  return give(L, self, succeed_or_fail(L, self, KW_OK));
 }
 
 static int l_disarm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_store_disarm(self->store, check_alarm(L));
-  return succeed_or_fail(L, self, KW_OK);
+  return give(L, self, succeed_or_fail(L, self, KW_OK));
 }
 
 static int l_status(lua_State *L) {
@@ -435,6 +459,46 @@ static int l_step(lua_State *L) {
   if (self->is_manual && now > self->now) self->now = now;
   lua_pushboolean(L, step(self, now > self->now ? now : self->now));
   return 1;
+}
+
+/* }====== */
+
+/* {====== Durable stores ====== */
+
+/* store:settled(): the mark up to which all fates are known. */
+static int l_settled(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  kw_store_poll(self->store);
+  lua_pushnumber(L, (lua_Number)kw_store_settled(self->store));
+  return 1;
+}
+
+/* store:outcome(mark): true; or nil and why it has not happened. */
+static int l_outcome(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  return succeed_or_fail(L, self, kw_store_outcome(self->store, (uint64_t)luaL_checknumber(L, 2)));
+}
+
+/* store:wait(mark): the same, once it is known. Nothing else happens meanwhile. */
+static int l_wait(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  return succeed_or_fail(L, self, kw_store_wait(self->store, (uint64_t)luaL_checknumber(L, 2)));
+}
+
+/* store:go_on(): a step of what is due; whether a compaction goes on, nil, and a mark. */
+static int l_go_on(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  lua_pushboolean(L, kw_store_is_compacting(self->store));
+  return give(L, self, 1);
+}
+
+/* store:set_bell(bell): which the disk rings when it has done something. */
+static int l_set_bell(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  const kw_bell *bell = luaL_checkudata(L, 2, KW_BELL_NAME);
+  bell->retain(bell->ctx);
+  kw_store_set_bell(self->store, *bell);
+  return 0;
 }
 
 /* }====== */
@@ -563,7 +627,8 @@ static int l_open(lua_State *L) {
                          .now = now,
                          .progress_ms = progress_ms,
                          .max_request_bytes = fields.options.max_request_bytes};
-  lua_pushvalue(L, lua_upvalueindex(KW_UP_STORE_META));
+  bool is_durable = fields.path.data != NULL;
+  lua_pushvalue(L, lua_upvalueindex(is_durable ? KW_UP_DURABLE_META : KW_UP_STORE_META));
   lua_setmetatable(L, -2);
   char text[KW_DISK_TEXT] = "";
   fields.options.seed = kw_bind_new_seed(self);
@@ -605,21 +670,36 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"close", l_close},
                                          {NULL, NULL}};
 
+static const luaL_Reg durable_methods[] = {{"settled", l_settled},   {"outcome", l_outcome},
+                                           {"wait", l_wait},         {"go_on", l_go_on},
+                                           {"set_bell", l_set_bell}, {NULL, NULL}};
+
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};
 
 static const luaL_Reg store_open[] = {{"open", l_open}, {NULL, NULL}};
 
-void kw_bind_push_store(lua_State *L) {
-  int base = lua_gettop(L), open = base + 1, methods = base + 2, meta = base + 3, push = base + 4;
-  luaL_checkstack(L, 10, KW_STORE_NAME);
-  lua_newtable(L);
-  lua_newtable(L);
-  luaL_newmetatable(L, KW_STORE_NAME);
+static void push_metatable(lua_State *L, const char *name, int methods) {
+  luaL_newmetatable(L, name);
   lua_pushliteral(L, KW_STORE_NAME);
-  lua_setfield(L, meta, "__name");
+  lua_setfield(L, -2, "__name");
   lua_pushvalue(L, methods);
-  lua_setfield(L, meta, "__index");
+  lua_setfield(L, -2, "__index");
+}
+
+void kw_bind_push_store(lua_State *L) {
+  int base = lua_gettop(L), open = base + 1, methods = base + 2, durable = base + 3;
+  int meta = base + 4, durable_meta = base + 5, push = base + 6;
+  luaL_checkstack(L, 12, KW_STORE_NAME);
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_newtable(L);
+  push_metatable(L, KW_STORE_NAME, methods);
+  push_metatable(L, KW_DURABLE_NAME, durable);
+  lua_newtable(L); /* what the durable one does not have in its own way is as in any */
+  lua_pushvalue(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, durable);
 
   kw_bind_push_upvalues(L, 0);
   lua_pushcclosure(L, l_push_answer, KW_UP_COUNT);
@@ -627,7 +707,11 @@ void kw_bind_push_store(lua_State *L) {
   const struct {
     int table;
     const luaL_Reg *functions;
-  } parts[] = {{meta, store_meta}, {methods, store_methods}, {open, store_open}};
+  } parts[] = {{meta, store_meta},
+               {durable_meta, store_meta},
+               {methods, store_methods},
+               {durable, durable_methods},
+               {open, store_open}};
   for (size_t i = 0; i < KW_LENGTH(parts); i++) {
     lua_pushvalue(L, parts[i].table);
     kw_bind_push_upvalues(L, push);
@@ -636,13 +720,13 @@ void kw_bind_push_store(lua_State *L) {
   }
   lua_getfield(L, open, "open");
   lua_replace(L, open);
-  lua_settop(L, methods);
+  lua_settop(L, durable);
 }
 
 #ifdef KW_PROBE
 
 kw_lua_store *kw_bind_check_store(lua_State *L, int arg) {
-  kw_lua_store *self = luaL_checkudata(L, arg, KW_STORE_NAME);
+  kw_lua_store *self = kw_bind_to_store(L, arg);
   luaL_argcheck(L, self->store != NULL, arg, "the store is closed");
   return self;
 }

@@ -37,8 +37,12 @@ typedef struct kw_lua_store {
   kw_lease_info lease;
 } kw_lua_store;
 
-/* Pushes `open`, and the table of the store's methods, to which others add theirs. */
+/* Pushes `open`, the table of the store's methods, to which others add theirs, and that of what a durable store has in
+ * their place. */
 void kw_bind_push_store(lua_State *L);
+
+/* The store of an argument, open or not. */
+kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
 
 /* The store at 1, which must be open and idle; and the same after a step of what is due, as calls begin. */
 kw_lua_store *kw_bind_check_open(lua_State *L);

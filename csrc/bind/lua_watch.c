@@ -60,23 +60,27 @@ static int l_open_watch(lua_State *L) {
   return 3;
 }
 
-/* store:tend(): a step of what is due; then the seconds until there is more to do, nothing if that is not known, or
- * false if the store is closed. */
+/* store:tend(): a step of what is due; then the seconds until there is more to do, nil if that is not known, or false if
+ * the store is closed; and whether the disk has something to do. */
 static int l_tend(lua_State *L) {
-  kw_lua_store *self = luaL_checkudata(L, 1, KW_STORE_NAME);
+  kw_lua_store *self = kw_bind_to_store(L, 1);
   double seconds;
   if (self->store == NULL) {
     lua_pushboolean(L, false);
     return 1;
   }
-  if (!kw_bind_tend(self, &seconds)) return 0;
-  lua_pushnumber(L, seconds);
-  return 1;
+  if (kw_bind_tend(self, &seconds)) {
+    lua_pushnumber(L, seconds);
+  } else {
+    lua_pushnil(L);
+  }
+  lua_pushboolean(L, kw_store_is_pending(self->store));
+  return 2;
 }
 
 /* store:next_ready(): the tag of a watch that was armed and has got something, or nothing. */
 static int l_next_ready(lua_State *L) {
-  kw_lua_store *self = luaL_checkudata(L, 1, KW_STORE_NAME);
+  kw_lua_store *self = kw_bind_to_store(L, 1);
   kw_outlet *outlet = kw_ready_next(&self->ready);
   if (outlet == NULL) return 0;
   kw_bind_push_int(L, (int64_t)outlet->tag);

@@ -27,7 +27,17 @@
 #define KW_ENGINE_VERSION 2
 #define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
 
+#define KW_BELL_NAME "keywatch.uv.bell" /* the metatable of userdata that hold a kw_bell */
+
 typedef struct kw_server kw_server;
+
+/* What makes a loop turn, from any thread; it may outlive the loop. Whoever has it has a reference. */
+typedef struct kw_bell {
+  void (*ring)(void *ctx); /* NULL: there is none */
+  void (*retain)(void *ctx);
+  void (*release)(void *ctx);
+  void *ctx;
+} kw_bell;
 typedef struct kw_peer kw_peer;
 
 typedef struct kw_peer_hooks {
@@ -56,9 +66,9 @@ typedef struct kw_engine {
    * Returns when it is next wanted; INT64_MAX: not by itself. */
   int64_t (*tend)(kw_server *server, int64_t now);
 
-  /* What is to be called, from any thread, when `tend` is wanted out of turn: something has become durable. NULL: nobody
-   * is there any more. */
-  void (*set_wake)(kw_server *server, void (*wake)(void *ctx), void *ctx);
+  /* What is to be rung when `tend` is wanted out of turn: something has become durable. The reference is the server's,
+   * or its store's. */
+  void (*set_bell)(kw_server *server, kw_bell bell);
 
   /* Whether Lua has something to do for the server, so that the loop should return to it. */
   bool (*has_work)(const kw_server *server);

@@ -54,6 +54,7 @@ struct kw_stream {
   void *watched;
   kw_link waiting;
   uint64_t mark;
+  int failure;
 };
 
 /* Begins a message of `len` bytes: room for them, behind a prefix; NULL if memory is short. When it has been filled in

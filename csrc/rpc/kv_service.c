@@ -61,8 +61,12 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_reply reply;
   kw_answer_room room;
   int rc = kw_store_apply(server->store, op, &server->arena, &reply);
-  if (rc != KW_OK) {
+  if (rc != KW_OK && op->kind == KW_OP_RANGE) {
     kw_service_fail(stream, rc);
+    return;
+  }
+  if (rc != KW_OK) {
+    kw_service_fail_durable(server, stream, rc);
     return;
   }
   const kw_message *message = response_messages[reply.kind];
@@ -108,10 +112,10 @@ static void on_txn(kw_server *server, kw_stream *stream, const void *request) {
 
 static void finish_compaction(kw_server *server, kw_stream *stream, int rc) {
   if (rc == KW_OK) {
-    kw_service_answer_durable(server, stream, kw_store_revision(server->store),
-                              &kw_msg_compaction_response, NULL);
+    kw_service_answer(server, stream, kw_store_revision(server->store), &kw_msg_compaction_response,
+                      NULL);
   } else {
-    kw_service_fail(stream, rc);
+    kw_service_fail_durable(server, stream, rc);
   }
 }
 
@@ -128,7 +132,8 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   if (!kw_service_make_room(stream)) return;
   int rc = kw_store_compact(server->store, asked->revision);
   if (can_wait && kw_store_is_compacting(server->store)) {
-    stream->owner = (void *)(intptr_t)rc;
+    stream->failure = rc;
+    stream->mark = kw_store_mark(server->store);
     server->compactions[server->n_compactions++] = stream;
   } else {
     finish_compaction(server, stream, rc);
@@ -139,7 +144,8 @@ void kw_kv_tend(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
-    finish_compaction(server, stream, (int)(intptr_t)stream->owner);
+    int rc = kw_store_outcome(server->store, stream->mark);
+    finish_compaction(server, stream, rc == KW_OK ? stream->failure : rc);
     kw_server_touch(stream);
   }
 }

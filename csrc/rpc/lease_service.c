@@ -12,12 +12,9 @@ static int64_t later_than_now(const kw_server *server) {
 
 static void answer(kw_server *server, kw_stream *stream, const kw_message *message,
                    const void *record) {
-  kw_service_answer(server, stream, kw_store_revision(server->store), message, record);
-}
-
-static void answer_durable(kw_server *server, kw_stream *stream, const kw_message *message,
-                           const void *record) {
-  kw_service_answer_durable(server, stream, kw_store_applied(server->store), message, record);
+  int64_t revision =
+      stream->is_unary ? kw_store_applied(server->store) : kw_store_revision(server->store);
+  kw_service_answer(server, stream, revision, message, record);
 }
 
 static void on_grant(kw_server *server, kw_stream *stream, const void *request) {
@@ -25,11 +22,11 @@ static void on_grant(kw_server *server, kw_stream *stream, const void *request) 
   if (!kw_service_make_room(stream)) return;
   int rc = kw_store_grant(server->store, later_than_now(server), &lease.id, &lease.ttl);
   if (rc != KW_OK) {
-    kw_service_fail(stream, rc);
+    kw_service_fail_durable(server, stream, rc);
     return;
   }
   kw_store_commit(server->store);
-  answer_durable(server, stream, &kw_msg_lease_grant_response, &lease);
+  answer(server, stream, &kw_msg_lease_grant_response, &lease);
 }
 
 /* The header tells the revision after it. */
@@ -37,11 +34,11 @@ static void on_revoke(kw_server *server, kw_stream *stream, const void *request)
   if (!kw_service_make_room(stream)) return;
   int rc = kw_store_revoke(server->store, ((const kw_lease_message *)request)->id);
   if (rc != KW_OK) {
-    kw_service_fail(stream, rc);
+    kw_service_fail_durable(server, stream, rc);
     return;
   }
   kw_store_commit(server->store);
-  answer_durable(server, stream, &kw_msg_lease_revoke_response, NULL);
+  answer(server, stream, &kw_msg_lease_revoke_response, NULL);
 }
 
 static void on_keep_alive(kw_server *server, kw_stream *stream, const void *request) {
@@ -74,7 +71,7 @@ static void on_time_to_live(kw_server *server, kw_stream *stream, const void *re
                             .ttl = info.ttl,
                             .granted_ttl = info.granted_ttl,
                             .keys = {(void *)info.keys, info.n_keys}};
-  answer_durable(server, stream, &kw_msg_lease_time_to_live_response, &lease);
+  answer(server, stream, &kw_msg_lease_time_to_live_response, &lease);
 }
 
 static void on_leases(kw_server *server, kw_stream *stream, const void *request) {
@@ -87,7 +84,7 @@ static void on_leases(kw_server *server, kw_stream *stream, const void *request)
     return;
   }
   kw_leases_response leases = {.leases = {(void *)ids, n}};
-  answer_durable(server, stream, &kw_msg_lease_leases_response, &leases);
+  answer(server, stream, &kw_msg_lease_leases_response, &leases);
 }
 
 #define UNARY(name, message, fn)                                                                   \

@@ -47,7 +47,6 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
 void kw_server_close(kw_server *server) {
   server->is_draining = true;
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
-  kw_server_set_wake(server, NULL, NULL);
   server->store = NULL;
   server->hub = NULL;
 }
@@ -87,8 +86,12 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);
 }
 
-void kw_server_set_wake(kw_server *server, void (*wake)(void *ctx), void *ctx) {
-  if (server->store != NULL) kw_store_set_disk_hook(server->store, (kw_disk_hook){wake, ctx});
+void kw_server_set_bell(kw_server *server, kw_bell bell) {
+  if (server->store != NULL) {
+    kw_store_set_bell(server->store, bell);
+  } else {
+    bell.release(bell.ctx);
+  }
 }
 
 bool kw_server_has_work(const kw_server *server) {

@@ -37,7 +37,7 @@ void kw_server_free(kw_server *server);
 /* As in face/engine.h. */
 int64_t kw_server_tend(kw_server *server, int64_t now);
 bool kw_server_has_work(const kw_server *server);
-void kw_server_set_wake(kw_server *server, void (*wake)(void *ctx), void *ctx);
+void kw_server_set_bell(kw_server *server, kw_bell bell);
 
 /* No new connections and streams are taken; what there is may end, at most for `ms`. Watch streams are ended so that
  * clients resume elsewhere. */

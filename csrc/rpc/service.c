@@ -47,34 +47,43 @@ void kw_service_send(kw_answer_room *room) {
 
 /* {====== Answers that have to wait ====== */
 
-static void finish(kw_stream *stream) {
-  kw_stream_sent(stream);
-  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+static void finish(const kw_server *server, kw_stream *stream) {
+  int rc = kw_store_outcome(server->store, stream->mark);
+  if (rc == KW_OK) rc = stream->failure;
+  if (rc == KW_OK) {
+    kw_stream_sent(stream);
+    kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+  } else {
+    kw_chain_drop(&stream->out);
+    kw_service_fail(stream, rc);
+  }
 }
 
-void kw_service_send_durable(kw_server *server, kw_answer_room *room) {
-  kw_stream *stream = room->stream;
-  kw_chain_commit(&stream->out, KW_GRPC_PREFIX + room->len);
+static void finish_durable(kw_server *server, kw_stream *stream, int failure) {
+  stream->failure = failure;
   stream->mark = kw_store_mark(server->store);
   if (kw_store_is_settled(server->store, stream->mark)) {
-    finish(stream);
+    finish(server, stream);
   } else {
     kw_link_add(&server->undurable, &stream->waiting);
   }
+}
+
+void kw_service_send_durable(kw_server *server, kw_answer_room *room) {
+  kw_chain_commit(&room->stream->out, KW_GRPC_PREFIX + room->len);
+  finish_durable(server, room->stream, KW_OK);
+}
+
+void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc) {
+  finish_durable(server, stream, rc);
 }
 
 void kw_service_tend(kw_server *server) {
   while (!kw_link_is_alone(&server->undurable)) {
     kw_stream *stream = KW_CONTAINER_OF(server->undurable.next, kw_stream, waiting);
     if (!kw_store_is_settled(server->store, stream->mark)) return;
-    int rc = kw_store_outcome(server->store, stream->mark);
     kw_link_remove(&stream->waiting);
-    if (rc == KW_OK) {
-      finish(stream);
-    } else {
-      kw_chain_drop(&stream->out);
-      kw_service_fail(stream, rc);
-    }
+    finish(server, stream);
     kw_server_touch(stream);
   }
 }
@@ -87,19 +96,6 @@ bool kw_service_make_room(kw_stream *stream) {
   return false;
 }
 
-bool kw_service_answer_durable(kw_server *server, kw_stream *stream, int64_t revision,
-                               const kw_message *message, const void *record) {
-  kw_answer_room room;
-  size_t rest = kw_message_rest_size(message, record);
-  if (!kw_service_begin(server, stream, revision, rest, &room)) {
-    kw_service_fail(stream, KW_ERR_NO_MEMORY);
-    return false;
-  }
-  kw_message_put_rest(message, record, room.to);
-  kw_service_send_durable(server, &room);
-  return true;
-}
-
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record) {
   kw_answer_room room;
@@ -109,6 +105,10 @@ bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
     return false;
   }
   kw_message_put_rest(message, record, room.to);
-  kw_service_send(&room);
+  if (stream->is_unary) {
+    kw_service_send_durable(server, &room);
+  } else {
+    kw_service_send(&room);
+  }
   return true;
 }

@@ -97,18 +97,19 @@ bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, si
                       kw_answer_room *room);
 void kw_service_send(kw_answer_room *room);
 
-/* The same for what was committed, or has seen what was: a unary call's. It leaves when that is durable. */
+/* The same for a unary call that has committed something, or has seen what was: its answer, or its failure, leaves when
+ * that is durable. */
 void kw_service_send_durable(kw_server *server, kw_answer_room *room);
+void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);
 void kw_service_tend(kw_server *server);
 
 /* Makes room for a small answer, so that it can be given after something that cannot be undone. False if memory is
  * short: then the call has failed. */
 bool kw_service_make_room(kw_stream *stream);
 
-/* An answer made by description, whole; false if memory is short. */
+/* An answer made by description, whole, which of a unary call leaves when all that it may have seen is durable; false
+ * if memory is short. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);
-bool kw_service_answer_durable(kw_server *server, kw_stream *stream, int64_t revision,
-                               const kw_message *message, const void *record);
 
 #endif

@@ -3,15 +3,32 @@
 
 #include "codec/keyvalue.h"
 
+/* Tombstones at the old compacted revision were left, and have to be visited again. */
+static int64_t from_of(const kw_store *store) {
+  return store->compact_revision < 0 ? 0 : store->compact_revision;
+}
+
 void kw_compaction_start(kw_store *store, int64_t rev) {
-  /* tombstones at the old compacted revision were left, and have to be visited again */
-  int64_t from = store->compact_revision < 0 ? 0 : store->compact_revision;
-  if (store->compact_next > from) store->compact_next = from;
+  if (store->compact_next > from_of(store)) store->compact_next = from_of(store);
   store->compact_revision = rev;
+  if (store->compact_asked < rev) store->compact_asked = rev;
+}
+
+int64_t kw_compaction_next(const kw_store *store) {
+  if (store->compact_asked == store->compact_revision) return store->compact_next;
+  return from_of(store) < store->compact_next ? from_of(store) : store->compact_next;
+}
+
+static bool is_running(const kw_store *store) {
+  return store->compact_next <= store->compact_revision;
+}
+
+bool kw_compaction_is_due(const kw_store *store) {
+  return is_running(store) && kw_log_may_remove(store->log, (size_t)store->options.step_records);
 }
 
 bool kw_store_is_compacting(const kw_store *store) {
-  return store->compact_next <= store->compact_revision;
+  return store->compact_asked > store->compact_revision || is_running(store);
 }
 
 static bool is_before(const kw_change *change, kw_revision rev) {
@@ -34,12 +51,15 @@ static bool is_known(const kw_key_history *history, kw_revision rev) {
   return false;
 }
 
-static void visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
+/* False if memory is short. */
+static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
-  if (!is_known(history, rev)) return;
+  if (!is_known(history, rev)) return true;
+  if (!kw_log_reserve_removals(store->log, history->n - history->first)) return false;
   while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
   if (tombstone && rev.main < store->compact_revision) forget_first(store, history);
   if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
+  return true;
 }
 
 bool kw_compaction_step(kw_store *store) {
@@ -50,11 +70,12 @@ bool kw_compaction_step(kw_store *store) {
     kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
     if (!kw_log_next(store->log, &cursor, &entry) || entry.rev.main > store->compact_revision)
       break;
-    if (i >= store->options.step_records && entry.rev.sub == 0) {
+    bool is_enough = i >= store->options.step_records && entry.rev.sub == 0;
+    if (is_enough || kw_log_has_failed(store->log) ||
+        !visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record))) {
       store->compact_next = entry.rev.main;
-      return true;
+      return kw_compaction_is_due(store);
     }
-    visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record));
     next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
   store->compact_next = store->compact_revision + 1;

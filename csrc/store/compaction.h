@@ -21,7 +21,13 @@
 /* Moves the compacted revision up to `rev` and starts, or extends, the visit. */
 void kw_compaction_start(kw_store *store, int64_t rev);
 
-/* Visits some records; returns whether there are more. */
+/* Whether a step can be done now: there may be nothing left, or the disk has enough to do. */
+bool kw_compaction_is_due(const kw_store *store);
+
+/* Visits some records; returns whether another step can follow at once. */
 bool kw_compaction_step(kw_store *store);
+
+/* Where the visit has to go on once all that was asked for is durable. */
+int64_t kw_compaction_next(const kw_store *store);
 
 #endif

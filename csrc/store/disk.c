@@ -17,6 +17,9 @@
 #define FORMAT 1
 #define RECORD_KEY 13
 #define NAME_ROOM 16
+#define FREE_DBI 0 /* LMDB's own tables */
+#define MAIN_DBI 1
+#define META_PAGES 2
 #define GROWN_AHEAD (8 << 20) /* bytes of the file that are there before they are needed */
 #define PAGES_PER_GROUP 16
 #define PAGES_PER_CHANGE 4 /* that a change may touch, at most, beside its own bytes */
@@ -52,6 +55,8 @@ struct kw_disk {
   MDB_cursor *cursor;
   int lock;
   size_t page;
+  int64_t size;
+  int64_t in_use;
   kw_disk_meta opened;
 
   group gathering;
@@ -64,7 +69,7 @@ struct kw_disk {
   work work;
   int rc;
   bool must_end;
-  kw_disk_hook hook;
+  kw_bell bell;
 };
 
 /* {====== Keys and numbers ====== */
@@ -205,7 +210,7 @@ static void *run(void *ctx) {
     disk->rc = rc;
     disk->work = DONE;
     pthread_cond_broadcast(&disk->changed);
-    if (disk->hook.wake != NULL) disk->hook.wake(disk->hook.ctx);
+    if (disk->bell.ring != NULL) disk->bell.ring(disk->bell.ctx);
   }
   pthread_mutex_unlock(&disk->mutex);
   return NULL;
@@ -225,7 +230,6 @@ static void end_thread(kw_disk *disk) {
   if (!disk->has_thread) return;
   pthread_mutex_lock(&disk->mutex);
   disk->must_end = true;
-  disk->hook = (kw_disk_hook){0};
   pthread_cond_broadcast(&disk->changed);
   pthread_mutex_unlock(&disk->mutex);
   pthread_join(disk->thread, NULL);
@@ -299,6 +303,23 @@ static int open_env(kw_disk *disk, const char *path, size_t map_bytes) {
   return rc;
 }
 
+static size_t pages_of(const kw_disk *disk, MDB_dbi dbi) {
+  MDB_stat stat;
+  if (mdb_stat(disk->reading, dbi, &stat) != 0) return 0;
+  return stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;
+}
+
+/* When it was opened, or the last group was taken. */
+static void measure(kw_disk *disk) {
+  MDB_envinfo info;
+  mdb_env_info(disk->env, &info);
+  size_t used = META_PAGES + pages_of(disk, FREE_DBI) + pages_of(disk, MAIN_DBI) +
+                pages_of(disk, disk->meta) + pages_of(disk, disk->records) +
+                pages_of(disk, disk->leases);
+  disk->size = (int64_t)((info.me_last_pgno + 1) * disk->page);
+  disk->in_use = (int64_t)(used * disk->page);
+}
+
 static int begin_reading(kw_disk *disk) {
   MDB_stat stat;
   int rc = mdb_txn_begin(disk->env, NULL, MDB_RDONLY, &disk->reading);
@@ -306,6 +327,7 @@ static int begin_reading(kw_disk *disk) {
   if (rc != 0) return rc;
   mdb_env_stat(disk->env, &stat);
   disk->page = stat.ms_psize;
+  measure(disk);
   disk->opened = (kw_disk_meta){
       .revision = get_number(disk->reading, disk->meta, "revision", 1),
       .compact_revision = get_number(disk->reading, disk->meta, "compact_revision", -1),
@@ -344,6 +366,7 @@ int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text
 
 void kw_disk_close(kw_disk *disk) {
   end_thread(disk);
+  kw_disk_set_bell(disk, (kw_bell){0});
   if (disk->cursor != NULL) mdb_cursor_close(disk->cursor);
   if (disk->reading != NULL) mdb_txn_abort(disk->reading);
   if (disk->env != NULL) mdb_env_close(disk->env);
@@ -355,10 +378,12 @@ void kw_disk_close(kw_disk *disk) {
   kw_free(disk);
 }
 
-void kw_disk_set_hook(kw_disk *disk, kw_disk_hook hook) {
+void kw_disk_set_bell(kw_disk *disk, kw_bell bell) {
   pthread_mutex_lock(&disk->mutex);
-  disk->hook = hook;
+  kw_bell before = disk->bell;
+  disk->bell = bell;
   pthread_mutex_unlock(&disk->mutex);
+  if (before.ring != NULL) before.release(before.ctx);
 }
 
 kw_disk_meta kw_disk_get_meta(const kw_disk *disk) {
@@ -409,8 +434,23 @@ size_t kw_disk_count(const kw_disk *disk) {
   return disk->gathering.n;
 }
 
-void kw_disk_forget(kw_disk *disk) {
-  disk->gathering.n = 0;
+static void keep_removals(group *to, const group *from) {
+  size_t n = to == from ? 0 : to->n;
+  for (size_t i = 0; i < from->n; i++) {
+    if (from->changes[i].kind == REMOVE) to->changes[n++] = from->changes[i];
+  }
+  to->n = n;
+}
+
+int kw_disk_forget(kw_disk *disk) {
+  group *g = &disk->gathering;
+  keep_removals(g, g);
+  keep_removals(&disk->writing, &disk->writing);
+  if (!kw_reserve(&g->changes, &g->cap, g->n + disk->writing.n, sizeof *g->changes))
+    return KW_ERR_NO_MEMORY;
+  keep_removals(g, &disk->writing);
+  disk->writing.n = 0;
+  return KW_OK;
 }
 
 bool kw_disk_is_idle(const kw_disk *disk) {
@@ -438,6 +478,7 @@ static int renew(kw_disk *disk) {
   mdb_txn_reset(disk->reading);
   int rc = mdb_txn_renew(disk->reading);
   if (rc == 0) rc = mdb_cursor_renew(disk->reading, disk->cursor);
+  if (rc == 0) measure(disk);
   return rc == 0 ? KW_OK : KW_ERR_STORAGE;
 }
 
@@ -491,14 +532,9 @@ bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
   return rc == 0;
 }
 
-void kw_disk_get_size(const kw_disk *disk, int64_t *size, int64_t *in_use) {
-  MDB_envinfo info;
-  MDB_stat free;
-  mdb_env_info(disk->env, &info);
-  *size = (int64_t)((info.me_last_pgno + 1) * disk->page);
-  *in_use = *size;
-  if (mdb_stat(disk->reading, 0, &free) != 0) return;
-  (void)free;
+int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use) {
+  *in_use = disk->in_use;
+  return disk->size;
 }
 
 /* }====== */

@@ -7,8 +7,8 @@
  *   meta      names                                                            ->  numbers, big-endian
  *
  * Changes are added to the group that gathers. A submit hands it to the thread, if that has nothing to do, and another
- * one gathers while it is written and synced. When the thread is done it calls `wake`, from the thread; what it has
- * come to is then taken by kw_disk_take. Everything but `wake` happens in the thread of the caller.
+ * one gathers while it is written and synced. When the thread is done it rings the bell; what it has come to is then
+ * taken by kw_disk_take. Everything but writing and ringing happens in the thread of the caller.
  *
  * Reads see what was durable when the last group was taken.
  */
@@ -16,14 +16,10 @@
 #define KW_STORE_DISK_H
 
 #include "base/blob.h"
+#include "face/engine.h"
 #include "model/kv.h"
 
 typedef struct kw_disk kw_disk;
-
-typedef struct kw_disk_hook {
-  void (*wake)(void *ctx); /* from another thread; or NULL */
-  void *ctx;
-} kw_disk_hook;
 
 typedef struct kw_disk_meta {
   int64_t revision;
@@ -47,7 +43,8 @@ int kw_disk_open(const char *path, size_t map_bytes, kw_disk **disk, char text[K
 /* What was submitted is written first. */
 void kw_disk_close(kw_disk *disk);
 
-void kw_disk_set_hook(kw_disk *disk, kw_disk_hook hook);
+/* The reference becomes the disk's. */
+void kw_disk_set_bell(kw_disk *disk, kw_bell bell);
 
 /* What was there when it was opened. */
 kw_disk_meta kw_disk_get_meta(const kw_disk *disk);
@@ -78,8 +75,9 @@ void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta);
  * `wait`, waits for it. False if nothing is under way. */
 bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc);
 
-/* Throws away what gathers. */
-void kw_disk_forget(kw_disk *disk);
+/* After a failure: throws away what was submitted and what gathers, but not the removals, which are good at any time.
+ * KW_ERR_NO_MEMORY if these are lost. */
+int kw_disk_forget(kw_disk *disk);
 
 /* }====== */
 
@@ -95,7 +93,7 @@ bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
 bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl);
 
 /* Bytes of the file, and those of it that are in use. */
-void kw_disk_get_size(const kw_disk *disk, int64_t *size, int64_t *in_use);
+int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use);
 
 /* }====== */
 

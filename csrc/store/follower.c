@@ -71,11 +71,16 @@ static int by_mod_revision(const void *a, const void *b) {
   return (x > y) - (x < y); /* the order of keys */
 }
 
+static void make_final(kw_store *store) {
+  kw_write_commit(store);
+  kw_write_settle(store, store->undo.committed);
+}
+
 /* Writes the base into an empty store in the order of revisions: kvs of one revision become its subs. It is final
  * at once; whoever gets an error throws the contents away. */
 static int write_base(kw_store *store, const kw_kv **sorted, size_t n) {
   for (size_t i = 0; i < n; i++) {
-    if (i > 0 && sorted[i]->mod_revision > sorted[i - 1]->mod_revision) store->open.n = 0;
+    if (i > 0 && sorted[i]->mod_revision > sorted[i - 1]->mod_revision) make_final(store);
     kw_key_history *history = kw_index_find_or_add(&store->index, sorted[i]->key);
     if (history == NULL) return KW_ERR_NO_MEMORY;
     int rc = kw_write_put(store, sorted[i]->mod_revision, history, sorted[i]);
@@ -92,7 +97,7 @@ static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
   qsort(sorted, n, sizeof *sorted, by_mod_revision);
   int rc = write_base(store, sorted, n);
   kw_free(sorted);
-  store->open.n = 0;
+  make_final(store);
   return rc;
 }
 

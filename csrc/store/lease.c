@@ -14,10 +14,7 @@ static int64_t end_of(int64_t ttl, int64_t now) {
 void kw_leases_drop(kw_leases *leases) {
   kw_lease *lease;
   size_t at = 0;
-  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) {
-    kw_map_drop(&lease->keys);
-    kw_free(lease);
-  }
+  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) kw_lease_free(lease);
   kw_map_drop(&leases->by_id);
   kw_heap_drop(&leases->due);
 }
@@ -48,10 +45,18 @@ kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now)
   return lease;
 }
 
-void kw_leases_remove(kw_leases *leases, kw_lease *lease) {
+void kw_leases_take_out(kw_leases *leases, kw_lease *lease) {
   assert(lease->keys.n == 0);
   kw_map_remove(&leases->by_id, (uint64_t)lease->id);
   kw_heap_remove(&leases->due, &lease->due);
+}
+
+void kw_leases_put_back(kw_leases *leases, kw_lease *lease) {
+  kw_map_put(&leases->by_id, (uint64_t)lease->id, lease);
+  kw_heap_add(&leases->due, &lease->due);
+}
+
+void kw_lease_free(kw_lease *lease) {
   kw_map_drop(&lease->keys);
   kw_free(lease);
 }

@@ -6,7 +6,8 @@
 
 #define CACHE_LINE 64
 #define PREFETCH_BYTES 320 /* of a record: what a usual one has */
-#define FIRST_CAP 16       /* the first chunk starts small, for stores that stay small */
+#define FAILURES 8
+#define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
 
 typedef struct entry {
   int64_t main;
@@ -28,22 +29,29 @@ typedef struct place {
   chunk *chunk;
 } place;
 
+/* Marks that came to nothing. */
+typedef struct failure {
+  uint64_t from;
+  uint64_t to;
+  int rc;
+} failure;
+
 struct kw_log {
   place *places; /* the directory */
   size_t n;
   size_t cap;
   size_t count;
   size_t bytes;
+  size_t tail_bytes; /* of what is in memory */
   kw_log_hook hook;
 
-  kw_disk *disk;     /* or NULL */
-  int64_t on_disk;   /* up to this revision records are read from there */
-  int64_t committed; /* the newest revision that the group has that gathers */
-  uint64_t mark;     /* of the group that gathers */
-  uint64_t settled;  /* the mark up to which all is durable, but for what has failed */
-  uint64_t failed_from;
-  uint64_t failed_to;
-  int failure;
+  kw_disk *disk;              /* or NULL */
+  int64_t on_disk;            /* up to this revision records are read from there */
+  int64_t committed;          /* the newest revision that the group has that gathers */
+  uint64_t mark;              /* of the group that gathers */
+  uint64_t settled;           /* the mark up to which all is durable, but for what has failed */
+  failure failures[FAILURES]; /* the last ones */
+  size_t n_failures;
   kw_disk_meta meta;    /* that was submitted last */
   kw_disk_meta durable; /* that is durable */
   kw_blob **lent;
@@ -100,6 +108,10 @@ size_t kw_log_count(const kw_log *log) {
 
 size_t kw_log_bytes(const kw_log *log) {
   return log->bytes;
+}
+
+size_t kw_log_pending_bytes(const kw_log *log) {
+  return log->disk == NULL ? 0 : log->tail_bytes;
 }
 
 static size_t cost_of(size_t len) {
@@ -167,12 +179,14 @@ int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record)
       (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
   log->count++;
   log->bytes += kw_log_cost(record);
+  log->tail_bytes += kw_log_cost(record);
   return KW_OK;
 }
 
 static void release_entry(kw_log *log, entry *e) {
   log->count--;
   log->bytes -= kw_log_cost(e->record);
+  log->tail_bytes -= kw_log_cost(e->record);
   kw_blob_release(e->record);
   e->record = NULL;
 }
@@ -184,7 +198,6 @@ static void remove_place(kw_log *log, size_t at) {
 }
 
 void kw_log_undo(kw_log *log) {
-  if (log->disk != NULL) kw_disk_undo(log->disk);
   chunk *c = log->places[log->n - 1].chunk;
   release_entry(log, &c->entries[--c->n]);
   if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
@@ -400,6 +413,10 @@ bool kw_log_reserve_removals(kw_log *log, size_t n) {
   return log->disk == NULL || kw_disk_reserve(log->disk, n);
 }
 
+bool kw_log_may_remove(const kw_log *log, size_t n) {
+  return log->disk == NULL || kw_disk_count(log->disk) < n;
+}
+
 /* }====== */
 
 /* {====== With a disk ====== */
@@ -422,13 +439,17 @@ static bool is_same(const kw_disk_meta *a, const kw_disk_meta *b) {
          a->alarms == b->alarms;
 }
 
-void kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
-  if (log->disk == NULL || (kw_disk_count(log->disk) == 0 && is_same(meta, &log->meta))) return;
-  if (!kw_disk_is_idle(log->disk)) return;
+static bool has_more(const kw_log *log, const kw_disk_meta *meta) {
+  return log->disk != NULL && (kw_disk_count(log->disk) > 0 || !is_same(meta, &log->meta));
+}
+
+bool kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
+  if (!has_more(log, meta) || !kw_disk_is_idle(log->disk)) return false;
   log->meta = *meta;
   log->meta.revision = log->committed;
   log->mark++;
   kw_disk_submit(log->disk, &log->meta);
+  return true;
 }
 
 /* What the disk has now is dropped here. */
@@ -450,15 +471,33 @@ static void drop_tail(kw_log *log, int64_t rev) {
   log->bytes = bytes;
 }
 
+/* The tail, and what was to be written. */
+static int forget(kw_log *log) {
+  while (log->n > 0) {
+    chunk *c = log->places[0].chunk;
+    for (uint32_t i = 0; i < c->n; i++) {
+      if (c->entries[i].record != NULL) release_entry(log, &c->entries[i]);
+    }
+    remove_place(log, 0);
+  }
+  log->committed = log->on_disk;
+  log->meta = log->durable;
+  return kw_disk_forget(log->disk);
+}
+
+static void fail(kw_log *log, int rc) {
+  log->failures[log->n_failures++ % FAILURES] = (failure){log->settled + 1, log->mark, rc};
+  log->settled = log->mark++;
+  if (forget(log) != KW_OK) rc = KW_ERR_STORAGE;
+  log->hook.on_failure(rc, log->hook.ctx);
+}
+
 bool kw_log_poll(kw_log *log, bool wait) {
   kw_disk_meta meta;
   int rc;
   if (log->disk == NULL || !kw_disk_take(log->disk, wait, &meta, &rc)) return false;
   if (rc != KW_OK) {
-    log->failure = rc;
-    log->failed_from = log->settled + 1;
-    log->failed_to = log->settled = log->mark++;
-    log->hook.on_failure(rc, log->hook.ctx);
+    fail(log, rc);
     return true;
   }
   log->settled++;
@@ -469,32 +508,24 @@ bool kw_log_poll(kw_log *log, bool wait) {
   return true;
 }
 
-uint64_t kw_log_mark(const kw_log *log) {
-  if (log->disk == NULL) return 0;
-  return kw_disk_count(log->disk) > 0 ? log->mark : log->mark - 1;
+uint64_t kw_log_mark(const kw_log *log, const kw_disk_meta *meta) {
+  return has_more(log, meta) ? log->mark : log->mark - 1;
 }
 
 bool kw_log_is_settled(const kw_log *log, uint64_t mark) {
   return mark <= log->settled;
 }
 
-int kw_log_outcome(const kw_log *log, uint64_t mark) {
-  bool has_failed = log->failure != KW_OK && mark >= log->failed_from && mark <= log->failed_to;
-  return has_failed ? log->failure : KW_OK;
+uint64_t kw_log_settled(const kw_log *log) {
+  return log->settled;
 }
 
-void kw_log_forget(kw_log *log) {
-  while (log->n > 0) {
-    chunk *c = log->places[0].chunk;
-    for (uint32_t i = 0; i < c->n; i++) {
-      if (c->entries[i].record != NULL) kw_blob_release(c->entries[i].record);
-    }
-    remove_place(log, 0);
+int kw_log_outcome(const kw_log *log, uint64_t mark) {
+  for (int i = 0; i < FAILURES; i++) {
+    const failure *f = &log->failures[i];
+    if (f->rc != KW_OK && mark >= f->from && mark <= f->to) return f->rc;
   }
-  kw_disk_forget(log->disk);
-  log->count = log->bytes = 0;
-  log->committed = log->on_disk;
-  log->meta = log->durable;
+  return KW_OK;
 }
 
 /* }====== */

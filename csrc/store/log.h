@@ -30,7 +30,7 @@ typedef struct kw_log kw_log;
 typedef struct kw_log_hook {
   /* Everything up to revision `rev` is durable. */
   void (*on_durable)(int64_t rev, void *ctx);
-  /* What was not durable yet never will be: everything after the last durable revision is undone. */
+  /* What was not durable yet never will be; the log has forgotten it already. */
   void (*on_failure)(int rc, void *ctx);
   void *ctx;
 } kw_log_hook;
@@ -73,19 +73,18 @@ kw_disk_meta kw_log_meta(const kw_log *log);
 /* Tells the log of a record that the disk has, when it is opened. */
 void kw_log_found(kw_log *log, const kw_disk_entry *entry);
 
-/* What is committed goes to the disk, if that is idle; then `meta`, but for its revision, is durable with it. */
-void kw_log_flush(kw_log *log, const kw_disk_meta *meta);
+/* What is committed goes to the disk, if there is any and the disk is idle; then `meta`, but for its revision, is durable
+ * with it. Returns whether it went. */
+bool kw_log_flush(kw_log *log, const kw_disk_meta *meta);
 
 /* Takes what the disk has done, and calls the hook; with `wait`, waits for it. False if nothing was under way. */
 bool kw_log_poll(kw_log *log, bool wait);
 
-/* A number for what has been committed up to now; whether its fate is known; and which it is. */
-uint64_t kw_log_mark(const kw_log *log);
+/* A number for what has been committed up to now, and for `meta`; whether its fate is known; and which it is. */
+uint64_t kw_log_mark(const kw_log *log, const kw_disk_meta *meta);
 bool kw_log_is_settled(const kw_log *log, uint64_t mark);
+uint64_t kw_log_settled(const kw_log *log);
 int kw_log_outcome(const kw_log *log, uint64_t mark);
-
-/* After a failure: the tail, and what was to be written, is thrown away. */
-void kw_log_forget(kw_log *log);
 
 /* Ends the loan of records; and whether a record could not be lent since: what was given in its place is empty. */
 void kw_log_release(kw_log *log);
@@ -105,13 +104,17 @@ void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_
 void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone);
 bool kw_log_reserve_removals(kw_log *log, size_t n);
 
+/* Whether fewer changes than `n` wait for the disk. */
+bool kw_log_may_remove(const kw_log *log, size_t n);
+
 /* A cursor before the first record >= rev, good until the next change of the log. */
 kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev);
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *entry);
 
-/* How many records there are, and the bytes they take in all. */
+/* How many records there are, and the bytes they take in all; and those of them that are not durable. */
 size_t kw_log_count(const kw_log *log);
 size_t kw_log_bytes(const kw_log *log);
+size_t kw_log_pending_bytes(const kw_log *log);
 
 /* What one record adds to kw_log_bytes. */
 size_t kw_log_cost(const kw_blob *record);

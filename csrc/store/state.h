@@ -3,7 +3,8 @@
  * state: what a store consists of. For the files of this folder only.
  *
  * The index has the applied state: what the newest write left. A revision becomes visible when the log calls
- * it durable. The open write (`open`) is what was applied since the last commit; undone in reverse, it leaves no trace.
+ * it durable. Until then it can be taken back: the open write (`open`), which was applied since the last commit, and what
+ * was committed and is not durable. Undone in reverse, they leave no trace.
  */
 #ifndef KW_STORE_STATE_H
 #define KW_STORE_STATE_H
@@ -13,19 +14,31 @@
 #include "store/log.h"
 #include "store/store.h"
 
-/* How to take one change of one key back. */
+typedef enum kw_undo_kind { KW_UNDO_CHANGE, KW_UNDO_GRANT, KW_UNDO_REVOKE } kw_undo_kind;
+
+/* How to take one step of a write back; each is one change of the disk, too. */
 typedef struct kw_undo {
-  kw_key_history *history;
-  kw_key_state before;
+  kw_undo_kind kind;
+  union {
+    kw_key_history *history; /* whose record is the newest of the log */
+    kw_lease *lease;         /* which was granted; or revoked, and is kept here */
+  };
+  kw_key_state before; /* of the history */
 } kw_undo;
 
-typedef struct kw_open_write {
-  int64_t main;  /* the revision of its changes, if it has any */
-  kw_undo *undo; /* one for each record appended to the log */
+/* All that can be taken back, the oldest first: of the group that is being written, the one that gathers, the open
+ * write. */
+typedef struct kw_undo_list {
+  kw_undo *steps;
   size_t n;
   size_t cap;
-  kw_lease *granted; /* to be removed by a rollback, or NULL */
-  kw_lease *revoked; /* to be removed by a commit, or NULL */
+  size_t submitted; /* so many are being written */
+  size_t committed; /* so many are not of the open write */
+} kw_undo_list;
+
+typedef struct kw_open_write {
+  int64_t main; /* the revision of its changes, if it has any */
+  size_t n;     /* how many records it has appended to the log */
 } kw_open_write;
 
 struct kw_store {
@@ -38,7 +51,9 @@ struct kw_store {
   int64_t applied;  /* the newest revision that the index has, without the open write */
   int64_t revision; /* the newest that is visible: applied and durable */
   kw_open_write open;
+  kw_undo_list undo;
 
+  int64_t compact_asked;    /* what was asked for last; it takes effect when it is durable */
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compact_next;     /* the first revision that the running compaction has not visited */
   int64_t history_bytes;    /* of a follower: the records after compact_revision */

@@ -30,27 +30,29 @@ kw_store_options kw_store_defaults(void) {
                             .history_bytes = KW_DEFAULT_HISTORY_BYTES};
 }
 
+static void retry_expiry(kw_store *store);
+
 static void on_durable(int64_t rev, void *ctx) {
   kw_store *store = ctx;
-  int64_t before = store->revision;
+  int64_t before = store->revision, compacted = kw_log_meta(store->log).compact_revision;
+  kw_write_settle(store, store->undo.submitted);
+  if (kw_log_disk(store->log) != NULL && compacted > store->compact_revision)
+    kw_compaction_start(store, compacted);
   store->revision = rev;
   if (store->hook.on_visible != NULL) store->hook.on_visible(before, store->hook.ctx);
 }
 
-static int load(kw_store *store, int64_t now);
-
-/* Without room the store goes back to what is durable, and raises the alarm. Any other failure leaves open what has
- * happened: the store can only be read until it is opened anew. */
+/* The store goes back to what is durable. Without room it raises the alarm. After any other failure but a want of memory
+ * it is open what has happened: the store can only be read until it is opened anew. */
 static void on_failure(int rc, void *ctx) {
   kw_store *store = ctx;
-  bool can_go_on = rc == KW_ERR_NO_SPACE || rc == KW_ERR_NO_MEMORY;
-  kw_leases_drop(&store->leases);
-  kw_index_drop(&store->index);
-  store->leases = (kw_leases){.seed = store->options.seed};
-  store->index = (kw_index){0};
-  kw_log_forget(store->log);
-  if (!can_go_on || load(store, store->now) != KW_OK) store->failure = KW_ERR_STORAGE;
+  kw_write_undo_all(store);
+  store->applied = store->revision;
+  store->compact_asked = store->compact_revision;
+  store->alarms = (unsigned)kw_log_meta(store->log).alarms;
   if (rc == KW_ERR_NO_SPACE) kw_store_arm(store, KW_ALARM_NO_SPACE);
+  if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
+  retry_expiry(store);
 }
 
 void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
@@ -106,7 +108,7 @@ static int load_records(kw_store *store) {
 static int load(kw_store *store, int64_t now) {
   kw_disk_meta meta = kw_log_meta(store->log);
   store->applied = store->revision = meta.revision;
-  store->compact_revision = meta.compact_revision;
+  store->compact_asked = store->compact_revision = meta.compact_revision;
   store->compact_next = meta.compacted_until;
   store->alarms = (unsigned)meta.alarms;
   int rc = load_leases(store, now);
@@ -128,6 +130,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .leases = {.seed = options->seed},
                       .applied = 1,
                       .revision = 1,
+                      .compact_asked = -1,
                       .compact_revision = -1,
                       .now = now};
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
@@ -158,14 +161,15 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
 /* {====== Durability ====== */
 
 static kw_disk_meta meta_of(const kw_store *store) {
-  return (kw_disk_meta){.compact_revision = store->compact_revision,
-                        .compacted_until = store->compact_next,
+  return (kw_disk_meta){.compact_revision = store->compact_asked,
+                        .compacted_until = kw_compaction_next(store),
                         .alarms = (int64_t)store->alarms};
 }
 
 void kw_store_flush(kw_store *store) {
   kw_disk_meta meta = meta_of(store);
-  if (store->failure == KW_OK) kw_log_flush(store->log, &meta);
+  if (store->failure == KW_OK && kw_log_flush(store->log, &meta))
+    store->undo.submitted = store->undo.committed;
 }
 
 /* The next group follows at once. */
@@ -176,12 +180,17 @@ bool kw_store_poll(kw_store *store) {
   return any;
 }
 
-void kw_store_set_disk_hook(kw_store *store, kw_disk_hook hook) {
-  if (kw_log_disk(store->log) != NULL) kw_disk_set_hook(kw_log_disk(store->log), hook);
+void kw_store_set_bell(kw_store *store, kw_bell bell) {
+  if (kw_log_disk(store->log) != NULL) {
+    kw_disk_set_bell(kw_log_disk(store->log), bell);
+  } else {
+    bell.release(bell.ctx);
+  }
 }
 
 uint64_t kw_store_mark(const kw_store *store) {
-  return kw_log_mark(store->log);
+  kw_disk_meta meta = meta_of(store);
+  return store->failure == KW_OK ? kw_log_mark(store->log, &meta) : 0;
 }
 
 bool kw_store_is_settled(const kw_store *store, uint64_t mark) {
@@ -190,6 +199,18 @@ bool kw_store_is_settled(const kw_store *store, uint64_t mark) {
 
 int kw_store_outcome(const kw_store *store, uint64_t mark) {
   return kw_log_outcome(store->log, mark);
+}
+
+uint64_t kw_store_settled(const kw_store *store) {
+  return kw_log_settled(store->log);
+}
+
+bool kw_store_is_pending(const kw_store *store) {
+  return !kw_store_is_settled(store, kw_store_mark(store));
+}
+
+bool kw_store_is_durable(const kw_store *store) {
+  return kw_log_disk(store->log) != NULL;
 }
 
 int kw_store_wait(kw_store *store, uint64_t mark) {
@@ -203,10 +224,11 @@ int kw_store_wait(kw_store *store, uint64_t mark) {
 /* }====== */
 
 void kw_store_free(kw_store *store) {
+  kw_write_settle(store, store->undo.n);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);
   kw_log_free(store->log);
-  kw_free(store->open.undo);
+  kw_free(store->undo.steps);
   kw_arena_drop(&store->scratch);
   kw_free(store);
 }
@@ -221,14 +243,19 @@ void kw_store_disarm(kw_store *store, kw_alarm alarm) {
   store->alarms &= ~(unsigned)alarm;
 }
 
-static int64_t size_of(const kw_store *store) {
-  return EMPTY_BYTES + (int64_t)kw_log_bytes(store->log);
+/* Bytes, and those of them that are in use. */
+static int64_t size_of(const kw_store *store, int64_t *in_use) {
+  const kw_disk *disk = kw_log_disk(store->log);
+  if (disk == NULL) return *in_use = EMPTY_BYTES + (int64_t)kw_log_bytes(store->log);
+  return kw_disk_get_size(disk, in_use);
 }
 
 /* What does not fit raises the alarm, and fails. */
 static int check_quota(kw_store *store, int64_t cost) {
-  int64_t quota = store->options.quota;
-  if (cost == 0 || quota < 0 || size_of(store) + cost < quota) return KW_OK;
+  int64_t quota = store->options.quota, in_use;
+  if (cost == 0 || quota < 0) return KW_OK;
+  size_of(store, &in_use);
+  if (in_use + (int64_t)kw_log_pending_bytes(store->log) + cost < quota) return KW_OK;
   kw_store_arm(store, KW_ALARM_NO_SPACE);
   return KW_ERR_NO_SPACE;
 }
@@ -269,31 +296,26 @@ int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *
 }
 
 void kw_store_commit(kw_store *store) {
-  kw_open_write *open = &store->open;
-  if (open->revoked != NULL) kw_leases_remove(&store->leases, open->revoked);
-  open->granted = open->revoked = NULL;
-  if (open->n == 0) return;
-  open->n = 0;
-  store->applied = open->main;
-  kw_log_commit(store->log, open->main);
+  bool has_changes = store->open.n > 0;
+  kw_write_commit(store);
+  if (kw_log_disk(store->log) == NULL) kw_write_settle(store, store->undo.committed);
+  if (!has_changes) return;
+  store->applied = store->open.main;
+  kw_log_commit(store->log, store->applied);
 }
 
 void kw_store_rollback(kw_store *store) {
-  kw_open_write *open = &store->open;
-  kw_disk *disk = kw_log_disk(store->log);
-  if (disk != NULL && (open->granted != NULL || open->revoked != NULL)) kw_disk_undo(disk);
-  kw_write_undo_to(store, 0);
-  if (open->granted != NULL) kw_leases_remove(&store->leases, open->granted);
-  open->granted = open->revoked = NULL;
+  kw_write_rollback(store);
 }
 
 int kw_store_compact(kw_store *store, int64_t revision) {
   if (store->options.follower) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
-  if (revision <= store->compact_revision) return KW_ERR_COMPACTED;
+  if (revision <= store->compact_asked) return KW_ERR_COMPACTED;
   if (revision > store->revision) return KW_ERR_FUTURE_REVISION;
-  kw_compaction_start(store, revision);
+  store->compact_asked = revision;
+  if (kw_log_disk(store->log) == NULL) kw_compaction_start(store, revision);
   return KW_OK;
 }
 
@@ -311,27 +333,15 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
   if (*id != 0 && kw_leases_find(&store->leases, *id) != NULL) return KW_ERR_LEASE_EXISTS;
   if (*id == 0) *id = kw_leases_choose_id(&store->leases);
   if (*ttl < store->options.min_lease_ttl) *ttl = store->options.min_lease_ttl;
-  kw_disk *disk = kw_log_disk(store->log);
-  if (disk != NULL && !kw_disk_put_lease(disk, *id, *ttl)) return KW_ERR_NO_MEMORY;
-  store->open.granted = kw_leases_add(&store->leases, *id, *ttl, now);
-  if (store->open.granted == NULL && disk != NULL) kw_disk_undo(disk);
-  return store->open.granted == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+  return kw_write_grant(store, now, *id, *ttl);
 }
 
 static int revoke(kw_store *store, kw_lease *lease) {
   kw_arena_reset(&store->scratch);
   int rc = kw_txn_delete_lease(store, lease, &store->scratch);
-  if (rc != KW_OK) {
-    kw_store_rollback(store);
-    return rc;
-  }
-  kw_disk *disk = kw_log_disk(store->log);
-  if (disk != NULL && !kw_disk_remove_lease(disk, lease->id)) {
-    kw_store_rollback(store);
-    return KW_ERR_NO_MEMORY;
-  }
-  store->open.revoked = lease;
-  return KW_OK;
+  if (rc == KW_OK) rc = kw_write_revoke(store, lease);
+  if (rc != KW_OK) kw_store_rollback(store);
+  return rc;
 }
 
 int kw_store_revoke(kw_store *store, int64_t id) {
@@ -346,9 +356,18 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
+/* The time of a lease whose revocation is not durable: it still is there; or 0. */
+static int64_t pending_ttl(const kw_store *store, int64_t id) {
+  for (size_t i = 0; i < store->undo.n; i++) {
+    const kw_undo *step = &store->undo.steps[i];
+    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id) return step->lease->ttl;
+  }
+  return 0;
+}
+
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {
   kw_lease *lease = kw_leases_find(&store->leases, id);
-  *ttl = 0;
+  *ttl = lease == NULL ? pending_ttl(store, id) : 0;
   if (lease == NULL || is_over(lease, now)) return;
   kw_leases_renew(&store->leases, lease, now);
   *ttl = lease->ttl;
@@ -389,6 +408,13 @@ static bool may_expire(const kw_store *store) {
   return store->failure == KW_OK && !(store->alarms & KW_ALARM_CORRUPT);
 }
 
+/* What is past its time already is revoked again, but not at once. */
+static void retry_expiry(kw_store *store) {
+  kw_lease *lease;
+  while ((lease = kw_leases_first(&store->leases)) != NULL && is_over(lease, store->now))
+    kw_heap_move(&store->leases.due, &lease->due, store->now + RETRY_MS);
+}
+
 /* Revokes what is past its time, a bounded number; returns whether more is due. A lease for whose keys there is no
  * memory stays, and is tried again later. */
 static bool expire(kw_store *store, int64_t now) {
@@ -408,7 +434,7 @@ static bool expire(kw_store *store, int64_t now) {
 /* }====== */
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_store_is_compacting(store) && store->failure == KW_OK) return INT64_MIN;
+  if (kw_compaction_is_due(store) && store->failure == KW_OK) return INT64_MIN;
   const kw_lease *lease = kw_leases_first(&store->leases);
   return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
 }
@@ -417,20 +443,25 @@ bool kw_store_step(kw_store *store, int64_t now) {
   store->now = now;
   if (store->failure != KW_OK) return false;
   bool more = may_expire(store) && expire(store, now);
-  if (kw_store_is_compacting(store)) more = kw_compaction_step(store) || more;
+  if (kw_compaction_is_due(store)) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
   return more;
 }
 
+static unsigned visible_alarms(const kw_store *store) {
+  return kw_log_disk(store->log) == NULL ? store->alarms : (unsigned)kw_log_meta(store->log).alarms;
+}
+
 kw_store_status kw_store_get_status(const kw_store *store) {
+  int64_t in_use, size = size_of(store, &in_use);
   return (kw_store_status){.revision = store->revision,
                            .compact_revision = store->compact_revision,
                            .keys = store->index.live,
                            .leases = (int64_t)store->leases.by_id.n,
-                           .db_size = size_of(store),
-                           .db_size_in_use = size_of(store),
+                           .db_size = size,
+                           .db_size_in_use = in_use,
                            .quota = store->options.quota < 0 ? 0 : store->options.quota,
-                           .alarms = store->alarms};
+                           .alarms = visible_alarms(store)};
 }
 
 int64_t kw_store_revision(const kw_store *store) {
@@ -478,7 +509,7 @@ const char *kw_store_check(const kw_store *store) {
   while ((lease = kw_map_next(&store->leases.by_id, &at)) != NULL) attached += lease->keys.n;
   if (leased != attached) return "a lease has a key too many";
   if (changes != kw_log_count(store->log)) return "a record without change";
-  return store->open.n == 0 ? NULL : "an open write";
+  return store->undo.n == store->undo.committed ? NULL : "an open write";
 }
 
 #endif

@@ -95,11 +95,11 @@ void kw_store_free(kw_store *store);
  *
  * What was committed is visible once it is durable: at once in memory, with its group on the disk. kw_store_flush hands
  * over what is committed, kw_store_poll takes what has become of it: both belong into every turn of a loop, after
- * the disk's hook has woken it.
+ * the disk has rung its bell. The reference to the bell becomes the store's.
  */
 void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);
-void kw_store_set_disk_hook(kw_store *store, kw_disk_hook hook);
+void kw_store_set_bell(kw_store *store, kw_bell bell);
 
 /* A number for what has been committed up to now, and what of it an answer may have seen; whether its fate is known;
  * and which it is: KW_OK, or why it has not happened. */
@@ -109,6 +109,11 @@ int kw_store_outcome(const kw_store *store, uint64_t mark);
 
 /* Waits for that, in the way of those who have no loop. */
 int kw_store_wait(kw_store *store, uint64_t mark);
+
+/* The mark up to which all fates are known; whether there is anything beyond; and whether the store has a disk. */
+uint64_t kw_store_settled(const kw_store *store);
+bool kw_store_is_pending(const kw_store *store);
+bool kw_store_is_durable(const kw_store *store);
 
 /* }====== */
 

@@ -19,11 +19,13 @@ static void set_state(kw_store *store, kw_key_history *history, kw_key_state sta
   kw_index_set_live(&store->index, history, kw_key_history_is_live(history));
 }
 
+static bool reserve_undo(kw_undo_list *undo) {
+  return kw_reserve(&undo->steps, &undo->cap, undo->n + 1, sizeof *undo->steps);
+}
+
 /* Room for everything that a change touches, but the log. */
 static bool reserve(kw_store *store, kw_key_history *history, int64_t lease_id) {
-  kw_open_write *open = &store->open;
-  if (!kw_reserve(&open->undo, &open->cap, open->n + 1, sizeof *open->undo)) return false;
-  if (!kw_key_history_reserve(history)) return false;
+  if (!reserve_undo(&store->undo) || !kw_key_history_reserve(history)) return false;
   if (lease_id == 0 || lease_id == history->state.lease) return true;
   return kw_lease_reserve(kw_leases_find(&store->leases, lease_id));
 }
@@ -41,7 +43,9 @@ static int add_change(kw_store *store, kw_key_history *history, kw_change change
     return KW_ERR_NO_MEMORY;
   }
   open->main = change.main;
-  open->undo[open->n++] = (kw_undo){.history = history, .before = history->state};
+  open->n++;
+  store->undo.steps[store->undo.n++] =
+      (kw_undo){.kind = KW_UNDO_CHANGE, .history = history, .before = history->state};
   kw_key_history_push(history, change);
   set_state(store, history, state);
   return KW_OK;
@@ -76,13 +80,83 @@ int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv) {
   return KW_OK;
 }
 
-void kw_write_undo_to(kw_store *store, size_t n) {
-  kw_open_write *open = &store->open;
-  while (open->n > n) {
-    kw_undo *undo = &open->undo[--open->n];
-    kw_log_undo(store->log);
-    kw_key_history_pop(undo->history);
-    set_state(store, undo->history, undo->before);
-    if (kw_key_history_is_empty(undo->history)) kw_index_remove(&store->index, undo->history);
+/* {====== Leases ====== */
+
+int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
+  kw_disk *disk = kw_log_disk(store->log);
+  if (!reserve_undo(&store->undo)) return KW_ERR_NO_MEMORY;
+  if (disk != NULL && !kw_disk_put_lease(disk, id, ttl)) return KW_ERR_NO_MEMORY;
+  kw_lease *lease = kw_leases_add(&store->leases, id, ttl, now);
+  if (lease == NULL) {
+    if (disk != NULL) kw_disk_undo(disk);
+    return KW_ERR_NO_MEMORY;
+  }
+  store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_GRANT, .lease = lease};
+  return KW_OK;
+}
+
+int kw_write_revoke(kw_store *store, kw_lease *lease) {
+  kw_disk *disk = kw_log_disk(store->log);
+  if (!reserve_undo(&store->undo)) return KW_ERR_NO_MEMORY;
+  if (disk != NULL && !kw_disk_remove_lease(disk, lease->id)) return KW_ERR_NO_MEMORY;
+  kw_leases_take_out(&store->leases, lease);
+  store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease};
+  return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Taking back ====== */
+
+static void take_change_back(kw_store *store, const kw_undo *step) {
+  kw_key_history_pop(step->history);
+  set_state(store, step->history, step->before);
+  if (kw_key_history_is_empty(step->history)) kw_index_remove(&store->index, step->history);
+}
+
+static void take_back(kw_store *store, const kw_undo *step) {
+  switch (step->kind) {
+    case KW_UNDO_CHANGE: take_change_back(store, step); break;
+    case KW_UNDO_GRANT:
+      kw_leases_take_out(&store->leases, step->lease);
+      kw_lease_free(step->lease);
+      break;
+    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, step->lease); break;
   }
 }
+
+void kw_write_commit(kw_store *store) {
+  store->open.n = 0;
+  store->undo.committed = store->undo.n;
+}
+
+void kw_write_rollback(kw_store *store) {
+  kw_undo_list *undo = &store->undo;
+  kw_disk *disk = kw_log_disk(store->log);
+  while (undo->n > undo->committed) {
+    const kw_undo *step = &undo->steps[--undo->n];
+    if (disk != NULL) kw_disk_undo(disk);
+    if (step->kind == KW_UNDO_CHANGE) kw_log_undo(store->log);
+    take_back(store, step);
+  }
+  store->open.n = 0;
+}
+
+void kw_write_undo_all(kw_store *store) {
+  kw_undo_list *undo = &store->undo;
+  while (undo->n > 0) take_back(store, &undo->steps[--undo->n]);
+  undo->submitted = undo->committed = 0;
+}
+
+void kw_write_settle(kw_store *store, size_t n) {
+  kw_undo_list *undo = &store->undo;
+  for (size_t i = 0; i < n; i++) {
+    if (undo->steps[i].kind == KW_UNDO_REVOKE) kw_lease_free(undo->steps[i].lease);
+  }
+  undo->n -= n;
+  undo->committed -= n;
+  undo->submitted = 0;
+  if (undo->n > 0) memmove(undo->steps, undo->steps + n, undo->n * sizeof *undo->steps);
+}
+
+/* }====== */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * write: one change of one key, in the index, the log and the leases at once; and how it is taken back.
+ * write: one change of one key or lease, in the index, the log, the leases and on the disk at once; and how it is taken
+ * back.
  * For the files of this folder only.
  */
 #ifndef KW_STORE_WRITE_H
@@ -19,7 +20,18 @@ int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history);
 /* A change that the disk has, when the store is opened: revisions rise. */
 int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv);
 
-/* Takes changes of the open write back until `n` are left. */
-void kw_write_undo_to(kw_store *store, size_t n);
+/* The id must be free; the lease must have no keys any more. */
+int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl);
+int kw_write_revoke(kw_store *store, kw_lease *lease);
+
+/* Ends the open write: it can be taken back only with its group; or it is taken back. */
+void kw_write_commit(kw_store *store);
+void kw_write_rollback(kw_store *store);
+
+/* Takes back, in the index and the leases, everything that can be; the log has forgotten it. */
+void kw_write_undo_all(kw_store *store);
+
+/* The first `n` steps cannot be taken back any more. */
+void kw_write_settle(kw_store *store, size_t n);
 
 #endif

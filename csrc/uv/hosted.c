@@ -14,7 +14,7 @@ int kw_hosted_open(kw_hosted **owner, kw_loop *loop, const kw_engine *engine, kw
   kw_link_init(&hosted->listeners);
   kw_link_init(&hosted->connections);
   kw_link_add(&loop->hosted, &hosted->link);
-  engine->set_wake(server, kw_loop_poke, loop);
+  engine->set_bell(server, kw_loop_bell(loop));
   *owner = hosted;
   return 0;
 }
@@ -26,7 +26,6 @@ void kw_hosted_close(kw_hosted *hosted) {
   while (!kw_link_is_alone(&hosted->connections)) {
     kw_connection_close(KW_CONTAINER_OF(hosted->connections.next, kw_connection, link));
   }
-  hosted->engine->set_wake(hosted->server, NULL, NULL);
   kw_link_remove(&hosted->link);
   *hosted->owner = NULL;
   kw_free(hosted);

@@ -134,6 +134,35 @@ static bool may_be_woken(const kw_loop *loop) {
   return loop->waker != NULL && kw_waker_is_shared(loop->waker);
 }
 
+static void on_rung(uv_async_t *async) {
+  KW_CONTAINER_OF(async, kw_loop, rung)->is_rung = true;
+}
+
+static int open_bell(kw_loop *loop) {
+  loop->bell = kw_waker_new(&loop->rung);
+  if (loop->bell == NULL) return UV_ENOMEM;
+  int rc = uv_async_init(&loop->uv, &loop->rung, on_rung);
+  if (rc < 0) kw_waker_release(loop->bell);
+  return rc;
+}
+
+static void ring(void *waker) {
+  kw_waker_wake(waker);
+}
+
+static void retain_bell(void *waker) {
+  kw_waker_retain(waker);
+}
+
+static void release_bell(void *waker) {
+  kw_waker_release(waker);
+}
+
+kw_bell kw_loop_bell(kw_loop *loop) {
+  kw_waker_retain(loop->bell);
+  return (kw_bell){ring, retain_bell, release_bell, loop->bell};
+}
+
 static void close_waker(kw_loop *loop) {
   if (loop->waker == NULL) return;
   kw_waker_cut(loop->waker);
@@ -182,7 +211,7 @@ static void settle(kw_loop *loop) {
 }
 
 static bool has_news(const kw_loop *loop) {
-  if (loop->is_woken) return true;
+  if (loop->is_woken || (loop->is_rung && loop->is_awaited)) return true;
   for (int i = 0; i < KW_SIGNALS; i++) {
     if (loop->signals[i].n > 0) return true;
   }
@@ -210,7 +239,8 @@ static void iterate(kw_loop *loop, int64_t ms) {
   uv_timer_stop(&loop->timer);
 }
 
-void kw_loop_turn(kw_loop *loop, int64_t ms) {
+void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited) {
+  loop->is_awaited = is_awaited;
   settle(loop);
   int64_t now = kw_loop_now(loop);
   int64_t deadline = ms < 0 || ms > KW_NEVER - now ? KW_NEVER : now + ms;
@@ -220,7 +250,7 @@ void kw_loop_turn(kw_loop *loop, int64_t ms) {
     iterate(loop, left);
     settle(loop);
   } while (!has_news(loop) && kw_loop_now(loop) < deadline);
-  loop->is_woken = false;
+  loop->is_woken = loop->is_rung = false;
 }
 
 bool kw_loop_is_awaiting(const kw_loop *loop) {
@@ -228,14 +258,6 @@ bool kw_loop_is_awaiting(const kw_loop *loop) {
 }
 
 /* }====== */
-
-static void on_poke(uv_async_t *async) {
-  (void)async; /* the iteration tends by itself */
-}
-
-void kw_loop_poke(void *loop) {
-  uv_async_send(&((kw_loop *)loop)->poked);
-}
 
 int kw_loop_open(kw_loop **result) {
   kw_loop *loop = kw_alloc_zeroed(sizeof *loop);
@@ -245,7 +267,7 @@ int kw_loop_open(kw_loop **result) {
     kw_free(loop);
     return rc;
   }
-  rc = uv_async_init(&loop->uv, &loop->poked, on_poke);
+  rc = open_bell(loop);
   if (rc < 0) {
     uv_loop_close(&loop->uv);
     kw_free(loop);
@@ -263,7 +285,8 @@ void kw_loop_close(kw_loop *loop) {
   while (!kw_link_is_alone(&loop->hosted)) kw_hosted_close(hosted_at(loop->hosted.next));
   close_waker(loop);
   uv_close((uv_handle_t *)&loop->timer, NULL);
-  uv_close((uv_handle_t *)&loop->poked, NULL);
+  kw_waker_cut(loop->bell);
+  uv_close((uv_handle_t *)&loop->rung, NULL);
   for (int i = 0; loop->has_signals && i < KW_SIGNALS; i++) {
     uv_close((uv_handle_t *)&loop->signals[i].uv, NULL);
   }

@@ -15,6 +15,7 @@
 #include "base/common.h"
 #include "base/heap.h"
 #include "base/link.h"
+#include "face/engine.h"
 #include "uv/waker.h"
 
 #define KW_NEVER INT64_MAX
@@ -51,8 +52,11 @@ typedef struct kw_loop {
 
   kw_waker *waker; /* NULL until somebody has asked for it */
   uv_async_t async;
-  bool is_woken; /* in this turn */
-  uv_async_t poked; /* from another thread: an iteration is wanted */
+  bool is_woken;   /* in this turn */
+  kw_waker *bell;  /* the waker of `rung` */
+  uv_async_t rung; /* an iteration is wanted */
+  bool is_rung;    /* in this turn */
+  bool is_awaited; /* the bell, in this turn */
 
   char bytes[KW_READ_BYTES]; /* what was just read: peers keep nothing of it */
 } kw_loop;
@@ -60,15 +64,15 @@ typedef struct kw_loop {
 /* Zero, or libuv's negative error. */
 int kw_loop_open(kw_loop **loop);
 
-/* Makes it iterate, from any thread, without a return to Lua; the argument is the loop. */
-void kw_loop_poke(void *loop);
-
 /* Closes whatever is on it, too. */
 void kw_loop_close(kw_loop *loop);
 
 /* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a signal has come, the loop
- * is woken, or `ms` milliseconds are over; negative: as long as it takes. */
-void kw_loop_turn(kw_loop *loop, int64_t ms);
+ * is woken, its bell was rung and that `is_awaited`, or `ms` milliseconds are over; negative: as long as it takes. */
+void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited);
+
+/* What makes it iterate; with a reference. */
+kw_bell kw_loop_bell(kw_loop *loop);
 
 /* Whether anything but time could end a turn: a server or a signal is waited for, or another thread may wake
  * it. */

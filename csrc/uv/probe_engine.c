@@ -80,8 +80,9 @@ static int64_t tend(kw_server *server, int64_t now) {
   return server->tend_every > 0 ? now + server->tend_every : INT64_MAX;
 }
 
-static void set_wake(kw_server *server, void (*wake)(void *ctx), void *ctx) {
-  (void)server, (void)wake, (void)ctx;
+static void set_bell(kw_server *server, kw_bell bell) {
+  (void)server;
+  bell.release(bell.ctx);
 }
 
 static bool has_work(const kw_server *server) {
@@ -157,7 +158,7 @@ static void close_peer(kw_peer *peer) {
 static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .server_of = server_of,
                                .tend = tend,
-                               .set_wake = set_wake,
+                               .set_bell = set_bell,
                                .has_work = has_work,
                                .accept = accept_peer,
                                .feed = feed,

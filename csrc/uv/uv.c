@@ -271,7 +271,8 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
-/* loop:turn(seconds): rounded up, so that what is waited for is due afterwards; without an end if not given. */
+/* loop:turn(seconds, is_awaited): rounded up, so that what is waited for is due afterwards; without an end if not given.
+ * With is_awaited the bell ends it, too. */
 static int l_turn(lua_State *L) {
   kw_loop *loop = check_open(L);
   int64_t ms = -1;
@@ -280,8 +281,25 @@ static int l_turn(lua_State *L) {
     ms = seconds < 1e12 ? (int64_t)ceil(seconds * 1000) : INT64_MAX / 2;
     if (ms < 0) ms = 0;
   }
-  kw_loop_turn(loop, ms);
+  kw_loop_turn(loop, ms, lua_toboolean(L, 3));
   release_idle(L);
+  return 0;
+}
+
+/* loop:bell(): what makes it turn, for those who have threads. */
+static int l_bell(lua_State *L) {
+  kw_loop *loop = check_open(L);
+  kw_bell *bell = lua_newuserdatauv(L, sizeof *bell, 0);
+  *bell = kw_loop_bell(loop);
+  luaL_getmetatable(L, KW_BELL_NAME);
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+static int l_bell_gc(lua_State *L) {
+  kw_bell *bell = luaL_checkudata(L, 1, KW_BELL_NAME);
+  if (bell->ring != NULL) bell->release(bell->ctx);
+  bell->ring = NULL;
   return 0;
 }
 
@@ -330,6 +348,7 @@ static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"next_signal", l_next_signal},
                                         {"is_awaiting", l_is_awaiting},
                                         {"connections", l_connections},
+                                        {"bell", l_bell},
                                         {"close", l_close},
                                         {NULL, NULL}};
 static const luaL_Reg loop_meta[] = {{"__gc", l_close}, {NULL, NULL}};
@@ -337,6 +356,7 @@ static const luaL_Reg listener_methods[] = {
     {"address", l_address}, {"close", l_listener_close}, {NULL, NULL}};
 static const luaL_Reg listener_meta[] = {{"__gc", l_listener_close}, {NULL, NULL}};
 static const luaL_Reg handle_meta[] = {{"__gc", l_handle_gc}, {NULL, NULL}};
+static const luaL_Reg bell_meta[] = {{"__gc", l_bell_gc}, {NULL, NULL}};
 static const luaL_Reg none[] = {{NULL, NULL}};
 /* uv.raise_limit(): as many descriptors as the process may have at all. */
 static int l_raise_limit(lua_State *L) {
@@ -359,6 +379,7 @@ int luaopen_keywatch_uv(lua_State *L) {
   kw_add_class(L, KW_LOOP_NAME, loop_meta, loop_methods);
   kw_add_class(L, LISTENER_NAME, listener_meta, listener_methods);
   kw_add_class(L, HANDLE_NAME, handle_meta, none);
+  kw_add_class(L, KW_BELL_NAME, bell_meta, none);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
   kw_uv_add_threads(L);

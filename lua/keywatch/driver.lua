@@ -9,7 +9,8 @@
 --   event()          something to wait for: event:wait(timeout) -> boolean, event:set()
 --   attach(source), detach(source)
 --                    source:poll() is called whenever there is nothing to run: it sets events, and returns the seconds
---                    until it wants to be called again, or nil
+--                    until it wants to be called again, or nil; and whether it is to be called when the bell has rung
+--   bell()           what others may ring, from any thread
 --   listen(server, address) -> listener, or nil, text and the name of the error
 --                    address: { host =, port = } in digits, or { path = }; listener:address(), listener:close()
 --   resolve(name)    the hosts of a name, in digits; fails in the same way
@@ -28,4 +29,9 @@ local function get()
   return current
 end
 
-return { get = get }
+--- Whether the caller is a task; without choosing a driver.
+local function is_task()
+  return current ~= nil and current.is_task()
+end
+
+return { get = get, is_task = is_task }

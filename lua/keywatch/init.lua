@@ -7,6 +7,7 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
 end
 
 local core = require "keywatch.core"
+require "keywatch.durable"
 local driver = require "keywatch.driver"
 local lease = require "keywatch.lease"
 local pages = require "keywatch.pages"

@@ -53,6 +53,7 @@ local function get_source(store)
       syncing = {}, -- watches whose reader somebody waits for, and by how many
     }, source_mt)
     source_of[store] = source
+    if store.set_bell then store:set_bell(driver.get().bell()) end
   end
   return source
 end
@@ -63,7 +64,7 @@ end
 
 --- Moves the store on, and wakes those for whom something has come.
 function source_methods:poll()
-  local seconds = self.store:tend()
+  local seconds, is_pending = self.store:tend()
   if seconds == false then
     self:wake_all()
     return 0
@@ -78,7 +79,7 @@ function source_methods:poll()
     local watch = self.waiting[tag]
     if watch and watch.arrival then watch.arrival:set() end
   end
-  return seconds
+  return seconds, is_pending
 end
 
 function source_methods:begin_sync(watch)

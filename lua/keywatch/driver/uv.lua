@@ -145,12 +145,15 @@ end
 
 -- {====== Turning ======
 
+--- The seconds until a source wants to be polled again, or `wait`; and whether one waits for the bell.
 local function poll_sources(wait)
+  local is_awaited = false
   for source in pairs(sources) do
-    local seconds = source:poll()
+    local seconds, awaits_bell = source:poll()
     if seconds and (not wait or seconds < wait) then wait = seconds end
+    is_awaited = is_awaited or awaits_bell
   end
-  return wait
+  return wait, is_awaited
 end
 
 local function wake_sleepers()
@@ -175,8 +178,8 @@ local function is_awaiting()
   return loop ~= nil and loop:is_awaiting()
 end
 
-local function turn_loop(wait)
-  get_loop():turn(wait)
+local function turn_loop(wait, is_bell_awaited)
+  get_loop():turn(wait, is_bell_awaited)
   for name in loop.next_signal, loop do catcher:catch(name) end
 end
 
@@ -184,11 +187,11 @@ end
 local function turn(is_done)
   wake_sleepers()
   run_ready()
-  local wait = poll_sources(time_left(sleepers:next()))
+  local wait, is_bell_awaited = poll_sources(time_left(sleepers:next()))
   if first <= last or is_done() then
     if is_awaiting() then turn_loop(0) end
-  elseif wait or is_awaiting() then
-    turn_loop(wait)
+  elseif wait or is_bell_awaited or is_awaiting() then
+    turn_loop(wait, is_bell_awaited)
   else
     error("keywatch: everybody waits, and nothing is left that could wake anybody", 0)
   end
@@ -482,6 +485,10 @@ function signals_methods:close()
 end
 
 -- }======
+
+function driver.bell()
+  return get_loop():bell()
+end
 
 function driver.attach(source)
   sources[source] = true

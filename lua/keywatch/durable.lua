@@ -1,0 +1,98 @@
+-- SPDX-License-Identifier: MIT
+--- durable: the calls of a store that has a disk. What they return is durable, and so is all that it has seen.
+--
+-- The core hands a write over and returns a mark with its answer. A task parks until the mark is settled, so that
+-- many tasks share one commit; anybody else waits for the disk.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.driver"
+
+local methods = core.durable_methods
+
+-- {====== Waiting ======
+--
+-- A source stands for a store whose disk is waited for. The driver polls it when there is nothing to run.
+
+local source_methods = {}
+local source_mt = { __index = source_methods }
+local source_of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
+
+local function get_source(store)
+  local source = source_of[store]
+  if not source then
+    source = setmetatable({
+      store = store,
+      waiting = {}, -- by number: { mark =, settled = event }; marks rise
+      first = 1,
+      last = 0,
+      count = 0,
+    }, source_mt)
+    source_of[store] = source
+    store:set_bell(driver.get().bell())
+  end
+  return source
+end
+
+--- Wakes those whose marks are settled.
+function source_methods:poll()
+  local seconds, is_pending = self.store:tend()
+  local settled = seconds == false and math.huge or self.store:settled()
+  while self.first <= self.last and self.waiting[self.first].mark <= settled do
+    self.waiting[self.first].settled:set()
+    self.waiting[self.first] = nil
+    self.first = self.first + 1
+  end
+  return seconds or nil, is_pending
+end
+
+function source_methods:wait(mark)
+  local d = driver.get()
+  local who = { mark = mark, settled = d.event() }
+  if self.count == 0 then d.attach(self) end
+  self.count = self.count + 1
+  self.last = self.last + 1
+  self.waiting[self.last] = who
+  local ok, err = pcall(who.settled.wait, who.settled)
+  self.count = self.count - 1
+  if self.count == 0 then d.detach(self) end
+  if not ok then error(err, 0) end
+end
+
+local function is_closed(store)
+  return store:tend() == false
+end
+
+--- True once the mark is settled and its writes are durable; nil and an error if they never will be.
+local function await(store, mark)
+  if not driver.is_task() then return store:wait(mark) end
+  get_source(store):wait(mark)
+  if is_closed(store) then return nil, core.new_error("closed") end
+  return store:outcome(mark)
+end
+
+-- }======
+
+local function finish(store, result, err, mark)
+  if not mark then return result, err end
+  local ok, why = await(store, mark)
+  if not ok then return nil, why end
+  return result, err
+end
+
+for _, name in ipairs {
+  "put", "delete", "txn", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
+} do
+  local method = core.store_methods[name]
+  methods[name] = function(store, ...) return finish(store, method(store, ...)) end
+end
+
+--- With `physical`, all steps of the compaction have been done, too; also of another one that was first.
+function methods.compact(store, revision, opts)
+  local result, err = finish(store, core.store_methods.compact(store, revision, opts))
+  if not (opts and opts.physical) then return result, err end
+  repeat
+    local goes_on, why = finish(store, store:go_on())
+    if goes_on == nil then return nil, why end
+  until not goes_on
+  return result, err
+end
