@@ -437,6 +437,12 @@ static int l_hash_kv(lua_State *L) {
   return 1;
 }
 
+static int l_defragment(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  read_no_options(L, 2, "defragment");
+  return give(L, self, succeed_or_fail(L, self, kw_store_defragment(self->store)));
+}
+
 /* }====== */
 
 /* {====== Work that is due ====== */
@@ -490,6 +496,12 @@ static int l_go_on(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   lua_pushboolean(L, kw_store_is_compacting(self->store));
   return give(L, self, 1);
+}
+
+/* store:defragmented(): true; or nil and what the last defragmentation has failed with. */
+static int l_defragmented(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  return succeed_or_fail(L, self, kw_store_defragmented(self->store));
 }
 
 /* store:set_bell(bell): which the disk rings when it has done something. */
@@ -658,6 +670,7 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"leases", l_leases},
                                          {"status", l_status},
                                          {"hash_kv", l_hash_kv},
+                                         {"defragment", l_defragment},
                                          {"alarms", l_alarms},
                                          {"arm", l_arm},
                                          {"disarm", l_disarm},
@@ -670,9 +683,14 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"close", l_close},
                                          {NULL, NULL}};
 
-static const luaL_Reg durable_methods[] = {{"settled", l_settled},   {"outcome", l_outcome},
-                                           {"wait", l_wait},         {"go_on", l_go_on},
-                                           {"set_bell", l_set_bell}, {NULL, NULL}};
+static const luaL_Reg durable_methods[] = {{"settled", l_settled},
+                                           {"outcome", l_outcome},
+                                           {"wait", l_wait},
+                                           {"go_on", l_go_on},
+                                           {"defragmented", l_defragmented},
+
+                                           {"set_bell", l_set_bell},
+                                           {NULL, NULL}};
 
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};

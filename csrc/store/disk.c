@@ -17,12 +17,18 @@
 #define FORMAT 1
 #define RECORD_KEY 13
 #define NAME_ROOM 16
+#define PATH_ROOM 4096
+#define DATA "data.mdb"
+#define LOCK_OF_DATA "data.mdb-lock"
+#define COPY "copy.mdb"
+#define LOCK_OF_COPY "copy.mdb-lock"
 #define FREE_DBI 0 /* LMDB's own tables */
 #define MAIN_DBI 1
 #define META_PAGES 2
 #define GROWN_AHEAD (8 << 20) /* bytes of the file that are there before they are needed */
+#define RESERVE (4 << 20)     /* of them, those that only deletions and their like may use */
 #define PAGES_PER_GROUP 16
-#define PAGES_PER_CHANGE 4 /* that a change may touch, at most, beside its own bytes */
+#define RECORD_OVERHEAD 64 /* of LMDB, for its key and its place in a page */
 
 typedef enum change_kind { PUT, REMOVE, PUT_LEASE, REMOVE_LEASE } change_kind;
 
@@ -42,6 +48,7 @@ typedef struct group {
   size_t n;
   size_t cap;
   kw_disk_meta meta;
+  bool defragment;
 } group;
 
 typedef enum work { IDLE, SUBMITTED, DONE } work;
@@ -53,6 +60,8 @@ struct kw_disk {
   MDB_dbi meta;
   MDB_txn *reading;
   MDB_cursor *cursor;
+  char path[PATH_ROOM]; /* of the directory */
+  size_t map_bytes;
   int lock;
   size_t page;
   int64_t size;
@@ -68,6 +77,7 @@ struct kw_disk {
   pthread_cond_t changed;
   work work;
   int rc;
+  int copied; /* what the last copy has come to: 0, or an error of LMDB or the system */
   bool must_end;
   kw_bell bell;
 };
@@ -116,6 +126,11 @@ static int64_t get_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t o
 
 /* }====== */
 
+/* The name of a file in the directory; false if it is too long. */
+static bool name_in(const kw_disk *disk, const char *file, char name[PATH_ROOM]) {
+  return snprintf(name, PATH_ROOM, "%s/%s", disk->path, file) < PATH_ROOM;
+}
+
 /* {====== The thread ====== */
 
 static int write_change(const kw_disk *disk, MDB_txn *txn, const change *c) {
@@ -152,27 +167,52 @@ static int write_meta(const kw_disk *disk, MDB_txn *txn, const kw_disk_meta *met
   return rc;
 }
 
-static size_t most_bytes(const kw_disk *disk, const group *g) {
-  size_t sum = PAGES_PER_GROUP * disk->page;
-  for (size_t i = 0; i < g->n; i++) {
-    sum += PAGES_PER_CHANGE * disk->page;
-    if (g->changes[i].kind == PUT) sum += 2 * (size_t)g->changes[i].record->len;
-  }
-  return sum;
+static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
+  MDB_stat stat;
+  return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX;
 }
 
-/* Room for all that the group may write, so that a full disk is met here, where nothing has happened yet. */
-static int grow_ahead(const kw_disk *disk, const group *g) {
+/* Records are appended, and fill pages of their own at least by half. Any other change may touch a page each, but no
+ * more than there are. */
+static size_t most_bytes(const kw_disk *disk, const group *g, size_t leaves) {
+  size_t appended = 0, others = 0;
+  for (size_t i = 0; i < g->n; i++) {
+    if (g->changes[i].kind == PUT) {
+      appended += 2 * (RECORD_OVERHEAD + (size_t)g->changes[i].record->len);
+    } else {
+      others++;
+    }
+  }
+  return appended + (PAGES_PER_GROUP + 2 * kw_min_size(others, leaves)) * disk->page;
+}
+
+static bool is_growing(const group *g) {
+  for (size_t i = 0; i < g->n; i++) {
+    if (g->changes[i].kind == PUT && !g->changes[i].tombstone) return true;
+  }
+  return false;
+}
+
+static int allocate(int fd, off_t from, off_t to) {
+  int rc = posix_fallocate(fd, from, to - from);
+  return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
+}
+
+/* Room for all that the group may write, so that a full disk is met here, where nothing has happened yet. What makes the
+ * store larger leaves room behind for what may make it smaller. */
+static int grow_ahead(const kw_disk *disk, MDB_txn *txn, const group *g) {
   MDB_envinfo info;
   struct stat st;
   mdb_filehandle_t fd;
+  size_t leaves = leaves_of(txn, disk->records) + leaves_of(txn, disk->leases);
   mdb_env_info(disk->env, &info);
   mdb_env_get_fd(disk->env, &fd);
-  off_t need = (off_t)((info.me_last_pgno + 1) * disk->page + most_bytes(disk, g));
+  size_t need = (info.me_last_pgno + 1) * disk->page + most_bytes(disk, g, leaves);
+  if (is_growing(g)) need += RESERVE;
   if (fstat(fd, &st) < 0) return errno;
-  if (st.st_size >= need) return 0;
-  int rc = posix_fallocate(fd, st.st_size, need + GROWN_AHEAD - st.st_size);
-  return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
+  if (st.st_size >= (off_t)need) return 0;
+  if (allocate(fd, st.st_size, (off_t)need + GROWN_AHEAD) == 0) return 0;
+  return allocate(fd, st.st_size, (off_t)need);
 }
 
 static int fill(const kw_disk *disk, MDB_txn *txn, const group *g) {
@@ -181,20 +221,37 @@ static int fill(const kw_disk *disk, MDB_txn *txn, const group *g) {
   return rc == 0 ? write_meta(disk, txn, &g->meta) : rc;
 }
 
+static int code_of(int rc) {
+  if (rc == ENOMEM) return KW_ERR_NO_MEMORY;
+  return rc == MDB_MAP_FULL || rc == ENOSPC ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+}
+
 /* A full disk or map leaves everything as it was. A commit that fails leaves open what has happened. */
 static int write_group(const kw_disk *disk, const group *g) {
   MDB_txn *txn;
-  int rc = grow_ahead(disk, g);
-  if (rc == 0) rc = mdb_txn_begin(disk->env, NULL, 0, &txn);
-  if (rc != 0)
-    return rc == ENOSPC ? KW_ERR_NO_SPACE : rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_STORAGE;
-  rc = fill(disk, txn, g);
-  if (rc != 0) {
-    mdb_txn_abort(txn);
-    if (rc == ENOMEM) return KW_ERR_NO_MEMORY;
-    return rc == MDB_MAP_FULL || rc == ENOSPC ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
-  }
-  return mdb_txn_commit(txn) == 0 ? KW_OK : KW_ERR_STORAGE;
+  int rc = mdb_txn_begin(disk->env, NULL, 0, &txn);
+  if (rc != 0) return code_of(rc);
+  rc = grow_ahead(disk, txn, g);
+  if (rc == 0) rc = fill(disk, txn, g);
+  if (rc == 0) return mdb_txn_commit(txn) == 0 ? KW_OK : KW_ERR_STORAGE;
+  mdb_txn_abort(txn);
+  return code_of(rc);
+}
+
+static int copy_to(const kw_disk *disk, const char *name) {
+  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  int rc = mdb_env_copyfd2(disk->env, fd, MDB_CP_COMPACT);
+  if (rc == 0 && fsync(fd) < 0) rc = errno;
+  close(fd);
+  if (rc != 0) unlink(name);
+  return rc;
+}
+
+/* All that there is, without the gaps, beside it. */
+static int copy(const kw_disk *disk) {
+  char name[PATH_ROOM];
+  return name_in(disk, COPY, name) ? copy_to(disk, name) : ENAMETOOLONG;
 }
 
 static void *run(void *ctx) {
@@ -206,8 +263,10 @@ static void *run(void *ctx) {
     if (disk->work != SUBMITTED) break;
     pthread_mutex_unlock(&disk->mutex);
     int rc = write_group(disk, &disk->writing);
+    int copied = rc == KW_OK && disk->writing.defragment ? copy(disk) : 0;
     pthread_mutex_lock(&disk->mutex);
     disk->rc = rc;
+    disk->copied = copied;
     disk->work = DONE;
     pthread_cond_broadcast(&disk->changed);
     if (disk->bell.ring != NULL) disk->bell.ring(disk->bell.ctx);
@@ -254,9 +313,8 @@ static int refuse_locked(char *text, const char *path, int fd) {
 }
 
 static int lock(kw_disk *disk, const char *path, char *text) {
-  char name[4096], pid[NAME_ROOM];
-  if ((size_t)snprintf(name, sizeof name, "%s/lock", path) >= sizeof name)
-    return refuse(text, path, strerror(ENAMETOOLONG));
+  char name[PATH_ROOM], pid[NAME_ROOM];
+  if (!name_in(disk, "lock", name)) return refuse(text, path, strerror(ENAMETOOLONG));
   disk->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (disk->lock < 0) return refuse(text, path, strerror(errno));
   if (flock(disk->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, path, disk->lock);
@@ -295,11 +353,13 @@ static int open_tables(kw_disk *disk, int64_t *format) {
   return rc;
 }
 
-static int open_env(kw_disk *disk, const char *path, size_t map_bytes) {
+static int open_env(kw_disk *disk, const char *file) {
+  char name[PATH_ROOM];
+  if (!name_in(disk, file, name)) return ENAMETOOLONG;
   int rc = mdb_env_create(&disk->env);
   if (rc == 0) rc = mdb_env_set_maxdbs(disk->env, 3);
-  if (rc == 0) rc = mdb_env_set_mapsize(disk->env, map_bytes);
-  if (rc == 0) rc = mdb_env_open(disk->env, path, MDB_NOTLS | MDB_NORDAHEAD, 0600);
+  if (rc == 0) rc = mdb_env_set_mapsize(disk->env, disk->map_bytes);
+  if (rc == 0) rc = mdb_env_open(disk->env, name, MDB_NOSUBDIR | MDB_NOTLS | MDB_NORDAHEAD, 0600);
   return rc;
 }
 
@@ -336,9 +396,16 @@ static int begin_reading(kw_disk *disk) {
   return 0;
 }
 
-static int open_database(kw_disk *disk, const char *path, size_t map_bytes, char *text) {
+static void unlink_in(const kw_disk *disk, const char *file) {
+  char name[PATH_ROOM];
+  if (name_in(disk, file, name)) unlink(name);
+}
+
+static int open_database(kw_disk *disk, const char *path, char *text) {
   int64_t format = FORMAT;
-  int rc = open_env(disk, path, map_bytes);
+  unlink_in(disk, COPY); /* that was not finished */
+  unlink_in(disk, LOCK_OF_COPY);
+  int rc = open_env(disk, DATA);
   if (rc == 0) rc = open_tables(disk, &format);
   if (rc == 0 && format != FORMAT)
     return refuse(text, path, "its format is not one of this keywatch");
@@ -346,15 +413,25 @@ static int open_database(kw_disk *disk, const char *path, size_t map_bytes, char
   return rc == 0 ? KW_OK : refuse(text, path, mdb_strerror(rc));
 }
 
+static void close_database(kw_disk *disk) {
+  if (disk->cursor != NULL) mdb_cursor_close(disk->cursor);
+  if (disk->reading != NULL) mdb_txn_abort(disk->reading);
+  if (disk->env != NULL) mdb_env_close(disk->env);
+}
+
 int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text[KW_DISK_TEXT]) {
   kw_disk *disk = kw_alloc_zeroed(sizeof *disk);
   if (disk == NULL) return KW_ERR_NO_MEMORY;
   disk->lock = -1;
+  disk->map_bytes = map_bytes;
   pthread_mutex_init(&disk->mutex, NULL);
   pthread_cond_init(&disk->changed, NULL);
-  int rc = make_directory(path, text);
+  int rc = KW_OK;
+  if (snprintf(disk->path, PATH_ROOM, "%s", path) >= PATH_ROOM)
+    rc = refuse(text, path, strerror(ENAMETOOLONG));
+  if (rc == KW_OK) rc = make_directory(path, text);
   if (rc == KW_OK) rc = lock(disk, path, text);
-  if (rc == KW_OK) rc = open_database(disk, path, map_bytes, text);
+  if (rc == KW_OK) rc = open_database(disk, path, text);
   if (rc == KW_OK && !start_thread(disk)) rc = refuse(text, path, "no thread can be started");
   if (rc != KW_OK) {
     kw_disk_close(disk);
@@ -367,9 +444,7 @@ int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text
 void kw_disk_close(kw_disk *disk) {
   end_thread(disk);
   kw_disk_set_bell(disk, (kw_bell){0});
-  if (disk->cursor != NULL) mdb_cursor_close(disk->cursor);
-  if (disk->reading != NULL) mdb_txn_abort(disk->reading);
-  if (disk->env != NULL) mdb_env_close(disk->env);
+  close_database(disk);
   if (disk->lock >= 0) close(disk->lock);
   pthread_cond_destroy(&disk->changed);
   pthread_mutex_destroy(&disk->mutex);
@@ -461,9 +536,10 @@ bool kw_disk_is_idle(const kw_disk *disk) {
   return is_idle;
 }
 
-void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta) {
+void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta, bool defragment) {
   group handed = disk->gathering;
   handed.meta = *meta;
+  handed.defragment = defragment;
   disk->gathering = disk->writing; /* its memory is used again */
   disk->gathering.n = 0;
   pthread_mutex_lock(&disk->mutex);
@@ -482,6 +558,61 @@ static int renew(kw_disk *disk) {
   return rc == 0 ? KW_OK : KW_ERR_STORAGE;
 }
 
+static int sync_directory(const kw_disk *disk) {
+  int fd = open(disk->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  int rc = fsync(fd) < 0 ? errno : 0;
+  close(fd);
+  return rc;
+}
+
+static int rename_in(const kw_disk *disk, const char *from, const char *to) {
+  char old[PATH_ROOM], new[PATH_ROOM];
+  if (!name_in(disk, from, old) || !name_in(disk, to, new)) return ENAMETOOLONG;
+  return rename(old, new) < 0 ? errno : 0;
+}
+
+/* The copy is opened, and then takes the place of what it is a copy of. *is_swapped says whether it did. */
+static int swap(kw_disk *disk, bool *is_swapped) {
+  kw_disk new = {.map_bytes = disk->map_bytes};
+  int64_t format;
+  memcpy(new.path, disk->path, PATH_ROOM);
+  int rc = open_env(&new, COPY);
+  if (rc == 0) rc = open_tables(&new, &format);
+  if (rc == 0) rc = begin_reading(&new);
+  if (rc == 0) rc = rename_in(disk, COPY, DATA);
+  *is_swapped = rc == 0;
+  if (rc != 0) {
+    close_database(&new);
+    unlink_in(disk, COPY);
+    unlink_in(disk, LOCK_OF_COPY);
+    return rc;
+  }
+  close_database(disk);
+  disk->env = new.env;
+  disk->records = new.records;
+  disk->leases = new.leases;
+  disk->meta = new.meta;
+  disk->reading = new.reading;
+  disk->cursor = new.cursor;
+  measure(disk);
+  rename_in(disk, LOCK_OF_COPY, LOCK_OF_DATA);
+  return sync_directory(disk);
+}
+
+/* The reader moves on; if the group has left a copy, to that. A swap that might not last is the end of writing. */
+static int move_on(kw_disk *disk) {
+  bool is_swapped = false;
+  if (disk->writing.defragment && disk->copied == 0) disk->copied = swap(disk, &is_swapped);
+  if (is_swapped) return disk->copied == 0 ? KW_OK : KW_ERR_STORAGE;
+  return renew(disk);
+}
+
+int kw_disk_defragmented(const kw_disk *disk) {
+  if (disk->copied == 0) return KW_OK;
+  return disk->copied == ENOSPC ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+}
+
 bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {
   pthread_mutex_lock(&disk->mutex);
   while (wait && disk->work == SUBMITTED) pthread_cond_wait(&disk->changed, &disk->mutex);
@@ -490,7 +621,7 @@ bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {
   pthread_mutex_unlock(&disk->mutex);
   if (!is_done) return false;
   *meta = disk->writing.meta;
-  *rc = disk->rc == KW_OK ? renew(disk) : disk->rc;
+  *rc = disk->rc == KW_OK ? move_on(disk) : disk->rc;
   return true;
 }
 

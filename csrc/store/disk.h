@@ -67,9 +67,14 @@ bool kw_disk_reserve(kw_disk *disk, size_t n);
 /* How many changes gather. */
 size_t kw_disk_count(const kw_disk *disk);
 
-/* Whether a submit would be taken; and handing the group over, which makes `meta` true. */
+/* Whether a submit would be taken; and handing the group over, which makes `meta` true. With `defragment`, all that
+ * there is then is copied to a file of its own, without the gaps, which takes the place of the old one when the group is
+ * taken. */
 bool kw_disk_is_idle(const kw_disk *disk);
-void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta);
+void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta, bool defragment);
+
+/* What the last defragmentation has come to; whatever that is, nothing is lost. */
+int kw_disk_defragmented(const kw_disk *disk);
 
 /* Whether the group that was submitted is done: then *rc is what came of it, and *meta is what it made true. With
  * `wait`, waits for it. False if nothing is under way. */

@@ -45,7 +45,8 @@ struct kw_log {
   size_t tail_bytes; /* of what is in memory */
   kw_log_hook hook;
 
-  kw_disk *disk;              /* or NULL */
+  kw_disk *disk; /* or NULL */
+  bool must_defragment;
   int64_t on_disk;            /* up to this revision records are read from there */
   int64_t committed;          /* the newest revision that the group has that gathers */
   uint64_t mark;              /* of the group that gathers */
@@ -440,7 +441,12 @@ static bool is_same(const kw_disk_meta *a, const kw_disk_meta *b) {
 }
 
 static bool has_more(const kw_log *log, const kw_disk_meta *meta) {
-  return log->disk != NULL && (kw_disk_count(log->disk) > 0 || !is_same(meta, &log->meta));
+  return log->disk != NULL &&
+         (kw_disk_count(log->disk) > 0 || !is_same(meta, &log->meta) || log->must_defragment);
+}
+
+void kw_log_defragment(kw_log *log) {
+  log->must_defragment = true;
 }
 
 bool kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
@@ -448,7 +454,8 @@ bool kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
   log->meta = *meta;
   log->meta.revision = log->committed;
   log->mark++;
-  kw_disk_submit(log->disk, &log->meta);
+  kw_disk_submit(log->disk, &log->meta, log->must_defragment);
+  log->must_defragment = false;
   return true;
 }
 

@@ -77,6 +77,9 @@ void kw_log_found(kw_log *log, const kw_disk_entry *entry);
  * with it. Returns whether it went. */
 bool kw_log_flush(kw_log *log, const kw_disk_meta *meta);
 
+/* The next flush goes in any case, and is followed by a defragmentation. */
+void kw_log_defragment(kw_log *log);
+
 /* Takes what the disk has done, and calls the hook; with `wait`, waits for it. False if nothing was under way. */
 bool kw_log_poll(kw_log *log, bool wait);
 

@@ -201,6 +201,16 @@ int kw_store_outcome(const kw_store *store, uint64_t mark) {
   return kw_log_outcome(store->log, mark);
 }
 
+int kw_store_defragment(kw_store *store) {
+  if (store->failure != KW_OK) return store->failure;
+  if (kw_store_is_durable(store)) kw_log_defragment(store->log);
+  return KW_OK;
+}
+
+int kw_store_defragmented(const kw_store *store) {
+  return kw_store_is_durable(store) ? kw_disk_defragmented(kw_log_disk(store->log)) : KW_OK;
+}
+
 uint64_t kw_store_settled(const kw_store *store) {
   return kw_log_settled(store->log);
 }

@@ -110,6 +110,11 @@ int kw_store_outcome(const kw_store *store, uint64_t mark);
 /* Waits for that, in the way of those who have no loop. */
 int kw_store_wait(kw_store *store, uint64_t mark);
 
+/* Gives the space back that is not in use, with the next group; then kw_store_defragmented says how that went. In memory
+ * there is nothing to do. */
+int kw_store_defragment(kw_store *store);
+int kw_store_defragmented(const kw_store *store);
+
 /* The mark up to which all fates are known; whether there is anything beyond; and whether the store has a disk. */
 uint64_t kw_store_settled(const kw_store *store);
 bool kw_store_is_pending(const kw_store *store);

@@ -86,6 +86,13 @@ for _, name in ipairs {
   methods[name] = function(store, ...) return finish(store, method(store, ...)) end
 end
 
+--- Gives space that is not in use back to the file system. Writes wait meanwhile.
+function methods.defragment(store, opts)
+  local ok, err = finish(store, core.store_methods.defragment(store, opts))
+  if not ok then return nil, err end
+  return store:defragmented()
+end
+
 --- With `physical`, all steps of the compaction have been done, too; also of another one that was first.
 function methods.compact(store, revision, opts)
   local result, err = finish(store, core.store_methods.compact(store, revision, opts))

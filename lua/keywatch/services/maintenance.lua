@@ -67,8 +67,10 @@ local function alarm(server, request)
   return { header = header.of(server, server.store:status().revision), alarms = alarms }
 end
 
---- In memory there is nothing that could be made smaller. Its answer has no header, as etcd's has none.
-local function defragment()
+--- Its answer has no header, as etcd's has none.
+local function defragment(server)
+  local ok, err = server.store:defragment()
+  if not ok then return nil, err end
   return {}
 end
 
