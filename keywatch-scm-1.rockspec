@@ -133,6 +133,7 @@ build = {
         "csrc/bind/lua_watch.c",
         "csrc/bind/probe.c",
         "csrc/bind/probe_codec.c",
+        "csrc/bind/probe_disk.c",
         "csrc/bind/probe_stream.c",
       },
       incdirs = { "csrc", "$(NGHTTP2_INCDIR)", "$(LMDB_INCDIR)" },

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "bind/lua_store.h"
 #include "bind/probe_codec.h"
+#include "bind/probe_disk.h"
 #include "bind/probe_stream.h"
 
 static _Thread_local lua_Alloc lua_alloc; /* the allocator of the state, behind ours */
@@ -72,6 +73,7 @@ void kw_bind_push_probe(lua_State *L) {
   lua_newtable(L);
   luaL_setfuncs(L, probe, 0);
   kw_bind_add_probe_codec(L);
+  kw_bind_add_probe_disk(L);
   kw_bind_push_probe_stream(L);
   lua_setfield(L, -2, "stream");
 }

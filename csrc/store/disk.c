@@ -80,6 +80,10 @@ struct kw_disk {
   int copied; /* what the last copy has come to: 0, or an error of LMDB or the system */
   bool must_end;
   kw_bell bell;
+#ifdef KW_PROBE
+  bool is_held;
+  int next_failure;
+#endif
 };
 
 /* {====== Keys and numbers ====== */
@@ -254,15 +258,57 @@ static int copy(const kw_disk *disk) {
   return name_in(disk, COPY, name) ? copy_to(disk, name) : ENAMETOOLONG;
 }
 
+#ifdef KW_PROBE
+
+static bool is_held(const kw_disk *disk) {
+  return disk->is_held;
+}
+
+static int take_failure(kw_disk *disk) {
+  pthread_mutex_lock(&disk->mutex);
+  int rc = disk->next_failure;
+  disk->next_failure = KW_OK;
+  pthread_mutex_unlock(&disk->mutex);
+  return rc;
+}
+
+void kw_disk_hold(kw_disk *disk, bool hold) {
+  pthread_mutex_lock(&disk->mutex);
+  disk->is_held = hold;
+  pthread_cond_broadcast(&disk->changed);
+  pthread_mutex_unlock(&disk->mutex);
+}
+
+void kw_disk_fail_next(kw_disk *disk, int rc) {
+  pthread_mutex_lock(&disk->mutex);
+  disk->next_failure = rc;
+  pthread_mutex_unlock(&disk->mutex);
+}
+
+#else
+
+static bool is_held(const kw_disk *disk) {
+  (void)disk;
+  return false;
+}
+
+static int take_failure(kw_disk *disk) {
+  (void)disk;
+  return KW_OK;
+}
+
+#endif
+
 static void *run(void *ctx) {
   kw_disk *disk = ctx;
   pthread_mutex_lock(&disk->mutex);
   while (true) {
-    while (disk->work != SUBMITTED && !disk->must_end)
+    while ((disk->work != SUBMITTED || is_held(disk)) && !disk->must_end)
       pthread_cond_wait(&disk->changed, &disk->mutex);
     if (disk->work != SUBMITTED) break;
     pthread_mutex_unlock(&disk->mutex);
-    int rc = write_group(disk, &disk->writing);
+    int rc = take_failure(disk);
+    if (rc == KW_OK) rc = write_group(disk, &disk->writing);
     int copied = rc == KW_OK && disk->writing.defragment ? copy(disk) : 0;
     pthread_mutex_lock(&disk->mutex);
     disk->rc = rc;

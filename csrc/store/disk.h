@@ -102,4 +102,11 @@ int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use);
 
 /* }====== */
 
+#ifdef KW_PROBE
+/* While it is held, the thread begins no group; and what the next group comes to instead of being written, KW_OK for
+ * nothing. */
+void kw_disk_hold(kw_disk *disk, bool hold);
+void kw_disk_fail_next(kw_disk *disk, int rc);
+#endif
+
 #endif

@@ -285,7 +285,7 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int64_t cost = kw_check_cost(op);
   bool is_write = kw_check_is_write(op);
   if (is_write && store->options.follower) return KW_ERR_READ_ONLY;
-  if (store->failure != KW_OK) return store->failure;
+  if (store->failure != KW_OK && is_write) return store->failure;
   int rc = check_quota(store, cost);
   if (rc == KW_OK) rc = kw_check_op(op, store->options.max_txn_ops, arena);
   if (rc != KW_OK) return rc;
@@ -491,6 +491,10 @@ bool kw_store_is_follower(const kw_store *store) {
 }
 
 #ifdef KW_PROBE
+
+kw_disk *kw_store_disk(const kw_store *store) {
+  return kw_log_disk(store->log);
+}
 
 /* Every change of every key has its record, every record its change, and every lease its keys. */
 const char *kw_store_check(const kw_store *store) {

@@ -178,6 +178,9 @@ int64_t kw_store_deadline(const kw_store *store);
 bool kw_store_step(kw_store *store, int64_t now);
 
 #ifdef KW_PROBE
+/* NULL if it is in memory. */
+kw_disk *kw_store_disk(const kw_store *store);
+
 /* Whether every invariant holds; else the text of one that does not. */
 const char *kw_store_check(const kw_store *store);
 #endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/probe_disk.h"
+
+#ifdef KW_PROBE
+
+#include "bind/lua_store.h"
+
+static kw_disk *check_disk(lua_State *L) {
+  kw_disk *disk = kw_store_disk(kw_bind_check_store(L, 1)->store);
+  luaL_argcheck(L, disk != NULL, 1, "the store is in memory");
+  return disk;
+}
+
+/* hold_disk(store, hold): while it is held, groups are submitted but not written. */
+static int l_hold(lua_State *L) {
+  kw_disk_hold(check_disk(L), lua_toboolean(L, 2));
+  return 0;
+}
+
+/* fail_disk(store, how): the next group is not written: "no_space" or "no_memory", before anything has happened;
+ * "storage", and nobody knows what has. */
+static int l_fail(lua_State *L) {
+  static const char *const names[] = {"no_space", "no_memory", "storage", NULL};
+  static const int codes[] = {KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, KW_ERR_STORAGE};
+  kw_disk_fail_next(check_disk(L), codes[luaL_checkoption(L, 2, NULL, names)]);
+  return 0;
+}
+
+/* flush_disk(store): what was committed is submitted, if the disk is idle; without waiting for it. */
+static int l_flush(lua_State *L) {
+  check_disk(L);
+  kw_store_flush(kw_bind_check_store(L, 1)->store);
+  return 0;
+}
+
+static const luaL_Reg functions[] = {
+    {"hold_disk", l_hold}, {"fail_disk", l_fail}, {"flush_disk", l_flush}, {NULL, NULL}};
+
+void kw_bind_add_probe_disk(lua_State *L) {
+  luaL_setfuncs(L, functions, 0);
+}
+
+#endif
