@@ -49,6 +49,7 @@ build = {
     ["keywatch.driver"] = "lua/keywatch/driver.lua",
     ["keywatch.driver.uv"] = "lua/keywatch/driver/uv.lua",
     ["keywatch.durable"] = "lua/keywatch/durable.lua",
+    ["keywatch.hash"] = "lua/keywatch/hash.lua",
     ["keywatch.identity"] = "lua/keywatch/identity.lua",
     ["keywatch.lease"] = "lua/keywatch/lease.lua",
     ["keywatch.log"] = "lua/keywatch/log.lua",

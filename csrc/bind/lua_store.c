@@ -422,18 +422,27 @@ static int l_status(lua_State *L) {
   return 1;
 }
 
-static int l_hash_kv(lua_State *L) {
+/* store:hash_step(records, revision, walk): a part of HashKV: its result; or nil and an error; or false and the walk, to
+ * go on with. */
+static int l_hash_step(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  kw_hash hash;
-  int64_t revision = lua_isnoneornil(L, 2) ? 0 : kw_bind_check_int(L, 2, 0);
-  read_no_options(L, 3, "hash_kv");
-  int rc = kw_store_hash(self->store, revision, &hash);
+  lua_Integer records = luaL_checkinteger(L, 2);
+  kw_hash_walk walk = {.asked = lua_isnoneornil(L, 3) ? 0 : kw_bind_check_int(L, 3, 0)};
+  size_t len;
+  const char *given = luaL_optlstring(L, 4, "", &len);
+  if (len == sizeof walk) memcpy(&walk, given, len);
+  int rc = kw_store_hash(self->store, &walk, (size_t)records);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  if (!walk.is_done) {
+    lua_pushboolean(L, false);
+    lua_pushlstring(L, (const char *)&walk, sizeof walk);
+    return 2;
+  }
   lua_createtable(L, 0, 4);
-  set_int(L, "hash", hash.hash);
-  set_int(L, "revision", hash.revision);
-  set_int(L, "compact_revision", hash.compact_revision);
-  set_int(L, "hash_revision", hash.hash_revision);
+  set_int(L, "hash", walk.hash.hash);
+  set_int(L, "revision", walk.hash.revision);
+  set_int(L, "compact_revision", walk.hash.compact_revision);
+  set_int(L, "hash_revision", walk.hash.hash_revision);
   return 1;
 }
 
@@ -608,6 +617,27 @@ typedef struct open_fields {
 #define OPEN_OPTION(name, kind, field)                                                             \
   { #name, KW_OPTION_##kind, offsetof(open_fields, options.field), NULL }
 
+static int fail_with(lua_State *L, const kw_lua_store *self, int rc, const char *text) {
+  kw_bind_fail(L, self, rc);
+  if (text[0] != 0) {
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, "message");
+  }
+  return 2;
+}
+
+/* store:read_on(n): up to n records more of a durable store that was opened; how many have been read, and of how many. */
+static int l_read_on(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  size_t done, total;
+  char text[KW_DISK_TEXT] = "";
+  int rc = kw_store_load(self->store, (size_t)luaL_checkinteger(L, 2), &done, &total, text);
+  if (rc != KW_OK) return fail_with(L, self, rc, text);
+  kw_bind_push_int(L, (int64_t)done);
+  kw_bind_push_int(L, (int64_t)total);
+  return 2;
+}
+
 static int l_open(lua_State *L) {
   static const kw_option options[] = {
       OPEN_OPTION(max_request_bytes, COUNT, max_request_bytes),
@@ -646,13 +676,7 @@ static int l_open(lua_State *L) {
   fields.options.seed = kw_bind_new_seed(self);
   fields.options.path = (const char *)fields.path.data; /* Lua's strings end with a 0 */
   int rc = kw_store_open(&fields.options, now_of(self), &self->store, text);
-  if (rc == KW_OK) return 1;
-  kw_bind_fail(L, self, rc);
-  if (text[0] != 0) {
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, "message");
-  }
-  return 2;
+  return rc == KW_OK ? 1 : fail_with(L, self, rc, text);
 }
 
 /* }====== */
@@ -669,7 +693,7 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"lease_time_to_live", l_lease_time_to_live},
                                          {"leases", l_leases},
                                          {"status", l_status},
-                                         {"hash_kv", l_hash_kv},
+                                         {"hash_step", l_hash_step},
                                          {"defragment", l_defragment},
                                          {"alarms", l_alarms},
                                          {"arm", l_arm},
@@ -683,14 +707,12 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"close", l_close},
                                          {NULL, NULL}};
 
-static const luaL_Reg durable_methods[] = {{"settled", l_settled},
-                                           {"outcome", l_outcome},
-                                           {"wait", l_wait},
-                                           {"go_on", l_go_on},
-                                           {"defragmented", l_defragmented},
+static const luaL_Reg durable_methods[] = {
+    {"read_on", l_read_on},   {"settled", l_settled},
+    {"outcome", l_outcome},   {"wait", l_wait},
+    {"go_on", l_go_on},       {"defragmented", l_defragmented},
 
-                                           {"set_bell", l_set_bell},
-                                           {NULL, NULL}};
+    {"set_bell", l_set_bell}, {NULL, NULL}};
 
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};

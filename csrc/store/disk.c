@@ -60,6 +60,8 @@ struct kw_disk {
   MDB_dbi meta;
   MDB_txn *reading;
   MDB_cursor *cursor;
+  bool is_placed; /* the cursor, before `next` */
+  kw_revision next;
   char path[PATH_ROOM]; /* of the directory */
   size_t map_bytes;
   int lock;
@@ -513,6 +515,15 @@ kw_disk_meta kw_disk_get_meta(const kw_disk *disk) {
 
 /* }====== */
 
+size_t kw_disk_records(const kw_disk *disk) {
+  MDB_stat stat;
+  return mdb_stat(disk->reading, disk->records, &stat) == 0 ? stat.ms_entries : 0;
+}
+
+const char *kw_disk_path(const kw_disk *disk) {
+  return disk->path;
+}
+
 /* {====== Writing ====== */
 
 static bool add(kw_disk *disk, change c) {
@@ -597,6 +608,7 @@ void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta, bool defragment) {
 
 /* The reader moves on to what the group has left. */
 static int renew(kw_disk *disk) {
+  disk->is_placed = false;
   mdb_txn_reset(disk->reading);
   int rc = mdb_txn_renew(disk->reading);
   if (rc == 0) rc = mdb_cursor_renew(disk->reading, disk->cursor);
@@ -641,6 +653,7 @@ static int swap(kw_disk *disk, bool *is_swapped) {
   disk->meta = new.meta;
   disk->reading = new.reading;
   disk->cursor = new.cursor;
+  disk->is_placed = false;
   measure(disk);
   rename_in(disk, LOCK_OF_COPY, LOCK_OF_DATA);
   return sync_directory(disk);
@@ -683,14 +696,19 @@ int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice 
   return KW_OK;
 }
 
+/* Whoever goes on where he was needs no search. */
 bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
   uint8_t bytes[RECORD_KEY];
   MDB_val key = record_key(bytes, rev.main, rev.sub, false), value;
-  if (mdb_cursor_get(disk->cursor, &key, &value, MDB_SET_RANGE) != 0) return false;
+  bool goes_on = disk->is_placed && kw_revision_compare(disk->next, rev) == 0;
+  disk->is_placed =
+      mdb_cursor_get(disk->cursor, &key, &value, goes_on ? MDB_NEXT : MDB_SET_RANGE) == 0;
+  if (!disk->is_placed) return false;
   const uint8_t *at = key.mv_data;
   *entry = (kw_disk_entry){.rev = {(int64_t)get_big(at, 8), (uint32_t)get_big(at + 8, 4)},
                            .tombstone = at[12] != 0,
                            .record = kw_slice_of(value.mv_data, value.mv_size)};
+  disk->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
   return true;
 }
 

@@ -48,6 +48,8 @@ void kw_disk_set_bell(kw_disk *disk, kw_bell bell);
 
 /* What was there when it was opened. */
 kw_disk_meta kw_disk_get_meta(const kw_disk *disk);
+size_t kw_disk_records(const kw_disk *disk);
+const char *kw_disk_path(const kw_disk *disk);
 
 /* {====== Writing ====== */
 

@@ -47,19 +47,36 @@ static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t kep
   return newest != NULL && kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }
 
-int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash) {
-  int64_t rev = revision <= 0 ? store->revision : revision;
+static int begin(const kw_store *store, kw_hash_walk *walk) {
+  int64_t rev = walk->asked <= 0 ? store->revision : walk->asked;
   int rc = kw_read_check(store, rev, store->revision);
   if (rc != KW_OK) return rc;
-  *hash = (kw_hash){.hash = kw_crc32c(0, kw_slice_of("key", 3)),
-                    .revision = store->revision,
-                    .compact_revision = store->compact_revision,
-                    .hash_revision = rev};
-  int64_t kept_at = has_live(store, rev) ? rev : store->compact_revision;
-  kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){0});
+  walk->hash = (kw_hash){.hash = kw_crc32c(0, kw_slice_of("key", 3)),
+                         .revision = store->revision,
+                         .compact_revision = store->compact_revision,
+                         .hash_revision = rev};
+  walk->next = (kw_revision){0};
+  walk->kept_at = has_live(store, rev) ? rev : store->compact_revision;
+  walk->has_begun = true;
+  return KW_OK;
+}
+
+/* After a compaction other records count. */
+static bool must_begin(const kw_store *store, const kw_hash_walk *walk) {
+  return !walk->has_begun || walk->hash.compact_revision != store->compact_revision;
+}
+
+int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
+  int rc = must_begin(store, walk) ? begin(store, walk) : KW_OK;
+  if (rc != KW_OK) return rc;
+  kw_log_cursor cursor = kw_log_seek(store->log, walk->next);
   kw_log_entry entry;
-  while (kw_log_next(store->log, &cursor, &entry) && entry.rev.main <= rev) {
-    if (counts(store, &entry, kept_at)) hash->hash = extend(hash->hash, &entry);
+  for (; records > 0; records--) {
+    walk->is_done =
+        !kw_log_next(store->log, &cursor, &entry) || entry.rev.main > walk->hash.hash_revision;
+    if (walk->is_done) return KW_OK;
+    if (counts(store, &entry, walk->kept_at)) walk->hash.hash = extend(walk->hash.hash, &entry);
+    walk->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
     if (kw_log_has_failed(store->log)) return KW_ERR_NO_MEMORY;
     kw_log_release(store->log);
   }

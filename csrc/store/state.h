@@ -59,6 +59,9 @@ struct kw_store {
   int64_t history_bytes;    /* of a follower: the records after compact_revision */
   int64_t base_revision;    /* of a follower: up to here there is a state, but not what led to it */
 
+  kw_revision
+      loading; /* of a durable store: the first revision that was not read when it was opened */
+
   int64_t now; /* of the last step */
   int failure; /* KW_OK, or what has made the store read-only */
 

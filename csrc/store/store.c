@@ -89,30 +89,44 @@ static int load_leases(kw_store *store, int64_t now) {
   return KW_OK;
 }
 
-static int load_records(kw_store *store) {
-  kw_revision next = {0};
-  kw_disk_entry entry;
+static int load_record(kw_store *store, const kw_disk_entry *entry) {
+  kw_change change = {
+      .main = entry->rev.main, .sub = entry->rev.sub, .tombstone = entry->tombstone};
   kw_kv kv;
-  while (kw_disk_next(kw_log_disk(store->log), next, &entry)) {
-    kw_change change = {.main = entry.rev.main, .sub = entry.rev.sub, .tombstone = entry.tombstone};
-    if (!kw_keyvalue_decode(entry.record, &kv)) return KW_ERR_CORRUPT;
-    int rc = kw_write_load(store, change, &kv);
-    if (rc != KW_OK) return rc;
-    kw_log_found(store->log, &entry);
-    next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
-  }
-  return KW_OK;
+  if (entry->rev.main > store->revision || !kw_keyvalue_decode(entry->record, &kv))
+    return KW_ERR_CORRUPT;
+  int rc = kw_write_load(store, change, &kv);
+  if (rc == KW_OK) kw_log_found(store->log, entry);
+  return rc;
 }
 
-/* The state that the disk has. */
+static int refuse_damaged(const kw_store *store, char text[KW_DISK_TEXT]) {
+  snprintf(text, KW_DISK_TEXT, "keywatch: %s is damaged", kw_disk_path(kw_log_disk(store->log)));
+  return KW_ERR_STORAGE;
+}
+
+int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]) {
+  kw_disk *disk = kw_log_disk(store->log);
+  kw_disk_entry entry;
+  int rc = KW_OK;
+  *total = disk == NULL ? 0 : kw_disk_records(disk);
+  *done = kw_log_count(store->log);
+  for (; n > 0 && *done < *total && rc == KW_OK; n--, ++*done) {
+    if (!kw_disk_next(disk, store->loading, &entry)) return refuse_damaged(store, text);
+    rc = load_record(store, &entry);
+    store->loading = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
+  }
+  return rc == KW_ERR_CORRUPT ? refuse_damaged(store, text) : rc;
+}
+
+/* The state that the disk has, but for its records. */
 static int load(kw_store *store, int64_t now) {
   kw_disk_meta meta = kw_log_meta(store->log);
   store->applied = store->revision = meta.revision;
   store->compact_asked = store->compact_revision = meta.compact_revision;
   store->compact_next = meta.compacted_until;
   store->alarms = (unsigned)meta.alarms;
-  int rc = load_leases(store, now);
-  return rc == KW_OK ? load_records(store) : rc;
+  return load_leases(store, now);
 }
 
 /* A map has room for the quota twice: pages that are free again can be used again only in part. */
@@ -147,13 +161,12 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
     *result = store;
     return KW_OK;
   }
-  if (rc == KW_ERR_CORRUPT) snprintf(text, KW_DISK_TEXT, "keywatch: %s is damaged", options->path);
   if (store->log != NULL) {
     kw_store_free(store);
   } else {
     kw_free(store);
   }
-  return rc == KW_ERR_CORRUPT ? KW_ERR_STORAGE : rc;
+  return rc;
 }
 
 /* }====== */

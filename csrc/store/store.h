@@ -85,11 +85,15 @@ typedef struct kw_hash {
 /* The defaults, to be changed where needed. */
 kw_store_options kw_store_defaults(void);
 
-/* Opens a store; a durable one as it was left, with every lease at its full time. KW_ERR_NO_MEMORY; KW_ERR_STORAGE,
- * with a sentence in `text`. */
+/* Opens a store; a durable one as it was left, with every lease at its full time, but for its records. KW_ERR_NO_MEMORY;
+ * KW_ERR_STORAGE, with a sentence in `text`. */
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_DISK_TEXT]);
 void kw_store_free(kw_store *store);
+
+/* Reads up to `n` records of a durable store that was opened. Until all are read, which *done and *total tell, only this
+ * and kw_store_free may be called. Errors are those of open. */
+int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]);
 
 /* {====== Durability ======
  *
@@ -148,8 +152,18 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
 void kw_store_arm(kw_store *store, kw_alarm alarm);
 void kw_store_disarm(kw_store *store, kw_alarm alarm);
 
-/* etcd's HashKV; revision 0 is the current one. */
-int kw_store_hash(const kw_store *store, int64_t revision, kw_hash *hash);
+/* etcd's HashKV, by up to so many records at a time; writes may come between. A walk begins with all but `asked` zero;
+ * revision 0 is the current one. A compaction makes it begin anew. */
+typedef struct kw_hash_walk {
+  int64_t asked;
+  kw_hash hash; /* good once it is done */
+  bool has_begun;
+  bool is_done;
+  int64_t kept_at;
+  kw_revision next;
+} kw_hash_walk;
+
+int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 
 kw_store_status kw_store_get_status(const kw_store *store);
 int64_t kw_store_revision(const kw_store *store);

@@ -9,6 +9,33 @@ local driver = require "keywatch.driver"
 
 local methods = core.durable_methods
 
+local RECORDS_AT_ONCE = 50000 -- that are read when a store is opened, between two looks around
+
+--- Reads what a store has on its disk. Whoever gives `on_progress` is told how far that has come.
+local function read_all(store, on_progress)
+  repeat
+    local done, total = store:read_on(RECORDS_AT_ONCE)
+    if not done then return nil, total end
+    if on_progress and total > 0 then on_progress(done, total) end
+  until done == total
+  return store
+end
+
+--- Opens a store, in memory or on a disk.
+local function open(opts)
+  if type(opts) ~= "table" or rawget(opts, "path") == nil then return core.open(opts) end
+  local own = {}
+  for name, value in pairs(opts) do
+    if name ~= "on_progress" then own[name] = value end
+  end
+  local store, err = core.open(own)
+  if not store then return nil, err end
+  local ok, opened, why = pcall(read_all, store, opts.on_progress)
+  if not (ok and opened) then store:close() end
+  if not ok then error(opened, 0) end
+  return opened, why
+end
+
 -- {====== Waiting ======
 --
 -- A source stands for a store whose disk is waited for. The driver polls it when there is nothing to run.
@@ -103,3 +130,5 @@ function methods.compact(store, revision, opts)
   until not goes_on
   return result, err
 end
+
+return { open = open }

@@ -7,8 +7,9 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
 end
 
 local core = require "keywatch.core"
-require "keywatch.durable"
 local driver = require "keywatch.driver"
+local durable = require "keywatch.durable"
+local hash = require "keywatch.hash"
 local lease = require "keywatch.lease"
 local pages = require "keywatch.pages"
 local server = require "keywatch.server"
@@ -16,6 +17,7 @@ local watch = require "keywatch.watch"
 
 -- What is composed from the methods of C is a method beside them.
 core.store_methods.each = pages.each
+core.store_methods.hash_kv = hash.hash_kv
 core.store_methods.lease = lease.grant
 core.store_methods.lease_by_id = lease.by_id
 core.store_methods.watch = watch.open
@@ -27,7 +29,7 @@ end
 
 return {
   _VERSION = "keywatch scm",
-  open = core.open,
+  open = durable.open,
   serve = server.serve,
   run = of_driver "run",
   spawn = of_driver "spawn",

@@ -15,6 +15,7 @@ local DATA_DIR = "keywatch.data"
 
 local GRACE = 5 -- seconds that clients have to go
 local HOUR = 3600
+local PATIENCE = 2 -- seconds that opening takes without a word
 
 local HELP = [[
 keywatch serve [flags]
@@ -216,10 +217,23 @@ local function say_without_effect(given)
   if #given.unknown > 0 then log.warn("not known: %s", table.concat(given.unknown, ", ")) end
 end
 
+--- Tells, now and then, how far the reading of a directory has come.
+local function say_progress(path)
+  local said = driver.get().now()
+  return function(done, total)
+    local now = driver.get().now()
+    if now - said < PATIENCE then return end
+    said = now
+    log.info("reading %s: %d of %d records, %d %%", path, done, total, math.floor(100 * done / total))
+  end
+end
+
 local function open_store(values)
   local quota = values["quota-backend-bytes"]
+  local path = not values.memory and (values["data-dir"] or DATA_DIR) or nil
   return keywatch.open {
-    path = not values.memory and (values["data-dir"] or DATA_DIR) or nil,
+    path = path,
+    on_progress = path and say_progress(path) or nil,
     max_request_bytes = values["max-request-bytes"],
     max_txn_ops = values["max-txn-ops"],
     quota_backend_bytes = quota ~= 0 and quota or nil, -- 0 is the default, as in etcd

@@ -1,0 +1,23 @@
+-- SPDX-License-Identifier: MIT
+--- hash: a sum over all that a store has, so that two of them can be held against each other.
+
+local check = require "keywatch.check"
+local driver = require "keywatch.driver"
+
+local RECORDS_AT_ONCE = 10000 -- a few milliseconds
+
+--- etcd's HashKV at a revision, or at the current one. In a task others have their turn meanwhile.
+local function hash_kv(store, revision, opts)
+  check.self(store, "hash_kv")
+  check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
+    "revision", revision)
+  check.options(opts, "hash_kv")
+  local result, rest
+  repeat
+    result, rest = store:hash_step(RECORDS_AT_ONCE, revision, rest)
+    if result == false and driver.is_task() then driver.get().sleep(0) end
+  until result ~= false
+  return result, rest
+end
+
+return { hash_kv = hash_kv }
