@@ -86,7 +86,7 @@ build/$(1)/$(2)/obj/%.o: csrc/%.c Makefile | deps
 	@$$(CC) -g -fPIC -DKW_PROBE $(WARNINGS) $$(PROBE.$(1)) -MMD -MP -Icsrc -I$$(INCDIR.$(2)) -c $$< -o $$@
 build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
-	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lnghttp2 -llmdb -lpthread -lm -o $$@
+	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lnghttp2 -llmdb -lcrypt -lpthread -lm -o $$@
 build/$(1)/$(2)/keywatch/uv.so: $(UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -luv -lm -o $$@

@@ -23,6 +23,7 @@ dependencies = {
 }
 
 external_dependencies = {
+  CRYPT = { header = "crypt.h", library = "crypt" },
   LMDB = { header = "lmdb.h", library = "lmdb" },
   NGHTTP2 = { header = "nghttp2/nghttp2.h", library = "nghttp2" },
   UV = { header = "uv.h", library = "uv" },
@@ -93,6 +94,7 @@ build = {
         "csrc/store/follower.c",
         "csrc/store/hash.c",
         "csrc/store/index.c",
+        "csrc/store/kept.c",
         "csrc/store/key_history.c",
         "csrc/store/lease.c",
         "csrc/store/log.c",
@@ -126,6 +128,7 @@ build = {
         "csrc/bind/lua_message.c",
         "csrc/bind/lua_op.c",
         "csrc/bind/lua_options.c",
+        "csrc/bind/lua_password.c",
         "csrc/bind/lua_peer.c",
         "csrc/bind/lua_reply.c",
         "csrc/bind/lua_server.c",
@@ -137,9 +140,9 @@ build = {
         "csrc/bind/probe_disk.c",
         "csrc/bind/probe_stream.c",
       },
-      incdirs = { "csrc", "$(NGHTTP2_INCDIR)", "$(LMDB_INCDIR)" },
-      libdirs = { "$(NGHTTP2_LIBDIR)", "$(LMDB_LIBDIR)" },
-      libraries = { "nghttp2", "lmdb", "pthread", "m" },
+      incdirs = { "csrc", "$(NGHTTP2_INCDIR)", "$(LMDB_INCDIR)", "$(CRYPT_INCDIR)" },
+      libdirs = { "$(NGHTTP2_LIBDIR)", "$(LMDB_LIBDIR)", "$(CRYPT_LIBDIR)" },
+      libraries = { "nghttp2", "lmdb", "crypt", "pthread", "m" },
     },
     ["keywatch.uv"] = {
       sources = {

@@ -9,6 +9,7 @@
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
 #include "bind/lua_message.h"
+#include "bind/lua_password.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_server.h"
 #include "bind/lua_store.h"
@@ -101,6 +102,8 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "hex");
   lua_pushcfunction(L, l_sha1);
   lua_setfield(L, -2, "sha1");
+  lua_pushcfunction(L, kw_bind_hash_password);
+  lua_setfield(L, -2, "hash_password");
   lua_pushliteral(L, KW_LUA_NAME);
   lua_setfield(L, -2, "built_for");
 #ifdef KW_PROBE

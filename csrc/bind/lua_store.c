@@ -165,6 +165,30 @@ static void push_lease(lua_State *L, const kw_lease_info *lease) {
   lua_setfield(L, -2, "keys");
 }
 
+/* Pushes the keys and the bytes of a table: { { key, bytes }, ... }. */
+static void push_kept(lua_State *L, const kw_kept *kept, kw_slice table) {
+  size_t at = kw_kept_seek(kept, table);
+  lua_newtable(L);
+  for (int i = 1; at < kept->n; i++, at++) {
+    kw_slice name = kw_blob_slice(kept->states[at].name);
+    if (name.len < table.len || memcmp(name.data, table.data, table.len) != 0) return;
+    lua_createtable(L, 2, 0);
+    kw_bind_push_slice(L, kw_slice_of(name.data + table.len, name.len - table.len));
+    lua_rawseti(L, -2, 1);
+    kw_bind_push_slice(L, kw_blob_slice(kept->states[at].bytes));
+    lua_rawseti(L, -2, 2);
+    lua_rawseti(L, -2, i);
+  }
+}
+
+static void push_state(lua_State *L, const kw_kept_state *state) {
+  if (state == NULL) {
+    lua_pushnil(L);
+  } else {
+    kw_bind_push_slice(L, kw_blob_slice(state->bytes));
+  }
+}
+
 /* Called protected: pushes the answer of the store at 1, whose key, if it is one to a get, is at 2. */
 static int l_push_answer(lua_State *L) {
   const kw_lua_store *self = lua_touserdata(L, 1);
@@ -173,6 +197,8 @@ static int l_push_answer(lua_State *L) {
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
     case KW_ANSWER_IDS: push_ids(L, self->ids, self->n_ids); break;
     case KW_ANSWER_LEASE: push_lease(L, &self->lease); break;
+    case KW_ANSWER_KEPT: push_kept(L, self->kept, self->kept_name); break;
+    case KW_ANSWER_STATE: push_state(L, kw_kept_find(self->kept, self->kept_name)); break;
   }
   return 1;
 }
@@ -454,6 +480,63 @@ static int l_defragment(lua_State *L) {
 
 /* }====== */
 
+/* {====== Kept states: for services, not for users ====== */
+
+static kw_slice check_table(lua_State *L, int at) {
+  if (lua_type(L, at) != LUA_TSTRING) luaL_error(L, "keep: the name of a table must be a string");
+  kw_slice table = kw_bind_bytes(L, at);
+  if (memchr(table.data, 0, table.len) != NULL)
+    luaL_error(L, "keep: the name of a table must not have a zero byte");
+  return table;
+}
+
+/* Reads the change on top of the stack: { table, key, bytes }, without bytes one that erases. */
+static bool read_kept_change(lua_State *L, kw_arena *arena, kw_kept_change *change) {
+  int at = lua_gettop(L);
+  if (!lua_istable(L, at)) luaL_error(L, "keep: a change must be a table");
+  for (int i = 1; i <= 3; i++) lua_rawgeti(L, at, i);
+  kw_slice table = check_table(L, at + 1);
+  change->is_erased = lua_isnil(L, at + 3);
+  if (lua_type(L, at + 2) != LUA_TSTRING ||
+      (!change->is_erased && lua_type(L, at + 3) != LUA_TSTRING))
+    luaL_error(L, "keep: keys and bytes must be strings");
+  if (!change->is_erased) change->bytes = kw_bind_bytes(L, at + 3);
+  bool ok = kw_kept_name(arena, table, kw_bind_bytes(L, at + 2), &change->name);
+  lua_settop(L, at);
+  return ok;
+}
+
+/* store:keep{ { table, key, bytes }, { table, key }, ... }: puts and erases, all or none. */
+static int l_keep(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  luaL_checkstack(L, 8, "keep");
+  size_t n = lua_rawlen(L, 2);
+  kw_kept_change *changes = kw_arena_array(&self->arena, n, sizeof *changes);
+  int rc = changes == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+  for (size_t i = 0; i < n && rc == KW_OK; i++) {
+    lua_rawgeti(L, 2, (int)i + 1);
+    if (!read_kept_change(L, &self->arena, &changes[i])) rc = KW_ERR_NO_MEMORY;
+    lua_pop(L, 1);
+  }
+  if (rc == KW_OK) rc = kw_store_keep(self->store, changes, n);
+  return give(L, self, succeed_or_fail(L, self, rc));
+}
+
+/* store:kept(table): { { key, bytes }, ... }, in order; store:kept(table, key): bytes, or nil if there are none. */
+static int l_kept(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  bool is_one = !lua_isnoneornil(L, 3);
+  kw_slice table = check_table(L, 2);
+  kw_slice key = is_one ? kw_bind_check_bytes(L, 3) : kw_slice_of("", 0);
+  luaL_checkstack(L, 4, "answer");
+  int rc = kw_store_kept(self->store, &self->kept);
+  if (!kw_kept_name(&self->arena, table, key, &self->kept_name)) rc = KW_ERR_NO_MEMORY;
+  return answer(L, self, rc, is_one ? KW_ANSWER_STATE : KW_ANSWER_KEPT);
+}
+
+/* }====== */
+
 /* {====== Work that is due ====== */
 
 static int l_deadline(lua_State *L) {
@@ -698,6 +781,8 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"alarms", l_alarms},
                                          {"arm", l_arm},
                                          {"disarm", l_disarm},
+                                         {"keep", l_keep},
+                                         {"kept", l_kept},
                                          {"deadline", l_deadline},
                                          {"step", l_step},
                                          {"load", l_load},

@@ -30,16 +30,27 @@
 #define PAGES_PER_GROUP 16
 #define RECORD_OVERHEAD 64 /* of LMDB, for its key and its place in a page */
 
-typedef enum change_kind { PUT, REMOVE, PUT_LEASE, REMOVE_LEASE } change_kind;
+typedef enum change_kind {
+  PUT,
+  REMOVE,
+  PUT_LEASE,
+  REMOVE_LEASE,
+  PUT_KEPT,
+  REMOVE_KEPT
+} change_kind;
 
 typedef struct change {
   change_kind kind;
   bool tombstone;
   uint32_t sub;
-  int64_t main; /* or the id of a lease */
+  union {
+    int64_t main; /* or the id of a lease */
+    kw_blob *name;
+  };
   union {
     const kw_blob *record;
     int64_t ttl;
+    kw_blob *kept; /* NULL of what is removed */
   };
 } change;
 
@@ -47,6 +58,7 @@ typedef struct group {
   change *changes;
   size_t n;
   size_t cap;
+  size_t n_kept; /* changes of kept states */
   kw_disk_meta meta;
   bool defragment;
 } group;
@@ -57,6 +69,7 @@ struct kw_disk {
   MDB_env *env;
   MDB_dbi records;
   MDB_dbi leases;
+  MDB_dbi kept;
   MDB_dbi meta;
   MDB_txn *reading;
   MDB_cursor *cursor;
@@ -113,6 +126,10 @@ static MDB_val lease_key(uint8_t *bytes, int64_t id) {
   return (MDB_val){8, bytes};
 }
 
+static MDB_val value_of(const kw_blob *blob) {
+  return (MDB_val){blob->len, (void *)blob->bytes};
+}
+
 static MDB_val name_of(const char *name) {
   return (MDB_val){strlen(name), (void *)name};
 }
@@ -146,7 +163,7 @@ static int write_change(const kw_disk *disk, MDB_txn *txn, const change *c) {
   switch (c->kind) {
     case PUT:
       key = record_key(bytes, c->main, c->sub, c->tombstone);
-      value = (MDB_val){c->record->len, (void *)c->record->bytes};
+      value = value_of(c->record);
       return mdb_put(txn, disk->records, &key, &value, MDB_APPEND);
     case REMOVE:
       key = record_key(bytes, c->main, c->sub, c->tombstone);
@@ -160,6 +177,14 @@ static int write_change(const kw_disk *disk, MDB_txn *txn, const change *c) {
     case REMOVE_LEASE:
       key = lease_key(bytes, c->main);
       rc = mdb_del(txn, disk->leases, &key, NULL);
+      return rc == MDB_NOTFOUND ? 0 : rc;
+    case PUT_KEPT:
+      key = value_of(c->name);
+      value = value_of(c->kept);
+      return mdb_put(txn, disk->kept, &key, &value, 0);
+    case REMOVE_KEPT:
+      key = value_of(c->name);
+      rc = mdb_del(txn, disk->kept, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
   }
   return EINVAL;
@@ -188,6 +213,7 @@ static size_t most_bytes(const kw_disk *disk, const group *g, size_t leaves) {
     } else {
       others++;
     }
+    if (g->changes[i].kind == PUT_KEPT) appended += 2 * (size_t)g->changes[i].kept->len;
   }
   return appended + (PAGES_PER_GROUP + 2 * kw_min_size(others, leaves)) * disk->page;
 }
@@ -210,7 +236,8 @@ static int grow_ahead(const kw_disk *disk, MDB_txn *txn, const group *g) {
   MDB_envinfo info;
   struct stat st;
   mdb_filehandle_t fd;
-  size_t leaves = leaves_of(txn, disk->records) + leaves_of(txn, disk->leases);
+  size_t leaves =
+      leaves_of(txn, disk->records) + leaves_of(txn, disk->leases) + leaves_of(txn, disk->kept);
   mdb_env_info(disk->env, &info);
   mdb_env_get_fd(disk->env, &fd);
   size_t need = (info.me_last_pgno + 1) * disk->page + most_bytes(disk, g, leaves);
@@ -395,6 +422,7 @@ static int open_tables(kw_disk *disk, int64_t *format) {
   if (rc == 0 && *format == FORMAT) {
     rc = mdb_dbi_open(txn, "records", MDB_CREATE, &disk->records);
     if (rc == 0) rc = mdb_dbi_open(txn, "leases", MDB_CREATE, &disk->leases);
+    if (rc == 0) rc = mdb_dbi_open(txn, "kept", MDB_CREATE, &disk->kept);
   }
   if (rc == 0 && *format == FORMAT) return mdb_txn_commit(txn);
   mdb_txn_abort(txn);
@@ -405,7 +433,7 @@ static int open_env(kw_disk *disk, const char *file) {
   char name[PATH_ROOM];
   if (!name_in(disk, file, name)) return ENAMETOOLONG;
   int rc = mdb_env_create(&disk->env);
-  if (rc == 0) rc = mdb_env_set_maxdbs(disk->env, 3);
+  if (rc == 0) rc = mdb_env_set_maxdbs(disk->env, 4);
   if (rc == 0) rc = mdb_env_set_mapsize(disk->env, disk->map_bytes);
   if (rc == 0) rc = mdb_env_open(disk->env, name, MDB_NOSUBDIR | MDB_NOTLS | MDB_NORDAHEAD, 0600);
   return rc;
@@ -423,7 +451,7 @@ static void measure(kw_disk *disk) {
   mdb_env_info(disk->env, &info);
   size_t used = META_PAGES + pages_of(disk, FREE_DBI) + pages_of(disk, MAIN_DBI) +
                 pages_of(disk, disk->meta) + pages_of(disk, disk->records) +
-                pages_of(disk, disk->leases);
+                pages_of(disk, disk->leases) + pages_of(disk, disk->kept);
   disk->size = (int64_t)((info.me_last_pgno + 1) * disk->page);
   disk->in_use = (int64_t)(used * disk->page);
 }
@@ -467,6 +495,17 @@ static void close_database(kw_disk *disk) {
   if (disk->env != NULL) mdb_env_close(disk->env);
 }
 
+/* A group holds on to what is kept until it was taken. */
+static void release_kept(group *g) {
+  for (size_t i = 0; i < g->n && g->n_kept > 0; i++) {
+    const change *c = &g->changes[i];
+    if (c->kind != PUT_KEPT && c->kind != REMOVE_KEPT) continue;
+    kw_blob_release(c->name);
+    if (c->kept != NULL) kw_blob_release(c->kept);
+    g->n_kept--;
+  }
+}
+
 int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text[KW_DISK_TEXT]) {
   kw_disk *disk = kw_alloc_zeroed(sizeof *disk);
   if (disk == NULL) return KW_ERR_NO_MEMORY;
@@ -496,6 +535,8 @@ void kw_disk_close(kw_disk *disk) {
   if (disk->lock >= 0) close(disk->lock);
   pthread_cond_destroy(&disk->changed);
   pthread_mutex_destroy(&disk->mutex);
+  release_kept(&disk->gathering);
+  release_kept(&disk->writing);
   kw_free(disk->gathering.changes);
   kw_free(disk->writing.changes);
   kw_free(disk);
@@ -553,6 +594,22 @@ bool kw_disk_remove_lease(kw_disk *disk, int64_t id) {
   return add(disk, (change){.kind = REMOVE_LEASE, .main = id});
 }
 
+static bool add_kept(kw_disk *disk, change c) {
+  if (!add(disk, c)) return false;
+  kw_blob_retain(c.name);
+  if (c.kept != NULL) kw_blob_retain(c.kept);
+  disk->gathering.n_kept++;
+  return true;
+}
+
+bool kw_disk_put_kept(kw_disk *disk, kw_blob *name, kw_blob *bytes) {
+  return add_kept(disk, (change){.kind = PUT_KEPT, .name = name, .kept = bytes});
+}
+
+bool kw_disk_remove_kept(kw_disk *disk, kw_blob *name) {
+  return add_kept(disk, (change){.kind = REMOVE_KEPT, .name = name});
+}
+
 void kw_disk_undo(kw_disk *disk) {
   disk->gathering.n--;
 }
@@ -576,6 +633,8 @@ static void keep_removals(group *to, const group *from) {
 
 int kw_disk_forget(kw_disk *disk) {
   group *g = &disk->gathering;
+  release_kept(g);
+  release_kept(&disk->writing);
   keep_removals(g, g);
   keep_removals(&disk->writing, &disk->writing);
   if (!kw_reserve(&g->changes, &g->cap, g->n + disk->writing.n, sizeof *g->changes))
@@ -651,6 +710,7 @@ static int swap(kw_disk *disk, bool *is_swapped) {
   disk->records = new.records;
   disk->leases = new.leases;
   disk->meta = new.meta;
+  disk->kept = new.kept;
   disk->reading = new.reading;
   disk->cursor = new.cursor;
   disk->is_placed = false;
@@ -679,6 +739,7 @@ bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {
   if (is_done) disk->work = IDLE;
   pthread_mutex_unlock(&disk->mutex);
   if (!is_done) return false;
+  release_kept(&disk->writing);
   *meta = disk->writing.meta;
   *rc = disk->rc == KW_OK ? move_on(disk) : disk->rc;
   return true;
@@ -725,6 +786,20 @@ bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
   }
   mdb_cursor_close(cursor);
   return rc == 0;
+}
+
+bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes) {
+  MDB_cursor *cursor;
+  MDB_val key = {name->len, (void *)name->data}, value;
+  if (mdb_cursor_open(disk->reading, disk->kept, &cursor) != 0) return false;
+  int rc = mdb_cursor_get(cursor, &key, &value, name->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
+  if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
+    rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
+  mdb_cursor_close(cursor);
+  if (rc != 0) return false;
+  *name = kw_slice_of(key.mv_data, key.mv_size);
+  *bytes = kw_slice_of(value.mv_data, value.mv_size);
+  return true;
 }
 
 int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use) {

@@ -4,6 +4,7 @@
  *
  *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
  *   leases    id, big-endian                                                   ->  seconds, big-endian
+ *   kept      names, see store/kept.h                                          ->  bytes
  *   meta      names                                                            ->  numbers, big-endian
  *
  * Changes are added to the group that gathers. A submit hands it to the thread, if that has nothing to do, and another
@@ -60,7 +61,11 @@ bool kw_disk_remove(kw_disk *disk, kw_revision rev, bool tombstone);
 bool kw_disk_put_lease(kw_disk *disk, int64_t id, int64_t ttl);
 bool kw_disk_remove_lease(kw_disk *disk, int64_t id);
 
-/* Takes the last change of the group that gathers back. */
+/* The same for kept states. The group holds on to their blobs. */
+bool kw_disk_put_kept(kw_disk *disk, kw_blob *name, kw_blob *bytes);
+bool kw_disk_remove_kept(kw_disk *disk, kw_blob *name);
+
+/* Takes the last change of the group that gathers back, which is not one of a kept state. */
 void kw_disk_undo(kw_disk *disk);
 
 /* Room for more changes, so that the next ones cannot fail; false if memory is short. */
@@ -98,6 +103,10 @@ bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
 
 /* Walks the leases: start with *at = INT64_MIN. False at the end. */
 bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl);
+
+/* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
+ * until the next take. False at the end. */
+bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes);
 
 /* Bytes of the file, and those of it that are in use. */
 int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use);

@@ -10,6 +10,7 @@
 #define KW_STORE_STATE_H
 
 #include "store/index.h"
+#include "store/kept.h"
 #include "store/lease.h"
 #include "store/log.h"
 #include "store/store.h"
@@ -46,6 +47,7 @@ struct kw_store {
   kw_index index;
   kw_log *log;
   kw_leases leases;
+  kw_kept kept;
   unsigned alarms;
 
   int64_t applied;  /* the newest revision that the index has, without the open write */

@@ -31,6 +31,7 @@ kw_store_options kw_store_defaults(void) {
 }
 
 static void retry_expiry(kw_store *store);
+static int load_kept(kw_store *store);
 
 static void on_durable(int64_t rev, void *ctx) {
   kw_store *store = ctx;
@@ -50,6 +51,8 @@ static void on_failure(int rc, void *ctx) {
   store->applied = store->revision;
   store->compact_asked = store->compact_revision;
   store->alarms = (unsigned)kw_log_meta(store->log).alarms;
+  kw_kept_drop(&store->kept);
+  if (load_kept(store) != KW_OK) store->failure = KW_ERR_STORAGE;
   if (rc == KW_ERR_NO_SPACE) kw_store_arm(store, KW_ALARM_NO_SPACE);
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
   retry_expiry(store);
@@ -89,6 +92,14 @@ static int load_leases(kw_store *store, int64_t now) {
   return KW_OK;
 }
 
+static int load_kept(kw_store *store) {
+  kw_kept_change found = {0};
+  int rc = KW_OK;
+  while (rc == KW_OK && kw_disk_next_kept(kw_log_disk(store->log), &found.name, &found.bytes))
+    rc = kw_kept_apply(&store->kept, &found);
+  return rc;
+}
+
 static int load_record(kw_store *store, const kw_disk_entry *entry) {
   kw_change change = {
       .main = entry->rev.main, .sub = entry->rev.sub, .tombstone = entry->tombstone};
@@ -126,7 +137,8 @@ static int load(kw_store *store, int64_t now) {
   store->compact_asked = store->compact_revision = meta.compact_revision;
   store->compact_next = meta.compacted_until;
   store->alarms = (unsigned)meta.alarms;
-  return load_leases(store, now);
+  int rc = load_leases(store, now);
+  return rc == KW_OK ? load_kept(store) : rc;
 }
 
 /* A map has room for the quota twice: pages that are free again can be used again only in part. */
@@ -250,6 +262,7 @@ void kw_store_free(kw_store *store) {
   kw_write_settle(store, store->undo.n);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);
+  kw_kept_drop(&store->kept);
   kw_log_free(store->log);
   kw_free(store->undo.steps);
   kw_arena_drop(&store->scratch);
@@ -452,6 +465,46 @@ static bool expire(kw_store *store, int64_t now) {
   }
   const kw_lease *lease = kw_leases_first(&store->leases);
   return lease != NULL && is_over(lease, now);
+}
+
+/* }====== */
+
+/* {====== Kept states ====== */
+
+/* Room for it was made. */
+static void write_kept(kw_disk *disk, const kw_kept *before, const kw_kept *after, kw_slice name) {
+  const kw_kept_state *old = kw_kept_find(before, name), *new = kw_kept_find(after, name);
+  if (new != NULL) {
+    kw_disk_put_kept(disk, new->name, new->bytes);
+  } else if (old != NULL) {
+    kw_disk_remove_kept(disk, old->name);
+  }
+}
+
+/* A copy is changed, and takes the place of the old one when nothing can fail any more. */
+int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n) {
+  kw_disk *disk = kw_log_disk(store->log);
+  kw_kept after;
+  if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
+  if (disk != NULL && !kw_disk_reserve(disk, n)) return KW_ERR_NO_MEMORY;
+  if (!kw_kept_copy(&store->kept, &after)) return KW_ERR_NO_MEMORY;
+  int rc = KW_OK;
+  for (size_t i = 0; i < n && rc == KW_OK; i++) rc = kw_kept_apply(&after, &changes[i]);
+  if (rc != KW_OK) {
+    kw_kept_drop(&after);
+    return rc;
+  }
+  for (size_t i = 0; i < n && disk != NULL; i++)
+    write_kept(disk, &store->kept, &after, changes[i].name);
+  kw_kept_drop(&store->kept);
+  store->kept = after;
+  return KW_OK;
+}
+
+int kw_store_kept(const kw_store *store, const kw_kept **kept) {
+  *kept = &store->kept;
+  return KW_OK;
 }
 
 /* }====== */

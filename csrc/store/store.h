@@ -18,6 +18,7 @@
 #include "model/kv.h"
 #include "model/op.h"
 #include "model/reply.h"
+#include "store/kept.h"
 #include "store/log.h"
 
 #define KW_NEVER INT64_MAX
@@ -151,6 +152,10 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
 
 void kw_store_arm(kw_store *store, kw_alarm alarm);
 void kw_store_disarm(kw_store *store, kw_alarm alarm);
+
+/* Kept states: all of the changes happen at once, and become durable together, or none does. They want no commit. */
+int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n);
+int kw_store_kept(const kw_store *store, const kw_kept **kept); /* until the next change */
 
 /* etcd's HashKV, by up to so many records at a time; writes may come between. A walk begins with all but `asked` zero;
  * revision 0 is the current one. A compaction makes it begin anew. */

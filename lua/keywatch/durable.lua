@@ -107,7 +107,7 @@ local function finish(store, result, err, mark)
 end
 
 for _, name in ipairs {
-  "put", "delete", "txn", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
+  "put", "delete", "txn", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm", "keep", "kept",
 } do
   local method = core.store_methods[name]
   methods[name] = function(store, ...) return finish(store, method(store, ...)) end

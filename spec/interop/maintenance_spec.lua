@@ -96,13 +96,6 @@ describe("etcdctl, for maintenance #once", function()
       assert.equal("etcdserver: role name is empty", ctl:fail { "role", "add", "" })
       assert.equal("etcdserver: user name is empty", ctl:fail { "user", "add", "", "--no-password" })
     end)
-
-    it("is told that there can be none yet", function()
-      if server.is_etcd then return end -- where there can
-      for _, argv in ipairs { { "user", "add", "ann", "--no-password" }, { "role", "add", "reader" } } do
-        assert.matches("keywatch: there are no users and roles yet", ctl:fail(argv))
-      end
-    end)
   end)
 
   it("checks the performance: the first writes of many clients, of a minute of them", function()

@@ -1,48 +1,115 @@
---- Auth, as long as it is disabled, and there are neither users nor roles.
+--- Auth, as long as it is disabled: users and roles are kept.
+
+local core = require "keywatch.core"
 
 local serving = require "spec.support.serving"
+local shell = require "spec.support.shell"
 
 local AUTH = "/etcdserverpb.Auth/"
-local FAILED_PRECONDITION, UNIMPLEMENTED = 9, 12
+local UNKNOWN, INVALID_ARGUMENT, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 3, 9, 12
 
 describe("Auth", function()
   local peer, client
 
   setup(function() peer = serving.start() end)
   teardown(function() peer:stop() end)
-  before_each(function() client = peer:client() end)
 
   local function ask(method, request)
     return client:ask(AUTH .. method, request)
   end
 
-  local function expect_refusal(words, method, request)
-    assert.same({ nil, FAILED_PRECONDITION, "etcdserver: " .. words }, { ask(method, request) })
+  local function must(method, request)
+    return assert(ask(method, request))
   end
+
+  local function expect_refusal(words, method, request, status)
+    assert.same({ nil, status or FAILED_PRECONDITION, "etcdserver: " .. words }, { ask(method, request) })
+  end
+
+  --- Users without a password are quick to make.
+  local function add_user(name)
+    must("UserAdd", { name = name, options = { no_password = true } })
+  end
+
+  local function add_role(name, ...)
+    must("RoleAdd", { name = name })
+    for _, permission in ipairs { ... } do must("RoleGrantPermission", { name = name, perm = permission }) end
+  end
+
+  local function grant(user, ...)
+    for _, role in ipairs { ... } do must("UserGrantRole", { user = user, role = role }) end
+  end
+
+  local function roles_of(user) return must("UserGet", { name = user }).roles end
+  local function permissions_of(role) return must("RoleGet", { role = role }).perm end
+
+  --- By how much a function raises the auth revision. etcd 3.4 does not tell.
+  local function expect_rise(by, fn)
+    if serving.is_etcd then return fn() end
+    local before = must("AuthStatus").authRevision
+    fn()
+    assert.equal(before + by, must("AuthStatus").authRevision)
+  end
+
+  before_each(function()
+    client = peer:client()
+    for _, name in ipairs(must("UserList").users or {}) do must("UserDelete", { name = name }) end
+    for _, name in ipairs(must("RoleList").roles or {}) do must("RoleDelete", { role = name }) end
+  end)
 
   it("is disabled", function()
     if serving.is_etcd then return end -- the question came with 3.5
     local answer = ask("AuthStatus")
     assert.is_nil(answer.enabled)
-    assert.equal(1, answer.authRevision)
+    assert.is_true(answer.authRevision >= 1)
     assert.equal(serving.revision(client), answer.header.revision)
   end)
 
-  it("can be disabled, and not enabled", function()
-    assert.equal(serving.revision(client), assert(ask("AuthDisable")).header.revision)
+  it("can be disabled again, and again", function()
+    expect_rise(0, function()
+      assert.equal(serving.revision(client), must("AuthDisable").header.revision)
+    end)
+  end)
+
+  it("needs root, with the role root, to be enabled", function()
     expect_refusal("root user does not exist", "AuthEnable")
+    add_user("root")
+    expect_refusal("root user does not have root role", "AuthEnable")
+    add_role("root")
+    expect_refusal("root user does not have root role", "AuthEnable")
+  end)
+
+  it("cannot be enabled yet", function()
+    if serving.is_etcd then return end
+    add_user("root")
+    grant("root", "root")
+    assert.same({ nil, UNIMPLEMENTED, "keywatch: authentication cannot be enabled: permissions are not checked yet" },
+      { ask("AuthEnable") })
+    assert.is_nil(must("AuthStatus").enabled)
   end)
 
   it("lets clients that would log in know that they need not", function()
     expect_refusal("authentication is not enabled", "Authenticate", { name = "root", password = "x" })
   end)
 
-  it("has no users and no roles", function()
+  it("begins at the auth revision 1, with no users and no roles", function()
+    local other = serving.start()
+    client = other:client()
+    if not serving.is_etcd then assert.equal(1, must("AuthStatus").authRevision) end
+    assert.is_nil(must("UserList").users)
+    assert.is_nil(must("RoleList").roles)
+    other:stop()
+  end)
+
+  it("answers with the store's revision", function()
     local users, roles = ask("UserList"), ask("RoleList")
-    assert.is_nil(users.users)
-    assert.is_nil(roles.roles)
     assert.equal(serving.revision(client), users.header.revision)
     assert.equal(serving.revision(client), roles.header.revision)
+    serving.put(client, "a", "1")
+    local revision = serving.revision(client)
+    assert.equal(revision, must("UserAdd", { name = "ann", password = "x" }).header.revision)
+    assert.equal(revision, must("UserGet", { name = "ann" }).header.revision)
+    assert.equal(revision, serving.revision(client))
   end)
 
   it("finds no user", function()
@@ -61,12 +128,252 @@ describe("Auth", function()
     expect_refusal("role name not found", "RoleGrantPermission", { name = "reader", perm = { key = "a" } })
   end)
 
-  it("takes no users and roles yet", function()
+  describe("users", function()
+    it("are listed by name", function()
+      for _, name in ipairs { "cleo", "Ann", "ann", "b\195\182b", "ann2" } do add_user(name) end
+      assert.same({ "Ann", "ann", "ann2", "b\195\182b", "cleo" }, must("UserList").users)
+      must("UserDelete", { name = "ann" })
+      assert.same({ "Ann", "ann2", "b\195\182b", "cleo" }, must("UserList").users)
+    end)
+
+    it("have a name of their own", function()
+      for _, request in ipairs { {}, { password = "x" }, { options = { no_password = true } } } do
+        expect_refusal("user name is empty", "UserAdd", request, INVALID_ARGUMENT)
+      end
+      add_user("ann")
+      expect_refusal("user name already exists", "UserAdd", { name = "ann", password = "x" })
+    end)
+
+    it("begin without roles", function()
+      must("UserAdd", { name = "ann", password = "secret" })
+      assert.is_nil(roles_of("ann"))
+    end)
+
+    it("may have any password, an empty one, none, and another one", function()
+      expect_rise(4, function()
+        must("UserAdd", { name = "ann", password = "secret" })
+        must("UserAdd", { name = "bob" })
+        must("UserChangePassword", { name = "ann", password = "other" })
+        must("UserChangePassword", { name = "bob" })
+      end)
+    end)
+
+    it("have no password with a zero byte, which ends one for the system's libcrypt", function()
+      if serving.is_etcd then return end
+      assert.same({ nil, UNKNOWN, "keywatch: a password must not have a zero byte" },
+        { ask("UserAdd", { name = "ann", password = "a\0b" }) })
+      assert.is_nil(must("UserList").users)
+    end)
+
+    it("keep their roles with another password, and need none", function()
+      add_user("ann")
+      grant("ann", "root")
+      must("UserChangePassword", { name = "ann", password = "x" })
+      assert.same({ "root" }, roles_of("ann"))
+    end)
+
+    it("have no password that bcrypt would cut off", function()
+      if serving.is_etcd then return end -- 3.4 cuts it off
+      add_user("ann")
+      local long = { name = "ann", password = ("x"):rep(73) }
+      for _, method in ipairs { "UserAdd", "UserChangePassword" } do
+        assert.same({ nil, UNKNOWN, "bcrypt: password length exceeds 72 bytes" }, { ask(method, long) })
+      end
+      must("UserAdd", { name = "bob", password = ("x"):rep(72) })
+    end)
+
+    it("have their roles by name, each once", function()
+      add_user("ann")
+      for _, role in ipairs { "writer", "Reader", "reader" } do add_role(role) end
+      expect_rise(4, function() grant("ann", "writer", "root", "reader", "Reader", "writer", "root") end)
+      assert.same({ "Reader", "reader", "root", "writer" }, roles_of("ann"))
+    end)
+
+    it("get no role that is not there", function()
+      add_user("ann")
+      expect_rise(0, function()
+        expect_refusal("role name not found", "UserGrantRole", { user = "ann", role = "reader" })
+        expect_refusal("role name not found", "UserGrantRole", { user = "ann" })
+        expect_refusal("user name not found", "UserGrantRole", { user = "bob", role = "reader" })
+      end)
+    end)
+
+    it("lose the roles that they have", function()
+      add_user("ann")
+      add_role("reader")
+      grant("ann", "reader", "root")
+      expect_refusal("role is not granted to the user", "UserRevokeRole", { name = "ann", role = "writer" })
+      expect_refusal("role is not granted to the user", "UserRevokeRole", { name = "ann" })
+      must("UserRevokeRole", { name = "ann", role = "root" })
+      assert.same({ "reader" }, roles_of("ann"))
+      must("UserRevokeRole", { name = "ann", role = "reader" })
+      assert.is_nil(roles_of("ann"))
+    end)
+
+    it("are not longer than what the disk has for names", function()
+      if serving.is_etcd then return end
+      expect_refusal("request is too large", "UserAdd", { name = ("x"):rep(502), options = { no_password = true } },
+        INVALID_ARGUMENT)
+      add_user(("x"):rep(501))
+    end)
+  end)
+
+  describe("roles", function()
+    it("are listed by name", function()
+      for _, name in ipairs { "writer", "Reader", "reader" } do add_role(name) end
+      assert.same({ "Reader", "reader", "writer" }, must("RoleList").roles)
+    end)
+
+    it("have a name of their own", function()
+      expect_refusal("role name is empty", "RoleAdd", {}, INVALID_ARGUMENT)
+      add_role("reader")
+      expect_refusal("role name already exists", "RoleAdd", { name = "reader" })
+    end)
+
+    it("begin without permissions, root, too", function()
+      add_role("reader")
+      assert.is_nil(permissions_of("reader"))
+      expect_refusal("role name not found", "RoleGet", { role = "root" })
+      add_role("root")
+      assert.is_nil(permissions_of("root"))
+    end)
+
+    it("have their permissions by key", function()
+      add_role("reader",
+        { key = "b", permType = "WRITE" },
+        { key = "a", range_end = "c", permType = "READWRITE" },
+        { key = "c", range_end = "\0" },
+        { key = "a" })
+      assert.same({
+        { key = "a", range_end = "c", permType = "READWRITE" },
+        { key = "a" },
+        { key = "b", permType = "WRITE" },
+        { key = "c", range_end = "\0" },
+      }, permissions_of("reader"))
+    end)
+
+    it("change the permission that they have", function()
+      add_role("reader", { key = "a", permType = "WRITE" })
+      expect_rise(2, function()
+        must("RoleGrantPermission", { name = "reader", perm = { key = "a", permType = "READWRITE" } })
+        must("RoleGrantPermission", { name = "reader", perm = { key = "a", permType = "READWRITE" } })
+      end)
+      assert.same({ { key = "a", permType = "READWRITE" } }, permissions_of("reader"))
+      must("RoleGrantPermission", { name = "reader", perm = { key = "a" } })
+      assert.same({ { key = "a" } }, permissions_of("reader"))
+    end)
+
+    it("may have a permission twice, if another one for its key stands before it", function()
+      add_role("reader", { key = "a", range_end = "b" }, { key = "a", range_end = "c" }, { key = "a", range_end = "c" })
+      assert.same({
+        { key = "a", range_end = "b" }, { key = "a", range_end = "c" }, { key = "a", range_end = "c" },
+      }, permissions_of("reader"))
+      must("RoleRevokePermission", { role = "reader", key = "a", range_end = "c" })
+      assert.same({ { key = "a", range_end = "b" } }, permissions_of("reader"))
+    end)
+
+    it("lose the permissions that they have", function()
+      add_role("reader", { key = "a" }, { key = "a", range_end = "b" })
+      local refusal = "permission is not granted to the role"
+      expect_refusal(refusal, "RoleRevokePermission", { role = "reader", key = "b" })
+      expect_refusal(refusal, "RoleRevokePermission", { role = "reader", key = "a", range_end = "c" })
+      expect_refusal(refusal, "RoleRevokePermission", { role = "reader" })
+      must("RoleRevokePermission", { role = "reader", key = "a" })
+      assert.same({ { key = "a", range_end = "b" } }, permissions_of("reader"))
+    end)
+
+    it("have permissions for ranges that are some", function()
+      if serving.is_etcd then return end -- 3.4 does not look
+      add_role("reader")
+      for _, permission in ipairs { {}, { range_end = "b" }, { key = "b", range_end = "b" },
+        { key = "b", range_end = "a" }, { key = "b", range_end = "\0\0" } } do
+        expect_refusal("invalid auth management", "RoleGrantPermission", { name = "reader", perm = permission },
+          INVALID_ARGUMENT)
+      end
+      expect_refusal("permission not given", "RoleGrantPermission", { name = "nobody" }, INVALID_ARGUMENT)
+      assert.is_nil(permissions_of("reader"))
+    end)
+
+    it("are taken from all users when they are deleted", function()
+      add_role("reader")
+      add_role("writer")
+      for _, name in ipairs { "ann", "bob", "cleo" } do add_user(name) end
+      grant("ann", "reader", "writer")
+      grant("bob", "writer")
+      grant("cleo", "reader")
+      expect_rise(1, function() must("RoleDelete", { role = "reader" }) end)
+      assert.same({ "writer" }, must("RoleList").roles)
+      assert.same({ "writer" }, roles_of("ann"))
+      assert.same({ "writer" }, roles_of("bob"))
+      assert.is_nil(roles_of("cleo"))
+    end)
+
+    it("may be root, which users keep though nobody has added it", function()
+      add_user("ann")
+      grant("ann", "root")
+      expect_refusal("role name not found", "RoleDelete", { role = "root" })
+      assert.same({ "root" }, roles_of("ann"))
+    end)
+  end)
+
+  it("keeps all of it with the store, as etcd's file has it", function()
     if serving.is_etcd then return end
-    for _, method in ipairs { "UserAdd", "RoleAdd" } do
-      assert.same({ nil, UNIMPLEMENTED, "keywatch: there are no users and roles yet" },
-        { ask(method, { name = "ann" }) })
+    local function kept(message, name)
+      return core.decode(message, peer.store:kept("auth" .. message .. "s", name))
     end
+    must("UserAdd", { name = "ann", password = "secret" })
+    grant("ann", "root")
+    add_user("bob")
+    add_role("reader", { key = "a", range_end = "b", permType = "WRITE" })
+    local ann = kept("User", "ann")
+    assert.matches("^%$2b%$10%$" .. ("[%w./]"):rep(53) .. "$", ann.password)
+    assert.same({ name = "ann", password = ann.password, roles = { "root" }, options = {} }, ann)
+    assert.same({ name = "bob", options = { no_password = true } }, kept("User", "bob"))
+    assert.same({ name = "reader", keyPermission = { { key = "a", range_end = "b", permType = "WRITE" } } },
+      kept("Role", "reader"))
+    local revision = must("AuthStatus").authRevision
+    assert.equal(("\0"):rep(6) .. string.char(math.floor(revision / 256), revision % 256),
+      peer.store:kept("auth", "authRevision"))
+  end)
+
+  it("finds it again in a durable store", function()
+    if serving.is_etcd then return end
+    local scratch = shell.must("mktemp -d")
+    local other = serving.start { path = scratch .. "/data" }
+    client = other:client()
+    add_user("ann")
+    add_user("bob")
+    add_role("reader", { key = "a" })
+    grant("ann", "root", "reader")
+    must("UserDelete", { name = "bob" })
+    local revision = must("AuthStatus").authRevision
+    other:stop()
+    other = serving.start { path = scratch .. "/data" }
+    client = other:client()
+    assert.equal(revision, must("AuthStatus").authRevision)
+    assert.same({ "ann" }, must("UserList").users)
+    assert.same({ "reader", "root" }, roles_of("ann"))
+    assert.same({ { key = "a" } }, permissions_of("reader"))
+    other:stop()
+    shell.must("rm -r " .. scratch)
+  end)
+
+  it("takes a hash in place of another password", function()
+    if serving.is_etcd then return end -- that came with 3.5
+    local function password() return core.decode("User", peer.store:kept("authUsers", "ann")).password end
+    must("UserAdd", { name = "ann", password = "secret", hashedPassword = "eA==" })
+    assert.equal(60, #password())
+    for _, case in ipairs { { "JDJhJDEw", "$2a$10" }, { "AP8=", "\0\255" }, { "eA==", "x" } } do
+      must("UserChangePassword", { name = "ann", hashedPassword = case[1] })
+      assert.equal(case[2], password())
+    end
+    for _, given in ipairs { "eA", "e===", "eA==eA==", "e-==", "=" } do
+      assert.same({ nil, UNKNOWN, "auth: authentication failed, password was given for no password user" },
+        { ask("UserChangePassword", { name = "ann", hashedPassword = given }) })
+    end
+    assert.equal("x", password())
+    must("UserChangePassword", { name = "ann" })
+    assert.is_nil(password())
   end)
 
   it("does not look at tokens", function()

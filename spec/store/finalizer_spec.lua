@@ -103,6 +103,14 @@ local prelude = [[
       assert(lease:revoke().revision > 1)
       assert(store:get("of lease") == nil)
     end },
+    { "keep", function()
+      local changes = {}
+      for i = 1, KEYS do changes[i] = { "t", name(i), "v" .. runs } end
+      assert(store:keep(changes))
+      local found = store:kept("t")
+      assert(#found == KEYS)
+      for i, pair in ipairs(found) do assert(pair[1] == name(i) and pair[2] == store:kept("t", name(i))) end
+    end },
     { "status", function()
       assert(store:status().keys >= KEYS and store:hash_kv().revision > 1 and #store:alarms() == 0)
       assert(tostring(store):find("keywatch.store", 1, true))

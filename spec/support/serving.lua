@@ -12,7 +12,7 @@ local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
 local serving = { is_etcd = etcd.is_etcd }
 serving.__index = serving
 
---- Of keywatch's server the options may be given, and `now`, for a store whose time is moved by hand.
+--- Of keywatch's store options may be given: `now`, for one whose time is moved by hand, and `path`.
 function serving.start(options)
   local self = setmetatable({ clients = {} }, serving)
   if etcd.is_etcd then
@@ -21,7 +21,7 @@ function serving.start(options)
     return self
   end
   options = options or {}
-  self.store = keywatch.open { now = options.now }
+  self.store = assert(keywatch.open { now = options.now, path = options.path })
   self.server = assert(keywatch.serve { store = self.store, listen = "http://127.0.0.1:0" })
   self.url = self.server:addresses()[1]
   return self
