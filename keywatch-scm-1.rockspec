@@ -118,6 +118,7 @@ build = {
         "csrc/rpc/lease_service.c",
         "csrc/rpc/method.c",
         "csrc/rpc/peer.c",
+        "csrc/rpc/range_answer.c",
         "csrc/rpc/server.c",
         "csrc/rpc/service.c",
         "csrc/rpc/watch_service.c",

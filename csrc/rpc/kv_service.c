@@ -4,17 +4,13 @@
  *
  * A write is applied, then answered, then committed: what cannot be answered has not happened.
  */
-#include <stdio.h>
-
 #include "base/mem.h"
 #include "codec/wire.h"
 #include "model/error.h"
+#include "rpc/range_answer.h"
 #include "rpc/service.h"
 
-#define SPLICED (64 * 1024)  /* larger answers to ranges are made of the records where they lie */
-#define MAX_ANSWER INT32_MAX /* as in etcd: a small transaction can ask for any amount */
-
-enum { KVS = 2, MORE = 3, COUNT = 4 };
+#define SPLICED (64 * 1024) /* larger answers to ranges are made of the records where they lie */
 
 static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_range_response,
                                                       [KW_OP_PUT] = &kw_msg_put_response,
@@ -31,57 +27,28 @@ static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, 
   if (to == NULL) return false;
   kw_service_put_header(server, reply->revision, to);
   kw_chain_commit(out, head);
-  for (size_t i = 0; i < reply->range.kvs.n; i++) {
-    kw_blob *record = (kw_blob *)reply->range.kvs.items[i];
-    uint8_t *start = kw_chain_reserve(out, 1 + 10);
-    if (start == NULL) return false;
-    *start = KW_WIRE_TAG(KVS, KW_WIRE_BYTES);
-    kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
-    if (!kw_chain_add_blob(out, record, kw_blob_slice(record))) return false;
-  }
-  uint8_t *start = kw_chain_reserve(out, 2 * (1 + 10));
-  if (start == NULL) return false;
-  to = kw_wire_put_number(start, MORE, reply->range.more);
-  to = kw_wire_put_number(to, COUNT, (uint64_t)reply->range.count);
-  kw_chain_commit(out, (size_t)(to - start));
+  if (!kw_range_answer_add(out, &reply->range.kvs)) return false;
+  if (!kw_range_answer_add_end(out, reply->range.more, reply->range.count)) return false;
   kw_stream_sent(stream);
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
   return true;
 }
 
-static void refuse_size(kw_stream *stream, size_t len) {
-  char text[96];
-  int n = snprintf(text, sizeof text, "grpc: trying to send message larger than max (%zu vs. %d)",
-                   len, MAX_ANSWER);
-  kw_stream_finish(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_slice_of(text, (size_t)n));
-}
-
-/* Applies an op and answers it. */
-static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
-  kw_reply reply;
+/* Commits what was applied, and answers it. */
+static void answer(kw_server *server, kw_stream *stream, const kw_reply *reply) {
   kw_answer_room room;
-  int rc = kw_store_apply(server->store, op, &server->arena, &reply);
-  if (rc != KW_OK && op->kind == KW_OP_RANGE) {
-    kw_service_fail(stream, rc);
-    return;
-  }
-  if (rc != KW_OK) {
-    kw_service_fail_durable(server, stream, rc);
-    return;
-  }
-  const kw_message *message = response_messages[reply.kind];
-  size_t rest = kw_message_rest_size(message, &reply);
-  size_t len = kw_service_header_size(server, reply.revision) + rest;
-  if (len > MAX_ANSWER) {
+  const kw_message *message = response_messages[reply->kind];
+  size_t rest = kw_message_rest_size(message, reply);
+  size_t len = kw_service_header_size(server, reply->revision) + rest;
+  if (len > KW_MAX_ANSWER) {
     kw_store_rollback(server->store);
-    refuse_size(stream, len);
-  } else if (reply.kind == KW_OP_RANGE && rest > SPLICED && !reply.range.keys_only) {
-    if (!splice(server, stream, &reply, rest)) kw_stream_reset(stream, KW_RESET_INTERNAL);
+    kw_service_refuse_size(stream, len);
+  } else if (reply->kind == KW_OP_RANGE && rest > SPLICED && !reply->range.keys_only) {
+    if (!splice(server, stream, reply, rest)) kw_stream_reset(stream, KW_RESET_INTERNAL);
+  } else if (kw_service_begin(server, stream, reply->revision, rest, &room)) {
+    kw_message_put_rest(message, reply, room.to);
     kw_store_commit(server->store);
-  } else if (kw_service_begin(server, stream, reply.revision, rest, &room)) {
-    kw_message_put_rest(message, &reply, room.to);
-    kw_store_commit(server->store);
-    if (reply.kind == KW_OP_RANGE) {
+    if (reply->kind == KW_OP_RANGE) {
       kw_service_send(&room);
     } else {
       kw_service_send_durable(server, &room);
@@ -92,8 +59,38 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   }
 }
 
+/* Applies an op and answers it. */
+static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
+  kw_reply reply;
+  int rc = kw_store_apply(server->store, op, &server->arena, &reply);
+  if (rc == KW_OK) {
+    answer(server, stream, &reply);
+  } else if (op->kind == KW_OP_RANGE) {
+    kw_service_fail(stream, rc);
+  } else {
+    kw_service_fail_durable(server, stream, rc);
+  }
+}
+
+/* Its first page tells whether there are more. */
 static void on_range(kw_server *server, kw_stream *stream, const void *request) {
-  apply(server, stream, &(kw_op){.kind = KW_OP_RANGE, .range = *(const kw_range_op *)request});
+  const kw_range_op *asked = request;
+  kw_op op = {.kind = KW_OP_RANGE, .range = *asked};
+  kw_reply page;
+  bool may_be_large = asked->limit <= 0 || asked->limit > KW_PAGE_RECORDS;
+  if (!may_be_large || !kw_range_answer_can_page(asked)) {
+    apply(server, stream, &op);
+    return;
+  }
+  op.range.limit = KW_PAGE_RECORDS;
+  int rc = kw_store_apply(server->store, &op, &server->arena, &page);
+  if (rc != KW_OK) {
+    kw_service_fail(stream, rc);
+  } else if (page.range.more) {
+    kw_range_answer_begin(server, stream, asked, &page);
+  } else {
+    answer(server, stream, &page);
+  }
 }
 
 static void on_put(kw_server *server, kw_stream *stream, const void *request) {
@@ -140,7 +137,7 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   }
 }
 
-void kw_kv_tend(kw_server *server) {
+static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
@@ -148,6 +145,11 @@ void kw_kv_tend(kw_server *server) {
     finish_compaction(server, stream, rc == KW_OK ? stream->failure : rc);
     kw_server_touch(stream);
   }
+}
+
+bool kw_kv_tend(kw_server *server) {
+  tend_compactions(server);
+  return kw_range_answer_tend(server);
 }
 
 static void on_compact_close(kw_server *server, kw_stream *stream) {
@@ -167,7 +169,11 @@ static void on_compact_close(kw_server *server, kw_stream *stream) {
   }
 
 const kw_method kw_kv_methods[] = {
-    UNARY("Range", range_request, on_range),
+    {.path = "/etcdserverpb.KV/Range",
+     .request = &kw_msg_range_request,
+     .is_unary = true,
+     .on_request = on_range,
+     .on_close = kw_range_answer_close},
     UNARY("Put", put_request, on_put),
     UNARY("DeleteRange", delete_range_request, on_delete),
     UNARY("Txn", txn_request, on_txn),

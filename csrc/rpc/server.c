@@ -33,6 +33,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->options = *options;
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
+  kw_link_init(&server->ranges);
   kw_link_init(&server->undurable);
   uint8_t *to = kw_wire_put_number(server->ids, 1, options->cluster_id);
   server->n_ids = (size_t)(kw_wire_put_number(to, 2, options->member_id) - server->ids);
@@ -80,7 +81,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   kw_store_flush(server->store);
   kw_store_poll(server->store);
   kw_service_tend(server);
-  kw_kv_tend(server);
+  more = kw_kv_tend(server) || more;
   kw_watch_tend(server);
   if (more) return now;
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);

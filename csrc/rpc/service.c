@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
 #include "rpc/service.h"
 
 #include "codec/wire.h"
@@ -11,6 +13,13 @@ enum { HEADER = 1, HEADER_REVISION = 3, HEADER_RAFT_TERM = 4 };
 void kw_service_fail(kw_stream *stream, int rc) {
   const kw_error_info *info = kw_error_describe(rc);
   kw_stream_finish(stream, info->grpc_status, kw_slice_of(info->text, strlen(info->text)));
+}
+
+void kw_service_refuse_size(kw_stream *stream, size_t len) {
+  char text[96];
+  int n = snprintf(text, sizeof text, "grpc: trying to send message larger than max (%zu vs. %d)",
+                   len, KW_MAX_ANSWER);
+  kw_stream_finish(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_slice_of(text, (size_t)n));
 }
 
 static size_t header_len(const kw_server *server, int64_t revision) {

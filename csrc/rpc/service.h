@@ -49,6 +49,7 @@ struct kw_server {
   size_t n_peers;
   bool is_draining;
 
+  kw_link ranges;          /* answers that are being made, page by page */
   kw_link undurable;       /* answers that wait until what they tell is durable, in order */
   kw_ready ready;          /* watch streams that have something to send */
   kw_stream **compactions; /* calls that wait for the end of a compaction */
@@ -62,9 +63,9 @@ struct kw_server {
   bool is_intercepting;
 };
 
-/* What services do in every turn: calls that waited for a compaction are answered, and watch streams that have got
- * something to send are woken. */
-void kw_kv_tend(kw_server *server);
+/* What services do in every turn: calls that waited for a compaction are answered, large answers are made, and watch
+ * streams that have got something to send are woken. The first returns whether it wants another turn at once. */
+bool kw_kv_tend(kw_server *server);
 void kw_watch_tend(kw_server *server);
 
 /* The time of the store. */
@@ -80,8 +81,11 @@ const char *kw_server_remote(const kw_stream *stream);
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
-/* Ends a call with what is known of an error. */
+/* Ends a call with what is known of an error; or for an answer that is too large to be sent. */
 void kw_service_fail(kw_stream *stream, int rc);
+void kw_service_refuse_size(kw_stream *stream, size_t len);
+
+#define KW_MAX_ANSWER INT32_MAX /* as in etcd: a small transaction can ask for any amount */
 
 /* Begins an answer: the room of its message, with the header written; *to is where the rest goes, `rest` bytes. False
  * if memory is short. Then kw_service_send, when all is filled in; a unary call ends with it. */

@@ -192,7 +192,8 @@ static int collect_point(const kw_store *store, kw_slice key, int64_t rev, kw_ar
 static int collect_range(const kw_store *store, const kw_range_op *op, int64_t rev, kw_arena *arena,
                          kw_reply *reply) {
   kw_records *kvs = &reply->range.kvs;
-  int64_t count = reply->range.count = count_at(store, &op->range, rev);
+  bool is_counted = !op->uncounted || op->limit <= 0;
+  int64_t count = reply->range.count = is_counted ? count_at(store, &op->range, rev) : op->limit;
   if (op->count_only || count == 0) return KW_OK;
   int64_t max = count;
   if (op->limit > 0 && op->limit < count && limits_early(op)) max = op->limit + wants_sort(op);

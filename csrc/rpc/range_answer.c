@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/range_answer.h"
+
+#include "base/mem.h"
+#include "codec/grpc.h"
+#include "codec/keyvalue.h"
+#include "codec/wire.h"
+#include "model/error.h"
+
+#define MAX_RESTARTS 3
+
+enum { KVS = 2, MORE = 3, COUNT = 4 };
+
+typedef struct range_answer {
+  kw_link link;
+  kw_stream *stream;
+  kw_range_op op;   /* of the page that is next */
+  kw_blob *end;     /* what op's slices lie in */
+  kw_blob *next;    /* or NULL: op begins where it was asked to */
+  kw_slice key;     /* where it was asked to */
+  int64_t asked;    /* the revision */
+  int64_t limit;    /* as asked for; 0: none */
+  int64_t revision; /* of the header */
+  int64_t count;
+  int64_t n;       /* kvs that were added */
+  uint8_t *prefix; /* in the stream, to be filled in */
+  size_t before;   /* bytes that the stream had before it */
+  int restarts;
+} range_answer;
+
+bool kw_range_answer_can_page(const kw_range_op *op) {
+  bool is_filtered = op->min_mod_revision != 0 || op->max_mod_revision != 0 ||
+                     op->min_create_revision != 0 || op->max_create_revision != 0;
+  bool is_sorted = op->sort_order != KW_SORT_NONE &&
+                   (op->sort_target != KW_SORT_KEY || op->sort_order != KW_SORT_ASCEND);
+  return !is_filtered && !is_sorted && !op->count_only && !kw_range_is_point(&op->range);
+}
+
+/* {====== Parts of the message ====== */
+
+bool kw_range_answer_add(kw_chain *out, const kw_records *kvs) {
+  for (size_t i = 0; i < kvs->n; i++) {
+    kw_blob *record = (kw_blob *)kvs->items[i];
+    uint8_t *start = kw_chain_reserve(out, 1 + 10);
+    if (start == NULL) return false;
+    *start = KW_WIRE_TAG(KVS, KW_WIRE_BYTES);
+    kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
+    if (!kw_chain_add_blob(out, record, kw_blob_slice(record))) return false;
+  }
+  return true;
+}
+
+static bool add_keys(kw_chain *out, const kw_records *kvs) {
+  kw_reply page = {.kind = KW_OP_RANGE, .range = {.kvs = *kvs, .keys_only = true}};
+  size_t len = kw_message_rest_size(&kw_msg_range_response, &page);
+  uint8_t *to = kw_chain_reserve(out, len);
+  if (to == NULL) return false;
+  kw_message_put_rest(&kw_msg_range_response, &page, to);
+  kw_chain_commit(out, len);
+  return true;
+}
+
+bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count) {
+  uint8_t *start = kw_chain_reserve(out, 2 * (1 + 10));
+  if (start == NULL) return false;
+  uint8_t *to = kw_wire_put_number(start, MORE, more);
+  to = kw_wire_put_number(to, COUNT, (uint64_t)count);
+  kw_chain_commit(out, (size_t)(to - start));
+  return true;
+}
+
+/* }====== */
+
+static void free_answer(range_answer *a) {
+  kw_link_remove(&a->link);
+  if (a->end != NULL) kw_blob_release(a->end);
+  if (a->next != NULL) kw_blob_release(a->next);
+  a->stream->owner = NULL;
+  kw_free(a);
+}
+
+static void fail(range_answer *a, int rc) {
+  kw_stream *stream = a->stream;
+  kw_chain_drop(&stream->out);
+  free_answer(a);
+  kw_service_fail(stream, rc);
+}
+
+/* {====== Pages ====== */
+
+static bool begin_message(const kw_server *server, range_answer *a) {
+  kw_chain *out = &a->stream->out;
+  size_t head = kw_service_header_size(server, a->revision);
+  a->before = out->len;
+  a->prefix = kw_chain_reserve(out, KW_GRPC_PREFIX + head);
+  if (a->prefix == NULL) return false;
+  kw_service_put_header(server, a->revision, a->prefix + KW_GRPC_PREFIX);
+  kw_chain_commit(out, KW_GRPC_PREFIX + head);
+  return true;
+}
+
+/* The page that follows begins right after the last key of this one. */
+static bool move_on(range_answer *a, const kw_records *kvs) {
+  kw_slice last = kw_keyvalue_key(kvs->items[kvs->n - 1]);
+  kw_blob *next = kw_blob_new(last.len + 1);
+  if (next == NULL) return false;
+  if (last.len > 0) memcpy(next->bytes, last.data, last.len);
+  next->bytes[last.len] = 0;
+  if (a->next != NULL) kw_blob_release(a->next);
+  a->next = next;
+  a->op.range.key = kw_blob_slice(next);
+  a->n += (int64_t)kvs->n;
+  return true;
+}
+
+static int64_t left(const range_answer *a) {
+  int64_t all = a->limit > 0 && a->limit < a->count ? a->limit : a->count;
+  return all - a->n;
+}
+
+static bool add_page(range_answer *a, const kw_reply *page) {
+  const kw_records *kvs = &page->range.kvs;
+  kw_chain *out = &a->stream->out;
+  if (kvs->n == 0) return true;
+  bool ok = a->op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(out, kvs);
+  return ok && move_on(a, kvs);
+}
+
+static void finish(range_answer *a) {
+  kw_stream *stream = a->stream;
+  bool more = a->limit > 0 && a->limit < a->count;
+  if (!kw_range_answer_add_end(&stream->out, more, a->count)) {
+    fail(a, KW_ERR_NO_MEMORY);
+    return;
+  }
+  size_t len = stream->out.len - a->before - KW_GRPC_PREFIX;
+  kw_grpc_put_prefix(a->prefix, len);
+  free_answer(a);
+  if (len > KW_MAX_ANSWER) {
+    kw_chain_drop(&stream->out);
+    kw_service_refuse_size(stream, len);
+    return;
+  }
+  kw_stream_sent(stream);
+  kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
+}
+
+/* Whether the answer can begin anew, as if it had been asked for now. */
+static bool restart(const kw_server *server, range_answer *a) {
+  if (a->asked > 0 || ++a->restarts > MAX_RESTARTS) return false;
+  kw_chain_drop(&a->stream->out);
+  a->op.range.key = a->key;
+  a->op.revision = a->revision = kw_store_revision(server->store);
+  a->op.uncounted = false;
+  a->n = 0;
+  return begin_message(server, a);
+}
+
+static void step(kw_server *server, range_answer *a) {
+  kw_op op = {.kind = KW_OP_RANGE, .range = a->op};
+  kw_reply page;
+  int64_t n = left(a);
+  if (n <= 0) {
+    finish(a);
+    return;
+  }
+  op.range.limit = n < KW_PAGE_RECORDS ? n : KW_PAGE_RECORDS;
+  kw_arena_reset(&server->arena);
+  int rc = kw_store_apply(server->store, &op, &server->arena, &page);
+  if (rc == KW_ERR_COMPACTED && restart(server, a)) return;
+  if (rc == KW_OK && !a->op.uncounted) a->count = page.range.count;
+  a->op.uncounted = true;
+  if (rc == KW_OK && !add_page(a, &page)) rc = KW_ERR_NO_MEMORY;
+  if (rc != KW_OK) fail(a, rc);
+}
+
+/* }====== */
+
+/* Keeps what was asked for: its slices are those of a request. */
+static bool keep(range_answer *a, const kw_range_op *op) {
+  kw_slice key = op->range.key, end = op->range.end;
+  a->end = kw_blob_new(key.len + end.len);
+  if (a->end == NULL) return false;
+  if (key.len > 0) memcpy(a->end->bytes, key.data, key.len);
+  if (end.len > 0) memcpy(a->end->bytes + key.len, end.data, end.len);
+  a->op = *op;
+  a->key = a->op.range.key = kw_slice_of(a->end->bytes, key.len);
+  a->op.range.end = kw_slice_of(a->end->bytes + key.len, end.len);
+  return true;
+}
+
+void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
+                           const kw_reply *first) {
+  range_answer *a = kw_alloc_zeroed(sizeof *a);
+  if (a == NULL) {
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+    return;
+  }
+  a->stream = stream;
+  stream->owner = a;
+  kw_link_init(&a->link);
+  kw_link_add(&server->ranges, &a->link);
+  a->limit = op->limit > 0 ? op->limit : 0;
+  a->asked = op->revision;
+  a->revision = first->revision;
+  a->count = first->range.count;
+  if (!keep(a, op) || !begin_message(server, a) || !add_page(a, first)) {
+    fail(a, KW_ERR_NO_MEMORY);
+    return;
+  }
+  a->op.revision = op->revision > 0 ? op->revision : first->revision;
+  a->op.uncounted = true;
+}
+
+bool kw_range_answer_tend(kw_server *server) {
+  for (kw_link *link = server->ranges.next, *next; link != &server->ranges; link = next) {
+    next = link->next;
+    range_answer *a = KW_CONTAINER_OF(link, range_answer, link);
+    kw_stream *stream = a->stream;
+    step(server, a);
+    kw_server_touch(stream);
+  }
+  return !kw_link_is_alone(&server->ranges);
+}
+
+void kw_range_answer_close(kw_server *server, kw_stream *stream) {
+  (void)server;
+  if (stream->owner != NULL) free_answer(stream->owner);
+}

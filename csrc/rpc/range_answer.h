@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * range_answer: a large answer to a range, made page by page, so that others have their turn between.
+ *
+ *   prefix, header | kvs of a page | kvs of the next | ... | more, count
+ *
+ * All pages are of one revision. If that is compacted meanwhile, and the asker did not insist on it, the answer begins
+ * anew at a later one. What has been made waits in the stream until it is whole, since its length goes first.
+ */
+#ifndef KW_RPC_RANGE_ANSWER_H
+#define KW_RPC_RANGE_ANSWER_H
+
+#include "rpc/service.h"
+
+#ifdef KW_PROBE
+#define KW_PAGE_RECORDS 8
+#else
+#define KW_PAGE_RECORDS 1000
+#endif
+
+/* Whether the answer to an op can be made of pages: it is in the order of keys, and has no filter. */
+bool kw_range_answer_can_page(const kw_range_op *op);
+
+/* Answers an op whose first page is there, and is not all. */
+void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
+                           const kw_reply *first);
+
+/* One more page for each answer that is being made; whether any goes on. */
+bool kw_range_answer_tend(kw_server *server);
+
+/* The stream of an answer closes; or of none. */
+void kw_range_answer_close(kw_server *server, kw_stream *stream);
+
+/* Adds records to a message, as kvs of an answer; false if memory is short. */
+bool kw_range_answer_add(kw_chain *out, const kw_records *kvs);
+
+/* Ends it: what follows the kvs. */
+bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
+
+#endif
