@@ -56,7 +56,7 @@ build/luajit.config.lua: Makefile
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-test: build build/node/installed   ## every spec on Lua 5.4 and LuaJIT
+test: build build/node/installed build/fault.so   ## every spec on Lua 5.4 and LuaJIT
 	@spec/run $(VMS:%=rock-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
@@ -66,12 +66,17 @@ build/node/installed: $(wildcard spec/support/node/package*.json) | deps
 	@cd build/node && npm ci --ignore-scripts --no-audit --no-fund >log 2>&1 || { cat log; exit 1; }
 	@touch $@
 
+# A disk that fails, preloaded into programs of the specs.
+build/fault.so: spec/support/fault.c Makefile | deps
+	@mkdir -p $(@D)
+	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -lpthread -o $@
+
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
-	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch]) && exit $$lua
+	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
-	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch])
+	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 CORE := $(filter-out csrc/uv/%,$(wildcard csrc/*/*.c))
@@ -95,7 +100,7 @@ endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)
 
-check: $(PROBES) fuzz           ## sanitizers, valgrind, aggressive collection, fuzzing
+check: $(PROBES) build/fault.so fuzz           ## sanitizers, valgrind, aggressive collection, fuzzing
 	@spec/run $(foreach how,valgrind check gc,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.

@@ -74,6 +74,8 @@ static void check_idle(lua_State *L, const kw_lua_store *self) {
 kw_lua_store *kw_bind_check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
   if (self->store == NULL) luaL_error(L, "the store is closed");
+  if (kw_store_is_inherited(self->store))
+    luaL_error(L, "the store is that of the parent process: open it after the fork");
   check_idle(L, self);
   kw_arena_reset(&self->arena);
   return self;
@@ -213,6 +215,7 @@ static int give(lua_State *L, kw_lua_store *self, int values) {
   return 3;
 }
 
+/* A plain read sees only what is durable. */
 static bool is_read(const kw_lua_store *self, kw_answer kind) {
   return kind == KW_ANSWER_GET || (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
 }

@@ -15,9 +15,12 @@
 #include "model/error.h"
 
 #define FORMAT 1
+#define FREE_TABLE 0 /* LMDB's own */
 #define RECORD_KEY 13
 #define NAME_ROOM 16
-#define PATH_ROOM 4096
+#define DIRECTORY_ROOM 4096
+#define PATH_ROOM (DIRECTORY_ROOM + NAME_ROOM)
+#define TABLES 4
 #define DATA "data.mdb"
 #define LOCK_OF_DATA "data.mdb-lock"
 #define COPY "copy.mdb"
@@ -27,8 +30,11 @@
 #define META_PAGES 2
 #define GROWN_AHEAD (8 << 20) /* bytes of the file that are there before they are needed */
 #define RESERVE (4 << 20)     /* of them, those that only deletions and their like may use */
+#define LOCK_BYTES (16 << 10) /* more than LMDB's own lock file needs */
 #define PAGES_PER_GROUP 16
 #define RECORD_OVERHEAD 64 /* of LMDB, for its key and its place in a page */
+
+enum { INCOMPLETE = -1 }; /* beside the errors of LMDB and of the system */
 
 typedef enum change_kind {
   PUT,
@@ -75,12 +81,14 @@ struct kw_disk {
   MDB_cursor *cursor;
   bool is_placed; /* the cursor, before `next` */
   kw_revision next;
-  char path[PATH_ROOM]; /* of the directory */
+  char path[DIRECTORY_ROOM];
   size_t map_bytes;
   int lock;
+  pid_t pid; /* who opened it */
   size_t page;
   int64_t size;
   int64_t in_use;
+  bool is_damaged;
   kw_disk_meta opened;
 
   group gathering;
@@ -149,9 +157,10 @@ static int64_t get_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t o
 
 /* }====== */
 
-/* The name of a file in the directory; false if it is too long. */
-static bool name_in(const kw_disk *disk, const char *file, char name[PATH_ROOM]) {
-  return snprintf(name, PATH_ROOM, "%s/%s", disk->path, file) < PATH_ROOM;
+/* The name of a file in the directory. */
+static const char *name_in(const kw_disk *disk, const char *file, char name[PATH_ROOM]) {
+  snprintf(name, PATH_ROOM, "%s/%s", disk->path, file);
+  return name;
 }
 
 /* {====== The thread ====== */
@@ -225,13 +234,40 @@ static bool is_growing(const group *g) {
   return false;
 }
 
-static int allocate(int fd, off_t from, off_t to) {
-  int rc = posix_fallocate(fd, from, to - from);
+static bool is_want_of_room(int rc) {
+  return rc == ENOSPC || rc == EDQUOT || rc == MDB_MAP_FULL;
+}
+
+static int failure_of(int rc) {
+  if (is_want_of_room(rc)) return KW_ERR_NO_SPACE;
+  return rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_STORAGE;
+}
+
+static int allocate(int fd, off_t from, off_t until) {
+  int rc;
+  do {
+    rc = posix_fallocate(fd, from, until - from);
+  } while (rc == EINTR);
   return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
 }
 
-/* Room for all that the group may write, so that a full disk is met here, where nothing has happened yet. What makes the
- * store larger leaves room behind for what may make it smaller. */
+/* Bytes of the pages that are free again. */
+static size_t free_bytes(const kw_disk *disk, MDB_txn *txn) {
+  size_t pages = 0, n;
+  MDB_cursor *cursor;
+  MDB_val key, list; /* of page numbers: how many, and then they */
+  if (mdb_cursor_open(txn, FREE_DBI, &cursor) != 0) return 0;
+  while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0) {
+    memcpy(&n, list.mv_data, sizeof n);
+    pages += n;
+  }
+  mdb_cursor_close(cursor);
+  return pages * disk->page;
+}
+
+/* Room for all that the group may write, so that a full disk is met here, where nothing has happened yet. On a full
+ * disk pages that are free again may do. What makes the store larger leaves room behind for what may make it smaller,
+ * which can have the last of them; whether they suffice, the commit finds out. */
 static int grow_ahead(const kw_disk *disk, MDB_txn *txn, const group *g) {
   MDB_envinfo info;
   struct stat st;
@@ -240,12 +276,14 @@ static int grow_ahead(const kw_disk *disk, MDB_txn *txn, const group *g) {
       leaves_of(txn, disk->records) + leaves_of(txn, disk->leases) + leaves_of(txn, disk->kept);
   mdb_env_info(disk->env, &info);
   mdb_env_get_fd(disk->env, &fd);
-  size_t need = (info.me_last_pgno + 1) * disk->page + most_bytes(disk, g, leaves);
-  if (is_growing(g)) need += RESERVE;
   if (fstat(fd, &st) < 0) return errno;
-  if (st.st_size >= (off_t)need) return 0;
-  if (allocate(fd, st.st_size, (off_t)need + GROWN_AHEAD) == 0) return 0;
-  return allocate(fd, st.st_size, (off_t)need);
+  off_t used = (off_t)((info.me_last_pgno + 1) * disk->page);
+  off_t least = (off_t)most_bytes(disk, g, leaves) + (is_growing(g) ? RESERVE : 0);
+  if (st.st_size >= used + least) return 0;
+  int rc = allocate(fd, st.st_size, used + least + GROWN_AHEAD);
+  if (is_want_of_room(rc)) rc = allocate(fd, st.st_size, used + least);
+  if (!is_want_of_room(rc)) return rc;
+  return !is_growing(g) || st.st_size - used + (off_t)free_bytes(disk, txn) >= least ? 0 : rc;
 }
 
 static int fill(const kw_disk *disk, MDB_txn *txn, const group *g) {
@@ -254,21 +292,26 @@ static int fill(const kw_disk *disk, MDB_txn *txn, const group *g) {
   return rc == 0 ? write_meta(disk, txn, &g->meta) : rc;
 }
 
-static int code_of(int rc) {
-  if (rc == ENOMEM) return KW_ERR_NO_MEMORY;
-  return rc == MDB_MAP_FULL || rc == ENOSPC ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+/* A commit writes pages that nothing refers to yet, and then the page that does. If the first fails for want of room,
+ * nothing has happened; if the last fails, LMDB takes no more writes. */
+static int commit(const kw_disk *disk, MDB_txn *txn) {
+  int rc = mdb_txn_commit(txn);
+  if (rc == 0) return KW_OK;
+  if (mdb_txn_begin(disk->env, NULL, 0, &txn) != 0) return KW_ERR_STORAGE;
+  mdb_txn_abort(txn);
+  return failure_of(rc);
 }
 
-/* A full disk or map leaves everything as it was. A commit that fails leaves open what has happened. */
+/* A full disk or map leaves everything as it was. Any other commit that fails leaves open what has happened. */
 static int write_group(const kw_disk *disk, const group *g) {
   MDB_txn *txn;
   int rc = mdb_txn_begin(disk->env, NULL, 0, &txn);
-  if (rc != 0) return code_of(rc);
+  if (rc != 0) return failure_of(rc);
   rc = grow_ahead(disk, txn, g);
   if (rc == 0) rc = fill(disk, txn, g);
-  if (rc == 0) return mdb_txn_commit(txn) == 0 ? KW_OK : KW_ERR_STORAGE;
+  if (rc == 0) return commit(disk, txn);
   mdb_txn_abort(txn);
-  return code_of(rc);
+  return failure_of(rc);
 }
 
 static int copy_to(const kw_disk *disk, const char *name) {
@@ -284,7 +327,7 @@ static int copy_to(const kw_disk *disk, const char *name) {
 /* All that there is, without the gaps, beside it. */
 static int copy(const kw_disk *disk) {
   char name[PATH_ROOM];
-  return name_in(disk, COPY, name) ? copy_to(disk, name) : ENAMETOOLONG;
+  return copy_to(disk, name_in(disk, COPY, name));
 }
 
 #ifdef KW_PROBE
@@ -374,7 +417,7 @@ static void end_thread(kw_disk *disk) {
 /* {====== Opening ====== */
 
 static int refuse(char *text, const char *path, const char *why) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: cannot open %s: %s", path, why);
+  snprintf(text, KW_DISK_TEXT, "keywatch: cannot open %.360s: %.100s", path, why);
   return KW_ERR_STORAGE;
 }
 
@@ -387,15 +430,15 @@ static int refuse_locked(char *text, const char *path, int fd) {
   return refuse(text, path, why);
 }
 
-static int lock(kw_disk *disk, const char *path, char *text) {
+/* Without room for its process id it is locked all the same. */
+static int lock(kw_disk *disk, char *text) {
   char name[PATH_ROOM], pid[NAME_ROOM];
-  if (!name_in(disk, "lock", name)) return refuse(text, path, strerror(ENAMETOOLONG));
-  disk->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (disk->lock < 0) return refuse(text, path, strerror(errno));
-  if (flock(disk->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, path, disk->lock);
-  int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-  if (ftruncate(disk->lock, 0) < 0 || pwrite(disk->lock, pid, (size_t)n, 0) != n)
-    return refuse(text, path, strerror(errno));
+  disk->lock = open(name_in(disk, "lock", name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (disk->lock < 0) return refuse(text, disk->path, strerror(errno));
+  if (flock(disk->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, disk->path, disk->lock);
+  int n = snprintf(pid, sizeof pid, "%ld\n", (long)disk->pid);
+  bool is_told = ftruncate(disk->lock, 0) == 0 && pwrite(disk->lock, pid, (size_t)n, 0) == n;
+  (void)is_told;
   return KW_OK;
 }
 
@@ -407,35 +450,138 @@ static int make_directory(const char *path, char *text) {
   return S_ISDIR(st.st_mode) ? KW_OK : refuse(text, path, "it is not a directory");
 }
 
-/* The tables, and the number of the format: of a directory that was empty, ours. */
-static int open_tables(kw_disk *disk, int64_t *format) {
+/* LMDB writes to its lock file through memory, where a full disk would be fatal. */
+static int make_lock_file(const kw_disk *disk, const char *file) {
+  char name[PATH_ROOM];
+  int fd = open(name_in(disk, file, name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  int rc = allocate(fd, 0, LOCK_BYTES);
+  close(fd);
+  return rc;
+}
+
+static int open_env(const kw_disk *disk, const char *file, unsigned flags, MDB_env **env) {
+  char name[PATH_ROOM];
+  int rc = mdb_env_create(env);
+  if (rc == 0) rc = mdb_env_set_maxdbs(*env, TABLES);
+  if (rc == 0) rc = mdb_env_set_mapsize(*env, disk->map_bytes);
+  if (rc == 0) rc = mdb_env_open(*env, name_in(disk, file, name), MDB_NOSUBDIR | flags, 0600);
+  return rc;
+}
+
+static int make_tables(MDB_env *env) {
+  static const char *const others[] = {"records", "leases", "kept"};
   MDB_txn *txn;
-  int rc = mdb_txn_begin(disk->env, NULL, 0, &txn);
+  MDB_dbi meta, other;
+  int rc = mdb_txn_begin(env, NULL, 0, &txn);
   if (rc != 0) return rc;
-  rc = mdb_dbi_open(txn, "meta", MDB_CREATE, &disk->meta);
-  if (rc == 0) {
-    MDB_stat stat;
-    mdb_stat(txn, disk->meta, &stat);
-    if (stat.ms_entries == 0) rc = put_number(txn, disk->meta, "format", FORMAT);
-    *format = get_number(txn, disk->meta, "format", -1);
-  }
-  if (rc == 0 && *format == FORMAT) {
-    rc = mdb_dbi_open(txn, "records", MDB_CREATE, &disk->records);
-    if (rc == 0) rc = mdb_dbi_open(txn, "leases", MDB_CREATE, &disk->leases);
-    if (rc == 0) rc = mdb_dbi_open(txn, "kept", MDB_CREATE, &disk->kept);
-  }
-  if (rc == 0 && *format == FORMAT) return mdb_txn_commit(txn);
+  rc = mdb_dbi_open(txn, "meta", MDB_CREATE, &meta);
+  if (rc == 0) rc = put_number(txn, meta, "format", FORMAT);
+  for (size_t i = 0; i < KW_LENGTH(others) && rc == 0; i++)
+    rc = mdb_dbi_open(txn, others[i], MDB_CREATE, &other);
+  if (rc == 0) return mdb_txn_commit(txn);
   mdb_txn_abort(txn);
   return rc;
 }
 
-static int open_env(kw_disk *disk, const char *file) {
+static void unlink_in(const kw_disk *disk, const char *file) {
   char name[PATH_ROOM];
-  if (!name_in(disk, file, name)) return ENAMETOOLONG;
-  int rc = mdb_env_create(&disk->env);
-  if (rc == 0) rc = mdb_env_set_maxdbs(disk->env, 4);
-  if (rc == 0) rc = mdb_env_set_mapsize(disk->env, disk->map_bytes);
-  if (rc == 0) rc = mdb_env_open(disk->env, name, MDB_NOSUBDIR | MDB_NOTLS | MDB_NORDAHEAD, 0600);
+  unlink(name_in(disk, file, name));
+}
+
+static int rename_in(const kw_disk *disk, const char *from, const char *to) {
+  char old[PATH_ROOM], new[PATH_ROOM];
+  return rename(name_in(disk, from, old), name_in(disk, to, new)) < 0 ? errno : 0;
+}
+
+/* A database that is whole has its name; until then it has another one, and what was left under that is of no use. */
+static int make_database(const kw_disk *disk) {
+  char name[PATH_ROOM];
+  MDB_env *env = NULL;
+  if (access(name_in(disk, DATA, name), F_OK) == 0) return 0;
+  int rc = open_env(disk, COPY, MDB_NOLOCK, &env);
+  if (rc == 0) rc = make_tables(env);
+  if (env != NULL) mdb_env_close(env);
+  return rc == 0 ? rename_in(disk, COPY, DATA) : rc;
+}
+
+/* Names last only once their directory was synced. Not all can be. */
+static int sync_directory(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno == EACCES ? 0 : errno;
+  int rc = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+  close(fd);
+  return rc;
+}
+
+static int sync_names(const kw_disk *disk) {
+  char parent[PATH_ROOM];
+  int rc = sync_directory(disk->path);
+  return rc == 0 ? sync_directory(name_in(disk, "..", parent)) : rc;
+}
+
+/* What LMDB writes at the beginning of a file, twice: the one of the later transaction counts. */
+typedef struct head {
+  size_t page_number;
+  uint16_t page[4];
+  uint32_t magic;
+  uint32_t version;
+  void *address;
+  size_t map_bytes;
+  struct {
+    uint32_t page_bytes; /* of the first */
+    uint16_t flags[2];
+    size_t counts[4];
+    size_t root;
+  } tables[2];
+  size_t last_page;
+  size_t txn;
+} head;
+
+#define MAGIC 0xBEEFC0DE
+#define NO_PAGE SIZE_MAX
+
+static bool is_page(const head *h, size_t number) {
+  return number == NO_PAGE || (number > 1 && number <= h->last_page);
+}
+
+/* What LMDB believes, and would be fatal if it were false: it reads through memory. What it finds out by itself is left
+ * to it, but for an empty file, which it takes for a new one. */
+static int check_heads(int fd, size_t size) {
+  head one, other;
+  if (size == 0) return INCOMPLETE;
+  if (pread(fd, &one, sizeof one, 0) != sizeof one || one.magic != MAGIC) return 0;
+  size_t page = one.tables[0].page_bytes;
+  if (pread(fd, &other, sizeof other, (off_t)page) != sizeof other || other.magic != MAGIC)
+    return 0;
+  const head *last = other.txn > one.txn ? &other : &one;
+  if (page < sizeof one || other.tables[0].page_bytes != page) return MDB_CORRUPTED;
+  if (last->last_page >= size / page) return INCOMPLETE;
+  bool ok = is_page(last, last->tables[0].root) && is_page(last, last->tables[1].root);
+  return ok ? 0 : MDB_CORRUPTED;
+}
+
+static int check_file(const kw_disk *disk) {
+  char name[PATH_ROOM];
+  struct stat st;
+  int fd = open(name_in(disk, DATA, name), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  int rc = fstat(fd, &st) < 0 ? errno : check_heads(fd, (size_t)st.st_size);
+  close(fd);
+  return rc;
+}
+
+static int open_tables(kw_disk *disk, int64_t *format) {
+  MDB_txn *txn;
+  int rc = mdb_txn_begin(disk->env, NULL, MDB_RDONLY, &txn);
+  if (rc != 0) return rc;
+  rc = mdb_dbi_open(txn, "meta", 0, &disk->meta);
+  if (rc == 0) *format = get_number(txn, disk->meta, "format", -1);
+  if (rc == 0) rc = mdb_dbi_open(txn, "records", 0, &disk->records);
+  if (rc == 0) rc = mdb_dbi_open(txn, "leases", 0, &disk->leases);
+  if (rc == 0) rc = mdb_dbi_open(txn, "kept", 0, &disk->kept);
+  if (rc == 0) return mdb_txn_commit(txn);
+  mdb_txn_abort(txn);
   return rc;
 }
 
@@ -472,21 +618,26 @@ static int begin_reading(kw_disk *disk) {
   return 0;
 }
 
-static void unlink_in(const kw_disk *disk, const char *file) {
-  char name[PATH_ROOM];
-  if (name_in(disk, file, name)) unlink(name);
+/* The database of a file, with its reader. */
+static int open_database(kw_disk *disk, const char *file, const char *lock_file, int64_t *format) {
+  int rc = make_lock_file(disk, lock_file);
+  if (rc == 0) rc = open_env(disk, file, MDB_NOTLS | MDB_NORDAHEAD, &disk->env);
+  if (rc == 0) rc = open_tables(disk, format);
+  return rc == 0 ? begin_reading(disk) : rc;
 }
 
-static int open_database(kw_disk *disk, const char *path, char *text) {
+static int open_directory(kw_disk *disk, char *text) {
   int64_t format = FORMAT;
   unlink_in(disk, COPY); /* that was not finished */
   unlink_in(disk, LOCK_OF_COPY);
-  int rc = open_env(disk, DATA);
-  if (rc == 0) rc = open_tables(disk, &format);
-  if (rc == 0 && format != FORMAT)
-    return refuse(text, path, "its format is not one of this keywatch");
-  if (rc == 0) rc = begin_reading(disk);
-  return rc == 0 ? KW_OK : refuse(text, path, mdb_strerror(rc));
+  int rc = make_database(disk);
+  if (rc == 0) rc = sync_names(disk);
+  if (rc == 0) rc = check_file(disk);
+  if (rc == 0) rc = open_database(disk, DATA, LOCK_OF_DATA, &format);
+  if (format != FORMAT) return refuse(text, disk->path, "its format is not one of this keywatch");
+  if (rc == INCOMPLETE) return refuse(text, disk->path, "its database has lost its end");
+  if (rc == MDB_NOTFOUND) return refuse(text, disk->path, "its database is not one of keywatch");
+  return rc == 0 ? KW_OK : refuse(text, disk->path, mdb_strerror(rc));
 }
 
 static void close_database(kw_disk *disk) {
@@ -511,14 +662,18 @@ int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text
   if (disk == NULL) return KW_ERR_NO_MEMORY;
   disk->lock = -1;
   disk->map_bytes = map_bytes;
+  disk->pid = getpid();
   pthread_mutex_init(&disk->mutex, NULL);
   pthread_cond_init(&disk->changed, NULL);
   int rc = KW_OK;
-  if (snprintf(disk->path, PATH_ROOM, "%s", path) >= PATH_ROOM)
+  if (strlen(path) < DIRECTORY_ROOM) {
+    strcpy(disk->path, path);
+  } else {
     rc = refuse(text, path, strerror(ENAMETOOLONG));
+  }
   if (rc == KW_OK) rc = make_directory(path, text);
-  if (rc == KW_OK) rc = lock(disk, path, text);
-  if (rc == KW_OK) rc = open_database(disk, path, text);
+  if (rc == KW_OK) rc = lock(disk, text);
+  if (rc == KW_OK) rc = open_directory(disk, text);
   if (rc == KW_OK && !start_thread(disk)) rc = refuse(text, path, "no thread can be started");
   if (rc != KW_OK) {
     kw_disk_close(disk);
@@ -528,13 +683,23 @@ int kw_disk_open(const char *path, size_t map_bytes, kw_disk **result, char text
   return KW_OK;
 }
 
-void kw_disk_close(kw_disk *disk) {
+bool kw_disk_is_inherited(const kw_disk *disk) {
+  return disk->pid != getpid();
+}
+
+/* What a process has inherited is its parent's: it has no thread, and shares the place of the reader. */
+static void close_own(kw_disk *disk) {
+  if (kw_disk_is_inherited(disk)) return;
   end_thread(disk);
   kw_disk_set_bell(disk, (kw_bell){0});
   close_database(disk);
-  if (disk->lock >= 0) close(disk->lock);
   pthread_cond_destroy(&disk->changed);
   pthread_mutex_destroy(&disk->mutex);
+}
+
+void kw_disk_close(kw_disk *disk) {
+  close_own(disk);
+  if (disk->lock >= 0) close(disk->lock);
   release_kept(&disk->gathering);
   release_kept(&disk->writing);
   kw_free(disk->gathering.changes);
@@ -554,8 +719,6 @@ kw_disk_meta kw_disk_get_meta(const kw_disk *disk) {
   return disk->opened;
 }
 
-/* }====== */
-
 size_t kw_disk_records(const kw_disk *disk) {
   MDB_stat stat;
   return mdb_stat(disk->reading, disk->records, &stat) == 0 ? stat.ms_entries : 0;
@@ -564,6 +727,8 @@ size_t kw_disk_records(const kw_disk *disk) {
 const char *kw_disk_path(const kw_disk *disk) {
   return disk->path;
 }
+
+/* }====== */
 
 /* {====== Writing ====== */
 
@@ -675,28 +840,12 @@ static int renew(kw_disk *disk) {
   return rc == 0 ? KW_OK : KW_ERR_STORAGE;
 }
 
-static int sync_directory(const kw_disk *disk) {
-  int fd = open(disk->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  int rc = fsync(fd) < 0 ? errno : 0;
-  close(fd);
-  return rc;
-}
-
-static int rename_in(const kw_disk *disk, const char *from, const char *to) {
-  char old[PATH_ROOM], new[PATH_ROOM];
-  if (!name_in(disk, from, old) || !name_in(disk, to, new)) return ENAMETOOLONG;
-  return rename(old, new) < 0 ? errno : 0;
-}
-
 /* The copy is opened, and then takes the place of what it is a copy of. *is_swapped says whether it did. */
 static int swap(kw_disk *disk, bool *is_swapped) {
   kw_disk new = {.map_bytes = disk->map_bytes};
   int64_t format;
-  memcpy(new.path, disk->path, PATH_ROOM);
-  int rc = open_env(&new, COPY);
-  if (rc == 0) rc = open_tables(&new, &format);
-  if (rc == 0) rc = begin_reading(&new);
+  strcpy(new.path, disk->path);
+  int rc = open_database(&new, COPY, LOCK_OF_COPY, &format);
   if (rc == 0) rc = rename_in(disk, COPY, DATA);
   *is_swapped = rc == 0;
   if (rc != 0) {
@@ -716,7 +865,7 @@ static int swap(kw_disk *disk, bool *is_swapped) {
   disk->is_placed = false;
   measure(disk);
   rename_in(disk, LOCK_OF_COPY, LOCK_OF_DATA);
-  return sync_directory(disk);
+  return sync_directory(disk->path);
 }
 
 /* The reader moves on; if the group has left a copy, to that. A swap that might not last is the end of writing. */
@@ -757,13 +906,24 @@ int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice 
   return KW_OK;
 }
 
+/* Whether the cursor has found something with a key, and a value, of the right length. */
+static bool has_found(kw_disk *disk, int rc, const MDB_val *key, size_t key_len, bool is_good) {
+  bool ok = rc == 0 && key->mv_size == key_len && is_good;
+  if (!ok && rc != MDB_NOTFOUND) disk->is_damaged = true;
+  return ok;
+}
+
+bool kw_disk_is_damaged(const kw_disk *disk) {
+  return disk->is_damaged;
+}
+
 /* Whoever goes on where he was needs no search. */
 bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
   uint8_t bytes[RECORD_KEY];
   MDB_val key = record_key(bytes, rev.main, rev.sub, false), value;
   bool goes_on = disk->is_placed && kw_revision_compare(disk->next, rev) == 0;
-  disk->is_placed =
-      mdb_cursor_get(disk->cursor, &key, &value, goes_on ? MDB_NEXT : MDB_SET_RANGE) == 0;
+  int rc = mdb_cursor_get(disk->cursor, &key, &value, goes_on ? MDB_NEXT : MDB_SET_RANGE);
+  disk->is_placed = has_found(disk, rc, &key, RECORD_KEY, true);
   if (!disk->is_placed) return false;
   const uint8_t *at = key.mv_data;
   *entry = (kw_disk_entry){.rev = {(int64_t)get_big(at, 8), (uint32_t)get_big(at + 8, 4)},
@@ -776,16 +936,17 @@ bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
 bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
   uint8_t bytes[8];
   MDB_cursor *cursor;
-  MDB_val key = lease_key(bytes, *at), value;
-  if (mdb_cursor_open(disk->reading, disk->leases, &cursor) != 0) return false;
-  int rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+  MDB_val key = lease_key(bytes, *at), value = {0};
+  int rc = mdb_cursor_open(disk->reading, disk->leases, &cursor);
   if (rc == 0) {
-    *id = (int64_t)(get_big(key.mv_data, 8) ^ UINT64_C(1) << 63);
-    *ttl = (int64_t)get_big(value.mv_data, 8);
-    *at = *id + 1;
+    rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    mdb_cursor_close(cursor);
   }
-  mdb_cursor_close(cursor);
-  return rc == 0;
+  if (!has_found(disk, rc, &key, 8, value.mv_size == 8)) return false;
+  *id = (int64_t)(get_big(key.mv_data, 8) ^ UINT64_C(1) << 63);
+  *ttl = (int64_t)get_big(value.mv_data, 8);
+  *at = *id + 1;
+  return true;
 }
 
 bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes) {

@@ -44,6 +44,10 @@ int kw_disk_open(const char *path, size_t map_bytes, kw_disk **disk, char text[K
 /* What was submitted is written first. */
 void kw_disk_close(kw_disk *disk);
 
+/* Whether another process has opened it, and this is its child: then it can only be closed, which leaves the parent's
+ * alone. */
+bool kw_disk_is_inherited(const kw_disk *disk);
+
 /* The reference becomes the disk's. */
 void kw_disk_set_bell(kw_disk *disk, kw_bell bell);
 
@@ -107,6 +111,8 @@ bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl);
 /* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
  * until the next take. False at the end. */
 bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes);
+/* Whether something of the file cannot be read: then the ends above may be false ones. */
+bool kw_disk_is_damaged(const kw_disk *disk);
 
 /* Bytes of the file, and those of it that are in use. */
 int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use);

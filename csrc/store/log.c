@@ -488,7 +488,6 @@ static int forget(kw_log *log) {
     remove_place(log, 0);
   }
   log->committed = log->on_disk;
-  log->meta = log->durable;
   return kw_disk_forget(log->disk);
 }
 

@@ -49,6 +49,8 @@ struct kw_store {
   kw_leases leases;
   kw_kept kept;
   unsigned alarms;
+  unsigned
+      raised; /* of them, those that a failure of the disk has raised: everybody sees them at once */
 
   int64_t applied;  /* the newest revision that the index has, without the open write */
   int64_t revision; /* the newest that is visible: applied and durable */

@@ -53,7 +53,10 @@ static void on_failure(int rc, void *ctx) {
   store->alarms = (unsigned)kw_log_meta(store->log).alarms;
   kw_kept_drop(&store->kept);
   if (load_kept(store) != KW_OK) store->failure = KW_ERR_STORAGE;
-  if (rc == KW_ERR_NO_SPACE) kw_store_arm(store, KW_ALARM_NO_SPACE);
+  if (rc == KW_ERR_NO_SPACE) {
+    kw_store_arm(store, KW_ALARM_NO_SPACE);
+    store->raised |= KW_ALARM_NO_SPACE;
+  }
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
   retry_expiry(store);
 }
@@ -112,7 +115,7 @@ static int load_record(kw_store *store, const kw_disk_entry *entry) {
 }
 
 static int refuse_damaged(const kw_store *store, char text[KW_DISK_TEXT]) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: %s is damaged", kw_disk_path(kw_log_disk(store->log)));
+  snprintf(text, KW_DISK_TEXT, "keywatch: %.360s is damaged", kw_disk_path(kw_log_disk(store->log)));
   return KW_ERR_STORAGE;
 }
 
@@ -258,6 +261,11 @@ int kw_store_wait(kw_store *store, uint64_t mark) {
 
 /* }====== */
 
+bool kw_store_is_inherited(const kw_store *store) {
+  const kw_disk *disk = kw_log_disk(store->log);
+  return disk != NULL && kw_disk_is_inherited(disk);
+}
+
 void kw_store_free(kw_store *store) {
   kw_write_settle(store, store->undo.n);
   kw_leases_drop(&store->leases);
@@ -277,6 +285,7 @@ void kw_store_arm(kw_store *store, kw_alarm alarm) {
 
 void kw_store_disarm(kw_store *store, kw_alarm alarm) {
   store->alarms &= ~(unsigned)alarm;
+  store->raised &= ~(unsigned)alarm;
 }
 
 /* Bytes, and those of them that are in use. */
@@ -524,8 +533,10 @@ bool kw_store_step(kw_store *store, int64_t now) {
   return more;
 }
 
+/* Those that are durable, and what the disk itself has raised. */
 static unsigned visible_alarms(const kw_store *store) {
-  return kw_log_disk(store->log) == NULL ? store->alarms : (unsigned)kw_log_meta(store->log).alarms;
+  if (!kw_store_is_durable(store)) return store->alarms;
+  return (unsigned)kw_log_meta(store->log).alarms | (store->alarms & store->raised);
 }
 
 kw_store_status kw_store_get_status(const kw_store *store) {

@@ -96,11 +96,17 @@ void kw_store_free(kw_store *store);
  * and kw_store_free may be called. Errors are those of open. */
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]);
 
+/* Whether it is durable and belongs to the parent of this process: then it can only be freed. */
+bool kw_store_is_inherited(const kw_store *store);
+
 /* {====== Durability ======
  *
  * What was committed is visible once it is durable: at once in memory, with its group on the disk. kw_store_flush hands
  * over what is committed, kw_store_poll takes what has become of it: both belong into every turn of a loop, after
  * the disk has rung its bell. The reference to the bell becomes the store's.
+ *
+ * Without room on the disk, what was not durable has not happened, and the alarm is raised. After any other failure
+ * writes fail with KW_ERR_STORAGE until the store is opened anew, and what is durable can be read.
  */
 void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);

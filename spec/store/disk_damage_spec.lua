@@ -1,0 +1,269 @@
+--- Directories that are no store, or no longer one: they are refused, with a sentence that says why, and left as they
+-- were. What opens them is a process of its own, which has to survive.
+
+local fault = require "spec.support.fault"
+local process = require "spec.support.process"
+local program = require "spec.support.program"
+local shell = require "spec.support.shell"
+
+local PAGE = tonumber(shell.must("getconf PAGESIZE")) -- LMDB's, too: a head has one of its own
+local LOCKS = { lock = true, ["lock.mdb"] = true } -- of these nothing is kept
+
+local directory
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local bytes = file:read("*a")
+  file:close()
+  return bytes
+end
+
+local function write(path, bytes)
+  local file = assert(io.open(path, "wb"))
+  file:write(bytes)
+  file:close()
+end
+
+--- The files that count, with their bytes.
+local function contents(path)
+  local files = {}
+  for name in shell.must("ls -A " .. path):gmatch("[^\n]+") do
+    if not LOCKS[name] then files[name] = read(path .. "/" .. name) end
+  end
+  return files
+end
+
+local MAKE = [[
+  local store = assert(require("keywatch").open { path = %q })
+  for from = 0, 200, 100 do
+    local puts = {}
+    for i = 1, 100 do puts[i] = { put = "key " .. from + i, value = ("v"):rep(100) } end
+    assert(store:txn { success = puts })
+  end
+  store:close()
+]]
+
+local function make(path)
+  local status, printed = program.run(MAKE:format(path))
+  assert.equal(0, status, printed)
+end
+
+local OPEN = [[
+  local store, err = require("keywatch").open { path = %q }
+  if store then
+    print("opened at " .. store:status().revision)
+  else
+    print(err.code, err.message)
+  end
+]]
+
+--- Opens it in a process of its own; what that has printed.
+local function open(path)
+  local status, printed = program.run(OPEN:format(path))
+  assert.equal(0, status, printed)
+  return (printed:gsub("\n$", ""))
+end
+
+local HOLD = [[
+  local store = require("keywatch").open { path = %q }
+  store:put("a", "1")
+  print("held")
+  io.stdout:flush()
+  io.read()
+]]
+
+local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+
+local environment = {
+  LUA_PATH = package.path,
+  LUA_CPATH = package.cpath,
+  LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
+  ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+}
+
+local function expect_refusal(path, why)
+  assert.equal("storage\tkeywatch: cannot open " .. path .. ": " .. why, open(path))
+end
+
+before_each(function() directory = shell.must(fault.MAKE_DIRECTORY) .. "/store" end)
+after_each(function() shell.must("rm -rf " .. directory:gsub("/store$", "")) end)
+
+describe("a damaged store", function()
+  local data
+
+  before_each(function()
+    make(directory)
+    data = directory .. "/data.mdb"
+  end)
+
+  --- Damages it by a function of the file's bytes, and expects it to be refused.
+  local function expect_refused(damage, why)
+    write(data, damage(read(data)))
+    local before = contents(directory)
+    expect_refusal(directory, why)
+    assert.same(before, contents(directory))
+  end
+
+  it("is refused when its file has lost its end", function()
+    for _, kept in ipairs { 4 * PAGE, 3 * PAGE, 2 * PAGE, 0 } do
+      expect_refused(function(bytes) return bytes:sub(1, kept) end, "its database has lost its end")
+    end
+  end)
+
+  it("is refused when its file has lost all but its beginning", function()
+    for _, kept in ipairs { PAGE, 1 } do
+      expect_refused(function(bytes) return bytes:sub(1, kept) end, "MDB_INVALID: File is not an LMDB file")
+    end
+  end)
+
+  it("is refused when its head is zeros", function()
+    expect_refused(function(bytes) return ("\0"):rep(2 * PAGE) .. bytes:sub(2 * PAGE + 1) end,
+      "MDB_INVALID: File is not an LMDB file")
+  end)
+
+  it("is refused when one of its two heads is zeros", function()
+    expect_refused(function(bytes) return bytes:sub(1, PAGE) .. ("\0"):rep(PAGE) .. bytes:sub(2 * PAGE + 1) end,
+      "MDB_INVALID: File is not an LMDB file")
+  end)
+
+  it("is refused when it is something else", function()
+    expect_refused(function() return ("no database "):rep(9000) end, "MDB_INVALID: File is not an LMDB file")
+  end)
+
+  it("is refused when its version is another one", function()
+    expect_refused(function(bytes) return bytes:sub(1, 20) .. "\9" .. bytes:sub(22) end,
+      "MDB_VERSION_MISMATCH: Database environment version mismatch")
+  end)
+
+  it("is refused when its format is another one", function()
+    expect_refused(function(bytes)
+      local changed, n = bytes:gsub("format\0\0\0\0\0\0\0\1", "format\0\0\0\0\0\0\0\2")
+      assert.is_true(n > 0)
+      return changed
+    end, "its format is not one of this keywatch")
+  end)
+
+  it("is refused when its tables are others", function()
+    expect_refused(function(bytes)
+      local changed, n = bytes:gsub("records", "recipes")
+      assert.is_true(n > 0)
+      return changed
+    end, "its database is not one of keywatch")
+  end)
+
+  it("is refused when a record is none", function()
+    local bytes, n = read(data):gsub("\10\6key 77", "\10\99key 77")
+    assert.is_true(n > 0)
+    write(data, bytes)
+    local before = contents(directory)
+    assert.equal("storage\tkeywatch: " .. directory .. " is damaged", open(directory))
+    assert.same(before, contents(directory))
+  end)
+
+  it("is opened or refused, but never fatal, whichever byte of its heads is another one #slow", function()
+    local FLIP = [[
+      local keywatch, path, data = require "keywatch", %q, %q
+      local file = io.open(data, "rb")
+      local bytes = file:read("*a"):sub(1, 50 * %d)
+      file:close()
+      for at = 0, %d + 159 do
+        if at < 160 or at >= %d then
+          for _, by in ipairs { 1, 128, 255 } do
+            local file = io.open(data, "wb")
+            file:write(bytes:sub(1, at), string.char((bytes:byte(at + 1) + by) %% 256), bytes:sub(at + 2))
+            file:close()
+            local store, err = keywatch.open { path = path }
+            if store then store:close() else assert(err.code == "storage" and err.message:find(path, 1, true)) end
+          end
+        end
+      end
+    ]]
+    local status, printed = program.run(FLIP:format(directory, data, PAGE, PAGE, PAGE), 300)
+    assert.equal(0, status, printed)
+  end)
+end)
+
+describe("a directory", function()
+  it("is refused when it is a file", function()
+    write(directory, "a file")
+    expect_refusal(directory, "it is not a directory")
+    assert.equal("a file", read(directory))
+  end)
+
+  it("is refused when it cannot be made", function()
+    expect_refusal(directory .. "/below", "No such file or directory")
+  end)
+
+  it("is refused to who may not write there", function()
+    make(directory)
+    local before = contents(directory)
+    shell.must(("chmod 755 %s/.. %s; chmod 644 %s/*; chmod a-w %s"):format(directory, directory, directory, directory))
+    local argv = shell.must("id -u") == "0" and { "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups" } or {}
+    for _, word in ipairs { interpreter, "-e", OPEN:format(directory) } do argv[#argv + 1] = word end
+    local opened = process.run(argv, nil, { env = environment })
+    assert.equal("storage\tkeywatch: cannot open " .. directory .. ": Permission denied\n", opened:stdout())
+    assert.same(before, contents(directory))
+  end)
+
+  it("is refused while another process has it open, which is named", function()
+    local holder = process.start({ interpreter, "-e", HOLD:format(directory) }, { env = environment })
+    holder:expect("held")
+    local before = contents(directory)
+    expect_refusal(directory, ("process %d has it open"):format(holder.pid))
+    assert.same(before, contents(directory))
+    holder:signal("sigkill")
+    holder:wait()
+    assert.equal("opened at 2", open(directory))
+  end)
+
+  it("is refused while the same process has it open", function()
+    local status, printed = program.run(([[
+      local keywatch = require "keywatch"
+      local store = keywatch.open { path = %q }
+      print(select(2, keywatch.open { path = %q }).message)
+      store:close()
+      print(keywatch.open { path = %q } ~= nil)
+    ]]):format(directory, directory, directory))
+    assert.equal(0, status, printed)
+    assert.matches("process %d+ has it open\ntrue\n", printed)
+  end)
+
+  it("may have been left in the middle of its making", function()
+    shell.must("mkdir " .. directory)
+    write(directory .. "/data.mdb.new", "half of it")
+    assert.equal("opened at 1", open(directory))
+  end)
+end)
+
+describe("a store that was opened before a fork", function()
+  it("is refused to the child, and is none the worse for it", function()
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local function pid() return io.open("/proc/self/stat"):read("*n") end
+      local keywatch = require "keywatch"
+      local path = %q
+      local store = assert(keywatch.open { path = path })
+      for i = 1, 100 do store:put("key", tostring(i)) end
+      local parent = pid()
+      fork()
+      if pid() ~= parent then
+        io.stdout:setvbuf("no")
+        print(select(2, pcall(store.put, store, "key", "of the child")))
+        print(select(2, pcall(store.get, store, "key")))
+        print(select(2, keywatch.open { path = path }).message:match("process (%%d+)") == tostring(parent))
+        store:close()
+        collectgarbage()
+        os.exit(0)
+      end
+      wait()
+      for i = 1, 100 do assert(store:put("key", tostring(i))) end
+      store:close()
+      store = assert(keywatch.open { path = path })
+      print(store:get("key").value, store:status().revision)
+    ]]):format(directory))
+    assert.equal(0, status, printed)
+    local refusal = "the store is that of the parent process: open it after the fork\n"
+    assert.equal(refusal .. refusal .. "true\n100\t201\n", printed)
+  end)
+end)

@@ -1,0 +1,186 @@
+--- A durable store whose disk fails: see spec/support/fault.c. What was acknowledged is there when it is opened again,
+-- and nothing is there by half.
+
+local keywatch = require "keywatch"
+
+local command = require "spec.support.command"
+local durable = require "spec.support.durable"
+local fault = require "spec.support.fault"
+local process = require "spec.support.process"
+local new_random = require("spec.support.random").new
+local rpc = require "spec.support.rpc"
+local workload = require "spec.support.workload"
+
+local KILLED = 128 + 9
+local ROUNDS = 2 -- of one directory
+
+local disk
+
+before_each(function() disk = fault.new() end)
+after_each(function() disk:remove() end)
+
+describe("a failing disk #slow", function()
+  local plans = {
+    ["has no room"] = "fail any %d once 28",
+    ["has no room from then on"] = "fail any %d on 28",
+    ["has no room for its owner"] = "fail any %d once 122",
+    ["is broken"] = "fail any %d once 5",
+    ["is broken from then on"] = "fail any %d on 5",
+    ["is interrupted"] = "fail any %d once 4",
+    ["writes half"] = "short write %d once",
+    ["writes halves from then on"] = "short write %d on",
+  }
+  for what, plan in pairs(plans) do
+    it("loses nothing when it " .. what .. ", whichever call it is", function()
+      local program = disk:start("every", plan)
+      assert.equal(0, program:wait(600), program:transcript())
+      assert.matches("done %d+\n", program:stdout())
+    end)
+  end
+end)
+
+describe("a full disk #slow", function()
+  it("is read, freed and filled again", function()
+    local program = disk:start("full")
+    assert.equal(0, program:wait(), program:transcript())
+  end)
+end)
+
+--- What so many steps come to, and the next one, which may have happened.
+local function steps_of(seed, n)
+  local subject = durable.new(disk.path)
+  local steps = workload.at_random(seed)
+  for _ = 1, n do subject:assume(steps()) end
+  subject.doubtful = steps()
+  return subject
+end
+
+--- Steps until a plan strikes, then opens what is left. Returns how many were done.
+local function strike(seed, done, plan)
+  disk:plan(plan)
+  local program = disk:start("power", tostring(seed), tostring(done))
+  assert.equal(KILLED, program:wait(), program:transcript())
+  for i in program:stdout():gmatch("done (%d+)") do done = tonumber(i) end
+  local subject = steps_of(seed, done)
+  assert(subject:open())
+  subject:check()
+  subject:close()
+  return subject.doubtful and done or done + 1
+end
+
+describe("a store that is killed #slow", function()
+  it("has every acknowledged step, and each step whole", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    local done, seed = 0, random:next()
+    for _ = 1, os.getenv("KW_FAST") and 2 or 10 do
+      local kind, when = random:pick { "sync", "write", "any" }, random:pick { "before", "after" }
+      done = strike(seed, done, ("kill %s %d %s"):format(kind, random:between(1, 40), when))
+    end
+  end)
+end)
+
+describe("a store whose power fails #slow", function()
+  it("has every acknowledged step, and each step whole, whatever the disk has lost", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    for _ = 1, tonumber(os.getenv("KW_POWER")) or os.getenv("KW_FAST") and 5 or 30 do
+      local seed, done = random:next(), 0
+      for _ = 1, ROUNDS do
+        local when = random:pick { "before", "after" }
+        local plan = ("cut any %d %s %d"):format(random:between(1, 70), when, random:next())
+        local ok, result = pcall(strike, seed, done, plan)
+        if not ok then error(("steps of seed %d after %d, %s: %s"):format(seed, done, plan, tostring(result)), 0) end
+        done = result
+      end
+      disk:remove()
+      disk = fault.new()
+    end
+  end)
+end)
+
+describe("a server whose disk fails under many writes at once #slow", function()
+  local PUTS = 100 -- at once
+  local PADDING = ("."):rep(40000) -- so much that they soon fill what was grown ahead
+  local server, client
+
+  local function serve()
+    server = command.start_in(disk:environment(), "serve", "--data-dir", disk.path,
+      "--listen-client-urls", "http://127.0.0.1:0")
+    client = rpc.connect(command.wait_until_ready(server)[1])
+  end
+
+  after_each(function()
+    client:close()
+    process.end_all()
+  end)
+
+  --- Puts keys of their own, all at once, until each is answered or nobody is there. Adds what it has asked to `asked`.
+  local function put_many(asked)
+    local last = #asked + PUTS
+    for i = #asked + 1, last do
+      local put = { key = "key " .. i, value = "value " .. i .. PADDING }
+      put.call = client:begin_message("/etcdserverpb.KV/Put", { key = put.key, value = put.value })
+      asked[i] = put
+    end
+    client:wait(function()
+      if client.socket.has_ended then return true end
+      for i = last, last - PUTS + 1, -1 do
+        if not asked[i].call.status then return false end
+      end
+      return true
+    end)
+  end
+
+  --- Whether what was acknowledged is there, at its revision, and what was refused is not. Every revision is a put.
+  local function check(asked, may_have_happened)
+    local store = assert(keywatch.open { path = disk.path })
+    local found = 0
+    for _, put in ipairs(asked) do
+      local kv, status = store:get(put.key), put.call.status
+      local answer = status == 0 and rpc.answers(put.call, "/etcdserverpb.KV/Put")[1]
+      if answer then assert.equal(answer.header.revision, kv and kv.mod_revision) end
+      if kv then assert.equal(put.value, kv.value) end
+      if kv and status ~= 0 then assert.is_true(may_have_happened(put.call), put.call.text) end
+      if kv then found = found + 1 end
+    end
+    assert.equal(found + 1, store:status().revision)
+    store:close()
+    return found
+  end
+
+  it("has every acknowledged write after the power has failed", function()
+    local random = new_random(tonumber(os.getenv("KW_SEED")))
+    for _ = 1, os.getenv("KW_FAST") and 2 or 6 do
+      serve()
+      disk:plan(("cut any %d %s %d"):format(random:between(1, 30), random:pick { "before", "after" }, random:next()))
+      local asked = {}
+      repeat put_many(asked) until client.socket.has_ended
+      assert.equal(KILLED, server:wait())
+      check(asked, function(call) return call.status == nil end)
+      disk:remove()
+      disk = fault.new()
+    end
+  end)
+
+  for what, plan in pairs { ["is full"] = "fail size %d on 28", ["is broken"] = "fail sync %d once 5" } do
+    it("answers what has happened, and goes on reading, when the disk " .. what, function()
+      local random = new_random(tonumber(os.getenv("KW_SEED")))
+      for _ = 1, os.getenv("KW_FAST") and 1 or 3 do
+        serve()
+        local asked = {}
+        put_many(asked)
+        disk:plan(plan:format(what == "is full" and 1 or random:between(1, 6)))
+        for _ = 1, 5 do put_many(asked) end
+        local statuses = {}
+        for _, put in ipairs(asked) do statuses[put.call.status] = true end
+        assert.same({ [0] = true, [what == "is broken" and 14 or 8] = true }, statuses)
+        assert.equal(asked[1].value, client:ask("/etcdserverpb.KV/Range", { key = "key 1" }).kvs[1].value)
+        server:signal("sigterm")
+        assert.equal(0, server:wait())
+        disk:plan("")
+        check(asked, function(call) return call.status == 14 end)
+        disk:remove()
+        disk = fault.new()
+      end
+    end)
+  end
+end)

@@ -1,0 +1,131 @@
+--- A durable store that is asked one thing after the other, beside a model of what it has acknowledged.
+--
+-- A step is a list: the name of a method and its arguments. What fails with "storage" may have happened all the same,
+-- whole; what fails otherwise has not happened.
+
+local difference = require("spec.support.difference").difference
+local keywatch = require "keywatch"
+local new_model = require("spec.support.model").new
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local FILES = { "data.mdb", "data.mdb.new", "data.mdb.new-lock", "lock", "lock.mdb" }
+
+local methods = {}
+local meta = { __index = methods }
+
+local acts = {}
+
+function acts.grant(store, id, ttl) return store:lease(ttl, { id = id }) end
+function acts.revoke(store, id) return store:lease_by_id(id):revoke() end
+
+--- Compacts so many revisions before the newest one.
+function acts.compact(store, back, options)
+  return store:compact(math.max(store:status().revision - back, 1), options)
+end
+
+local function act(store, step)
+  local fn = acts[step[1]] or store[step[1]]
+  return fn(store, unpack(step, 2))
+end
+
+local function new(path)
+  return setmetatable({ path = path, model = new_model { now = 0 }, store = nil, doubtful = nil }, meta)
+end
+
+function methods:open()
+  local err
+  self.store, err = keywatch.open { path = self.path, now = 0 }
+  return self.store, err
+end
+
+function methods:close()
+  if self.store then self.store:close() end
+  self.store = nil
+end
+
+local function expect_alike(got, expected, what)
+  local words = difference(got, expected, what)
+  if words then error(words, 0) end
+end
+
+--- Asks the store, and unless its disk has failed it, the model: their answers have the same revision, or they refuse
+-- alike. Returns true, or what the disk has led to.
+function methods:ask(step)
+  local got, err = act(self.store, step)
+  if got == nil and err.code == "storage" then
+    if not self.has_failed then self.doubtful = step end
+    self.has_failed = true
+    return nil, err
+  end
+  if got == nil and err.code == "no_space" then return nil, err end
+  local expected, refusal = act(self.model, step)
+  expect_alike(err and err.code, refusal and refusal.code, step[1] .. "'s failure")
+  if type(got) == "table" then expect_alike(got.revision, expected.revision, step[1] .. "'s revision") end
+  return true
+end
+
+--- Tells the model of a step that is known to have been done.
+function methods:assume(step)
+  act(self.model, step)
+end
+
+local function names_of(armed)
+  local list = {}
+  for name in pairs(armed) do list[#list + 1] = name end
+  table.sort(list)
+  return list
+end
+
+local function leases_of(store)
+  local leases = {}
+  for _, id in ipairs(store:leases()) do
+    leases[tostring(id)] = { ttl = store:lease_by_id(id):remaining(), keys = store:lease_by_id(id):keys() }
+  end
+  return leases
+end
+
+local function look(store, alarms)
+  local status = store:status()
+  local seen = { revision = status.revision, compact_revision = status.compact_revision, keys = status.keys,
+    leases = leases_of(store), alarms = alarms, at = {} }
+  for revision = math.max(status.compact_revision, 1), status.revision do
+    seen.at[revision] = store:range("", { prefix = true, revision = revision }).kvs
+  end
+  return seen
+end
+
+--- The hash covers what is left of history, so it is the same only when compaction has come to its end.
+local function differ(self)
+  local store, model = self.store, self.model
+  while store:step(0) do end
+  local words = difference(look(store, store:alarms()), look(model, names_of(model.armed)), "the store")
+  if words then return words end
+  return difference(store:hash_kv().hash, model:hash_kv().hash, "the hash")
+end
+
+--- Raises, in words, if the store is not what was acknowledged; nor that with the step that is in doubt.
+function methods:check()
+  local words = differ(self)
+  if not words then return end
+  if not self.doubtful then error(words, 0) end
+  act(self.model, self.doubtful)
+  self.doubtful = nil
+  local others = differ(self)
+  if others then error(words .. "; or, if what was in doubt has happened, " .. others, 0) end
+end
+
+--- Closes and opens it.
+function methods:reopen()
+  self:close()
+  self.has_failed = false
+  return self:open()
+end
+
+--- Removes the directory.
+local function remove(path)
+  for _, name in ipairs(FILES) do os.remove(path .. "/" .. name) end
+  os.remove(path)
+end
+
+return { new = new, act = act, remove = remove }

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fault: a disk that fails, to be preloaded into a process. What lies below the directory KW_FAULT_DIR is its disk; all
+ * else is left alone. Paths are absolute.
+ *
+ * The file KW_FAULT_CONTROL has the plan, one line. It is read again before the next call whenever another file has
+ * taken its place. From then on calls are counted, and all that was written before counts as synced. When the plan
+ * strikes, a file with ".struck" after its name appears.
+ *
+ *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
+ *   short KIND N once|on          it writes half of its bytes
+ *   kill KIND N before|after      the process is killed
+ *   cut KIND N before|after SEED  the power fails: before means in the middle of it
+ *   delay MS                      every sync takes that long
+ *
+ * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor, or a size, beyond the
+ * end.
+ *
+ * Nothing is synced in truth, since only the process dies. What a disk may have lost is known from a journal: for each
+ * file, what was written and what was there before, since the last sync of the file; and the names that were made since
+ * the last sync of their directory. When the power fails every file goes back to what was synced, and of each later
+ * write there come, by the seed, all sectors, some or none; of the names, the first few. What is written through memory
+ * is not seen.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECTOR 512
+#define FDS 1024
+#define FILES 1024
+#define NAMES 1024
+
+enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
+
+typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY } action;
+
+typedef struct plan {
+  action action;
+  int kind;
+  long nth;
+  bool goes_on;
+  bool is_after;
+  long value; /* an errno, a seed, or milliseconds */
+  long calls;
+} plan;
+
+/* Bytes that were written, or a new size. */
+typedef struct op {
+  struct op *next;
+  struct op *before;
+  off_t at;
+  size_t len;
+  off_t old_size;
+  off_t new_size;
+  size_t old_len; /* of the bytes that were there */
+  bool is_durable;
+  char bytes[]; /* the new ones, then the old ones */
+} op;
+
+typedef struct file {
+  char path[PATH_MAX];
+  op *first;
+  op *last;
+} file;
+
+typedef struct name {
+  char path[PATH_MAX];
+  char from[PATH_MAX]; /* of what was renamed, or empty */
+} name;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static plan now;
+static struct stat seen; /* the control file that was read */
+static struct {
+  file *file;
+  bool syncs;
+} fds[FDS];
+static file *files[FILES];
+static int n_files;
+static name *names[NAMES];
+static int n_names;
+static uint64_t random_state;
+
+/* {====== What the kernel does ====== */
+
+static int real_open(const char *path, int flags, int mode) {
+  return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+static ssize_t real_pwrite(int fd, const void *bytes, size_t len, off_t at) {
+  return syscall(SYS_pwrite64, fd, bytes, len, at);
+}
+
+static int real_unlink(const char *path) {
+  return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+static int real_rename(const char *from, const char *to) {
+  return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+static int real_truncate(int fd, off_t size) {
+  return (int)syscall(SYS_ftruncate, fd, size);
+}
+
+static off_t size_of(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 ? st.st_size : 0;
+}
+
+/* }====== */
+
+/* {====== The plan ====== */
+
+static int kind_of(const char *text) {
+  static const char *const kinds[] = {"open", "write", "sync", "size", "name"};
+  for (int i = 0; i < 5; i++) {
+    if (strcmp(text, kinds[i]) == 0) return 1 << i;
+  }
+  return ANY;
+}
+
+static plan parse(const char *line) {
+  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay"};
+  char what[16] = "", kind[16] = "", how[16] = "";
+  plan p = {0};
+  sscanf(line, "%15s %15s %ld %15s %ld", what, kind, &p.nth, how, &p.value);
+  for (int i = 1; i < 6; i++) {
+    if (strcmp(what, actions[i]) == 0) p.action = (action)i;
+  }
+  p.kind = kind_of(kind);
+  p.goes_on = strcmp(how, "on") == 0;
+  p.is_after = strcmp(how, "after") == 0;
+  if (p.action == DELAY) p.value = atol(kind);
+  return p;
+}
+
+static void forget_all(void);
+
+static void read_plan(void) {
+  const char *path = getenv("KW_FAULT_CONTROL");
+  char line[128] = "";
+  struct stat st;
+  if (path == NULL || stat(path, &st) < 0) return;
+  if (st.st_ino == seen.st_ino && st.st_mtim.tv_nsec == seen.st_mtim.tv_nsec) return;
+  seen = st;
+  int fd = real_open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return;
+  if (read(fd, line, sizeof line - 1) < 0) line[0] = 0;
+  close(fd);
+  now = parse(line);
+  forget_all();
+}
+
+static void tell_that_it_struck(void) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s.struck", getenv("KW_FAULT_CONTROL"));
+  int fd = real_open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (fd >= 0) close(fd);
+}
+
+/* What is to happen to a call. Counts it. */
+static action judge(int kinds) {
+  read_plan();
+  if (now.action == DELAY && (kinds & SYNC)) {
+    struct timespec ts = {now.value / 1000, now.value % 1000 * 1000000};
+    nanosleep(&ts, NULL);
+    return NOTHING;
+  }
+  if (now.action == NOTHING || now.action == DELAY || !(now.kind & kinds)) return NOTHING;
+  now.calls++;
+  if (now.calls < now.nth || (now.calls > now.nth && !now.goes_on)) return NOTHING;
+  if (now.action == SHORT && !(kinds & WRITE)) return NOTHING;
+  tell_that_it_struck();
+  return now.action;
+}
+
+/* }====== */
+
+/* {====== The journal ====== */
+
+static bool is_below(const char *path) {
+  const char *dir = getenv("KW_FAULT_DIR");
+  size_t len = dir == NULL ? 0 : strlen(dir);
+  return len > 0 && strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == 0);
+}
+
+static file *find_file(const char *path) {
+  for (int i = 0; i < n_files; i++) {
+    if (strcmp(files[i]->path, path) == 0) return files[i];
+  }
+  if (n_files == FILES) abort();
+  file *f = calloc(1, sizeof *f);
+  snprintf(f->path, sizeof f->path, "%s", path);
+  return files[n_files++] = f;
+}
+
+static void forget_ops(file *f) {
+  while (f->first != NULL) {
+    op *next = f->first->next;
+    free(f->first);
+    f->first = next;
+  }
+  f->last = NULL;
+}
+
+/* Before it happens. */
+static op *note(file *f, int fd, const void *bytes, size_t len, off_t at, off_t new_size) {
+  op *o = calloc(1, sizeof *o + 2 * len);
+  *o = (op){.before = f->last, .at = at, .len = len, .old_size = size_of(fd)};
+  o->new_size = new_size > o->old_size ? new_size : o->old_size;
+  if (len > 0) memcpy(o->bytes, bytes, len);
+  int reader = real_open(f->path, O_RDONLY | O_CLOEXEC, 0);
+  ssize_t n = len > 0 ? pread(reader, o->bytes + len, len, at) : 0;
+  close(reader);
+  o->old_len = n > 0 ? (size_t)n : 0;
+  if (f->last != NULL) f->last->next = o;
+  if (f->first == NULL) f->first = o;
+  return f->last = o;
+}
+
+static void note_name(const char *path, const char *from) {
+  if (n_names == NAMES) abort();
+  name *n = calloc(1, sizeof *n);
+  snprintf(n->path, sizeof n->path, "%s", path);
+  snprintf(n->from, sizeof n->from, "%s", from);
+  names[n_names++] = n;
+}
+
+static void forget_all(void) {
+  for (int i = 0; i < n_files; i++) forget_ops(files[i]);
+  while (n_names > 0) free(names[--n_names]);
+}
+
+static bool is_in(const char *path, const char *dir) {
+  size_t len = strlen(dir);
+  while (len > 1 && dir[len - 1] == '/') len--;
+  const char *slash = strrchr(path, '/');
+  return (size_t)(slash - path) == len && strncmp(path, dir, len) == 0;
+}
+
+/* A sync of a file, or of a directory, has come to its end. */
+static void settle(file *f) {
+  int kept = 0;
+  forget_ops(f);
+  for (int i = 0; i < n_names; i++) {
+    if (is_in(names[i]->path, f->path)) {
+      free(names[i]);
+    } else {
+      names[kept++] = names[i];
+    }
+  }
+  n_names = kept;
+}
+
+/* }====== */
+
+/* {====== The end ====== */
+
+static uint64_t draw(uint64_t n) {
+  random_state += UINT64_C(0x9E3779B97F4A7C15);
+  uint64_t z = random_state;
+  z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+  return (z ^ z >> 31) % n;
+}
+
+static void die(void) {
+  kill(getpid(), SIGKILL);
+  while (true) pause();
+}
+
+static void restore(const file *f, int fd) {
+  for (const op *o = f->last; o != NULL; o = o->before)
+    real_pwrite(fd, o->bytes + o->len, o->old_len, o->at);
+  real_truncate(fd, f->first->old_size);
+}
+
+/* Which of the writes that were not synced come: none, all, whole ones, or sectors of them. */
+typedef enum mercy { NONE, ALL, SOME, SECTORS } mercy;
+
+static void write_sectors(const op *o, int fd, mercy m, off_t size) {
+  off_t end = o->at + (off_t)o->len;
+  bool comes = m == ALL || (m == SOME && draw(2) == 0);
+  if (end > size) end = size;
+  for (off_t at = o->at; at < end;) {
+    off_t next = (at / SECTOR + 1) * SECTOR;
+    if (next > end) next = end;
+    if (o->is_durable || comes || (m == SECTORS && draw(2) == 0))
+      real_pwrite(fd, o->bytes + (at - o->at), (size_t)(next - at), at);
+    at = next;
+  }
+}
+
+static void lose_writes(const file *f) {
+  mercy m = (mercy)draw(4);
+  int fd = real_open(f->path, O_RDWR | O_CLOEXEC, 0);
+  if (fd < 0) return;
+  off_t size = f->first->old_size;
+  restore(f, fd);
+  for (const op *o = f->first; o != NULL; o = o->next) {
+    bool grows = o->is_durable || m == ALL || (m != NONE && draw(2) == 0);
+    if (o->new_size > size && grows) real_truncate(fd, size = o->new_size);
+    write_sectors(o, fd, m, size);
+  }
+  close(fd);
+}
+
+static void remove_all(const char *path) {
+  char inner[2 * PATH_MAX];
+  DIR *dir = opendir(path);
+  struct dirent *entry;
+  while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
+    real_unlink(inner);
+  }
+  if (dir != NULL) closedir(dir);
+  if (dir != NULL) rmdir(path);
+  real_unlink(path);
+}
+
+static void lose_names(void) {
+  int kept = n_names == 0 ? 0 : (int)draw((uint64_t)n_names + 1);
+  for (int i = n_names - 1; i >= kept; i--) {
+    if (names[i]->from[0] != 0) {
+      real_rename(names[i]->path, names[i]->from);
+    } else {
+      remove_all(names[i]->path);
+    }
+  }
+}
+
+static void cut(void) {
+  random_state = (uint64_t)now.value;
+  for (int i = 0; i < n_files; i++) {
+    if (files[i]->first != NULL) lose_writes(files[i]);
+  }
+  lose_names();
+  die();
+}
+
+/* What is to come before a call; true if that is its failure. */
+static bool strike_before(action a) {
+  if (a == KILL && !now.is_after) die();
+  if (a == CUT && !now.is_after) cut();
+  if (a == FAIL) errno = (int)now.value;
+  return a == FAIL;
+}
+
+static void strike_after(action a) {
+  if (a == KILL) die();
+  if (a == CUT) cut();
+}
+
+/* }====== */
+
+/* {====== Calls ====== */
+
+static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at) {
+  file *f = fds[fd].file;
+  bool grows = at + (off_t)len > size_of(fd);
+  action a = judge(WRITE | (fds[fd].syncs ? SYNC : 0) | (grows ? SIZE : 0));
+  if (a == FAIL || a == KILL) {
+    if (strike_before(a)) return -1;
+  }
+  if (a == SHORT) len /= 2;
+  op *o = note(f, fd, bytes, len, at, at + (off_t)len);
+  ssize_t n = real_pwrite(fd, bytes, len, at);
+  if (a == CUT && !now.is_after) cut();
+  o->is_durable = fds[fd].syncs && a != SHORT;
+  strike_after(a);
+  return n;
+}
+
+static bool is_ours(int fd) {
+  return fd >= 0 && fd < FDS && fds[fd].file != NULL;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at) {
+  if (!is_ours(fd)) return real_pwrite(fd, bytes, len, at);
+  pthread_mutex_lock(&mutex);
+  ssize_t n = write_file(fd, bytes, len, at);
+  pthread_mutex_unlock(&mutex);
+  return n;
+}
+
+ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t at) {
+  if (!is_ours(fd)) return syscall(SYS_pwritev, fd, iov, count, at, 0);
+  size_t len = 0;
+  for (int i = 0; i < count; i++) len += iov[i].iov_len;
+  char *bytes = malloc(len + 1), *to = bytes;
+  for (int i = 0; i < count; i++) to = mempcpy(to, iov[i].iov_base, iov[i].iov_len);
+  ssize_t n = pwrite(fd, bytes, len, at);
+  free(bytes);
+  return n;
+}
+
+/* From where the descriptor is. */
+static ssize_t advance(int fd, ssize_t n) {
+  if (n > 0) lseek(fd, n, SEEK_CUR);
+  return n;
+}
+
+ssize_t write(int fd, const void *bytes, size_t len) {
+  if (!is_ours(fd)) return syscall(SYS_write, fd, bytes, len);
+  return advance(fd, pwrite(fd, bytes, len, lseek(fd, 0, SEEK_CUR)));
+}
+
+ssize_t writev(int fd, const struct iovec *iov, int count) {
+  if (!is_ours(fd)) return syscall(SYS_writev, fd, iov, count);
+  return advance(fd, pwritev(fd, iov, count, lseek(fd, 0, SEEK_CUR)));
+}
+
+static int sync_file(int fd) {
+  pthread_mutex_lock(&mutex);
+  action a = judge(SYNC);
+  bool fails = strike_before(a);
+  if (!fails) settle(fds[fd].file);
+  strike_after(a);
+  pthread_mutex_unlock(&mutex);
+  return fails ? -1 : 0;
+}
+
+int fsync(int fd) {
+  return is_ours(fd) ? sync_file(fd) : (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd) {
+  return is_ours(fd) ? sync_file(fd) : (int)syscall(SYS_fdatasync, fd);
+}
+
+/* What is cut off is gone at once, with what was noted of it. */
+static int resize(int fd, off_t size, int (*change)(int fd, off_t size)) {
+  pthread_mutex_lock(&mutex);
+  file *f = fds[fd].file;
+  action a = judge(SIZE);
+  bool fails = strike_before(a);
+  if (!fails && size < size_of(fd)) forget_ops(f);
+  if (!fails) note(f, fd, "", 0, size, size);
+  int rc = fails ? -1 : change(fd, size);
+  strike_after(a);
+  pthread_mutex_unlock(&mutex);
+  return rc;
+}
+
+int ftruncate(int fd, off_t size) {
+  return is_ours(fd) ? resize(fd, size, real_truncate) : real_truncate(fd, size);
+}
+
+static int grow(int fd, off_t size) {
+  off_t from = size_of(fd);
+  return size <= from ? 0 : (int)syscall(SYS_fallocate, fd, 0, from, size - from);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t len) {
+  if (!is_ours(fd) || mode != 0) return (int)syscall(SYS_fallocate, fd, mode, at, len);
+  return at + len <= size_of(fd) ? 0 : resize(fd, at + len, grow);
+}
+
+int posix_fallocate(int fd, off_t at, off_t len) {
+  int before = errno;
+  int rc = fallocate(fd, 0, at, len) == 0 ? 0 : errno;
+  errno = before;
+  return rc;
+}
+
+/* The kernel need not sync what only a process can lose. */
+static int open_file(const char *path, int flags, int mode) {
+  pthread_mutex_lock(&mutex);
+  bool is_new = (flags & O_CREAT) && access(path, F_OK) < 0;
+  action a = judge(is_new ? OPEN | NAME : OPEN);
+  int fd = strike_before(a) ? -1 : real_open(path, flags & ~(O_DSYNC | O_SYNC), mode);
+  if (fd >= 0 && fd < FDS) {
+    char real[PATH_MAX];
+    if (is_new) note_name(path, "");
+    fds[fd].file = find_file(realpath(path, real) != NULL ? real : path);
+    fds[fd].syncs = (flags & O_DSYNC) != 0;
+  }
+  strike_after(a);
+  pthread_mutex_unlock(&mutex);
+  return fd;
+}
+
+int open(const char *path, int flags, ...) {
+  va_list args;
+  va_start(args, flags);
+  int mode = (flags & (O_CREAT | __O_TMPFILE)) ? va_arg(args, int) : 0;
+  va_end(args);
+  return is_below(path) ? open_file(path, flags, mode) : real_open(path, flags, mode);
+}
+
+int openat(int dir, const char *path, int flags, ...) {
+  va_list args;
+  va_start(args, flags);
+  int mode = (flags & (O_CREAT | __O_TMPFILE)) ? va_arg(args, int) : 0;
+  va_end(args);
+  if (is_below(path)) return open_file(path, flags, mode);
+  return (int)syscall(SYS_openat, dir, path, flags, mode);
+}
+
+int close(int fd) {
+  if (fd >= 0 && fd < FDS) fds[fd].file = NULL;
+  return (int)syscall(SYS_close, fd);
+}
+
+int mkdir(const char *path, mode_t mode) {
+  if (!is_below(path)) return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+  pthread_mutex_lock(&mutex);
+  action a = judge(NAME);
+  bool fails = strike_before(a);
+  int rc = fails ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+  if (rc == 0) note_name(path, "");
+  strike_after(a);
+  pthread_mutex_unlock(&mutex);
+  return rc;
+}
+
+static void move(const char *from, const char *to) {
+  file *gone = find_file(to), *f = find_file(from);
+  forget_ops(gone);
+  snprintf(gone->path, PATH_MAX, "%s", from);
+  snprintf(f->path, PATH_MAX, "%s", to);
+  note_name(to, from);
+}
+
+int rename(const char *from, const char *to) {
+  if (!is_below(from)) return real_rename(from, to);
+  pthread_mutex_lock(&mutex);
+  action a = judge(NAME);
+  bool fails = strike_before(a);
+  int rc = fails ? -1 : real_rename(from, to);
+  if (rc == 0) move(from, to);
+  strike_after(a);
+  pthread_mutex_unlock(&mutex);
+  return rc;
+}
+
+/* What was made and removed again needs no sync. */
+static void forget_name(const char *path) {
+  int kept = 0;
+  forget_ops(find_file(path));
+  for (int i = 0; i < n_names; i++) {
+    if (strcmp(names[i]->path, path) != 0) {
+      names[kept++] = names[i];
+    } else {
+      free(names[i]);
+    }
+  }
+  n_names = kept;
+}
+
+int unlink(const char *path) {
+  if (!is_below(path)) return real_unlink(path);
+  pthread_mutex_lock(&mutex);
+  action a = judge(NAME);
+  bool fails = strike_before(a);
+  int rc = fails ? -1 : real_unlink(path);
+  if (rc == 0) forget_name(path);
+  strike_after(a);
+  pthread_mutex_unlock(&mutex);
+  return rc;
+}
+
+/* }====== */
+
+/* {====== For Lua ======
+ *
+ * package.loadlib gives these, which have no results.
+ */
+int kw_fault_fork(void *L);
+int kw_fault_wait(void *L);
+
+int kw_fault_fork(void *L) {
+  (void)L;
+  fork();
+  return 0;
+}
+
+int kw_fault_wait(void *L) {
+  (void)L;
+  wait(NULL);
+  return 0;
+}
+
+/* }====== */
+
+/* {====== The same calls by their other names ====== */
+
+ssize_t pwrite64(int, const void *, size_t, off64_t) __attribute__((alias("pwrite")));
+ssize_t pwritev64(int, const struct iovec *, int, off64_t) __attribute__((alias("pwritev")));
+int ftruncate64(int, off64_t) __attribute__((alias("ftruncate")));
+int fallocate64(int, int, off64_t, off64_t) __attribute__((alias("fallocate")));
+int posix_fallocate64(int, off64_t, off64_t) __attribute__((alias("posix_fallocate")));
+int open64(const char *, int, ...) __attribute__((alias("open")));
+int openat64(int, const char *, int, ...) __attribute__((alias("openat")));
+
+/* }====== */

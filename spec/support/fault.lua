@@ -1,0 +1,61 @@
+--- Programs whose disk fails: spec/support/fault_program.lua with spec/support/fault.c preloaded.
+
+local process = require "spec.support.process"
+local shell = require "spec.support.shell"
+
+local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+
+local LIBRARY = "build/fault.so"
+
+--- A command that makes a directory, in memory if that can be: nothing here is about a real disk.
+local fault = { MAKE_DIRECTORY = "mktemp -d -p $([ -w /dev/shm ] && echo /dev/shm || echo /tmp)" }
+
+local methods = {}
+local meta = { __index = methods }
+
+--- A disk of its own.
+local function new()
+  local base = shell.must(fault.MAKE_DIRECTORY)
+  shell.must("mkdir " .. base .. "/disk")
+  return setmetatable({
+    base = base,
+    directory = base .. "/disk",
+    path = base .. "/disk/store",
+    control = base .. "/control",
+  }, meta)
+end
+
+--- From its next call on.
+function methods:plan(line)
+  local file = assert(io.open(self.control .. ".next", "w"))
+  file:write(line, "\n")
+  file:close()
+  assert(os.rename(self.control .. ".next", self.control))
+end
+
+--- What a process needs to have this disk.
+function methods:environment()
+  local preload = os.getenv("LD_PRELOAD")
+  return {
+    LUA_PATH = package.path,
+    LUA_CPATH = package.cpath,
+    LD_PRELOAD = (preload and preload .. ":" or "") .. shell.must("pwd") .. "/" .. LIBRARY,
+    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+    KW_FAULT_DIR = self.directory,
+    KW_FAULT_CONTROL = self.control,
+  }
+end
+
+--- Starts the program: a mode, and what comes after directory and control.
+function methods:start(mode, ...)
+  local argv = { interpreter, "spec/support/fault_program.lua", mode, self.directory, self.control, ... }
+  return process.start(argv, { env = self:environment() })
+end
+
+function methods:remove()
+  shell.must("rm -rf " .. self.base)
+end
+
+fault.new = new
+
+return fault

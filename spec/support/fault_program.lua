@@ -1,0 +1,162 @@
+--- A program that the disk fails: spec/support/fault.c is preloaded into it.
+--
+--   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn
+--   fault_program.lua power DIRECTORY CONTROL SEED FROM   steps at random, after the first FROM, until the power fails;
+--                                                         says "done I" when the store has done one
+--   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
+--
+-- The store lies in DIRECTORY/store.
+
+local keywatch = require "keywatch"
+
+local durable = require "spec.support.durable"
+local workload = require "spec.support.workload"
+
+local mode, directory, control = arg[1], arg[2], arg[3]
+local path = directory .. "/store"
+
+local function plan(line)
+  local file = assert(io.open(control .. ".next", "w"))
+  file:write(line, "\n")
+  file:close()
+  assert(os.rename(control .. ".next", control))
+end
+
+local function has_struck()
+  return os.remove(control .. ".struck") ~= nil
+end
+
+local function has(list, item)
+  for _, each in ipairs(list) do
+    if each == item then return true end
+  end
+  return false
+end
+
+--- Without room the alarm is raised: nothing grows, all is read, and the alarm can be put out.
+local function expect_alarm(subject)
+  local store = subject.store
+  assert(has(store:alarms(), "no_space"), "no alarm")
+  local _, err = store:put("more", "")
+  assert(err and err.message == "etcdserver: mvcc: database space exceeded", "not refused: " .. tostring(err))
+  assert(store:range("", { prefix = true }))
+  local done, trouble = store:disarm("no_space")
+  assert(done or trouble.code == "no_space" or trouble.code == "storage", tostring(trouble))
+  if done then subject:assume { "disarm", "no_space" } end
+  return done
+end
+
+--- After a sync that failed nothing is written, and all is read.
+local function expect_read_only(subject)
+  local store = subject.store
+  local _, err = store:put("more", "")
+  assert(err and err.code == "storage" and err.grpc_status == 14, "not refused: " .. tostring(err))
+  assert(store:range("", { prefix = true }).revision == subject.model.revision, "another revision")
+  assert(store:status().revision == subject.model.revision, "another revision")
+end
+
+local function survive(subject, err)
+  if err.code == "no_space" then
+    if not expect_alarm(subject) then return false end
+  elseif err.code == "storage" then
+    expect_read_only(subject)
+    return false
+  else
+    error("another failure: " .. tostring(err), 0)
+  end
+  return true
+end
+
+local function work(subject)
+  for _, step in ipairs(workload.script) do
+    if step == "reopen" then
+      subject:close()
+      local store, err = subject:open()
+      if not store then return assert(err.code == "storage", tostring(err)) end
+    else
+      local done, err = subject:ask(step)
+      if not done and not survive(subject, err) then return end
+    end
+  end
+end
+
+local function try(line)
+  durable.remove(path)
+  local subject = durable.new(path)
+  plan(line)
+  local store, err = subject:open()
+  if store then work(subject) else assert(err.code == "storage" and err.message:find(path, 1, true), tostring(err)) end
+  plan("")
+  if subject.store then subject.store:range("x") end
+  local struck = has_struck()
+  local opened, why = subject:reopen()
+  assert(opened, tostring(why))
+  assert(opened:disarm("no_space"))
+  subject:assume { "disarm", "no_space" } -- whoever has raised it
+  subject:check()
+  assert(subject:ask { "put", "after", "all" })
+  subject:check()
+  subject:close()
+  return struck
+end
+
+local modes = {}
+
+function modes.every()
+  local n = 0
+  repeat
+    n = n + 1
+    local line = arg[4]:format(n)
+    local ok, struck = xpcall(try, function(err) return debug.traceback(tostring(err)) end, line)
+    if not ok then error(line .. ": " .. struck, 0) end
+  until not struck
+  print("done " .. n)
+end
+
+function modes.power()
+  local seed, from = tonumber(arg[4]), tonumber(arg[5])
+  local steps = workload.at_random(seed)
+  for _ = 1, from do steps() end
+  io.stdout:setvbuf("no")
+  local store = assert(keywatch.open { path = path, now = 0 })
+  for i = from + 1, math.huge do
+    local _, err = durable.act(store, steps())
+    if err and err.code ~= "compacted" then error(err) end
+    print("done " .. i)
+  end
+end
+
+local VALUE = ("v"):rep(100000)
+
+local function fill(store)
+  local n = 0
+  while store:put("key " .. n + 1, VALUE) do n = n + 1 end
+  return n
+end
+
+--- On a full disk nothing grows, all is read, what makes room is done, and what has become free is used again.
+function modes.full()
+  local store = assert(keywatch.open { path = path, now = 0 })
+  assert(store:put("first", "1"))
+  plan("fail size 1 on 28")
+  local n = fill(store)
+  expect_alarm { store = store, assume = function() end }
+  assert(#store:range("", { prefix = true }).kvs == n + 1)
+  local _, err = store:put("again", VALUE)
+  assert(err.code == "no_space", "there is room")
+  for i = 1, n do assert(store:delete("key " .. i)) end
+  assert(store:compact(store:status().revision, { physical = true }))
+  assert(has(store:alarms(), "no_space"), "the alarm is out")
+  assert(store:disarm("no_space"))
+  for i = 1, math.floor(n / 3) do assert(store:put("key " .. i, VALUE)) end
+  store:close()
+  store = assert(keywatch.open { path = path, now = 0 })
+  assert(store:get("key 1").value == VALUE and store:get("first").value == "1")
+  fill(store)
+  plan("")
+  assert(store:disarm("no_space"))
+  for i = 1, n do assert(store:put("key " .. i, VALUE)) end
+  store:close()
+end
+
+modes[mode]()
