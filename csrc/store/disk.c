@@ -229,7 +229,9 @@ static size_t most_bytes(const kw_disk *disk, const group *g, size_t leaves) {
 
 static bool is_growing(const group *g) {
   for (size_t i = 0; i < g->n; i++) {
-    if (g->changes[i].kind == PUT && !g->changes[i].tombstone) return true;
+    const change *c = &g->changes[i];
+    if (c->kind == PUT_LEASE || c->kind == PUT_KEPT || (c->kind == PUT && !c->tombstone))
+      return true;
   }
   return false;
 }
@@ -251,17 +253,21 @@ static int allocate(int fd, off_t from, off_t until) {
   return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
 }
 
-/* Bytes of the pages that are free again. */
-static size_t free_bytes(const kw_disk *disk, MDB_txn *txn) {
+/* Bytes of the pages that are free again; only readers can see them. */
+static size_t free_bytes(const kw_disk *disk) {
   size_t pages = 0, n;
+  MDB_txn *txn;
   MDB_cursor *cursor;
   MDB_val key, list; /* of page numbers: how many, and then they */
-  if (mdb_cursor_open(txn, FREE_DBI, &cursor) != 0) return 0;
-  while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0) {
-    memcpy(&n, list.mv_data, sizeof n);
-    pages += n;
+  if (mdb_txn_begin(disk->env, NULL, MDB_RDONLY, &txn) != 0) return 0;
+  if (mdb_cursor_open(txn, FREE_DBI, &cursor) == 0) {
+    while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0) {
+      memcpy(&n, list.mv_data, sizeof n);
+      pages += n;
+    }
+    mdb_cursor_close(cursor);
   }
-  mdb_cursor_close(cursor);
+  mdb_txn_abort(txn);
   return pages * disk->page;
 }
 
@@ -283,7 +289,7 @@ static int grow_ahead(const kw_disk *disk, MDB_txn *txn, const group *g) {
   int rc = allocate(fd, st.st_size, used + least + GROWN_AHEAD);
   if (is_want_of_room(rc)) rc = allocate(fd, st.st_size, used + least);
   if (!is_want_of_room(rc)) return rc;
-  return !is_growing(g) || st.st_size - used + (off_t)free_bytes(disk, txn) >= least ? 0 : rc;
+  return !is_growing(g) || st.st_size - used + (off_t)free_bytes(disk) >= least ? 0 : rc;
 }
 
 static int fill(const kw_disk *disk, MDB_txn *txn, const group *g) {

@@ -106,26 +106,42 @@ local function finish(store, result, err, mark)
   return result, err
 end
 
+--- Misuse is raised where the method was called, as the core would do it.
+local function relay(name, store, ok, ...)
+  if ok then return finish(store, ...) end
+  local err = (...)
+  if type(err) == "string" then
+    err = err:gsub("^bad argument #(%d+) to '%?'", function(number)
+      return ("bad argument #%d to '%s'"):format(math.max(1, number - 1), name)
+    end)
+  end
+  error(err, 2)
+end
+
 for _, name in ipairs {
-  "put", "delete", "txn", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm", "keep", "kept",
+  "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
+  "defragment", "keep", "kept",
 } do
   local method = core.store_methods[name]
-  methods[name] = function(store, ...) return finish(store, method(store, ...)) end
+  methods[name] = function(store, ...) return relay(name, store, pcall(method, store, ...)) end
 end
 
 --- Gives space that is not in use back to the file system. Writes wait meanwhile.
+local defragment = methods.defragment
 function methods.defragment(store, opts)
-  local ok, err = finish(store, core.store_methods.defragment(store, opts))
+  local ok, err = defragment(store, opts)
   if not ok then return nil, err end
   return store:defragmented()
 end
 
 --- With `physical`, all steps of the compaction have been done, too; also of another one that was first.
+local compact = methods.compact
 function methods.compact(store, revision, opts)
-  local result, err = finish(store, core.store_methods.compact(store, revision, opts))
-  if not (opts and opts.physical) then return result, err end
+  if type(opts) ~= "table" or not opts.physical then return compact(store, revision, opts) end
+  local result, err = compact(store, revision, opts)
   repeat
     local goes_on, why = finish(store, store:go_on())
+    if goes_on == nil and why.code == "no_space" then return result, err end -- it has happened; the rest will later
     if goes_on == nil then return nil, why end
   until not goes_on
   return result, err

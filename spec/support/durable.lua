@@ -9,7 +9,7 @@ local new_model = require("spec.support.model").new
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local FILES = { "data.mdb", "data.mdb.new", "data.mdb.new-lock", "lock", "lock.mdb" }
+local FILES = { "data.mdb", "copy.mdb", "copy.mdb-lock", "lock", "data.mdb-lock" }
 
 local methods = {}
 local meta = { __index = methods }
