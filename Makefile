@@ -104,7 +104,7 @@ check: $(PROBES) build/fault.so fuzz           ## sanitizers, valgrind, aggressi
 	@spec/run $(foreach how,valgrind check gc,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
-FUZZERS := split decode serve client
+FUZZERS := split decode serve client image
 FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
 FUZZ_PROBE := $(PROBE.check) -fsanitize=fuzzer-no-link
@@ -115,7 +115,7 @@ build/fuzz/obj/%.o: %.c Makefile | deps
 build/fuzz/all.a: $(FUZZED:%.c=build/fuzz/obj/%.o) $(wildcard csrc csrc/*/)
 	@rm -f $@ && ar rc $@ $(filter %.o,$^)
 $(FUZZERS:%=build/fuzz/%): build/fuzz/%: build/fuzz/obj/fuzz/%.o build/fuzz/all.a
-	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -lm -o $@
+	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -llmdb -lpthread -lm -o $@
 -include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d)
 
 fuzz: $(FUZZERS:%=build/fuzz/%) ## a minute of each target in fuzz, or KW_FUZZ_SECONDS

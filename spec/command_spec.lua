@@ -47,6 +47,35 @@ describe("keywatch", function()
   end)
 end)
 
+describe("keywatch restore", function()
+  local scratch
+
+  before_each(function() scratch = shell.must("mktemp -d") end)
+  after_each(function() shell.must("rm -rf " .. scratch) end)
+
+  it("tells its flags", function()
+    for _, flag in ipairs { "--help", "-h" } do
+      local status, out = run("restore", flag)
+      assert.equal(0, status)
+      assert.matches("%-%-skip%-hash%-check", out)
+    end
+  end)
+
+  it("wants an image, and a directory", function()
+    expect_misuse("which image", "restore", "--data-dir", scratch)
+    expect_misuse("%-%-data%-dir is needed", "restore", "image")
+    expect_misuse("'another' is no flag", "restore", "image", "another", "--data-dir", scratch)
+    expect_misuse("there is no flag %-%-name", "restore", "image", "--name=x")
+  end)
+
+  it("fails, and leaves nothing behind", function()
+    local status, out, err = run("restore", scratch .. "/absent", "--data-dir", scratch .. "/data")
+    assert.same({ 1, "" }, { status, out })
+    assert.matches("absent: No such file or directory\n$", err)
+    assert.equal("", shell.must("ls -A " .. scratch))
+  end)
+end)
+
 describe("keywatch serve", function()
   local processes, scratch
 

@@ -106,6 +106,7 @@ function keywatch.now() end
 ---| "stale_revision" # a follower already is as far
 ---| "timeout" # the time to wait is over; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
+---| "too_many_snapshots" # of a server, at once
 ---| "value_provided" # ignore_value together with a value
 
 ---What the world did wrong. Misuse raises a plain string instead.
@@ -660,9 +661,13 @@ function Call:receive() end
 ---@nodiscard
 function Call:messages() end
 
----Sends a message, and waits while the client takes no more.
+---Sends a message, and waits while the client takes no more: true; or nil and an error of code "timeout", though the
+---message was sent.
 ---@param message any
-function Call:send(message) end
+---@param timeout? number
+---@return boolean? ok
+---@return keywatch.Error? err
+function Call:send(message, timeout) end
 
 -- Tasks -------------------------------------------------------------------------------------------------------------
 

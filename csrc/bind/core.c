@@ -12,6 +12,7 @@
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_server.h"
+#include "bind/lua_snapshot.h"
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
@@ -81,6 +82,7 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_newtable(L);
   kw_bind_push_store(L);
   kw_bind_add_watch(L, lua_gettop(L) - 1);
+  kw_bind_add_snapshot(L, lua_gettop(L) - 1);
   lua_setfield(L, -4, "durable_methods");
   lua_setfield(L, -3, "store_methods");
   lua_setfield(L, -2, "open");
@@ -93,6 +95,8 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "serve");
   kw_bind_push_error_new(L);
   lua_setfield(L, -2, "new_error");
+  kw_bind_push_restore(L);
+  lua_setfield(L, -2, "restore");
   kw_bind_add_messages(L);
   lua_pushcfunction(L, l_id);
   lua_setfield(L, -2, "id");

@@ -43,7 +43,9 @@
   X(MALFORMED, "malformed", 13, "grpc: error unmarshalling request: malformed message")            \
   X(STOPPED, "stopped", 14, "etcdserver: server stopped")                                          \
   X(THREAD_FAILED, "thread_failed", 13, "keywatch: the thread has failed")                         \
-  X(STORAGE, "storage", 14, "keywatch: the storage has failed")
+  X(STORAGE, "storage", 14, "keywatch: the storage has failed")                                    \
+  X(TOO_MANY_SNAPSHOTS, "too_many_snapshots", 8,                                                   \
+    "keywatch: too many snapshots are being taken at once")
 
 typedef enum kw_error {
   KW_OK = 0,

@@ -6,6 +6,7 @@
 #include "rpc/call.h"
 #include "rpc/method.h"
 #include "rpc/peer.h"
+#include "store/snapshot.h"
 
 kw_server_options kw_server_defaults(void) {
   kw_session_options session = kw_session_defaults();
@@ -98,7 +99,8 @@ void kw_server_set_bell(kw_server *server, kw_bell bell) {
 bool kw_server_has_work(const kw_server *server) {
   const kw_ready *others = server->options.others;
   if (server->store == NULL) return false;
-  return kw_call_has_news(server) || (others != NULL && others->first != NULL);
+  return kw_call_has_news(server) || (others != NULL && others->first != NULL) ||
+         kw_snapshot_is_awaited(server->store);
 }
 
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {

@@ -2,8 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <lmdb.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +10,7 @@
 #include "store/disk.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "model/error.h"
 
 #define FORMAT 1
@@ -71,8 +70,15 @@ typedef struct group {
 
 typedef enum work { IDLE, SUBMITTED, DONE } work;
 
+/* An open database: the disk's, and that of views which were opened before it took another one. */
+typedef struct shared {
+  MDB_env *env;
+  int refs; /* atomic */
+} shared;
+
 struct kw_disk {
   MDB_env *env;
+  shared *shared;
   MDB_dbi records;
   MDB_dbi leases;
   MDB_dbi kept;
@@ -399,13 +405,8 @@ static void *run(void *ctx) {
   return NULL;
 }
 
-/* Signals are for the threads of the program. */
 static bool start_thread(kw_disk *disk) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  disk->has_thread = pthread_create(&disk->thread, NULL, run, disk) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  disk->has_thread = kw_thread_start(&disk->thread, run, disk);
   return disk->has_thread;
 }
 
@@ -608,6 +609,13 @@ static void measure(kw_disk *disk) {
   disk->in_use = (int64_t)(used * disk->page);
 }
 
+static kw_disk_meta read_meta(const kw_disk *disk, MDB_txn *txn) {
+  return (kw_disk_meta){.revision = get_number(txn, disk->meta, "revision", 1),
+                        .compact_revision = get_number(txn, disk->meta, "compact_revision", -1),
+                        .compacted_until = get_number(txn, disk->meta, "compacted_until", 0),
+                        .alarms = get_number(txn, disk->meta, "alarms", 0)};
+}
+
 static int begin_reading(kw_disk *disk) {
   MDB_stat stat;
   int rc = mdb_txn_begin(disk->env, NULL, MDB_RDONLY, &disk->reading);
@@ -616,11 +624,7 @@ static int begin_reading(kw_disk *disk) {
   mdb_env_stat(disk->env, &stat);
   disk->page = stat.ms_psize;
   measure(disk);
-  disk->opened = (kw_disk_meta){
-      .revision = get_number(disk->reading, disk->meta, "revision", 1),
-      .compact_revision = get_number(disk->reading, disk->meta, "compact_revision", -1),
-      .compacted_until = get_number(disk->reading, disk->meta, "compacted_until", 0),
-      .alarms = get_number(disk->reading, disk->meta, "alarms", 0)};
+  disk->opened = read_meta(disk, disk->reading);
   return 0;
 }
 
@@ -629,7 +633,11 @@ static int open_database(kw_disk *disk, const char *file, const char *lock_file,
   int rc = make_lock_file(disk, lock_file);
   if (rc == 0) rc = open_env(disk, file, MDB_NOTLS | MDB_NORDAHEAD, &disk->env);
   if (rc == 0) rc = open_tables(disk, format);
-  return rc == 0 ? begin_reading(disk) : rc;
+  if (rc == 0) rc = begin_reading(disk);
+  if (rc == 0) disk->shared = kw_alloc(sizeof *disk->shared);
+  if (rc == 0 && disk->shared == NULL) rc = ENOMEM;
+  if (rc == 0) *disk->shared = (shared){.env = disk->env, .refs = 1};
+  return rc;
 }
 
 static int open_directory(kw_disk *disk, char *text) {
@@ -646,10 +654,25 @@ static int open_directory(kw_disk *disk, char *text) {
   return rc == 0 ? KW_OK : refuse(text, disk->path, mdb_strerror(rc));
 }
 
+static void release_shared(shared *s) {
+  if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+  mdb_env_close(s->env);
+  kw_free(s);
+}
+
+static shared *retain_shared(shared *s) {
+  __atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
+  return s;
+}
+
 static void close_database(kw_disk *disk) {
   if (disk->cursor != NULL) mdb_cursor_close(disk->cursor);
   if (disk->reading != NULL) mdb_txn_abort(disk->reading);
-  if (disk->env != NULL) mdb_env_close(disk->env);
+  if (disk->shared != NULL) {
+    release_shared(disk->shared);
+  } else if (disk->env != NULL) {
+    mdb_env_close(disk->env);
+  }
 }
 
 /* A group holds on to what is kept until it was taken. */
@@ -862,6 +885,7 @@ static int swap(kw_disk *disk, bool *is_swapped) {
   }
   close_database(disk);
   disk->env = new.env;
+  disk->shared = new.shared;
   disk->records = new.records;
   disk->leases = new.leases;
   disk->meta = new.meta;
@@ -912,6 +936,13 @@ int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice 
   return KW_OK;
 }
 
+static kw_disk_entry entry_of(const MDB_val *key, const MDB_val *value) {
+  const uint8_t *at = key->mv_data;
+  return (kw_disk_entry){.rev = {(int64_t)get_big(at, 8), (uint32_t)get_big(at + 8, 4)},
+                         .tombstone = at[12] != 0,
+                         .record = kw_slice_of(value->mv_data, value->mv_size)};
+}
+
 /* Whether the cursor has found something with a key, and a value, of the right length. */
 static bool has_found(kw_disk *disk, int rc, const MDB_val *key, size_t key_len, bool is_good) {
   bool ok = rc == 0 && key->mv_size == key_len && is_good;
@@ -931,12 +962,13 @@ bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
   int rc = mdb_cursor_get(disk->cursor, &key, &value, goes_on ? MDB_NEXT : MDB_SET_RANGE);
   disk->is_placed = has_found(disk, rc, &key, RECORD_KEY, true);
   if (!disk->is_placed) return false;
-  const uint8_t *at = key.mv_data;
-  *entry = (kw_disk_entry){.rev = {(int64_t)get_big(at, 8), (uint32_t)get_big(at + 8, 4)},
-                           .tombstone = at[12] != 0,
-                           .record = kw_slice_of(value.mv_data, value.mv_size)};
+  *entry = entry_of(&key, &value);
   disk->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
   return true;
+}
+
+static int64_t lease_of(const MDB_val *key) {
+  return (int64_t)(get_big(key->mv_data, 8) ^ UINT64_C(1) << 63);
 }
 
 bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
@@ -949,7 +981,7 @@ bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
     mdb_cursor_close(cursor);
   }
   if (!has_found(disk, rc, &key, 8, value.mv_size == 8)) return false;
-  *id = (int64_t)(get_big(key.mv_data, 8) ^ UINT64_C(1) << 63);
+  *id = lease_of(&key);
   *ttl = (int64_t)get_big(value.mv_data, 8);
   *at = *id + 1;
   return true;
@@ -972,6 +1004,72 @@ bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes) {
 int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use) {
   *in_use = disk->in_use;
   return disk->size;
+}
+
+/* }====== */
+
+/* {====== Views ====== */
+
+struct kw_disk_view {
+  shared *shared;
+  MDB_txn *txn;
+  MDB_cursor *records;
+  MDB_cursor *leases;
+  kw_disk_meta meta;
+  bool is_negative; /* the ids that are walked: they come last */
+  bool has_leases;  /* the walk of those has begun */
+};
+
+int kw_disk_view_open(kw_disk *disk, kw_disk_view **result) {
+  kw_disk_view *view = kw_alloc_zeroed(sizeof *view);
+  if (view == NULL) return KW_ERR_NO_MEMORY;
+  view->shared = retain_shared(disk->shared);
+  int rc = mdb_txn_begin(disk->env, NULL, MDB_RDONLY, &view->txn);
+  if (rc == 0) rc = mdb_cursor_open(view->txn, disk->records, &view->records);
+  if (rc == 0) rc = mdb_cursor_open(view->txn, disk->leases, &view->leases);
+  if (rc != 0) {
+    kw_disk_view_close(view);
+    return rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_STORAGE;
+  }
+  view->meta = read_meta(disk, view->txn);
+  *result = view;
+  return KW_OK;
+}
+
+void kw_disk_view_close(kw_disk_view *view) {
+  if (view->leases != NULL) mdb_cursor_close(view->leases);
+  if (view->records != NULL) mdb_cursor_close(view->records);
+  if (view->txn != NULL) mdb_txn_abort(view->txn);
+  release_shared(view->shared);
+  kw_free(view);
+}
+
+kw_disk_meta kw_disk_view_meta(const kw_disk_view *view) {
+  return view->meta;
+}
+
+int kw_disk_view_next(kw_disk_view *view, kw_disk_entry *entry) {
+  MDB_val key, value;
+  int rc = mdb_cursor_get(view->records, &key, &value, MDB_NEXT);
+  if (rc != 0) return rc == MDB_NOTFOUND ? 0 : KW_ERR_STORAGE;
+  *entry = entry_of(&key, &value);
+  return 1;
+}
+
+/* Those that are not negative; then, from the beginning, those that are. */
+int kw_disk_view_next_lease(kw_disk_view *view, int64_t *id, int64_t *ttl) {
+  uint8_t bytes[8];
+  MDB_val key = lease_key(bytes, 0), value;
+  int rc = mdb_cursor_get(view->leases, &key, &value, view->has_leases ? MDB_NEXT : MDB_SET_RANGE);
+  view->has_leases = true;
+  if (rc == MDB_NOTFOUND && !view->is_negative) {
+    view->is_negative = true;
+    rc = mdb_cursor_get(view->leases, &key, &value, MDB_FIRST);
+  }
+  if (rc != 0) return rc == MDB_NOTFOUND ? 0 : KW_ERR_STORAGE;
+  *id = lease_of(&key);
+  *ttl = (int64_t)get_big(value.mv_data, 8);
+  return view->is_negative && *id >= 0 ? 0 : 1;
 }
 
 /* }====== */

@@ -119,6 +119,26 @@ int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use);
 
 /* }====== */
 
+/* {====== Views ======
+ *
+ * What is durable when a view is opened, all of it, whatever is written later. A view may be walked in any one thread,
+ * while the disk stays open. Until it is closed no page that it sees is used again, and the file grows.
+ */
+typedef struct kw_disk_view kw_disk_view;
+
+/* KW_ERR_NO_MEMORY, KW_ERR_STORAGE. */
+int kw_disk_view_open(kw_disk *disk, kw_disk_view **view);
+void kw_disk_view_close(kw_disk_view *view);
+kw_disk_meta kw_disk_view_meta(const kw_disk_view *view);
+
+/* The next record, in order: 1, 0 at the end, KW_ERR_STORAGE. */
+int kw_disk_view_next(kw_disk_view *view, kw_disk_entry *entry);
+
+/* The next lease, in the order of ids as numbers without sign; in the same way. */
+int kw_disk_view_next_lease(kw_disk_view *view, int64_t *id, int64_t *ttl);
+
+/* }====== */
+
 #ifdef KW_PROBE
 /* While it is held, the thread begins no group; and what the next group comes to instead of being written, KW_OK for
  * nothing. */

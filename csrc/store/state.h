@@ -9,6 +9,7 @@
 #ifndef KW_STORE_STATE_H
 #define KW_STORE_STATE_H
 
+#include "base/link.h"
 #include "store/index.h"
 #include "store/kept.h"
 #include "store/lease.h"
@@ -70,6 +71,8 @@ struct kw_store {
   int failure; /* KW_OK, or what has made the store read-only */
 
   kw_store_hook hook; /* its functions are NULL while nobody watches */
+  kw_bell bell;       /* rung by other threads; or none */
+  kw_link snapshots;  /* that are being written or read */
 
   kw_arena scratch; /* for the length of a step */
 };

@@ -8,6 +8,7 @@
 #include "store/check.h"
 #include "store/compaction.h"
 #include "store/read.h"
+#include "store/snapshot.h"
 #include "store/txn.h"
 #include "store/write.h"
 
@@ -115,7 +116,8 @@ static int load_record(kw_store *store, const kw_disk_entry *entry) {
 }
 
 static int refuse_damaged(const kw_store *store, char text[KW_DISK_TEXT]) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: %.360s is damaged", kw_disk_path(kw_log_disk(store->log)));
+  snprintf(text, KW_DISK_TEXT, "keywatch: %.360s is damaged",
+           kw_disk_path(kw_log_disk(store->log)));
   return KW_ERR_STORAGE;
 }
 
@@ -162,6 +164,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .compact_asked = -1,
                       .compact_revision = -1,
                       .now = now};
+  kw_link_init(&store->snapshots);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
   int rc = KW_OK;
   if (options->path != NULL)
@@ -208,12 +211,13 @@ bool kw_store_poll(kw_store *store) {
   return any;
 }
 
+/* Snapshots ring it, too. */
 void kw_store_set_bell(kw_store *store, kw_bell bell) {
-  if (kw_log_disk(store->log) != NULL) {
-    kw_disk_set_bell(kw_log_disk(store->log), bell);
-  } else {
-    bell.release(bell.ctx);
-  }
+  if (store->bell.ring != NULL) store->bell.release(store->bell.ctx);
+  store->bell = bell;
+  if (bell.ring == NULL || !kw_store_is_durable(store)) return;
+  bell.retain(bell.ctx);
+  kw_disk_set_bell(kw_log_disk(store->log), bell);
 }
 
 uint64_t kw_store_mark(const kw_store *store) {
@@ -267,6 +271,8 @@ bool kw_store_is_inherited(const kw_store *store) {
 }
 
 void kw_store_free(kw_store *store) {
+  kw_snapshot_end_all(store);
+  kw_store_set_bell(store, (kw_bell){0});
   kw_write_settle(store, store->undo.n);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);

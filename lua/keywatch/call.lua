@@ -97,14 +97,17 @@ function call_methods:messages()
   return self.receive, self
 end
 
---- Sends a message, and waits while the client takes none.
-function call_methods:send(message)
+--- Sends a message, and waits while the client takes none: true; or nil and an error of code "timeout", if it has taken
+-- none for so many seconds. What was sent is sent in either case.
+function call_methods:send(message, timeout)
   check.self(self, "send", call_mt)
   check_streaming(self, "send")
+  check.argument(timeout == nil or type(timeout) == "number", 2, "send", "number of seconds", timeout)
   local bytes = encode(self.method.response, message)
   check.argument(type(bytes) == "string", 1, "send", "string", bytes)
   check_interest(self)
-  if not self.server.object:send(self.id, bytes) then self.has_room:wait() end
+  if self.server.object:send(self.id, bytes) or self.has_room:wait(timeout) then return true end
+  return nil, core.new_error("timeout")
 end
 
 -- {====== Answering ======

@@ -3,15 +3,16 @@
 
 local keywatch = require "keywatch"
 
-local COMMANDS = { "serve" }
+local COMMANDS = { "restore", "serve" }
 
 local USAGE_STATUS = 2 -- for what was not said right, as etcd and Go's flags have it
 
 local HELP = [[
 keywatch is a versioned key-value store that etcd's clients can talk to.
 
-  keywatch serve [flags]    serve a store
-  keywatch serve --help     its flags
+  keywatch serve [flags]              serve a store
+  keywatch restore IMAGE [flags]      make data of a snapshot, of keywatch or of etcd
+  keywatch serve --help, and so on    their flags
   keywatch --version
   keywatch --help
 ]]

@@ -18,6 +18,7 @@ local DEFAULT_TOKEN = "etcd-cluster"
 local RAFT_TERM = 2   -- of a fresh etcd with one member
 local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
 local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
+local STALL_SECONDS = 60 -- without progress, after which a snapshot is no longer held for its reader
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
@@ -119,8 +120,8 @@ local function finish(server, known, status)
   if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
 end
 
---- Makes tasks of the calls that are new, wakes those that wait for their client, and tells who waits for the end that
--- it has come.
+--- Makes tasks of the calls that are new, wakes those that wait for their client or for a snapshot, and tells who waits
+-- for the end that it has come.
 function source_methods:poll()
   local server = self.server
   for id, is_new, has_input, has_room, status in server.object.next_news, server.object do
@@ -129,6 +130,9 @@ function source_methods:poll()
     if known and has_input then known.arrived:set() end
     if known and has_room then known.has_room:set() end
     if known and status then finish(server, known, status) end
+  end
+  for snapshot, ready in pairs(server.snapshots) do
+    if snapshot:is_ready() ~= false then ready:set() end
   end
   if server.gone and not driver.get().hosts(server.object) then server.gone:set() end
 end
@@ -382,6 +386,7 @@ local function serve(opts)
     methods = {},    -- those that Lua answers, by path
     middleware = {}, -- { before, after }, in order
     calls = {},      -- that Lua has to do with, by id
+    snapshots = {},  -- that are being written, with the event for when they are not any more
     source = nil,    -- what the driver polls
     compactor = open_compactor(opts),
 
@@ -391,6 +396,7 @@ local function serve(opts)
     peer_urls = opts.peer_urls,
     client_urls = opts.advertise,
 
+    stall_seconds = STALL_SECONDS,
     gone = nil, -- an event, set when nobody is connected any more
     is_closed = false,
   }, server_mt)

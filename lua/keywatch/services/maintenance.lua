@@ -2,10 +2,14 @@
 --- maintenance: the methods of etcd's service of that name.
 
 local core = require "keywatch.core"
+local driver = require "keywatch.driver"
 local header = require "keywatch.services.header"
 local refusal = require "keywatch.services.refusal"
 
 local VERSION = "3.5.21" -- the etcd that clients may take us for
+
+local PIECE = 32768 -- bytes of a snapshot in one message, as etcd has it
+local SUM = 32      -- the bytes of its SHA-256
 
 local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- of alarms: on the wire, and in the store
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
@@ -92,6 +96,63 @@ local function hash_kv(server, request)
   }
 end
 
+-- {====== Snapshot ======
+
+--- Waits until the snapshot is whole: true; or nil and an error.
+local function await(server, snapshot)
+  local ready = driver.get().event()
+  server.snapshots[snapshot] = ready
+  local is_ready, err = snapshot:is_ready()
+  while is_ready == false do
+    ready:wait()
+    is_ready, err = snapshot:is_ready()
+  end
+  server.snapshots[snapshot] = nil
+  return is_ready, err
+end
+
+--- Sends some bytes; nil and a refusal if the client takes none any more.
+local function send_piece(server, call, bytes, remaining)
+  if call:send({ blob = bytes, remaining_bytes = remaining }, server.stall_seconds) then return true end
+  return nil, refusal.new(refusal.ABORTED, "keywatch: the snapshot was not read for too long")
+end
+
+--- The file in pieces, and then its sum.
+local function send_all(server, call, snapshot)
+  local ok, err = await(server, snapshot)
+  local size, at = ok and snapshot:size(), 0
+  while ok and at < size do
+    local n = math.min(PIECE, size - at)
+    local bytes
+    bytes, err = snapshot:read(at, n)
+    at = at + n
+    if not bytes then return nil, err end
+    ok, err = send_piece(server, call, bytes, size - at)
+  end
+  if not ok then return nil, err end
+  return send_piece(server, call, snapshot:read(size, SUM), 0)
+end
+
+--- It is the disk that is full, and not the store.
+local function explain(err)
+  if not err or err.code ~= "no_space" then return err end
+  return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there is no room on the disk for the snapshot")
+end
+
+--- Whatever ends it, the snapshot is not kept.
+local function snapshot(server, call)
+  call:receive()
+  local image, err = server.store:open_snapshot()
+  if not image then return nil, explain(err) end
+  local ok, done, fault = pcall(send_all, server, call, image)
+  server.snapshots[image] = nil
+  image:close()
+  if not ok then error(done, 0) end
+  return done, explain(fault)
+end
+
+-- }======
+
 --- To itself is done already; there is nobody else.
 local function move_leader(server, request)
   if core.decimal(request.targetID or 0) == server.identity.member_id then return {} end
@@ -122,6 +183,7 @@ return {
   ["/etcdserverpb.Maintenance/HashKV"] = { "HashKVRequest", "HashKVResponse", hash_kv },
   ["/etcdserverpb.Maintenance/MoveLeader"] = { "MoveLeaderRequest", "MoveLeaderResponse", move_leader },
   ["/etcdserverpb.Maintenance/Downgrade"] = { "DowngradeRequest", "DowngradeResponse", downgrade },
+  ["/etcdserverpb.Maintenance/Snapshot"] = { "SnapshotRequest", "SnapshotResponse", snapshot, is_stream = true },
   ["/etcdserverpb.Maintenance/Status"] = { "StatusRequest", "StatusResponse", status },
   ["/etcdserverpb.Maintenance/Alarm"] = { "AlarmRequest", "AlarmResponse", alarm },
 }

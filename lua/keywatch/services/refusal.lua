@@ -8,7 +8,9 @@ end
 return {
   INVALID_ARGUMENT = 3,
   NOT_FOUND = 5,
+  RESOURCE_EXHAUSTED = 8,
   FAILED_PRECONDITION = 9,
+  ABORTED = 10,
   UNIMPLEMENTED = 12,
   UNKNOWN = 2,
   new = new,

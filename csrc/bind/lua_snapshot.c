@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_snapshot.h"
+
+#include "base/sha256.h"
+#include "bind/lua_error.h"
+#include "bind/lua_reply.h"
+#include "bind/lua_value.h"
+#include "face/module.h"
+#include "store/restore.h"
+#include "store/snapshot.h"
+
+#define SNAPSHOT_NAME "keywatch.core.snapshot"
+#define MAX_READ (1 << 20) /* bytes that are read at once */
+
+typedef struct lua_snapshot {
+  kw_snapshot *snapshot; /* NULL: closed */
+} lua_snapshot;
+
+static kw_snapshot *check_snapshot(lua_State *L) {
+  lua_snapshot *self = luaL_checkudata(L, 1, SNAPSHOT_NAME);
+  if (self->snapshot == NULL) luaL_error(L, "the snapshot is closed");
+  return self->snapshot;
+}
+
+static int fail(lua_State *L, int rc) {
+  kw_bind_push_error_meta(L);
+  return kw_bind_push_failure(L, lua_gettop(L), rc);
+}
+
+static int l_open_snapshot(lua_State *L) {
+  kw_bind_check_open(L);
+  lua_snapshot *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (lua_snapshot){0};
+  luaL_getmetatable(L, SNAPSHOT_NAME);
+  lua_setmetatable(L, -2);
+  kw_lua_store *store = kw_bind_enter(L);
+  int rc = kw_snapshot_open(store->store, &self->snapshot);
+  return rc == KW_OK ? 1 : kw_bind_fail(L, store, rc);
+}
+
+static int l_is_ready(lua_State *L) {
+  kw_snapshot *snapshot = check_snapshot(L);
+  bool is_ready = kw_snapshot_is_ready(snapshot);
+  int rc = is_ready ? kw_snapshot_outcome(snapshot) : KW_OK;
+  if (rc != KW_OK) return fail(L, rc);
+  lua_pushboolean(L, is_ready);
+  return 1;
+}
+
+/* Of one that is ready. */
+static kw_snapshot *check_ready(lua_State *L) {
+  kw_snapshot *snapshot = check_snapshot(L);
+  if (!kw_snapshot_is_ready(snapshot) || kw_snapshot_outcome(snapshot) != KW_OK)
+    luaL_error(L, "the snapshot is not ready");
+  return snapshot;
+}
+
+static int l_size(lua_State *L) {
+  kw_bind_push_int(L, kw_snapshot_size(check_ready(L)));
+  return 1;
+}
+
+static int l_read(lua_State *L) {
+  int64_t at = kw_bind_check_int(L, 2, 0), n = kw_bind_check_int(L, 3, 0);
+  luaL_argcheck(L, n <= MAX_READ, 3, "too much at once");
+  uint8_t *bytes = lua_newuserdatauv(L, (size_t)n + 1, 0); /* first: it may let finalizers run */
+  kw_snapshot *snapshot = check_ready(L);
+  int64_t all = kw_snapshot_size(snapshot) + KW_SHA256_BYTES;
+  luaL_argcheck(L, at <= all && n <= all - at, 3, "beyond the end");
+  int rc = kw_snapshot_read(snapshot, at, bytes, (size_t)n);
+  if (rc != KW_OK) return fail(L, rc);
+  lua_pushlstring(L, (const char *)bytes, (size_t)n);
+  return 1;
+}
+
+static int l_close(lua_State *L) {
+  lua_snapshot *self = luaL_checkudata(L, 1, SNAPSHOT_NAME);
+  if (self->snapshot != NULL) kw_snapshot_close(self->snapshot);
+  self->snapshot = NULL;
+  return 0;
+}
+
+static void set_int(lua_State *L, const char *name, int64_t v) {
+  kw_bind_push_int(L, v);
+  lua_setfield(L, -2, name);
+}
+
+/* Waits for the disk: it is for a program that does nothing else. */
+static int l_restore(lua_State *L) {
+  const char *path = luaL_checkstring(L, 1), *directory = luaL_checkstring(L, 2);
+  char text[KW_DISK_TEXT] = "";
+  kw_restored restored;
+  int rc = kw_restore(path, directory, lua_toboolean(L, 3), &restored, text);
+  if (rc != KW_OK) {
+    fail(L, rc);
+    if (text[0] == 0) return 2;
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, "message");
+    return 2;
+  }
+  lua_createtable(L, 0, 4);
+  set_int(L, "revision", restored.revision);
+  set_int(L, "compact_revision", restored.compact_revision);
+  set_int(L, "records", restored.records);
+  set_int(L, "leases", restored.leases);
+  return 1;
+}
+
+static const luaL_Reg store_functions[] = {{"open_snapshot", l_open_snapshot}, {NULL, NULL}};
+static const luaL_Reg snapshot_methods[] = {
+    {"is_ready", l_is_ready}, {"size", l_size}, {"read", l_read}, {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg snapshot_meta[] = {{"__gc", l_close}, {NULL, NULL}};
+
+void kw_bind_add_snapshot(lua_State *L, int methods) {
+  luaL_checkstack(L, KW_UP_COUNT + 4, SNAPSHOT_NAME);
+  kw_add_class(L, SNAPSHOT_NAME, snapshot_meta, snapshot_methods);
+  lua_pushvalue(L, methods);
+  kw_bind_push_upvalues(L, 0);
+  luaL_setfuncs(L, store_functions, KW_UP_COUNT);
+  lua_pop(L, 1);
+}
+
+void kw_bind_push_restore(lua_State *L) {
+  lua_pushcfunction(L, l_restore);
+}

@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <unistd.h>
+
+#include "store/bolt.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+
+#define PAGE KW_BOLT_PAGE
+#define MAGIC UINT32_C(0xED0CDAED)
+#define VERSION 2
+#define HEADER 16 /* of a page */
+#define ELEMENT 16
+#define BUCKET 16 /* the value of one */
+#define META 64   /* with its checksum, */
+#define SUMMED 56 /* which is over this */
+#define FREE_PAGES 2
+#define FIRST_PAGE 3
+#define BUFFER (64 * PAGE)
+#define MOST_ELEMENTS ((PAGE - HEADER) / (ELEMENT + 1)) /* that fit into a page */
+#define LEVELS 10                                       /* of branches: more than 2^48 pages */
+
+enum { BRANCH_FLAG = 0x01, LEAF_FLAG = 0x02, META_FLAG = 0x04, FREE_FLAG = 0x10 };
+enum { BUCKET_FLAG = 1 };
+
+/* {====== Numbers ====== */
+
+static void put_little(uint8_t *to, uint64_t v, int bytes) {
+  for (int i = 0; i < bytes; i++) to[i] = (uint8_t)(v >> 8 * i);
+}
+
+static uint64_t get_little(const uint8_t *from, int bytes) {
+  uint64_t v = 0;
+  for (int i = bytes - 1; i >= 0; i--) v = v << 8 | from[i];
+  return v;
+}
+
+static uint64_t checksum(const uint8_t *meta) {
+  uint64_t h = UINT64_C(0xcbf29ce484222325);
+  for (int i = 0; i < SUMMED; i++) h = (h ^ meta[i]) * UINT64_C(0x100000001b3);
+  return h;
+}
+
+/* }====== */
+
+/* {====== Writing ====== */
+
+typedef struct entry {
+  uint64_t page;
+  uint32_t key_len;
+  uint32_t value_len;
+  uint32_t flags;
+  uint8_t key[KW_BOLT_KEY];
+} entry;
+
+/* The page that gathers: of leaves, with the values; of branches, with two entries more than a page holds, so that what
+ * is left at the end is never alone. */
+typedef struct level {
+  entry entries[MOST_ELEMENTS + 2];
+  size_t n;
+  size_t bytes;   /* of the page that they would make */
+  bool has_pages; /* that were written */
+} level;
+
+struct kw_bolt_writer {
+  int fd;
+  int rc;
+  uint64_t next_page;
+  level leaf;
+  uint8_t values[PAGE]; /* of the leaf */
+  size_t n_values;
+  level branches[LEVELS];
+
+  bool is_open; /* a bucket */
+  entry buckets[KW_BOLT_BUCKETS];
+  uint64_t roots[KW_BOLT_BUCKETS];
+  size_t n_buckets;
+
+  uint8_t buffer[BUFFER];
+  size_t held;
+  int64_t written;
+};
+
+static int error_of(int number) {
+  return number == ENOSPC || number == EDQUOT || number == EFBIG ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+}
+
+static void write_at(kw_bolt_writer *w, const uint8_t *bytes, size_t len, int64_t at) {
+  while (len > 0 && w->rc == KW_OK) {
+    ssize_t n = pwrite(w->fd, bytes, len, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      w->rc = n < 0 ? error_of(errno) : KW_ERR_STORAGE;
+      return;
+    }
+    bytes += n;
+    at += n;
+    len -= (size_t)n;
+  }
+}
+
+static void flush(kw_bolt_writer *w) {
+  write_at(w, w->buffer, w->held, w->written);
+  w->written += (int64_t)w->held;
+  w->held = 0;
+}
+
+static void emit(kw_bolt_writer *w, kw_slice bytes) {
+  while (bytes.len > 0) {
+    size_t n = kw_min_size(bytes.len, BUFFER - w->held);
+    memcpy(w->buffer + w->held, bytes.data, n);
+    w->held += n;
+    if (w->held == BUFFER) flush(w);
+    bytes = kw_slice_of(bytes.data + n, bytes.len - n);
+  }
+}
+
+/* The rest of a page is zero. */
+static void emit_rest(kw_bolt_writer *w) {
+  size_t rest = (PAGE - w->held % PAGE) % PAGE; /* the buffer begins with a page */
+  memset(w->buffer + w->held, 0, rest);
+  w->held += rest;
+  if (w->held == BUFFER) flush(w);
+}
+
+static void put_header(uint8_t *to, uint64_t id, unsigned flags, size_t count, size_t overflow) {
+  put_little(to, id, 8);
+  put_little(to + 8, flags, 2);
+  put_little(to + 10, count, 2);
+  put_little(to + 12, overflow, 4);
+}
+
+/* Begins a page of so many bytes; its id. */
+static uint64_t begin_page(kw_bolt_writer *w, unsigned flags, size_t count, size_t bytes) {
+  uint8_t header[HEADER];
+  size_t pages = (bytes + PAGE - 1) / PAGE;
+  uint64_t id = w->next_page;
+  w->next_page += pages;
+  put_header(header, id, flags, count, pages - 1);
+  emit(w, kw_slice_of(header, HEADER));
+  return id;
+}
+
+static void emit_leaf_element(kw_bolt_writer *w, const entry *e, size_t pos) {
+  uint8_t element[ELEMENT];
+  put_little(element, e->flags, 4);
+  put_little(element + 4, pos, 4);
+  put_little(element + 8, e->key_len, 4);
+  put_little(element + 12, e->value_len, 4);
+  emit(w, kw_slice_of(element, ELEMENT));
+}
+
+static void emit_branch_element(kw_bolt_writer *w, const entry *e, size_t pos) {
+  uint8_t element[ELEMENT];
+  put_little(element, pos, 4);
+  put_little(element + 4, e->key_len, 4);
+  put_little(element + 8, e->page, 8);
+  emit(w, kw_slice_of(element, ELEMENT));
+}
+
+static void add_child(kw_bolt_writer *w, size_t depth, const entry *first, uint64_t page);
+
+static size_t branch_bytes(const level *branch, size_t n) {
+  size_t sum = HEADER;
+  for (size_t i = 0; i < n; i++) sum += ELEMENT + branch->entries[i].key_len;
+  return sum;
+}
+
+/* Writes the first `n` entries of a branch, and tells the one above. */
+static void write_branch(kw_bolt_writer *w, size_t depth, size_t n) {
+  level *branch = &w->branches[depth];
+  entry first = branch->entries[0];
+  size_t bytes = branch_bytes(branch, n), pos = n * ELEMENT;
+  uint64_t id = begin_page(w, BRANCH_FLAG, n, bytes);
+  for (size_t i = 0; i < n; i++) {
+    emit_branch_element(w, &branch->entries[i], pos);
+    pos += branch->entries[i].key_len - (size_t)ELEMENT;
+  }
+  for (size_t i = 0; i < n; i++)
+    emit(w, kw_slice_of(branch->entries[i].key, branch->entries[i].key_len));
+  emit_rest(w);
+  branch->n -= n;
+  branch->bytes -= bytes - HEADER;
+  branch->has_pages = true;
+  memmove(branch->entries, branch->entries + n, branch->n * sizeof branch->entries[0]);
+  add_child(w, depth + 1, &first, id);
+}
+
+/* How many of the first entries make a page. */
+static size_t fitting(const level *branch) {
+  size_t bytes = HEADER, n = 0;
+  while (n < branch->n && bytes + ELEMENT + branch->entries[n].key_len <= PAGE)
+    bytes += ELEMENT + branch->entries[n++].key_len;
+  return n;
+}
+
+static void add_child(kw_bolt_writer *w, size_t depth, const entry *first, uint64_t page) {
+  if (depth == LEVELS) {
+    w->rc = KW_ERR_STORAGE;
+    return;
+  }
+  level *branch = &w->branches[depth];
+  entry *e = &branch->entries[branch->n++];
+  *e = *first;
+  e->page = page;
+  branch->bytes += ELEMENT + e->key_len;
+  if (HEADER + branch->bytes <= PAGE) return;
+  size_t n = fitting(branch);
+  if (branch->n - n >= 2) write_branch(w, depth, n);
+}
+
+static void write_leaf(kw_bolt_writer *w) {
+  level *leaf = &w->leaf;
+  size_t pos = leaf->n * ELEMENT;
+  entry first = leaf->entries[0];
+  uint64_t id = begin_page(w, LEAF_FLAG, leaf->n, HEADER + leaf->bytes);
+  for (size_t i = 0; i < leaf->n; i++) {
+    const entry *e = &leaf->entries[i];
+    emit_leaf_element(w, e, pos);
+    pos += e->key_len + e->value_len - (size_t)ELEMENT;
+  }
+  const uint8_t *value = w->values;
+  for (size_t i = 0; i < leaf->n; i++) {
+    emit(w, kw_slice_of(leaf->entries[i].key, leaf->entries[i].key_len));
+    emit(w, kw_slice_of(value, leaf->entries[i].value_len));
+    value += leaf->entries[i].value_len;
+  }
+  emit_rest(w);
+  leaf->n = leaf->bytes = w->n_values = 0;
+  add_child(w, 0, &first, id);
+}
+
+/* A value that is larger than a page has pages of its own. */
+static void write_alone(kw_bolt_writer *w, const entry *e, kw_slice value) {
+  uint64_t id = begin_page(w, LEAF_FLAG, 1, HEADER + ELEMENT + e->key_len + value.len);
+  emit_leaf_element(w, e, ELEMENT);
+  emit(w, kw_slice_of(e->key, e->key_len));
+  emit(w, value);
+  emit_rest(w);
+  add_child(w, 0, e, id);
+}
+
+static void put(kw_bolt_writer *w, uint32_t flags, kw_slice key, kw_slice value) {
+  level *leaf = &w->leaf;
+  entry e = {.key_len = (uint32_t)key.len, .value_len = (uint32_t)value.len, .flags = flags};
+  size_t bytes = ELEMENT + key.len + value.len;
+  assert(key.len > 0 && key.len <= KW_BOLT_KEY);
+  memcpy(e.key, key.data, key.len);
+  if (leaf->n > 0 && HEADER + leaf->bytes + bytes > PAGE) write_leaf(w);
+  if (HEADER + bytes > PAGE) {
+    write_alone(w, &e, value);
+    return;
+  }
+  leaf->entries[leaf->n++] = e;
+  leaf->bytes += bytes;
+  if (value.len > 0) memcpy(w->values + w->n_values, value.data, value.len);
+  w->n_values += value.len;
+}
+
+/* Writes what gathers, from the leaf up, until one page is above all others: the root of the tree. */
+static uint64_t finish_tree(kw_bolt_writer *w) {
+  if (w->leaf.n > 0 || w->branches[0].n == 0) write_leaf(w);
+  for (size_t depth = 0; depth < LEVELS; depth++) {
+    level *branch = &w->branches[depth];
+    if (branch->n == 1 && !branch->has_pages) {
+      uint64_t root = branch->entries[0].page;
+      branch->n = branch->bytes = 0;
+      return root;
+    }
+    if (fitting(branch) < branch->n) write_branch(w, depth, branch->n - 2);
+    write_branch(w, depth, branch->n);
+    branch->has_pages = false;
+  }
+  return 0;
+}
+
+static void end_bucket(kw_bolt_writer *w) {
+  if (w->is_open) w->roots[w->n_buckets++] = finish_tree(w);
+  w->is_open = false;
+}
+
+kw_bolt_writer *kw_bolt_writer_new(int fd) {
+  kw_bolt_writer *w = kw_alloc_zeroed(sizeof *w);
+  if (w == NULL) return NULL;
+  w->fd = fd;
+  w->next_page = FIRST_PAGE;
+  w->held = FIRST_PAGE * PAGE; /* written at the end */
+  return w;
+}
+
+void kw_bolt_writer_free(kw_bolt_writer *w) {
+  kw_free(w);
+}
+
+int kw_bolt_begin(kw_bolt_writer *w, kw_slice name) {
+  end_bucket(w);
+  assert(w->n_buckets < KW_BOLT_BUCKETS && name.len <= KW_BOLT_KEY);
+  entry *bucket = &w->buckets[w->n_buckets];
+  bucket->key_len = (uint32_t)name.len;
+  memcpy(bucket->key, name.data, name.len);
+  w->is_open = true;
+  return w->rc;
+}
+
+int kw_bolt_put(kw_bolt_writer *w, kw_slice key, kw_slice value) {
+  if (w->rc == KW_OK) put(w, 0, key, value);
+  return w->rc;
+}
+
+/* The tree of the buckets: its root page. */
+static uint64_t write_buckets(kw_bolt_writer *w) {
+  for (size_t i = 0; i < w->n_buckets; i++) {
+    const entry *bucket = &w->buckets[i];
+    uint8_t value[BUCKET] = {0};
+    put_little(value, w->roots[i], 8);
+    put(w, BUCKET_FLAG, kw_slice_of(bucket->key, bucket->key_len), kw_slice_of(value, BUCKET));
+  }
+  return finish_tree(w);
+}
+
+static void put_meta(uint8_t *to, uint64_t root, uint64_t pages, uint64_t transaction) {
+  put_little(to, MAGIC, 4);
+  put_little(to + 4, VERSION, 4);
+  put_little(to + 8, PAGE, 4);
+  put_little(to + 16, root, 8);
+  put_little(to + 32, FREE_PAGES, 8);
+  put_little(to + 40, pages, 8);
+  put_little(to + 48, transaction, 8);
+  put_little(to + SUMMED, checksum(to), 8);
+}
+
+int kw_bolt_finish(kw_bolt_writer *w, int64_t *size) {
+  uint8_t first[FIRST_PAGE * PAGE] = {0};
+  end_bucket(w);
+  uint64_t root = write_buckets(w);
+  flush(w);
+  for (uint64_t i = 0; i < FREE_PAGES; i++) {
+    put_header(first + i * PAGE, i, META_FLAG, 0, 0);
+    put_meta(first + i * PAGE + HEADER, root, w->next_page, i);
+  }
+  put_header(first + FREE_PAGES * PAGE, FREE_PAGES, FREE_FLAG, 0, 0);
+  write_at(w, first, sizeof first, 0);
+  *size = w->written;
+  return w->rc;
+}
+
+/* }====== */
+
+/* {====== Reading ====== */
+
+/* A page on the way down, and where we are in it. */
+typedef struct frame {
+  uint8_t *page; /* its own memory, which is used again */
+  size_t cap;
+  kw_slice bytes; /* there, or in a bucket */
+  size_t count;
+  size_t at;
+  bool is_leaf;
+} frame;
+
+typedef struct bucket {
+  kw_slice name;   /* both in memory of their own */
+  kw_slice within; /* the page in its value, if it has one */
+  uint64_t root;
+} bucket;
+
+struct kw_bolt_reader {
+  int fd;
+  size_t page_size;
+  uint64_t pages; /* that may be asked for */
+  uint64_t root;
+  uint8_t *seen; /* a bit for each page: those that the walk has come to */
+  frame frames[KW_BOLT_DEPTH];
+  size_t depth;
+
+  bucket buckets[KW_BOLT_BUCKETS];
+  size_t n_buckets;
+};
+
+static bool read_at(int fd, uint8_t *to, size_t len, uint64_t at) {
+  while (len > 0) {
+    ssize_t n = pread(fd, to, len, (off_t)at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    to += n;
+    at += (uint64_t)n;
+    len -= (size_t)n;
+  }
+  return true;
+}
+
+/* Pages up to `last` are there, and are come to for the first time: a tree has no page twice. */
+static bool mark(kw_bolt_reader *r, uint64_t first, uint64_t last) {
+  if (first < FREE_PAGES || last >= r->pages) return false;
+  for (uint64_t id = first; id <= last; id++) {
+    uint8_t bit = (uint8_t)(1u << id % 8);
+    if (r->seen[id / 8] & bit) return false;
+    r->seen[id / 8] |= bit;
+  }
+  return true;
+}
+
+/* Whether a page can be walked: its elements are there. */
+static bool begin_frame(frame *f, kw_slice bytes) {
+  if (bytes.len < HEADER) return false;
+  uint64_t flags = get_little(bytes.data + 8, 2);
+  f->bytes = bytes;
+  f->count = get_little(bytes.data + 10, 2);
+  f->at = 0;
+  f->is_leaf = flags & LEAF_FLAG;
+  bool has_kind = f->is_leaf != !!(flags & BRANCH_FLAG);
+  return has_kind && (f->is_leaf || f->count > 0) && HEADER + f->count * ELEMENT <= bytes.len;
+}
+
+static int load(kw_bolt_reader *r, frame *f, uint64_t id) {
+  uint8_t header[HEADER];
+  if (id >= r->pages || !read_at(r->fd, header, HEADER, id * r->page_size)) return KW_ERR_CORRUPT;
+  uint64_t pages = get_little(header + 12, 4) + 1;
+  if (get_little(header, 8) != id || pages > r->pages - id || !mark(r, id, id + pages - 1))
+    return KW_ERR_CORRUPT;
+  if (pages > KW_BOLT_RUN / r->page_size) return KW_ERR_CORRUPT;
+  size_t len = (size_t)pages * r->page_size;
+  if (!kw_reserve(&f->page, &f->cap, len, 1)) return KW_ERR_NO_MEMORY;
+  if (!read_at(r->fd, f->page, len, id * r->page_size)) return KW_ERR_CORRUPT;
+  return begin_frame(f, kw_slice_of(f->page, len)) ? KW_OK : KW_ERR_CORRUPT;
+}
+
+/* Walks from a page of the file, or from one that a bucket has within. */
+static int begin_walk(kw_bolt_reader *r, uint64_t root, kw_slice within) {
+  memset(r->seen, 0, r->pages / 8 + 1);
+  r->depth = 1;
+  int rc = KW_OK;
+  if (within.len == 0) {
+    rc = load(r, &r->frames[0], root);
+  } else if (!begin_frame(&r->frames[0], within) || !r->frames[0].is_leaf) {
+    rc = KW_ERR_CORRUPT;
+  }
+  if (rc != KW_OK) r->depth = 0;
+  return rc;
+}
+
+/* The bytes that an element at `element` points to, `pos` bytes after itself. */
+static bool locate(const frame *f, size_t element, uint64_t pos, uint64_t len, kw_slice *bytes) {
+  uint64_t from = element + pos;
+  if (from > f->bytes.len || len > f->bytes.len - from) return false;
+  *bytes = kw_slice_of(f->bytes.data + from, (size_t)len);
+  return true;
+}
+
+static int descend(kw_bolt_reader *r, const frame *f, size_t element) {
+  if (r->depth == KW_BOLT_DEPTH) return KW_ERR_CORRUPT;
+  uint64_t id = get_little(f->bytes.data + element + 8, 8);
+  int rc = load(r, &r->frames[r->depth], id);
+  if (rc == KW_OK) r->depth++;
+  return rc;
+}
+
+static int read_leaf(const frame *f, size_t element, kw_slice *key, kw_slice *value,
+                     uint64_t *flags) {
+  const uint8_t *at = f->bytes.data + element;
+  uint64_t pos = get_little(at + 4, 4), key_len = get_little(at + 8, 4);
+  *flags = get_little(at, 4);
+  bool ok = locate(f, element, pos, key_len, key) &&
+            locate(f, element, pos + key_len, get_little(at + 12, 4), value);
+  return ok ? 1 : KW_ERR_CORRUPT;
+}
+
+static int next(kw_bolt_reader *r, kw_slice *key, kw_slice *value, uint64_t *flags) {
+  while (r->depth > 0) {
+    frame *f = &r->frames[r->depth - 1];
+    if (f->at == f->count) {
+      r->depth--;
+      continue;
+    }
+    size_t element = HEADER + ELEMENT * f->at++;
+    if (f->is_leaf) return read_leaf(f, element, key, value, flags);
+    int rc = descend(r, f, element);
+    if (rc != KW_OK) return rc;
+  }
+  return 0;
+}
+
+/* {====== Opening ====== */
+
+typedef struct meta {
+  uint64_t page_size;
+  uint64_t root;
+  uint64_t pages;
+  uint64_t transaction;
+} meta;
+
+static bool read_meta(int fd, uint64_t at, int64_t size, meta *m) {
+  uint8_t bytes[HEADER + META];
+  const uint8_t *from = bytes + HEADER;
+  if ((int64_t)(at + sizeof bytes) > size || !read_at(fd, bytes, sizeof bytes, at)) return false;
+  if (get_little(from, 4) != MAGIC || get_little(from + 4, 4) != VERSION) return false;
+  if (get_little(from + SUMMED, 8) != checksum(from)) return false;
+  *m = (meta){.page_size = get_little(from + 8, 4),
+              .root = get_little(from + 16, 8),
+              .pages = get_little(from + 40, 8),
+              .transaction = get_little(from + 48, 8)};
+  bool is_power = (m->page_size & (m->page_size - 1)) == 0;
+  return is_power && m->page_size >= 512 && m->page_size <= 1 << 20;
+}
+
+/* The newer one of the two. Where the first is damaged, the second is looked for at every size of a page. */
+static bool find_meta(int fd, int64_t size, meta *m) {
+  meta second;
+  if (read_meta(fd, 0, size, m)) {
+    if (read_meta(fd, m->page_size, size, &second) && second.page_size == m->page_size &&
+        second.transaction > m->transaction)
+      *m = second;
+    return true;
+  }
+  for (uint64_t at = 512; at <= 1 << 20; at *= 2) {
+    if (read_meta(fd, at, size, m) && m->page_size == at) return true;
+  }
+  return false;
+}
+
+static bool copy(kw_slice from, kw_slice *to) {
+  uint8_t *bytes = kw_alloc(from.len + 1);
+  if (bytes == NULL) return false;
+  if (from.len > 0) memcpy(bytes, from.data, from.len);
+  *to = kw_slice_of(bytes, from.len);
+  return true;
+}
+
+static int add_bucket(kw_bolt_reader *r, kw_slice name, kw_slice value) {
+  if (value.len < BUCKET || r->n_buckets == KW_BOLT_BUCKETS) return KW_ERR_CORRUPT;
+  bucket *b = &r->buckets[r->n_buckets++];
+  kw_slice within = kw_slice_of(value.data + BUCKET, value.len - BUCKET);
+  b->root = get_little(value.data, 8);
+  if (b->root != 0) within.len = 0;
+  if (b->root == 0 && within.len == 0) return KW_ERR_CORRUPT;
+  return copy(name, &b->name) && copy(within, &b->within) ? KW_OK : KW_ERR_NO_MEMORY;
+}
+
+static int read_buckets(kw_bolt_reader *r) {
+  kw_slice name, value;
+  uint64_t flags;
+  int rc = begin_walk(r, r->root, (kw_slice){0});
+  while (rc == KW_OK) {
+    int found = next(r, &name, &value, &flags);
+    if (found <= 0) return found;
+    if (flags & BUCKET_FLAG) rc = add_bucket(r, name, value);
+  }
+  return rc;
+}
+
+int kw_bolt_open(int fd, int64_t size, kw_bolt_reader **result) {
+  meta m;
+  if (!find_meta(fd, size, &m)) return KW_ERR_CORRUPT;
+  uint64_t pages = (uint64_t)size / m.page_size;
+  if (m.pages > pages) return KW_ERR_CORRUPT; /* the end is missing */
+  kw_bolt_reader *r = kw_alloc_zeroed(sizeof *r);
+  if (r == NULL) return KW_ERR_NO_MEMORY;
+  r->fd = fd;
+  r->page_size = (size_t)m.page_size;
+  r->pages = m.pages;
+  r->root = m.root;
+  r->seen = kw_alloc((size_t)(r->pages / 8 + 1));
+  int rc = r->seen == NULL ? KW_ERR_NO_MEMORY : read_buckets(r);
+  if (rc != KW_OK) {
+    kw_bolt_close(r);
+    return rc;
+  }
+  *result = r;
+  return KW_OK;
+}
+
+void kw_bolt_close(kw_bolt_reader *r) {
+  for (size_t i = 0; i < KW_BOLT_DEPTH; i++) kw_free(r->frames[i].page);
+  for (size_t i = 0; i < r->n_buckets; i++) {
+    kw_free((void *)r->buckets[i].name.data);
+    kw_free((void *)r->buckets[i].within.data);
+  }
+  kw_free(r->seen);
+  kw_free(r);
+}
+
+/* }====== */
+
+static const bucket *find(const kw_bolt_reader *r, kw_slice name) {
+  for (size_t i = 0; i < r->n_buckets; i++) {
+    if (kw_slice_equal(r->buckets[i].name, name)) return &r->buckets[i];
+  }
+  return NULL;
+}
+
+bool kw_bolt_has(const kw_bolt_reader *r, kw_slice name) {
+  return find(r, name) != NULL;
+}
+
+int kw_bolt_seek(kw_bolt_reader *r, kw_slice name) {
+  const bucket *b = find(r, name);
+  r->depth = 0;
+  return b == NULL ? KW_OK : begin_walk(r, b->root, b->within);
+}
+
+int kw_bolt_next(kw_bolt_reader *r, kw_slice *key, kw_slice *value) {
+  uint64_t flags;
+  int rc;
+  do {
+    rc = next(r, key, value, &flags);
+  } while (rc > 0 && flags & BUCKET_FLAG);
+  return rc;
+}
+
+/* }====== */

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/image.h"
+
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "codec/keyvalue.h"
+#include "codec/wire.h"
+#include "model/error.h"
+#include "store/bolt.h"
+#include "store/store.h"
+
+#define REVISION 17 /* bytes of its key, without the mark of a tombstone */
+#define LEASE_BYTES 24
+#define SECTOR 512 /* of which a file without sum is a multiple */
+#define CHUNK (64 * 1024)
+#define MAX_REVISION (INT64_MAX / 2)
+
+enum { LEASE_ID = 1, LEASE_TTL = 2 };
+
+static kw_slice text_of(const char *text) {
+  return kw_slice_of(text, strlen(text));
+}
+
+/* {====== Numbers ====== */
+
+static uint8_t *put_big(uint8_t *to, uint64_t v) {
+  for (int shift = 56; shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
+  return to;
+}
+
+static uint64_t get_big(const uint8_t *from) {
+  uint64_t v = 0;
+  for (int i = 0; i < 8; i++) v = v << 8 | from[i];
+  return v;
+}
+
+static kw_slice put_revision(uint8_t bytes[REVISION + 1], kw_revision rev, bool tombstone) {
+  uint8_t *to = put_big(bytes, (uint64_t)rev.main);
+  *to++ = '_';
+  to = put_big(to, rev.sub);
+  if (tombstone) *to++ = 't';
+  return kw_slice_of(bytes, (size_t)(to - bytes));
+}
+
+static bool get_revision(kw_slice bytes, kw_revision *rev, bool *tombstone) {
+  *tombstone = bytes.len == REVISION + 1 && bytes.data[REVISION] == 't';
+  if ((bytes.len != REVISION && !*tombstone) || bytes.data[8] != '_') return false;
+  uint64_t main = get_big(bytes.data), sub = get_big(bytes.data + 9);
+  if (main > MAX_REVISION || sub > UINT32_MAX) return false;
+  *rev = (kw_revision){.main = (int64_t)main, .sub = (uint32_t)sub};
+  return true;
+}
+
+/* }====== */
+
+/* {====== Writing ====== */
+
+static int write_records(kw_bolt_writer *writer, const kw_image_source *source) {
+  uint8_t key[REVISION + 1];
+  kw_disk_entry entry;
+  int rc = kw_bolt_begin(writer, text_of("key"));
+  while (rc == KW_OK) {
+    if (source->must_end(source->ctx)) return KW_ERR_CANCELLED;
+    int found = source->next_record(source->ctx, &entry);
+    if (found <= 0) return found;
+    rc = kw_bolt_put(writer, put_revision(key, entry.rev, entry.tombstone), entry.record);
+  }
+  return rc;
+}
+
+static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
+  uint8_t key[8], value[LEASE_BYTES];
+  int64_t id, ttl;
+  int rc = kw_bolt_begin(writer, text_of("lease"));
+  while (rc == KW_OK) {
+    int found = source->next_lease(source->ctx, &id, &ttl);
+    if (found <= 0) return found;
+    put_big(key, (uint64_t)id);
+    uint8_t *to = kw_wire_put_number(value, LEASE_ID, (uint64_t)id);
+    to = kw_wire_put_number(to, LEASE_TTL, (uint64_t)ttl);
+    rc = kw_bolt_put(writer, kw_slice_of(key, 8), kw_slice_of(value, (size_t)(to - value)));
+  }
+  return rc;
+}
+
+/* A compaction that has not removed everything yet is one that etcd finishes. */
+static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
+  const kw_disk_meta *meta = &source->meta;
+  uint8_t bytes[REVISION + 1];
+  int rc = kw_bolt_begin(writer, text_of("meta"));
+  put_big(bytes, (uint64_t)meta->revision);
+  if (rc == KW_OK) rc = kw_bolt_put(writer, text_of("consistent_index"), kw_slice_of(bytes, 8));
+  if (rc != KW_OK || meta->compact_revision < 0) return rc;
+  kw_slice rev = put_revision(bytes, (kw_revision){.main = meta->compact_revision}, false);
+  if (meta->compacted_until > meta->compact_revision)
+    rc = kw_bolt_put(writer, text_of("finishedCompactRev"), rev);
+  return rc == KW_OK ? kw_bolt_put(writer, text_of("scheduledCompactRev"), rev) : rc;
+}
+
+typedef int (*write_fn)(kw_bolt_writer *writer, const kw_image_source *source);
+
+/* In the order of their names. */
+static const struct {
+  const char *name;
+  write_fn write; /* NULL: empty */
+} buckets[] = {{"alarm", NULL},         {"auth", NULL},    {"authRoles", NULL},
+               {"authUsers", NULL},     {"cluster", NULL}, {"key", write_records},
+               {"lease", write_leases}, {"members", NULL}, {"members_removed", NULL},
+               {"meta", write_meta}};
+
+static int write_file(int fd, const kw_image_source *source, int64_t *size) {
+  kw_bolt_writer *writer = kw_bolt_writer_new(fd);
+  if (writer == NULL) return KW_ERR_NO_MEMORY;
+  int rc = KW_OK;
+  for (size_t i = 0; i < KW_LENGTH(buckets) && rc == KW_OK; i++) {
+    rc = buckets[i].write != NULL ? buckets[i].write(writer, source)
+                                  : kw_bolt_begin(writer, text_of(buckets[i].name));
+  }
+  if (rc == KW_OK) rc = kw_bolt_finish(writer, size);
+  kw_bolt_writer_free(writer);
+  return rc;
+}
+
+static bool read_all(int fd, uint8_t *to, size_t len, int64_t at) {
+  while (len > 0) {
+    ssize_t n = pread(fd, to, len, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    to += n;
+    at += n;
+    len -= (size_t)n;
+  }
+  return true;
+}
+
+static bool never(void *ctx) {
+  (void)ctx;
+  return false;
+}
+
+/* The sum of the first `size` bytes. */
+static int sum(int fd, int64_t size, bool (*must_end)(void *ctx), void *ctx,
+               uint8_t digest[KW_SHA256_BYTES]) {
+  uint8_t chunk[CHUNK];
+  kw_sha256 sha;
+  kw_sha256_init(&sha);
+  for (int64_t at = 0; at < size; at += CHUNK) {
+    size_t n = kw_min_size(CHUNK, (size_t)(size - at));
+    if (must_end(ctx)) return KW_ERR_CANCELLED;
+    if (!read_all(fd, chunk, n, at)) return KW_ERR_STORAGE;
+    kw_sha256_add(&sha, kw_slice_of(chunk, n));
+  }
+  kw_sha256_end(&sha, digest);
+  return KW_OK;
+}
+
+int kw_image_write(int fd, const kw_image_source *source, int64_t *size) {
+  uint8_t digest[KW_SHA256_BYTES];
+  int rc = write_file(fd, source, size);
+  if (rc == KW_OK) rc = sum(fd, *size, source->must_end, source->ctx, digest);
+  if (rc != KW_OK) return rc;
+  ssize_t n = pwrite(fd, digest, sizeof digest, *size);
+  return n == (ssize_t)sizeof digest ? KW_OK : KW_ERR_NO_SPACE;
+}
+
+/* }====== */
+
+/* {====== Reading ====== */
+
+struct kw_image {
+  int fd;
+  int64_t size; /* without the sum */
+  kw_bolt_reader *reader;
+  kw_disk_meta meta;
+  kw_revision last;
+  bool has_records; /* read to their end */
+};
+
+static int refuse(char *text, const char *path, int rc, const char *why) {
+  snprintf(text, KW_DISK_TEXT, "keywatch: %s: %s", path, why);
+  return rc;
+}
+
+static int check_sum(const kw_image *image, const char *path, char *text) {
+  uint8_t expected[KW_SHA256_BYTES], digest[KW_SHA256_BYTES];
+  bool ok = read_all(image->fd, expected, sizeof expected, image->size) &&
+            sum(image->fd, image->size, never, NULL, digest) == KW_OK;
+  if (!ok) return refuse(text, path, KW_ERR_STORAGE, "it cannot be read");
+  if (memcmp(expected, digest, sizeof digest) == 0) return KW_OK;
+  return refuse(text, path, KW_ERR_CORRUPT, "it is damaged: its SHA-256 is another one");
+}
+
+static int open_file(kw_image *image, const char *path, bool skip_hash, char *text) {
+  struct stat st;
+  image->fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (image->fd < 0 || fstat(image->fd, &st) < 0)
+    return refuse(text, path, KW_ERR_STORAGE, strerror(errno));
+  if (!S_ISREG(st.st_mode)) return refuse(text, path, KW_ERR_STORAGE, "it is not a file");
+  bool has_sum = st.st_size % SECTOR == KW_SHA256_BYTES;
+  image->size = has_sum ? st.st_size - KW_SHA256_BYTES : st.st_size;
+  if (skip_hash) return KW_OK;
+  if (!has_sum)
+    return refuse(text, path, KW_ERR_CORRUPT,
+                  "it has no SHA-256: it is truncated, or, if it is etcd's own file, wants "
+                  "--skip-hash-check");
+  return check_sum(image, path, text);
+}
+
+static int read_compaction(kw_image *image) {
+  kw_slice key, value;
+  kw_revision rev;
+  bool tombstone;
+  int64_t finished = -1, scheduled = -1;
+  int rc = kw_bolt_seek(image->reader, text_of("meta"));
+  while (rc == KW_OK && (rc = kw_bolt_next(image->reader, &key, &value)) > 0) {
+    bool is_finished = kw_slice_equal(key, text_of("finishedCompactRev"));
+    rc = KW_OK;
+    if (!is_finished && !kw_slice_equal(key, text_of("scheduledCompactRev"))) continue;
+    if (!get_revision(value, &rev, &tombstone) || tombstone) return KW_ERR_CORRUPT;
+    *(is_finished ? &finished : &scheduled) = rev.main;
+  }
+  image->meta.compact_revision = finished > scheduled ? finished : scheduled;
+  image->meta.compacted_until = finished >= scheduled ? finished + 1 : 0;
+  return rc;
+}
+
+static int read_head(kw_image *image) {
+  int rc = kw_bolt_open(image->fd, image->size, &image->reader);
+  if (rc == KW_OK && !kw_bolt_has(image->reader, text_of("key"))) rc = KW_ERR_CORRUPT;
+  if (rc == KW_OK) rc = read_compaction(image);
+  return rc == KW_OK ? kw_bolt_seek(image->reader, text_of("key")) : rc;
+}
+
+int kw_image_open(const char *path, bool skip_hash, kw_image **result, char text[KW_DISK_TEXT]) {
+  kw_image *image = kw_alloc_zeroed(sizeof *image);
+  if (image == NULL) return KW_ERR_NO_MEMORY;
+  int rc = open_file(image, path, skip_hash, text);
+  if (rc == KW_OK) {
+    rc = read_head(image);
+    if (rc == KW_ERR_CORRUPT) refuse(text, path, rc, "it is damaged, or no image of a store");
+  }
+  if (rc != KW_OK) {
+    kw_image_close(image);
+    return rc;
+  }
+  image->meta.revision = 1;
+  *result = image;
+  return KW_OK;
+}
+
+void kw_image_close(kw_image *image) {
+  if (image->reader != NULL) kw_bolt_close(image->reader);
+  if (image->fd >= 0) close(image->fd);
+  kw_free(image);
+}
+
+static bool is_sound(kw_revision rev, bool tombstone, const kw_kv *kv) {
+  if (rev.main < 1 || kv->key.len == 0) return false;
+  if (tombstone) return true;
+  return kv->mod_revision == rev.main && kv->create_revision > 0 &&
+         kv->create_revision <= rev.main && kv->version > 0;
+}
+
+static int finish_records(kw_image *image) {
+  int64_t floor = image->meta.compact_revision;
+  image->has_records = true;
+  image->meta.revision = image->last.main > floor ? image->last.main : floor;
+  if (image->meta.revision < 1) image->meta.revision = 1;
+  return kw_bolt_seek(image->reader, text_of("lease"));
+}
+
+int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv) {
+  kw_slice key, record;
+  int rc = kw_bolt_next(image->reader, &key, &record);
+  if (rc == 0) return finish_records(image);
+  if (rc < 0) return rc;
+  bool ok = get_revision(key, rev, tombstone) && kw_revision_compare(*rev, image->last) > 0 &&
+            kw_keyvalue_decode(record, kv) && is_sound(*rev, *tombstone, kv);
+  if (!ok) return KW_ERR_CORRUPT;
+  if (*tombstone) *kv = (kw_kv){.key = kv->key};
+  image->last = *rev;
+  return 1;
+}
+
+int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl) {
+  kw_slice key, value;
+  kw_wire_field field;
+  assert(image->has_records);
+  int rc = kw_bolt_next(image->reader, &key, &value);
+  if (rc <= 0) return rc;
+  kw_wire_reader reader = kw_wire_read(value);
+  *id = *ttl = 0;
+  while (kw_wire_next(&reader, &field)) {
+    bool is_number = field.type == KW_WIRE_VARINT;
+    if (is_number && field.number == LEASE_ID) *id = (int64_t)field.value;
+    if (is_number && field.number == LEASE_TTL) *ttl = (int64_t)field.value;
+  }
+  bool ok = !reader.failed && key.len == 8 && *id != 0 && (uint64_t)*id == get_big(key.data) &&
+            *ttl > 0 && *ttl <= KW_LEASE_MAX_TTL;
+  return ok ? 1 : KW_ERR_CORRUPT;
+}
+
+kw_disk_meta kw_image_meta(const kw_image *image) {
+  return image->meta;
+}
+
+int64_t kw_image_size(const kw_image *image) {
+  return image->size;
+}
+
+/* }====== */

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/restore.h"
+
+#include "base/mem.h"
+#include "codec/keyvalue.h"
+#include "model/error.h"
+#include "store/image.h"
+
+#define PATH_ROOM 4096
+#define GROUP_RECORDS 4096
+#define GROUP_BYTES (4 << 20)
+#define MAP_MARGIN (INT64_C(64) << 20)
+#define MAP_PER_BYTE                                                                               \
+  4 /* of the image: where records of half a page take a page each, and the free ones as many */
+
+typedef struct group {
+  kw_blob *records[GROUP_RECORDS];
+  size_t n;
+  size_t bytes;
+} group;
+
+static int refuse(char *text, const char *what, const char *why) {
+  snprintf(text, KW_DISK_TEXT, "keywatch: %s: %s", what, why);
+  return KW_ERR_STORAGE;
+}
+
+/* {====== From the image to the disk ====== */
+
+static void release(group *g) {
+  while (g->n > 0) kw_blob_release(g->records[--g->n]);
+  g->bytes = 0;
+}
+
+static int write_group(kw_disk *disk, group *g, kw_disk_meta meta) {
+  int rc = KW_OK;
+  kw_disk_submit(disk, &meta, false);
+  if (!kw_disk_take(disk, true, &meta, &rc)) rc = KW_ERR_STORAGE;
+  release(g);
+  return rc;
+}
+
+/* A record is encoded anew, so that it is one of ours, whoever wrote the image. */
+static int add_record(kw_disk *disk, group *g, kw_revision rev, bool tombstone, const kw_kv *kv) {
+  kw_blob *record = kw_keyvalue_encode(kv);
+  if (record == NULL) return KW_ERR_NO_MEMORY;
+  g->records[g->n++] = record;
+  g->bytes += record->len;
+  return kw_disk_put(disk, rev, tombstone, record) ? KW_OK : KW_ERR_NO_MEMORY;
+}
+
+/* Until all is there, what is written is nobody's: the meta of the last group counts. */
+static int copy_records(kw_image *image, kw_disk *disk, group *g, kw_restored *restored) {
+  kw_revision rev;
+  bool tombstone;
+  kw_kv kv;
+  int rc = KW_OK;
+  while (rc == KW_OK) {
+    int found = kw_image_next_record(image, &rev, &tombstone, &kv);
+    if (found <= 0) return found;
+    restored->records++;
+    rc = add_record(disk, g, rev, tombstone, &kv);
+    if (rc == KW_OK && (g->n == GROUP_RECORDS || g->bytes >= GROUP_BYTES))
+      rc = write_group(disk, g, kw_image_meta(image));
+  }
+  return rc;
+}
+
+static int copy_leases(kw_image *image, kw_disk *disk, kw_restored *restored) {
+  int64_t id, ttl;
+  int found;
+  while ((found = kw_image_next_lease(image, &id, &ttl)) > 0) {
+    restored->leases++;
+    if (!kw_disk_put_lease(disk, id, ttl)) return KW_ERR_NO_MEMORY;
+  }
+  return found;
+}
+
+static int copy(kw_image *image, kw_disk *disk, kw_restored *restored) {
+  group *g = kw_alloc_zeroed(sizeof *g);
+  if (g == NULL) return KW_ERR_NO_MEMORY;
+  int rc = copy_records(image, disk, g, restored);
+  if (rc == KW_OK) rc = copy_leases(image, disk, restored);
+  if (rc == KW_OK) rc = write_group(disk, g, kw_image_meta(image));
+  release(g);
+  kw_free(g);
+  kw_disk_meta meta = kw_image_meta(image);
+  restored->revision = meta.revision;
+  restored->compact_revision = meta.compact_revision;
+  return rc;
+}
+
+/* }====== */
+
+/* {====== The directory ====== */
+
+/* Absent, or empty. */
+static int check_target(const char *directory, char *text) {
+  DIR *dir = opendir(directory);
+  if (dir == NULL && errno == ENOENT) return KW_OK;
+  if (dir == NULL) return refuse(text, directory, strerror(errno));
+  const struct dirent *entry;
+  bool is_empty = true;
+  while ((entry = readdir(dir)) != NULL) {
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) is_empty = false;
+  }
+  closedir(dir);
+  return is_empty ? KW_OK : refuse(text, directory, "it is there already, and not empty");
+}
+
+/* Removes a directory that we made, and the files in it. */
+static void discard(const char *directory) {
+  char path[PATH_ROOM];
+  DIR *dir = opendir(directory);
+  const struct dirent *entry;
+  while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    if (entry->d_name[0] == '.') continue;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < sizeof path)
+      unlink(path);
+  }
+  if (dir != NULL) closedir(dir);
+  rmdir(directory);
+}
+
+/* A name beside the directory's own. */
+static bool name_beside(const char *directory, char path[PATH_ROOM]) {
+  size_t len = strlen(directory);
+  while (len > 1 && directory[len - 1] == '/') len--;
+  return len < PATH_ROOM &&
+         (size_t)snprintf(path, PATH_ROOM, "%.*s.partial-XXXXXX", (int)len, directory) < PATH_ROOM;
+}
+
+/* What was renamed is so after a crash, too. */
+static void sync_parent(const char *path) {
+  char parent[PATH_ROOM];
+  snprintf(parent, sizeof parent, "%s", path);
+  char *slash = strrchr(parent, '/');
+  if (slash == NULL) {
+    strcpy(parent, ".");
+  } else {
+    slash[slash == parent] = 0;
+  }
+  int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd);
+  close(fd);
+}
+
+static int fill(kw_image *image, const char *directory, kw_restored *restored, char *text) {
+  kw_disk *disk;
+  int64_t map = MAP_PER_BYTE * kw_image_size(image) + MAP_MARGIN;
+  int rc = kw_disk_open(directory, (size_t)map, &disk, text);
+  if (rc != KW_OK) return rc;
+  rc = copy(image, disk, restored);
+  kw_disk_close(disk);
+  return rc;
+}
+
+static int make(kw_image *image, const char *directory, kw_restored *restored, char *text) {
+  char partial[PATH_ROOM];
+  if (!name_beside(directory, partial)) return refuse(text, directory, strerror(ENAMETOOLONG));
+  if (mkdtemp(partial) == NULL) return refuse(text, directory, strerror(errno));
+  int rc = fill(image, partial, restored, text);
+  if (rc == KW_ERR_NO_SPACE) refuse(text, directory, strerror(ENOSPC));
+  if (rc == KW_OK && rename(partial, directory) < 0) rc = refuse(text, directory, strerror(errno));
+  if (rc != KW_OK) discard(partial);
+  if (rc == KW_OK) sync_parent(partial);
+  return rc;
+}
+
+/* }====== */
+
+/* Reads everything, and does nothing with it. */
+static int walk(kw_image *image) {
+  kw_revision rev;
+  bool tombstone;
+  kw_kv kv;
+  int64_t id, ttl;
+  int rc;
+  while ((rc = kw_image_next_record(image, &rev, &tombstone, &kv)) > 0) continue;
+  while (rc == 0 && (rc = kw_image_next_lease(image, &id, &ttl)) > 0) rc = 0;
+  return rc;
+}
+
+/* What is damaged is refused before anything is made of it. */
+static int check_image(const char *path, bool skip_hash, char *text) {
+  kw_image *image;
+  int rc = kw_image_open(path, skip_hash, &image, text);
+  if (rc != KW_OK) return rc;
+  rc = walk(image);
+  kw_image_close(image);
+  if (rc == KW_ERR_CORRUPT) refuse(text, path, "it is damaged");
+  return rc;
+}
+
+int kw_restore(const char *path, const char *directory, bool skip_hash, kw_restored *restored,
+               char text[KW_DISK_TEXT]) {
+  kw_image *image;
+  *restored = (kw_restored){.compact_revision = -1};
+  int rc = check_target(directory, text);
+  if (rc == KW_OK) rc = check_image(path, skip_hash, text);
+  if (rc == KW_OK) rc = kw_image_open(path, true, &image, text);
+  if (rc != KW_OK) return rc;
+  rc = make(image, directory, restored, text);
+  kw_image_close(image);
+  return rc;
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "store/snapshot.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "store/image.h"
+#include "store/state.h"
+
+#define PATH_ROOM 4096
+#define LEFT_FREE (16 << 20) /* bytes of the file system that the store may need */
+#define LOOK_AFTER (1 << 20) /* bytes of records, and we see whether those are still there */
+
+typedef struct held_lease {
+  int64_t id;
+  int64_t ttl;
+} held_lease;
+
+typedef struct held_record {
+  kw_revision rev;
+  bool tombstone;
+  kw_blob *blob;
+} held_record;
+
+struct kw_snapshot {
+  kw_link link;    /* among those of the store */
+  kw_store *store; /* NULL: it has gone */
+  int fd;
+  kw_disk_view *view; /* or NULL, and what is held: */
+  held_record *records;
+  size_t n_records;
+  size_t cap_records;
+  held_lease *leases;
+  size_t n_leases;
+  size_t cap_leases;
+
+  kw_image_source source;
+  size_t next_record; /* the thread's */
+  size_t next_lease;
+  size_t unlooked;
+
+  pthread_t thread;
+  bool has_thread;
+  bool is_asked_for;
+  pthread_mutex_t mutex; /* for what follows */
+  bool must_end;
+  bool is_done;
+  kw_bell bell;
+  int rc;
+  int64_t size;
+};
+
+/* {====== The thread ====== */
+
+static bool must_end(void *ctx) {
+  kw_snapshot *s = ctx;
+  pthread_mutex_lock(&s->mutex);
+  bool end = s->must_end;
+  pthread_mutex_unlock(&s->mutex);
+  return end;
+}
+
+static bool is_full(int fd) {
+  struct statvfs fs;
+  return fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < LEFT_FREE;
+}
+
+static int check_room(kw_snapshot *s, size_t bytes) {
+  s->unlooked += bytes;
+  if (s->unlooked < LOOK_AFTER) return 1;
+  s->unlooked = 0;
+  return is_full(s->fd) ? KW_ERR_NO_SPACE : 1;
+}
+
+static int next_of_view(void *ctx, kw_disk_entry *entry) {
+  kw_snapshot *s = ctx;
+  int rc = kw_disk_view_next(s->view, entry);
+  return rc > 0 ? check_room(s, entry->record.len) : rc;
+}
+
+static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
+  return kw_disk_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
+}
+
+static int next_held(void *ctx, kw_disk_entry *entry) {
+  kw_snapshot *s = ctx;
+  if (s->next_record == s->n_records) return 0;
+  const held_record *held = &s->records[s->next_record++];
+  *entry = (kw_disk_entry){held->rev, held->tombstone, kw_blob_slice(held->blob)};
+  return check_room(s, entry->record.len);
+}
+
+static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {
+  kw_snapshot *s = ctx;
+  if (s->next_lease == s->n_leases) return 0;
+  *id = s->leases[s->next_lease].id;
+  *ttl = s->leases[s->next_lease++].ttl;
+  return 1;
+}
+
+/* The view is left first: nothing is kept from being used again for the sake of whoever reads the file. */
+static void *run(void *ctx) {
+  kw_snapshot *s = ctx;
+  int64_t size = 0;
+  int rc = is_full(s->fd) ? KW_ERR_NO_SPACE : kw_image_write(s->fd, &s->source, &size);
+  if (s->view != NULL) kw_disk_view_close(s->view);
+  s->view = NULL;
+  if (rc != KW_OK && ftruncate(s->fd, 0) < 0) rc = KW_ERR_STORAGE;
+  pthread_mutex_lock(&s->mutex);
+  s->rc = rc;
+  s->size = size;
+  s->is_done = true;
+  if (s->bell.ring != NULL) s->bell.ring(s->bell.ctx);
+  pthread_mutex_unlock(&s->mutex);
+  return NULL;
+}
+
+static bool is_done(const kw_snapshot *s) {
+  pthread_mutex_t *mutex = (pthread_mutex_t *)&s->mutex;
+  pthread_mutex_lock(mutex);
+  bool done = s->is_done;
+  pthread_mutex_unlock(mutex);
+  return done;
+}
+
+/* }====== */
+
+/* {====== Beginning ====== */
+
+static int open_named(const char *directory) {
+  char path[PATH_ROOM];
+  if ((size_t)snprintf(path, sizeof path, "%s/snapshot.XXXXXX", directory) >= sizeof path) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  int fd = mkostemp(path, O_CLOEXEC);
+  if (fd >= 0) unlink(path);
+  return fd;
+}
+
+static const char *directory_of(const kw_store *store) {
+  const kw_disk *disk = kw_log_disk(store->log);
+  if (disk != NULL) return kw_disk_path(disk);
+  const char *directory = getenv("TMPDIR");
+  return directory == NULL || directory[0] == 0 ? "/tmp" : directory;
+}
+
+/* Not every file system has files without a name. */
+static int open_file(kw_snapshot *s) {
+  const char *directory = directory_of(s->store);
+  s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (s->fd < 0) s->fd = open_named(directory);
+  if (s->fd >= 0) return KW_OK;
+  return errno == ENOSPC || errno == EDQUOT ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+}
+
+static int hold_records(kw_snapshot *s) {
+  kw_log_cursor cursor = kw_store_seek(s->store, 0);
+  kw_log_entry entry;
+  size_t n = kw_log_count(s->store->log);
+  if (!kw_reserve(&s->records, &s->cap_records, n, sizeof *s->records)) return KW_ERR_NO_MEMORY;
+  while (s->n_records < n && kw_store_next(s->store, &cursor, &entry)) {
+    s->records[s->n_records++] =
+        (held_record){entry.rev, entry.tombstone, kw_blob_retain(entry.record)};
+  }
+  return KW_OK;
+}
+
+static int by_id(const void *a, const void *b) {
+  uint64_t x = (uint64_t)((const held_lease *)a)->id, y = (uint64_t)((const held_lease *)b)->id;
+  return (x > y) - (x < y);
+}
+
+static int hold_leases(kw_snapshot *s) {
+  const kw_map *all = &s->store->leases.by_id;
+  const kw_lease *lease;
+  size_t at = 0;
+  if (!kw_reserve(&s->leases, &s->cap_leases, all->n, sizeof *s->leases)) return KW_ERR_NO_MEMORY;
+  while ((lease = kw_map_next(all, &at)) != NULL)
+    s->leases[s->n_leases++] = (held_lease){lease->id, lease->ttl};
+  if (s->n_leases > 0) qsort(s->leases, s->n_leases, sizeof *s->leases, by_id);
+  return KW_OK;
+}
+
+static int hold(kw_snapshot *s) {
+  s->source = (kw_image_source){.next_record = next_held,
+                                .next_lease = next_held_lease,
+                                .meta = {.revision = s->store->revision,
+                                         .compact_revision = s->store->compact_revision,
+                                         .compacted_until = s->store->compact_next}};
+  int rc = hold_records(s);
+  return rc == KW_OK ? hold_leases(s) : rc;
+}
+
+static int open_view(kw_snapshot *s) {
+  int rc = kw_disk_view_open(kw_log_disk(s->store->log), &s->view);
+  if (rc != KW_OK) return rc;
+  s->source = (kw_image_source){.next_record = next_of_view,
+                                .next_lease = next_lease_of_view,
+                                .meta = kw_disk_view_meta(s->view)};
+  return KW_OK;
+}
+
+static int begin(kw_snapshot *s) {
+  int rc = open_file(s);
+  if (rc == KW_OK) rc = kw_log_disk(s->store->log) != NULL ? open_view(s) : hold(s);
+  if (rc != KW_OK) return rc;
+  s->source.must_end = must_end;
+  s->source.ctx = s;
+  s->has_thread = kw_thread_start(&s->thread, run, s);
+  return s->has_thread ? KW_OK : KW_ERR_NO_MEMORY;
+}
+
+static size_t count(const kw_store *store) {
+  size_t n = 0;
+  for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next)
+    n++;
+  return n;
+}
+
+int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
+  if (count(store) >= KW_MAX_SNAPSHOTS) return KW_ERR_TOO_MANY_SNAPSHOTS;
+  kw_snapshot *s = kw_alloc_zeroed(sizeof *s);
+  if (s == NULL) return KW_ERR_NO_MEMORY;
+  pthread_mutex_init(&s->mutex, NULL);
+  s->fd = -1;
+  s->store = store;
+  s->bell = store->bell;
+  if (s->bell.ring != NULL) s->bell.retain(s->bell.ctx);
+  kw_link_init(&s->link);
+  kw_link_add(&store->snapshots, &s->link);
+  int rc = begin(s);
+  if (rc != KW_OK) {
+    kw_snapshot_close(s);
+    return rc;
+  }
+  *result = s;
+  return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Ending ====== */
+
+/* The thread is over, and what it has read from is let go. */
+static void settle(kw_snapshot *s) {
+  if (s->has_thread) pthread_join(s->thread, NULL);
+  s->has_thread = false;
+  if (s->view != NULL) kw_disk_view_close(s->view);
+  s->view = NULL;
+  while (s->n_records > 0) kw_blob_release(s->records[--s->n_records].blob);
+  kw_free(s->records);
+  kw_free(s->leases);
+  s->records = NULL;
+  s->leases = NULL;
+}
+
+static void stop(kw_snapshot *s) {
+  pthread_mutex_lock(&s->mutex);
+  s->must_end = true;
+  pthread_mutex_unlock(&s->mutex);
+  settle(s);
+}
+
+void kw_snapshot_close(kw_snapshot *s) {
+  stop(s);
+  kw_link_remove(&s->link);
+  if (s->bell.ring != NULL) s->bell.release(s->bell.ctx);
+  if (s->fd >= 0) close(s->fd);
+  pthread_mutex_destroy(&s->mutex);
+  kw_free(s);
+}
+
+void kw_snapshot_end_all(kw_store *store) {
+  while (!kw_link_is_alone(&store->snapshots)) {
+    kw_snapshot *s = KW_CONTAINER_OF(store->snapshots.next, kw_snapshot, link);
+    stop(s);
+    s->store = NULL;
+    kw_link_remove(&s->link);
+  }
+}
+
+/* }====== */
+
+bool kw_snapshot_is_ready(kw_snapshot *s) {
+  bool done = is_done(s);
+  s->is_asked_for = !done;
+  if (done) settle(s);
+  return done;
+}
+
+bool kw_snapshot_is_awaited(const kw_store *store) {
+  for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {
+    const kw_snapshot *s = KW_CONTAINER_OF(link, kw_snapshot, link);
+    if (s->is_asked_for && is_done(s)) return true;
+  }
+  return false;
+}
+
+int kw_snapshot_outcome(const kw_snapshot *s) {
+  return s->rc;
+}
+
+int64_t kw_snapshot_size(const kw_snapshot *s) {
+  return s->size;
+}
+
+int kw_snapshot_read(const kw_snapshot *s, int64_t at, uint8_t *to, size_t n) {
+  while (n > 0) {
+    ssize_t read = pread(s->fd, to, n, at);
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return KW_ERR_STORAGE;
+    to += read;
+    at += read;
+    n -= (size_t)read;
+  }
+  return KW_OK;
+}

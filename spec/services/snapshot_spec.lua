@@ -1,0 +1,130 @@
+--- Maintenance's Snapshot: the store as etcd's file has it, in pieces.
+
+local core = require "keywatch.core"
+
+local luv = require "spec.support.luv"
+local rpc = require "spec.support.rpc"
+local serving = require "spec.support.serving"
+
+local PATH = "/etcdserverpb.Maintenance/Snapshot"
+local PIECE, SUM = 32768, 32
+local OK, ABORTED, RESOURCE_EXHAUSTED = 0, 10, 8
+
+--- How many files without a name this process holds.
+local function held_files()
+  local n = 0
+  local entries = assert(luv.fs_scandir("/proc/self/fd"))
+  for name in luv.fs_scandir_next, entries do
+    local target = luv.fs_readlink("/proc/self/fd/" .. name) or ""
+    if target:find("/#%d+ %(deleted%)$") or target:find("/snapshot%.%w+ %(deleted%)$") then n = n + 1 end
+  end
+  return n
+end
+
+describe("Snapshot", function()
+  local peer, client
+
+  before_each(function()
+    peer = serving.start()
+    client = peer:client()
+  end)
+
+  after_each(function() peer:stop() end)
+
+  local function begin()
+    return client:begin_message(PATH)
+  end
+
+  local function fill(n)
+    for i = 1, n do serving.put(client, "key" .. i, ("x"):rep(100000)) end
+  end
+
+  it("comes in pieces that say how much is to come, and then its sum", function()
+    fill(3)
+    local call = begin()
+    assert.equal(OK, (client:finish(call)))
+    local answers = rpc.answers(call, PATH)
+    local total = 0
+    for i = 1, #answers - 1 do total = total + #answers[i].blob end
+    assert.is_true(total > 300000)
+    assert.equal(0, total % 512)
+    local left = total
+    for i, answer in ipairs(answers) do
+      local is_last = i == #answers
+      if not is_last then left = left - #answer.blob end
+      assert.equal(is_last and SUM or math.min(PIECE, left + #answer.blob), #answer.blob)
+      assert.equal(left, answer.remaining_bytes or 0)
+      assert.is_nil(answer.header)
+    end
+  end)
+
+  if serving.is_etcd then return end
+
+  it("holds no file once it was read", function()
+    local before = held_files()
+    fill(3)
+    client:finish(begin())
+    client:wait(function() return held_files() == before end)
+  end)
+
+  it("goes on for one who reads slowly", function()
+    fill(10)
+    local call = begin()
+    client:wait(function() return #call.messages > 0 end)
+    client:pause()
+    client:settle()
+    serving.put(peer:client(), "a", "1") -- who writes does not wait
+    client:resume()
+    assert.equal(OK, (client:finish(call)))
+  end)
+
+  it("is ended for one who reads no more, and holds no file then", function()
+    local before = held_files()
+    peer.server.stall_seconds = 0.05
+    fill(20)
+    local call = begin()
+    client:wait(function() return #call.messages > 0 end)
+    client:pause()
+    assert.equal(before + 1, held_files())
+    client:wait(function() return held_files() == before end)
+    client:resume()
+    assert.same({ ABORTED, "keywatch: the snapshot was not read for too long" }, { client:finish(call) })
+  end)
+
+  it("holds no file for one who has gone", function()
+    local before = held_files()
+    fill(20)
+    local call = begin()
+    client:wait(function() return #call.messages > 0 end)
+    client:cancel(call)
+    client:wait(function() return held_files() == before end)
+    assert.equal("key1", serving.keys(client, "key")[1])
+  end)
+
+  it("holds no file after the server was closed", function()
+    local before = held_files()
+    fill(20)
+    local call = begin()
+    client:wait(function() return #call.messages > 0 end)
+    client:pause()
+    peer.server:close()
+    client:wait(function() return held_files() == before end)
+  end)
+
+  it("is refused if too many are taken at once", function()
+    fill(20)
+    local snapshots = {}
+    for i = 1, 8 do snapshots[i] = assert(peer.store:open_snapshot()) end
+    assert.same({ RESOURCE_EXHAUSTED, core.errors.too_many_snapshots.message }, { client:finish(begin()) })
+    for i = 1, 8 do snapshots[i]:close() end
+    assert.equal(OK, (client:finish(begin())))
+  end)
+
+  it("is taken by many, side by side", function()
+    fill(2)
+    local calls = {}
+    for i = 1, 8 do calls[i] = begin() end
+    for i = 1, 8 do assert.equal(OK, (client:finish(calls[i]))) end
+    for i = 2, 8 do assert.equal(#calls[1].messages, #calls[i].messages) end
+  end)
+end)

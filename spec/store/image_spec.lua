@@ -1,0 +1,367 @@
+--- Images: a store as etcd's snapshots have it, and back.
+
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+
+local image = require "spec.support.image"
+local shell = require "spec.support.shell"
+
+local PAGE = 4096
+local SUM = 32
+local OVERHEAD = 2 * 16 + 17 -- of a page with one record: its header, an element and a key
+
+describe("an image", function()
+  local scratch, remove, stores
+
+  before_each(function()
+    scratch, remove = image.scratch()
+    stores = {}
+  end)
+
+  after_each(function()
+    for _, store in ipairs(stores) do store:close() end
+    remove()
+  end)
+
+  local function open(options)
+    local store = assert(keywatch.open(options))
+    table.insert(stores, store)
+    return store
+  end
+
+  local function restore(bytes, skip_hash)
+    local store, restored = image.restore(bytes, scratch, skip_hash)
+    if store then table.insert(stores, store) end
+    return store, restored
+  end
+
+  --- All that can be seen of a store: every revision of all keys, their hashes, and leases.
+  local function all_of(store)
+    local status = store:status()
+    local all = { revision = status.revision, compact_revision = status.compact_revision, at = {}, leases = {} }
+    for rev = math.max(status.compact_revision, 1), status.revision do
+      local kvs = assert(store:range("", { from_key = true, revision = rev })).kvs
+      table.insert(all.at, { kvs, store:hash_kv(rev).hash })
+    end
+    for _, id in ipairs(store:leases()) do
+      local lease = store:lease_time_to_live(id, { keys = true })
+      all.leases[tostring(id)] = { lease.granted_ttl, lease.keys }
+    end
+    return all
+  end
+
+  local function expect_same(store)
+    local back = restore(image.take(store))
+    assert.same(all_of(store), all_of(back))
+    return back
+  end
+
+  it("of an empty store is one", function()
+    expect_same(open())
+  end)
+
+  it("has keys, their history, and leases", function()
+    local store = open()
+    local lease = store:lease(100)
+    local other = store:lease(77, { id = "9000000000000000007" })
+    store:lease(60, { id = -5 })
+    store:put("a", "1")
+    store:put("b", "2", { lease = lease })
+    store:txn { success = { { put = "c", value = "3", lease = other }, { delete = "a" }, { put = "d", value = "" } } }
+    store:put("a", "again")
+    expect_same(store)
+  end)
+
+  it("has what compaction has left, and goes on from there", function()
+    local store = open()
+    for i = 1, 20 do store:put("k" .. i % 3, tostring(i)) end
+    store:delete("k1")
+    store:compact(12, { physical = true })
+    local back = expect_same(store)
+    assert.equal("compacted", select(2, back:range("k", { prefix = true, revision = 11 })).code)
+    for _, each in ipairs { store, back } do
+      each:put("k1", "new")
+      each:compact(22, { physical = true })
+    end
+    assert.same(all_of(store), all_of(back))
+  end)
+
+  it("of a compaction that is under way is finished by who opens it", function()
+    local store = open { step_records = 1, now = 0 }
+    for i = 1, 30 do store:put("k" .. i % 3, tostring(i)) end
+    store:compact(25)
+    local back = restore(image.take(store))
+    while back:step() do end
+    while store:step(0) do end
+    assert.same(all_of(store), all_of(back))
+    assert.equal(store:status().db_size_in_use, back:status().db_size_in_use)
+  end)
+
+  it("is that of the moment, whatever is written meanwhile", function()
+    for _, path in ipairs { false, scratch .. "/durable" } do
+      local store = open { path = path or nil }
+      for i = 1, 200 do store:put("k" .. i, ("x"):rep(i)) end
+      local before = all_of(store)
+      local snapshot = assert(store:open_snapshot())
+      for i = 1, 200 do store:put("k" .. i, "changed") end
+      store:delete("k", { prefix = true })
+      assert(image.await(snapshot))
+      local back = restore(image.read(snapshot))
+      snapshot:close()
+      assert.same(before, all_of(back))
+      back:close()
+      shell.must("rm -rf " .. scratch .. "/data")
+    end
+  end)
+
+  it("is the same of a store in memory and of a durable one", function()
+    local in_memory, durable = open(), open { path = scratch .. "/durable" }
+    for _, store in ipairs { in_memory, durable } do
+      store:lease(100, { id = 7 })
+      store:lease(100, { id = -7 })
+      for i = 1, 50 do store:put("k" .. i % 7, ("x"):rep(i * 100), { lease = i % 2 * 7 }) end
+      store:compact(20, { physical = true })
+    end
+    assert.equal(image.take(in_memory), image.take(durable))
+  end)
+
+  it("has values of all sizes around those of pages", function()
+    local store = open()
+    for pages = 1, 3 do
+      for off = -40, 40 do store:put("k", ("x"):rep(pages * PAGE - OVERHEAD + off)) end
+    end
+    store:put("large", ("y"):rep(1572864 - 100))
+    store:put("after", "")
+    expect_same(store)
+  end)
+
+  it("has many records #slow", function()
+    local store, value = open(), ("v"):rep(20)
+    for i = 1, 100000 do store:put("key" .. i % 5000, value .. i) end
+    local back, restored = restore(image.take(store))
+    assert.equal(100000, restored.records)
+    assert.equal(store:hash_kv().hash, back:hash_kv().hash)
+    assert.equal(store:hash_kv(50000).hash, back:hash_kv(50000).hash)
+  end)
+
+  it("has any number of records, as few as they are", function()
+    local store = open()
+    for i = 1, 250 do
+      store:put("k", ("x"):rep(3000)) -- each on a page of its own: 123 of them make a branch
+      if i >= 122 and i <= 126 or i >= 248 then
+        local back = restore(image.take(store))
+        assert.equal(store:hash_kv().hash, back:hash_kv().hash)
+        back:close()
+        shell.must("rm -rf " .. scratch .. "/data")
+      end
+    end
+  end)
+
+  it("ends with its SHA-256", function()
+    local store = open()
+    for i = 1, 100 do store:put("k" .. i, ("x"):rep(i)) end
+    local bytes = image.take(store)
+    assert.equal(SUM, #bytes % 512)
+    image.write(scratch .. "/file", bytes:sub(1, -SUM - 1))
+    local sum = shell.must("sha256sum <" .. scratch .. "/file"):match("^%x+")
+    assert.equal(sum, (bytes:sub(-SUM):gsub(".", function(c) return ("%02x"):format(c:byte()) end)))
+  end)
+
+  it("is not read before it is ready, nor beyond its end, nor after it is closed", function()
+    local store = open()
+    local snapshot = assert(store:open_snapshot())
+    image.await(snapshot)
+    local all = snapshot:size() + SUM
+    assert.equal(SUM, #snapshot:read(all - SUM, SUM))
+    assert.equal("", snapshot:read(all, 0))
+    assert.has_error(function() snapshot:read(all, 1) end)
+    assert.has_error(function() snapshot:read(0, 2 ^ 30) end)
+    snapshot:close()
+    snapshot:close()
+    assert.has_error(function() snapshot:read(0, 1) end, "the snapshot is closed")
+    assert.has_error(function() snapshot:is_ready() end, "the snapshot is closed")
+  end)
+
+  it("may outlive its store, or be given up with it", function()
+    local store = open()
+    for i = 1, 1000 do store:put("k" .. i, ("x"):rep(1000)) end
+    local whole, given_up = store:open_snapshot(), store:open_snapshot()
+    image.await(whole)
+    store:close()
+    assert.is_true(#image.read(whole) > 1000000)
+    local is_ready, err = given_up:is_ready()
+    assert.is_true(is_ready or err.code == "cancelled")
+    whole:close()
+    given_up:close()
+  end)
+
+  it("is one of a few at a time", function()
+    local store, snapshots = open(), {}
+    for i = 1, 8 do snapshots[i] = assert(store:open_snapshot()) end
+    assert.equal("too_many_snapshots", select(2, store:open_snapshot()).code)
+    snapshots[3]:close()
+    snapshots[3] = assert(store:open_snapshot())
+    for i = 1, 8 do snapshots[i]:close() end
+  end)
+end)
+
+describe("restoring an image", function()
+  local scratch, remove, bytes, original
+
+  setup(function()
+    original = keywatch.open()
+    original:lease(100, { id = 7 })
+    for i = 1, 60 do original:put("key" .. i, ("x"):rep(i * 10), { lease = i % 2 * 7 }) end
+    original:put("large", ("y"):rep(10000))
+    for i = 1, 150 do original:put("alone", ("z"):rep(2500) .. i) end -- a branch above the leaves
+    original:compact(30, { physical = true })
+    bytes = image.take(original)
+  end)
+
+  teardown(function() original:close() end)
+
+  before_each(function() scratch, remove = image.scratch() end)
+  after_each(function() remove() end)
+
+  --- What is left where a store would have come to be.
+  local function left()
+    return shell.must("ls -A " .. scratch .. " | grep -v '^image$' || true")
+  end
+
+  local function expect_refused(text, damaged, skip_hash)
+    local store, err = image.restore(damaged, scratch, skip_hash)
+    if store then store:close() end
+    assert.is_nil(store)
+    assert.matches(text, err.message)
+    assert.equal("", left())
+  end
+
+  local function try(damaged)
+    local store, err = image.restore(damaged, scratch, true)
+    if store then
+      store:range("", { from_key = true })
+      store:hash_kv()
+      store:close()
+      shell.must("rm -rf " .. scratch .. "/data")
+    else
+      assert.matches("damaged", err.message)
+    end
+  end
+
+  local function flip(at, with)
+    return bytes:sub(1, at - 1) .. string.char((bytes:byte(at) + with) % 256) .. bytes:sub(at + 1)
+  end
+
+  it("wants a directory that is not there, or is empty", function()
+    shell.must("mkdir " .. scratch .. "/data")
+    local store = image.restore(bytes, scratch)
+    assert.equal(original:hash_kv().hash, store:hash_kv().hash)
+    store:close()
+    local again, err = image.restore(bytes, scratch)
+    assert.is_nil(again)
+    assert.matches("data: it is there already, and not empty", err.message)
+  end)
+
+  it("says what is wrong with the names of files", function()
+    local function message(...) return select(2, core.restore(...)).message end
+    image.write(scratch .. "/image", bytes)
+    assert.matches("nothing: No such file", message(scratch .. "/nothing", scratch .. "/data"))
+    assert.matches("it is not a file", message("/", scratch .. "/data"))
+    assert.matches("none/data: No such file", message(scratch .. "/image", scratch .. "/none/data"))
+    assert.matches("image: Not a directory", message(scratch .. "/image", scratch .. "/image"))
+  end)
+
+  it("refuses what is cut off, wherever", function()
+    expect_refused("no SHA%-256", "")
+    expect_refused("damaged", "", true)
+    for at = 1, #bytes - 1, 50021 do
+      expect_refused("no SHA%-256", bytes:sub(1, at))
+      expect_refused("damaged", bytes:sub(1, at), true)
+    end
+    expect_refused("damaged: its SHA%-256", bytes:sub(1, -4096 - 1)) -- which ends like a sum
+    expect_refused("damaged", bytes:sub(1, -4096 - 1), true)
+  end)
+
+  it("takes a file without sum, or with another one, if told so", function()
+    for _, given in ipairs { bytes:sub(1, -SUM - 1), bytes:sub(1, -2) .. "?" } do
+      expect_refused("SHA%-256", given)
+      local store = image.restore(given, scratch, true)
+      assert.equal(original:hash_kv().hash, store:hash_kv().hash)
+      store:close()
+      shell.must("rm -rf " .. scratch .. "/data")
+    end
+  end)
+
+  it("refuses what has a byte of another value", function()
+    for at = 1, #bytes, 100003 do expect_refused("damaged: its SHA%-256", flip(at, 1)) end
+  end)
+
+  it("refuses what is something else", function()
+    expect_refused("damaged, or no image", ("\0"):rep(65536), true)
+    expect_refused("damaged, or no image", ("x"):rep(65536), true)
+  end)
+
+  it("is not led astray by any byte, where the sum is not looked at", function()
+    local pages, step = math.floor(#bytes / PAGE), os.getenv("KW_FAST") and 41 or 13
+    for _, page in ipairs { 0, 1, 3, 8, 9, 12, pages - 4, pages - 3, pages - 2, pages - 1 } do -- of all kinds
+      for at = page * PAGE + 1, page * PAGE + 150, step do -- headers and elements stand at the beginning
+        for _, with in ipairs { 1, 255 } do try(flip(at, with)) end
+      end
+    end
+    assert.equal("", left())
+  end)
+end)
+
+if core.probe then
+  describe("an image, where memory runs out,", function()
+    local PAST = 1000 -- allocations: nothing here needs as many
+
+    local scratch, remove, store
+
+    before_each(function()
+      scratch, remove = image.scratch()
+      store = keywatch.open()
+      store:lease(100, { id = 7 })
+      for i = 1, 5 do store:put("k" .. i, "v", { lease = 7 }) end
+    end)
+
+    after_each(function()
+      store:close()
+      remove()
+    end)
+
+    --- Fails at every allocation in turn, until nothing fails any more. Returns how often it has failed, and the result.
+    local function fail_in_turn(fn)
+      for n = 1, PAST do
+        core.probe.fail_core(n)
+        local ok, result, err = pcall(fn)
+        core.probe.fail_core(0)
+        assert(ok, result)
+        if result then return n - 1, result end
+        assert.equal("out_of_memory", err.code)
+        assert.equal("image", shell.must("ls -A " .. scratch))
+      end
+    end
+
+    it("is not taken, and can be taken later", function()
+      image.write(scratch .. "/image", "")
+      local live = core.probe.live()
+      local failures, snapshot = fail_in_turn(function() return store:open_snapshot() end)
+      assert.equal(3, failures)
+      assert.is_true(image.await(snapshot))
+      snapshot:close()
+      assert.equal(live, core.probe.live())
+    end)
+
+    it("is not restored, and can be restored later", function()
+      image.write(scratch .. "/image", image.take(store))
+      local live = core.probe.live()
+      local failures = fail_in_turn(function() return core.restore(scratch .. "/image", scratch .. "/data") end)
+      assert.is_true(failures > 10)
+      assert.equal(live, core.probe.live())
+      local back = keywatch.open { path = scratch .. "/data" }
+      assert.equal(store:hash_kv().hash, back:hash_kv().hash)
+      back:close()
+    end)
+  end)
+end
