@@ -46,19 +46,30 @@ end
 
 local starters = {}
 
-function starters.keywatch(options)
+--- What keywatch's process adds to its environment; options.preload comes after what the run itself preloads.
+local function environment(options)
+  local env = {
+    LUA_PATH = package.path,
+    LUA_CPATH = package.cpath,
+    LD_PRELOAD = (os.getenv("LD_PRELOAD") or "") .. (options.preload and " " .. options.preload or ""),
+    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+  }
+  for name, value in pairs(options.env or {}) do env[name] = value end
+  return env
+end
+
+--- Starts keywatch's server as start does, and does not wait for it. Returns the process.
+function server.launch(options)
   local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
-  local child = process.start(append(limited(options.open_files), append({
-    interpreter, "bin/keywatch", "serve", "--memory", "--listen-client-urls", url_of(options.port or 0),
-  }, options)), {
-    is_lasting = true,
-    env = {
-      LUA_PATH = package.path,
-      LUA_CPATH = package.cpath,
-      LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
-      ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
-    },
+  local argv = append(limited(options.open_files), {
+    interpreter, "bin/keywatch", "serve", "--listen-client-urls", url_of(options.port or 0),
   })
+  append(argv, options.data_dir and { "--data-dir", options.data_dir } or { "--memory" })
+  return process.start(append(argv, options), { is_lasting = true, env = environment(options) })
+end
+
+function starters.keywatch(options)
+  local child = server.launch(options)
   local line = child:expect_error("[^\n]*" .. READY .. "[^\n]*\n")
   local port = tonumber(line:match("http://127%.0%.0%.1:(%d+)"))
   if not port then error("no port in: " .. line) end
@@ -87,7 +98,8 @@ function starters.etcd(options)
 end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
--- and `kind`, for "etcd" whatever the run is with. Returns { url, address, port, pid }.
+-- and `kind`, for "etcd" whatever the run is with. keywatch's own: `data_dir`, without which it is in memory, and what
+-- its process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
   local self = setmetatable(starters[options.kind or is_etcd and "etcd" or "keywatch"](options), server)
