@@ -55,6 +55,7 @@ static const char usage[] =
     "  -s, --streams N        watch streams (1; idle: one for each 1000 watchers)\n"
     "  -W, --puts-in-flight N puts in flight of a watch and a catchup (1)\n"
     "  -l, --in-step          each put of a watch waits for all events of those before\n"
+    "  -L, --latency N        one request at a time, each of which is timed, for so many ms\n"
     "  -t, --timeout N        seconds after which a run has failed (60)\n";
 
 static struct {
@@ -67,6 +68,7 @@ static struct {
   uint64_t timeout; /* s */
   bool is_random;
   bool is_in_step;
+  uint64_t latency; /* ms */
 } options = {.address = "127.0.0.1",
              .port = 2379,
              .connections = 1,
@@ -93,6 +95,9 @@ typedef struct unary_load {
   bool is_random;
   bool is_txn;
   int64_t revision; /* of the first answer */
+  int64_t *times;   /* ns of each request, if they are timed */
+  int64_t started;  /* the one that is under way */
+  int64_t until;    /* when no more are begun */
 } unary_load;
 
 typedef struct watch_load {
@@ -126,6 +131,12 @@ static uint64_t next_key(void) {
   return random % unary.n_keys;
 }
 
+static int64_t read_clock(clockid_t id) {
+  struct timespec t;
+  if (clock_gettime(id, &t) < 0) die("cannot read a clock: %s", strerror(errno));
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static bool has_step_ended(void) {
   return watch.counts.n_events >= unary.n_started * watch.n;
 }
@@ -137,6 +148,7 @@ static bool start_request(connection *c) {
   c->sent = 0;
   c->key = next_key();
   unary.n_started++;
+  if (unary.times != NULL) unary.started = read_clock(CLOCK_MONOTONIC);
   return true;
 }
 
@@ -167,7 +179,9 @@ static void on_unary_data(connection *c, stream *s, const uint8_t *bytes, size_t
 
 static void on_unary_end(connection *c, stream *s) {
   (void)c;
+  if (unary.times != NULL) unary.times[unary.n_done] = read_clock(CLOCK_MONOTONIC) - unary.started;
   unary.n_done++;
+  if (unary.times != NULL && read_clock(CLOCK_MONOTONIC) >= unary.until) unary.n = unary.n_done;
   if (s->n_received == 0)
     unary.n_errors++;
   else if (s->n_received < unary.min_answer)
@@ -231,12 +245,6 @@ typedef struct moment {
   int64_t resident; /* bytes of the server */
 } moment;
 
-static int64_t read_clock(clockid_t id) {
-  struct timespec t;
-  if (clock_gettime(id, &t) < 0) die("cannot read a clock: %s", strerror(errno));
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int64_t server_clock(void) {
   clockid_t id;
   if (options.pid == 0) return 0;
@@ -263,6 +271,18 @@ static moment now(void) {
                   .resident = server_resident()};
 }
 
+static int by_time(const void *a, const void *b) {
+  int64_t first = *(const int64_t *)a, second = *(const int64_t *)b;
+  return (first > second) - (first < second);
+}
+
+static void report_times(void) {
+  if (unary.times == NULL) return;
+  qsort(unary.times, unary.n, sizeof *unary.times, by_time);
+  printf(" p50_us=%.0f p99_us=%.0f max_us=%.0f", (double)unary.times[unary.n / 2] / 1e3,
+         (double)unary.times[unary.n * 99 / 100] / 1e3, (double)unary.times[unary.n - 1] / 1e3);
+}
+
 static void report(const char *what, uint64_t n, moment before, moment after) {
   double seconds = (double)(after.wall - before.wall) / 1e9;
   printf("mode=%s %s=%" PRIu64 " seconds=%.3f per_second=%.0f load_us=%.3f", options.mode, what, n,
@@ -273,6 +293,7 @@ static void report(const char *what, uint64_t n, moment before, moment after) {
   if (watch.counts.n_messages > 0)
     printf(" events_per_message=%.1f",
            (double)watch.counts.n_events / (double)watch.counts.n_messages);
+  report_times();
   printf("\n");
 }
 
@@ -373,6 +394,10 @@ static void check_unary(void) {
 static void measure_unary(uint64_t n) {
   connection **list = open_connections(options.connections, options.in_flight, &unary_hooks);
   moment before = now();
+  if (options.latency > 0) {
+    unary.times = calloc(n, sizeof *unary.times);
+    unary.until = before.wall + (int64_t)options.latency * 1000000;
+  }
   start_unary(list, options.connections, n);
   turn_until(is_unary_done);
   report("requests", unary.n, before, now());
@@ -537,6 +562,7 @@ static const struct option long_options[] = {
     {"streams", required_argument, NULL, 's'},
     {"puts-in-flight", required_argument, NULL, 'W'},
     {"in-step", no_argument, NULL, 'l'},
+    {"latency", required_argument, NULL, 'L'},
     {"timeout", required_argument, NULL, 't'},
     {"help", no_argument, NULL, 'h'},
     {0},
@@ -560,6 +586,7 @@ static uint64_t *number_option(int letter) {
     case 'w': return &options.watchers;
     case 's': return &options.streams;
     case 'W': return &options.puts_in_flight;
+    case 'L': return &options.latency;
     case 't': return &options.timeout;
     default: misuse();
   }
@@ -588,14 +615,15 @@ static void take_option(int letter) {
 
 static void parse(int argc, char **argv) {
   int letter;
-  while ((letter = getopt_long(argc, argv, "a:p:P:c:m:n:k:rK:V:w:s:W:lt:h", long_options, NULL)) !=
-         -1) {
+  while ((letter = getopt_long(argc, argv, "a:p:P:c:m:n:k:rK:V:w:s:W:lL:t:h", long_options,
+                               NULL)) != -1) {
     if (letter == '?') misuse();
     take_option(letter);
   }
   if (optind != argc - 1) misuse();
   options.mode = argv[optind];
   if (options.key_size < request_min_key()) die("a key has at least %zu bytes", request_min_key());
+  if (options.latency > 0) options.connections = options.in_flight = 1;
   if (options.streams == 0)
     options.streams = strcmp(options.mode, "idle") == 0 ? (options.watchers + 999) / 1000 : 1;
 }

@@ -107,6 +107,7 @@ function keywatch.now() end
 ---| "timeout" # the time to wait is over; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
 ---| "too_many_snapshots" # of a server, at once
+---| "too_many_requests" # connections hold more than quota_connection_bytes, and this one more than its share
 ---| "value_provided" # ignore_value together with a value
 
 ---What the world did wrong. Misuse raises a plain string instead.
@@ -200,6 +201,7 @@ function keywatch.now() end
 ---@field peer_urls? string|string[] ids are made of them; "http://localhost:2380" unless given
 ---@field cluster_token? string ids are made of it; "etcd-cluster" unless given
 ---@field max_concurrent_streams? integer of one connection
+---@field quota_connection_bytes? integer what all connections together may hold; 536870912
 ---@field keepalive_min_time? number seconds between two pings of a client; 5 unless given
 ---@field keepalive_interval? number seconds without a sign of a client, until it is pinged; 7200 unless given
 ---@field keepalive_timeout? number seconds for it to answer; 20 unless given

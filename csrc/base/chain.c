@@ -11,14 +11,16 @@ struct kw_piece {
   kw_blob *blob; /* NULL: the bytes are the piece's own */
   const uint8_t *at;
   size_t len;
-  size_t room;     /* after at + len, of a piece with bytes of its own */
+  size_t size;     /* of its own bytes */
+  size_t room;     /* of them, after at + len */
   uint8_t bytes[]; /* of its own */
 };
 
 static kw_piece *add_piece(kw_chain *chain, size_t room) {
   kw_piece *piece = kw_alloc(sizeof *piece + room);
   if (piece == NULL) return NULL;
-  *piece = (kw_piece){.room = room, .at = piece->bytes};
+  *piece = (kw_piece){.size = room, .room = room, .at = piece->bytes};
+  kw_account_charge(chain->account, sizeof *piece + room);
   if (chain->last != NULL) {
     chain->last->next = piece;
   } else {
@@ -33,6 +35,7 @@ static void remove_first(kw_chain *chain) {
   chain->first = piece->next;
   if (chain->first == NULL) chain->last = NULL;
   if (piece->blob != NULL) kw_blob_release(piece->blob);
+  kw_account_credit(chain->account, sizeof *piece + piece->size);
   kw_free(piece);
 }
 
@@ -114,5 +117,11 @@ void kw_chain_skip(kw_chain *chain, size_t n) {
 
 void kw_chain_drop(kw_chain *chain) {
   while (chain->first != NULL) remove_first(chain);
-  *chain = (kw_chain){0};
+  *chain = (kw_chain){.account = chain->account};
+}
+
+void kw_chain_discharge(kw_chain *chain) {
+  for (const kw_piece *piece = chain->first; piece != NULL; piece = piece->next)
+    kw_account_credit(chain->account, sizeof *piece + piece->size);
+  chain->account = NULL;
 }

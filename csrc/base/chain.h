@@ -2,12 +2,14 @@
  *
  * chain: a queue of bytes on their way out. What is small is copied into pieces of the chain's own, what is large stays
  * in its blob, which is held until it has gone out. Bytes never move while they are in a chain.
+ * Its account, if it has one, is charged for the pieces, but not for blobs, which others hold too.
  */
 #ifndef KW_BASE_CHAIN_H
 #define KW_BASE_CHAIN_H
 
 #include <sys/uio.h>
 
+#include "base/account.h"
 #include "base/blob.h"
 
 #define KW_CHAIN_COPIED 4096 /* below this a copy costs less than a piece */
@@ -19,6 +21,7 @@ typedef struct kw_chain {
   kw_piece *first;
   kw_piece *last;
   size_t len;
+  kw_account *account; /* or NULL */
 } kw_chain;
 
 /* Room for `n` bytes in one piece at the end, to be filled in and then committed as far as it was used; NULL if memory
@@ -39,5 +42,8 @@ size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max);
 /* Forgets the first `n` bytes, or all. */
 void kw_chain_skip(kw_chain *chain, size_t n);
 void kw_chain_drop(kw_chain *chain);
+
+/* From now on nobody is charged for it. */
+void kw_chain_discharge(kw_chain *chain);
 
 #endif

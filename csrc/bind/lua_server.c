@@ -90,6 +90,7 @@ typedef struct serve_fields {
   int64_t raft_term;
   int64_t max_concurrent_streams;
   int64_t outlet_bytes;
+  int64_t quota_connection_bytes;
   kw_seconds keepalive_min_time;
   kw_seconds keepalive_interval;
   kw_seconds keepalive_timeout;
@@ -109,6 +110,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                                    SERVE_OPTION(raft_term, COUNT),
                                    SERVE_OPTION(max_concurrent_streams, COUNT),
                                    SERVE_OPTION(outlet_bytes, COUNT),
+                                   SERVE_OPTION(quota_connection_bytes, COUNT),
                                    SERVE_OPTION(keepalive_min_time, SECONDS),
                                    SERVE_OPTION(keepalive_interval, SECONDS),
                                    SERVE_OPTION(keepalive_timeout, SECONDS),
@@ -118,12 +120,14 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                          .member_id = options.member_id,
                          .raft_term = (int64_t)options.raft_term,
                          .max_concurrent_streams = options.session.max_streams,
-                         .outlet_bytes = (int64_t)options.outlet_bytes};
+                         .outlet_bytes = (int64_t)options.outlet_bytes,
+                         .quota_connection_bytes = (int64_t)options.connection_quota};
   kw_bind_read_options(L, 2, "serve", list, &fields);
   options.cluster_id = fields.cluster_id;
   options.member_id = fields.member_id;
   options.raft_term = (uint64_t)fields.raft_term;
   options.outlet_bytes = (size_t)fields.outlet_bytes;
+  options.connection_quota = (size_t)fields.quota_connection_bytes;
   if (fields.max_concurrent_streams < options.session.max_streams)
     options.session.max_streams = (uint32_t)fields.max_concurrent_streams;
   set_ms(&options.session.ping_min_ms, &fields.keepalive_min_time);
@@ -171,6 +175,12 @@ static int l_drain(lua_State *L) {
   return 0;
 }
 
+/* What they hold, in bytes. */
+static int l_held(lua_State *L) {
+  kw_bind_push_int(L, (int64_t)kw_server_held(check_server(L)->server));
+  return 1;
+}
+
 static int l_connections(lua_State *L) {
   kw_bind_push_int(L, (int64_t)kw_server_count(check_server(L)->server));
   return 1;
@@ -183,6 +193,8 @@ static int l_connections(lua_State *L) {
 typedef struct lua_peer {
   kw_peer *peer; /* NULL: closed */
   int64_t deadline;
+  size_t max_turn; /* messages; 0: any number */
+  size_t n_turn;   /* that there were in this one */
   bool is_dirty;
 } lua_peer;
 
@@ -194,20 +206,30 @@ static void on_deadline(void *ctx, int64_t when) {
   ((lua_peer *)ctx)->deadline = when;
 }
 
+static bool is_late(void *ctx) {
+  lua_peer *self = ctx;
+  self->n_turn++;
+  return self->max_turn > 0 && self->n_turn >= self->max_turn;
+}
+
 static lua_peer *check_peer(lua_State *L) {
   lua_peer *self = luaL_checkudata(L, 1, PEER_NAME);
   if (self->peer == NULL) luaL_error(L, "the connection is closed");
   return self;
 }
 
+/* Of a server: now, and how many messages of it are heard in a turn; any number unless given. */
 static int l_accept(lua_State *L) {
   kw_server *server = check_open(L);
   int64_t now = kw_bind_opt_now(L, 2);
+  lua_Integer max_turn = luaL_optinteger(L, 3, 0);
+  kw_peer_hooks hooks = {.on_dirty = on_dirty, .on_deadline = on_deadline, .is_late = is_late};
   lua_peer *self = lua_newuserdatauv(L, sizeof *self, 0);
-  *self = (lua_peer){.deadline = INT64_MAX};
+  *self = (lua_peer){.deadline = INT64_MAX, .max_turn = (size_t)max_turn};
+  hooks.ctx = self;
   luaL_getmetatable(L, PEER_NAME);
   lua_setmetatable(L, -2);
-  self->peer = kw_peer_open(server, &(kw_peer_hooks){on_dirty, on_deadline, self, ""}, now);
+  self->peer = kw_peer_open(server, &hooks, now);
   return self->peer == NULL ? 0 : 1;
 }
 
@@ -218,6 +240,7 @@ static int l_tend(lua_State *L) {
 static int l_peer_feed(lua_State *L) {
   lua_peer *self = check_peer(L);
   kw_slice bytes = kw_bind_check_bytes(L, 2);
+  self->n_turn = 0;
   kw_peer_feed(self->peer, bytes, kw_bind_opt_now(L, 3));
   return 0;
 }
@@ -254,6 +277,7 @@ static int l_peer_step(lua_State *L) {
   lua_peer *self = check_peer(L);
   int64_t now = kw_bind_opt_now(L, 2);
   self->deadline = INT64_MAX;
+  self->n_turn = 0;
   kw_peer_step(self->peer, now);
   return 0;
 }
@@ -267,9 +291,10 @@ static int l_peer_close(lua_State *L) {
 
 /* }====== */
 
-static const luaL_Reg server_methods[] = {{"drain", l_drain}, {"connections", l_connections},
-                                          {"tend", l_tend},   {"accept", l_accept},
-                                          {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg server_methods[] = {{"drain", l_drain},   {"connections", l_connections},
+                                          {"held", l_held},     {"tend", l_tend},
+                                          {"accept", l_accept}, {"close", l_close},
+                                          {NULL, NULL}};
 static const luaL_Reg server_meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 static const luaL_Reg peer_methods[] = {{"feed", l_peer_feed},
                                         {"pending", l_peer_pending},

@@ -6,6 +6,11 @@
 #include "codec/wire.h"
 #include "model/error.h"
 
+/* What the items of lists may take, and so many times the message: any number of operations and compares with a key
+ * fits, but not of those that are empty, which take two bytes on the wire and fifty times that in memory. */
+#define LEAST_ROOM (64 * 1024)
+#define ROOM_FACTOR 16
+
 const kw_field *kw_message_field(const kw_message *message, uint32_t number) {
   if (number <= message->n && message->fields[number - 1].number == number) {
     return &message->fields[number - 1]; /* mostly they are numbered without gaps */
@@ -46,6 +51,7 @@ static void store_list(void *to, kw_repeated list) {
 
 typedef struct decoder {
   kw_arena *arena;
+  size_t room; /* for the items of lists */
   int depth;
 } decoder;
 
@@ -105,6 +111,8 @@ static int make_list(decoder *d, const kw_field *field, const kw_wire_field *fou
     if (next.number == field->number) n += count_items(field, &next);
   }
   if (n == 0) return KW_ERR_MALFORMED; /* bytes that are no number */
+  if (n > d->room / item_size(field)) return KW_ERR_TOO_MANY_OPS;
+  d->room -= n * item_size(field);
   *list = (kw_repeated){.items = kw_arena_array(d->arena, n, item_size(field))};
   return list->items == NULL ? KW_ERR_NO_MEMORY : KW_OK;
 }
@@ -172,7 +180,7 @@ static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *r
 }
 
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record) {
-  decoder d = {.arena = arena};
+  decoder d = {.arena = arena, .room = LEAST_ROOM + ROOM_FACTOR * bytes.len};
   return decode(&d, message, bytes, record);
 }
 

@@ -79,7 +79,8 @@ static inline bool kw_field_fits(const kw_field *field, const kw_wire_field *fou
   return found->type == (is_number ? KW_WIRE_VARINT : KW_WIRE_BYTES);
 }
 
-/* Fills in a zeroed record. KW_OK, KW_ERR_MALFORMED, or KW_ERR_NO_MEMORY if the arena could not grow. */
+/* Fills in a zeroed record. KW_OK, KW_ERR_MALFORMED, KW_ERR_TOO_MANY_OPS if its lists are out of proportion, or
+ * KW_ERR_NO_MEMORY if the arena could not grow. */
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record);
 
 /* How many bytes a record takes, and writing it there. */

@@ -24,7 +24,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 2
+#define KW_ENGINE_VERSION 3
 #define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
 
 #define KW_BELL_NAME "keywatch.uv.bell" /* the metatable of userdata that hold a kw_bell */
@@ -45,6 +45,9 @@ typedef struct kw_peer_hooks {
   void (*on_dirty)(void *ctx);
   /* `step` is wanted at this time, and no longer at another. */
   void (*on_deadline)(void *ctx, int64_t when);
+  /* Asked after each message: whether the peer has had its time for this turn. What has come beyond that waits for
+   * `step`, which is then wanted at once. NULL: it has all the time that it takes. */
+  bool (*is_late)(void *ctx);
   void *ctx;
   char remote[64]; /* who is at the other end, for those who ask; or "" */
 } kw_peer_hooks;

@@ -8,6 +8,8 @@ static bool is_deaf(const kw_stream *stream) {
   return stream->is_reset || (stream->is_finished && !stream->session->options.is_client);
 }
 
+static const char too_many[] = "etcdserver: too many requests";
+
 /* A server says so; a client ends the call, and says so to its owner. */
 static void fail(kw_stream *stream, int status, const char *text) {
   kw_slice words = kw_slice_of(text, strlen(text));
@@ -37,6 +39,7 @@ static void refuse_split(kw_stream *stream, kw_grpc_split why) {
 static void tell_message(kw_stream *stream, kw_slice message) {
   kw_session *session = stream->session;
   session->hooks.on_message(stream, message, session->hooks.ctx);
+  if (session->hooks.is_late != NULL) session->is_late = session->hooks.is_late(session->hooks.ctx);
 }
 
 /* It counts as torn until it is told. */
@@ -46,6 +49,7 @@ static void keep_message(kw_stream *stream, kw_slice message) {
     fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: out of memory");
   } else {
     stream->session->torn += message.len;
+    kw_account_charge(&stream->session->account, message.len);
   }
 }
 
@@ -69,7 +73,21 @@ static void hear_message(kw_stream *stream, kw_slice message, bool is_last) {
 /* Whether nothing more of it may be told now. */
 static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
-  return stream->is_paused || (!session->options.is_client && kw_session_is_over_queue(session));
+  return stream->is_paused || (!session->options.is_client && kw_session_must_wait(session));
+}
+
+/* What has come of a message that is not complete may be too much of it. */
+static void check_torn(kw_stream *stream) {
+  kw_session *session = stream->session;
+  if (stream->splitter.n == 0 && stream->kept == NULL) return;
+  if (session->torn > session->options.max_torn) {
+    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: too much of torn messages on a connection");
+  } else if (!kw_account_ask(&session->account, 0)) {
+    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
+  } else {
+    return;
+  }
+  kw_stream_forget_torn(stream);
 }
 
 /* Splits what came. Returns how much of it was used: all, unless the stream had to wait. */
@@ -78,9 +96,10 @@ static size_t hear(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_slice input = bytes, message;
   kw_grpc_split found = KW_GRPC_MESSAGE;
   while (found == KW_GRPC_MESSAGE && !is_deaf(stream) && !must_wait(stream)) {
-    size_t torn = stream->splitter.n;
+    size_t torn = stream->splitter.n, cap = stream->splitter.cap;
     found = kw_grpc_next(&stream->splitter, &input, &message);
     session->torn += stream->splitter.n - torn;
+    kw_account_resize(&session->account, cap, stream->splitter.cap);
     if (found == KW_GRPC_MESSAGE) {
       hear_message(stream, message, is_last && input.len == 0);
     } else if (found != KW_GRPC_MORE) {
@@ -88,8 +107,7 @@ static size_t hear(kw_stream *stream, kw_slice bytes, bool is_last) {
     }
   }
   if (is_deaf(stream)) return bytes.len;
-  if (session->torn > session->options.max_torn)
-    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: too much of torn messages on a connection");
+  check_torn(stream);
   return found == KW_GRPC_MORE ? bytes.len : bytes.len - input.len;
 }
 
@@ -111,11 +129,12 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   size_t used = is_parked(stream) ? 0 : hear(stream, bytes, is_last);
   consume(stream, used);
   if (used == bytes.len) return;
-  if (kw_chain_add(&stream->held, kw_slice_of(bytes.data + used, bytes.len - used))) {
+  bool may_hold = kw_account_ask(&stream->session->account, bytes.len - used);
+  if (may_hold && kw_chain_add(&stream->held, kw_slice_of(bytes.data + used, bytes.len - used))) {
     park(stream);
   } else {
     consume(stream, bytes.len - used);
-    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: out of memory");
+    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_hold ? "keywatch: out of memory" : too_many);
   }
 }
 
@@ -123,6 +142,7 @@ static void tell_kept(kw_stream *stream) {
   kw_blob *kept = stream->kept;
   stream->kept = NULL;
   stream->session->torn -= kept->len;
+  kw_account_credit(&stream->session->account, kept->len);
   tell_message(stream, kw_blob_slice(kept));
   kw_blob_release(kept);
 }
@@ -177,7 +197,7 @@ void kw_stream_resume(kw_stream *stream) {
 void kw_input_resume(kw_session *session) {
   if (session->is_resuming) return;
   session->is_resuming = true;
-  while (!kw_link_is_alone(&session->parked) && !kw_session_is_over_queue(session)) {
+  while (!kw_link_is_alone(&session->parked) && !kw_session_must_wait(session)) {
     kw_stream *stream = KW_CONTAINER_OF(session->parked.next, kw_stream, parked);
     kw_link_remove(&stream->parked);
     resume_one(stream);

@@ -3,7 +3,8 @@
  * input: what comes to a stream, split into messages.
  *
  * While too much output waits, what comes is held back, and the stream parked: its flow control window does not open
- * again. So a peer that asks and does not read is kept waiting, and nothing but its own windows fills up.
+ * again. So a peer that asks and does not read is kept waiting, and nothing but its own windows fills up. The same is
+ * done to one that has had its time, until the next step.
  */
 #ifndef KW_H2_INPUT_H
 #define KW_H2_INPUT_H

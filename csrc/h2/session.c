@@ -10,6 +10,7 @@
 #define RESET_BURST 10000 /* streams that may be reset at once, and then each second */
 #define RESET_RATE 1000
 #define PING_STRIKES 2
+#define KEPT_LINES 64   /* that there stays room for, from one header block to the next */
 #define PREFACE 24      /* bytes that a client begins with: before them a server says nothing */
 #define MAX_FRAMES 1000 /* of nghttp2's own that wait: more are not provoked */
 #define NEVER INT64_MAX
@@ -64,10 +65,32 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
 
 /* {====== Headers that come ====== */
 
+static size_t room_of_lines(const kw_session *session) {
+  return session->cap_lines * sizeof *session->lines + session->cap_held * sizeof *session->held;
+}
+
+static bool reserve_lines(kw_session *session, size_t n) {
+  size_t before = room_of_lines(session);
+  bool ok = kw_reserve(&session->lines, &session->cap_lines, n, sizeof *session->lines) &&
+            kw_reserve(&session->held, &session->cap_held, 2 * n, sizeof *session->held);
+  kw_account_resize(&session->account, before, room_of_lines(session));
+  return ok;
+}
+
+static void free_lines(kw_session *session) {
+  kw_account_credit(&session->account, room_of_lines(session));
+  kw_free(session->lines);
+  kw_free(session->held);
+  session->lines = NULL;
+  session->held = NULL;
+  session->cap_lines = session->cap_held = 0;
+}
+
 static void drop_lines(kw_session *session) {
   for (size_t i = 0; i < 2 * session->n_lines; i++) nghttp2_rcbuf_decref(session->held[i]);
   session->n_lines = session->header_bytes = 0;
   session->known = (kw_request_lines){0};
+  if (session->cap_lines > KEPT_LINES) free_lines(session);
 }
 
 static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
@@ -94,10 +117,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rc
   (void)h2, (void)frame, (void)flags;
   session->header_bytes += line.name.len + line.value.len + 32;
   if (session->header_bytes > session->options.max_header_bytes) return 0;
-  if (!kw_reserve(&session->lines, &session->cap_lines, n + 1, sizeof *session->lines) ||
-      !kw_reserve(&session->held, &session->cap_held, 2 * n + 2, sizeof *session->held)) {
-    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-  }
+  if (!reserve_lines(session, n + 1)) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   nghttp2_rcbuf_incref(name);
   nghttp2_rcbuf_incref(value);
   session->held[2 * n] = name;
@@ -277,29 +297,42 @@ static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void 
 
 /* {====== Life ====== */
 
-static void *mem_alloc(size_t size, void *ctx) {
-  (void)ctx;
-  return kw_alloc(size);
+/* What stands before a block of nghttp2's, so that its account can be credited. */
+typedef union block_head {
+  size_t size;
+  max_align_t align;
+} block_head;
+
+static void *mem_realloc(void *p, size_t size, void *ctx) {
+  kw_account *account = ctx;
+  block_head *head = p == NULL ? NULL : (block_head *)p - 1;
+  size_t before = head == NULL ? 0 : head->size;
+  if (size > SIZE_MAX - sizeof *head || kw_account_is_over(account)) return NULL;
+  head = kw_realloc(head, sizeof *head + size);
+  if (head == NULL) return NULL;
+  head->size = sizeof *head + size;
+  kw_account_resize(account, before, head->size);
+  return head + 1;
 }
 
-static void mem_free(void *p, void *ctx) {
-  (void)ctx;
-  kw_free(p);
+static void *mem_alloc(size_t size, void *ctx) {
+  return mem_realloc(NULL, size, ctx);
 }
 
 static void *mem_zeroed(size_t n, size_t size, void *ctx) {
-  (void)ctx;
-  return size > 0 && n > SIZE_MAX / size ? NULL : kw_alloc_zeroed(n * size);
+  void *p = size > 0 && n > SIZE_MAX / size ? NULL : mem_alloc(n * size, ctx);
+  return p == NULL ? NULL : memset(p, 0, n * size);
 }
 
-static void *mem_realloc(void *p, size_t size, void *ctx) {
-  (void)ctx;
-  return kw_realloc(p, size);
+static void mem_free(void *p, void *ctx) {
+  if (p == NULL) return;
+  block_head *head = (block_head *)p - 1;
+  kw_account_credit(ctx, head->size);
+  kw_free(head);
 }
-
-static nghttp2_mem memory = {NULL, mem_alloc, mem_free, mem_zeroed, mem_realloc};
 
 static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp2_option *option) {
+  nghttp2_mem memory = {&session->account, mem_alloc, mem_free, mem_zeroed, mem_realloc};
   nghttp2_session_callbacks_set_send_callback(calls, on_send);
   nghttp2_session_callbacks_set_send_data_callback(calls, kw_stream_on_send_data);
   nghttp2_session_callbacks_set_on_frame_send_callback(calls, on_frame_send);
@@ -354,6 +387,9 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
                           .pong_due = NEVER,
                           .drain_due = NEVER,
                           .n_heard = options->is_client ? PREFACE : 0};
+  kw_account_init(&session->account, options->budget);
+  kw_account_charge(&session->account, sizeof *session);
+  session->out.account = &session->account;
   kw_link_init(&session->streams);
   kw_link_init(&session->parked);
   if (open_h2(session) && submit_settings(session)) return session;
@@ -376,8 +412,8 @@ void kw_session_free(kw_session *session) {
   if (session->h2 != NULL) nghttp2_session_del(session->h2);
   kw_chain_drop(&session->out);
   kw_heap_drop(&session->deadlines);
-  kw_free(session->lines);
-  kw_free(session->held);
+  free_lines(session);
+  kw_account_drop(&session->account);
   kw_free(session);
 }
 
@@ -431,7 +467,7 @@ kw_chain *kw_session_out(kw_session *session) {
 
 bool kw_session_wants_bytes(const kw_session *session) {
   bool is_stuck = session->out.len > 0; /* the other side does not read */
-  if (session->is_over) return false;
+  if (session->is_over || session->is_late) return false;
   return !is_stuck || (!kw_session_is_over_queue(session) &&
                        nghttp2_session_get_outbound_queue_size(session->h2) <= MAX_FRAMES);
 }
@@ -452,6 +488,7 @@ int64_t kw_session_deadline(const kw_session *session) {
   const kw_heap_node *first = kw_heap_first(&session->deadlines);
   int64_t due = keepalive_due(session);
   if (session->is_over) return NEVER;
+  if (session->is_late) return session->now;
   if (session->drain_due < due) due = session->drain_due;
   if (first != NULL && first->when < due) due = first->when;
   return due;
@@ -482,6 +519,8 @@ void kw_session_step(kw_session *session, int64_t now) {
   expire_streams(session);
   keep_alive(session);
   if (session->drain_due <= now) kw_session_end(session);
+  session->is_late = false;
+  if (!session->is_over) kw_input_resume(session);
 }
 
 void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
@@ -501,6 +540,10 @@ void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
 
 void *kw_session_ctx(const kw_session *session) {
   return session->hooks.ctx;
+}
+
+kw_account *kw_session_account(kw_session *session) {
+  return &session->account;
 }
 
 kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream) {

@@ -16,6 +16,9 @@
  *   continuations      of one header block: the connection is ended
  *   output             framed bytes by max_framed. Answers that wait for the peer's window by max_queued: beyond it
  *                      requests wait in turn, held back by their own flow control windows.
+ *   all of it          the budget of all sessions: status 8 for calls of a session that holds more than its share
+ *
+ * Everything that a session holds is in its account: chains, torn messages, streams, and what nghttp2 takes.
  */
 #ifndef KW_H2_SESSION_H
 #define KW_H2_SESSION_H
@@ -35,6 +38,7 @@ typedef struct kw_session_options {
   int64_t keepalive_wait_ms; /* for the answer */
   int64_t ping_min_ms;       /* between pings of a client that is in use; 0: any */
   int64_t ping_idle_min_ms;  /* of one without streams */
+  kw_budget *budget;         /* of all sessions together; or NULL */
 } kw_session_options;
 
 /* A header of the request or answer that is being heard; good only inside of the hook. */
@@ -61,6 +65,8 @@ typedef struct kw_session_hooks {
   void (*on_timeout)(kw_stream *stream, void *ctx);
   /* The stream goes. */
   void (*on_close)(kw_stream *stream, void *ctx);
+  /* A server's: whether no more messages may be told before the next step, which is then due; or NULL. */
+  bool (*is_late)(void *ctx);
   void *ctx;
 } kw_session_hooks;
 
@@ -101,6 +107,8 @@ void kw_session_drain(kw_session *session, int64_t ms, int64_t now);
 /* The stream after another one, or the first after NULL; and the ctx of the hooks. */
 kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream);
 void *kw_session_ctx(const kw_session *session);
+
+kw_account *kw_session_account(kw_session *session);
 
 /* The headers of what is being heard. */
 const kw_field_line *kw_session_lines(const kw_session *session, size_t *n);

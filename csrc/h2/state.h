@@ -14,6 +14,7 @@ struct kw_session {
   nghttp2_session *h2;
   kw_session_options options;
   kw_session_hooks hooks;
+  kw_account account;
   int64_t now;
 
   kw_chain out;
@@ -26,6 +27,7 @@ struct kw_session {
 
   kw_link parked; /* streams whose input waits, oldest first */
   bool is_resuming;
+  bool is_late; /* they wait for the next step */
 
   /* The header block that is being heard: there is only one at a time. */
   kw_field_line *lines;
@@ -65,6 +67,9 @@ void kw_stream_set_status(kw_stream *stream, int status, kw_slice text);
 void kw_stream_set_deadline(kw_stream *stream, int64_t when);
 void kw_stream_clear_deadline(kw_stream *stream);
 
+/* What has come of messages that were not told yet. */
+void kw_stream_forget_torn(kw_stream *stream);
+
 static inline kw_stream *kw_session_find(kw_session *session, int32_t id) {
   return nghttp2_session_get_stream_user_data(session->h2, id);
 }
@@ -80,6 +85,11 @@ static inline bool kw_session_is_full(const kw_session *session) {
 
 static inline bool kw_session_is_over_queue(const kw_session *session) {
   return session->out.len + session->queued > session->options.max_queued;
+}
+
+/* A server's: whether no more messages may be told now. */
+static inline bool kw_session_must_wait(const kw_session *session) {
+  return session->is_late || kw_session_is_over_queue(session);
 }
 
 #endif

@@ -9,6 +9,8 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   stream->session = session;
   stream->id = id;
   stream->splitter.max_len = session->options.max_message;
+  stream->out.account = stream->held.account = &session->account;
+  kw_account_charge(&session->account, sizeof *stream);
   kw_link_init(&stream->parked);
   kw_link_init(&stream->waiting);
   kw_link_init(&stream->link);
@@ -32,6 +34,18 @@ void kw_stream_clear_deadline(kw_stream *stream) {
   stream->has_deadline = false;
 }
 
+void kw_stream_forget_torn(kw_stream *stream) {
+  kw_session *session = stream->session;
+  session->torn -= stream->splitter.n;
+  kw_account_credit(&session->account, stream->splitter.cap);
+  kw_grpc_drop(&stream->splitter);
+  if (stream->kept == NULL) return;
+  session->torn -= stream->kept->len;
+  kw_account_credit(&session->account, stream->kept->len);
+  kw_blob_release(stream->kept);
+  stream->kept = NULL;
+}
+
 void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
   session->hooks.on_close(stream, session->hooks.ctx);
@@ -40,14 +54,13 @@ void kw_stream_free(kw_stream *stream) {
   kw_link_remove(&stream->link);
   kw_stream_clear_deadline(stream);
   session->queued -= stream->queued;
-  session->torn -= stream->splitter.n + (stream->kept == NULL ? 0 : stream->kept->len);
+  kw_stream_forget_torn(stream);
   if (stream->held.len > 0) nghttp2_session_consume_connection(session->h2, stream->held.len);
-  kw_grpc_drop(&stream->splitter);
   kw_chain_drop(&stream->out);
   kw_chain_drop(&stream->held);
-  if (stream->kept != NULL) kw_blob_release(stream->kept);
   if (stream->text != NULL) kw_blob_release(stream->text);
   session->count--;
+  kw_account_credit(&session->account, sizeof *stream);
   kw_free(stream);
 }
 

@@ -27,6 +27,7 @@
   X(LEASE_NOT_FOUND, "lease_not_found", 5, "etcdserver: requested lease not found")                \
   X(LEASE_EXISTS, "lease_exists", 9, "etcdserver: lease already exists")                           \
   X(LEASE_TTL_TOO_LARGE, "lease_ttl_too_large", 11, "etcdserver: too large lease TTL")             \
+  X(TOO_MANY_REQUESTS, "too_many_requests", 8, "etcdserver: too many requests")                    \
   X(CORRUPT, "corrupt", 15, "etcdserver: corrupt cluster")                                         \
   X(NO_MEMORY, "out_of_memory", 8, "keywatch: out of memory")                                      \
   X(READ_ONLY, "read_only", 9, "keywatch: a follower takes its changes from upstream alone")       \

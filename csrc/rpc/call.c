@@ -6,6 +6,7 @@
 #include "rpc/method.h"
 
 #define MESSAGE_BYTES 64 /* what a message is charged beside its bytes */
+#define CALL_BYTES 4096  /* a call, with its task in Lua */
 
 typedef struct message {
   kw_link link;
@@ -15,7 +16,8 @@ typedef struct message {
 typedef struct call {
   uint64_t id;
   const kw_method *method;
-  kw_stream *stream; /* NULL: gone */
+  kw_stream *stream;   /* NULL: gone */
+  kw_account *account; /* of its connection; NULL likewise */
   kw_blob *lines;
   kw_link messages; /* that were not received yet */
   size_t charge;    /* for them, in bytes */
@@ -42,27 +44,29 @@ static message *first_message(call *c) {
   return kw_link_is_alone(&c->messages) ? NULL : KW_CONTAINER_OF(c->messages.next, message, link);
 }
 
-static void charge(kw_server *server, call *c, size_t len) {
-  c->charge += MESSAGE_BYTES + len;
-  server->calls_charge += MESSAGE_BYTES + len;
-}
-
-static kw_blob *take_message(kw_server *server, call *c) {
+static kw_blob *take_message(call *c) {
   message *m = first_message(c);
   kw_blob *bytes = m->bytes;
   kw_link_remove(&m->link);
   c->charge -= MESSAGE_BYTES + bytes->len;
-  server->calls_charge -= MESSAGE_BYTES + bytes->len;
+  kw_account_credit(c->account, MESSAGE_BYTES + bytes->len);
   kw_free(m);
   return bytes;
 }
 
+/* Its stream goes: nobody asks for what it has said any more, and its connection may go next. */
+static void part(call *c) {
+  while (first_message(c) != NULL) kw_blob_release(take_message(c));
+  kw_account_credit(c->account, CALL_BYTES + c->lines->len);
+  kw_blob_release(c->lines);
+  c->lines = NULL;
+  c->account = NULL;
+  c->stream = NULL;
+}
+
 static void call_free(kw_server *server, call *c) {
-  while (first_message(c) != NULL) kw_blob_release(take_message(server, c));
   kw_link_remove(&c->link);
   kw_map_remove(&server->calls, c->id);
-  if (c->stream != NULL) c->stream->owner = NULL;
-  if (c->lines != NULL) kw_blob_release(c->lines);
   kw_free(c);
 }
 
@@ -118,6 +122,8 @@ static call *call_new(kw_server *server, kw_stream *stream, const kw_method *met
   c->method = method;
   c->stream = stream;
   c->lines = lines;
+  c->account = kw_session_account(stream->session);
+  kw_account_charge(c->account, CALL_BYTES + lines->len);
   kw_link_init(&c->messages);
   kw_link_init(&c->link);
   kw_map_put(&server->calls, c->id, c);
@@ -132,10 +138,10 @@ static void on_open(kw_server *server, kw_stream *stream) {
 
 /* A unary call is told of once, with its request. */
 static void on_request(kw_server *server, kw_stream *stream, const void *request) {
-  static const char text[] = "etcdserver: too many requests";
   call *c = stream->owner;
-  if (server->calls_charge >= KW_CALLS_BYTES) {
-    kw_stream_finish(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_slice_of(text, sizeof text - 1));
+  size_t charge = MESSAGE_BYTES + ((const kw_slice *)request)->len;
+  if (!kw_account_ask(c->account, charge)) {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
     return;
   }
   message *m = kw_alloc(sizeof *m);
@@ -149,7 +155,8 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
   m->bytes = bytes;
   kw_link_init(&m->link);
   kw_link_add(&c->messages, &m->link);
-  charge(server, c, bytes->len);
+  c->charge += charge;
+  kw_account_charge(c->account, charge);
   if (c->charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
   tell(server, c, stream->is_unary ? KW_NEWS_OPEN | KW_NEWS_INPUT : KW_NEWS_INPUT);
 }
@@ -174,7 +181,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   if (c == NULL) return;
   bool is_known =
       !(stream->is_unary && !c->is_intercepted && first_message(c) == NULL && !stream->is_told);
-  c->stream = NULL;
+  part(c);
   c->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
   stream->owner = NULL;
   if (is_known) {
@@ -255,7 +262,7 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
   call *c = stream->watched;
   if (c == NULL) return;
   stream->watched = NULL;
-  c->stream = NULL;
+  part(c);
   c->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
   tell(server, c, KW_NEWS_END);
 }
@@ -280,7 +287,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   call *c = find(server, id);
   if (c == NULL) return KW_RECEIVED_NOTHING;
   if (first_message(c) == NULL) return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
-  *bytes = take_message(server, c);
+  *bytes = take_message(c);
   if (c->stream != NULL && c->stream->is_paused && c->charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);
     kw_server_touch(c->stream); /* its window may have opened */

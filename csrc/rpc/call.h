@@ -15,8 +15,6 @@
 #include "rpc/server.h"
 
 #define KW_CALL_BYTES (64 * 1024) /* that wait in either direction, but for the last message */
-#define KW_CALLS_BYTES                                                                             \
-  (64 << 20) /* that wait for Lua in all calls of a server; beyond them calls fail */
 
 enum {
   KW_NEWS_OPEN = 1,  /* it is new */

@@ -40,10 +40,15 @@ static void answer(kw_server *server, kw_stream *stream, const kw_reply *reply) 
   const kw_message *message = response_messages[reply->kind];
   size_t rest = kw_message_rest_size(message, reply);
   size_t len = kw_service_header_size(server, reply->revision) + rest;
+  bool is_spliced = reply->kind == KW_OP_RANGE && rest > SPLICED && !reply->range.keys_only;
+  size_t held = is_spliced ? kw_range_answer_size(&reply->range.kvs) : len;
   if (len > KW_MAX_ANSWER) {
     kw_store_rollback(server->store);
     kw_service_refuse_size(stream, len);
-  } else if (reply->kind == KW_OP_RANGE && rest > SPLICED && !reply->range.keys_only) {
+  } else if (!kw_account_ask(kw_session_account(stream->session), held)) {
+    kw_store_rollback(server->store);
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+  } else if (is_spliced) {
     if (!splice(server, stream, reply, rest)) kw_stream_reset(stream, KW_RESET_INTERNAL);
   } else if (kw_service_begin(server, stream, reply->revision, rest, &room)) {
     kw_message_put_rest(message, reply, room.to);

@@ -10,8 +10,9 @@ struct kw_peer {
   kw_session *session; /* NULL likewise */
   kw_chain left;       /* what an ended session had to say */
   kw_peer_hooks hooks;
-  int64_t told; /* the deadline that the driver knows */
-  kw_link link; /* among the peers of the server */
+  int64_t told;  /* the deadline that the driver knows */
+  int64_t moved; /* when something was written last, or a message came */
+  kw_link link;  /* among the peers of the server */
 };
 
 /* {====== What the session tells ====== */
@@ -19,6 +20,10 @@ struct kw_peer {
 static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   kw_peer *peer = ctx;
   const kw_method *method = kw_method_find(peer->server, path);
+  if (!kw_account_ask(kw_session_account(stream->session), 0)) {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+    return;
+  }
   if (method == NULL) {
     kw_method_refuse(peer->server, stream, path);
     return;
@@ -33,6 +38,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   kw_peer *peer = ctx;
   kw_server *server = peer->server;
   const kw_method *method = stream->role;
+  peer->moved = server->now;
   if (method->request == NULL) {
     method->on_request(server, stream, &bytes);
     return;
@@ -66,6 +72,11 @@ static void on_timeout(kw_stream *stream, void *ctx) {
     method->on_timeout(((kw_peer *)ctx)->server, stream);
 }
 
+static bool is_late(void *ctx) {
+  const kw_peer *peer = ctx;
+  return peer->hooks.is_late != NULL && peer->hooks.is_late(peer->hooks.ctx);
+}
+
 static void on_close(kw_stream *stream, void *ctx) {
   kw_server *server = ((kw_peer *)ctx)->server;
   const kw_method *method = stream->role;
@@ -77,10 +88,6 @@ static void on_close(kw_stream *stream, void *ctx) {
 
 static void touch(kw_peer *peer) {
   if (peer->hooks.on_dirty != NULL) peer->hooks.on_dirty(peer->hooks.ctx);
-}
-
-void kw_server_touch(kw_stream *stream) {
-  touch(kw_session_ctx(stream->session));
 }
 
 const char *kw_server_remote(const kw_stream *stream) {
@@ -95,6 +102,12 @@ static void tell_deadline(kw_peer *peer) {
   peer->hooks.on_deadline(peer->hooks.ctx, due);
 }
 
+void kw_server_touch(kw_stream *stream) {
+  kw_peer *peer = kw_session_ctx(stream->session);
+  tell_deadline(peer);
+  touch(peer);
+}
+
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now) {
   if (server->is_draining) return NULL;
   kw_peer *peer = kw_alloc_zeroed(sizeof *peer);
@@ -105,6 +118,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
                             .on_pull = on_pull,
                             .on_timeout = on_timeout,
                             .on_close = on_close,
+                            .is_late = is_late,
                             .ctx = peer};
   peer->session = kw_session_new(&server->options.session, &heard, now);
   if (peer->session == NULL) {
@@ -113,6 +127,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   }
   peer->server = server;
   peer->hooks = *hooks;
+  peer->moved = now;
   peer->told = INT64_MAX;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
@@ -124,6 +139,7 @@ void kw_peer_detach(kw_peer *peer) {
   if (peer->server == NULL) return;
   kw_chain *out = kw_session_out(peer->session);
   kw_session_flush(peer->session);
+  kw_chain_discharge(out);
   peer->left = *out;
   *out = (kw_chain){0};
   kw_session_free(peer->session);
@@ -132,6 +148,19 @@ void kw_peer_detach(kw_peer *peer) {
   peer->server = NULL;
   peer->session = NULL;
   touch(peer);
+}
+
+void kw_peer_cut(kw_peer *peer) {
+  kw_peer_detach(peer);
+  kw_chain_drop(&peer->left);
+}
+
+size_t kw_peer_held(const kw_peer *peer) {
+  return kw_session_account(peer->session)->held;
+}
+
+int64_t kw_peer_moved(const kw_peer *peer) {
+  return peer->moved;
 }
 
 void kw_peer_close(kw_peer *peer) {
@@ -161,6 +190,7 @@ size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max) {
 void kw_peer_wrote(kw_peer *peer, size_t bytes) {
   kw_chain_skip(out_of(peer), bytes);
   if (peer->session == NULL) return;
+  if (bytes > 0) peer->moved = peer->server->now;
   kw_session_wrote(peer->session);
   tell_deadline(peer);
 }

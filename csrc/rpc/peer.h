@@ -22,4 +22,11 @@ kw_peer *kw_peer_at(kw_link *link);
 void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now);
 void kw_peer_detach(kw_peer *peer);
 
+/* Ends one that holds too much, with all that it has to write. */
+void kw_peer_cut(kw_peer *peer);
+
+/* What it holds, in bytes; and when something was last written to it, or a message came. */
+size_t kw_peer_held(const kw_peer *peer);
+int64_t kw_peer_moved(const kw_peer *peer);
+
 #endif

@@ -8,6 +8,7 @@
 #include "model/error.h"
 
 #define MAX_RESTARTS 3
+#define REFERENCE_BYTES 128 /* what a record takes that is not copied */
 
 enum { KVS = 2, MORE = 3, COUNT = 4 };
 
@@ -37,6 +38,13 @@ bool kw_range_answer_can_page(const kw_range_op *op) {
 }
 
 /* {====== Parts of the message ====== */
+
+size_t kw_range_answer_size(const kw_records *kvs) {
+  size_t size = 0;
+  for (size_t i = 0; i < kvs->n; i++)
+    size += kvs->items[i]->len < KW_CHAIN_COPIED ? kvs->items[i]->len : REFERENCE_BYTES;
+  return size;
+}
 
 bool kw_range_answer_add(kw_chain *out, const kw_records *kvs) {
   for (size_t i = 0; i < kvs->n; i++) {
@@ -118,12 +126,14 @@ static int64_t left(const range_answer *a) {
   return all - a->n;
 }
 
-static bool add_page(range_answer *a, const kw_reply *page) {
+static int add_page(range_answer *a, const kw_reply *page) {
   const kw_records *kvs = &page->range.kvs;
   kw_chain *out = &a->stream->out;
-  if (kvs->n == 0) return true;
+  if (kvs->n == 0) return KW_OK;
+  if (!kw_account_ask(kw_session_account(a->stream->session), kw_range_answer_size(kvs)))
+    return KW_ERR_TOO_MANY_REQUESTS;
   bool ok = a->op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(out, kvs);
-  return ok && move_on(a, kvs);
+  return ok && move_on(a, kvs) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 static void finish(range_answer *a) {
@@ -170,7 +180,7 @@ static void step(kw_server *server, range_answer *a) {
   if (rc == KW_ERR_COMPACTED && restart(server, a)) return;
   if (rc == KW_OK && !a->op.uncounted) a->count = page.range.count;
   a->op.uncounted = true;
-  if (rc == KW_OK && !add_page(a, &page)) rc = KW_ERR_NO_MEMORY;
+  if (rc == KW_OK) rc = add_page(a, &page);
   if (rc != KW_OK) fail(a, rc);
 }
 
@@ -204,8 +214,9 @@ void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_
   a->asked = op->revision;
   a->revision = first->revision;
   a->count = first->range.count;
-  if (!keep(a, op) || !begin_message(server, a) || !add_page(a, first)) {
-    fail(a, KW_ERR_NO_MEMORY);
+  int rc = keep(a, op) && begin_message(server, a) ? add_page(a, first) : KW_ERR_NO_MEMORY;
+  if (rc != KW_OK) {
+    fail(a, rc);
     return;
   }
   a->op.revision = op->revision > 0 ? op->revision : first->revision;

@@ -31,6 +31,9 @@ bool kw_range_answer_tend(kw_server *server);
 /* The stream of an answer closes; or of none. */
 void kw_range_answer_close(kw_server *server, kw_stream *stream);
 
+/* What records take in a message, beside those that it refers to. */
+size_t kw_range_answer_size(const kw_records *kvs);
+
 /* Adds records to a message, as kvs of an answer; false if memory is short. */
 bool kw_range_answer_add(kw_chain *out, const kw_records *kvs);
 

@@ -16,6 +16,7 @@ kw_server_options kw_server_defaults(void) {
                              .raft_term = 2,
                              .max_fragment = session.max_message,
                              .outlet_bytes = KW_DEFAULT_OUTLET_BYTES,
+                             .connection_quota = KW_DEFAULT_CONNECTION_QUOTA,
                              .session = session};
 }
 
@@ -32,6 +33,8 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->store = store;
   server->hub = hub;
   server->options = *options;
+  server->options.session.budget = &server->budget;
+  server->budget = (kw_budget){.max = options->connection_quota, .base = KW_CONNECTION_BASE};
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
   kw_link_init(&server->ranges);
@@ -72,6 +75,28 @@ int64_t kw_server_time(const kw_server *server) {
   return server->options.clock != NULL ? *server->options.clock : server->now;
 }
 
+/* Of those who have not moved since `since` the one that holds most; or NULL. */
+static kw_peer *heaviest(kw_server *server, int64_t since) {
+  kw_peer *found = NULL;
+  for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
+    kw_peer *peer = kw_peer_at(link);
+    bool is_heavier = found == NULL || kw_peer_held(peer) > kw_peer_held(found);
+    if (is_heavier && kw_peer_moved(peer) <= since) found = peer;
+  }
+  return found;
+}
+
+/* Somebody was refused who would have held less than others do that are stuck; or all together hold too much. */
+static void make_room(kw_server *server) {
+  kw_budget *budget = &server->budget;
+  if (budget->refused > 0) {
+    kw_peer *stuck = heaviest(server, server->now - KW_STUCK_MS);
+    if (stuck != NULL && kw_peer_held(stuck) > budget->refused) kw_peer_cut(stuck);
+    budget->refused = 0;
+  }
+  while (server->n_peers > 0 && kw_budget_is_over(budget)) kw_peer_cut(heaviest(server, INT64_MAX));
+}
+
 /* Watch streams that have got something are gathered at last, after all that could give it to them. */
 int64_t kw_server_tend(kw_server *server, int64_t now) {
   bool more = false;
@@ -84,6 +109,7 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   kw_service_tend(server);
   more = kw_kv_tend(server) || more;
   kw_watch_tend(server);
+  make_room(server);
   if (more) return now;
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);
 }
@@ -111,4 +137,8 @@ void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {
 
 size_t kw_server_count(const kw_server *server) {
   return server->n_peers;
+}
+
+size_t kw_server_held(const kw_server *server) {
+  return server->budget.held;
 }

@@ -14,14 +14,22 @@
   (512 * 1024) /* what a message may be above the limit of a request, as in etcd */
 #define KW_DRAIN_MS 5000
 
+/* What all connections together may hold, and each beside that: an idle one takes about 10 KiB. */
+#define KW_DEFAULT_CONNECTION_QUOTA (512 << 20)
+#define KW_CONNECTION_BASE (16 << 10)
+
+/* Without a move: where there is no room, the one that holds most and is stuck so long has to go. */
+#define KW_STUCK_MS 5000
+
 typedef struct kw_server_options {
   uint64_t cluster_id;
   uint64_t member_id;
   uint64_t raft_term;
-  size_t max_fragment;    /* of an answer to a watcher that takes fragments */
-  size_t outlet_bytes;    /* that wait for a watch stream, at most, beside its connection's */
-  const kw_ready *others; /* watches of the store's owner, for whom readiness is work; or NULL */
-  const int64_t *clock;   /* of a store whose time is moved by hand; or NULL */
+  size_t max_fragment;     /* of an answer to a watcher that takes fragments */
+  size_t outlet_bytes;     /* that wait for a watch stream, at most, beside its connection's */
+  size_t connection_quota; /* that all connections together may hold */
+  const kw_ready *others;  /* watches of the store's owner, for whom readiness is work; or NULL */
+  const int64_t *clock;    /* of a store whose time is moved by hand; or NULL */
   kw_session_options session;
 } kw_server_options;
 
@@ -43,5 +51,8 @@ void kw_server_set_bell(kw_server *server, kw_bell bell);
  * clients resume elsewhere. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 size_t kw_server_count(const kw_server *server);
+
+/* What its connections hold, in bytes. */
+size_t kw_server_held(const kw_server *server);
 
 #endif

@@ -47,6 +47,7 @@ struct kw_server {
 
   kw_link peers;
   size_t n_peers;
+  kw_budget budget; /* of what they hold */
   bool is_draining;
 
   kw_link ranges;          /* answers that are being made, page by page */
@@ -58,8 +59,7 @@ struct kw_server {
 
   kw_map calls; /* that Lua has to do with, by id */
   uint64_t last_call;
-  size_t calls_charge; /* for messages that Lua has not received yet, in bytes */
-  kw_link news;        /* those of them that have some, oldest first */
+  kw_link news; /* those of them that have some, oldest first */
   bool is_intercepting;
 };
 

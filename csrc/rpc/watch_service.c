@@ -231,6 +231,8 @@ static void on_open(kw_server *server, kw_stream *stream) {
   stream->owner = call;
   kw_hub_open_outlet(server->hub, &call->outlet, &server->ready, server->options.outlet_bytes,
                      true);
+  call->outlet.account = kw_session_account(stream->session);
+  kw_account_charge(call->outlet.account, sizeof *call);
   kw_outlet_arm(&call->outlet);
 }
 
@@ -251,6 +253,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   (void)server;
   if (call == NULL) return;
   kw_outlet_close(&call->outlet);
+  kw_account_credit(call->outlet.account, sizeof *call);
   kw_free(call);
 }
 

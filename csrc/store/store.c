@@ -12,9 +12,10 @@
 #include "store/txn.h"
 #include "store/write.h"
 
-#define LEASES_PER_STEP 500 /* etcd's limit for one pass */
-#define RETRY_MS 500        /* after memory was short for the expiry of a lease */
-#define LEASE_COST 64       /* what the quota counts for a lease */
+#define LEASES_PER_STEP 500     /* etcd's limit for one pass */
+#define RETRY_MS 500            /* after memory was short for the expiry of a lease */
+#define LEASE_COST 64           /* what the quota counts for a lease */
+#define MAX_PENDING (256 << 20) /* bytes of records that wait for the disk */
 #define MAP_MARGIN (INT64_C(64) << 20)
 #define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
 #define EMPTY_BYTES 4096 /* the size of a store without records; clients divide by it */
@@ -327,6 +328,7 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   bool is_write = kw_check_is_write(op);
   if (is_write && store->options.follower) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK && is_write) return store->failure;
+  if (is_write && kw_log_pending_bytes(store->log) > MAX_PENDING) return KW_ERR_TOO_MANY_REQUESTS;
   int rc = check_quota(store, cost);
   if (rc == KW_OK) rc = kw_check_op(op, store->options.max_txn_ops, arena);
   if (rc != KW_OK) return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -10,8 +11,8 @@
 #include "uv/address.h"
 
 #define PIECES 64 /* of one write: beyond that the kernel's work for the bytes outweighs the call */
-#define READS 4   /* of one connection in an iteration, and... */
-#define WRITES 16 /* writes: the others have their turn, too */
+#define WRITES 16 /* of one connection in an iteration: the others have their turn, too */
+#define TURN_NS 500000 /* the same for its messages, but for the last of them */
 
 static const kw_engine *engine_of(const kw_connection *connection) {
   return connection->hosted->engine;
@@ -38,11 +39,27 @@ static void on_deadline(void *ctx, int64_t when) {
   kw_loop_set_due(loop_of(connection), &connection->due, when);
 }
 
+static int64_t clock_ns(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static void begin_turn(kw_loop *loop) {
+  loop->turn_until = clock_ns() + TURN_NS;
+}
+
+static bool is_late(void *ctx) {
+  kw_connection *connection = ctx;
+  return clock_ns() >= loop_of(connection)->turn_until;
+}
+
 static void on_due(kw_due *due, int64_t now) {
   kw_connection *connection = KW_CONTAINER_OF(due, kw_connection, due);
   if (connection->peer == NULL || connection->is_ending) {
     kw_connection_close(connection);
   } else {
+    begin_turn(loop_of(connection));
     engine_of(connection)->step(connection->peer, now);
   }
 }
@@ -54,6 +71,7 @@ static void on_due(kw_due *due, int64_t now) {
 static void feed(kw_connection *connection, size_t len) {
   kw_loop *loop = loop_of(connection);
   connection->has_ended = len == 0;
+  begin_turn(loop);
   engine_of(connection)->feed(connection->peer, loop->bytes, len, kw_loop_now(loop));
   if (len == 0) on_dirty(connection); /* it is not read any more */
 }
@@ -64,17 +82,16 @@ static bool wants_bytes(const kw_connection *connection) {
   return (engine_of(connection)->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
 }
 
-/* Returns whether there may be more to read. */
-static bool read_once(kw_connection *connection) {
+/* Once in an iteration: what comes faster than that waits, and others have their turn. */
+static void read_some(kw_connection *connection) {
   kw_loop *loop = loop_of(connection);
   ssize_t n = recv(connection->fd, loop->bytes, sizeof loop->bytes, 0);
-  if (n < 0 && is_again(errno)) return false;
+  if (n < 0 && is_again(errno)) return;
   if (n < 0 || (n == 0 && connection->peer == NULL)) {
     kw_connection_close(connection);
-    return false;
+  } else if (connection->peer != NULL) {
+    feed(connection, (size_t)n);
   }
-  if (connection->peer != NULL) feed(connection, (size_t)n);
-  return (size_t)n == sizeof loop->bytes && wants_bytes(connection);
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events) {
@@ -87,8 +104,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
     connection->is_full = false;
     on_dirty(connection);
   }
-  if (!(events & UV_READABLE)) return;
-  for (int i = 0; i < READS && read_once(connection); i++) continue;
+  if (events & UV_READABLE) read_some(connection);
 }
 
 /* }====== */
@@ -214,7 +230,8 @@ void kw_connection_open(kw_hosted *hosted, int fd) {
     close(fd);
     return;
   }
-  kw_peer_hooks hooks = {.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = connection};
+  kw_peer_hooks hooks = {
+      .on_dirty = on_dirty, .on_deadline = on_deadline, .is_late = is_late, .ctx = connection};
   kw_address remote;
   if (kw_address_init_remote(&remote, fd) == 0)
     kw_address_print(&remote, hooks.remote, sizeof hooks.remote);

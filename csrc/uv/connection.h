@@ -7,7 +7,7 @@
  * a place in the loop's heap, about 250 bytes, beside what the peer takes.
  *
  *   open      its peer is fed and written; it is read while the peer wants bytes, and waits for room while the socket
- *             is full
+ *             is full. In an iteration it is read once, and heard for a bounded time
  *   ending    the peer is done, but the socket is full: it is closed if for KW_UNREAD_MS the other side reads nothing
  *   lingering the peer was done and is closed; what still comes is thrown away, until the other side closes too or
  *             KW_LINGER_MS are over. To close with bytes unread would make the kernel reset the connection, and what

@@ -203,7 +203,6 @@ static void flush_all(kw_loop *loop) {
 
 static void settle(kw_loop *loop) {
   loop->is_stale = true;
-  call_due(loop);
   tend_all(loop);
   if (kw_link_is_alone(&loop->dirty)) return;
   flush_all(loop);
@@ -245,6 +244,7 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited) {
   int64_t now = kw_loop_now(loop);
   int64_t deadline = ms < 0 || ms > KW_NEVER - now ? KW_NEVER : now + ms;
   do {
+    call_due(loop); /* before others are heard, so that those are answered right after */
     int64_t left = time_left(loop, deadline);
     loop->is_stale = true;
     iterate(loop, left);

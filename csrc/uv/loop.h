@@ -37,8 +37,9 @@ typedef struct kw_loop {
   uv_loop_t uv;
   uv_timer_t timer;
 
-  int64_t now;   /* milliseconds of CLOCK_MONOTONIC */
-  bool is_stale; /* the loop may have waited since */
+  int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
+  bool is_stale;      /* the loop may have waited since */
+  int64_t turn_until; /* nanoseconds of it: how long the connection that has its turn is heard */
 
   kw_heap dues;
   int64_t tend_at; /* when a server is next wanted */

@@ -6,6 +6,7 @@
 
 #define WALK_MATCHES 16384     /* told in a step, at most, but for the end of a revision */
 #define PROGRESS_PER_STEP 1024 /* watchers */
+#define PLACE_BYTES 128        /* what the place of a watcher takes, about, beside itself */
 
 struct kw_hub {
   kw_store *store;
@@ -374,6 +375,11 @@ static int take_id(kw_outlet *outlet, int64_t *id) {
   return KW_OK;
 }
 
+/* With what the group and the maps take for it. */
+static size_t watcher_size(const kw_range *range) {
+  return sizeof(kw_watcher) + 2 * (range->key.len + range->end.len) + PLACE_BYTES;
+}
+
 static kw_watcher *watcher_new(const kw_watch_spec *spec, kw_slice key) {
   kw_slice end = spec->range.end;
   if (key.len > UINT32_MAX || end.len > UINT32_MAX) return NULL;
@@ -416,6 +422,8 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   int64_t id = spec->id;
   if (spec->start_revision < 0) return KW_ERR_COMPACTED;
   if (!kw_range_contains(&range, key)) return KW_ERR_EMPTY_RANGE;
+  if (outlet->account != NULL && !kw_account_ask(outlet->account, watcher_size(&range)))
+    return KW_ERR_TOO_MANY_REQUESTS;
   if (!reserve(hub, outlet, spec)) return KW_ERR_NO_MEMORY;
   int rc = outlet->with_ids ? take_id(outlet, &id) : KW_OK;
   if (rc != KW_OK) return rc;
@@ -435,6 +443,7 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
     kw_outlet_forget_marks(outlet); /* true of the others alone */
   if (spec->progress && hub->progress.n == 0) hub->progress_due = INT64_MIN;
   if (spec->progress) kw_map_put(&hub->progress, (uint64_t)(uintptr_t)watcher, watcher);
+  kw_account_charge(outlet->account, watcher_size(&range));
   hub->n++;
   *result = watcher;
   return KW_OK;
@@ -460,6 +469,8 @@ void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
     outlet->only = NULL;
   }
   if (watcher->progress) kw_map_remove(&hub->progress, (uint64_t)(uintptr_t)watcher);
+  kw_range range = kw_watcher_range(watcher);
+  kw_account_credit(outlet->account, watcher_size(&range));
   kw_free(watcher);
   hub->n--;
 }

@@ -47,14 +47,14 @@ void kw_hub_free(kw_hub *hub);
 
 /* An outlet belongs to its caller. Closing it cancels its watchers and throws away what it holds. With ids,
  * watchers are found by them; without, it has at most one watcher. When it was armed and gets something it goes into
- * the list `ready`, which lives longer than it. */
+ * the list `ready`, which lives longer than it. Its account, if it is given one, is charged for it. */
 void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
                         bool with_ids);
 void kw_outlet_close(kw_outlet *outlet);
 
 /* Adds a watcher to an outlet. Its events are those after the store's present revision, or from the start
  * revision on: then progress of the whole outlet that waits in it is thrown away, since it would not hold for this
- * watcher. KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start, KW_ERR_NO_MEMORY. */
+ * watcher. KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start, KW_ERR_TOO_MANY_REQUESTS, KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
 /* Ends a watcher: nothing of it comes out of its outlet any more. */

@@ -16,9 +16,17 @@ static size_t cost_of(const kw_outlet *outlet, const kw_item *item) {
   return KW_OUTLET_ITEM_BYTES + (is_free ? 0 : item->batch->bytes);
 }
 
+/* What it takes by itself: its batch may be shared, but need not be. */
+static size_t own_size(const kw_item *item) {
+  const kw_batch *batch = item->batch;
+  return KW_OUTLET_ITEM_BYTES +
+         (batch == NULL ? 0 : sizeof *batch + batch->n * sizeof batch->events[0]);
+}
+
 /* An item goes: if the next one has the same batch, it is charged for it from now on. */
 static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
   outlet->bytes -= KW_OUTLET_ITEM_BYTES;
+  kw_account_credit(outlet->account, own_size(item));
   size_t rest = item->charge - KW_OUTLET_ITEM_BYTES;
   if (next != NULL && next->batch == item->batch) {
     next->charge += rest;
@@ -47,6 +55,7 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   *last = *item;
   last->charge = charge;
   outlet->bytes += charge;
+  kw_account_charge(outlet->account, own_size(item));
   if (item->watcher != NULL) {
     item->watcher->queued++;
   } else {
@@ -55,8 +64,13 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   return true;
 }
 
+static bool may_take(const kw_outlet *outlet, const kw_item *item) {
+  if (outlet->bytes + cost_of(outlet, item) > outlet->max_bytes) return false;
+  return outlet->account == NULL || kw_account_ask(outlet->account, own_size(item));
+}
+
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item) {
-  if (outlet->n > 0 && outlet->bytes + cost_of(outlet, item) > outlet->max_bytes) return false;
+  if (outlet->n > 0 && !may_take(outlet, item)) return false;
   return kw_outlet_push(outlet, item);
 }
 

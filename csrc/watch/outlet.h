@@ -9,6 +9,7 @@
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
 
+#include "base/account.h"
 #include "base/map.h"
 #include "watch/batch.h"
 #include "watch/watcher.h"
@@ -51,6 +52,8 @@ struct kw_outlet {
   size_t bytes;
   size_t max_bytes;
   size_t marks; /* items of progress of the whole outlet */
+  kw_account *
+      account; /* charged for watchers and items, but not for records, which the store holds; or NULL */
 
   bool with_ids;
   kw_watcher *only; /* its watcher, without ids */

@@ -19,6 +19,7 @@ local RAFT_TERM = 2   -- of a fresh etcd with one member
 local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
 local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
 local STALL_SECONDS = 60 -- without progress, after which a snapshot is no longer held for its reader
+local CALLS = 64 -- that are begun at a time: then others have their turn
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
@@ -123,13 +124,15 @@ end
 --- Makes tasks of the calls that are new, wakes those that wait for their client or for a snapshot, and tells who waits
 -- for the end that it has come.
 function source_methods:poll()
-  local server = self.server
+  local server, n = self.server, 0
   for id, is_new, has_input, has_room, status in server.object.next_news, server.object do
     if is_new then begin(server, id) end
     local known = server.calls[id]
     if known and has_input then known.arrived:set() end
     if known and has_room then known.has_room:set() end
     if known and status then finish(server, known, status) end
+    n = n + 1
+    if n == CALLS then break end
   end
   for snapshot, ready in pairs(server.snapshots) do
     if snapshot:is_ready() ~= false then ready:set() end
@@ -302,6 +305,7 @@ local OPTIONS = {
   peer_urls = { "a URL, or a list of them", is_list_of_strings },
   cluster_token = { "a string", is_string },
   max_concurrent_streams = { "a number", is_number },
+  quota_connection_bytes = { "a number of bytes", is_number },
   keepalive_min_time = { "a number of seconds", is_number },
   keepalive_interval = { "a number of seconds", is_number },
   keepalive_timeout = { "a number of seconds", is_number },
@@ -368,6 +372,7 @@ local function serve(opts)
     member_id = ids.member_id,
     raft_term = RAFT_TERM,
     max_concurrent_streams = opts.max_concurrent_streams,
+    quota_connection_bytes = opts.quota_connection_bytes,
     keepalive_min_time = opts.keepalive_min_time,
     keepalive_interval = opts.keepalive_interval,
     keepalive_timeout = opts.keepalive_timeout,

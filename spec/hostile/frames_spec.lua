@@ -2,11 +2,12 @@
 -- other clients suffer.
 
 local attack = require "spec.support.attack"
+local frame = require "spec.support.frame"
 local raw = require "spec.support.raw"
 
 local MIB = 1024 * 1024
 
--- One connection's input and output, with room for what the allocator does not give back at once: four reads of 64 KiB
+-- One connection's input and output, with room for what the allocator does not give back at once: a read of 64 KiB
 -- between two writes, max_framed (256 KiB), max_header_bytes (64 KiB), and 1,000 frames that nghttp2 queues.
 local CONNECTION = 4 * MIB
 
@@ -211,11 +212,17 @@ describe("a server under odd frames #once", function()
       siege:expect_well(CONNECTION)
     end)
 
-    -- Before it has acknowledged the server's settings it may send 65,535 bytes.
+    -- The window of a stream has room for a MiB. It opens as the server hears, so there is something before that it
+    -- cannot answer.
     it("resets a stream for DATA beyond its window", function()
-      local attacker = siege:by(raw.request(1, raw.PUT) .. raw.data(1, "\0\0\16\0\0" .. ("x"):rep(MIB)))
-      attacker:await(function() return attacker:has_ended_stream(1) end, "an end of the stream")
-      assert.equal(raw.FLOW_CONTROL_ERROR, attacker.streams[1].reset)
+      assert.is_string(siege.witness.client:call(raw.PUT, frame.put("large", ("x"):rep(1400000))))
+      siege:mark()
+      local attacker = siege:by(nil, { window = 0 })
+      for _ = 1, 4 do attacker:start(raw.RANGE, frame.range("large")) end
+      local id = attacker:next_stream()
+      attacker:send(raw.request(id, raw.PUT) .. raw.data(id, "\0\0\31\0\0" .. ("x"):rep(1.5 * MIB)))
+      attacker:await(function() return attacker:has_ended_stream(id) end, "an end of the stream")
+      assert.equal(raw.FLOW_CONTROL_ERROR, attacker.streams[id].reset)
       siege:expect_well(CONNECTION)
     end)
   end)

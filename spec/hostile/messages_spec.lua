@@ -92,6 +92,13 @@ describe("a server and odd messages #once", function()
     siege:expect_well(MESSAGE)
   end)
 
+  -- Two bytes for each operation, which would be a hundred in memory.
+  it("refuses a transaction of a million operations that say nothing, before it takes memory for them", function()
+    expect_refusal(TXN, frame.new(("\18\0"):rep(MIB - 100)), INVALID_ARGUMENT,
+      "etcdserver: too many operations in txn request")
+    siege:expect_well(MESSAGE)
+  end)
+
   -- Each operation reads everything: a message of 2 KB asks for an answer of 2.2 GB.
   it("refuses to send what is larger than gRPC allows, before it takes memory for it", function()
     for i = 1, 16 do

@@ -586,22 +586,6 @@ describe("a mounted method", function()
     assert.is_nil(host.server:next_news())
   end)
 
-  it("holds no more requests for Lua than all of them may have, and goes on when they are received", function()
-    local big, calls = ("x"):rep(2 ^ 20), {}
-    for i = 1, 66 do calls[i] = start(big) end
-    assert.same({ status = 8, text = "etcdserver: too many requests" }, back(calls[66]))
-    assert.same({}, back(calls[1]))
-    for id, is_new in host.server.next_news, host.server do
-      if is_new then assert.equal(big, host.server:receive(id)) end
-    end
-    local again = start(big)
-    local id, request = next_call()
-    assert.equal(big, request)
-    host.server:send(id, "done")
-    host.server:finish(id, 0, "")
-    assert.same({ "done", status = 0, text = "" }, back(again))
-  end)
-
   it("can be one of the server's own", function()
     host.server:mount(paths.Range)
     local call = client:start("Range", nil, range_a)

@@ -19,6 +19,7 @@ local etcds = {
   lease_not_found = { 5, "etcdserver: requested lease not found" },
   lease_exists = { 9, "etcdserver: lease already exists" },
   lease_ttl_too_large = { 11, "etcdserver: too large lease TTL" },
+  too_many_requests = { 8, "etcdserver: too many requests" },
   corrupt = { 15, "etcdserver: corrupt cluster" },
 }
 

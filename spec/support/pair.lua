@@ -60,9 +60,10 @@ end
 local raw = {}
 local raw_mt = { __index = raw }
 
---- A connection whose frames are made by hand. It has said hello, unless that is false.
-function host:raw(hello)
-  local peer = assert((self.server:accept(self.now)), "no connection, or not enough memory")
+--- A connection whose frames are made by hand. It has said hello, unless that is false. `max_turn` messages are heard
+-- of it in a turn; all unless given.
+function host:raw(hello, max_turn)
+  local peer = assert((self.server:accept(self.now, max_turn)), "no connection, or not enough memory")
   local one = setmetatable({ host = self, peer = peer, reader = h2.reader(), unsent = {}, is_deaf = false }, raw_mt)
   self.ends[#self.ends + 1] = one
   if hello ~= false then one:send(hello or h2.hello()) end

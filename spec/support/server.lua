@@ -62,7 +62,8 @@ end
 function server.launch(options)
   local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
   local argv = append(limited(options.open_files), {
-    interpreter, "bin/keywatch", "serve", "--listen-client-urls", url_of(options.port or 0),
+    interpreter, "-e", options.before or "", "bin/keywatch", "serve",
+    "--listen-client-urls", url_of(options.port or 0),
   })
   append(argv, options.data_dir and { "--data-dir", options.data_dir } or { "--memory" })
   return process.start(append(argv, options), { is_lasting = true, env = environment(options) })
@@ -98,8 +99,9 @@ function starters.etcd(options)
 end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
--- and `kind`, for "etcd" whatever the run is with. keywatch's own: `data_dir`, without which it is in memory, and what
--- its process gets, `env` and `preload`. Returns { url, address, port, pid }.
+-- and `kind`, for "etcd" whatever the run is with. keywatch's own: `data_dir`, without which it is in memory, `before`,
+-- Lua code that its process runs first, and what the process gets, `env` and `preload`. Returns { url, address, port,
+-- pid }.
 function server.start(options)
   options = options or {}
   local self = setmetatable(starters[options.kind or is_etcd and "etcd" or "keywatch"](options), server)

@@ -1,0 +1,95 @@
+--- Many connections that each hold as much as they can: together they hold what README has as the limit of all, and
+-- others are served meanwhile.
+
+local attack = require "spec.support.attack"
+local frame = require "spec.support.frame"
+local raw = require "spec.support.raw"
+
+local KIB, MIB = 1024, 1024 * 1024
+
+-- csrc/rpc/server.h: what all connections may hold, and each beside that.
+local QUOTA, BASE = 512 * MIB, 16 * KIB
+local SLACK = 64 * MIB -- what the allocator does not give back at once
+
+local TXN = "/etcdserverpb.KV/Txn"
+
+describe("a server with many who hold much #once #slow", function()
+  local siege
+
+  before_each(function() siege = attack.start() end)
+
+  after_each(function()
+    if siege then siege:finish() end
+    siege = nil
+  end)
+
+  --- A witness with a request and an answer that are not small.
+  local function ask_for_much()
+    local value = ("v"):rep(100000)
+    assert.is_string(siege.witness.client:call(raw.PUT, frame.put("much", value)))
+    local answer = siege.witness.client:call(raw.RANGE, frame.range("much"))
+    assert.is_true(answer ~= nil and answer:find(value, 1, true) ~= nil)
+  end
+
+  --- The call has ended, with RESOURCE_EXHAUSTED.
+  local function is_refused(attacker, id)
+    if not attacker:has_ended_stream(id) then return false end
+    assert.is_true(attacker.streams[id].headers[1]:find("\0018", 1, true) ~= nil)
+    return true
+  end
+
+  -- Each sends 30 requests but for their last bytes: 1.2 GB in all.
+  it("hears no more of requests that do not end than it has room for", function()
+    local most, n_attackers, n_requests = 1000000, 40, 30
+    local half = frame.put("torn", ("x"):rep(1500000)):sub(1, most)
+    local refused = 0
+    for _ = 1, n_attackers do
+      local attacker = siege:by()
+      local window = 65535
+      attacker.on_frame = function(kind, _, id, payload)
+        if kind == raw.WINDOW_UPDATE and id == 0 then window = window + raw.number_of(payload) end
+      end
+      for i = 1, n_requests do
+        local id = 2 * i - 1
+        attacker:await(function() return window >= most end, "room in the window")
+        window = window - most
+        attacker:send(raw.request(id, raw.PUT) .. raw.data(id, half))
+      end
+      siege.witness:ask()
+      attacker:await(function() return attacker.handle:get_write_queue_size() == 0 end, "an end of the writes")
+      for i = 1, n_requests do
+        if is_refused(attacker, 2 * i - 1) then refused = refused + 1 end
+      end
+    end
+    ask_for_much()
+    assert.is_true(refused > n_attackers * n_requests / 3)
+    siege:expect_well(QUOTA + n_attackers * BASE + SLACK)
+  end)
+
+  -- Each asks for all of 50 MB, in small values, which are copied; and does not read.
+  it("makes no more answers that are not read than it has room for", function()
+    local value, n_attackers = ("v"):rep(4000), 40
+    for i = 1, 100 do
+      local puts = {}
+      for j = 1, 128 do
+        local put = frame.field(1, ("small/%d/%d"):format(i, j)) .. frame.field(2, value)
+        puts[j] = frame.field(2, frame.field(2, put))
+      end
+      assert.is_string(siege.witness.client:call(TXN, frame.new(table.concat(puts))))
+    end
+    siege:mark()
+    local all = frame.new(frame.field(1, "small/") .. frame.field(2, "small0"))
+    for _ = 1, n_attackers do
+      siege:by(raw.request(1, raw.RANGE, all), { window = 0 })
+      siege.witness:ask()
+    end
+    local refused = 0
+    for _, attacker in ipairs(siege.attackers) do
+      attacker:await(function() return attacker.streams[1] ~= nil end, "headers")
+      if is_refused(attacker, 1) then refused = refused + 1 end
+    end
+    assert.is_true(refused >= n_attackers - 10)
+    ask_for_much()
+    siege:expect_well(QUOTA + n_attackers * BASE + SLACK)
+  end)
+end)
