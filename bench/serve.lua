@@ -5,8 +5,9 @@
 --   lua5.4 bench/serve.lua [part]
 --
 -- Both servers hold their data in memory; etcd's directory is on a memory file system, so that its syncs cost next to
--- nothing. They are measured in turns, and the best of each counts. Rates are those of a machine that both the server
--- and the load share; processor times tell more.
+-- nothing. Where writes are durable, both have directories on the disk that this tree is on. They are measured in turns,
+-- and the best of each counts. Rates are those of a machine that both the server and the load share; processor times tell
+-- more.
 
 package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
 
@@ -27,12 +28,20 @@ end
 
 -- Servers ------------------------------------------------------------------------------------------------------------
 
+local SLOW_MS = 2 -- that every flush takes longer on a slow disk
+
 local kinds = {
   {
     name = "keywatch",
     path = KEYWATCH,
     command = function(server)
-      return ("%s serve --memory --listen-client-urls http://127.0.0.1:%d"):format(KEYWATCH, server.port)
+      local data = server.disk and ("--data-dir %s/data"):format(server.dir) or "--memory"
+      return ("%s serve %s --listen-client-urls http://127.0.0.1:%d"):format(KEYWATCH, data, server.port)
+    end,
+    slow = function(server, command)
+      capture(("echo delay %d >%s/control"):format(SLOW_MS, server.dir))
+      return ("LD_PRELOAD=$PWD/build/fault.so KW_FAULT_DIR=%s/data KW_FAULT_CONTROL=%s/control %s")
+        :format(server.dir, server.dir, command)
     end,
   },
   {
@@ -43,6 +52,10 @@ local kinds = {
       return ("ETCD_UNSUPPORTED_ARCH=arm64 etcd --data-dir %s/data --listen-client-urls %s "
         .. "--advertise-client-urls %s --listen-peer-urls %s --initial-advertise-peer-urls %s "
         .. "--initial-cluster default=%s"):format(server.dir, client, client, peer, peer, peer)
+    end,
+    slow = function(_, command)
+      return ("ETCD_UNSUPPORTED_ARCH=arm64 strace -f --seccomp-bpf -qq -o /dev/null -e trace=fsync,fdatasync "
+        .. "-e inject=fsync,fdatasync:delay_exit=%d %s"):format(SLOW_MS * 1000, command:match("etcd .*"))
     end,
   },
 }
@@ -66,7 +79,9 @@ wait
 
 --- Starts the process of a server and waits until it says that it is ready.
 local function start(server)
-  local script = SHELL:gsub("COMMAND", server.kind.command(server)):gsub("DIR", server.dir)
+  local command = server.kind.command(server)
+  if server.disk == "slow" then command = server.kind.slow(server, command) end
+  local script = SHELL:gsub("COMMAND", function() return command end):gsub("DIR", server.dir)
   server.shell = assert(io.popen("exec 2>/dev/null\n" .. script, "w"))
   server.said = assert(io.open(server.dir .. "/said"))
   local text = (server.said:read("*l") or "") .. "\n" .. (server.said:read("*l") or "")
@@ -85,12 +100,15 @@ local function stop(server, word)
   server.shell, server.said, server.pid = nil, nil, nil
 end
 
-local function new_server(kind)
+--- `disk` is "fast" or "slow" for durable writes, nil for none.
+local function new_server(kind, disk)
   local port, peer_port = capture(LOAD .. " port"):match("(%d+) (%d+)")
-  local dir = capture("mktemp -d -p /dev/shm keywatch-bench.XXXXXX"):match("%S+")
+  local place = disk and "$PWD/build" or "/dev/shm"
+  local dir = capture(("mktemp -d -p %s keywatch-bench.XXXXXX"):format(place)):match("%S+")
   capture(("mkfifo %s/out %s/said"):format(dir, dir))
   return {
     kind = kind,
+    disk = disk,
     port = tonumber(port),
     peer_port = tonumber(peer_port),
     dir = dir,
@@ -101,11 +119,11 @@ local function new_server(kind)
 end
 
 --- Gives fn fresh servers, and leaves nothing of them behind.
-local function with_servers(fn)
+local function with_servers(fn, disk)
   local servers = {}
   local ok, err = pcall(function()
     for _, kind in ipairs(kinds) do
-      local server = new_server(kind)
+      local server = new_server(kind, disk)
       servers[#servers + 1] = server
       start(server)
     end
@@ -287,10 +305,43 @@ local function measure_memory(name, what)
   end
 end
 
+--- Puts that are on the disk when they are answered.
+local function measure_durable(servers, lone)
+  headline(servers)
+  for _, case in ipairs {
+    { "put, 1 at a time", "-c 1 -m 1 -n " .. lone },
+    { "put, 64 in flight, 8 connections", "-c 8 -m 8 -n 20000" },
+    { "put, 1,000 in flight, 10 connections", "-c 10 -m 100 -n 50000" },
+  } do
+    compare(case[1], "requests", servers, function(server) return load_on(server, "put --random " .. case[2]) end)
+  end
+end
+
+--- How many writes share a commit: one server for each case, which tells at its end.
+local function measure_groups(servers)
+  local server = servers[1]
+  for _, case in ipairs { { "1 at a time", "-c 1 -m 1 -n 2000" }, { "64 in flight", "-c 8 -m 8 -n 20000" },
+    { "1,000 in flight", "-c 10 -m 100 -n 50000" } } do
+    local found = load_on(server, "put --random " .. case[2])
+    stop(server, "keep")
+    local revision, commits = capture(("tail -n 1 %s/log"):format(server.dir)):match("revision (%d+), after (%d+) commits")
+    local writes = tonumber(revision) - (server.revision or 1)
+    server.revision = tonumber(revision)
+    print(("  %-56s %12.1f writes in a commit, %.0f commits/s"):format(case[1], writes / commits,
+      commits * found.per_second / writes))
+    start(server)
+  end
+end
+
 local parts = {
   { "gets", function(servers) measure_requests(servers, "range", 5000, 50000) end },
   { "puts", function(servers) measure_requests(servers, "put", 5000, 50000) end },
   { "puts if a compare holds", function(servers) measure_requests(servers, "txn", 5000, 50000) end },
+  { "durable puts", function(servers) measure_durable(servers, 2000) end, "fast" },
+  { "durable puts: groups", measure_groups, "fast" },
+  { ("durable puts, where a flush takes %d ms longer"):format(SLOW_MS), function(servers)
+    measure_durable(servers, 200)
+  end, "slow" },
   { "gets by h2load", measure_h2load },
   { "events", measure_events },
   { "memory of watchers", measure_memory("an idle watcher, 1,000 on a stream", "idle -w 100000") },
@@ -299,7 +350,7 @@ local parts = {
 
 for _, part in ipairs(parts) do
   local fn = part[2]
-  part[2] = function() with_servers(fn) end
+  part[2] = function() with_servers(fn, part[3]) end
 end
 
 measure.run(("serving, beside etcd: %d keys of %d bytes with values of %d bytes"):format(KEYS, KEY_BYTES, VALUE_BYTES),

@@ -170,6 +170,7 @@ function keywatch.now() end
 ---@field db_size integer in bytes
 ---@field db_size_in_use integer in bytes
 ---@field quota integer in bytes; 0 for none
+---@field commits? integer of a durable store: groups of writes that have become durable since it was opened
 ---@field alarms keywatch.AlarmName[]
 
 ---@class keywatch.Hash

@@ -51,6 +51,7 @@ struct kw_log {
   int64_t committed;          /* the newest revision that the group has that gathers */
   uint64_t mark;              /* of the group that gathers */
   uint64_t settled;           /* the mark up to which all is durable, but for what has failed */
+  uint64_t commits;
   failure failures[FAILURES]; /* the last ones */
   size_t n_failures;
   kw_disk_meta meta;    /* that was submitted last */
@@ -508,6 +509,7 @@ bool kw_log_poll(kw_log *log, bool wait) {
     return true;
   }
   log->settled++;
+  log->commits++;
   log->durable = meta;
   log->hook.on_durable(meta.revision, log->hook.ctx); /* while the tail is there to be told of */
   drop_tail(log, meta.revision);
@@ -521,6 +523,10 @@ uint64_t kw_log_mark(const kw_log *log, const kw_disk_meta *meta) {
 
 bool kw_log_is_settled(const kw_log *log, uint64_t mark) {
   return mark <= log->settled;
+}
+
+uint64_t kw_log_commits(const kw_log *log) {
+  return log->commits;
 }
 
 uint64_t kw_log_settled(const kw_log *log) {

@@ -77,6 +77,9 @@ void kw_log_found(kw_log *log, const kw_disk_entry *entry);
  * with it. Returns whether it went. */
 bool kw_log_flush(kw_log *log, const kw_disk_meta *meta);
 
+/* How many groups have become durable. */
+uint64_t kw_log_commits(const kw_log *log);
+
 /* The next flush goes in any case, and is followed by a defragmentation. */
 void kw_log_defragment(kw_log *log);
 

@@ -556,6 +556,7 @@ kw_store_status kw_store_get_status(const kw_store *store) {
                            .db_size = size,
                            .db_size_in_use = in_use,
                            .quota = store->options.quota < 0 ? 0 : store->options.quota,
+                           .commits = (int64_t)kw_log_commits(store->log),
                            .alarms = visible_alarms(store)};
 }
 

@@ -54,7 +54,8 @@ typedef struct kw_store_status {
   int64_t leases;
   int64_t db_size;
   int64_t db_size_in_use;
-  int64_t quota; /* 0: none */
+  int64_t quota;   /* 0: none */
+  int64_t commits; /* groups of writes that have become durable since it was opened */
   unsigned alarms;
 } kw_store_status;
 

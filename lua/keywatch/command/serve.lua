@@ -276,8 +276,10 @@ local function run(given)
   signals:close()
   log.info("%s: no more connections are accepted, and those that there are have %d seconds to end", name, GRACE)
   server:shutdown(GRACE)
+  local status = store:status()
   store:close()
-  log.info("ended")
+  log.info("ended at revision %d%s", status.revision, status.commits and (", after %d commits"):format(status.commits)
+    or "")
   return OK
 end
 
