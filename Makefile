@@ -127,7 +127,7 @@ SHARE := build/lua5.4/share/lua/5.4
 LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
   LUA_PATH="$(SHARE)/?.lua;$(SHARE)/?/init.lua;;" LUA_CPATH="build/lua5.4/lib/lua/5.4/?.so;;" lua5.4
 
-run: build/lua5.4/built     ## serve on 127.0.0.1:2379, in memory
+run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
 bench: build/lua5.4/built build/bench/load   ## speed and memory of the store, of watching, beside etcd and attackers

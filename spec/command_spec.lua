@@ -1,6 +1,7 @@
 --- The program keywatch: its flags, what it says, and how it ends.
 
 local command = require "spec.support.command"
+local directory = require "spec.support.directory"
 local luv = require "spec.support.luv"
 local shell = require "spec.support.shell"
 
@@ -26,6 +27,8 @@ end
 local function expect_misuse(pattern, ...)
   expect_misuse_in({}, pattern, ...)
 end
+
+after_each(directory.remove_all)
 
 describe("keywatch", function()
   it("tells its version, and what it can do", function()
@@ -92,9 +95,9 @@ describe("keywatch serve", function()
   end)
 
   local function start_in(variables, ...)
-    local process = command.start_in(variables, "serve", ...)
+    local process, cwd = command.start_in(variables, "serve", ...)
     table.insert(processes, process)
-    return process
+    return process, cwd
   end
 
   local function start(...)
@@ -222,6 +225,39 @@ describe("keywatch serve", function()
     assert.equal(0, process:wait())
   end)
 
+  it("keeps its data where it is told, or where it runs", function()
+    local file = write("data.yml", ("listen-client-urls: %s\ndata-dir: there"):format(HTTP))
+    for _, case in ipairs {
+      { { "keywatch.data" } },
+      { { "keywatch.data" }, "--memory=false" },
+      { {}, "--memory" },
+      { { "there" }, "--data-dir=there" },
+      { { "there" }, "--config-file=" .. file },
+      { { "there" }, variables = { ETCD_DATA_DIR = "there" } },
+    } do
+      local process, cwd = start_in(case.variables or {}, case[2] or "--pre-vote", "--listen-client-urls", HTTP)
+      command.wait_until_ready(process)
+      process:signal("sigterm")
+      assert.equal(0, process:wait())
+      assert.same(case[1], directory.list(cwd))
+    end
+  end)
+
+  it("says what keeps it from its data", function()
+    local path = scratch .. "/data"
+    command.wait_until_ready(start("--listen-client-urls", HTTP, "--data-dir", path))
+    write("plain", "")
+    for where, why in pairs {
+      [path] = "process %d+ has it open",
+      [scratch .. "/no/where"] = "No such file or directory",
+      [scratch .. "/plain"] = "it is not a directory",
+    } do
+      local status, out, err = run("serve", "--listen-client-urls", HTTP, "--data-dir", where)
+      assert.same({ 1, "" }, { status, out })
+      assert.matches("^keywatch: cannot open " .. where:gsub("%p", "%%%0") .. ": " .. why .. "\n$", err)
+    end
+  end)
+
   it("accepts etcd's flags about what it does not have, and says in one line that they have no effect", function()
     local process = start("--listen-client-urls", HTTP, "--listen-peer-urls", "http://localhost:2380",
       "--initial-cluster=default=http://localhost:2380", "--initial-cluster-state", "new",
@@ -259,8 +295,6 @@ describe("keywatch serve", function()
   end)
 
   it("refuses what it cannot do yet, in a clear sentence", function()
-    expect_misuse("%-%-data%-dir: there is no durable storage yet", "serve", "--data-dir", scratch)
-    expect_misuse("no durable storage yet", "serve", "--memory=false")
     expect_misuse("%-%-cert%-file: there is no TLS yet", "serve", "--cert-file", "c")
     expect_misuse("https://localhost:1 asks for TLS, which is not there yet", "serve", "--listen-client-urls",
       "https://localhost:1")
@@ -309,7 +343,6 @@ describe("keywatch serve", function()
 
   it("refuses variables as it does flags", function()
     expect_misuse_in({ ETCD_MAX_TXN_OPS = "many" }, "ETCD_MAX_TXN_OPS must be a whole number", "serve")
-    expect_misuse_in({ ETCD_DATA_DIR = "d" }, "ETCD_DATA_DIR: there is no durable storage yet", "serve")
     expect_misuse_in({ ETCD_LOG_LEVEL = "loud" }, "ETCD_LOG_LEVEL must be debug", "serve")
     expect_misuse_in({ ETCD_LISTEN_CLIENT_URLS = "x" }, "ETCD_LISTEN_CLIENT_URLS: x must begin", "serve")
     assert.equal(0, (run_in({ ETCD_MAX_TXN_OPS = "many" }, "serve", "--help")))
@@ -368,8 +401,6 @@ cors:
     expect("'name' must not be a map", "name: { a: b }")
     expect("'max%-txn%-ops' must be a whole number", "max-txn-ops: many")
     expect("'memory' must be true or false", "memory: 2")
-    expect_misuse("'data%-dir' in [^ ]+: there is no durable storage yet", "serve", "--config-file",
-      write("wrong.yml", "data-dir: d"))
     expect_misuse("'cert%-file' in [^ ]+: there is no TLS yet", "serve", "--config-file",
       write("wrong.yml", "client-transport-security: { cert-file: c }"))
   end)

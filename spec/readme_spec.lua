@@ -8,6 +8,7 @@ local core = require "keywatch.core"
 
 local annotations = require "spec.support.annotations"
 local keywatch_command = require "spec.support.command"
+local directory = require "spec.support.directory"
 local rpc = require "spec.support.rpc"
 local shell = require "spec.support.shell"
 
@@ -106,6 +107,20 @@ local function with_servers(fn, look)
   return result
 end
 
+--- Calls a function. Durable stores that it opens are in a directory that goes again.
+local function with_directory(fn)
+  local path, open = directory.new(), keywatch.open
+  function keywatch.open(opts)
+    if opts and opts.path then opts.path = path .. "/" .. opts.path end
+    return open(opts)
+  end
+  local ok, result = pcall(fn)
+  keywatch.open = open
+  directory.remove_all()
+  if not ok then error(result, 0) end
+  return result
+end
+
 --- What is printed, in the same form. Line numbers in errors are those of the file.
 local function run(program)
   local source, printed = {}, {}
@@ -124,7 +139,10 @@ end
 describe("the README's Lua", function()
   for _, program in ipairs(programs()) do
     it("does what is promised in: " .. program.section, function()
-      assert.are.same(promises(program), with_servers(function() return run(program) end))
+      local printed = with_servers(function()
+        return with_directory(function() return run(program) end)
+      end)
+      assert.are.same(promises(program), printed)
     end)
   end
 
@@ -205,6 +223,7 @@ local function try_serve(list)
     keywatch_command.wait_until_ready(process)
     process:signal("sigterm")
     assert.equal(0, process:wait())
+    directory.remove_all()
   end
 end
 

@@ -8,6 +8,7 @@ local server_methods = require("keywatch.server").methods
 local watch_methods = require("keywatch.watch").methods
 
 local annotations = require "spec.support.annotations"
+local directory = require "spec.support.directory"
 local events = require "spec.support.events"
 
 local PATH = "types/keywatch.lua"
@@ -114,6 +115,7 @@ describe("what a call returns is as annotated:", function()
       return store:status()
     end,
     hash_kv = function() return store:hash_kv() end,
+    defragment = function() return store:defragment() end,
     alarms = function()
       store:arm("corrupt")
       return store:alarms()
@@ -224,9 +226,17 @@ describe("the options of", function()
     return message:find(("there is no option '%s'"):format(name), 1, true) or message:find("has two verbs", 1, true)
   end
 
+  --- Opens a store, which if it has a path is not there but in a directory that goes again.
+  local function open(opts)
+    if type(opts.path) == "string" then opts.path = directory.new() end
+    local opened = keywatch.open(opts)
+    opened:close()
+    directory.remove_all()
+  end
+
   -- Each with the class of its options, and a call that gets one option and adds what it cannot do without.
   local calls = {
-    open = { "keywatch.OpenOptions", keywatch.open },
+    open = { "keywatch.OpenOptions", open },
     get = { class_of(store_type, "get"), function(opts) return store:get("k", opts) end },
     range = { class_of(store_type, "range"), function(opts) return store:range("k", opts) end },
     each = { class_of(store_type, "each"), function(opts) return store:each("k", opts)() end },

@@ -99,11 +99,12 @@ function keywatch.now() end
 ---| "malformed" # what came over the wire is no message
 ---| "stopped" # the server ends
 ---| "thread_failed" # the thread of a server has ended, or could not start
----| "no_space" # the quota is used up
+---| "no_space" # the quota is used up, or the disk
 ---| "out_of_memory" # nothing has changed
 ---| "read_only" # a write to a follower
 ---| "request_too_large" # more than max_request_bytes
 ---| "stale_revision" # a follower already is as far
+---| "storage" # the disk has failed: the store can only be read until it is opened again; or it cannot be opened
 ---| "timeout" # the time to wait is over; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
 ---| "too_many_snapshots" # of a server, at once
@@ -182,6 +183,7 @@ function keywatch.now() end
 -- Options -----------------------------------------------------------------------------------------------------------
 
 ---@class keywatch.OpenOptions
+---@field path? string the directory of a durable store, made if it is missing; without it the store is in memory
 ---@field now? number a manual clock: time stands at `now` (seconds), and moves with store:step(now) alone
 ---@field max_request_bytes? integer of one write; 1572864
 ---@field max_txn_ops? integer of one list of a transaction; 128
@@ -424,7 +426,8 @@ function Store:txn(txn, opts) end
 ---@nodiscard
 function Store:watch(key, opts) end
 
----Forgets the history before `revision`. At once for readers; memory comes back in steps, or at once with `physical`.
+---Forgets the history before `revision`. At once for readers; memory, or the space of a durable store, comes back in
+---steps, or at once with `physical`.
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions
 ---@return keywatch.RevisionResult? result
@@ -462,6 +465,12 @@ function Store:status() end
 ---@nodiscard
 function Store:hash_kv(revision) end
 
+---Gives the space of a durable store that is not in use back to the file system. Writes wait meanwhile. In memory there
+---is nothing to do.
+---@return true? done
+---@return keywatch.Error? err
+function Store:defragment() end
+
 ---The alarms that are armed.
 ---@return keywatch.AlarmName[] names
 ---@nodiscard
@@ -469,12 +478,14 @@ function Store:alarms() end
 
 ---Arms an alarm, as a full store does by itself.
 ---@param name keywatch.AlarmName
----@return true
+---@return true? done
+---@return keywatch.Error? err
 function Store:arm(name) end
 
 ---Disarms an alarm.
 ---@param name keywatch.AlarmName
----@return true
+---@return true? done
+---@return keywatch.Error? err
 function Store:disarm(name) end
 
 ---When step is next of use, in seconds on the clock of the store; nil if nothing is to come.

@@ -292,6 +292,13 @@ static int finish_result(lua_State *L, kw_lua_store *self) {
   return give(L, self, 1);
 }
 
+static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
+  int64_t asked = kw_store_compact_asked(self->store); /* before finalizers run */
+  kw_bind_fail(L, self, rc);
+  if (rc == KW_ERR_COMPACTED) set_int(L, "compact_revision", asked);
+  return give(L, self, 2);
+}
+
 static int l_compact(lua_State *L) {
   struct {
     bool physical;
@@ -309,7 +316,7 @@ static int l_compact(lua_State *L) {
     kw_store_step(self->store,
                   now_of(self)); /* also when another compaction was first, as in etcd */
   }
-  return rc == KW_OK ? finish_result(L, self) : give(L, self, kw_bind_fail(L, self, rc));
+  return rc == KW_OK ? finish_result(L, self) : fail_compaction(L, self, rc);
 }
 
 /* }====== */
@@ -424,14 +431,12 @@ static kw_alarm check_alarm(lua_State *L) {
 
 static int l_arm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  kw_store_arm(self->store, check_alarm(L));
-  return give(L, self, succeed_or_fail(L, self, KW_OK));
+  return give(L, self, succeed_or_fail(L, self, kw_store_arm(self->store, check_alarm(L))));
 }
 
 static int l_disarm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  kw_store_disarm(self->store, check_alarm(L));
-  return give(L, self, succeed_or_fail(L, self, KW_OK));
+  return give(L, self, succeed_or_fail(L, self, kw_store_disarm(self->store, check_alarm(L))));
 }
 
 static int l_status(lua_State *L) {

@@ -28,8 +28,8 @@ bool kw_compaction_is_due(const kw_store *store) {
 }
 
 bool kw_store_is_compacting(const kw_store *store) {
-  return store->failure == KW_OK &&
-         (store->compact_asked > store->compact_revision || is_running(store));
+  if (store->failure != KW_OK) return false;
+  return store->compact_asked > store->compact_revision || is_running(store);
 }
 
 static bool is_before(const kw_change *change, kw_revision rev) {

@@ -971,19 +971,19 @@ static int64_t lease_of(const MDB_val *key) {
   return (int64_t)(get_big(key->mv_data, 8) ^ UINT64_C(1) << 63);
 }
 
-bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl) {
+bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_t *ttl) {
   uint8_t bytes[8];
   MDB_cursor *cursor;
-  MDB_val key = lease_key(bytes, *at), value = {0};
+  MDB_val key = lease_key(bytes, after == NULL ? INT64_MIN : *after), value = {0};
   int rc = mdb_cursor_open(disk->reading, disk->leases, &cursor);
   if (rc == 0) {
     rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    if (rc == 0 && after != NULL) rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
     mdb_cursor_close(cursor);
   }
   if (!has_found(disk, rc, &key, 8, value.mv_size == 8)) return false;
   *id = lease_of(&key);
   *ttl = (int64_t)get_big(value.mv_data, 8);
-  *at = *id + 1;
   return true;
 }
 

@@ -105,8 +105,8 @@ int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice 
 /* The first record >= rev; false if there is none. */
 bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
 
-/* Walks the leases: start with *at = INT64_MIN. False at the end. */
-bool kw_disk_next_lease(kw_disk *disk, int64_t *at, int64_t *id, int64_t *ttl);
+/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the end. */
+bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_t *ttl);
 
 /* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
  * until the next take. False at the end. */

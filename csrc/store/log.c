@@ -47,10 +47,10 @@ struct kw_log {
 
   kw_disk *disk; /* or NULL */
   bool must_defragment;
-  int64_t on_disk;            /* up to this revision records are read from there */
-  int64_t committed;          /* the newest revision that the group has that gathers */
-  uint64_t mark;              /* of the group that gathers */
-  uint64_t settled;           /* the mark up to which all is durable, but for what has failed */
+  int64_t on_disk;   /* up to this revision records are read from there */
+  int64_t committed; /* the newest revision that the group has that gathers */
+  uint64_t mark;     /* of the group that gathers */
+  uint64_t settled;  /* the mark up to which all is durable, but for what has failed */
   uint64_t commits;
   failure failures[FAILURES]; /* the last ones */
   size_t n_failures;

@@ -90,8 +90,9 @@ int64_t kw_store_first_event(const kw_store *store) {
 /* {====== Opening ====== */
 
 static int load_leases(kw_store *store, int64_t now) {
-  int64_t at = INT64_MIN, id, ttl;
-  while (kw_disk_next_lease(kw_log_disk(store->log), &at, &id, &ttl)) {
+  kw_disk *disk = kw_log_disk(store->log);
+  int64_t id, ttl;
+  for (const int64_t *after = NULL; kw_disk_next_lease(disk, after, &id, &ttl); after = &id) {
     if (kw_leases_add(&store->leases, id, ttl, now) == NULL) return KW_ERR_NO_MEMORY;
   }
   return KW_OK;
@@ -105,12 +106,16 @@ static int load_kept(kw_store *store) {
   return rc;
 }
 
+static bool decode(const kw_store *store, const kw_disk_entry *entry, kw_kv *kv) {
+  if (entry->rev.main > store->revision || !kw_keyvalue_decode(entry->record, kv)) return false;
+  return kv->key.len > 0 && (entry->tombstone || kv->mod_revision == entry->rev.main);
+}
+
 static int load_record(kw_store *store, const kw_disk_entry *entry) {
   kw_change change = {
       .main = entry->rev.main, .sub = entry->rev.sub, .tombstone = entry->tombstone};
   kw_kv kv;
-  if (entry->rev.main > store->revision || !kw_keyvalue_decode(entry->record, &kv))
-    return KW_ERR_CORRUPT;
+  if (!decode(store, entry, &kv)) return KW_ERR_CORRUPT;
   int rc = kw_write_load(store, change, &kv);
   if (rc == KW_OK) kw_log_found(store->log, entry);
   return rc;
@@ -261,6 +266,7 @@ int kw_store_wait(kw_store *store, uint64_t mark) {
     kw_store_flush(store);
     if (!kw_log_poll(store->log, true)) return KW_ERR_STORAGE;
   }
+  kw_store_flush(store);
   return kw_log_outcome(store->log, mark);
 }
 
@@ -286,13 +292,16 @@ void kw_store_free(kw_store *store) {
 
 /* {====== Space and alarms ====== */
 
-void kw_store_arm(kw_store *store, kw_alarm alarm) {
-  store->alarms |= alarm;
+int kw_store_arm(kw_store *store, kw_alarm alarm) {
+  if (store->failure == KW_OK) store->alarms |= alarm;
+  return store->failure;
 }
 
-void kw_store_disarm(kw_store *store, kw_alarm alarm) {
+int kw_store_disarm(kw_store *store, kw_alarm alarm) {
+  if (store->failure != KW_OK) return store->failure;
   store->alarms &= ~(unsigned)alarm;
   store->raised &= ~(unsigned)alarm;
+  return KW_OK;
 }
 
 /* Bytes, and those of them that are in use. */
@@ -570,6 +579,10 @@ int64_t kw_store_applied(const kw_store *store) {
 
 int64_t kw_store_compact_revision(const kw_store *store) {
   return store->compact_revision;
+}
+
+int64_t kw_store_compact_asked(const kw_store *store) {
+  return store->compact_asked;
 }
 
 bool kw_store_is_follower(const kw_store *store) {

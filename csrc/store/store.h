@@ -143,7 +143,7 @@ void kw_store_rollback(kw_store *store);
 
 /* Forgets history before `revision`. Takes effect at once; records are removed by the steps that follow. */
 int kw_store_compact(kw_store *store, int64_t revision);
-bool kw_store_is_compacting(const kw_store *store);
+bool kw_store_is_compacting(const kw_store *store); /* no longer, once the storage has failed */
 
 /* Leases. An id of 0 lets the store choose; *id and *ttl become what was granted. Grant and revoke want a commit. */
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
@@ -157,8 +157,8 @@ int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool k
 /* The ids of all leases, the soonest to end first. */
 int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
 
-void kw_store_arm(kw_store *store, kw_alarm alarm);
-void kw_store_disarm(kw_store *store, kw_alarm alarm);
+int kw_store_arm(kw_store *store, kw_alarm alarm);
+int kw_store_disarm(kw_store *store, kw_alarm alarm);
 
 /* Kept states: all of the changes happen at once, and become durable together, or none does. They want no commit. */
 int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n);
@@ -180,6 +180,9 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 kw_store_status kw_store_get_status(const kw_store *store);
 int64_t kw_store_revision(const kw_store *store);
 int64_t kw_store_compact_revision(const kw_store *store);
+
+/* What was asked for last: the same, once it is durable. */
+int64_t kw_store_compact_asked(const kw_store *store);
 
 /* The newest revision that was committed; it is visible once it is durable. */
 int64_t kw_store_applied(const kw_store *store);

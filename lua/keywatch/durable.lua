@@ -126,8 +126,9 @@ for _, name in ipairs {
   methods[name] = function(store, ...) return relay(name, store, pcall(method, store, ...)) end
 end
 
+local compact, defragment = methods.compact, methods.defragment
+
 --- Gives space that is not in use back to the file system. Writes wait meanwhile.
-local defragment = methods.defragment
 function methods.defragment(store, opts)
   local ok, err = defragment(store, opts)
   if not ok then return nil, err end
@@ -135,16 +136,16 @@ function methods.defragment(store, opts)
 end
 
 --- With `physical`, all steps of the compaction have been done, too; also of another one that was first.
-local compact = methods.compact
 function methods.compact(store, revision, opts)
   if type(opts) ~= "table" or not opts.physical then return compact(store, revision, opts) end
   local result, err = compact(store, revision, opts)
-  repeat
+  while not is_closed(store) do
     local goes_on, why = finish(store, store:go_on())
     if goes_on == nil and why.code == "no_space" then return result, err end -- it has happened; the rest will later
     if goes_on == nil then return nil, why end
-  until not goes_on
-  return result, err
+    if not goes_on then return result, err end
+  end
+  return nil, core.new_error("closed")
 end
 
 return { open = open }

@@ -49,7 +49,7 @@ describe("a server that is killed #once #slow", function()
     restarts[#restarts + 1] = ("spawn %.6f"):format(now())
     local data = directory .. "/data"
     local env = { KW_FAULT_DIR = data, KW_FAULT_CONTROL = directory .. "/plan" }
-    return { kind = "keywatch", port = port, data_dir = data, preload = has_faults and FAULT, env = env }
+    return { kind = "keywatch", port = port, path = data, preload = has_faults and FAULT, env = env }
   end
 
   local function start()

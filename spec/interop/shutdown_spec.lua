@@ -1,8 +1,9 @@
 --- The end of a server with clients on it, and its return.
 --
--- The server has its store in memory, and begins again at revision 1 when it returns. A client that goes on where it
--- stopped then waits until the new store gets there.
+-- A server that has lost its data begins again at revision 1 when it returns. A client that goes on where it stopped
+-- then waits until the new store gets there.
 
+local directory = require "spec.support.directory"
 local etcdctl = require "spec.support.etcdctl"
 local process = require "spec.support.process"
 local python = require "spec.support.python"
@@ -50,7 +51,28 @@ describe("a server that is told to end #once", function()
     client:finish("watch_until_shutdown")
   end)
 
-  it("is found again by etcdctl, which goes on where it stopped", function()
+  it("returns with its data, and etcdctl goes on where it stopped", function()
+    local path = directory.new()
+    finally(directory.remove_all)
+    local peer = server.start { path = path }
+    local ctl = etcdctl.new(peer)
+    local lease = ctl:must { "lease", "grant", "600" }:match("^lease (%x+)")
+    ctl:must { "put", "a", "one", "--lease", lease }
+    ctl:must { "put", "a", "two", "--lease", lease }
+    local watch = ctl:start { "watch", "a", "--rev=2" }
+    watch:expect("PUT\na\none\nPUT\na\ntwo\n")
+    peer:stop()
+
+    peer = server.start { path = path, port = peer.port }
+    assert.equal("a\ntwo\n", ctl:must { "get", "a" })
+    assert.equal("a\none\n", ctl:must { "get", "a", "--rev=2" })
+    assert.matches("attached keys%(%[a%]%)", ctl:must { "lease", "timetolive", lease, "--keys" })
+    ctl:must { "put", "a", "three" }
+    watch:expect("^PUT\na\nthree\n$")
+    peer:stop()
+  end)
+
+  it("is found again by etcdctl, though it has lost its data", function()
     local peer = server.start()
     local ctl = etcdctl.new(peer)
     ctl:must { "put", "a", "old" } -- revision 2

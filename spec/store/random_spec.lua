@@ -1,5 +1,6 @@
 --- Long random histories, made of a store and of the naive model alike: every answer must be the same, and from
--- time to time everything that can be asked.
+-- time to time everything that can be asked. Durable stores are closed and opened again, now and then, and where there
+-- is a probe, their disk fails.
 --
 -- A failure tells the seed, the step and the request. KW_SEED=… repeats it, KW_STEPS=… makes histories longer or
 -- shorter, KW_FAST=1 makes few and short ones.
@@ -9,6 +10,7 @@ local probe = require("keywatch.core").probe
 
 local crc32c = require "spec.support.crc32c"
 local difference = require("spec.support.difference").difference
+local directory = require "spec.support.directory"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
@@ -22,6 +24,11 @@ local given_steps = tonumber(os.getenv("KW_STEPS"))
 local EXAMINE_EVERY = 40 -- steps
 local SETTLE_EVERY = 400 -- steps
 local MISUSE_EVERY = 50 -- steps
+local REOPEN_EVERY = 60 -- steps, on an average
+local FAIL_EVERY = 20 -- likewise
+
+-- Requests that are one change, or none.
+local can_fail = { put = true, delete = true, txn = true, lease = true, revoke = true, compact = true }
 
 -- What must raise and change nothing.
 local misuses = {
@@ -61,14 +68,30 @@ local misuses = {
 local pair = {}
 pair.__index = pair
 
-local function new_pair(options, random)
+local function with_path(options, path)
+  local all = { path = path }
+  for name, value in pairs(options) do all[name] = value end
+  return all
+end
+
+local function new_pair(scenario, random)
+  local options = with_path(scenario.options, scenario.is_durable and directory.new() or nil)
   return setmetatable({
-    store = keywatch.open(options),
+    options = options,
+    store = assert(keywatch.open(options)),
     model = new_model(options),
     random = random,
     step = 0,
     doing = "opening",
   }, pair)
+end
+
+function pair:reopen()
+  self.doing = "opening again"
+  self.store:close()
+  self.options.now = self.model.now
+  self.store = assert(keywatch.open(self.options))
+  self.model:reopen()
 end
 
 local function expect(got, expected, what)
@@ -81,6 +104,16 @@ function pair:ask(asked)
   self.doing = request.show(asked)
   local words = request.disagreement(asked, self.store, self.model)
   if words then error(words, 0) end
+  self.store:leases() -- waits until what steps have done is durable
+end
+
+--- A request whose group fails has not happened. If it was none, a defragmentation is what fails.
+function pair:fail(asked)
+  if not can_fail[asked.verb] then return end
+  probe.fail_disk(self.store, "no_memory")
+  request.perform(asked, self.store)
+  self.store:defragment()
+  self:examine()
 end
 
 function pair:misuse()
@@ -135,9 +168,13 @@ function pair:examine()
   if probe then probe.check(self.store) end
 end
 
---- Once its compaction is done, the store holds what is left and nothing else.
+--- Once its compaction is done, the store holds what is left and nothing else. What a file holds is measured in pages.
 function pair:settle()
   self:ask(request.new("pass_time", self.model.now))
+  if self.options.path then
+    self:ask(request.new("compact", 0, { physical = true }))
+    return self:examine()
+  end
   self.doing = "what a compaction leaves"
   expect(self.store:status().db_size_in_use, space.size(self.model:records_left()), "status().db_size_in_use")
 end
@@ -147,6 +184,8 @@ end
 function pair:walk(requests, steps)
   for step = 1, steps do
     self.step = step
+    if self.options.path and self.random:one_in(REOPEN_EVERY) then self:reopen() end
+    if self.options.path and probe and self.random:one_in(FAIL_EVERY) then self:fail(requests:next(self.model)) end
     self:ask(requests:next(self.model))
     if step % MISUSE_EVERY == 0 then self:misuse() end
     if step % EXAMINE_EVERY == 0 or step == steps then self:examine() end
@@ -166,13 +205,14 @@ end
 
 local function run(scenario, its_seed)
   local random = new_random(its_seed)
-  local the_pair = new_pair(scenario.options, random)
+  local the_pair = new_pair(scenario, random)
   local requests = history.new(random, scenario)
   local ok, err = xpcall(function()
     fill(the_pair, scenario.keys)
     the_pair:walk(requests, given_steps or is_fast and 300 or scenario.steps)
   end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
   the_pair.store:close()
+  directory.remove_all()
   if not ok then error(explain(the_pair, its_seed, err), 0) end
 end
 
@@ -202,6 +242,20 @@ local scenarios = {
     keys = history.many_keys(is_fast and 100 or 1200),
     steps = 500,
     rounds = 2,
+  },
+  {
+    name = "a durable store that compacts three records at a time",
+    options = { now = 100, step_records = 3 },
+    is_durable = true,
+    steps = 1500,
+    rounds = 5,
+  },
+  {
+    name = "a durable store that compacts a thousand records at a time",
+    options = { now = 0, step_records = 1000, min_lease_ttl = 1 },
+    is_durable = true,
+    steps = 1500,
+    rounds = 5,
   },
 }
 

@@ -6,9 +6,11 @@ local server = require "spec.support.server"
 local attack = {}
 attack.__index = attack
 
---- Starts the server, with server.start's options.
+--- Starts the server, with server.start's options. It is in memory, so that all that it takes is there.
 function attack.start(options)
   local self = setmetatable({ attackers = {} }, attack)
+  options = options or {}
+  options.is_in_memory = true
   self.peer = server.start(options)
   self.witness = raw.witness(self.peer.port)
   self.witness:ask()

@@ -1,11 +1,14 @@
---- The program `keywatch`, as a process on the VM of this run.
+--- The program `keywatch`, as a process on the VM of this run. Each has a directory of its own to run in, since a
+-- server keeps its data there unless it is told otherwise: directory.remove_all() is for the end of a test.
 
+local directory = require "spec.support.directory"
+local luv = require "spec.support.luv"
 local process = require "spec.support.process"
 
 local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
 
---- Starts it with variables of the environment, and these arguments. Leaks are not looked for: a process that is killed
--- leaves all behind.
+--- Starts it with variables of the environment, and these arguments; the process, and its directory. Leaks are not
+-- looked for: a process that is killed leaves all behind.
 local function start_in(variables, ...)
   local env = {
     LUA_PATH = package.path,
@@ -14,7 +17,8 @@ local function start_in(variables, ...)
     ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
   }
   for name, value in pairs(variables) do env[name] = value end
-  return process.start({ interpreter, "bin/keywatch", ... }, { env = env })
+  local cwd = directory.new()
+  return process.start({ interpreter, luv.cwd() .. "/bin/keywatch", ... }, { env = env, cwd = cwd }), cwd
 end
 
 local function start(...)

@@ -68,8 +68,8 @@ local function read_all(stream)
   end)
 end
 
---- Starts a program: a list of its name and arguments. Options: env, a table of what is added to the environment;
--- is_lasting, for one that end_all leaves alone.
+--- Starts a program: a list of its name and arguments. Options: env, a table of what is added to the environment; cwd,
+-- the directory that it runs in; is_lasting, for one that end_all leaves alone.
 function process.start(argv, options)
   options = options or {}
   local self = setmetatable({
@@ -86,6 +86,7 @@ function process.start(argv, options)
   local handle, pid = uv.spawn("setpriv", {
     args = args,
     env = environment(options.env),
+    cwd = options.cwd,
     stdio = { self.input, self.out.pipe, self.err.pipe },
   }, function(code, signal)
     self.status = signal ~= 0 and 128 + signal or code

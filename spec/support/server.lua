@@ -1,10 +1,11 @@
 --- The server under test: a process that announces itself and ends in order.
 --
--- It is keywatch's, on the VM of this run. With KW_ETCD=1 it is a real etcd: what the specs expect of keywatch they
--- must find there too, and `is_etcd` marks where etcd 3.4 is known to differ.
+-- It is keywatch's, on the VM of this run, and durable. With KW_ETCD=1 it is a real etcd: what the specs expect of
+-- keywatch they must find there too, and `is_etcd` marks where etcd 3.4 is known to differ.
 
 local uv = require "spec.support.luv"
 
+local directory = require "spec.support.directory"
 local process = require "spec.support.process"
 
 local READY = "ready to serve client requests"
@@ -58,53 +59,59 @@ local function environment(options)
   return env
 end
 
+local function storage(options, path)
+  return options.is_in_memory and "--memory" or "--data-dir=" .. path
+end
+
 --- Starts keywatch's server as start does, and does not wait for it. Returns the process.
-function server.launch(options)
+function server.launch(options, path)
+  path = path or options.path
   local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
   local argv = append(limited(options.open_files), {
-    interpreter, "-e", options.before or "", "bin/keywatch", "serve",
+    interpreter, "-e", options.before or "", "bin/keywatch", "serve", storage(options, path),
     "--listen-client-urls", url_of(options.port or 0),
   })
-  append(argv, options.data_dir and { "--data-dir", options.data_dir } or { "--memory" })
   return process.start(append(argv, options), { is_lasting = true, env = environment(options) })
 end
 
-function starters.keywatch(options)
-  local child = server.launch(options)
+function starters.keywatch(options, path)
+  local child = server.launch(options, path)
   local line = child:expect_error("[^\n]*" .. READY .. "[^\n]*\n")
   local port = tonumber(line:match("http://127%.0%.0%.1:(%d+)"))
   if not port then error("no port in: " .. line) end
   return { process = child, port = port, end_status = 0 }
 end
 
-function starters.etcd(options)
-  local directory = assert(uv.fs_mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/keywatch-etcd-XXXXXX"))
+function starters.etcd(options, path)
   local port, peer_port = free_ports()
   local peer = url_of(peer_port)
   port = options.port or port
   local child = process.start(append({
-    "etcd", "--data-dir", directory,
+    "etcd", "--data-dir", path,
     "--listen-client-urls", url_of(port), "--advertise-client-urls", url_of(port),
     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" .. peer,
   }, options), {
     is_lasting = true,
     env = { ETCD_UNSUPPORTED_ARCH = uv.os_uname().machine == "aarch64" and "arm64" or nil },
   })
-  local ok, err = pcall(child.expect_error, child, READY)
-  if not ok then
-    process.run { "rm", "-rf", directory }
-    error(err, 0)
-  end
-  return { process = child, port = port, end_status = SIGTERM_STATUS, directory = directory }
+  child:expect_error(READY)
+  return { process = child, port = port, end_status = SIGTERM_STATUS }
 end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
--- and `kind`, for "etcd" whatever the run is with. keywatch's own: `data_dir`, without which it is in memory, `before`,
--- Lua code that its process runs first, and what the process gets, `env` and `preload`. Returns { url, address, port,
--- pid }.
+-- `path`, for a directory whose data it goes on with, `kind`, for "etcd" whatever the run is with, and `is_in_memory`,
+-- for a keywatch that keeps nothing. keywatch's own: `before`, Lua code that its process runs first, and what the process
+-- gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
-  local self = setmetatable(starters[options.kind or is_etcd and "etcd" or "keywatch"](options), server)
+  local path = options.path or directory.new()
+  local ok, self = pcall(starters[options.kind or is_etcd and "etcd" or "keywatch"], options, path)
+  if not ok then
+    if not options.path then directory.remove(path) end
+    error(self, 0)
+  end
+  setmetatable(self, server)
+  self.own_directory = not options.path and path or nil
   self.address = "127.0.0.1:" .. self.port
   self.url = url_of(self.port)
   self.pid = self.process.pid
@@ -169,7 +176,7 @@ end
 function server:stop()
   self.process:signal("sigterm")
   local status = self.process:wait()
-  if self.directory then process.run { "rm", "-rf", self.directory } end
+  if self.own_directory then directory.remove(self.own_directory) end
   if status ~= self.end_status then
     error(("the server ended with status %d: %s"):format(status, self.process:transcript()), 2)
   end

@@ -50,22 +50,25 @@ end
 
 function alarm_actions.ACTIVATE(store, wanted)
   if not NAMES[wanted] then return {} end
-  store:arm(NAMES[wanted])
-  return { wanted }
+  local ok, err = store:arm(NAMES[wanted])
+  return ok and { wanted }, err
 end
 
 function alarm_actions.DEACTIVATE(store, wanted, is_own)
   if not is_own or not NAMES[wanted] or #alarm_actions.GET(store, wanted) == 0 then return {} end
-  store:disarm(NAMES[wanted])
-  return { wanted }
+  local ok, err = store:disarm(NAMES[wanted])
+  return ok and { wanted }, err
 end
 
 --- The alarms are those of the one member: whomever a request names, it can raise no others, nor end them.
 local function alarm(server, request)
   local action = alarm_actions[request.action or "GET"]
   local is_own = core.decimal(request.memberID or 0) == server.identity.member_id
+  local names, err = {}, nil
+  if action then names, err = action(server.store, request.alarm or "NONE", is_own) end
+  if not names then return nil, err end
   local alarms = {}
-  for i, name in ipairs(action and action(server.store, request.alarm or "NONE", is_own) or {}) do
+  for i, name in ipairs(names) do
     alarms[i] = { memberID = server.identity.member_id, alarm = name }
   end
   return { header = header.of(server, server.store:status().revision), alarms = alarms }

@@ -1,0 +1,338 @@
+--- A server over a durable store: what it says is durable, or it does not say it yet; and what need not wait does not.
+--
+-- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
+
+local core = require "keywatch.core"
+local probe = core.probe
+
+local directory = require "spec.support.directory"
+local pair = require "spec.support.pair"
+
+if not probe then
+  describe("a server over what is not durable yet", function()
+    it("cannot be looked at without a probe", function()
+      assert.is_nil(probe)
+    end)
+  end)
+  return
+end
+
+local STORAGE = "keywatch: the storage has failed"
+local NO_SPACE = "etcdserver: mvcc: database space exceeded"
+local EVERYTHING = { key = "\0", range_end = "\0" }
+
+describe("a server over a durable store", function()
+  local host, store, client, other
+
+  before_each(function()
+    host = pair.host { path = directory.new() }
+    store, client, other = host.store, host:client(), host:client()
+    store:lease(100, { id = 7 })
+    store:put("a", "old", { lease = 7 })
+    store:put("b", "old")
+  end)
+
+  after_each(function()
+    if store:tend() ~= false then
+      probe.hold_disk(store, false)
+      store:leases()
+      probe.check(store)
+    end
+    host:close()
+    directory.remove_all()
+  end)
+
+  --- Begins a unary call, and moves all that moves.
+  local function begin(who, method, request)
+    local call = { who = who, method = method }
+    call.number = who:start(method, nil, core.encode(pair.request_name(method), request or {}))
+    who.client:half_close(call.number)
+    host:pump()
+    return call
+  end
+
+  --- What has come of a call: its answer, or its status and text; nothing, if it waits.
+  local function look(call)
+    call.who:take()
+    local back = call.who.returns[call.number]
+    if back.status and back.status ~= 0 then return back.status, back.text end
+    if back.status then return core.decode(pair.response_name(call.method), back[1]) end
+    assert.equal(0, #back)
+  end
+
+  local function hold() probe.hold_disk(store, true) end
+
+  --- Waits until nothing is left to do for the disk.
+  local function wait_for_disk()
+    repeat until store:leases()
+  end
+
+  --- Lets the disk go, and waits until it has done all.
+  local function release(how)
+    if how then probe.fail_disk(store, how) end
+    probe.hold_disk(store, false)
+    wait_for_disk()
+    host:pump()
+  end
+
+  --- What comes of a call that waits until the disk is let go.
+  local function finish(call, how)
+    assert.is_nil((look(call)))
+    release(how)
+    return look(call)
+  end
+
+  local function put(value, who) return begin(who or client, "Put", { key = "a", value = value }) end
+
+  describe("holds back", function()
+    local writes = {
+      Put = { key = "a", value = "new" },
+      DeleteRange = { key = "a" },
+      Txn = { success = { { request_put = { key = "a", value = "new" } } } },
+      LeaseGrant = { ID = 8, TTL = 10 },
+      LeaseRevoke = { ID = 7 },
+    }
+    for method, request in pairs(writes) do
+      it("the answer to " .. method, function()
+        hold()
+        local answer = finish(begin(client, method, request))
+        assert.equal(method == "LeaseGrant" and 3 or 4, answer.header.revision)
+      end)
+    end
+
+    it("the answer to Compact", function()
+      for _, is_physical in ipairs { false, true } do
+        hold()
+        local call = begin(client, "Compact", { revision = is_physical and 3 or 2, physical = is_physical })
+        assert.is_nil((look(call)))
+        release()
+        while not look(call) do release() end
+        assert.equal(3, look(call).header.revision)
+      end
+    end)
+
+    it("what has seen what is not durable", function()
+      hold()
+      local calls = {
+        put("new"),
+        begin(other, "Txn", { compare = { { key = "a", target = "VALUE", value = "old" } },
+          failure = { { request_range = { key = "a" } } } }),
+        begin(other, "LeaseTimeToLive", { ID = 7, keys = true }),
+        begin(other, "LeaseLeases"),
+      }
+      for _, call in ipairs(calls) do assert.is_nil((look(call))) end
+      release()
+      for _, call in ipairs(calls) do assert.equal(4, look(call).header.revision) end
+      local txn = look(calls[2])
+      assert.is_nil(txn.succeeded)
+      assert.equal("new", txn.responses[1].response_range.kvs[1].value)
+    end)
+
+    it("failures that come from what is not durable", function()
+      hold()
+      begin(client, "LeaseRevoke", { ID = 7 })
+      begin(client, "Compact", { revision = 3 })
+      local calls = {
+        begin(other, "Put", { key = "c", lease = 7 }),
+        begin(other, "LeaseRevoke", { ID = 7 }),
+        begin(other, "Compact", { revision = 2 }),
+        begin(other, "Compact", { revision = 4 }),
+      }
+      for _, call in ipairs(calls) do assert.is_nil((look(call))) end
+      release()
+      local statuses = {}
+      for i, call in ipairs(calls) do statuses[i] = look(call) end
+      assert.same({ 5, 5, 11, 11 }, statuses)
+      assert.equal("etcdserver: mvcc: required revision has been compacted", select(2, look(calls[3])))
+      assert.equal("etcdserver: mvcc: required revision is a future revision", select(2, look(calls[4])))
+    end)
+
+    it("events", function()
+      local now, past = client:stream("Watch"), other:stream("Watch")
+      now:ask { create_request = { key = "a" } }
+      hold()
+      local call = put("new")
+      assert.equal(1, #past:ask { create_request = { key = "a", start_revision = 4 } })
+      assert.same({}, now:take())
+      finish(call)
+      for _, watch in ipairs { now, past } do
+        local told = watch:take()
+        assert.same({ 1, 4, "new" }, { #told, told[1].header.revision, told[1].events[1].kv.value })
+      end
+    end)
+  end)
+
+  it("answers reads at once, with what is durable", function()
+    hold()
+    local call = put("new")
+    begin(client, "DeleteRange", { key = "b" })
+    for _, who in ipairs { client, other } do
+      local range = who:unary("Range", EVERYTHING)
+      assert.same({ 3, 2, "old" }, { range.header.revision, #range.kvs, range.kvs[1].value })
+      assert.same({ 11, "etcdserver: mvcc: required revision is a future revision" },
+        { select(2, who:unary("Range", { key = "a", revision = 4 })) })
+    end
+    finish(call)
+    local range = other:unary("Range", EVERYTHING)
+    assert.same({ 5, 1, "new" }, { range.header.revision, #range.kvs, range.kvs[1].value })
+  end)
+
+  it("keeps leases alive at once", function()
+    local stream = other:stream("LeaseKeepAlive")
+    hold()
+    local call = put("new")
+    assert.same({ 3, 100 }, { stream:send({ ID = 7 }):take()[1].header.revision, stream:ask({ ID = 7 })[1].TTL })
+    local revoke = begin(client, "LeaseRevoke", { ID = 7 })
+    assert.equal(100, stream:ask({ ID = 7 })[1].TTL)
+    finish(call)
+    assert.equal(4, look(revoke).header.revision)
+    assert.is_nil(stream:ask({ ID = 7 })[1].TTL)
+  end)
+
+  it("answers many who write at once with few commits", function()
+    hold()
+    local before, calls = store:settled(), {}
+    for i = 1, 100 do calls[i] = put(tostring(i), i % 2 == 0 and client or other) end
+    release()
+    for i, call in ipairs(calls) do assert.equal(3 + i, look(call).header.revision) end
+    assert.equal(before + 2, store:settled())
+  end)
+
+  it("lets a compaction take effect when it is durable", function()
+    hold()
+    local call = begin(client, "Compact", { revision = 3 })
+    assert.equal("old", other:unary("Range", { key = "a", revision = 2 }).kvs[1].value)
+    finish(call)
+    assert.equal(11, (select(2, other:unary("Range", { key = "a", revision = 2 }))))
+  end)
+
+  describe("whose disk fails", function()
+    local told = { no_space = { 8, NO_SPACE }, no_memory = { 8, "keywatch: out of memory" }, storage = { 14, STORAGE } }
+
+    for how, failure in pairs(told) do
+      it("tells all who have written, and nobody else: " .. how, function()
+        local watch = other:stream("Watch")
+        watch:ask { create_request = { key = "a" } }
+        hold()
+        local calls = {
+          put("1"), put("2", other), put("3"), begin(other, "LeaseGrant", { ID = 8, TTL = 10 }),
+          begin(client, "Put", { key = "a", value = "4", lease = 8 }), begin(other, "LeaseTimeToLive", { ID = 8 }),
+          begin(client, "Put", { key = "a", lease = 9 }), begin(other, "Compact", { revision = 2 }),
+          begin(client, "Compact", { revision = 3, physical = true }),
+        }
+        release(how)
+        for _, call in ipairs(calls) do assert.same(failure, { look(call) }) end
+        assert.same({}, watch:take())
+        assert.equal("old", client:unary("Range", { key = "a", revision = 2 }).kvs[1].value)
+        assert.equal(3, client:unary("Range", { key = "a" }).header.revision)
+        assert.same({ { ID = 7 } }, client:unary("LeaseLeases").leases)
+      end)
+    end
+
+    it("gives the revisions to others", function()
+      local watch = other:stream("Watch")
+      watch:ask { create_request = { key = "a" } }
+      hold()
+      local first, second = put("1"), put("2", other)
+      release("no_memory")
+      assert.same({ 8, 8 }, { look(first), (look(second)) })
+      hold()
+      assert.equal(4, finish(put("3")).header.revision)
+      local events = watch:take()[1].events
+      assert.same({ 1, "3", 4 }, { #events, events[1].kv.value, events[1].kv.mod_revision })
+    end)
+
+    it("goes on with deletes and compactions where there is no room, and with all after a disarm", function()
+      hold()
+      assert.equal(8, (finish(put("1"), "no_space")))
+      assert.same({ "no_space" }, store:alarms())
+      assert.same({ 8, NO_SPACE }, { look(put("2")) })
+      hold()
+      assert.equal(4, finish(begin(client, "DeleteRange", { key = "b" })).header.revision)
+      hold()
+      assert.equal(4, finish(begin(client, "Compact", { revision = 4 })).header.revision)
+      store:disarm("no_space")
+      hold()
+      assert.equal(5, finish(put("3")).header.revision)
+    end)
+
+    it("answers those who wait for the end of a compaction", function()
+      for i = 1, 3000 do store:put("c", tostring(i)) end
+      hold()
+      local call = begin(client, "Compact", { revision = 3000, physical = true })
+      probe.hold_disk(store, false)
+      repeat until store:leases()
+      hold()
+      host:pump()
+      local another = put("1")
+      release("storage")
+      assert.equal(14, (look(another)))
+      assert.is_truthy(look(call))
+    end)
+
+    it("is read-only where nobody knows what has happened", function()
+      hold()
+      assert.same({ 14, STORAGE }, { finish(put("1"), "storage") })
+      for method, request in pairs { Put = { key = "a" }, DeleteRange = { key = "a" }, LeaseGrant = { TTL = 5 },
+        LeaseRevoke = { ID = 7 }, Compact = { revision = 3 } } do
+        assert.same({ 14, STORAGE }, { select(2, client:unary(method, request)) })
+      end
+      assert.equal("old", other:unary("Range", { key = "a" }).kvs[1].value)
+      assert.equal(100, other:unary("LeaseTimeToLive", { ID = 7 }).grantedTTL)
+    end)
+  end)
+
+  describe("forgets answers", function()
+    it("whose clients have gone", function()
+      hold()
+      put("1")
+      local call = put("2", other)
+      client:close()
+      table.remove(host.ends, 1)
+      assert.equal(5, finish(call).header.revision)
+    end)
+
+    it("that were cancelled", function()
+      hold()
+      local first, second = put("1"), put("2")
+      client.client:cancel(first.number)
+      host:pump()
+      assert.equal(5, finish(second).header.revision)
+      assert.equal("2", other:unary("Range", { key = "a" }).kvs[1].value)
+    end)
+
+    it("that nobody waits for any longer", function()
+      hold()
+      local request = core.encode("PutRequest", { key = "a", value = "1" })
+      local number = client:start("Put", { ["grpc-timeout"] = "1S" }, request)
+      client.client:half_close(number)
+      host:pump()
+      host.now = host.now + 2000
+      for _, one in ipairs(host.ends) do one.peer:step(host.now) end
+      host:pump()
+      local call = { who = client, method = "Put", number = number }
+      assert.equal(4, (look(call)))
+      release()
+      assert.equal(4, (look(call)))
+      assert.equal("1", other:unary("Range", { key = "a" }).kvs[1].value)
+    end)
+
+    it("when it is closed", function()
+      hold()
+      put("1")
+      put("2", other)
+      host.server:close()
+      probe.hold_disk(store, false)
+      wait_for_disk()
+      assert.equal("2", store:get("a").value)
+    end)
+
+    it("when the store is closed", function()
+      hold()
+      put("1")
+      put("2", other)
+      begin(client, "Compact", { revision = 2, physical = true })
+      store:close()
+    end)
+  end)
+end)

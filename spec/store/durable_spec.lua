@@ -1,0 +1,667 @@
+--- Writes that are not durable yet: nobody is told of them, and nobody waits for them but who has seen them. If they
+-- never become durable, they have never been.
+--
+-- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local probe = core.probe
+
+local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
+local events = require "spec.support.events"
+local state = require "spec.support.state"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local everything = { prefix = true }
+
+if not probe then
+  describe("what is not durable yet", function()
+    it("cannot be looked at without a probe", function()
+      assert.is_nil(probe)
+    end)
+  end)
+  return
+end
+
+local TURNS = 5 -- of the loop, in which all happens that can
+
+local store, path
+
+local function open(options)
+  options = options or {}
+  options.path, options.now = path, options.now or 0
+  store = assert(keywatch.open(options))
+end
+
+local function reopen(options)
+  store:close()
+  open(options)
+end
+
+local function settle()
+  for _ = 1, TURNS do keywatch.sleep(0) end
+end
+
+local function hold() probe.hold_disk(store, true) end
+local function release() probe.hold_disk(store, false) end
+
+--- The disk is held while fn runs, as a task.
+local function while_held(fn)
+  keywatch.run(function()
+    hold()
+    fn()
+    release()
+  end)
+end
+
+--- Makes a call of the store in a task, as far as it gets: call.is_done, call.answer and call.err.
+local function begin(method, ...)
+  local call, arguments, n = {}, { ... }, select("#", ...)
+  call.task = keywatch.spawn(function()
+    call.answer, call.err = store[method](store, unpack(arguments, 1, n))
+    call.is_done = true
+  end)
+  settle()
+  return call
+end
+
+local function begin_of_lease(method, id)
+  local call = {}
+  call.task = keywatch.spawn(function()
+    local lease = store:lease_by_id(id)
+    call.answer, call.err = lease[method](lease)
+    call.is_done = true
+  end)
+  settle()
+  return call
+end
+
+--- What a call comes to, which was not done before the disk was let go.
+local function finish(call)
+  assert.is_nil(call.is_done, "it has not waited")
+  release()
+  assert(call.task:join())
+  return call.answer, call.err
+end
+
+local function code_of(call) return answer.code(finish(call)) end
+
+before_each(function()
+  path = directory.new()
+  open()
+  store:lease(100, { id = 7 })
+  store:put("a", "old", { lease = 7 })
+  store:put("b", "old")
+end)
+
+after_each(function()
+  if probe and store:tend() ~= false then
+    release()
+    probe.check(store)
+    store:close()
+  end
+  directory.remove_all()
+end)
+
+describe("a write that is not durable yet", function()
+  local writes = {
+    put = function() return begin("put", "a", "new") end,
+    delete = function() return begin("delete", "a") end,
+    txn = function() return begin("txn", { success = { { put = "a", value = "new" } } }) end,
+    compact = function() return begin("compact", 2) end,
+    ["physical compact"] = function() return begin("compact", 2, { physical = true }) end,
+    lease = function() return begin("lease", 10) end,
+    revoke = function() return begin_of_lease("revoke", 7) end,
+    arm = function() return begin("arm", "corrupt") end,
+    defragment = function() return begin("defragment") end,
+  }
+  for name, write in pairs(writes) do
+    it("is answered when it is: " .. name, function()
+      while_held(function() assert.is_truthy(finish(write())) end)
+    end)
+  end
+
+  it("is answered when it is: disarm", function()
+    store:arm("no_space")
+    while_held(function() assert.is_true(finish(begin("disarm", "no_space"))) end)
+    assert.same({}, store:alarms())
+  end)
+
+  it("is not seen by those who read, and they do not wait", function()
+    while_held(function()
+      local before = state.trace(store)
+      local calls = { begin("put", "a", "new"), begin("put", "c", "new"), begin("delete", "b") }
+      assert.equal("old", store:get("a").value)
+      assert.equal("a b", answer.keys(store:range("", everything)))
+      assert.equal("a b", answer.keys_of_each(store:each("", everything)))
+      assert.equal(3, store:range("", everything).revision)
+      assert.equal(2, store:range("", { prefix = true, count_only = true }).count)
+      assert.equal(3, store:status().revision)
+      assert.equal(before, state.trace(store))
+      assert.equal("future_revision", answer.code(store:get("a", { revision = 4 })))
+      assert.equal("future_revision", answer.code(store:hash_kv(4)))
+      release()
+      for i, call in ipairs(calls) do
+        assert(call.task:join())
+        assert.equal(3 + i, call.answer.revision)
+      end
+      assert.equal("new", store:get("a").value)
+      assert.equal("a c", answer.keys(store:range("", everything)))
+    end)
+  end)
+
+  it("is seen by the writes after it", function()
+    while_held(function()
+      begin("put", "a", "1")
+      begin("put", "a", "2")
+      local third = finish(begin("put", "a", "3", { prev_kv = true }))
+      assert.equal(6, third.revision)
+      assert.same({ "2", 3, 5 }, { third.prev_kv.value, third.prev_kv.version, third.prev_kv.mod_revision })
+    end)
+  end)
+
+  it("is not told to those who watch", function()
+    while_held(function()
+      local now, past = store:watch("", everything), store:watch("", { prefix = true, start_revision = 3 })
+      assert.equal("b", past:next(0).key)
+      local call = begin("txn", { success = { { put = "a", value = "new" }, { delete = "b" } } })
+      local late = store:watch("", { prefix = true, start_revision = 4 })
+      for _, watch in ipairs { now, past, late } do assert.equal("timeout", answer.code(watch:next(0))) end
+      assert.equal(3, now:sync(0))
+      finish(call)
+      for _, watch in ipairs { now, past, late } do
+        local batch = watch:batch(0)
+        assert.same({ 4, "put", "a", "delete", "b" },
+          { batch.revision, batch.events[1].type, batch.events[1].key, batch.events[2].type, batch.events[2].key })
+        assert.equal("timeout", answer.code(watch:next(0)))
+      end
+    end)
+  end)
+
+  it("wakes those who wait for it", function()
+    while_held(function()
+      local watch = store:watch("a")
+      local reader = keywatch.spawn(function() return watch:next().value end)
+      local call = begin("put", "a", "new")
+      assert.equal("keywatch.task<parked>", tostring(reader))
+      finish(call)
+      assert.same({ true, "new" }, { reader:join() })
+    end)
+  end)
+end)
+
+describe("an answer that has seen what is not durable yet", function()
+  it("waits, if it is of a lease that is granted", function()
+    while_held(function()
+      begin("lease", 10, { id = 8 })
+      assert.equal(10, finish(begin_of_lease("remaining", 8)))
+    end)
+  end)
+
+  it("waits, if it is the keys of a lease", function()
+    while_held(function()
+      begin("put", "c", "new", { lease = 7 })
+      assert.same({ "a", "c" }, finish(begin_of_lease("keys", 7)))
+    end)
+  end)
+
+  it("waits, if it is a list of leases", function()
+    while_held(function()
+      begin("lease", 10, { id = 8 })
+      assert.same({ 8, 7 }, finish(begin("leases")))
+    end)
+  end)
+
+  it("waits, if a transaction has compared with it", function()
+    while_held(function()
+      begin("put", "a", "new")
+      local txn = { compare = { { key = "a", value = "old" } }, failure = { { get = "a" } } }
+      local result = finish(begin("txn", txn))
+      assert.same({ false, 4, "new" }, { result.succeeded, result.revision, result.responses[1].value })
+    end)
+  end)
+
+  it("waits, if a transaction has compared with it and does nothing", function()
+    while_held(function()
+      begin("put", "a", "new")
+      assert.is_true(finish(begin("txn", { compare = { { key = "a", value = "new" } } })).succeeded)
+    end)
+  end)
+
+  it("waits, if it is a delete that finds nothing any more", function()
+    while_held(function()
+      begin("delete", "a")
+      assert.equal(0, finish(begin("delete", "a")).deleted)
+    end)
+  end)
+
+  local failures = {
+    { "lease_not_found", "a put with a lease that is revoked",
+      function() begin_of_lease("revoke", 7) return begin("put", "c", "", { lease = 7 }) end },
+    { "lease_not_found", "a lease that is revoked twice",
+      function() begin_of_lease("revoke", 7) return begin_of_lease("revoke", 7) end },
+    { "lease_not_found", "the time of a lease that is revoked",
+      function() begin_of_lease("revoke", 7) return begin_of_lease("remaining", 7) end },
+    { "lease_exists", "a lease that is granted twice",
+      function() begin("lease", 10, { id = 8 }) return begin("lease", 10, { id = 8 }) end },
+    { "key_not_found", "a put that wants the value of a key that is deleted",
+      function() begin("delete", "a") return begin("put", "a", "", { ignore_value = true }) end },
+    { "compacted", "a compaction before one that goes on",
+      function() begin("compact", 3) return begin("compact", 2) end },
+    { "no_space", "a put after an alarm",
+      function() begin("arm", "no_space") return begin("put", "a", "new") end },
+  }
+  for _, failure in ipairs(failures) do
+    local code, what, ask = failure[1], failure[2], failure[3]
+    it(("waits, if it is %s: %s"):format(code, what), function()
+      while_held(function() assert.equal(code, code_of(ask())) end)
+    end)
+
+    it(("is what came of all, if it was to be %s and the group fails: %s"):format(code, what), function()
+      while_held(function()
+        local call = ask()
+        probe.fail_disk(store, "no_memory")
+        assert.equal("out_of_memory", code_of(call))
+      end)
+    end)
+  end
+
+  it("tells of the compaction that it was refused for", function()
+    while_held(function()
+      begin("compact", 3)
+      local _, err = finish(begin("compact", 2))
+      assert.equal(3, err.compact_revision)
+    end)
+  end)
+
+  it("does not wait, if it keeps a lease alive that is on its way out", function()
+    while_held(function()
+      local call = begin_of_lease("revoke", 7)
+      assert.equal(100, store:lease_by_id(7):keepalive())
+      finish(call)
+      assert.equal("lease_not_found", answer.code(store:lease_by_id(7):keepalive()))
+    end)
+  end)
+end)
+
+describe("a compaction", function()
+  it("takes effect for those who read when it is durable", function()
+    while_held(function()
+      local call = begin("compact", 3)
+      assert.equal("old", store:get("a", { revision = 2 }).value)
+      assert.equal(-1, store:status().compact_revision)
+      local watch = store:watch("a", { start_revision = 2 })
+      assert.equal("old", watch:next(0).value)
+      finish(call)
+      assert.equal("compacted", answer.code(store:get("a", { revision = 2 })))
+      assert.equal(3, store:status().compact_revision)
+    end)
+  end)
+
+  it("cannot be ahead of what is durable", function()
+    while_held(function()
+      local put = begin("put", "a", "new")
+      assert.equal("future_revision", code_of(begin("compact", 4)))
+      assert.equal(4, put.answer.revision)
+      assert.equal(4, store:compact(4).revision)
+    end)
+  end)
+
+  it("removes what it is about when it is durable, and not before", function()
+    for _ = 1, 200 do store:put("a", ("x"):rep(1000)) end
+    local before = store:status().db_size_in_use
+    while_held(function()
+      local call = begin("compact", 203, { physical = true })
+      assert.equal(before, store:status().db_size_in_use)
+      finish(call)
+      assert.is_true(store:status().db_size_in_use < before / 2)
+    end)
+  end)
+
+  it("is as it was, if its group fails", function()
+    while_held(function()
+      local call = begin("compact", 3)
+      probe.fail_disk(store, "no_memory")
+      assert.equal("out_of_memory", code_of(call))
+      assert.equal("old", store:get("a", { revision = 2 }).value)
+      assert.equal(3, store:compact(3).revision)
+    end)
+  end)
+
+  it("still removes what it was about to remove when a group failed", function()
+    local options = { step_records = 10 }
+    reopen(options)
+    for i = 1, 300 do store:put("a", ("x"):rep(1000) .. i) end
+    local before, hash = store:status().db_size_in_use, nil
+    keywatch.run(function()
+      assert(store:compact(303))
+      hash = state.trace(store)
+      for _ = 1, 5 do
+        hold()
+        local call = begin("put", "b", "new")
+        store:step(0)
+        settle()
+        probe.fail_disk(store, "no_memory")
+        assert.equal("out_of_memory", code_of(call))
+        probe.check(store)
+      end
+      assert.equal("compacted", answer.code(store:compact(303, { physical = true })))
+    end)
+    assert.is_true(store:status().db_size_in_use < before / 2)
+    assert.equal(hash, state.trace(store))
+    reopen(options)
+    probe.check(store)
+    assert.equal(hash, state.trace(store))
+    assert.is_true(store:status().db_size_in_use < before / 2)
+  end)
+end)
+
+describe("a group that fails", function()
+  --- Writes of every kind, in a group that is being written and behind it, and a failure.
+  local function fail_everything(how)
+    local calls = {}
+    local function add(call) calls[#calls + 1] = call end
+    hold()
+    add(begin("put", "a", "new"))
+    add(begin("put", "a", "newer", { lease = 7 }))
+    add(begin("delete", "b"))
+    add(begin("put", "b", "again"))
+    add(begin("lease", 5, { id = 9 }))
+    add(begin("put", "c", "new", { lease = 9 }))
+    add(begin("put", "a", "moved", { lease = 9 }))
+    add(begin_of_lease("revoke", 7))
+    add(begin("lease", 50, { id = 7 }))
+    add(begin("put", "d", "new", { lease = 7 }))
+    add(begin_of_lease("revoke", 9))
+    add(begin("delete", "", everything))
+    add(begin("compact", 2))
+    add(begin("arm", "corrupt"))
+    probe.fail_disk(store, how)
+    release()
+    for _, call in ipairs(calls) do assert(call.task:join()) end
+    return calls
+  end
+
+  for _, how in ipairs { "no_memory", "no_space", "storage" } do
+    it("fails all who have written in it, and after it: " .. how, function()
+      keywatch.run(function()
+        for _, call in ipairs(fail_everything(how)) do
+          assert.equal(how == "no_memory" and "out_of_memory" or how, answer.code(call.answer, call.err))
+        end
+      end)
+    end)
+  end
+
+  it("leaves nothing of them behind", function()
+    store:put("b", "later")
+    store:put("a", "later", { lease = 7 })
+    local before = state.of(store)
+    keywatch.run(function()
+      fail_everything("no_memory")
+      probe.check(store)
+      state.expect(store, before)
+    end)
+    reopen()
+    before.deadline = nil
+    local after = state.of(store)
+    after.deadline = nil
+    assert.same(before.kvs, after.kvs)
+    assert.same(before.hash, after.hash)
+    assert.same(before.leases, after.leases)
+  end)
+
+  it("leaves the revisions to those who come next", function()
+    keywatch.run(function()
+      local watch = store:watch("", everything)
+      fail_everything("no_memory")
+      assert.equal("timeout", answer.code(watch:next(0)))
+      assert.same({ "a" }, store:lease_by_id(7):keys())
+      assert.equal(4, store:put("a", "other").revision)
+      assert.equal(5, store:delete("b").revision)
+      assert.same({ "put a 4, delete b 5", "timeout" }, { events.drain(watch) })
+      assert.equal(2, store:get("a").version)
+    end)
+  end)
+
+  it("may be followed by another one", function()
+    local before = state.of(store)
+    keywatch.run(function()
+      for _ = 1, 20 do fail_everything("no_memory") end
+      state.expect(store, before)
+    end)
+  end)
+
+  it("does not touch what was durable before it", function()
+    keywatch.run(function()
+      hold()
+      local first = begin("put", "a", "1")
+      local second = begin("put", "a", "2")
+      finish(first)
+      assert(second.task:join())
+      assert.same({ 4, 5 }, { first.answer.revision, second.answer.revision })
+      fail_everything("no_memory")
+      assert.same({ "2", 5 }, { store:get("a").value, store:get("a").mod_revision })
+    end)
+  end)
+
+  it("keeps leases that were about to end, and ends them later", function()
+    keywatch.run(function()
+      hold()
+      store:step(101)
+      local call = begin("put", "c", "new")
+      probe.fail_disk(store, "no_memory")
+      assert.equal("out_of_memory", code_of(call))
+      assert.equal("old", store:get("a").value)
+      probe.check(store)
+      assert.is_true(store:deadline() > 101)
+      store:step(store:deadline())
+      store:leases()
+      assert.is_nil(store:get("a"))
+      assert.same({}, store:leases())
+    end)
+  end)
+
+  it("fails those at top level, too", function()
+    probe.fail_disk(store, "no_memory")
+    assert.equal("out_of_memory", answer.code(store:put("a", "new")))
+    assert.equal(4, store:put("a", "new").revision)
+  end)
+end)
+
+describe("a disk without room", function()
+  it("raises the alarm", function()
+    keywatch.run(function()
+      hold()
+      local call = begin("put", "a", "new")
+      probe.fail_disk(store, "no_space")
+      local _, err = finish(call)
+      assert.same({ "no_space", 8 }, { err.code, err.grpc_status })
+      store:leases()
+      assert.same({ "no_space" }, store:alarms())
+      assert.equal("no_space", answer.code(store:put("a", "new")))
+      assert.equal("no_space", answer.code(store:lease(10)))
+    end)
+    reopen()
+    assert.same({ "no_space" }, store:alarms())
+  end)
+
+  it("raises it at top level", function()
+    probe.fail_disk(store, "no_space")
+    assert.equal("no_space", answer.code(store:put("a", "new")))
+    assert.equal("no_space", answer.code(store:put("a", "new")))
+    assert.same({ "no_space" }, store:alarms())
+  end)
+
+  it("lets deletes and compactions through, and all, once the alarm is disarmed", function()
+    probe.fail_disk(store, "no_space")
+    assert.equal("no_space", answer.code(store:put("a", "new")))
+    assert.equal(1, store:delete("b").deleted)
+    assert.is_truthy(store:lease_by_id(7):revoke())
+    assert.is_truthy(store:compact(store:status().revision, { physical = true }))
+    assert.is_true(store:disarm("no_space"))
+    assert.same({}, store:alarms())
+    assert.equal(6, store:put("a", "new").revision)
+  end)
+end)
+
+describe("a disk of which nobody knows what it has done", function()
+  local function break_disk()
+    probe.fail_disk(store, "storage")
+    local _, err = store:put("a", "new")
+    return err
+  end
+
+  it("fails the call as unavailable", function()
+    local err = break_disk()
+    assert.same({ "storage", 14, "keywatch: the storage has failed" }, { err.code, err.grpc_status, err.message })
+  end)
+
+  it("can be read", function()
+    local watch = store:watch("a", { start_revision = 2 })
+    local before = state.of(store)
+    break_disk()
+    assert.same(before.kvs, state.of(store).kvs)
+    assert.same(before.hash, state.of(store).hash)
+    assert.same(before.leases, state.of(store).leases)
+    assert.equal("old", watch:next(0).value)
+    assert.equal("old", store:get("a", { revision = 2 }).value)
+  end)
+
+  it("takes no writes and no leases, of whoever asks", function()
+    break_disk()
+    local function expect_refused()
+      assert.equal("storage", answer.code(store:put("a", "new")))
+      assert.equal("storage", answer.code(store:delete("a")))
+      assert.equal("storage", answer.code(store:txn { success = { { put = "a", value = "new" } } }))
+      assert.equal("storage", answer.code(store:lease(10)))
+      assert.equal("storage", answer.code(store:lease_by_id(7):revoke()))
+      assert.equal("storage", answer.code(store:compact(3)))
+      assert.equal("storage", answer.code(store:compact(3, { physical = true })))
+      assert.equal("storage", answer.code(store:defragment()))
+      assert.equal("storage", answer.code(store:arm("no_space")))
+      assert.equal("storage", answer.code(store:disarm("no_space")))
+    end
+    expect_refused()
+    keywatch.run(expect_refused)
+    assert.same({}, store:alarms())
+  end)
+
+  it("ends a compaction that goes on, for those who wait for it", function()
+    reopen { step_records = 1 }
+    for i = 1, 50 do store:put("a", tostring(i)) end
+    store:compact(40)
+    break_disk()
+    assert.equal("storage", answer.code(store:compact(41, { physical = true })))
+    assert.equal("37", store:get("a", { revision = 40 }).value)
+    reopen()
+    assert.equal("compacted", answer.code(store:compact(40, { physical = true })))
+    assert.equal("37", store:get("a", { revision = 40 }).value)
+  end)
+
+  it("ends no leases", function()
+    break_disk()
+    store:step(1000)
+    assert.equal("old", store:get("a").value)
+    assert.is_nil(store:deadline())
+  end)
+
+  it("is good again when it is opened anew", function()
+    break_disk()
+    reopen()
+    assert.equal("old", store:get("a").value)
+    assert.equal(4, store:put("a", "new").revision)
+  end)
+end)
+
+describe("tasks", function()
+  it("share commits", function()
+    keywatch.run(function()
+      hold()
+      local before, calls = store:settled(), {}
+      for i = 1, 200 do calls[i] = keywatch.spawn(function() return store:put("k" .. i, "v") end) end
+      settle()
+      release()
+      for i, call in ipairs(calls) do assert.equal(3 + i, select(2, call:join()).revision) end
+      assert.is_true(store:settled() - before <= 2)
+    end)
+  end)
+
+  it("that are cancelled do not take their writes back", function()
+    keywatch.run(function()
+      hold()
+      local first, second = begin("put", "a", "1"), begin("put", "a", "2")
+      first.task:cancel()
+      second.task:cancel()
+      for _, call in ipairs { first, second } do
+        local ok, err = call.task:join()
+        assert.same({ false, "cancelled" }, { ok, err.code })
+      end
+      assert.equal("old", store:get("a").value)
+      release()
+      assert.equal(6, store:put("b", "3").revision)
+      assert.equal("2", store:get("a").value)
+    end)
+  end)
+
+  it("that are cancelled need nobody after them", function()
+    keywatch.run(function()
+      hold()
+      begin("put", "a", "1").task:cancel()
+    end)
+    release()
+    assert.equal(5, store:put("b", "2").revision)
+  end)
+
+  it("learn that the store is closed while they wait", function()
+    keywatch.run(function()
+      hold()
+      local calls = {
+        begin("put", "a", "1"), begin("put", "b", "2"), begin_of_lease("remaining", 7), begin("defragment"),
+        begin("compact", 2), begin("compact", 3, { physical = true }), begin("compact", 2, { physical = true }),
+      }
+      store:close()
+      for _, call in ipairs(calls) do
+        assert(call.task:join())
+        assert.equal("closed", answer.code(call.answer, call.err))
+      end
+    end)
+    open()
+    assert.is_true(store:status().revision >= 3)
+  end)
+
+  it("at different stores do not wait for each other", function()
+    local other = assert(keywatch.open { path = directory.new(), now = 0 })
+    keywatch.run(function()
+      hold()
+      local call = begin("put", "a", "1")
+      assert.equal(2, other:put("a", "2").revision)
+      assert.is_nil(call.is_done)
+      assert.equal(4, finish(call).revision)
+    end)
+    other:close()
+  end)
+end)
+
+describe("who is no task", function()
+  it("waits until its write is durable", function()
+    for i = 1, 20 do
+      local before = store:settled()
+      assert.equal(3 + i, store:put("a", tostring(i)).revision)
+      assert.same({ 3 + i, before + 1 }, { store:status().revision, store:settled() })
+      assert.equal(tostring(i), store:get("a").value)
+    end
+  end)
+
+  it("waits for what tasks have written, too", function()
+    keywatch.run(function()
+      hold()
+      local call = begin("put", "a", "1")
+      release()
+      assert.equal(5, coroutine.wrap(function() return store:put("a", "2") end)().revision)
+      assert(call.task:join())
+      assert.equal(4, call.answer.revision)
+    end)
+  end)
+end)

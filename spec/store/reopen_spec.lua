@@ -1,0 +1,497 @@
+--- A store that is closed and opened again is what it was; and what happens to its files meanwhile.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local probe = core.probe
+
+local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
+local events = require "spec.support.events"
+local program = require "spec.support.program"
+local shell = require "spec.support.shell"
+local state = require "spec.support.state"
+
+local everything = { prefix = true }
+
+local KIB, MIB = 1024, 1024 * 1024
+
+local store, path
+
+local function open(options)
+  options = options or {}
+  options.path, options.now = path, options.now or 0
+  store = assert(keywatch.open(options))
+end
+
+local function reopen(options)
+  store:close()
+  open(options)
+  if probe then probe.check(store) end
+end
+
+local function file(name) return path .. "/" .. name end
+
+--- All that happened to a key from a revision on, in words.
+local function history_of(key, revision, options)
+  options = options or {}
+  options.start_revision = revision
+  local watch = store:watch(key, options)
+  while store:step() do end -- luacheck: ignore 542
+  local words, code = events.drain(watch)
+  watch:close()
+  return words, code
+end
+
+before_each(function()
+  path = directory.new()
+  open()
+end)
+
+after_each(function()
+  store:close()
+  directory.remove_all()
+end)
+
+describe("a store that is opened again", function()
+  it("has its keys, with all that belongs to them", function()
+    store:put("a", "1")
+    store:put("b", "\0\255bytes")
+    store:put("a", "")
+    store:put(("long"):rep(1000), ("value"):rep(10000))
+    local before = state.of(store)
+    reopen()
+    state.expect(store, before)
+    local kv = store:get("a")
+    assert.same({ key = "a", value = "", create_revision = 2, mod_revision = 4, version = 2, lease = 0 }, kv)
+    store:put("a", "3")
+    assert.same({ 2, 6, 3 }, { store:get("a").create_revision, store:get("a").mod_revision, store:get("a").version })
+  end)
+
+  it("is at revision 1 if nothing was written", function()
+    reopen()
+    assert.same({ 1, -1, 0 }, { store:status().revision, store:status().compact_revision, store:status().keys })
+    assert.equal(2, store:put("a", "1").revision)
+  end)
+
+  it("has its history, deletions included, to read and to watch", function()
+    store:put("a", "1")
+    store:put("a", "2")
+    store:delete("a")
+    store:put("a", "3")
+    store:txn { success = { { put = "b", value = "1" }, { put = "c", value = "1" }, { delete = "a" } } }
+    local hashes = {}
+    for revision = 1, 6 do hashes[revision] = store:hash_kv(revision).hash end
+    reopen()
+    assert.is_nil(store:get("a", { revision = 1 }))
+    assert.equal("1", store:get("a", { revision = 2 }).value)
+    assert.equal("2", store:get("a", { revision = 3 }).value)
+    assert.is_nil(store:get("a", { revision = 4 }))
+    assert.same({ "3", 1, 5 }, { store:get("a", { revision = 5 }).value, store:get("a", { revision = 5 }).version,
+      store:get("a", { revision = 5 }).create_revision })
+    assert.is_nil(store:get("a"))
+    for revision = 1, 6 do assert.equal(hashes[revision], store:hash_kv(revision).hash) end
+    assert.same({ "put a 2, put a 3, delete a 4, put a 5, put b 6, put c 6, delete a 6", "timeout" },
+      { history_of("", 1, { prefix = true }) })
+    local watch = store:watch("a", { start_revision = 3, prev_kv = true })
+    assert.equal("1", watch:next().prev.value)
+    assert.equal("2", watch:next().prev.value)
+  end)
+
+  it("has a history down to where it was compacted, and no further", function()
+    for i = 1, 9 do store:put("a", tostring(i)) end
+    store:delete("a")
+    store:put("b", "1")
+    store:compact(6, { physical = true })
+    local hash = store:hash_kv().hash
+    reopen()
+    assert.equal(6, store:status().compact_revision)
+    assert.equal("compacted", answer.code(store:get("a", { revision = 5 })))
+    assert.equal("5", store:get("a", { revision = 6 }).value)
+    assert.equal(hash, store:hash_kv().hash)
+    assert.equal("put a 7, put a 8, put a 9, put a 10, delete a 11, put b 12", (history_of("", 7, { prefix = true })))
+    local watch = store:watch("a", { start_revision = 5 })
+    assert.equal("compacted", answer.code(watch:next(0)))
+    assert.equal("compacted", answer.code(store:compact(6)))
+  end)
+
+  it("keeps the tombstone of the revision that it was compacted to", function()
+    store:put("a", "1")
+    store:delete("a")
+    store:put("b", "1")
+    store:compact(3, { physical = true })
+    reopen()
+    assert.equal("delete a 3, put b 4", (history_of("", 3, { prefix = true })))
+    store:compact(4, { physical = true })
+    reopen()
+    assert.equal("put b 4", (history_of("", 4, { prefix = true })))
+  end)
+
+  it("goes on with a compaction", function()
+    for i = 1, 500 do store:put("k" .. i % 5, ("x"):rep(1000)) end
+    reopen { step_records = 10 }
+    store:compact(501)
+    local hash, before = store:hash_kv().hash, store:status().db_size_in_use
+    for _ = 1, 3 do
+      store:step()
+      reopen { step_records = 10 }
+      assert.same({ 501, hash }, { store:status().compact_revision, store:hash_kv().hash })
+    end
+    assert.equal("compacted", answer.code(store:compact(501, { physical = true })))
+    assert.is_true(store:status().db_size_in_use < before / 4)
+    reopen()
+    assert.is_nil(store:deadline())
+    assert.same({ 5, hash }, { store:status().keys, store:hash_kv().hash })
+  end)
+
+  it("has its leases, with their whole time and their keys", function()
+    store:lease(100, { id = 7 })
+    store:lease(50, { id = "-9223372036854775808" })
+    store:lease(60, { id = "9223372036854775807" })
+    store:lease(70, { id = 8 })
+    store:put("a", "1", { lease = 7 })
+    store:put("b", "1", { lease = 7 })
+    store:put("c", "1", { lease = 7 })
+    store:put("b", "2", { lease = 8 })
+    store:put("c", "2")
+    store:step(40)
+    store:lease_by_id(8):revoke()
+    local ids = store:leases()
+    reopen { now = 1000 }
+    assert.same(ids, store:leases())
+    assert.same({ 100, 50, 60 }, { store:lease_by_id(7):remaining(),
+      store:lease_by_id("-9223372036854775808"):remaining(), store:lease_by_id("9223372036854775807"):remaining() })
+    assert.same({ "a" }, store:lease_by_id(7):keys())
+    assert.same({ {}, 0 }, { store:lease_by_id("9223372036854775807"):keys(), store:get("c").lease })
+    store:step(1099)
+    assert.equal("1", store:get("a").value)
+    store:step(1100)
+    assert.same({}, store:leases())
+    assert.is_nil(store:get("a"))
+    reopen()
+    assert.same({}, store:leases())
+    assert.is_nil(store:get("a"))
+  end)
+
+  it("gives no lease the id of another one", function()
+    local seen = {}
+    for _ = 1, 20 do
+      for _ = 1, 5 do
+        local id = store:lease(100).id
+        assert.is_nil(seen[id])
+        seen[id] = true
+      end
+      reopen()
+    end
+    assert.equal(100, #store:leases())
+  end)
+
+  it("has its alarms", function()
+    store:arm("no_space")
+    reopen()
+    assert.same({ "no_space" }, store:alarms())
+    assert.equal("no_space", answer.code(store:put("a", "1")))
+    store:disarm("no_space")
+    store:arm("corrupt")
+    reopen()
+    assert.same({ "corrupt" }, store:alarms())
+    store:disarm("corrupt")
+    reopen()
+    assert.same({}, store:alarms())
+    assert.equal(2, store:put("a", "1").revision)
+  end)
+
+  it("never goes back to a revision that somebody was told of", function()
+    local last = 1
+    for i = 1, 30 do
+      last = last + 1
+      assert.equal(last, store:put("a", tostring(i)).revision)
+      if i % 3 == 0 then
+        last = last + 1
+        assert.equal(last, store:delete("a").revision)
+      end
+      if i % 5 == 0 then store:compact(last, { physical = true }) end
+      reopen()
+      assert.equal(last, store:status().revision)
+    end
+  end)
+
+  it("does so if nobody has closed it", function()
+    store:close()
+    local status, printed = program.run(([[
+      local store = assert(require("keywatch").open { path = %q })
+      store:lease(100, { id = 7 })
+      for i = 1, 20 do store:put("a", tostring(i), { lease = 7 }) end
+      io.stdout:write(store:status().revision, "\n")
+      io.stdout:flush()
+      os.exit(0, false)
+    ]]):format(path))
+    assert.same({ 0, "21\n" }, { status, printed })
+    open()
+    assert.same({ 21, "20", "a" }, { store:status().revision, store:get("a").value, store:lease_by_id(7):keys()[1] })
+  end)
+
+  it("does so after garbage was collected", function()
+    store:put("a", "1")
+    store = nil -- luacheck: ignore 311
+    collectgarbage()
+    collectgarbage()
+    open()
+    assert.equal("1", store:get("a").value)
+  end)
+end)
+
+describe("the directory of a store", function()
+  it("is made where it is missing", function()
+    store:close()
+    path = path .. "/new"
+    open()
+    store:put("a", "1")
+    reopen()
+    assert.equal("1", store:get("a").value)
+  end)
+
+  it("belongs to one store at a time", function()
+    local other, err = keywatch.open { path = path }
+    assert.is_nil(other)
+    assert.same({ "storage", 14 }, { err.code, err.grpc_status })
+    assert.is_truthy(err.message:find("keywatch: cannot open " .. path .. ": process ", 1, true))
+    assert.matches("process %d+ has it open$", err.message)
+    store:close()
+    open()
+  end)
+
+  it("belongs to one process at a time", function()
+    local status, printed = program.run(([[
+      local store, err = require("keywatch").open { path = %q }
+      print(store, err.code, err)
+    ]]):format(path))
+    assert.equal(0, status)
+    assert.matches("nil\tstorage\tkeywatch: cannot open .*: process %d+ has it open", printed)
+  end)
+
+  it("must be one that can be had", function()
+    local function why(where)
+      local none, err = keywatch.open { path = where }
+      assert.is_nil(none)
+      assert.equal("storage", err.code)
+      return err.message
+    end
+    assert.matches("No such file or directory", why(path .. "/no/where"))
+    io.open(file("plain"), "w"):close()
+    assert.matches("it is not a directory", why(file("plain")))
+    assert.matches("^keywatch: cannot open x/x/", why(("x/"):rep(3000)))
+    assert.matches("^keywatch: cannot open : ", why(""))
+  end)
+
+  it("must not hold something else", function()
+    store:close()
+    local data = assert(io.open(file("data.mdb"), "w"))
+    data:write(("this is no database"):rep(1000))
+    data:close()
+    local none, err = keywatch.open { path = path }
+    assert.is_nil(none)
+    assert.equal("storage", err.code)
+    os.remove(file("data.mdb"))
+    open()
+  end)
+
+  it("must not be damaged", function()
+    local function damage(old, new)
+      for i = 1, 10 do store:put("key " .. i, "value") end
+      store:close()
+      local data = assert(io.open(file("data.mdb"), "r+b"))
+      local bytes = data:read("*a")
+      for at in bytes:gmatch("()" .. old) do -- wherever a page of it was written
+        data:seek("set", at - 1)
+        data:write(new)
+      end
+      data:close()
+      local none, err = keywatch.open { path = path }
+      assert.same({ nil, "storage" }, { none, err.code })
+      assert.matches("is damaged$", err.message)
+      path = directory.new()
+      open()
+    end
+    damage("\n\5key 7", "\n\255")
+    damage("\n\5key 7", ("\0"):rep(7))
+    damage("key 7\16\8\24\8", "key 7\16\8\24\9") -- its revision
+  end)
+
+  it("cannot be that of a follower", function()
+    assert.has_error(function() keywatch.open { path = path, follower = true } end)
+    assert.has_error(function() keywatch.open { path = "a\0b" } end)
+    assert.has_error(function() keywatch.open { path = 7 } end)
+  end)
+end)
+
+describe("a store that is defragmented", function()
+  local function fill(n)
+    for i = 1, n do store:put(("k%03d"):format(i % 50), ("x"):rep(4 * KIB) .. i) end
+    store:compact(store:status().revision, { physical = true })
+  end
+
+  it("gives back what is not in use", function()
+    fill(1000)
+    local before, hash = store:status(), store:hash_kv()
+    local bytes = directory.size(file("data.mdb"))
+    assert.is_true(before.db_size > 2 * before.db_size_in_use)
+    assert.is_true(store:defragment())
+    local after = store:status()
+    assert.is_true(after.db_size < before.db_size / 2)
+    assert.is_true(after.db_size_in_use <= after.db_size)
+    assert.is_true(directory.size(file("data.mdb")) < bytes)
+    assert.same({ hash, 50 }, { store:hash_kv(), after.keys })
+    assert.same({ "data.mdb", "data.mdb-lock", "lock" }, directory.list(path))
+  end)
+
+  it("is what it was, also when it is opened again", function()
+    fill(300)
+    store:lease(100, { id = 7 })
+    store:put("a", "1", { lease = 7 })
+    store:delete("k001")
+    local function look()
+      return { store:hash_kv(), store:range("", everything), store:leases(), history_of("a", 303) }
+    end
+    local before = look()
+    store:defragment()
+    assert.same(before, look())
+    reopen()
+    assert.same(before, look())
+    store:put("a", "2")
+    assert.equal("1", store:get("a", { revision = before[1].revision }).value)
+    reopen()
+    assert.equal("2", store:get("a").value)
+  end)
+
+  it("goes on being watched and read", function()
+    fill(100)
+    for i = 1, 50 do store:put("b", ("x"):rep(8 * KIB) .. i) end
+    local old, new = store:watch("b", { start_revision = 102, max_bytes = 16 * KIB }), store:watch("a")
+    assert.equal(("x"):rep(8 * KIB) .. 1, old:next(0).value)
+    store:defragment()
+    store:put("a", "1")
+    for i = 2, 50 do assert.equal(("x"):rep(8 * KIB) .. i, old:next().value) end
+    assert.equal("1", new:next(0).value)
+    assert.equal("1", store:get("a").value)
+    assert.equal(("x"):rep(8 * KIB) .. 7, store:get("b", { revision = 108 }).value)
+  end)
+
+  it("takes what is written meanwhile", function()
+    fill(200)
+    local base = store:status().revision
+    keywatch.run(function()
+      local writers = {}
+      for i = 1, 10 do
+        writers[i] = keywatch.spawn(function()
+          for n = 1, 20 do assert(store:put("w" .. i, tostring(n))) end
+        end)
+      end
+      for _ = 1, 5 do assert.is_true(store:defragment()) end
+      for _, writer in ipairs(writers) do assert(writer:join()) end
+    end)
+    assert.equal(base + 200, store:status().revision)
+    reopen()
+    assert.equal(base + 200, store:status().revision)
+    for i = 1, 10 do assert.equal("20", store:get("w" .. i).value) end
+  end)
+
+  it("while several ask for it is so for all", function()
+    fill(100)
+    keywatch.run(function()
+      local tasks = {}
+      for i = 1, 5 do tasks[i] = keywatch.spawn(function() return store:defragment() end) end
+      for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join() }) end
+    end)
+    assert.same({ "data.mdb", "data.mdb-lock", "lock" }, directory.list(path))
+  end)
+
+  it("does not mind a copy that somebody has left unfinished", function()
+    store:put("a", "1")
+    store:close()
+    for _, name in ipairs { "copy.mdb", "copy.mdb-lock" } do
+      local left = assert(io.open(file(name), "w"))
+      left:write("half of it")
+      left:close()
+    end
+    open()
+    assert.same({ "data.mdb", "data.mdb-lock", "lock" }, directory.list(path))
+    assert.is_true(store:defragment())
+    assert.equal("1", store:get("a").value)
+  end)
+
+  it("goes on as it is, if it cannot be", function()
+    fill(100)
+    shell.must("mkdir " .. file("copy.mdb"))
+    local before = store:hash_kv()
+    assert.equal("storage", answer.code(store:defragment()))
+    assert.same(before, store:hash_kv())
+    assert.equal(102, store:put("a", "1").revision)
+    reopen()
+    assert.equal("1", store:get("a").value)
+    shell.must("rmdir " .. file("copy.mdb"))
+    assert.is_true(store:defragment())
+    assert.equal("1", store:get("a").value)
+  end)
+
+  it("has nothing to do in memory", function()
+    local other = keywatch.open()
+    assert.is_true(other:defragment())
+    other:close()
+  end)
+end)
+
+describe("the size of a durable store", function()
+  it("is that of its file, without what was made ahead, and of what is in use", function()
+    local empty = store:status()
+    assert.is_true(empty.db_size > 0 and empty.db_size_in_use > 0)
+    for i = 1, 100 do store:put("k" .. i, ("x"):rep(10 * KIB)) end
+    local full = store:status()
+    assert.is_true(full.db_size_in_use >= 1000 * KIB and full.db_size_in_use < 2000 * KIB)
+    assert.is_true(full.db_size >= full.db_size_in_use)
+    assert.is_true(directory.size(file("data.mdb")) >= full.db_size)
+    store:delete("", everything)
+    store:compact(store:status().revision, { physical = true })
+    local left = store:status()
+    assert.is_true(left.db_size_in_use < 100 * KIB)
+    assert.is_true(left.db_size >= full.db_size)
+    reopen()
+    assert.equal(left.db_size_in_use, store:status().db_size_in_use)
+  end)
+
+  it("is bounded by the quota, and there is room again after a compaction", function()
+    reopen { quota_backend_bytes = 2 * MIB }
+    local n = 0
+    repeat
+      local result, err = store:put("a", ("x"):rep(10 * KIB))
+      n = n + 1
+    until not result or n > 300 or err
+    assert.is_true(n > 100 and n < 250)
+    assert.equal("no_space", answer.code(store:put("b", "1")))
+    assert.same({ "no_space" }, store:alarms())
+    assert.is_true(store:status().db_size_in_use <= 2 * MIB)
+    reopen { quota_backend_bytes = 2 * MIB }
+    assert.equal("no_space", answer.code(store:put("b", "1")))
+    assert.equal("no_space", answer.code(store:lease(10)))
+    assert.equal(1, store:delete("a").deleted)
+    assert.is_truthy(store:compact(store:status().revision, { physical = true }))
+    assert.equal("no_space", answer.code(store:put("b", "1")))
+    assert.is_true(store:disarm("no_space"))
+    for _ = 1, 100 do assert.is_truthy(store:put("a", ("x"):rep(10 * KIB))) end
+    assert.same({}, store:alarms())
+  end)
+
+  it("is bounded for those who write at once, too", function()
+    reopen { quota_backend_bytes = MIB }
+    keywatch.run(function()
+      local tasks, good = {}, 0
+      for i = 1, 300 do tasks[i] = keywatch.spawn(function() return store:put("k" .. i, ("x"):rep(10 * KIB)) end) end
+      for _, task in ipairs(tasks) do
+        local _, result, err = task:join()
+        if result then good = good + 1 else assert.equal("no_space", err.code) end
+      end
+      assert.is_true(good > 50 and good < 110)
+    end)
+    assert.same({ "no_space" }, store:alarms())
+    assert.is_true(store:status().db_size_in_use < 1.5 * MIB)
+  end)
+end)

@@ -1,0 +1,56 @@
+--- Directories for the stores of a test, all gone at its end. They are in memory where the machine has a place for
+-- that: few tests are about the disk itself.
+
+local uv = require "spec.support.luv"
+
+local MEMORY = "/dev/shm"
+local ELSEWHERE = os.getenv("TMPDIR") or "/tmp"
+
+local directory = {}
+
+local made = {}
+
+local function is_directory(path)
+  local stat = uv.fs_stat(path)
+  return stat ~= nil and stat.type == "directory"
+end
+
+--- Removes a directory with all that is in it.
+function directory.remove(path)
+  for name, kind in uv.fs_scandir_next, assert(uv.fs_scandir(path)) do
+    local inner = path .. "/" .. name
+    if kind == "directory" then directory.remove(inner) else assert(uv.fs_unlink(inner)) end
+  end
+  assert(uv.fs_rmdir(path))
+end
+
+--- A new one, with nothing in it.
+function directory.new()
+  local parent = is_directory(MEMORY) and MEMORY or ELSEWHERE
+  local path = assert(uv.fs_mkdtemp(parent .. "/keywatch-spec-XXXXXX"))
+  made[#made + 1] = path
+  return path
+end
+
+--- Removes all that were made.
+function directory.remove_all()
+  for _, path in ipairs(made) do
+    if is_directory(path) then directory.remove(path) end
+  end
+  made = {}
+end
+
+--- The names of what is in one, in order.
+function directory.list(path)
+  local names = {}
+  for name in uv.fs_scandir_next, assert(uv.fs_scandir(path)) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+--- The bytes of a file.
+function directory.size(path)
+  return assert(uv.fs_stat(path)).size
+end
+
+return directory
