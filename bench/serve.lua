@@ -5,9 +5,9 @@
 --   lua5.4 bench/serve.lua [part]
 --
 -- Both servers hold their data in memory; etcd's directory is on a memory file system, so that its syncs cost next to
--- nothing. Where writes are durable, both have directories on the disk that this tree is on. They are measured in turns,
--- and the best of each counts. Rates are those of a machine that both the server and the load share; processor times tell
--- more.
+-- nothing. Where writes are durable, both have directories on the disk that this tree is on. They are measured in
+-- turns, and the best of each counts. Rates are those of a machine that both the server and the load share; processor
+-- times tell more.
 
 package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
 
@@ -324,7 +324,8 @@ local function measure_groups(servers)
     { "1,000 in flight", "-c 10 -m 100 -n 50000" } } do
     local found = load_on(server, "put --random " .. case[2])
     stop(server, "keep")
-    local revision, commits = capture(("tail -n 1 %s/log"):format(server.dir)):match("revision (%d+), after (%d+) commits")
+    local last = capture(("tail -n 1 %s/log"):format(server.dir))
+    local revision, commits = last:match("revision (%d+), after (%d+) commits")
     local writes = tonumber(revision) - (server.revision or 1)
     server.revision = tonumber(revision)
     print(("  %-56s %12.1f writes in a commit, %.0f commits/s"):format(case[1], writes / commits,

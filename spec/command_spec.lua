@@ -207,7 +207,7 @@ describe("keywatch serve", function()
       local urls = command.wait_until_ready(process)
       process:signal(name)
       assert.equal(0, process:wait())
-      assert.matches(name:upper() .. ":[^\n]*\n[^\n]* info ended\n$", process:stderr())
+      assert.matches(name:upper() .. ":[^\n]*\n[^\n]* info ended at revision 1[^\n]*\n$", process:stderr())
       assert.is_false(is_open(urls[1]))
     end)
   end

@@ -23,6 +23,7 @@ local task_type = types.classes["keywatch.Task"]
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
   open_watch = true, next_ready = true, tend = true, keep = true, kept = true, open_snapshot = true,
+  hash_step = true,
 }
 
 local function names(...)

@@ -100,8 +100,8 @@ end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
 -- `path`, for a directory whose data it goes on with, `kind`, for "etcd" whatever the run is with, and `is_in_memory`,
--- for a keywatch that keeps nothing. keywatch's own: `before`, Lua code that its process runs first, and what the process
--- gets, `env` and `preload`. Returns { url, address, port, pid }.
+-- for a keywatch that keeps nothing. keywatch's own: `before`, Lua code that its process runs first, and what the
+-- process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
   local path = options.path or directory.new()
