@@ -81,7 +81,7 @@ wait
 local function start(server)
   local command = server.kind.command(server)
   if server.disk == "slow" then command = server.kind.slow(server, command) end
-  local script = SHELL:gsub("COMMAND", function() return command end):gsub("DIR", server.dir)
+  local script = SHELL:gsub("DIR", server.dir):gsub("COMMAND", function() return command end)
   server.shell = assert(io.popen("exec 2>/dev/null\n" .. script, "w"))
   server.said = assert(io.open(server.dir .. "/said"))
   local text = (server.said:read("*l") or "") .. "\n" .. (server.said:read("*l") or "")

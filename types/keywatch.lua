@@ -184,6 +184,7 @@ function keywatch.now() end
 
 ---@class keywatch.OpenOptions
 ---@field path? string the directory of a durable store, made if it is missing; without it the store is in memory
+---@field on_progress? function of a durable store: told, now and then, how many records have been read, and of how many
 ---@field now? number a manual clock: time stands at `now` (seconds), and moves with store:step(now) alone
 ---@field max_request_bytes? integer of one write; 1572864
 ---@field max_txn_ops? integer of one list of a transaction; 128

@@ -443,8 +443,9 @@ static int l_status(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   read_no_options(L, 2, "status");
   kw_store_status status = kw_store_get_status(self->store);
+  bool is_durable = kw_store_is_durable(self->store); /* before finalizers run */
   lua_createtable(L, 0, 9);
-  if (kw_store_is_durable(self->store)) set_int(L, "commits", status.commits);
+  if (is_durable) set_int(L, "commits", status.commits);
   set_int(L, "revision", status.revision);
   set_int(L, "compact_revision", status.compact_revision);
   set_int(L, "keys", status.keys);

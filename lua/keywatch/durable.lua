@@ -21,18 +21,30 @@ local function read_all(store, on_progress)
   return store
 end
 
+--- The options without `on_progress`, which the core does not know of.
+local function split(opts)
+  local own = {}
+  for name, value in pairs(opts) do own[name] = value end
+  local on_progress = own.on_progress
+  if on_progress ~= nil and type(on_progress) ~= "function" then
+    error(("open: option 'on_progress' must be a function, not a %s"):format(type(on_progress)), 3)
+  end
+  own.on_progress = nil
+  return own, on_progress
+end
+
 --- Opens a store, in memory or on a disk.
 local function open(opts)
-  if type(opts) ~= "table" or rawget(opts, "path") == nil then return core.open(opts) end
-  local own = {}
-  for name, value in pairs(opts) do
-    if name ~= "on_progress" then own[name] = value end
+  if type(opts) ~= "table" or rawget(opts, "path") == nil and rawget(opts, "on_progress") == nil then
+    return core.open(opts)
   end
-  local store, err = core.open(own)
-  if not store then return nil, err end
-  local ok, opened, why = pcall(read_all, store, opts.on_progress)
-  if not (ok and opened) then store:close() end
-  if not ok then error(opened, 0) end
+  local own, on_progress = split(opts)
+  local ok, store, err = pcall(core.open, own)
+  if not ok then error(store, 2) end
+  if not store or not own.path then return store, err end
+  local is_read, opened, why = pcall(read_all, store, on_progress)
+  if not (is_read and opened) then store:close() end
+  if not is_read then error(opened, 0) end
   return opened, why
 end
 

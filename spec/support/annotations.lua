@@ -139,6 +139,7 @@ local samples = {
   integer = { 1 },
   number = { 1, 1.5 },
   string = { "x" },
+  ["function"] = { function() end },
 }
 
 --- Values of a type, every literal of an alias among them. `others` has those of types of which no more is known here.
