@@ -300,6 +300,10 @@ describe("keywatch serve", function()
       "https://localhost:1")
   end)
 
+  it("keeps data in one place, or in none", function()
+    expect_misuse("%-%-memory and %-%-data%-dir exclude each other", "serve", "--memory", "--data-dir", "there")
+  end)
+
   it("refuses URLs that are none", function()
     for text, why in pairs {
       ["localhost:2379"] = "must begin with",

@@ -128,7 +128,8 @@ size_t kw_log_cost(const kw_blob *record) {
 
 /* A copy of what the disk has. */
 static kw_blob *lend(kw_log *log, kw_slice bytes) {
-  static kw_blob nothing = {.refs = 1}; /* never released but by those who retained it */
+  /* Never released but by those who retained it: a record whose key is empty. */
+  static kw_blob nothing = {.refs = 1, .len = 2, .bytes = {0x0a, 0}};
   kw_blob *blob = NULL;
   if (kw_reserve(&log->lent, &log->cap_lent, log->n_lent + 1, sizeof *log->lent))
     blob = kw_blob_copy(bytes);
@@ -172,11 +173,12 @@ static chunk *tail_with_room(kw_log *log, kw_revision rev) {
 }
 
 int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record) {
+  if (log->disk != NULL && !kw_disk_reserve(log->disk, 1)) return KW_ERR_NO_MEMORY;
   chunk *c = tail_with_room(log, rev);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   if (c->n == 0) log->places[log->n - 1].first = rev;
   assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
-  if (log->disk != NULL && !kw_disk_put(log->disk, rev, tombstone, record)) return KW_ERR_NO_MEMORY;
+  if (log->disk != NULL) kw_disk_put(log->disk, rev, tombstone, record);
   c->entries[c->n++] =
       (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
   log->count++;

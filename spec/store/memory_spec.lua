@@ -6,6 +6,7 @@
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
+local directory = require "spec.support.directory"
 local state = require "spec.support.state"
 
 local is_fast = os.getenv("KW_FAST") == "1"
@@ -14,9 +15,11 @@ local PAST = 1000 -- allocations: no request here needs as many
 
 -- Requests: each is prepared whole, so that nothing but the request asks for memory -------------------------
 
+local is_durable = false -- what the stores are
+
 --- A store with `n` keys, some of them under leases, and a history.
-local function new_store(n, opts)
-  local store = keywatch.open(opts or { now = 0 })
+local function new_store(n)
+  local store = keywatch.open { now = 0, path = is_durable and directory.new() or nil }
   for id = 1, 3 do store:lease(10 * id, { id = id }) end
   for i = 1, n do store:put(("k%03d"):format(i), "value " .. i, { lease = i % 4 }) end
   for i = 1, n, 3 do store:put(("k%03d"):format(i), "changed", { lease = 2 }) end
@@ -122,8 +125,10 @@ local requests = {
   { "the keys of a lease", lease_call("keys", 2) },
   { "the list of leases", call("leases") },
   { "a compaction", call("compact", 20), least = 8 },
-  { "a compaction that is physical", call("compact", 20, { physical = true }), least = 8 },
-  { "a long compaction that is physical", call("compact", 160, { physical = true }), least = 70 },
+  { "a compaction that is physical", call("compact", 20, { physical = true }), least = 8,
+    is_physical = true },
+  { "a long compaction that is physical", call("compact", 160, { physical = true }), least = 70,
+    is_physical = true },
   { "the status", call("status") },
   { "the hash", call("hash_kv", 0) },
   { "the list of alarms", call("alarms"), call("arm", "no_space") },
@@ -230,6 +235,22 @@ describe("where memory runs out,", function()
       try_all(request, math.max(9, request.least or 0), probe.fail_all, is_fast and 5 or 1)
     end)
   end
+
+  describe("of a durable store,", function()
+    before_each(function() is_durable = true end)
+    after_each(function()
+      is_durable = false
+      directory.remove_all()
+    end)
+
+    for _, request in ipairs(requests) do
+      if not request.follower and not request.is_physical then
+        it(request[1] .. " fails and leaves everything as it was", function()
+          try_all(request, math.max(9, request.least or 0), probe.fail_core, 1)
+        end)
+      end
+    end
+  end)
 
   it("a range of many keys fails and leaves everything as it was", function()
     try_all({ "", call("range", "", { prefix = true, sort_target = "mod", sort_order = "descend" }) }, 500,

@@ -143,6 +143,18 @@ describe("a store that is opened again", function()
     assert.same({ 5, hash }, { store:status().keys, store:hash_kv().hash })
   end)
 
+  it("goes on with what the compaction before it has left", function()
+    for i = 1, 200 do store:put(("k%03d"):format(i) .. ("x"):rep(1000), "") end
+    local tombstones = store:delete("k", everything).revision
+    store:compact(tombstones, { physical = true })
+    local before = store:status().db_size_in_use
+    store:put("a", "1")
+    store:compact(tombstones + 1)
+    reopen()
+    store:compact(tombstones + 1, { physical = true })
+    assert.is_true(store:status().db_size_in_use < before / 2)
+  end)
+
   it("has its leases, with their whole time and their keys", function()
     store:lease(100, { id = 7 })
     store:lease(50, { id = "-9223372036854775808" })

@@ -197,6 +197,9 @@ local function find_fault(given)
   for name, why in pairs(REFUSED) do
     if values[name] then return ("%s: %s"):format(given:name_of(name), why) end
   end
+  if values.memory and values["data-dir"] then
+    return ("%s and %s exclude each other"):format(given:name_of "memory", given:name_of "data-dir")
+  end
   for name, check in pairs(checks) do
     if values[name] ~= nil then
       local value, why = check(values[name], values)
