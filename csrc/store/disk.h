@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * disk: where a durable store keeps its records: LMDB, written in groups by a thread of its own.
- *
- *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
- *   leases    id, big-endian                                                   ->  seconds, big-endian
- *   kept      names, see store/kept.h                                          ->  bytes
- *   meta      names                                                            ->  numbers, big-endian
+ * disk: where a durable store keeps its records: a database, written in groups by a thread of its own.
  *
  * Changes are added to the group that gathers. A submit hands it to the thread, if that has nothing to do, and another
  * one gathers while it is written and synced. When the thread is done it rings the bell; what it has come to is then
@@ -16,26 +11,10 @@
 #ifndef KW_STORE_DISK_H
 #define KW_STORE_DISK_H
 
-#include "base/blob.h"
 #include "face/engine.h"
-#include "model/kv.h"
+#include "store/database.h"
 
 typedef struct kw_disk kw_disk;
-
-typedef struct kw_disk_meta {
-  int64_t revision;
-  int64_t compact_revision; /* -1 before the first */
-  int64_t compacted_until;  /* all that it asks for up to here has been removed */
-  int64_t alarms;
-} kw_disk_meta;
-
-typedef struct kw_disk_entry {
-  kw_revision rev;
-  bool tombstone;
-  kw_slice record; /* good until the next take */
-} kw_disk_entry;
-
-#define KW_DISK_TEXT 512
 
 /* Opens or makes a store in a directory, which it makes, too. KW_ERR_STORAGE, with a sentence in `text`, if that cannot
  * be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
@@ -111,31 +90,15 @@ bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_
 /* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
  * until the next take. False at the end. */
 bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes);
+
 /* Whether something of the file cannot be read: then the ends above may be false ones. */
 bool kw_disk_is_damaged(const kw_disk *disk);
 
 /* Bytes of the file, and those of it that are in use. */
 int64_t kw_disk_get_size(const kw_disk *disk, int64_t *in_use);
 
-/* }====== */
-
-/* {====== Views ======
- *
- * What is durable when a view is opened, all of it, whatever is written later. A view may be walked in any one thread,
- * while the disk stays open. Until it is closed no page that it sees is used again, and the file grows.
- */
-typedef struct kw_disk_view kw_disk_view;
-
-/* KW_ERR_NO_MEMORY, KW_ERR_STORAGE. */
-int kw_disk_view_open(kw_disk *disk, kw_disk_view **view);
-void kw_disk_view_close(kw_disk_view *view);
-kw_disk_meta kw_disk_view_meta(const kw_disk_view *view);
-
-/* The next record, in order: 1, 0 at the end, KW_ERR_STORAGE. */
-int kw_disk_view_next(kw_disk_view *view, kw_disk_entry *entry);
-
-/* The next lease, in the order of ids as numbers without sign; in the same way. */
-int kw_disk_view_next_lease(kw_disk_view *view, int64_t *id, int64_t *ttl);
+/* A view of what is durable now; see store/database.h. KW_ERR_NO_MEMORY, KW_ERR_STORAGE. */
+int kw_disk_open_view(kw_disk *disk, kw_view **view);
 
 /* }====== */
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "store/restore.h"
 
+#include "base/directory.h"
 #include "base/mem.h"
 #include "codec/keyvalue.h"
 #include "model/error.h"
 #include "store/image.h"
 
-#define PATH_ROOM 4096
+#define PATH_ROOM KW_DIRECTORY_ROOM
 #define GROUP_RECORDS 4096
 #define GROUP_BYTES (4 << 20)
 #define MAP_MARGIN (INT64_C(64) << 20)
@@ -136,22 +136,6 @@ static bool name_beside(const char *directory, char path[PATH_ROOM]) {
          (size_t)snprintf(path, PATH_ROOM, "%.*s.partial-XXXXXX", (int)len, directory) < PATH_ROOM;
 }
 
-/* What was renamed is so after a crash, too. */
-static void sync_parent(const char *path) {
-  char parent[PATH_ROOM];
-  snprintf(parent, sizeof parent, "%s", path);
-  char *slash = strrchr(parent, '/');
-  if (slash == NULL) {
-    strcpy(parent, ".");
-  } else {
-    slash[slash == parent] = 0;
-  }
-  int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  fsync(fd);
-  close(fd);
-}
-
 static int fill(kw_image *image, const char *directory, kw_restored *restored, char *text) {
   kw_disk *disk;
   int64_t map = MAP_PER_BYTE * kw_image_size(image) + MAP_MARGIN;
@@ -170,7 +154,7 @@ static int make(kw_image *image, const char *directory, kw_restored *restored, c
   if (rc == KW_ERR_NO_SPACE) refuse(text, directory, strerror(ENOSPC));
   if (rc == KW_OK && rename(partial, directory) < 0) rc = refuse(text, directory, strerror(errno));
   if (rc != KW_OK) discard(partial);
-  if (rc == KW_OK) sync_parent(partial);
+  if (rc == KW_OK) kw_directory_sync_parent(directory); /* so that it is so after a crash, too */
   return rc;
 }
 

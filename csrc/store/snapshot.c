@@ -32,7 +32,7 @@ struct kw_snapshot {
   kw_link link;    /* among those of the store */
   kw_store *store; /* NULL: it has gone */
   int fd;
-  kw_disk_view *view; /* or NULL, and what is held: */
+  kw_view *view; /* or NULL, and what is held: */
   held_record *records;
   size_t n_records;
   size_t cap_records;
@@ -80,12 +80,12 @@ static int check_room(kw_snapshot *s, size_t bytes) {
 
 static int next_of_view(void *ctx, kw_disk_entry *entry) {
   kw_snapshot *s = ctx;
-  int rc = kw_disk_view_next(s->view, entry);
+  int rc = kw_view_next(s->view, entry);
   return rc > 0 ? check_room(s, entry->record.len) : rc;
 }
 
 static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
-  return kw_disk_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
+  return kw_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
 }
 
 static int next_held(void *ctx, kw_disk_entry *entry) {
@@ -109,7 +109,7 @@ static void *run(void *ctx) {
   kw_snapshot *s = ctx;
   int64_t size = 0;
   int rc = is_full(s->fd) ? KW_ERR_NO_SPACE : kw_image_write(s->fd, &s->source, &size);
-  if (s->view != NULL) kw_disk_view_close(s->view);
+  if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
   if (rc != KW_OK && ftruncate(s->fd, 0) < 0) rc = KW_ERR_STORAGE;
   pthread_mutex_lock(&s->mutex);
@@ -199,11 +199,10 @@ static int hold(kw_snapshot *s) {
 }
 
 static int open_view(kw_snapshot *s) {
-  int rc = kw_disk_view_open(kw_log_disk(s->store->log), &s->view);
+  int rc = kw_disk_open_view(kw_log_disk(s->store->log), &s->view);
   if (rc != KW_OK) return rc;
-  s->source = (kw_image_source){.next_record = next_of_view,
-                                .next_lease = next_lease_of_view,
-                                .meta = kw_disk_view_meta(s->view)};
+  s->source = (kw_image_source){
+      .next_record = next_of_view, .next_lease = next_lease_of_view, .meta = kw_view_meta(s->view)};
   return KW_OK;
 }
 
@@ -252,7 +251,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
 static void settle(kw_snapshot *s) {
   if (s->has_thread) pthread_join(s->thread, NULL);
   s->has_thread = false;
-  if (s->view != NULL) kw_disk_view_close(s->view);
+  if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
   while (s->n_records > 0) kw_blob_release(s->records[--s->n_records].blob);
   kw_free(s->records);

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * database: the records of a durable store in a directory: LMDB.
+ *
+ *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
+ *   leases    id, big-endian                                                   ->  seconds, big-endian
+ *   kept      names, see store/kept.h                                          ->  bytes
+ *   meta      names                                                            ->  numbers, big-endian
+ *
+ * It has one reader, which sees what was durable when it last moved on. Writing and copying may happen in another
+ * thread meanwhile, but for a swap; all else happens in the thread of the reader.
+ */
+#ifndef KW_STORE_DATABASE_H
+#define KW_STORE_DATABASE_H
+
+#include "base/blob.h"
+#include "model/kv.h"
+
+typedef struct kw_database kw_database;
+
+typedef struct kw_disk_meta {
+  int64_t revision;
+  int64_t compact_revision; /* -1 before the first */
+  int64_t compacted_until;  /* all that it asks for up to here has been removed */
+  int64_t alarms;
+} kw_disk_meta;
+
+typedef struct kw_disk_entry {
+  kw_revision rev;
+  bool tombstone;
+  kw_slice record; /* good until the reader moves on */
+} kw_disk_entry;
+
+#define KW_DISK_TEXT 512
+
+/* Opens or makes a database in a directory, which it makes, too. KW_ERR_STORAGE, with a sentence in `text`, if that
+ * cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
+int kw_database_open(const char *path, size_t map_bytes, kw_database **db, char text[KW_DISK_TEXT]);
+void kw_database_close(kw_database *db);
+
+/* The sentence that says why a directory cannot be opened. KW_ERR_STORAGE. */
+int kw_database_refuse(char text[KW_DISK_TEXT], const char *path, const char *why);
+
+/* Whether another process has opened it, and this is its child: then it can only be closed, which leaves the parent's
+ * alone. */
+bool kw_database_is_inherited(const kw_database *db);
+
+/* What was there when it was opened. */
+kw_disk_meta kw_database_get_meta(const kw_database *db);
+const char *kw_database_path(const kw_database *db);
+
+/* {====== Writing ====== */
+
+typedef enum kw_disk_change_kind {
+  KW_DISK_PUT,
+  KW_DISK_REMOVE,
+  KW_DISK_PUT_LEASE,
+  KW_DISK_REMOVE_LEASE,
+  KW_DISK_PUT_KEPT,
+  KW_DISK_REMOVE_KEPT
+} kw_disk_change_kind;
+
+typedef struct kw_disk_change {
+  kw_disk_change_kind kind;
+  bool tombstone;
+  uint32_t sub;
+  union {
+    int64_t main; /* or the id of a lease */
+    kw_blob *name;
+  };
+  union {
+    const kw_blob *record;
+    int64_t ttl;
+    kw_blob *kept; /* NULL of what is removed */
+  };
+} kw_disk_change;
+
+/* Makes changes, and `meta`, true and durable at once. Records that are put rise; removing what is not there is fine.
+ * After KW_ERR_NO_SPACE nothing has happened; KW_ERR_STORAGE and KW_ERR_NO_MEMORY leave open what has. */
+int kw_database_write(const kw_database *db, const kw_disk_change *changes, size_t n,
+                      const kw_disk_meta *meta);
+
+/* }====== */
+
+/* {====== Reading ====== */
+
+/* The reader moves on to what is durable now. KW_ERR_STORAGE. */
+int kw_database_renew(kw_database *db);
+
+size_t kw_database_records(const kw_database *db);
+
+/* KW_OK, KW_ERR_CORRUPT if it is not there. */
+int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_slice *record);
+
+/* The first record >= rev; false if there is none. */
+bool kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry);
+
+/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the end. */
+bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);
+
+/* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
+ * until the reader moves on. False at the end. */
+bool kw_database_next_kept(kw_database *db, kw_slice *name, kw_slice *bytes);
+
+/* Whether something of the file cannot be read: then the ends above may be false ones. */
+bool kw_database_is_damaged(const kw_database *db);
+
+/* Bytes of the file, and those of it that are in use. */
+int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);
+
+/* }====== */
+
+/* {====== Defragmentation ====== */
+
+/* Copies all that there is to a file beside it, without the gaps. KW_ERR_NO_SPACE, KW_ERR_STORAGE: there is none. */
+int kw_database_copy(const kw_database *db);
+
+/* The copy takes the place of what it is a copy of, and the reader moves on to it. *is_swapped says whether it did: if
+ * so, after a failure it might not last; if not, all is as it was, and the copy is gone. KW_ERR_NO_SPACE,
+ * KW_ERR_STORAGE. */
+int kw_database_swap(kw_database *db, bool *is_swapped);
+
+/* }====== */
+
+/* {====== Views ======
+ *
+ * What is durable when a view is opened, all of it, whatever is written later. A view may be walked in any one thread,
+ * while the database stays open. Until it is closed no page that it sees is used again, and the file grows.
+ */
+typedef struct kw_view kw_view;
+
+/* KW_ERR_NO_MEMORY, KW_ERR_STORAGE. */
+int kw_view_open(kw_database *db, kw_view **view);
+void kw_view_close(kw_view *view);
+kw_disk_meta kw_view_meta(const kw_view *view);
+
+/* The next record, in order: 1, 0 at the end, KW_ERR_STORAGE. */
+int kw_view_next(kw_view *view, kw_disk_entry *entry);
+
+/* The next lease, in the order of ids as numbers without sign; in the same way. */
+int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl);
+
+/* }====== */
+
+#endif
