@@ -642,7 +642,7 @@ bool kw_database_next_kept(kw_database *db, kw_slice *name, kw_slice *bytes) {
   if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
     rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
   mdb_cursor_close(cursor);
-  if (rc != 0) return false;
+  if (!has_found(db, rc, &key, key.mv_size, true)) return false;
   *name = kw_slice_of(key.mv_data, key.mv_size);
   *bytes = kw_slice_of(value.mv_data, value.mv_size);
   return true;
@@ -750,7 +750,8 @@ kw_disk_meta kw_view_meta(const kw_view *view) {
 int kw_view_next(kw_view *view, kw_disk_entry *entry) {
   MDB_val key, value;
   int rc = mdb_cursor_get(view->records, &key, &value, MDB_NEXT);
-  if (rc != 0) return rc == MDB_NOTFOUND ? 0 : KW_ERR_STORAGE;
+  if (rc == MDB_NOTFOUND) return 0;
+  if (rc != 0 || key.mv_size != RECORD_KEY) return KW_ERR_STORAGE;
   *entry = entry_of(&key, &value);
   return 1;
 }
@@ -765,7 +766,8 @@ int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl) {
     view->is_negative = true;
     rc = mdb_cursor_get(view->leases, &key, &value, MDB_FIRST);
   }
-  if (rc != 0) return rc == MDB_NOTFOUND ? 0 : KW_ERR_STORAGE;
+  if (rc == MDB_NOTFOUND) return 0;
+  if (rc != 0 || key.mv_size != 8 || value.mv_size != 8) return KW_ERR_STORAGE;
   *id = lease_of(&key);
   *ttl = (int64_t)get_big(value.mv_data, 8);
   return view->is_negative && *id >= 0 ? 0 : 1;

@@ -181,6 +181,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
     if (store->log == NULL && disk != NULL) kw_disk_close(disk);
   }
   if (rc == KW_OK && disk != NULL) rc = load(store, now);
+  if (rc == KW_OK && disk != NULL && kw_disk_is_damaged(disk)) rc = refuse_damaged(store, text);
   if (rc == KW_OK) {
     *result = store;
     return KW_OK;
