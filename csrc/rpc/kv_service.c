@@ -170,7 +170,7 @@ static void on_compact_close(kw_server *server, kw_stream *stream) {
 #define UNARY(name, message, fn)                                                                   \
   {                                                                                                \
     .path = "/etcdserverpb.KV/" name, .request = &kw_msg_##message, .is_unary = true,              \
-    .on_request = fn                                                                               \
+    .on_request = fn, .on_timeout = kw_service_abandon                                             \
   }
 
 const kw_method kw_kv_methods[] = {
@@ -178,6 +178,7 @@ const kw_method kw_kv_methods[] = {
      .request = &kw_msg_range_request,
      .is_unary = true,
      .on_request = on_range,
+     .on_timeout = kw_service_abandon,
      .on_close = kw_range_answer_close},
     UNARY("Put", put_request, on_put),
     UNARY("DeleteRange", delete_range_request, on_delete),
@@ -186,6 +187,7 @@ const kw_method kw_kv_methods[] = {
      .request = &kw_msg_compaction_request,
      .is_unary = true,
      .on_request = on_compact,
+     .on_timeout = kw_service_abandon,
      .on_close = on_compact_close},
     {0},
 };

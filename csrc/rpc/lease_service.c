@@ -90,7 +90,7 @@ static void on_leases(kw_server *server, kw_stream *stream, const void *request)
 #define UNARY(name, message, fn)                                                                   \
   {                                                                                                \
     .path = "/etcdserverpb.Lease/" name, .request = &kw_msg_##message, .is_unary = true,           \
-    .on_request = fn                                                                               \
+    .on_request = fn, .on_timeout = kw_service_abandon                                             \
   }
 
 const kw_method kw_lease_methods[] = {

@@ -97,6 +97,13 @@ void kw_service_tend(kw_server *server) {
   }
 }
 
+void kw_service_abandon(kw_server *server, kw_stream *stream) {
+  const kw_method *method = stream->role;
+  if (method->on_close != NULL) method->on_close(server, stream);
+  kw_link_remove(&stream->waiting);
+  kw_chain_drop(&stream->out);
+}
+
 /* }====== */
 
 bool kw_service_make_room(kw_stream *stream) {

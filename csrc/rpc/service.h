@@ -107,6 +107,9 @@ void kw_service_send_durable(kw_server *server, kw_answer_room *room);
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);
 void kw_service_tend(kw_server *server);
 
+/* The time of a unary call is over, and it has got its status: whatever its answer would be, nothing of it leaves. */
+void kw_service_abandon(kw_server *server, kw_stream *stream);
+
 /* Makes room for a small answer, so that it can be given after something that cannot be undone. False if memory is
  * short: then the call has failed. */
 bool kw_service_make_room(kw_stream *stream);

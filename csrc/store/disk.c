@@ -18,6 +18,7 @@ typedef enum work { IDLE, SUBMITTED, DONE } work;
 
 struct kw_disk {
   kw_database *database;
+  int defragmented; /* what the last one has come to */
 
   group gathering;
   group writing; /* the thread's, while it works */
@@ -28,7 +29,7 @@ struct kw_disk {
   pthread_cond_t changed;
   work work;
   int rc;
-  int copied; /* what the last defragmentation has come to */
+  int copied; /* the same of the copy, if the group was to be followed by one */
   bool must_end;
   kw_bell bell;
 #ifdef KW_PROBE
@@ -292,14 +293,16 @@ void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta, bool defragment) {
 /* The reader moves on; if the group has left a copy, to that. A swap that might not last is the end of writing. */
 static int move_on(kw_disk *disk) {
   bool is_swapped = false;
-  if (disk->writing.defragment && disk->copied == KW_OK)
-    disk->copied = kw_database_swap(disk->database, &is_swapped);
-  if (is_swapped) return disk->copied == KW_OK ? KW_OK : KW_ERR_STORAGE;
+  if (disk->writing.defragment) {
+    disk->defragmented =
+        disk->copied == KW_OK ? kw_database_swap(disk->database, &is_swapped) : disk->copied;
+  }
+  if (is_swapped) return disk->defragmented == KW_OK ? KW_OK : KW_ERR_STORAGE;
   return kw_database_renew(disk->database);
 }
 
 int kw_disk_defragmented(const kw_disk *disk) {
-  return disk->copied;
+  return disk->defragmented;
 }
 
 bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {

@@ -126,22 +126,28 @@ size_t kw_log_cost(const kw_blob *record) {
 
 /* {====== Lending ====== */
 
+/* Lent in the place of what could not be read. Whoever looks for a key in it finds an empty one. */
+static kw_blob *lend_nothing(kw_log *log) {
+  static union {
+    kw_blob blob;
+    uint8_t room[sizeof(kw_blob) + 2]; /* the tag of a key, and its length */
+  } nothing = {.blob = {.refs = 1}};   /* never released but by those who retained it */
+  log->has_failed = true;
+  return &nothing.blob;
+}
+
 /* A copy of what the disk has. */
 static kw_blob *lend(kw_log *log, kw_slice bytes) {
-  /* Never released but by those who retained it: a record whose key is empty. */
-  static kw_blob nothing = {.refs = 1, .len = 2, .bytes = {0x0a, 0}};
   kw_blob *blob = NULL;
   if (kw_reserve(&log->lent, &log->cap_lent, log->n_lent + 1, sizeof *log->lent))
     blob = kw_blob_copy(bytes);
-  if (blob != NULL) return log->lent[log->n_lent++] = blob;
-  log->has_failed = true;
-  return &nothing;
+  return blob == NULL ? lend_nothing(log) : (log->lent[log->n_lent++] = blob);
 }
 
 static kw_blob *read_disk(kw_log *log, kw_revision rev, bool tombstone) {
-  kw_slice record = {0};
-  if (kw_disk_read(log->disk, rev, tombstone, &record) != KW_OK) log->has_failed = true;
-  return lend(log, record);
+  kw_slice record;
+  bool ok = kw_disk_read(log->disk, rev, tombstone, &record) == KW_OK;
+  return ok ? lend(log, record) : lend_nothing(log);
 }
 
 void kw_log_release(kw_log *log) {
@@ -178,7 +184,7 @@ int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record)
   if (c == NULL) return KW_ERR_NO_MEMORY;
   if (c->n == 0) log->places[log->n - 1].first = rev;
   assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
-  if (log->disk != NULL) kw_disk_put(log->disk, rev, tombstone, record);
+  if (log->disk != NULL) kw_disk_put(log->disk, rev, tombstone, record); /* there is room */
   c->entries[c->n++] =
       (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
   log->count++;

@@ -35,6 +35,7 @@ static int64_t count_by_index(const kw_store *store, const kw_range *range, int6
 static int64_t count_difference(const kw_store *store, const kw_log_entry *entry, kw_slice key,
                                 int64_t rev) {
   const kw_key_history *history = kw_index_find(&store->index, key);
+  if (history == NULL) return 0; /* the record could not be read */
   const kw_change *before = kw_key_history_at(history, rev);
   const kw_change *after = before == NULL ? kw_key_history_first(history) : before + 1;
   if (after->main != entry->rev.main || after->sub != entry->rev.sub) return 0; /* not the first */

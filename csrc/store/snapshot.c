@@ -45,6 +45,7 @@ struct kw_snapshot {
   size_t next_lease;
   size_t unlooked;
 
+  pid_t pid; /* who opened it */
   pthread_t thread;
   bool has_thread;
   bool is_asked_for;
@@ -229,6 +230,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
   if (s == NULL) return KW_ERR_NO_MEMORY;
   pthread_mutex_init(&s->mutex, NULL);
   s->fd = -1;
+  s->pid = getpid();
   s->store = store;
   s->bell = store->bell;
   if (s->bell.ring != NULL) s->bell.retain(s->bell.ctx);
@@ -260,7 +262,14 @@ static void settle(kw_snapshot *s) {
   s->leases = NULL;
 }
 
+/* In a child of the process that opened it there is no thread, and the view is the parent's. */
 static void stop(kw_snapshot *s) {
+  if (s->pid != getpid()) {
+    s->has_thread = false;
+    s->view = NULL;
+    settle(s);
+    return;
+  }
   pthread_mutex_lock(&s->mutex);
   s->must_end = true;
   pthread_mutex_unlock(&s->mutex);

@@ -82,6 +82,10 @@ kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
   return change == NULL || change->tombstone ? NULL : kw_store_record(store, change);
 }
 
+bool kw_store_has_failed(const kw_store *store) {
+  return kw_log_has_failed(store->log);
+}
+
 int64_t kw_store_first_event(const kw_store *store) {
   int64_t first = store->compact_revision;
   return first > store->base_revision ? first : store->base_revision + 1;
@@ -544,6 +548,7 @@ int64_t kw_store_deadline(const kw_store *store) {
 
 bool kw_store_step(kw_store *store, int64_t now) {
   store->now = now;
+  kw_log_release(store->log);
   if (store->failure != KW_OK) return false;
   bool more = may_expire(store) && expire(store, now);
   if (kw_compaction_is_due(store)) more = kw_compaction_step(store) || more;

@@ -197,6 +197,9 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
 /* The record that the key had before a change of revision `rev`, or NULL: it was not there, or that is forgotten. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
+/* Whether one of the records that these gave could not be read, since the last step or poll: it is an empty one. */
+bool kw_store_has_failed(const kw_store *store);
+
 /* The first revision whose events are all known. */
 int64_t kw_store_first_event(const kw_store *store);
 

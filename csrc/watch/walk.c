@@ -88,7 +88,9 @@ static kw_batch *batch_for(const kw_walk *walk, kw_walk_slot *mine, const kw_wat
     if (watcher->prev_kv) event.prev = previous_of(walk, &event);
     kw_batch_add(*shared, &event);
   }
-  return *shared;
+  if (!kw_store_has_failed(walk->store)) return *shared;
+  kw_batch_release(*shared);
+  return *shared = NULL;
 }
 
 /* The first event of a batch that is not before `rev`, or its end. */

@@ -511,6 +511,7 @@ class Load:
     async def audit(self):
         for at in range(CHANNELS):
             await self.client.ready(at)
+        await self.write(0, [put_op(b"k/000", self.tag())])  # a stream has no progress while a watcher waits for more
         revision = await self.read(0, *ALL)
         await self.audit_leases()
         if self.index == 0:

@@ -312,6 +312,7 @@ describe("a server over a durable store", function()
       host:pump()
       local call = { who = client, method = "Put", number = number }
       assert.equal(4, (look(call)))
+      assert.equal(0, #client.returns[number])
       release()
       assert.equal(4, (look(call)))
       assert.equal("1", other:unary("Range", { key = "a" }).kvs[1].value)

@@ -78,6 +78,20 @@ describe("a large range", function()
     assert_whole(answer, KEYS)
   end)
 
+  it("ends with the time of its call, and nothing of it leaves", function()
+    local call = client:start("Range", { ["grpc-timeout"] = "1S" },
+      core.encode("RangeRequest", { key = "k", range_end = "l" }))
+    client.client:half_close(call)
+    client:push()
+    assert.is_true(turn())
+    host.now = host.now + 2000
+    host.ends[1].peer:step(host.now)
+    assert.is_false(turn())
+    assert.equal(4, (select(2, finish(call))))
+    assert.equal(0, #client.returns[call])
+    assert.equal(KEYS, client:unary("Range", { key = "k", range_end = "l" }).count)
+  end)
+
   it("lets others have their turn", function()
     local call = start {}
     turn()

@@ -272,6 +272,33 @@ describe("where memory runs out,", function()
     end
   end)
 
+  it("a request to a store on a disk fails and leaves everything as it was", function()
+    local puts = {}
+    for i = 1, 20 do puts[i] = { put = ("k%03d"):format(i), value = "new" } end
+    local asked = {
+      call("txn", { success = puts }),
+      call("range", "", { prefix = true, revision = 20 }),
+      call("range", "", { prefix = true, sort_target = "value", sort_order = "descend" }),
+      call("txn", nested),
+      call("hash_kv", 0),
+    }
+    for i, request in ipairs(asked) do
+      local n, reached = 0, true
+      while reached do
+        n = n + 1
+        local answer, err
+        local store = new_store(9, { now = 0, path = directory.new() })
+        reached, answer, err = starve(probe.fail_core, n, request, store)
+        if answer == nil then assert(reached and is_out_of_memory(err), err) end
+        probe.check(store)
+        assert(answer or request(store), i)
+        probe.check(store)
+        store:close()
+        directory.remove_all()
+      end
+    end
+  end)
+
   it("a lease that is over stays, and ends later", function()
     for n = 1, PAST do
       local store = new_store(9)

@@ -10,6 +10,7 @@ local events = require "spec.support.events"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
 local state = require "spec.support.state"
+local uv = require "spec.support.luv"
 
 local everything = { prefix = true }
 
@@ -386,6 +387,17 @@ describe("a store that is defragmented", function()
     assert.equal("1", new:next(0).value)
     assert.equal("1", store:get("a").value)
     assert.equal(("x"):rep(8 * KIB) .. 7, store:get("b", { revision = 108 }).value)
+  end)
+
+  it("says so if it could not be, whatever is written later", function()
+    fill(10)
+    assert(uv.fs_mkdir(file("copy.mdb"), 448))
+    assert.equal("storage", answer.code(store:defragment()))
+    store:put("a", "1")
+    assert.equal("storage", answer.code(store:defragmented()))
+    assert(uv.fs_rmdir(file("copy.mdb")))
+    assert.is_true(store:defragment())
+    assert.equal("1", store:get("a").value)
   end)
 
   it("takes what is written meanwhile", function()

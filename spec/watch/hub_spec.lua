@@ -7,6 +7,7 @@ local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
 
 local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
 local events = require "spec.support.events"
 
 local is_fast = os.getenv("KW_FAST") == "1"
@@ -1040,6 +1041,25 @@ describe("where memory runs out", function()
     end, function(made)
       made.store:put("k", "")
       expect_all(made.store, made.handles, 2, 22)
+    end)
+  end)
+
+  it("a step that brings up those who lag behind a disk brings them up later", function()
+    for_each_failure(function()
+      local store = keywatch.open { now = 0, path = directory.new() }
+      for i = 1, 20 do store:put("k", tostring(i)) end
+      return { store = store, handles = open_all(store, { start_revision = 2, prev_kv = true }) }
+    end, function(made)
+      made.store:step(0)
+    end, function(made)
+      made.store:put("k", "21")
+      expect_all(made.store, made.handles, 2, 22)
+      for _, handle in ipairs(made.handles) do
+        for i, event in ipairs(made.handles[handle]) do
+          assert.equal(i > 1 and tostring(i - 1) or nil, event.prev and event.prev.value)
+        end
+      end
+      directory.remove_all()
     end)
   end)
 
