@@ -2,6 +2,9 @@
 
 local core = require "keywatch.core"
 local identity = require "keywatch.identity"
+local keywatch = require "keywatch"
+
+local directory = require "spec.support.directory"
 
 local function hex(bytes)
   return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
@@ -38,5 +41,20 @@ describe("an identity", function()
     assert.same(one, identity.new({ "http://b:1", "http://a:1" }, "t"))
     assert.not_same(one, identity.new({ "http://a:1" }, "t"))
     assert.not_same(one, identity.new({ "http://a:1", "http://b:1" }, "u"))
+  end)
+
+  it("stays with a durable store", function()
+    local path = directory.new()
+    local store = keywatch.open { path = path }
+    local first = identity.of(store, { "http://a:1" }, "t")
+    assert.same(identity.new({ "http://a:1" }, "t"), first)
+    store:close()
+    store = keywatch.open { path = path }
+    assert.same(first, identity.of(store, { "http://b:1" }, "u"))
+    store:close()
+    directory.remove_all()
+    store = keywatch.open()
+    assert.same(first, identity.of(store, { "http://a:1" }, "t"))
+    assert.same(identity.new({ "http://b:1" }, "u"), identity.of(store, { "http://b:1" }, "u"))
   end)
 end)

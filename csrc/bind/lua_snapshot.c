@@ -98,11 +98,13 @@ static int l_restore(lua_State *L) {
     lua_setfield(L, -2, "message");
     return 2;
   }
-  lua_createtable(L, 0, 4);
+  lua_createtable(L, 0, 5);
   set_int(L, "revision", restored.revision);
   set_int(L, "compact_revision", restored.compact_revision);
   set_int(L, "records", restored.records);
   set_int(L, "leases", restored.leases);
+  lua_pushboolean(L, restored.was_protected);
+  lua_setfield(L, -2, "was_protected");
   return 1;
 }
 

@@ -103,12 +103,26 @@ static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
   return rc == KW_OK ? kw_bolt_put(writer, text_of("scheduledCompactRev"), rev) : rc;
 }
 
+/* What is kept under the bucket's name. */
+static int write_kept(kw_bolt_writer *writer, const kw_kept *kept, const char *table) {
+  size_t len = strlen(table) + 1; /* with the zero that ends a table's name */
+  kw_slice start = kw_slice_of(table, len);
+  int rc = kw_bolt_begin(writer, text_of(table));
+  for (size_t i = kw_kept_seek(kept, start); i < kept->n && rc == KW_OK; i++) {
+    kw_slice name = kw_blob_slice(kept->states[i].name);
+    if (name.len < len || memcmp(name.data, table, len) != 0) break;
+    rc = kw_bolt_put(writer, kw_slice_of(name.data + len, name.len - len),
+                     kw_blob_slice(kept->states[i].bytes));
+  }
+  return rc;
+}
+
 typedef int (*write_fn)(kw_bolt_writer *writer, const kw_image_source *source);
 
 /* In the order of their names. */
 static const struct {
   const char *name;
-  write_fn write; /* NULL: empty */
+  write_fn write; /* NULL: what is kept */
 } buckets[] = {{"alarm", NULL},         {"auth", NULL},    {"authRoles", NULL},
                {"authUsers", NULL},     {"cluster", NULL}, {"key", write_records},
                {"lease", write_leases}, {"members", NULL}, {"members_removed", NULL},
@@ -120,7 +134,7 @@ static int write_file(int fd, const kw_image_source *source, int64_t *size) {
   int rc = KW_OK;
   for (size_t i = 0; i < KW_LENGTH(buckets) && rc == KW_OK; i++) {
     rc = buckets[i].write != NULL ? buckets[i].write(writer, source)
-                                  : kw_bolt_begin(writer, text_of(buckets[i].name));
+                                  : write_kept(writer, source->kept, buckets[i].name);
   }
   if (rc == KW_OK) rc = kw_bolt_finish(writer, size);
   kw_bolt_writer_free(writer);
@@ -180,6 +194,7 @@ struct kw_image {
   kw_disk_meta meta;
   kw_revision last;
   bool has_records; /* read to their end */
+  size_t n_tables;  /* of what is kept, that were begun */
 };
 
 static int refuse(char *text, const char *path, int rc, const char *why) {
@@ -304,6 +319,17 @@ int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl) {
   bool ok = !reader.failed && key.len == 8 && *id != 0 && (uint64_t)*id == get_big(key.data) &&
             *ttl > 0 && *ttl <= KW_LEASE_MAX_TTL;
   return ok ? 1 : KW_ERR_CORRUPT;
+}
+
+int kw_image_next_kept(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes) {
+  static const char *const tables[] = {"auth", "authRoles", "authUsers"};
+  while (true) {
+    int rc = image->n_tables == 0 ? 0 : kw_bolt_next(image->reader, key, bytes);
+    if (rc > 0) *table = text_of(tables[image->n_tables - 1]);
+    if (rc != 0 || image->n_tables == KW_LENGTH(tables)) return rc;
+    rc = kw_bolt_seek(image->reader, text_of(tables[image->n_tables++]));
+    if (rc != KW_OK) return rc;
+  }
 }
 
 kw_disk_meta kw_image_meta(const kw_image *image) {

@@ -6,22 +6,26 @@
  *   lease   id, big-endian                                                            ->  leasepb.Lease
  *   meta    "scheduledCompactRev", "finishedCompactRev" -> revision, as above; "consistent_index" -> 8 bytes
  *
- * The other buckets that etcd has are written empty, and not read: they are about members, users and alarms, which
- * belong to a server and not to its data.
+ *   auth, authRoles, authUsers   what is kept in the tables of these names, see store/kept.h
+ *
+ * The other buckets that etcd has are written empty, and not read: they are about members and alarms, which belong to a
+ * server and not to its data.
  */
 #ifndef KW_STORE_IMAGE_H
 #define KW_STORE_IMAGE_H
 
 #include "model/kv.h"
 #include "store/disk.h"
+#include "store/kept.h"
 
-/* What an image is made of. Both return 1, 0 at the end, or an error. */
+/* What an image is made of. The functions return 1, 0 at the end, or an error. */
 typedef struct kw_image_source {
   int (*next_record)(void *ctx, kw_disk_entry *entry);     /* revisions rise */
   int (*next_lease)(void *ctx, int64_t *id, int64_t *ttl); /* ids rise, as numbers without sign */
   bool (*must_end)(void *ctx);                             /* nobody wants it any more */
   void *ctx;
   kw_disk_meta meta;
+  const kw_kept *kept;
 } kw_image_source;
 
 /* Writes an image to an empty file; *size is that of its bbolt file. KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY,
@@ -35,10 +39,11 @@ typedef struct kw_image kw_image;
 int kw_image_open(const char *path, bool skip_hash, kw_image **image, char text[KW_DISK_TEXT]);
 void kw_image_close(kw_image *image);
 
-/* Everything that the image has, in order, first all records, then all leases: 1, 0 at the end, KW_ERR_CORRUPT,
- * KW_ERR_NO_MEMORY. Slices are good until the next call. */
+/* Everything that the image has, in order, first all records, then all leases, then what is kept: 1, 0 at the end,
+ * KW_ERR_CORRUPT, KW_ERR_NO_MEMORY. Slices are good until the next call. */
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv);
 int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
+int kw_image_next_kept(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
 /* What it says beside: compaction; and, once all records were read, the revision. */
 kw_disk_meta kw_image_meta(const kw_image *image);

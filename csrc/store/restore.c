@@ -82,11 +82,47 @@ static int copy_leases(kw_image *image, kw_disk *disk, kw_restored *restored) {
   return found;
 }
 
+/* The name of a state, see store/kept.h. */
+static kw_blob *new_name(kw_slice table, kw_slice key) {
+  kw_blob *name = kw_blob_new(table.len + 1 + key.len);
+  if (name == NULL) return NULL;
+  memcpy(name->bytes, table.data, table.len);
+  name->bytes[table.len] = 0;
+  if (key.len > 0) memcpy(name->bytes + table.len + 1, key.data, key.len);
+  return name;
+}
+
+static int add_kept(kw_disk *disk, kw_slice table, kw_slice key, kw_slice bytes) {
+  if (table.len + 1 + key.len > KW_KEPT_NAME_BYTES) return KW_ERR_REQUEST_TOO_LARGE;
+  kw_blob *name = new_name(table, key), *value = kw_blob_copy(bytes);
+  bool ok = name != NULL && value != NULL && kw_disk_put_kept(disk, name, value);
+  if (name != NULL) kw_blob_release(name);
+  if (value != NULL) kw_blob_release(value);
+  return ok ? KW_OK : KW_ERR_NO_MEMORY;
+}
+
+/* That authentication was enabled is told, and not kept: nobody would heed it. */
+static int copy_kept(kw_image *image, kw_disk *disk, kw_restored *restored) {
+  static const char enabled[] = "authEnabled";
+  kw_slice table, key, bytes;
+  int found;
+  while ((found = kw_image_next_kept(image, &table, &key, &bytes)) > 0) {
+    if (kw_slice_equal(key, kw_slice_of(enabled, sizeof enabled - 1))) {
+      restored->was_protected = bytes.len == 1 && bytes.data[0] == 1;
+      continue;
+    }
+    int rc = add_kept(disk, table, key, bytes);
+    if (rc != KW_OK) return rc;
+  }
+  return found;
+}
+
 static int copy(kw_image *image, kw_disk *disk, kw_restored *restored) {
   group *g = kw_alloc_zeroed(sizeof *g);
   if (g == NULL) return KW_ERR_NO_MEMORY;
   int rc = copy_records(image, disk, g, restored);
   if (rc == KW_OK) rc = copy_leases(image, disk, restored);
+  if (rc == KW_OK) rc = copy_kept(image, disk, restored);
   if (rc == KW_OK) rc = write_group(disk, g, kw_image_meta(image));
   release(g);
   kw_free(g);
@@ -166,9 +202,11 @@ static int walk(kw_image *image) {
   bool tombstone;
   kw_kv kv;
   int64_t id, ttl;
+  kw_slice table, key, bytes;
   int rc;
   while ((rc = kw_image_next_record(image, &rev, &tombstone, &kv)) > 0) continue;
   while (rc == 0 && (rc = kw_image_next_lease(image, &id, &ttl)) > 0) rc = 0;
+  while (rc == 0 && (rc = kw_image_next_kept(image, &table, &key, &bytes)) > 0) rc = 0;
   return rc;
 }
 

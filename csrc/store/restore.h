@@ -12,6 +12,7 @@ typedef struct kw_restored {
   int64_t compact_revision; /* -1: none */
   int64_t records;
   int64_t leases;
+  bool was_protected; /* authentication was enabled, which it is no more */
 } kw_restored;
 
 /* Makes `directory`, which must be absent or empty, of the image at `path`. It is there when all of it is there, and

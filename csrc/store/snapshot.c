@@ -39,6 +39,7 @@ struct kw_snapshot {
   held_lease *leases;
   size_t n_leases;
   size_t cap_leases;
+  kw_kept kept;
 
   kw_image_source source;
   size_t next_record; /* the thread's */
@@ -210,8 +211,10 @@ static int open_view(kw_snapshot *s) {
 static int begin(kw_snapshot *s) {
   int rc = open_file(s);
   if (rc == KW_OK) rc = kw_log_disk(s->store->log) != NULL ? open_view(s) : hold(s);
+  if (rc == KW_OK && !kw_kept_copy(&s->store->kept, &s->kept)) rc = KW_ERR_NO_MEMORY;
   if (rc != KW_OK) return rc;
   s->source.must_end = must_end;
+  s->source.kept = &s->kept;
   s->source.ctx = s;
   s->has_thread = kw_thread_start(&s->thread, run, s);
   return s->has_thread ? KW_OK : KW_ERR_NO_MEMORY;
@@ -256,6 +259,7 @@ static void settle(kw_snapshot *s) {
   if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
   while (s->n_records > 0) kw_blob_release(s->records[--s->n_records].blob);
+  kw_kept_drop(&s->kept);
   kw_free(s->records);
   kw_free(s->leases);
   s->records = NULL;

@@ -140,6 +140,13 @@ end
 
 local compact, defragment = methods.compact, methods.defragment
 
+--- What is kept is in a snapshot as it is now: so that has to be durable first.
+function methods.open_snapshot(store)
+  local kept, err = store:kept("auth")
+  if not kept then return nil, err end
+  return core.store_methods.open_snapshot(store)
+end
+
 --- Gives space that is not in use back to the file system. Writes wait meanwhile.
 function methods.defragment(store, opts)
   local ok, err = defragment(store, opts)

@@ -3,6 +3,7 @@
 
 local core = require "keywatch.core"
 
+local TABLE = "identity" -- of what a store keeps
 local ID_BYTES = 8
 local LIMB = 1e7 -- decimal digits are counted in sevens: a limb and a byte multiply without loss
 
@@ -33,4 +34,19 @@ local function new(peer_urls, token)
   return { member_id = decimal(member), cluster_id = decimal(cluster) }
 end
 
-return { new = new }
+--- Those that a store is served under: a durable one keeps the first that it had, whatever is asked for later. Or nil
+-- and an error.
+local function of(store, peer_urls, token)
+  local ids = new(peer_urls, token)
+  if not store:status().commits then return ids end
+  local kept = { member_id = store:kept(TABLE, "member_id"), cluster_id = store:kept(TABLE, "cluster_id") }
+  if kept.member_id and kept.cluster_id then return kept end
+  local ok, err = store:keep {
+    { TABLE, "member_id", ids.member_id },
+    { TABLE, "cluster_id", ids.cluster_id },
+  }
+  if not ok then return nil, err end
+  return ids
+end
+
+return { new = new, of = of }

@@ -366,8 +366,10 @@ local function serve(opts)
   check_store(opts)
   local addresses = parse_urls(opts.listen)
   if opts.thread then return require("keywatch.thread").start(opts) end
-  local ids = identity.new(opts.peer_urls, opts.cluster_token)
-  local object, err = core.serve(opts.store, {
+  local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
+  if not ids then return nil, err end
+  local object
+  object, err = core.serve(opts.store, {
     cluster_id = ids.cluster_id,
     member_id = ids.member_id,
     raft_term = RAFT_TERM,

@@ -74,6 +74,10 @@ describe("a snapshot #once", function()
     ctl:must { "del", "n2" }
     ctl:must { "compaction", tostring(COMPACTED) }
     ctl:must { "put", "last", "1" }
+    ctl:must { "role", "add", "reader" }
+    ctl:must { "role", "grant-permission", "reader", "read", "a" }
+    ctl:must { "user", "add", "alice:secret" }
+    ctl:must { "user", "grant-role", "alice", "reader" }
     return lease
   end
 
@@ -96,6 +100,9 @@ describe("a snapshot #once", function()
     all.lease = { ttl = ttl }
     for key in keys:gmatch("%S+") do all.lease[#all.lease + 1] = key end
     table.sort(all.lease)
+    all.users = ctl:must { "user", "list" }
+    all.alice = ctl:must { "user", "get", "alice" }
+    all.reader = ctl:must { "role", "get", "reader" }
     return all
   end
 
@@ -111,7 +118,7 @@ describe("a snapshot #once", function()
     it("of a server with data that is " .. kind .. " becomes an etcd", function()
       local ctl
       if kind == "memory" then
-        _, ctl = start()
+        _, ctl = start { is_in_memory = true }
       else
         _, ctl = start_durable("data")
       end
@@ -125,6 +132,21 @@ describe("a snapshot #once", function()
       assert.equal(before.revision + 1, etcd:revision())
     end)
   end
+
+  it("of an etcd whose authentication is enabled becomes a keywatch where it is not, which is said", function()
+    local _, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
+    ctl:must { "user", "add", "root:secret" }
+    ctl:must { "user", "grant-role", "root", "root" }
+    ctl:must { "auth", "enable" }
+    local path = scratch .. "/image"
+    ctl:must { "snapshot", "save", path, "--user", "root:secret" }
+    local done = command.start("restore", path, "--data-dir", scratch .. "/restored")
+    assert.equal(0, done:wait(), done:transcript())
+    assert.matches("authentication was enabled in the image", done:stderr())
+    local _, back = start_durable("restored")
+    assert.equal("root\n", back:must { "user", "list" })
+    back:must { "put", "a", "1" }
+  end)
 
   it("of an etcd becomes a keywatch", function()
     local _, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
@@ -163,7 +185,7 @@ describe("a snapshot #once", function()
     it("is whole while others write to data that is " .. kind, function()
       local ctl
       if kind == "memory" then
-        _, ctl = start()
+        _, ctl = start { is_in_memory = true }
       else
         _, ctl = start_durable("data")
       end

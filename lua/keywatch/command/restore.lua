@@ -10,8 +10,8 @@ local HELP = [[
 keywatch restore IMAGE --data-dir DIR [flags]
 
   Makes a data directory of a snapshot that `etcdctl snapshot save` has taken, of a keywatch or of an etcd from 3.4 to
-  3.6: keys, their history and revisions, and leases, which have all of their time again. Users, members and alarms are
-  not taken over.
+  3.6: keys, their history and revisions, leases, which have all of their time again, users and roles. Members and
+  alarms are not taken over, and authentication is disabled.
 
   --data-dir         a directory that is not there, or is empty
   --skip-hash-check  take a file without SHA-256, such as member/snap/db of etcd's data, and do not look at one that
@@ -65,6 +65,10 @@ local function main(arguments)
   end
   io.stdout:write(("restored %s: revision %.0f, %.0f records, %.0f leases\n"):format(values["data-dir"],
     restored.revision, restored.records, restored.leases))
+  if restored.was_protected then
+    io.stderr:write("keywatch restore: authentication was enabled in the image, and is not any more: anybody who reaches "
+      .. "a server of this data can read and write it\n")
+  end
   return OK
 end
 
