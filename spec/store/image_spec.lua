@@ -347,7 +347,7 @@ if core.probe then
       image.write(scratch .. "/image", "")
       local live = core.probe.live()
       local failures, snapshot = fail_in_turn(function() return store:open_snapshot() end)
-      assert.equal(3, failures)
+      assert.is_true(failures > 2)
       assert.is_true(image.await(snapshot))
       snapshot:close()
       assert.equal(live, core.probe.live())
@@ -355,6 +355,8 @@ if core.probe then
 
     it("is not restored, and can be restored later", function()
       image.write(scratch .. "/image", image.take(store))
+      collectgarbage()
+      collectgarbage()
       local live = core.probe.live()
       local failures = fail_in_turn(function() return core.restore(scratch .. "/image", scratch .. "/data") end)
       assert.is_true(failures > 10)

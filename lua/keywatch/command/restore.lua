@@ -66,8 +66,8 @@ local function main(arguments)
   io.stdout:write(("restored %s: revision %.0f, %.0f records, %.0f leases\n"):format(values["data-dir"],
     restored.revision, restored.records, restored.leases))
   if restored.was_protected then
-    io.stderr:write("keywatch restore: authentication was enabled in the image, and is not any more: anybody who reaches "
-      .. "a server of this data can read and write it\n")
+    io.stderr:write("keywatch restore: authentication was enabled in the image, and is not any more: anybody who "
+      .. "reaches a server of this data can read and write it\n")
   end
   return OK
 end
