@@ -3,6 +3,8 @@
 -- A server that has lost its data begins again at revision 1 when it returns. A client that goes on where it stopped
 -- then waits until the new store gets there.
 
+local keywatch = require "keywatch"
+
 local directory = require "spec.support.directory"
 local etcdctl = require "spec.support.etcdctl"
 local process = require "spec.support.process"
@@ -49,6 +51,27 @@ describe("a server that is told to end #once", function()
     client:begin("watch_until_shutdown", "watching")
     peer:stop()
     client:finish("watch_until_shutdown")
+  end)
+
+  it("tells how far it has come, where it takes long to return", function()
+    if server.is_etcd then return end
+    local path, n = directory.new(), 60000
+    finally(directory.remove_all)
+    local store = keywatch.open { path = path, max_txn_ops = n, max_request_bytes = 1e8 }
+    local puts = {}
+    for i = 1, n do puts[i] = { put = "k" .. i, value = "" } end
+    assert(store:txn { success = puts })
+    store:close()
+    local peer = server.start { path = path, before = [[
+      local uv = require "keywatch.uv"
+      local now, asked = uv.now, 0
+      uv.now = function() -- a clock on which everything takes long
+        asked = asked + 1
+        return now() + 1.5 * asked
+      end
+    ]] }
+    assert.matches(" info reading [^\n]+: 60000 of 60000 records, 100 %%\n", peer.process:stderr())
+    peer:stop()
   end)
 
   it("returns with its data, and etcdctl goes on where it stopped", function()
