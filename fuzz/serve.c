@@ -437,7 +437,8 @@ static void open_world(world *w) {
   server.session.max_queued = 24000;
   *w = (world){.now = 1000, .piece = INT32_MAX};
   w->base = memory_used();
-  w->store = kw_store_new(&store);
+  char why[KW_DISK_TEXT];
+  must(kw_store_open(&store, 0, &w->store, why) == KW_OK, "there is memory");
   w->hub = kw_hub_new(w->store, &hub);
   w->server = kw_server_new(w->store, w->hub, &server);
   kw_call_mount(w->server, text("/lua.Lua/Unary"), true);
