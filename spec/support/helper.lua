@@ -4,7 +4,7 @@
 -- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
 -- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
 
-local EAGER = 200 -- instructions of each test
+local EAGER = 100 -- instructions of each test
 
 local function collect_every(percent)
   if jit then
