@@ -42,7 +42,7 @@ local function expect_type(value, kind)
   if trouble then error(("not a %s: %s"):format(kind, trouble), 2) end
 end
 
-describe("the annotations", function()
+describe("the annotations #slow", function()
   it("are Lua that runs, and return the module", function()
     local module = assert(loadfile(PATH))()
     assert.are.equal("function", type(module.open))
@@ -81,7 +81,7 @@ end)
 
 -- Results -----------------------------------------------------------------------------------------------------------
 
-describe("what a call returns is as annotated:", function()
+describe("what a call returns is as annotated #slow:", function()
   local store, lease
 
   before_each(function()
@@ -199,7 +199,7 @@ end)
 
 -- Options -----------------------------------------------------------------------------------------------------------
 
-describe("the options of", function()
+describe("the options #slow of", function()
   local store, lease
 
   before_each(function()

@@ -88,7 +88,7 @@ end
 before_each(function() directory = shell.must(fault.MAKE_DIRECTORY) .. "/store" end)
 after_each(function() shell.must("rm -rf " .. directory:gsub("/store$", "")) end)
 
-describe("a damaged store", function()
+describe("a damaged store #slow", function()
   local data
 
   before_each(function()
@@ -183,7 +183,7 @@ describe("a damaged store", function()
   end)
 end)
 
-describe("a directory", function()
+describe("a directory of a store #slow", function()
   it("is refused when it is a file", function()
     write(directory, "a file")
     expect_refusal(directory, "it is not a directory")
@@ -235,7 +235,7 @@ describe("a directory", function()
   end)
 end)
 
-describe("a store that was opened before a fork", function()
+describe("a store that was opened before a fork #slow", function()
   it("is refused to the child, and is none the worse for it", function()
     local status, printed = program.run(([[
       local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
