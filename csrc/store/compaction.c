@@ -52,13 +52,20 @@ static bool is_known(const kw_key_history *history, kw_revision rev) {
   return false;
 }
 
+/* Whether a later change, up to the compacted revision, has taken the place of the first. */
+static bool is_first_replaced(const kw_store *store, const kw_key_history *history) {
+  const kw_change *all = kw_key_history_changes(history);
+  return history->n - history->first > 1 && all[history->first + 1].main <= store->compact_revision;
+}
+
 /* False if memory is short. */
 static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
   if (!is_known(history, rev)) return true;
   if (!kw_log_reserve_removals(store->log, history->n - history->first)) return false;
   while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
-  if (tombstone && rev.main < store->compact_revision) forget_first(store, history);
+  bool is_gone = tombstone && rev.main < store->compact_revision;
+  if (is_gone || is_first_replaced(store, history)) forget_first(store, history);
   if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
   return true;
 }
