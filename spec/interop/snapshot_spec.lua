@@ -1,6 +1,7 @@
 --- Moving to etcd and back: etcdctl takes snapshots of keywatch, real etcds are made of them, and the other way round.
 
 local command = require "spec.support.command"
+local directories = require "spec.support.directory"
 local etcdctl = require "spec.support.etcdctl"
 local image = require "spec.support.image"
 local process = require "spec.support.process"
@@ -23,6 +24,7 @@ describe("a snapshot #once", function()
     for _, peer in ipairs(peers) do peer:stop() end
     process.end_all()
     remove()
+    directories.remove_all()
   end)
 
   local function start(options)

@@ -4,6 +4,7 @@
 local keywatch = require "keywatch"
 
 local command = require "spec.support.command"
+local directory = require "spec.support.directory"
 local durable = require "spec.support.durable"
 local fault = require "spec.support.fault"
 local process = require "spec.support.process"
@@ -17,7 +18,10 @@ local ROUNDS = 2 -- of one directory
 local disk
 
 before_each(function() disk = fault.new() end)
-after_each(function() disk:remove() end)
+after_each(function()
+  disk:remove()
+  directory.remove_all()
+end)
 
 describe("a failing disk #slow", function()
   local plans = {
