@@ -336,6 +336,35 @@ describe("Auth", function()
       peer.store:kept("auth", "authRevision"))
   end)
 
+  it("loses none of the changes that come at once to a durable store", function()
+    if serving.is_etcd then return end
+    local scratch = shell.must("mktemp -d")
+    local other = serving.start { path = scratch .. "/data" }
+    finally(function()
+      other:stop()
+      shell.must("rm -rf " .. scratch)
+    end)
+    local one, calls, names = other:client(), {}, {}
+    assert(one:ask(AUTH .. "UserAdd", { name = "ann", options = { no_password = true } }))
+    for i = 1, 20 do
+      names[i] = ("r%02d"):format(i)
+      assert(one:ask(AUTH .. "RoleAdd", { name = names[i] }))
+    end
+    for i = 1, 20 do calls[i] = one:begin_message(AUTH .. "UserGrantRole", { user = "ann", role = names[i] }) end
+    for i = 1, 20 do assert.equal(0, (one:finish(calls[i]))) end
+    assert.same(names, one:ask(AUTH .. "UserGet", { name = "ann" }).roles)
+  end)
+
+  it("lets others have their turn between the hashes of passwords", function()
+    if serving.is_etcd then return end
+    local adding = {}
+    for i = 1, 5 do adding[i] = client:begin_message(AUTH .. "UserAdd", { name = "slow" .. i, password = "p" }) end
+    client:finish(adding[1])
+    assert.is_nil(adding[5].status) -- the loop has turned meanwhile
+    for i = 1, 5 do assert.equal(0, (client:finish(adding[i]))) end
+    for i = 1, 5 do must("UserDelete", { name = "slow" .. i }) end
+  end)
+
   it("finds it again in a durable store", function()
     if serving.is_etcd then return end
     local scratch = shell.must("mktemp -d")

@@ -3,9 +3,11 @@
 -- are kept, and nobody is asked who he is.
 --
 -- They are kept with the store, under the names and in the form that etcd's file has them in. Every change of one
--- raises the auth revision. Whoever gives a user a password waits for its hash, and so does everybody else: some 50 ms.
+-- raises the auth revision, and changes are made one after the other. Whoever gives a user a password waits for its
+-- hash, and so does everybody else: some 50 ms; between two of them all have their turn.
 
 local core = require "keywatch.core"
+local driver = require "keywatch.driver"
 local header = require "keywatch.services.header"
 local refusal = require "keywatch.services.refusal"
 
@@ -160,6 +162,7 @@ local handlers = {}
 
 --- nil and a refusal if it cannot be made.
 local function hash(password)
+  driver.get().sleep(0)
   local hashed, why = core.hash_password(password, HASH_COST)
   if not hashed then return nil, refusal.new(refusal.UNKNOWN, why) end
   return hashed
@@ -336,6 +339,39 @@ end
 
 function handlers.Authenticate()
   return nil, NOT_ENABLED
+end
+
+-- }======
+
+-- {====== Turns ======
+
+local turns = setmetatable({}, { __mode = "k" }) -- by store: { is_taken =, left = event }
+
+local function take_turn(store)
+  local turn = turns[store] or { is_taken = false, left = driver.get().event() }
+  turns[store] = turn
+  while turn.is_taken do turn.left:wait() end
+  turn.is_taken = true
+  return turn
+end
+
+--- A change reads what it changes, and may wait between the two.
+local function in_turn(handler)
+  return function(server, request)
+    local turn = take_turn(server.store)
+    local ok, result, err = pcall(handler, server, request)
+    turn.is_taken = false
+    turn.left:set()
+    if not ok then error(result, 0) end
+    return result, err
+  end
+end
+
+for _, name in ipairs {
+  "UserAdd", "UserDelete", "UserChangePassword", "UserGrantRole", "UserRevokeRole",
+  "RoleAdd", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission",
+} do
+  handlers[name] = in_turn(handlers[name])
 end
 
 -- }======
