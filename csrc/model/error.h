@@ -46,7 +46,25 @@
   X(THREAD_FAILED, "thread_failed", 13, "keywatch: the thread has failed")                         \
   X(STORAGE, "storage", 14, "keywatch: the storage has failed")                                    \
   X(TOO_MANY_SNAPSHOTS, "too_many_snapshots", 8,                                                   \
-    "keywatch: too many snapshots are being taken at once")
+    "keywatch: too many snapshots are being taken at once")                                        \
+  X(UNAVAILABLE, "unavailable", 14, "keywatch: no server can be reached")                          \
+  X(DEADLINE_EXCEEDED, "deadline_exceeded", 4, "context deadline exceeded")                        \
+  X(PERMISSION_DENIED, "permission_denied", 7, "etcdserver: permission denied")                    \
+  X(UNAUTHENTICATED, "unauthenticated", 16, "etcdserver: invalid auth token")                      \
+  X(INVALID_ARGUMENT, "invalid_argument", 3, "keywatch: invalid argument")                         \
+  X(NOT_FOUND, "not_found", 5, "keywatch: not found")                                              \
+  X(ALREADY_EXISTS, "already_exists", 6, "keywatch: already exists")                               \
+  X(RESOURCE_EXHAUSTED, "resource_exhausted", 8, "keywatch: resource exhausted")                   \
+  X(FAILED_PRECONDITION, "failed_precondition", 9, "keywatch: failed precondition")                \
+  X(ABORTED, "aborted", 10, "keywatch: aborted")                                                   \
+  X(OUT_OF_RANGE, "out_of_range", 11, "keywatch: out of range")                                    \
+  X(UNIMPLEMENTED, "unimplemented", 12, "keywatch: unimplemented")                                 \
+  X(INTERNAL, "internal", 13, "keywatch: internal error")                                          \
+  X(DATA_LOSS, "data_loss", 15, "keywatch: data loss")                                             \
+  X(UNKNOWN, "unknown", 2, "keywatch: unknown error")                                              \
+  X(REGRESSED, "regressed", 9, "keywatch: the server has been set back to an older state")         \
+  X(CLUSTER_CHANGED, "cluster_changed", 9, "keywatch: the server is one of another cluster")       \
+  X(UNSUPPORTED, "unsupported", 12, "keywatch: the progress of this server cannot be trusted")
 
 typedef enum kw_error {
   KW_OK = 0,
