@@ -4,16 +4,20 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/sha1.h"
+#include "bind/lua_answer.h"
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
 #include "bind/lua_message.h"
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
+#include "bind/lua_request.h"
 #include "bind/lua_server.h"
 #include "bind/lua_snapshot.h"
 #include "bind/lua_store.h"
+#include "bind/lua_subscription.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
 #include "face/module.h"
@@ -49,11 +53,9 @@ static int l_id(lua_State *L) {
 
 /* core.decimal(value): 64 bits without a sign, in whichever form, as a decimal string; or nothing if the value is none. */
 static int l_decimal(lua_State *L) {
-  char text[24];
   uint64_t v;
   if (!kw_bind_to_uint(L, 1, &v)) return 0;
-  snprintf(text, sizeof text, "%" PRIu64, v);
-  lua_pushstring(L, text);
+  kw_bind_push_decimal(L, v);
   return 1;
 }
 
@@ -65,6 +67,12 @@ static int l_hex(lua_State *L) {
   uint64_t size = id < 0 ? -(uint64_t)id : (uint64_t)id;
   snprintf(text, sizeof text, "%s%" PRIx64, id < 0 ? "-" : "", size);
   lua_pushstring(L, text);
+  return 1;
+}
+
+/* core.pid(): of this process. */
+static int l_pid(lua_State *L) {
+  lua_pushinteger(L, getpid());
   return 1;
 }
 
@@ -91,10 +99,20 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_bind_add_holder(L);
   kw_bind_push_client(L);
   lua_setfield(L, -2, "client");
+  kw_bind_push_subscription(L);
+  lua_setfield(L, -2, "subscription");
   kw_bind_push_serve(L);
   lua_setfield(L, -2, "serve");
   kw_bind_push_error_new(L);
   lua_setfield(L, -2, "new_error");
+  kw_bind_push_error_of(L);
+  lua_setfield(L, -2, "error_of");
+  kw_bind_push_requests(L);
+  lua_setfield(L, -2, "requests");
+  kw_bind_push_answers(L);
+  lua_setfield(L, -2, "answers");
+  lua_pushcfunction(L, kw_bind_header);
+  lua_setfield(L, -2, "header");
   kw_bind_push_restore(L);
   lua_setfield(L, -2, "restore");
   kw_bind_add_messages(L);
@@ -104,6 +122,8 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -2, "decimal");
   lua_pushcfunction(L, l_hex);
   lua_setfield(L, -2, "hex");
+  lua_pushcfunction(L, l_pid);
+  lua_setfield(L, -2, "pid");
   lua_pushcfunction(L, l_sha1);
   lua_setfield(L, -2, "sha1");
   lua_pushcfunction(L, kw_bind_hash_password);

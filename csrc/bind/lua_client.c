@@ -1,37 +1,109 @@
 /* SPDX-License-Identifier: MIT */
 #include "bind/lua_client.h"
 
+#include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_value.h"
 #include "face/module.h"
-#include "rpc/client.h"
+#include "rpc/watch_call.h"
 
-#define CLIENT_NAME "keywatch.core.client"
-#define MAX_UNTAKEN (64 << 20)
+#define MAX_UNTAKEN (1 << 20) /* bytes of a call that nobody has taken */
 
 typedef struct lua_client {
   kw_client *client; /* NULL: closed */
+  bool was_dialed;
 } lua_client;
 
-static kw_client *check_client(lua_State *L) {
-  lua_client *self = luaL_checkudata(L, 1, CLIENT_NAME);
+kw_client *kw_bind_check_client(lua_State *L, int arg) {
+  lua_client *self = luaL_checkudata(L, arg, KW_CLIENT_NAME);
   if (self->client == NULL) luaL_error(L, "the connection is closed");
   return self->client;
+}
+
+static kw_client *check_client(lua_State *L) {
+  return kw_bind_check_client(L, 1);
 }
 
 static uint64_t check_call(lua_State *L) {
   return (uint64_t)kw_bind_check_int(L, 2, 1);
 }
 
+/* {====== The engine ====== */
+
+kw_client *kw_bind_client_of(void *object) {
+  lua_client *self = object;
+  if (self->was_dialed) return NULL;
+  self->was_dialed = self->client != NULL;
+  return self->client;
+}
+
+static void feed(void *client, const void *bytes, size_t len, int64_t now) {
+  kw_client_feed(client, kw_slice_of(bytes, len), now);
+}
+
+static size_t pending(void *client, struct iovec *pieces, size_t max) {
+  return kw_client_pending(client, pieces, max);
+}
+
+static void wrote(void *client, size_t bytes) {
+  kw_client_wrote(client, bytes);
+}
+
+static unsigned state(const void *client) {
+  return kw_client_state(client);
+}
+
+static void step(void *client, int64_t now) {
+  kw_client_step(client, now);
+}
+
+static void closed(void *client, const char *why) {
+  kw_client_closed(client, why);
+}
+
+const kw_peer_face kw_bind_dialed_face = {feed, pending, wrote, state, step, closed};
+
+/* }====== */
+
+typedef struct client_fields {
+  kw_seconds handshake_timeout;
+  kw_seconds keepalive;
+  kw_seconds keepalive_timeout;
+  int64_t max_message;
+} client_fields;
+
+static const kw_option client_options[] = {
+    {"handshake_timeout", KW_OPTION_SECONDS, offsetof(client_fields, handshake_timeout), NULL},
+    {"keepalive", KW_OPTION_SECONDS, offsetof(client_fields, keepalive), NULL},
+    {"keepalive_timeout", KW_OPTION_SECONDS, offsetof(client_fields, keepalive_timeout), NULL},
+    {"max_message", KW_OPTION_COUNT, offsetof(client_fields, max_message), NULL},
+    KW_END_OF_OPTIONS};
+
+static void set_ms(int64_t *ms, const kw_seconds *seconds) {
+  if (seconds->is_given) *ms = seconds->value < 1e9 ? (int64_t)(seconds->value * 1000) : INT32_MAX;
+}
+
+static kw_session_options read_client_options(lua_State *L, int arg) {
+  client_fields fields = {.max_message = INT32_MAX};
+  kw_session_options options = kw_session_defaults();
+  options.keepalive_ms = 0;
+  kw_bind_read_options(L, arg, "client", client_options, &fields);
+  set_ms(&options.handshake_ms, &fields.handshake_timeout);
+  set_ms(&options.keepalive_ms, &fields.keepalive);
+  set_ms(&options.keepalive_wait_ms, &fields.keepalive_timeout);
+  options.max_message = (size_t)fields.max_message;
+  options.max_torn = INT32_MAX;
+  return options;
+}
+
+/* core.client(authority, options, now): times in seconds. */
 static int l_client(lua_State *L) {
   kw_slice authority = kw_bind_check_bytes(L, 1);
-  kw_session_options options = kw_session_defaults();
-  options.max_message = options.max_torn = INT32_MAX;
-  options.keepalive_ms = 0;
-  int64_t now = kw_bind_opt_now(L, 2);
+  kw_session_options options = read_client_options(L, 2);
+  int64_t now = kw_bind_opt_now(L, 3);
   lua_client *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (lua_client){0};
-  luaL_getmetatable(L, CLIENT_NAME);
+  luaL_getmetatable(L, KW_CLIENT_NAME);
   lua_setmetatable(L, -2);
   self->client = kw_client_new(&options, authority, MAX_UNTAKEN, now);
   return self->client == NULL ? luaL_error(L, "not enough memory") : 1;
@@ -50,14 +122,20 @@ static size_t read_metadata(lua_State *L, int at, kw_field_line *lines) {
   return n;
 }
 
+static int push_call(lua_State *L, uint64_t call) {
+  if (call == 0) return 0;
+  kw_bind_push_int(L, (int64_t)call);
+  return 1;
+}
+
+/* client:call(path, metadata, is_unary): its number, or nothing. */
 static int l_call(lua_State *L) {
   kw_client *client = check_client(L);
   kw_field_line lines[KW_MAX_METADATA];
   kw_slice path = kw_bind_check_bytes(L, 2);
-  uint64_t call = kw_client_call(client, path, lines, read_metadata(L, 3, lines));
-  if (call == 0) return 0;
-  kw_bind_push_int(L, (int64_t)call);
-  return 1;
+  bool is_unary = lua_toboolean(L, 4);
+  return push_call(L,
+                   kw_client_call(client, path, lines, read_metadata(L, 3, lines), is_unary, NULL));
 }
 
 static int l_send(lua_State *L) {
@@ -80,21 +158,93 @@ static int l_cancel(lua_State *L) {
   return 0;
 }
 
-static int l_next(lua_State *L) {
+/* client:has_room(call, max): whether at most so many bytes that were sent have not left; if not, `next` tells when. */
+static int l_has_room(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_blob **holder = kw_bind_new_holder(L);
-  kw_return what;
-  if (!kw_client_take(client, &what)) return 0;
-  *holder = what.bytes;
-  kw_bind_push_int(L, (int64_t)what.call);
-  bool is_end = what.kind == KW_RETURN_END;
-  if (is_end) {
-    lua_pushboolean(L, 0);
-    lua_pushinteger(L, what.status);
-  }
-  kw_bind_push_held(L, holder);
-  return is_end ? 4 : 2;
+  uint64_t call = check_call(L);
+  lua_pushboolean(L, kw_client_has_room(client, call, (size_t)kw_bind_check_int(L, 3, 0)));
+  return 1;
 }
+
+/* Pushes a message; or false, the status and its text, and whether the server has not looked at the call; or nothing. */
+static int push_return(lua_State *L, kw_client *client, uint64_t call) {
+  kw_blob **holder = kw_bind_new_holder(L);
+  kw_return what = kw_client_take(client, call);
+  if (what.kind == KW_RETURN_NOTHING) return 0;
+  *holder = what.bytes;
+  if (what.kind == KW_RETURN_MESSAGE) {
+    kw_bind_push_held(L, holder);
+    return 1;
+  }
+  lua_pushboolean(L, false);
+  lua_pushinteger(L, what.status);
+  kw_bind_push_held(L, holder);
+  lua_pushboolean(L, what.is_refused);
+  return 4;
+}
+
+/* client:receive(call): the next that came of it, as above. */
+static int l_receive(lua_State *L) {
+  kw_client *client = check_client(L);
+  return push_return(L, client, check_call(L));
+}
+
+/* client:next(): the number of a call that has something to receive, or nothing. */
+static int l_next(lua_State *L) {
+  return push_call(L, kw_client_next_ready(check_client(L)));
+}
+
+/* {====== Watching ====== */
+
+static kw_watch_call *check_watch_call(lua_State *L) {
+  kw_client *client = check_client(L);
+  return kw_watch_call_find(client, check_call(L));
+}
+
+/* client:watch(metadata, max_torn): the number of a Watch call, or nothing. */
+static int l_watch(lua_State *L) {
+  kw_client *client = check_client(L);
+  kw_field_line lines[KW_MAX_METADATA];
+  size_t max_torn = (size_t)kw_bind_check_int(L, 3, 1);
+  return push_call(L, kw_watch_call_open(client, lines, read_metadata(L, 2, lines), max_torn));
+}
+
+/* client:ask(call): for progress of all its watches; client:trust(call): it is believed. */
+static int l_ask(lua_State *L) {
+  kw_watch_call *call = check_watch_call(L);
+  if (call != NULL) kw_watch_call_ask(call);
+  return 0;
+}
+
+static int l_trust(lua_State *L) {
+  kw_watch_call *call = check_watch_call(L);
+  if (call != NULL) kw_watch_call_trust(call);
+  return 0;
+}
+
+/* client:inspect(call): how many answers came, how many watches it has, and whether it is held back; nothing if it has
+ * ended. */
+static int l_inspect(lua_State *L) {
+  const kw_watch_call *call = check_watch_call(L);
+  if (call == NULL) return 0;
+  kw_watch_call_info info = kw_watch_call_inspect(call);
+  kw_bind_push_int(L, (int64_t)info.heard);
+  kw_bind_push_int(L, (int64_t)info.watches);
+  lua_pushboolean(L, info.is_held);
+  return 3;
+}
+
+/* client:next_watch(): the tag of a watch that is ready, or nothing. */
+static int l_next_watch(lua_State *L) {
+  kw_link *ready = kw_client_ready_watches(check_client(L));
+  if (kw_link_is_alone(ready)) return 0;
+  kw_subscription *sub = KW_CONTAINER_OF(ready->next, kw_subscription, ready);
+  kw_link_remove(&sub->ready);
+  kw_bind_push_int(L, (int64_t)sub->tag);
+  return 1;
+}
+
+/* }====== */
 
 static int l_feed(lua_State *L) {
   kw_client *client = check_client(L);
@@ -102,23 +252,29 @@ static int l_feed(lua_State *L) {
   return 0;
 }
 
-static size_t pending(void *client, struct iovec *pieces, size_t max) {
-  return kw_client_pending(client, pieces, max);
-}
-
-static void wrote(void *client, size_t bytes) {
-  kw_client_wrote(client, bytes);
-}
-
 static int l_pending(lua_State *L) {
   return kw_bind_push_pending(L, 2, check_client(L), pending, wrote);
 }
 
+/* client:state(): whether it wants bytes, and whether it is done. */
 static int l_state(lua_State *L) {
-  const kw_client *client = check_client(L);
-  lua_pushboolean(L, kw_client_wants_bytes(client));
-  lua_pushboolean(L, kw_client_is_done(client));
+  unsigned now = kw_client_state(check_client(L));
+  lua_pushboolean(L, (now & KW_PEER_WANTS_BYTES) != 0);
+  lua_pushboolean(L, (now & KW_PEER_IS_DONE) != 0);
   return 2;
+}
+
+/* client:health(): whether it takes calls; whether it has ended, and why; and whether the server complains of pings. */
+static int l_health(lua_State *L) {
+  kw_client *client = check_client(L);
+  bool is_ready = kw_client_is_ready(client);
+  bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
+  kw_client_heard(client);
+  lua_pushboolean(L, is_ready);
+  lua_pushboolean(L, is_over);
+  lua_pushstring(L, kw_client_why(client));
+  lua_pushboolean(L, kw_client_is_pestered(client));
+  return 4;
 }
 
 static int l_deadline(lua_State *L) {
@@ -131,20 +287,50 @@ static int l_step(lua_State *L) {
   return 0;
 }
 
-static int l_close(lua_State *L) {
-  lua_client *self = luaL_checkudata(L, 1, CLIENT_NAME);
+static void free_client(lua_client *self) {
   if (self->client != NULL) kw_client_free(self->client);
   self->client = NULL;
+}
+
+/* What was given to a driver is freed with the object, so that what came last can be taken. */
+static int l_close(lua_State *L) {
+  lua_client *self = luaL_checkudata(L, 1, KW_CLIENT_NAME);
+  if (self->was_dialed && self->client != NULL) {
+    kw_client_end(self->client);
+  } else {
+    free_client(self);
+  }
   return 0;
 }
 
-static const luaL_Reg methods[] = {
-    {"call", l_call},         {"send", l_send}, {"half_close", l_half_close}, {"cancel", l_cancel},
-    {"next", l_next},         {"feed", l_feed}, {"pending", l_pending},       {"state", l_state},
-    {"deadline", l_deadline}, {"step", l_step}, {"close", l_close},           {NULL, NULL}};
-static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+static int l_gc(lua_State *L) {
+  free_client(luaL_checkudata(L, 1, KW_CLIENT_NAME));
+  return 0;
+}
+
+static const luaL_Reg methods[] = {{"call", l_call},
+                                   {"send", l_send},
+                                   {"half_close", l_half_close},
+                                   {"has_room", l_has_room},
+                                   {"cancel", l_cancel},
+                                   {"receive", l_receive},
+                                   {"next", l_next},
+                                   {"watch", l_watch},
+                                   {"ask", l_ask},
+                                   {"trust", l_trust},
+                                   {"inspect", l_inspect},
+                                   {"next_watch", l_next_watch},
+                                   {"feed", l_feed},
+                                   {"pending", l_pending},
+                                   {"state", l_state},
+                                   {"health", l_health},
+                                   {"deadline", l_deadline},
+                                   {"step", l_step},
+                                   {"close", l_close},
+                                   {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {
-  kw_add_class(L, CLIENT_NAME, meta, methods);
+  kw_add_class(L, KW_CLIENT_NAME, meta, methods);
   lua_pushcfunction(L, l_client);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "bind/lua_error.h"
 
+#include "bind/lua_value.h"
 #include "model/error.h"
 
 #define ERROR_NAME "keywatch.error"
@@ -63,4 +64,23 @@ static int l_new(lua_State *L) {
 void kw_bind_push_error_new(lua_State *L) {
   kw_bind_push_error_meta(L);
   lua_pushcclosure(L, l_new, 1);
+}
+
+static int l_of(lua_State *L) {
+  lua_Integer status = luaL_checkinteger(L, 1);
+  kw_slice text = lua_isnoneornil(L, 2) ? kw_slice_of("", 0) : kw_bind_check_bytes(L, 2);
+  int known = status >= 0 && status <= INT_MAX ? (int)status : 0;
+  push_error(L, lua_upvalueindex(1), kw_error_describe(kw_error_recognize(known, text)));
+  if (text.len > 0) {
+    lua_pushvalue(L, 2);
+    lua_setfield(L, -2, "message");
+  }
+  lua_pushvalue(L, 1);
+  lua_setfield(L, -2, "grpc_status");
+  return 1;
+}
+
+void kw_bind_push_error_of(lua_State *L) {
+  kw_bind_push_error_meta(L);
+  lua_pushcclosure(L, l_of, 1);
 }

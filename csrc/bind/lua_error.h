@@ -16,6 +16,9 @@ void kw_bind_push_error_meta(lua_State *L);
 /* Pushes a function that makes an error of a code: what Lua itself finds out has the same form. */
 void kw_bind_push_error_new(lua_State *L);
 
+/* Pushes a function that makes an error of a gRPC status and its text, as a server has answered them. */
+void kw_bind_push_error_of(lua_State *L);
+
 /* Pushes nil and an error; `meta` is where the metatable stands. Returns 2. */
 int kw_bind_push_failure(lua_State *L, int meta, int rc);
 

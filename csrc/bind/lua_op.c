@@ -6,6 +6,8 @@
 #include "bind/lua_options.h"
 #include "model/error.h"
 
+#define LEAST_BYTES                                                                                \
+  4 /* of an operation or a compare in a message: two tags, with a length and what is in it */
 #define MAX_NESTING 200 /* of transactions; more than any limit on operations leaves room for */
 
 /* {====== Ranges of keys ====== */
@@ -63,6 +65,7 @@ typedef struct range_fields {
   kw_range_op op;
   int sort_order;
   int sort_target;
+  kw_times times;
 } range_fields;
 
 static const char *const sort_orders[] = {"none", "ascend", "descend", NULL};
@@ -75,15 +78,15 @@ static const char *const sort_targets[] = {"key", "version", "create", "mod", "v
   KEY_OPTIONS(range_fields), RANGE_OPTION(limit, COUNT), RANGE_OPTION(revision, COUNT),            \
       {"sort_order", KW_OPTION_ENUM, offsetof(range_fields, sort_order), sort_orders},             \
       {"sort_target", KW_OPTION_ENUM, offsetof(range_fields, sort_target), sort_targets},          \
-      {"serializable", KW_OPTION_BOOL, KW_NOWHERE, NULL}, RANGE_OPTION(keys_only, BOOL),           \
+      RANGE_OPTION(serializable, BOOL), RANGE_OPTION(keys_only, BOOL),                             \
       RANGE_OPTION(count_only, BOOL), RANGE_OPTION(min_mod_revision, COUNT),                       \
       RANGE_OPTION(max_mod_revision, COUNT), RANGE_OPTION(min_create_revision, COUNT),             \
-      RANGE_OPTION(max_create_revision, COUNT), KW_COMMON_OPTIONS
+      RANGE_OPTION(max_create_revision, COUNT), KW_COMMON_OPTIONS(range_fields)
 
 /* A get is a range of one key: what has no meaning for it is not in the list. */
 #define GET_OPTIONS                                                                                \
-  RANGE_OPTION(revision, COUNT), {"serializable", KW_OPTION_BOOL, KW_NOWHERE, NULL},               \
-      RANGE_OPTION(keys_only, BOOL), KW_COMMON_OPTIONS
+  RANGE_OPTION(revision, COUNT), RANGE_OPTION(serializable, BOOL), RANGE_OPTION(keys_only, BOOL),  \
+      KW_COMMON_OPTIONS(range_fields)
 
 static const kw_option range_options[] = {RANGE_OPTIONS, KW_END_OF_OPTIONS};
 static const kw_option get_options[] = {GET_OPTIONS, KW_END_OF_OPTIONS};
@@ -94,28 +97,36 @@ static const kw_option txn_range_fields[] = {
 static const kw_option txn_get_fields[] = {
     {"get", KW_OPTION_BYTES, offsetof(range_fields, key), NULL}, GET_OPTIONS, KW_END_OF_OPTIONS};
 
+typedef struct put_fields {
+  kw_put_op op;
+  kw_times times;
+} put_fields;
+
 #define PUT_OPTION(name, kind)                                                                     \
-  { #name, KW_OPTION_##kind, offsetof(kw_put_op, name), NULL }
+  { #name, KW_OPTION_##kind, offsetof(put_fields, op.name), NULL }
 
 #define PUT_OPTIONS                                                                                \
   PUT_OPTION(lease, ID), PUT_OPTION(prev_kv, BOOL), PUT_OPTION(ignore_value, BOOL),                \
-      PUT_OPTION(ignore_lease, BOOL), KW_COMMON_OPTIONS
+      PUT_OPTION(ignore_lease, BOOL), KW_COMMON_OPTIONS(put_fields)
 
 static const kw_option put_options[] = {PUT_OPTIONS, KW_END_OF_OPTIONS};
-static const kw_option txn_put_fields[] = {{"put", KW_OPTION_BYTES, offsetof(kw_put_op, key), NULL},
-                                           PUT_OPTION(value, BYTES),
-                                           PUT_OPTIONS,
-                                           KW_END_OF_OPTIONS};
+static const kw_option txn_put_fields[] = {
+    {"put", KW_OPTION_BYTES, offsetof(put_fields, op.key), NULL},
+    PUT_OPTION(value, BYTES),
+    PUT_OPTIONS,
+    KW_END_OF_OPTIONS};
 
 typedef struct delete_fields {
   kw_slice key;
   key_options keys;
   kw_delete_op op;
+  kw_times times;
 } delete_fields;
 
 #define DELETE_OPTIONS                                                                             \
   KEY_OPTIONS(delete_fields),                                                                      \
-      {"prev_kv", KW_OPTION_BOOL, offsetof(delete_fields, op.prev_kv), NULL}, KW_COMMON_OPTIONS
+      {"prev_kv", KW_OPTION_BOOL, offsetof(delete_fields, op.prev_kv), NULL},                      \
+      KW_COMMON_OPTIONS(delete_fields)
 
 static const kw_option delete_options[] = {DELETE_OPTIONS, KW_END_OF_OPTIONS};
 static const kw_option txn_delete_fields[] = {
@@ -157,30 +168,34 @@ static int finish_delete(lua_State *L, const char *what, delete_fields *fields, 
   return read_range(L, what, fields->key, &fields->keys, arena, &op->delete.range);
 }
 
-int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op) {
+int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times) {
   range_fields fields = {.key = kw_bind_check_bytes(L, 2)};
   kw_bind_read_options(L, 3, "get", get_options, &fields);
+  kw_bind_keep_times(times, &fields.times);
   return finish_range(L, "get", &fields, arena, op);
 }
 
-int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op) {
+int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times) {
   range_fields fields = {.key = kw_bind_check_bytes(L, 2)};
   kw_bind_read_options(L, 3, "range", range_options, &fields);
+  kw_bind_keep_times(times, &fields.times);
   return finish_range(L, "range", &fields, arena, op);
 }
 
-int kw_bind_read_put_op(lua_State *L, kw_op *op) {
-  *op = (kw_op){.kind = KW_OP_PUT};
-  op->put.key = kw_bind_check_bytes(L, 2);
-  kw_bind_read_options(L, 4, "put", put_options, &op->put);
-  bool keeps_value = op->put.ignore_value && lua_isnoneornil(L, 3);
-  if (!keeps_value) op->put.value = kw_bind_check_bytes(L, 3);
+int kw_bind_read_put_op(lua_State *L, kw_op *op, kw_times *times) {
+  put_fields fields = {.op = {.key = kw_bind_check_bytes(L, 2)}};
+  kw_bind_read_options(L, 4, "put", put_options, &fields);
+  bool keeps_value = fields.op.ignore_value && lua_isnoneornil(L, 3);
+  if (!keeps_value) fields.op.value = kw_bind_check_bytes(L, 3);
+  *op = (kw_op){.kind = KW_OP_PUT, .put = fields.op};
+  kw_bind_keep_times(times, &fields.times);
   return KW_OK;
 }
 
-int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op) {
+int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times) {
   delete_fields fields = {.key = kw_bind_check_bytes(L, 2)};
   kw_bind_read_options(L, 3, "delete", delete_options, &fields);
+  kw_bind_keep_times(times, &fields.times);
   return finish_delete(L, "delete", &fields, arena, op);
 }
 
@@ -265,6 +280,7 @@ static int read_compare(lua_State *L, const char *what, kw_arena *arena, kw_comp
   compare->result = (kw_compare_result)fields.op;
   compare->number = compare_number(&fields, compare->target);
   compare->value = fields.value;
+  compare->given = (int)KW_COMPARE_FIELD(compare->target);
   return read_range(L, what, fields.key, &fields.keys, arena, &compare->range);
 }
 
@@ -311,8 +327,9 @@ static element_name push_element(lua_State *L, const char *name, size_t i) {
 
 typedef struct txn_reader {
   kw_arena *arena;
+  kw_times times;
   size_t
-      left; /* operations that may still come: the same table may be met more than once, and without end */
+      left; /* operations and compares that may still come: the same table may be met more than once, and without end */
   int depth;
 } txn_reader;
 
@@ -337,6 +354,7 @@ static int read_nested_txn(lua_State *L, const char *what, txn_reader *reader, k
 static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op) {
   int verb = only_field(L, lua_gettop(L), what, verbs, "verb");
   range_fields range = {0};
+  put_fields put = {0};
   delete_fields delete = {0};
   int rc;
   switch (verb) {
@@ -349,11 +367,11 @@ static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op
       kw_bind_read_options(L, -1, what, txn_range_fields, &range);
       return finish_range(L, what, &range, reader->arena, op);
     case VERB_PUT:
-      *op = (kw_op){.kind = KW_OP_PUT};
-      kw_bind_read_options(L, -1, what, txn_put_fields, &op->put);
-      if (op->put.value.data == NULL && !op->put.ignore_value) {
+      kw_bind_read_options(L, -1, what, txn_put_fields, &put);
+      if (put.op.value.data == NULL && !put.op.ignore_value) {
         luaL_error(L, "%s: a put needs a value", what);
       }
+      *op = (kw_op){.kind = KW_OP_PUT, .put = put.op};
       return KW_OK;
     case VERB_DELETE:
       kw_bind_read_options(L, -1, what, txn_delete_fields, &delete);
@@ -367,6 +385,8 @@ static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op
 static int read_compares(lua_State *L, txn_reader *reader, kw_txn_op *txn) {
   if (!kw_bind_push_field(L, -1, "compare")) return KW_OK;
   size_t n = check_list(L, -1, "compare");
+  if (n > reader->left) return KW_ERR_REQUEST_TOO_LARGE;
+  reader->left -= n;
   kw_compare *compares = kw_arena_array(reader->arena, n, sizeof *compares);
   int rc = compares == NULL ? KW_ERR_NO_MEMORY : KW_OK;
   for (size_t i = 0; i < n && rc == KW_OK; i++) {
@@ -398,15 +418,26 @@ static int read_ops(lua_State *L, const char *name, txn_reader *reader, const kw
   return rc;
 }
 
+/* A transaction may have its times among its fields; what its options say goes before. */
+static void add_times(txn_reader *reader, const kw_times *more) {
+  if (reader->depth > 0) return;
+  if (!reader->times.timeout.is_given) reader->times.timeout = more->timeout;
+  if (!reader->times.deadline.is_given) reader->times.deadline = more->deadline;
+}
+
 /* Reads the table on top of the stack. */
 static int read_txn(lua_State *L, txn_reader *reader, kw_op *op) {
+  struct found {
+    kw_times times;
+  } found = {0};
   static const kw_option fields[] = {{"compare", KW_OPTION_TABLE, KW_NOWHERE, NULL},
                                      {"success", KW_OPTION_TABLE, KW_NOWHERE, NULL},
                                      {"failure", KW_OPTION_TABLE, KW_NOWHERE, NULL},
-                                     KW_COMMON_OPTIONS,
+                                     KW_COMMON_OPTIONS(struct found),
                                      KW_END_OF_OPTIONS};
   luaL_checkstack(L, 12, "txn");
-  kw_bind_read_options(L, -1, "txn", fields, NULL);
+  kw_bind_read_options(L, -1, "txn", fields, &found);
+  add_times(reader, &found.times);
   *op = (kw_op){.kind = KW_OP_TXN};
   kw_txn_op *txn = &op->txn;
   int rc = read_compares(L, reader, txn);
@@ -415,15 +446,68 @@ static int read_txn(lua_State *L, txn_reader *reader, kw_op *op) {
   return rc;
 }
 
-int kw_bind_read_txn_op(lua_State *L, size_t max_ops, kw_arena *arena, kw_op *op) {
-  static const kw_option none[] = {KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
-  txn_reader reader = {.arena = arena, .left = max_ops};
+int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op *op,
+                        kw_times *times) {
+  txn_reader reader = {.arena = arena, .left = (size_t)max_bytes / LEAST_BYTES};
   luaL_checktype(L, 2, LUA_TTABLE);
-  kw_bind_read_options(L, 3, "txn", none, NULL);
+  kw_bind_read_times(L, 3, "txn", &reader.times);
   lua_settop(L, 2);
   int rc = read_txn(L, &reader, op);
   lua_settop(L, 2);
+  kw_bind_keep_times(times, &reader.times);
   return rc;
+}
+
+/* }====== */
+
+/* {====== Compaction and leases ====== */
+
+void kw_bind_read_compaction(lua_State *L, kw_compaction_request *request, kw_times *times) {
+  struct fields {
+    bool physical;
+    kw_times times;
+  } fields = {0};
+  static const kw_option options[] = {
+      {"physical", KW_OPTION_BOOL, offsetof(struct fields, physical), NULL},
+      KW_COMMON_OPTIONS(struct fields),
+      KW_END_OF_OPTIONS};
+  request->revision = kw_bind_check_int(L, 2, 0);
+  kw_bind_read_options(L, 3, "compact", options, &fields);
+  request->physical = fields.physical;
+  kw_bind_keep_times(times, &fields.times);
+}
+
+void kw_bind_read_grant(lua_State *L, kw_lease_message *lease, kw_times *times) {
+  struct fields {
+    int64_t id;
+    kw_times times;
+  } fields = {0};
+  static const kw_option options[] = {{"id", KW_OPTION_ID, offsetof(struct fields, id), NULL},
+                                      KW_COMMON_OPTIONS(struct fields),
+                                      KW_END_OF_OPTIONS};
+  int64_t ttl = kw_bind_check_int(L, 2, INT64_MIN);
+  kw_bind_read_options(L, 3, "lease", options, &fields);
+  *lease = (kw_lease_message){.id = fields.id, .ttl = ttl};
+  kw_bind_keep_times(times, &fields.times);
+}
+
+void kw_bind_read_lease(lua_State *L, const char *what, kw_lease_message *lease, kw_times *times) {
+  *lease = (kw_lease_message){.id = kw_bind_check_id(L, 2)};
+  kw_bind_read_times(L, 3, what, times);
+}
+
+void kw_bind_read_time_to_live(lua_State *L, kw_lease_message *lease, kw_times *times) {
+  struct fields {
+    bool keys;
+    kw_times times;
+  } fields = {0};
+  static const kw_option options[] = {{"keys", KW_OPTION_BOOL, offsetof(struct fields, keys), NULL},
+                                      KW_COMMON_OPTIONS(struct fields),
+                                      KW_END_OF_OPTIONS};
+  int64_t id = kw_bind_check_id(L, 2);
+  kw_bind_read_options(L, 3, "lease", options, &fields);
+  *lease = (kw_lease_message){.id = id, .wants_keys = fields.keys};
+  kw_bind_keep_times(times, &fields.times);
 }
 
 /* }====== */

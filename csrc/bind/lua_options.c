@@ -127,3 +127,12 @@ void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_optio
     lua_pop(L, 1);
   }
 }
+
+void kw_bind_read_times(lua_State *L, int at, const char *what, kw_times *times) {
+  struct fields {
+    kw_times times;
+  } fields = {0};
+  static const kw_option options[] = {KW_COMMON_OPTIONS(struct fields), KW_END_OF_OPTIONS};
+  kw_bind_read_options(L, at, what, options, &fields);
+  kw_bind_keep_times(times, &fields.times);
+}

@@ -29,6 +29,12 @@ typedef struct kw_seconds {
   double value;
 } kw_seconds;
 
+/* How long a call may take. */
+typedef struct kw_times {
+  kw_seconds timeout;
+  kw_seconds deadline;
+} kw_times;
+
 typedef struct kw_option {
   const char *name;
   kw_option_kind kind;
@@ -38,10 +44,10 @@ typedef struct kw_option {
 
 #define KW_NOWHERE ((size_t)-1) /* the offset of what is checked and not kept */
 
-/* What every call takes, and a store in this process has no use for. */
-#define KW_COMMON_OPTIONS                                                                          \
-  {"timeout", KW_OPTION_SECONDS, KW_NOWHERE, NULL}, {                                              \
-    "deadline", KW_OPTION_SECONDS, KW_NOWHERE, NULL                                                \
+/* What every call takes, kept in the field `times` of its record. A store in this process has no use for it. */
+#define KW_COMMON_OPTIONS(type)                                                                    \
+  {"timeout", KW_OPTION_SECONDS, offsetof(type, times.timeout), NULL}, {                           \
+    "deadline", KW_OPTION_SECONDS, offsetof(type, times.deadline), NULL                            \
   }
 
 #define KW_END_OF_OPTIONS                                                                          \
@@ -51,6 +57,14 @@ typedef struct kw_option {
  * `what` names the table in errors. */
 void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,
                           void *record);
+
+/* The same for calls that take only what every call takes. Here and below, `times` may be NULL. */
+void kw_bind_read_times(lua_State *L, int at, const char *what, kw_times *times);
+
+/* Hands over what was read. */
+static inline void kw_bind_keep_times(kw_times *times, const kw_times *found) {
+  if (times != NULL) *times = *found;
+}
 
 /* Whether the value at `at` is the string `name`. */
 bool kw_bind_is(lua_State *L, int at, const char *name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_reply: replies of the store as Lua tables.
+ * lua_reply: replies of the store, and responses of a server, as Lua tables: the same ones.
  *
  * Names of fields and metatables are upvalues of every function that pushes: no string is looked up, and
  * no closure is made, for a reply.
@@ -10,9 +10,12 @@
 
 #include "base/common.h"
 #include "base/blob.h"
+#include "codec/response.h"
 #include "face/compat.h"
 #include "model/event.h"
+#include "model/kv.h"
 #include "model/reply.h"
+#include "store/store.h"
 
 /* The upvalues that methods of the store share, in this order. */
 enum {
@@ -48,7 +51,40 @@ void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
 /* An event: { type = "put" or "delete", the fields of its kv, prev }. A delete has a key and a mod_revision only. */
 void kw_bind_push_event(lua_State *L, const kw_event *event);
 
+/* The same of kvs that are not records; `prev` may be NULL. */
+void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev);
+
 /* The only kv of the reply to a get, or nil. `key` is where the key stands as a string, or 0. */
 void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key);
+
+/* { revision = }, with room for more. */
+void kw_bind_push_revision(lua_State *L, int64_t revision, int more);
+
+void kw_bind_push_ids(lua_State *L, const int64_t *ids, size_t n);
+
+/* { ttl =, granted_ttl =, keys = }; keys that are NULL have not been asked for. */
+void kw_bind_push_lease(lua_State *L, const kw_lease_info *lease);
+
+/* What is remembered of an op until its response comes. */
+typedef struct kw_memo kw_memo;
+
+struct kw_memo {
+  kw_op_kind kind;
+  bool is_get;            /* of a range: it is answered by its kv alone */
+  bool prev_kv;           /* of a delete: what is deleted was asked for */
+  const kw_memo *success; /* of a transaction, as are the others */
+  size_t n_success;
+  const kw_memo *failure;
+  size_t n_failure;
+};
+
+/* A response that fits the memo, and whose kvs are whole: as the plain call of that op returns it, but false for a get
+ * without a kv. `revision` is that of the outermost response. */
+void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response,
+                           int64_t revision);
+
+/* The only kv of the response to a get; pushes nothing, and returns false, if there is none. `key` is where the key that
+ * was asked for may stand as a string, or 0. */
+bool kw_bind_push_only(lua_State *L, const kw_response *response, int key);
 
 #endif

@@ -4,12 +4,14 @@
 #include "bind/lua_server.h"
 
 #include "bind/lua_call.h"
+#include "bind/lua_client.h"
 #include "bind/lua_error.h"
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_watch.h"
 #include "face/module.h"
+#include "rpc/client.h"
 #include "rpc/peer.h"
 
 #define PEER_NAME "keywatch.core.peer"
@@ -21,22 +23,50 @@ static kw_server *server_of(void *object) {
   return ((kw_lua_server *)object)->server;
 }
 
-static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
+static void feed(void *peer, const void *bytes, size_t len, int64_t now) {
   kw_peer_feed(peer, kw_slice_of(bytes, len), now);
 }
 
+static size_t pending(void *peer, struct iovec *pieces, size_t max) {
+  return kw_peer_pending(peer, pieces, max);
+}
+
+static void wrote(void *peer, size_t bytes) {
+  kw_peer_wrote(peer, bytes);
+}
+
+static unsigned state(const void *peer) {
+  return kw_peer_state(peer);
+}
+
+static void step(void *peer, int64_t now) {
+  kw_peer_step(peer, now);
+}
+
+static void close_peer(void *peer, const char *why) {
+  (void)why;
+  kw_peer_close(peer);
+}
+
+static const kw_peer_face accepted = {.feed = feed,
+                                      .pending = pending,
+                                      .wrote = wrote,
+                                      .state = state,
+                                      .step = step,
+                                      .close = close_peer};
+
 static const kw_engine engine = {.version = KW_ENGINE_VERSION,
+                                 .accepted = &accepted,
                                  .server_of = server_of,
                                  .tend = kw_server_tend,
                                  .set_bell = kw_server_set_bell,
                                  .has_work = kw_server_has_work,
                                  .accept = kw_peer_open,
-                                 .feed = feed,
-                                 .pending = kw_peer_pending,
-                                 .wrote = kw_peer_wrote,
-                                 .state = kw_peer_state,
-                                 .step = kw_peer_step,
-                                 .close = kw_peer_close};
+                                 .dialed = &kw_bind_dialed_face,
+                                 .client_of = kw_bind_client_of,
+                                 .dial = kw_client_dial,
+                                 .opened = kw_client_opened,
+                                 .has_news = kw_client_has_news};
 
 static void publish_engine(lua_State *L) {
   kw_engine *published = lua_newuserdatauv(L, sizeof *published, 0);
@@ -245,14 +275,6 @@ static int l_peer_feed(lua_State *L) {
   return 0;
 }
 
-static size_t pending(void *peer, struct iovec *pieces, size_t max) {
-  return kw_peer_pending(peer, pieces, max);
-}
-
-static void wrote(void *peer, size_t bytes) {
-  kw_peer_wrote(peer, bytes);
-}
-
 static int l_peer_pending(lua_State *L) {
   lua_peer *self = check_peer(L);
   self->is_dirty = false;
@@ -262,9 +284,9 @@ static int l_peer_pending(lua_State *L) {
 /* Whether it wants bytes, whether it is done, and whether there may be something pending. */
 static int l_peer_state(lua_State *L) {
   lua_peer *self = check_peer(L);
-  unsigned state = kw_peer_state(self->peer);
-  lua_pushboolean(L, state & KW_PEER_WANTS_BYTES);
-  lua_pushboolean(L, state & KW_PEER_IS_DONE);
+  unsigned bits = kw_peer_state(self->peer);
+  lua_pushboolean(L, bits & KW_PEER_WANTS_BYTES);
+  lua_pushboolean(L, bits & KW_PEER_IS_DONE);
   lua_pushboolean(L, self->is_dirty);
   return 3;
 }

@@ -13,7 +13,6 @@
 #include "store/follower.h"
 
 #define MIN_PROGRESS_MS 100 /* etcd's */
-#define LEAST_OP_BYTES 4    /* of an operation in a message: two tags with their lengths */
 
 /* {====== Time ====== */
 
@@ -131,40 +130,9 @@ static int succeed_or_fail(lua_State *L, const kw_lua_store *self, int rc) {
   return 1;
 }
 
-/* For calls that take only what every call takes. */
-static void read_no_options(lua_State *L, int at, const char *what) {
-  static const kw_option options[] = {KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
-  kw_bind_read_options(L, at, what, options, NULL);
-}
-
 static void set_int(lua_State *L, const char *name, int64_t v) {
   kw_bind_push_int(L, v);
   lua_setfield(L, -2, name);
-}
-
-static void push_keys(lua_State *L, const kw_slice *keys, size_t n) {
-  lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
-  for (size_t i = 0; i < n; i++) {
-    kw_bind_push_slice(L, keys[i]);
-    lua_rawseti(L, -2, (int)i + 1);
-  }
-}
-
-static void push_ids(lua_State *L, const int64_t *ids, size_t n) {
-  lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
-  for (size_t i = 0; i < n; i++) {
-    kw_bind_push_id(L, ids[i]);
-    lua_rawseti(L, -2, (int)i + 1);
-  }
-}
-
-static void push_lease(lua_State *L, const kw_lease_info *lease) {
-  lua_createtable(L, 0, 3);
-  set_int(L, "ttl", lease->ttl);
-  set_int(L, "granted_ttl", lease->granted_ttl);
-  if (lease->keys == NULL) return;
-  push_keys(L, lease->keys, lease->n_keys);
-  lua_setfield(L, -2, "keys");
 }
 
 /* Pushes the keys and the bytes of a table: { { key, bytes }, ... }. */
@@ -197,8 +165,8 @@ static int l_push_answer(lua_State *L) {
   switch (self->answer) {
     case KW_ANSWER_REPLY: kw_bind_push_reply(L, &self->op, &self->reply); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
-    case KW_ANSWER_IDS: push_ids(L, self->ids, self->n_ids); break;
-    case KW_ANSWER_LEASE: push_lease(L, &self->lease); break;
+    case KW_ANSWER_IDS: kw_bind_push_ids(L, self->ids, self->n_ids); break;
+    case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
     case KW_ANSWER_KEPT: push_kept(L, self->kept, self->kept_name); break;
     case KW_ANSWER_STATE: push_state(L, kw_kept_find(self->kept, self->kept_name)); break;
   }
@@ -253,28 +221,27 @@ static int apply(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
 
 static int l_get(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return apply(L, self, kw_bind_read_get_op(L, &self->arena, &self->op), KW_ANSWER_GET);
+  return apply(L, self, kw_bind_read_get_op(L, &self->arena, &self->op, NULL), KW_ANSWER_GET);
 }
 
 static int l_range(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return apply(L, self, kw_bind_read_range_op(L, &self->arena, &self->op), KW_ANSWER_REPLY);
+  return apply(L, self, kw_bind_read_range_op(L, &self->arena, &self->op, NULL), KW_ANSWER_REPLY);
 }
 
 static int l_put(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return apply(L, self, kw_bind_read_put_op(L, &self->op), KW_ANSWER_REPLY);
+  return apply(L, self, kw_bind_read_put_op(L, &self->op, NULL), KW_ANSWER_REPLY);
 }
 
 static int l_delete(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return apply(L, self, kw_bind_read_delete_op(L, &self->arena, &self->op), KW_ANSWER_REPLY);
+  return apply(L, self, kw_bind_read_delete_op(L, &self->arena, &self->op, NULL), KW_ANSWER_REPLY);
 }
 
 static int l_txn(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  size_t max_ops = (size_t)self->max_request_bytes / LEAST_OP_BYTES;
-  int rc = kw_bind_read_txn_op(L, max_ops, &self->arena, &self->op);
+  int rc = kw_bind_read_txn_op(L, self->max_request_bytes, &self->arena, &self->op, NULL);
   return apply(L, self, rc, KW_ANSWER_REPLY);
 }
 
@@ -300,18 +267,13 @@ static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
 }
 
 static int l_compact(lua_State *L) {
-  struct {
-    bool physical;
-  } fields = {0};
-  static const kw_option options[] = {
-      {"physical", KW_OPTION_BOOL, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
+  kw_compaction_request request;
   kw_lua_store *self = kw_bind_enter(L);
-  int64_t revision = kw_bind_check_int(L, 2, 0);
-  kw_bind_read_options(L, 3, "compact", options, &fields);
+  kw_bind_read_compaction(L, &request, NULL);
   push_result(L);
   kw_bind_check_open(L); /* again: finalizers may have run */
-  int rc = kw_store_compact(self->store, revision);
-  while (fields.physical && !kw_store_is_durable(self->store) &&
+  int rc = kw_store_compact(self->store, request.revision);
+  while (request.physical && !kw_store_is_durable(self->store) &&
          kw_store_is_compacting(self->store)) {
     kw_store_step(self->store,
                   now_of(self)); /* also when another compaction was first, as in etcd */
@@ -324,75 +286,65 @@ static int l_compact(lua_State *L) {
 /* {====== Leases ====== */
 
 static int l_lease_grant(lua_State *L) {
-  struct {
-    int64_t id;
-  } fields = {0};
-  static const kw_option options[] = {
-      {"id", KW_OPTION_ID, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
+  kw_lease_message lease;
   kw_lua_store *self = kw_bind_enter(L);
-  int64_t ttl = kw_bind_check_int(L, 2, INT64_MIN);
-  kw_bind_read_options(L, 3, "lease", options, &fields);
-  bool is_chosen = fields.id == 0;
+  kw_bind_read_grant(L, &lease, NULL);
+  bool is_chosen = lease.id == 0;
   lua_createtable(L, 0, 2);
-  kw_bind_push_id(L, fields.id); /* now, since it may need memory */
+  kw_bind_push_id(L, lease.id); /* now, since it may need memory */
   lua_setfield(L, -2, "id");
   lua_pushinteger(L, 0);
   lua_setfield(L, -2, "ttl");
   lua_pushliteral(L, "id");
   lua_pushliteral(L, "ttl");
   kw_bind_check_open(L); /* again: finalizers may have run */
-  int rc = kw_store_grant(self->store, later_than_now(self), &fields.id, &ttl);
+  int rc = kw_store_grant(self->store, later_than_now(self), &lease.id, &lease.ttl);
   if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
   kw_store_commit(self->store);
-  kw_bind_push_int(L, ttl);
+  kw_bind_push_int(L, lease.ttl);
   lua_rawset(L, -4);
-  kw_bind_push_int(L, fields.id);
+  kw_bind_push_int(L, lease.id);
   if (is_chosen) lua_rawset(L, -3);
   lua_settop(L, is_chosen ? -1 : -3);
   return give(L, self, 1);
 }
 
 static int l_lease_revoke(lua_State *L) {
+  kw_lease_message lease;
   kw_lua_store *self = kw_bind_enter(L);
-  int64_t id = kw_bind_check_id(L, 2);
-  read_no_options(L, 3, "revoke");
+  kw_bind_read_lease(L, "revoke", &lease, NULL);
   push_result(L);
   kw_bind_check_open(L); /* again: finalizers may have run */
-  int rc = kw_store_revoke(self->store, id);
+  int rc = kw_store_revoke(self->store, lease.id);
   if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
   kw_store_commit(self->store);
   return finish_result(L, self);
 }
 
 static int l_lease_keepalive(lua_State *L) {
+  kw_lease_message lease;
   kw_lua_store *self = kw_bind_enter(L);
-  int64_t ttl, id = kw_bind_check_id(L, 2);
-  read_no_options(L, 3, "keepalive");
-  kw_store_keepalive(self->store, later_than_now(self), id, &ttl);
-  if (ttl == 0) return kw_bind_fail(L, self, KW_ERR_LEASE_NOT_FOUND);
-  kw_bind_push_int(L, ttl);
+  kw_bind_read_lease(L, "keepalive", &lease, NULL);
+  kw_store_keepalive(self->store, later_than_now(self), lease.id, &lease.ttl);
+  if (lease.ttl == 0) return kw_bind_fail(L, self, KW_ERR_LEASE_NOT_FOUND);
+  kw_bind_push_int(L, lease.ttl);
   return 1;
 }
 
 static int l_lease_time_to_live(lua_State *L) {
-  struct {
-    bool keys;
-  } fields = {0};
-  static const kw_option options[] = {
-      {"keys", KW_OPTION_BOOL, 0, NULL}, KW_COMMON_OPTIONS, KW_END_OF_OPTIONS};
+  kw_lease_message lease;
   kw_lua_store *self = kw_bind_enter(L);
-  int64_t id = kw_bind_check_id(L, 2);
-  kw_bind_read_options(L, 3, "lease", options, &fields);
+  kw_bind_read_time_to_live(L, &lease, NULL);
   luaL_checkstack(L, 4, "answer");
-  int rc =
-      kw_store_time_to_live(self->store, now_of(self), id, fields.keys, &self->arena, &self->lease);
+  int rc = kw_store_time_to_live(self->store, now_of(self), lease.id, lease.wants_keys,
+                                 &self->arena, &self->lease);
   if (rc == KW_OK && self->lease.ttl < 0) rc = KW_ERR_LEASE_NOT_FOUND;
   return answer(L, self, rc, KW_ANSWER_LEASE);
 }
 
 static int l_leases(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  read_no_options(L, 2, "leases");
+  kw_bind_read_times(L, 2, "leases", NULL);
   lua_settop(L, 2);
   luaL_checkstack(L, 4, "answer");
   int rc = kw_store_leases(self->store, &self->arena, &self->ids, &self->n_ids);
@@ -441,7 +393,7 @@ static int l_disarm(lua_State *L) {
 
 static int l_status(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  read_no_options(L, 2, "status");
+  kw_bind_read_times(L, 2, "status", NULL);
   kw_store_status status = kw_store_get_status(self->store);
   bool is_durable = kw_store_is_durable(self->store); /* before finalizers run */
   lua_createtable(L, 0, 9);
@@ -484,7 +436,7 @@ static int l_hash_step(lua_State *L) {
 
 static int l_defragment(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  read_no_options(L, 2, "defragment");
+  kw_bind_read_times(L, 2, "defragment", NULL);
   return give(L, self, succeed_or_fail(L, self, kw_store_defragment(self->store)));
 }
 

@@ -28,11 +28,18 @@ void kw_bind_push_id(lua_State *L, int64_t id) {
 void kw_bind_push_uint(lua_State *L, uint64_t v) {
   if (KW_INTEGERS || v < EXACT_MAX) {
     kw_bind_push_int(L, (int64_t)v);
-    return;
+  } else {
+    kw_bind_push_decimal(L, v);
   }
-  char text[24];
-  int len = snprintf(text, sizeof text, "%" PRIu64, v);
-  lua_pushlstring(L, text, (size_t)len);
+}
+
+void kw_bind_push_decimal(lua_State *L, uint64_t v) {
+  char text[20], *end = text + sizeof text, *at = end;
+  do {
+    *--at = (char)('0' + v % 10);
+    v /= 10;
+  } while (v > 0);
+  lua_pushlstring(L, at, (size_t)(end - at));
 }
 
 void kw_bind_push_slice(lua_State *L, kw_slice bytes) {

@@ -17,6 +17,8 @@ void kw_bind_push_int(lua_State *L, int64_t v);
 void kw_bind_push_id(lua_State *L, int64_t id);
 /* All 64 bits without a sign: in a number of Lua 5.4, what is beyond 2^63 is negative. */
 void kw_bind_push_uint(lua_State *L, uint64_t v);
+/* The same as a decimal string. */
+void kw_bind_push_decimal(lua_State *L, uint64_t v);
 void kw_bind_push_slice(lua_State *L, kw_slice bytes);
 
 /* False if the value is not a whole number that fits; here, and for ids, nothing is raised. */

@@ -140,7 +140,7 @@ static const kw_field range_request_fields[] = {
     {INT64(4, revision, AT(kw_range_op, revision))},
     {ENUM(5, sort_order, sort_orders, AT(kw_range_op, sort_order))},
     {ENUM(6, sort_target, sort_targets, AT(kw_range_op, sort_target))},
-    {BOOL(7, serializable, NONE)},
+    {BOOL(7, serializable, AT(kw_range_op, serializable))},
     {BOOL(8, keys_only, AT(kw_range_op, keys_only))},
     {BOOL(9, count_only, AT(kw_range_op, count_only))},
     {INT64(10, min_mod_revision, AT(kw_range_op, min_mod_revision))},
@@ -233,7 +233,7 @@ static const kw_field compare_fields[] = {
 /* What was given for another target than the one that is asked for counts as nothing. */
 static void settle_compare(void *record) {
   kw_compare *compare = record;
-  int64_t meant = (int64_t)compare->target + 4; /* the field of the target */
+  int64_t meant = KW_COMPARE_FIELD(compare->target);
   if (compare->given == 0 || compare->given == meant) return;
   compare->number = 0;
   compare->value = (kw_slice){0};

@@ -22,6 +22,9 @@ typedef struct kw_header {
   int64_t raft_term;
 } kw_header;
 
+/* The field of a Compare that has what is to be compared with. */
+#define KW_COMPARE_FIELD(target) ((int64_t)(target) + 4)
+
 typedef struct kw_compaction_request {
   int64_t revision;
   bool physical;

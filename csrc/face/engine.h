@@ -9,7 +9,7 @@
  * note what they are told, and call nothing of the engine.
  *
  *   driver                          engine
- *   accept a socket        ->       accept
+ *   accept a socket        ->       accept               or: dial one -> dial, and `opened` once it is connected
  *   bytes, or the end      ->       feed                 -> on_dirty (of this peer, or of those who watch)
  *   end of the tick, for each dirty peer:
  *     pending, write, wrote ... until nothing is pending or the socket is full
@@ -24,12 +24,14 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 3
+#define KW_ENGINE_VERSION 4
 #define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
+#define KW_CLIENT_NAME "keywatch.core.client" /* the same of client objects */
 
 #define KW_BELL_NAME "keywatch.uv.bell" /* the metatable of userdata that hold a kw_bell */
 
 typedef struct kw_server kw_server;
+typedef struct kw_client kw_client;
 
 /* What makes a loop turn, from any thread; it may outlive the loop. Whoever has it has a reference. */
 typedef struct kw_bell {
@@ -59,8 +61,30 @@ enum {
   KW_PEER_IS_DONE = 2
 };
 
+/* How the bytes of a peer are moved: of one that was accepted, a kw_peer, or of one that is dialed, a kw_client. */
+typedef struct kw_peer_face {
+  /* Bytes that came; none: the other side has closed. */
+  void (*feed)(void *peer, const void *bytes, size_t len, int64_t now);
+
+  /* What is to be written, in at most `max` pieces; how many. They stay where they are until `wrote` has counted them,
+   * whatever else is called meanwhile. */
+  size_t (*pending)(void *peer, struct iovec *pieces, size_t max);
+  void (*wrote)(void *peer, size_t bytes);
+
+  unsigned (*state)(const void *peer);
+
+  /* What the peer's deadline was set for. */
+  void (*step)(void *peer, int64_t now);
+
+  /* The socket is gone, for a reason that the system has words for, or in order: NULL. No hook is called for it any
+   * more. Frees a peer that was accepted; a client lives on. */
+  void (*close)(void *peer, const char *why);
+} kw_peer_face;
+
 typedef struct kw_engine {
   uint32_t version;
+  const kw_peer_face *accepted;
+  const kw_peer_face *dialed;
 
   /* Of a server object of core, which the driver keeps alive as long as it has its pointer. */
   kw_server *(*server_of)(void *object);
@@ -79,21 +103,19 @@ typedef struct kw_engine {
   /* A connection that was accepted. NULL if memory is short, or the server takes no more of them. */
   kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
 
-  /* Bytes that came; none: the other side has closed. */
-  void (*feed)(kw_peer *peer, const void *bytes, size_t len, int64_t now);
+  /* Of a client object of core, which the driver keeps alive as long as it has its pointer; NULL: it is closed, or was
+   * dialed before. */
+  kw_client *(*client_of)(void *object);
 
-  /* What is to be written, in at most `max` pieces; how many. They stay where they are until `wrote` has counted them,
-   * whatever else is called meanwhile. */
-  size_t (*pending)(kw_peer *peer, struct iovec *pieces, size_t max);
-  void (*wrote)(kw_peer *peer, size_t bytes);
+  /* A socket of a client is on its way. From here on the client's deadline is told, and heeded: if it is done before it
+   * was opened, the socket is closed at once. */
+  void (*dial)(kw_client *client, const kw_peer_hooks *hooks, int64_t now);
 
-  unsigned (*state)(const kw_peer *peer);
+  /* It is connected: now it may be fed and written. */
+  void (*opened)(kw_client *client, int64_t now);
 
-  /* What the peer's deadline was set for. */
-  void (*step)(kw_peer *peer, int64_t now);
-
-  /* The socket is gone: frees the peer. No hook is called for it any more. */
-  void (*close)(kw_peer *peer);
+  /* Whether Lua has something to do for the client, so that the loop should return to it. */
+  bool (*has_news)(const kw_client *client);
 } kw_engine;
 
 #endif

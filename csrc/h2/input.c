@@ -73,6 +73,7 @@ static void hear_message(kw_stream *stream, kw_slice message, bool is_last) {
 /* Whether nothing more of it may be told now. */
 static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
+  if (stream->is_closing) return false;
   return stream->is_paused || (!session->options.is_client && kw_session_must_wait(session));
 }
 
@@ -116,8 +117,23 @@ static void consume(kw_stream *stream, size_t n) {
     kw_session_check(stream->session, nghttp2_session_consume(stream->session->h2, stream->id, n));
 }
 
+/* What a client holds keeps nobody else from being heard: only its own stream's window stays shut for it. */
+static void hold(kw_stream *stream, size_t n) {
+  if (stream->session->options.is_client)
+    kw_session_check(stream->session, nghttp2_session_consume_connection(stream->session->h2, n));
+}
+
+static void consume_held(kw_stream *stream, size_t n) {
+  if (!stream->session->options.is_client) {
+    consume(stream, n);
+  } else if (n > 0 && !stream->is_closing) {
+    kw_session_check(stream->session,
+                     nghttp2_session_consume_stream(stream->session->h2, stream->id, n));
+  }
+}
+
 static bool is_parked(const kw_stream *stream) {
-  return stream->is_paused || !kw_link_is_alone(&stream->parked);
+  return (stream->is_paused && !stream->is_closing) || !kw_link_is_alone(&stream->parked);
 }
 
 /* Who is paused goes on when its owner says so, all others in turn. */
@@ -131,6 +147,7 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   if (used == bytes.len) return;
   bool may_hold = kw_account_ask(&stream->session->account, bytes.len - used);
   if (may_hold && kw_chain_add(&stream->held, kw_slice_of(bytes.data + used, bytes.len - used))) {
+    hold(stream, bytes.len - used);
     park(stream);
   } else {
     consume(stream, bytes.len - used);
@@ -160,7 +177,7 @@ void kw_input_end(kw_stream *stream) {
   if (!kw_grpc_is_between(&stream->splitter)) {
     fail(stream, KW_GRPC_INTERNAL, "unexpected EOF");
   } else if (session->options.is_client) {
-    if (!stream->is_finished)
+    if (!stream->is_finished && !stream->is_closing)
       kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* nobody hears it any more */
   } else if (!stream->is_unary) {
     session->hooks.on_half_close(stream, session->hooks.ctx);
@@ -177,10 +194,16 @@ static void resume_one(kw_stream *stream) {
     kw_slice bytes = kw_slice_of(part.iov_base, part.iov_len);
     size_t used = hear(stream, bytes, false);
     kw_chain_skip(&stream->held, used);
-    consume(stream, used);
+    consume_held(stream, used);
     if (used < bytes.len) park(stream);
   }
   if (!is_parked(stream) && stream->is_half_closed) kw_input_end(stream);
+}
+
+void kw_input_finish(kw_stream *stream) {
+  stream->is_closing = true;
+  kw_link_remove(&stream->parked);
+  resume_one(stream);
 }
 
 void kw_stream_pause(kw_stream *stream) {

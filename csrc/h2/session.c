@@ -53,8 +53,9 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
   uint8_t type = frame->hd.type;
   if (type != NGHTTP2_HEADERS && type != NGHTTP2_DATA) return 0;
   session->sent_since_ping = true;
+  kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
+  if (stream != NULL) stream->is_sent = true;
   if (session->options.is_client || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
-  const kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
   if (stream != NULL && !stream->is_half_closed)
     kw_session_check(
         session, nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, stream->id, NGHTTP2_NO_ERROR));
@@ -264,6 +265,10 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
       if (stream != NULL) kw_input_end(stream);
       break;
     case NGHTTP2_SETTINGS: session->has_settled = true; break;
+    case NGHTTP2_GOAWAY:
+      session->is_leaving = true;
+      if (frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->is_pestered = true;
+      break;
     case NGHTTP2_PING:
       if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
         take_goaway_ack(session);
@@ -276,17 +281,24 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
   return 0;
 }
 
+static void end_call(kw_stream *stream) {
+  kw_session *session = stream->session;
+  session->hooks.on_end(stream, session->hooks.ctx);
+}
+
 /* A client is told of every end: by the status that came, or by one that stands for how the stream ended. */
 static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void *ctx) {
   kw_session *session = ctx;
   kw_stream *stream = kw_session_find(session, id);
   (void)h2;
   if (stream == NULL) return 0;
-  stream->is_reset = true;
   if (session->options.is_client) {
+    if (code == NGHTTP2_NO_ERROR) kw_input_finish(stream);
     if (!stream->has_status) stream->status = (uint8_t)kw_status_of_reset(code);
-    session->hooks.on_end(stream, session->hooks.ctx);
+    stream->is_refused = !stream->is_sent || code == NGHTTP2_REFUSED_STREAM;
+    end_call(stream);
   }
+  stream->is_reset = true;
   kw_stream_free(stream);
   if (session->is_draining && session->count == 0)
     kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
@@ -404,7 +416,8 @@ void kw_session_free(kw_session *session) {
     stream->is_reset = true;
     if (session->options.is_client) {
       if (!stream->has_status) stream->status = KW_GRPC_UNAVAILABLE;
-      session->hooks.on_end(stream, session->hooks.ctx);
+      stream->is_refused = !stream->is_sent;
+      end_call(stream);
     }
     kw_stream_free(stream);
   }
@@ -472,6 +485,14 @@ bool kw_session_wants_bytes(const kw_session *session) {
                        nghttp2_session_get_outbound_queue_size(session->h2) <= MAX_FRAMES);
 }
 
+bool kw_session_is_ready(const kw_session *session) {
+  return session->has_settled && !session->is_leaving && !session->is_over;
+}
+
+bool kw_session_is_pestered(const kw_session *session) {
+  return session->is_pestered;
+}
+
 bool kw_session_is_done(const kw_session *session) {
   return session->is_over ||
          !(nghttp2_session_want_read(session->h2) || nghttp2_session_want_write(session->h2));
@@ -480,8 +501,10 @@ bool kw_session_is_done(const kw_session *session) {
 static int64_t keepalive_due(const kw_session *session) {
   if (session->pong_due != NEVER) return session->pong_due;
   if (!session->has_settled) return session->began + session->options.handshake_ms;
-  return session->options.keepalive_ms == 0 ? NEVER
-                                            : session->heard + session->options.keepalive_ms;
+  bool is_idle = session->options.is_client && session->count == 0;
+  return session->options.keepalive_ms == 0 || is_idle
+             ? NEVER
+             : session->heard + session->options.keepalive_ms;
 }
 
 int64_t kw_session_deadline(const kw_session *session) {
@@ -538,6 +561,13 @@ void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
   }
 }
 
+void kw_session_leave(kw_session *session) {
+  if (session->is_over) return;
+  kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
+  kw_session_flush(session);
+  kw_session_end(session);
+}
+
 void *kw_session_ctx(const kw_session *session) {
   return session->hooks.ctx;
 }
@@ -573,8 +603,9 @@ kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice 
   size_t all = kw_request_lines_put(sent, authority, path, lines, n);
   stream->owner = owner;
   stream->has_answered = true;
-  int32_t id =
-      session->is_over ? -1 : nghttp2_submit_request(session->h2, NULL, sent, all, &data, stream);
+  int32_t id = session->is_over || session->is_leaving
+                   ? -1
+                   : nghttp2_submit_request(session->h2, NULL, sent, all, &data, stream);
   if (id > 0) {
     stream->id = id;
     return stream;

@@ -33,8 +33,9 @@ typedef struct kw_session_options {
   size_t max_torn;
   size_t max_framed;
   size_t max_queued;
-  int64_t handshake_ms;      /* for the first settings to come */
-  int64_t keepalive_ms;      /* without bytes, until we ask; 0: never */
+  int64_t handshake_ms; /* for the first settings to come */
+  int64_t
+      keepalive_ms; /* without bytes, until we ask; 0: never. A client asks only while it has streams */
   int64_t keepalive_wait_ms; /* for the answer */
   int64_t ping_min_ms;       /* between pings of a client that is in use; 0: any */
   int64_t ping_idle_min_ms;  /* of one without streams */
@@ -89,10 +90,17 @@ kw_chain *kw_session_out(kw_session *session);
 /* Ends it at once: nothing more is heard, and nothing said but what has been framed. */
 void kw_session_end(kw_session *session);
 
+/* Says that it goes, and ends. */
+void kw_session_leave(kw_session *session);
+
 /* After some of the output was written: what was held back goes on. */
 void kw_session_wrote(kw_session *session);
 
 bool kw_session_wants_bytes(const kw_session *session);
+
+/* A client's: the server has answered, and takes calls; and whether it complains of too many pings. */
+bool kw_session_is_ready(const kw_session *session);
+bool kw_session_is_pestered(const kw_session *session);
 
 /* Over, once the output has been written. */
 bool kw_session_is_done(const kw_session *session);
@@ -113,7 +121,7 @@ kw_account *kw_session_account(kw_session *session);
 /* The headers of what is being heard. */
 const kw_field_line *kw_session_lines(const kw_session *session, size_t *n);
 
-/* A client's: a new call. NULL if memory is short, or no more streams may be opened now. */
+/* A client's: a new call. NULL if memory is short, or the server takes no more. */
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
                               const kw_field_line *lines, size_t n, void *owner);
 

@@ -45,6 +45,8 @@ struct kw_session {
   bool must_end;    /* once it has said why */
   bool is_over;     /* nothing more is heard, and nothing said but what has been framed */
   bool has_settled; /* the other side's settings have come */
+  bool is_leaving;  /* the other side takes no more streams */
+  bool is_pestered; /* and it says that it was asked too often whether it lives */
   bool is_draining;
   bool sent_since_ping;
   int strikes;

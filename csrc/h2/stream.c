@@ -55,7 +55,8 @@ void kw_stream_free(kw_stream *stream) {
   kw_stream_clear_deadline(stream);
   session->queued -= stream->queued;
   kw_stream_forget_torn(stream);
-  if (stream->held.len > 0) nghttp2_session_consume_connection(session->h2, stream->held.len);
+  if (stream->held.len > 0 && !session->options.is_client)
+    nghttp2_session_consume_connection(session->h2, stream->held.len);
   kw_chain_drop(&stream->out);
   kw_chain_drop(&stream->held);
   if (stream->text != NULL) kw_blob_release(stream->text);
@@ -200,6 +201,7 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
 void kw_stream_reset(kw_stream *stream, uint32_t code) {
   if (stream->is_reset) return;
   stream->is_reset = true;
+  if (stream->is_closing) return;
   kw_session_check(stream->session, nghttp2_submit_rst_stream(stream->session->h2,
                                                               NGHTTP2_FLAG_NONE, stream->id, code));
 }

@@ -37,6 +37,9 @@ struct kw_stream {
   bool has_deadline : 1;   /* in the session's heap */
   bool has_status : 1;     /* it was given, or has come */
   bool is_plus_proto : 1;  /* the client says application/grpc+proto */
+  bool is_sent : 1;        /* a client's: it has left, or is about to */
+  bool is_refused : 1;     /* a client's: the server has not looked at it, and never will */
+  bool is_closing : 1;     /* what was held is told now, or never */
   uint16_t http_status;    /* of an answer that is not 200; or 0 */
   uint8_t status;          /* kw_grpc_status, given or received */
   kw_grpc_splitter splitter;

@@ -13,9 +13,31 @@ const kw_error_info *kw_error_describe(int rc) {
   return &errors[i];
 }
 
+static int error_at(size_t i) {
+  return KW_ERR_BEFORE_FIRST_ + 1 + (int)i;
+}
+
 int kw_error_find(const char *code) {
   for (size_t i = 0; i < KW_LENGTH(errors); i++) {
-    if (strcmp(errors[i].code, code) == 0) return KW_ERR_BEFORE_FIRST_ + 1 + (int)i;
+    if (strcmp(errors[i].code, code) == 0) return error_at(i);
   }
   return KW_OK;
+}
+
+static const int general[] = {[1] = KW_ERR_CANCELLED,           [2] = KW_ERR_UNKNOWN,
+                              [3] = KW_ERR_INVALID_ARGUMENT,    [4] = KW_ERR_DEADLINE_EXCEEDED,
+                              [5] = KW_ERR_NOT_FOUND,           [6] = KW_ERR_ALREADY_EXISTS,
+                              [7] = KW_ERR_PERMISSION_DENIED,   [8] = KW_ERR_RESOURCE_EXHAUSTED,
+                              [9] = KW_ERR_FAILED_PRECONDITION, [10] = KW_ERR_ABORTED,
+                              [11] = KW_ERR_OUT_OF_RANGE,       [12] = KW_ERR_UNIMPLEMENTED,
+                              [13] = KW_ERR_INTERNAL,           [14] = KW_ERR_UNAVAILABLE,
+                              [15] = KW_ERR_DATA_LOSS,          [16] = KW_ERR_UNAUTHENTICATED};
+
+int kw_error_recognize(int grpc_status, kw_slice text) {
+  for (size_t i = 0; i < KW_LENGTH(errors); i++) {
+    kw_slice own = kw_slice_of(errors[i].text, strlen(errors[i].text));
+    if (kw_slice_equal(own, text)) return error_at(i);
+  }
+  bool is_known = grpc_status > 0 && (size_t)grpc_status < KW_LENGTH(general);
+  return is_known ? general[grpc_status] : KW_ERR_UNKNOWN;
 }

@@ -8,7 +8,7 @@
 #ifndef KW_MODEL_ERROR_H
 #define KW_MODEL_ERROR_H
 
-#include "base/common.h"
+#include "base/slice.h"
 
 /* X(NAME, code, gRPC status, text) */
 #define KW_ERRORS(X)                                                                               \
@@ -85,5 +85,9 @@ const kw_error_info *kw_error_describe(int rc);
 
 /* The error of a code, or KW_OK if there is none. */
 int kw_error_find(const char *code);
+
+/* The error that a server has answered: that of the text, if it is one of ours to the letter; otherwise the general one
+ * of the gRPC status. */
+int kw_error_recognize(int grpc_status, kw_slice text);
 
 #endif

@@ -25,6 +25,7 @@ typedef struct kw_range_op {
   kw_sort_target sort_target;
   bool keys_only;
   bool count_only;
+  bool serializable;        /* any member may answer; here there is but one */
   bool uncounted;           /* nobody wants to know how many there are in all */
   int64_t min_mod_revision; /* 0: no bound, for these four */
   int64_t max_mod_revision;

@@ -9,18 +9,11 @@
 
 #include "base/mem.h"
 #include "uv/address.h"
+#include "uv/dialed.h"
 
 #define PIECES 64 /* of one write: beyond that the kernel's work for the bytes outweighs the call */
 #define WRITES 16 /* of one connection in an iteration: the others have their turn, too */
 #define TURN_NS 500000 /* the same for its messages, but for the last of them */
-
-static const kw_engine *engine_of(const kw_connection *connection) {
-  return connection->hosted->engine;
-}
-
-static kw_loop *loop_of(const kw_connection *connection) {
-  return connection->hosted->loop;
-}
 
 static bool is_again(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
@@ -31,12 +24,12 @@ static bool is_again(int error) {
 static void on_dirty(void *ctx) {
   kw_connection *connection = ctx;
   if (!kw_link_is_alone(&connection->dirty)) return;
-  kw_link_add(&loop_of(connection)->dirty, &connection->dirty);
+  kw_link_add(&connection->loop->dirty, &connection->dirty);
 }
 
 static void on_deadline(void *ctx, int64_t when) {
   kw_connection *connection = ctx;
-  kw_loop_set_due(loop_of(connection), &connection->due, when);
+  kw_loop_set_due(connection->loop, &connection->due, when);
 }
 
 static int64_t clock_ns(void) {
@@ -51,16 +44,16 @@ static void begin_turn(kw_loop *loop) {
 
 static bool is_late(void *ctx) {
   kw_connection *connection = ctx;
-  return clock_ns() >= loop_of(connection)->turn_until;
+  return clock_ns() >= connection->loop->turn_until;
 }
 
 static void on_due(kw_due *due, int64_t now) {
   kw_connection *connection = KW_CONTAINER_OF(due, kw_connection, due);
   if (connection->peer == NULL || connection->is_ending) {
-    kw_connection_close(connection);
+    kw_connection_close(connection, uv_strerror(UV_ETIMEDOUT));
   } else {
-    begin_turn(loop_of(connection));
-    engine_of(connection)->step(connection->peer, now);
+    begin_turn(connection->loop);
+    connection->face->step(connection->peer, now);
   }
 }
 
@@ -69,35 +62,71 @@ static void on_due(kw_due *due, int64_t now) {
 /* {====== Reading ====== */
 
 static void feed(kw_connection *connection, size_t len) {
-  kw_loop *loop = loop_of(connection);
+  kw_loop *loop = connection->loop;
   connection->has_ended = len == 0;
   begin_turn(loop);
-  engine_of(connection)->feed(connection->peer, loop->bytes, len, kw_loop_now(loop));
+  connection->face->feed(connection->peer, loop->bytes, len, kw_loop_now(loop));
   if (len == 0) on_dirty(connection); /* it is not read any more */
 }
 
 static bool wants_bytes(const kw_connection *connection) {
   if (connection->has_ended) return false;
   if (connection->peer == NULL) return true;
-  return (engine_of(connection)->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
+  return (connection->face->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
+}
+
+static int error_of(int fd) {
+  int error = 0;
+  socklen_t len = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+  return uv_translate_sys_error(error);
+}
+
+/* What the other side said before it went is heard, as far as it was asked for: it may have said why. */
+static void hear_rest(kw_connection *connection) {
+  ssize_t n = 1;
+  while (n > 0 && wants_bytes(connection)) {
+    n = recv(connection->fd, connection->loop->bytes, sizeof connection->loop->bytes, 0);
+    if (n > 0) feed(connection, (size_t)n);
+  }
+}
+
+static void fail(kw_connection *connection, int rc) {
+  if (connection->dialed != NULL && !connection->is_connecting) hear_rest(connection);
+  kw_connection_close(connection, uv_strerror(rc));
 }
 
 /* Once in an iteration: what comes faster than that waits, and others have their turn. */
 static void read_some(kw_connection *connection) {
-  kw_loop *loop = loop_of(connection);
+  kw_loop *loop = connection->loop;
   ssize_t n = recv(connection->fd, loop->bytes, sizeof loop->bytes, 0);
   if (n < 0 && is_again(errno)) return;
-  if (n < 0 || (n == 0 && connection->peer == NULL)) {
-    kw_connection_close(connection);
+  if (n < 0) {
+    kw_connection_close(connection, uv_strerror(uv_translate_sys_error(errno)));
   } else if (connection->peer != NULL) {
     feed(connection, (size_t)n);
+  } else if (n == 0) {
+    kw_connection_close(connection, NULL);
   }
+}
+
+/* The other side has taken the connection. */
+static void begin(kw_connection *connection) {
+  kw_dialed *dialed = connection->dialed;
+  connection->is_connecting = false;
+  dialed->engine->opened(dialed->client, kw_loop_now(connection->loop));
+  on_dirty(connection); /* the flush begins to read it */
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events) {
   kw_connection *connection = KW_CONTAINER_OF(poll, kw_connection, poll);
-  if (status < 0) {
-    kw_connection_close(connection);
+  int rc = status < 0 || connection->is_connecting ? error_of(connection->fd) : 0;
+  if (rc < 0 || status < 0) {
+    fail(connection, rc < 0 ? rc : status);
+    return;
+  }
+  if (connection->is_connecting) {
+    begin(connection);
     return;
   }
   if (events & UV_WRITABLE) {
@@ -125,26 +154,26 @@ static size_t size_of(const struct iovec *pieces, size_t n) {
 }
 
 static void close_in(kw_connection *connection, int64_t ms) {
-  kw_loop *loop = loop_of(connection);
+  kw_loop *loop = connection->loop;
   kw_loop_set_due(loop, &connection->due, kw_loop_now(loop) + ms);
 }
 
-/* Writes until nothing is pending or the socket is full; false if it has failed. */
-static bool write_pending(kw_connection *connection) {
-  const kw_engine *engine = engine_of(connection);
+/* Writes until nothing is pending or the socket is full. Zero, or an error. */
+static int write_pending(kw_connection *connection) {
+  const kw_peer_face *face = connection->face;
   struct iovec pieces[PIECES];
   for (int i = 0; i < WRITES && !connection->is_full; i++) {
-    size_t n = engine->pending(connection->peer, pieces, PIECES);
-    if (n == 0) return true;
+    size_t n = face->pending(connection->peer, pieces, PIECES);
+    if (n == 0) return 0;
     size_t size = size_of(pieces, n);
     ssize_t taken = send_pieces(connection->fd, pieces, n);
-    if (taken < 0 && !is_again((int)-taken)) return false;
+    if (taken < 0 && !is_again((int)-taken)) return uv_translate_sys_error((int)-taken);
     connection->is_full = taken < (ssize_t)size;
-    if (taken > 0) engine->wrote(connection->peer, (size_t)taken);
+    if (taken > 0) face->wrote(connection->peer, (size_t)taken);
     if (taken > 0 && connection->is_ending) close_in(connection, KW_UNREAD_MS);
   }
   if (!connection->is_full) on_dirty(connection); /* goes on in the next iteration */
-  return true;
+  return 0;
 }
 
 static void poll_for(kw_connection *connection, int interest) {
@@ -158,12 +187,12 @@ static void poll_for(kw_connection *connection, int interest) {
 }
 
 static bool is_done(const kw_connection *connection) {
-  return (engine_of(connection)->state(connection->peer) & KW_PEER_IS_DONE) != 0;
+  return (connection->face->state(connection->peer) & KW_PEER_IS_DONE) != 0;
 }
 
 static bool has_pending(const kw_connection *connection) {
   struct iovec piece;
-  return engine_of(connection)->pending(connection->peer, &piece, 1) > 0;
+  return connection->face->pending(connection->peer, &piece, 1) > 0;
 }
 
 static void end(kw_connection *connection) {
@@ -172,22 +201,31 @@ static void end(kw_connection *connection) {
   poll_for(connection, connection->is_full ? UV_WRITABLE : 0);
 }
 
-static void linger(kw_connection *connection) {
-  engine_of(connection)->close(connection->peer);
+/* Its peer, and who has dialed it, have nothing to do with it any more. */
+static void part(kw_connection *connection, const char *why) {
+  if (connection->peer != NULL) connection->face->close(connection->peer, why);
   connection->peer = NULL;
   kw_link_remove(&connection->dirty);
+  if (connection->dialed == NULL) return;
+  kw_link_add(&connection->loop->lingering, &connection->link);
+  kw_dialed_free(connection->dialed);
+  connection->dialed = NULL;
+}
+
+static void linger(kw_connection *connection) {
+  part(connection, NULL);
   if (connection->has_ended || shutdown(connection->fd, SHUT_WR) < 0) {
-    kw_connection_close(connection);
+    kw_connection_close(connection, NULL);
     return;
   }
   close_in(connection, KW_LINGER_MS);
   poll_for(connection, UV_READABLE);
 }
 
-void kw_connection_flush(kw_connection *connection) {
-  if (connection->peer == NULL) return;
-  if (!write_pending(connection)) {
-    kw_connection_close(connection);
+static void flush_open(kw_connection *connection) {
+  int rc = write_pending(connection);
+  if (rc < 0) {
+    fail(connection, rc);
   } else if (is_done(connection) && has_pending(connection)) {
     end(connection);
   } else if (is_done(connection)) {
@@ -198,56 +236,95 @@ void kw_connection_flush(kw_connection *connection) {
   }
 }
 
+void kw_connection_flush(kw_connection *connection) {
+  if (connection->peer == NULL) return;
+  if (!connection->is_connecting) {
+    flush_open(connection);
+  } else if (is_done(connection)) {
+    kw_connection_close(connection, NULL);
+  } else {
+    poll_for(connection, UV_WRITABLE);
+  }
+}
+
 /* }====== */
 
 static void on_close(uv_handle_t *handle) {
   kw_free(KW_CONTAINER_OF(handle, kw_connection, poll));
 }
 
-static kw_connection *new_connection(kw_hosted *hosted, int fd) {
+static int new_connection(kw_connection **result, kw_loop *loop, const kw_peer_face *face, int fd) {
   kw_connection *connection = kw_alloc_zeroed(sizeof *connection);
-  if (connection == NULL) return NULL;
-  connection->hosted = hosted;
+  if (connection == NULL) return UV_ENOMEM;
+  connection->loop = loop;
+  connection->face = face;
   connection->fd = fd;
   connection->due.on_due = on_due;
+  kw_link_init(&connection->link);
   kw_link_init(&connection->dirty);
-  if (kw_loop_add_due(hosted->loop, &connection->due) < 0) goto no_due;
-  if (uv_poll_init(&hosted->loop->uv, &connection->poll, fd) < 0) goto no_poll;
-  kw_link_add(&hosted->connections, &connection->link);
-  hosted->loop->connections++;
-  return connection;
+  int rc = kw_loop_add_due(loop, &connection->due);
+  if (rc < 0) goto no_due;
+  rc = uv_poll_init(&loop->uv, &connection->poll, fd);
+  if (rc < 0) goto no_poll;
+  loop->connections++;
+  *result = connection;
+  return 0;
 
 no_poll:
-  kw_loop_remove_due(hosted->loop, &connection->due);
+  kw_loop_remove_due(loop, &connection->due);
 no_due:
   kw_free(connection);
-  return NULL;
+  return rc;
 }
 
-void kw_connection_open(kw_hosted *hosted, int fd) {
-  kw_connection *connection = new_connection(hosted, fd);
-  if (connection == NULL) {
+static kw_peer_hooks hooks_of(kw_connection *connection) {
+  return (kw_peer_hooks){.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = connection};
+}
+
+void kw_connection_accept(kw_hosted *hosted, int fd) {
+  kw_connection *connection;
+  if (new_connection(&connection, hosted->loop, hosted->engine->accepted, fd) < 0) {
     close(fd);
     return;
   }
-  kw_peer_hooks hooks = {
-      .on_dirty = on_dirty, .on_deadline = on_deadline, .is_late = is_late, .ctx = connection};
+  kw_link_add(&hosted->connections, &connection->link);
+  kw_peer_hooks hooks = hooks_of(connection);
+  hooks.is_late = is_late;
   kw_address remote;
   if (kw_address_init_remote(&remote, fd) == 0)
     kw_address_print(&remote, hooks.remote, sizeof hooks.remote);
   connection->peer = hosted->engine->accept(hosted->server, &hooks, kw_loop_now(hosted->loop));
   if (connection->peer == NULL) {
-    kw_connection_close(connection);
+    kw_connection_close(connection, NULL);
   } else {
     on_dirty(connection); /* the flush begins to read it */
   }
 }
 
-void kw_connection_close(kw_connection *connection) {
-  kw_loop *loop = loop_of(connection);
-  if (connection->peer != NULL) engine_of(connection)->close(connection->peer);
+int kw_connection_dial(kw_dialed *dialed, int fd, bool is_connecting) {
+  const kw_engine *engine = dialed->engine;
+  kw_connection *connection;
+  int rc = new_connection(&connection, dialed->loop, engine->dialed, fd);
+  if (rc < 0) return rc;
+  connection->dialed = dialed;
+  connection->peer = dialed->client;
+  connection->is_connecting = is_connecting;
+  dialed->connection = connection;
+  kw_peer_hooks hooks = hooks_of(connection);
+  kw_address_print(&dialed->address, hooks.remote, sizeof hooks.remote);
+  engine->dial(dialed->client, &hooks, kw_loop_now(dialed->loop));
+  if (is_connecting) {
+    on_dirty(connection); /* the flush begins to wait for it */
+  } else {
+    begin(connection);
+  }
+  return 0;
+}
+
+void kw_connection_close(kw_connection *connection, const char *why) {
+  kw_loop *loop = connection->loop;
+  part(connection, why);
   kw_loop_remove_due(loop, &connection->due);
-  kw_link_remove(&connection->dirty);
   kw_link_remove(&connection->link);
   loop->connections--;
   uv_close((uv_handle_t *)&connection->poll, on_close);

@@ -19,12 +19,12 @@ int kw_hosted_open(kw_hosted **owner, kw_loop *loop, const kw_engine *engine, kw
   return 0;
 }
 
-void kw_hosted_close(kw_hosted *hosted) {
+void kw_hosted_close(kw_hosted *hosted, const char *why) {
   while (!kw_link_is_alone(&hosted->listeners)) {
     kw_listener_close(KW_CONTAINER_OF(hosted->listeners.next, kw_listener, link));
   }
   while (!kw_link_is_alone(&hosted->connections)) {
-    kw_connection_close(KW_CONTAINER_OF(hosted->connections.next, kw_connection, link));
+    kw_connection_close(KW_CONTAINER_OF(hosted->connections.next, kw_connection, link), why);
   }
   kw_link_remove(&hosted->link);
   *hosted->owner = NULL;

@@ -23,8 +23,8 @@ typedef struct kw_hosted {
 /* Zero, or UV_ENOMEM. */
 int kw_hosted_open(kw_hosted **owner, kw_loop *loop, const kw_engine *engine, kw_server *server);
 
-/* Closes its listeners and its connections, at once. */
-void kw_hosted_close(kw_hosted *hosted);
+/* Closes its listeners and its connections, at once; why, as of kw_connection_close. */
+void kw_hosted_close(kw_hosted *hosted, const char *why);
 
 /* The one of a server, or NULL. */
 kw_hosted *kw_hosted_find(kw_loop *loop, const kw_server *server);

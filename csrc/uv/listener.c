@@ -52,7 +52,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
   for (int i = 0; i < ACCEPTS; i++) {
     int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      kw_connection_open(listener->hosted, fd);
+      kw_connection_accept(listener->hosted, fd);
     } else if (is_short_of(errno)) {
       pause_listener(listener);
       return;
@@ -111,6 +111,7 @@ static void note_path(kw_listener *listener, const kw_address *address) {
   struct stat file;
   if (lstat(address->path.sun_path, &file) < 0) return;
   listener->has_path = true;
+  listener->pid = getpid();
   listener->device = file.st_dev;
   listener->inode = file.st_ino;
 }
@@ -118,6 +119,7 @@ static void note_path(kw_listener *listener, const kw_address *address) {
 static void remove_path(const kw_listener *listener) {
   kw_address address;
   struct stat file;
+  if (listener->pid != getpid()) return;
   if (kw_address_init_socket(&address, listener->fd) < 0) return;
   if (lstat(address.path.sun_path, &file) < 0) return;
   if (file.st_dev != listener->device || file.st_ino != listener->inode) return;

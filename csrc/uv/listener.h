@@ -20,6 +20,7 @@ typedef struct kw_listener {
 
   int fd;
   bool has_path; /* it made the file at its path, ... */
+  pid_t pid;     /* ... in this process ... */
   dev_t device;
   ino_t inode; /* ... which is this one */
 } kw_listener;
@@ -27,7 +28,7 @@ typedef struct kw_listener {
 /* Zero, or libuv's negative error. A path that a dead process has left behind is taken over. */
 int kw_listener_open(kw_listener **owner, kw_hosted *hosted, const kw_address *address);
 
-/* Accepts no more; connections stay. Its path is removed, if it is still its own. */
+/* Accepts no more; connections stay. Its path is removed, if it is still its own, and of this process. */
 void kw_listener_close(kw_listener *listener);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "uv/loop.h"
 
 #include "base/mem.h"
 #include "uv/connection.h"
+#include "uv/dialed.h"
 #include "uv/hosted.h"
 
 static const struct {
@@ -182,6 +184,10 @@ static kw_hosted *hosted_at(kw_link *link) {
   return KW_CONTAINER_OF(link, kw_hosted, link);
 }
 
+static kw_dialed *dialed_at(kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_dialed, link);
+}
+
 static void tend_all(kw_loop *loop) {
   loop->tend_at = KW_NEVER;
   for (kw_link *link = loop->hosted.next; link != &loop->hosted; link = link->next) {
@@ -210,13 +216,16 @@ static void settle(kw_loop *loop) {
 }
 
 static bool has_news(const kw_loop *loop) {
-  if (loop->is_woken || (loop->is_rung && loop->is_awaited)) return true;
+  if (loop->is_woken || loop->has_parted || (loop->is_rung && loop->is_awaited)) return true;
   for (int i = 0; i < KW_SIGNALS; i++) {
     if (loop->signals[i].n > 0) return true;
   }
   for (kw_link *link = loop->hosted.next; link != &loop->hosted; link = link->next) {
     const kw_hosted *hosted = hosted_at(link);
     if (kw_hosted_has_work(hosted) || kw_hosted_is_idle(hosted)) return true;
+  }
+  for (kw_link *link = loop->dialed.next; link != &loop->dialed; link = link->next) {
+    if (kw_dialed_has_news(dialed_at(link))) return true;
   }
   return false;
 }
@@ -250,11 +259,12 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited) {
     iterate(loop, left);
     settle(loop);
   } while (!has_news(loop) && kw_loop_now(loop) < deadline);
-  loop->is_woken = loop->is_rung = false;
+  loop->is_woken = loop->is_rung = loop->has_parted = false;
 }
 
 bool kw_loop_is_awaiting(const kw_loop *loop) {
-  return !kw_link_is_alone(&loop->hosted) || is_awaiting_signals(loop) || may_be_woken(loop);
+  if (!kw_link_is_alone(&loop->hosted) || !kw_link_is_alone(&loop->dialed)) return true;
+  return is_awaiting_signals(loop) || may_be_woken(loop);
 }
 
 /* }====== */
@@ -275,14 +285,27 @@ int kw_loop_open(kw_loop **result) {
   }
   uv_timer_init(&loop->uv, &loop->timer);
   kw_link_init(&loop->hosted);
+  kw_link_init(&loop->dialed);
+  kw_link_init(&loop->lingering);
   kw_link_init(&loop->dirty);
+  loop->pid = getpid();
   loop->is_stale = true;
   *result = loop;
   return 0;
 }
 
+static void close_all(kw_loop *loop, const char *why) {
+  while (!kw_link_is_alone(&loop->hosted)) kw_hosted_close(hosted_at(loop->hosted.next), why);
+  while (!kw_link_is_alone(&loop->dialed)) kw_dialed_close(dialed_at(loop->dialed.next), why);
+  while (!kw_link_is_alone(&loop->lingering)) {
+    kw_connection_close(KW_CONTAINER_OF(loop->lingering.next, kw_connection, link), why);
+  }
+}
+
 void kw_loop_close(kw_loop *loop) {
-  while (!kw_link_is_alone(&loop->hosted)) kw_hosted_close(hosted_at(loop->hosted.next));
+  close_all(loop, uv_strerror(UV_ECANCELED));
+  kw_heap_drop(&loop->dues);
+  if (loop->lost < 0) return; /* what libuv has of it is left behind */
   close_waker(loop);
   uv_close((uv_handle_t *)&loop->timer, NULL);
   kw_waker_cut(loop->bell);
@@ -292,6 +315,35 @@ void kw_loop_close(kw_loop *loop) {
   }
   uv_run(&loop->uv, UV_RUN_DEFAULT); /* lets the handles end */
   uv_loop_close(&loop->uv);
-  kw_heap_drop(&loop->dues);
   kw_free(loop);
 }
+
+/* {====== Forks ====== */
+
+/* Threads that were about to wake the loop are not in this process. */
+static void adopt_wakers(kw_loop *loop) {
+  if (loop->waker != NULL) kw_waker_adopt(loop->waker);
+  kw_waker_adopt(loop->bell);
+  loop->async.pending = loop->rung.pending = 0;
+  loop->is_woken = loop->is_rung = false;
+}
+
+static void drop_signals(kw_loop *loop) {
+  static const bool none[KW_SIGNALS] = {false};
+  if (loop->has_signals) kw_loop_watch_signals(loop, none);
+}
+
+/* What the two processes share must not change before libuv has descriptors of its own. */
+int kw_loop_enter(kw_loop *loop) {
+  pid_t pid = getpid();
+  if (loop->pid == pid) return loop->lost;
+  loop->pid = pid;
+  loop->is_stale = true;
+  adopt_wakers(loop);
+  loop->lost = uv_loop_fork(&loop->uv);
+  if (loop->lost == 0) drop_signals(loop);
+  close_all(loop, "inherited by fork");
+  return loop->lost;
+}
+
+/* }====== */

@@ -6,6 +6,8 @@
  *                   -> who is due -> tend every server -> flush every connection that is dirty, once
  *
  * So whatever happens in an iteration, and whatever Lua did between two turns, leaves with one write to each connection.
+ *
+ * It may be used on in a child of its process, but what was on it is the parent's, see kw_loop_enter.
  */
 #ifndef KW_UV_LOOP_H
 #define KW_UV_LOOP_H
@@ -44,9 +46,15 @@ typedef struct kw_loop {
   kw_heap dues;
   int64_t tend_at; /* when a server is next wanted */
 
+  pid_t pid; /* of the process that has entered it last */
+  int lost;  /* the error that keeps this process from using it, or 0 */
+
   kw_link hosted;     /* of kw_hosted */
+  kw_link dialed;     /* of kw_dialed */
+  kw_link lingering;  /* of kw_connection: those that were dialed */
   kw_link dirty;      /* of kw_connection */
   size_t connections; /* that are not closed */
+  bool has_parted;    /* a client has lost its connection, in this turn */
 
   kw_signal signals[KW_SIGNALS];
   bool has_signals; /* they are initialized */
@@ -68,14 +76,20 @@ int kw_loop_open(kw_loop **loop);
 /* Closes whatever is on it, too. */
 void kw_loop_close(kw_loop *loop);
 
-/* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a signal has come, the loop
- * is woken, its bell was rung and that `is_awaited`, or `ms` milliseconds are over; negative: as long as it takes. */
+/* Comes before everything else that is done with the loop, or with what is on it. In a child of the process that has
+ * entered it last, whatever is on it is closed, in a way that leaves the sockets of the parent alone: nothing is
+ * written, and no path removed. Signals are no more caught. Zero, or an error: then the loop can only be closed. */
+int kw_loop_enter(kw_loop *loop);
+
+/* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a client has news or has
+ * lost its connection, a signal has come, the loop is woken, its bell was rung and that `is_awaited`, or `ms`
+ * milliseconds are over; negative: as long as it takes. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited);
 
 /* What makes it iterate; with a reference. */
 kw_bell kw_loop_bell(kw_loop *loop);
 
-/* Whether anything but time could end a turn: a server or a signal is waited for, or another thread may wake
+/* Whether anything but time could end a turn: a server, a client or a signal is waited for, or another thread may wake
  * it. */
 bool kw_loop_is_awaiting(const kw_loop *loop);
 

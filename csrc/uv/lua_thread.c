@@ -25,7 +25,7 @@ static void push_slice(lua_State *L, kw_slice bytes) {
 /* A waker of the open loop at 2. */
 static kw_waker *check_waker(lua_State *L) {
   kw_loop **loop = luaL_checkudata(L, 2, KW_LOOP_NAME);
-  luaL_argcheck(L, *loop != NULL, 2, "the loop is closed");
+  luaL_argcheck(L, *loop != NULL && kw_loop_enter(*loop) == 0, 2, "the loop is closed");
   kw_waker *waker = kw_loop_share_waker(*loop);
   if (waker == NULL) luaL_error(L, "not enough memory");
   return waker;

@@ -10,7 +10,9 @@
 
 #define SAVED_ENGINE "keywatch.uv.probe.engine"
 #define SAVED_META "keywatch.uv.probe.meta"
+#define SAVED_CLIENT_META "keywatch.uv.probe.client_meta"
 #define OWN_META "keywatch.uv.probe.server"
+#define OWN_CLIENT_META "keywatch.uv.probe.client"
 
 /* What a server counts, by name. */
 #define COUNTS(X)                                                                                  \
@@ -45,27 +47,71 @@ struct kw_server {
 #undef X
 };
 
+/* Bytes that go through. */
+typedef struct queue {
+  char *bytes;
+  size_t from;
+  size_t to;
+  size_t cap;
+} queue;
+
 struct kw_peer {
   kw_server *server;
   kw_peer_hooks hooks;
   kw_link link;
-  char *out;
-  size_t from;
-  size_t to;
-  size_t cap;
+  queue out;
   size_t bytes;
   bool is_done;
 };
 
-/* {====== The engine ====== */
+struct kw_client {
+  kw_peer_hooks hooks; /* none: it was not dialed */
+  queue in;
+  queue out;
+  char why[64]; /* it was closed; "" in order */
+
+  size_t limit;    /* with as many bytes that were not taken it wants none; 0: no limit */
+  int64_t timeout; /* milliseconds after which it is done if it is not opened; 0: none */
+  bool stays;      /* the end of the other side is not its own */
+
+  bool has_news;
+  bool is_opened;
+  bool has_ended;
+  bool is_done;
+  size_t closed; /* how often */
+};
+
+static bool queue_add(queue *self, const char *bytes, size_t len) {
+  if (!kw_reserve(&self->bytes, &self->cap, self->to + len, 1)) return false;
+  if (len > 0) memcpy(self->bytes + self->to, bytes, len);
+  self->to += len;
+  return true;
+}
+
+static size_t queue_len(const queue *self) {
+  return self->to - self->from;
+}
+
+static size_t queue_pieces(const queue *self, size_t size, struct iovec *pieces, size_t max) {
+  size_t n = 0;
+  for (size_t at = self->from; at < self->to && n < max; n++) {
+    size_t len = kw_min_size(size, self->to - at);
+    pieces[n] = (struct iovec){.iov_base = self->bytes + at, .iov_len = len};
+    at += len;
+  }
+  return n;
+}
+
+static void queue_remove(queue *self, size_t len) {
+  self->from += len;
+  assert(self->from <= self->to);
+  if (self->from == self->to) self->from = self->to = 0;
+}
+
+/* {====== The engine: servers ====== */
 
 static void say(kw_peer *peer, const char *bytes, size_t len) {
-  if (!kw_reserve(&peer->out, &peer->cap, peer->to + len, 1)) {
-    peer->is_done = true;
-  } else if (len > 0) {
-    memcpy(peer->out + peer->to, bytes, len);
-    peer->to += len;
-  }
+  if (!queue_add(&peer->out, bytes, len)) peer->is_done = true;
   peer->hooks.on_dirty(peer->hooks.ctx);
 }
 
@@ -103,7 +149,8 @@ static kw_peer *accept_peer(kw_server *server, const kw_peer_hooks *hooks, int64
   return peer;
 }
 
-static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
+static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
+  kw_peer *peer = ctx;
   kw_server *server = peer->server;
   assert(now >= server->now);
   server->feeds++;
@@ -119,56 +166,138 @@ static void feed(kw_peer *peer, const void *bytes, size_t len, int64_t now) {
   say(peer, bytes, server->is_silent ? 0 : len);
 }
 
-static size_t pending(kw_peer *peer, struct iovec *pieces, size_t max) {
-  size_t n = 0;
-  for (size_t at = peer->from; at < peer->to && n < max; n++) {
-    size_t len = kw_min_size(peer->server->piece, peer->to - at);
-    pieces[n] = (struct iovec){.iov_base = peer->out + at, .iov_len = len};
-    at += len;
-  }
-  return n;
+static size_t pending(void *ctx, struct iovec *pieces, size_t max) {
+  const kw_peer *peer = ctx;
+  return queue_pieces(&peer->out, peer->server->piece, pieces, max);
 }
 
-static void wrote(kw_peer *peer, size_t bytes) {
+static void wrote(void *ctx, size_t bytes) {
+  kw_peer *peer = ctx;
   peer->server->writes++;
-  peer->from += bytes;
-  assert(peer->from <= peer->to);
-  if (peer->from == peer->to) peer->from = peer->to = 0;
+  queue_remove(&peer->out, bytes);
 }
 
-static unsigned state(const kw_peer *peer) {
+static unsigned state(const void *ctx) {
+  const kw_peer *peer = ctx;
   size_t limit = peer->server->limit;
-  bool wants = !peer->is_done && (limit == 0 || peer->to - peer->from < limit);
+  bool wants = !peer->is_done && (limit == 0 || queue_len(&peer->out) < limit);
   return (wants ? KW_PEER_WANTS_BYTES : 0) | (peer->is_done ? KW_PEER_IS_DONE : 0);
 }
 
-static void step(kw_peer *peer, int64_t now) {
+static void step(void *ctx, int64_t now) {
+  kw_peer *peer = ctx;
   (void)now;
   peer->server->steps++;
   say(peer, "tick", 4);
 }
 
-static void close_peer(kw_peer *peer) {
+static void close_peer(void *ctx, const char *why) {
+  kw_peer *peer = ctx;
+  (void)why;
   peer->server->closed++;
   kw_link_remove(&peer->link);
-  kw_free(peer->out);
+  kw_free(peer->out.bytes);
   kw_free(peer);
 }
 
+static const kw_peer_face accepted = {.feed = feed,
+                                      .pending = pending,
+                                      .wrote = wrote,
+                                      .state = state,
+                                      .step = step,
+                                      .close = close_peer};
+
+/* }====== */
+
+/* {====== The engine: clients ====== */
+
+static kw_client *client_of(void *object) {
+  kw_client *client = *(kw_client **)object;
+  return client == NULL || client->hooks.on_dirty != NULL ? NULL : client;
+}
+
+static void become_dirty(kw_client *client) {
+  bool is_dialed = client->hooks.on_dirty != NULL && client->closed == 0;
+  if (is_dialed) client->hooks.on_dirty(client->hooks.ctx);
+}
+
+static void client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now) {
+  client->hooks = *hooks;
+  if (client->timeout > 0) hooks->on_deadline(hooks->ctx, now + client->timeout);
+}
+
+static void client_opened(kw_client *client, int64_t now) {
+  (void)now;
+  assert(!client->is_opened);
+  client->is_opened = client->has_news = true;
+  client->hooks.on_deadline(client->hooks.ctx, INT64_MAX);
+}
+
+static bool client_has_news(const kw_client *client) {
+  return client->has_news;
+}
+
+static void client_feed(void *ctx, const void *bytes, size_t len, int64_t now) {
+  kw_client *client = ctx;
+  (void)now;
+  assert(client->is_opened && !client->has_ended && client->closed == 0);
+  client->has_news = true;
+  client->has_ended = len == 0;
+  if (len == 0 && !client->stays) client->is_done = true;
+  if (!queue_add(&client->in, bytes, len)) client->is_done = true;
+  become_dirty(client);
+}
+
+static size_t client_pending(void *ctx, struct iovec *pieces, size_t max) {
+  const kw_client *client = ctx;
+  return queue_pieces(&client->out, 4096, pieces, max);
+}
+
+static void client_wrote(void *ctx, size_t bytes) {
+  queue_remove(&((kw_client *)ctx)->out, bytes);
+}
+
+static unsigned client_state(const void *ctx) {
+  const kw_client *client = ctx;
+  bool wants = !client->is_done && (client->limit == 0 || queue_len(&client->in) < client->limit);
+  return (wants ? KW_PEER_WANTS_BYTES : 0) | (client->is_done ? KW_PEER_IS_DONE : 0);
+}
+
+static void client_step(void *ctx, int64_t now) {
+  kw_client *client = ctx;
+  (void)now;
+  client->is_done = true;
+  become_dirty(client);
+}
+
+static void client_close(void *ctx, const char *why) {
+  kw_client *client = ctx;
+  client->closed++;
+  client->has_news = true;
+  strncpy(client->why, why == NULL ? "" : why, sizeof client->why - 1);
+}
+
+static const kw_peer_face dialed = {.feed = client_feed,
+                                    .pending = client_pending,
+                                    .wrote = client_wrote,
+                                    .state = client_state,
+                                    .step = client_step,
+                                    .close = client_close};
+
+/* }====== */
+
 static const kw_engine echo = {.version = KW_ENGINE_VERSION,
+                               .accepted = &accepted,
+                               .dialed = &dialed,
                                .server_of = server_of,
                                .tend = tend,
                                .set_bell = set_bell,
                                .has_work = has_work,
                                .accept = accept_peer,
-                               .feed = feed,
-                               .pending = pending,
-                               .wrote = wrote,
-                               .state = state,
-                               .step = step,
-                               .close = close_peer};
-
-/* }====== */
+                               .client_of = client_of,
+                               .dial = client_dial,
+                               .opened = client_opened,
+                               .has_news = client_has_news};
 
 /* {====== Its server, for Lua ====== */
 
@@ -269,6 +398,88 @@ static int l_close(lua_State *L) {
 
 /* }====== */
 
+/* {====== Its client, for Lua ====== */
+
+static kw_client *check_client(lua_State *L) {
+  kw_client *client = *(kw_client **)luaL_checkudata(L, 1, OWN_CLIENT_META);
+  if (client == NULL) luaL_error(L, "the client is closed");
+  return client;
+}
+
+static int l_client(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  kw_client **self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = NULL;
+  luaL_getmetatable(L, OWN_CLIENT_META);
+  lua_setmetatable(L, -2);
+  kw_client *client = *self = kw_alloc_zeroed(sizeof *client);
+  if (client == NULL) return luaL_error(L, "not enough memory");
+  client->limit = (size_t)number_of(L, "limit", 0);
+  client->timeout = number_of(L, "timeout", 0);
+  client->stays = is_set(L, "stays");
+  return 1;
+}
+
+/* client:say(bytes) */
+static int l_client_say(lua_State *L) {
+  kw_client *client = check_client(L);
+  size_t len;
+  const char *bytes = luaL_checklstring(L, 2, &len);
+  if (!queue_add(&client->out, bytes, len)) return luaL_error(L, "not enough memory");
+  become_dirty(client);
+  return 0;
+}
+
+/* client:finish(): it is done. */
+static int l_client_finish(lua_State *L) {
+  kw_client *client = check_client(L);
+  client->is_done = true;
+  become_dirty(client);
+  return 0;
+}
+
+/* client:take(): what came; there are no news any more. */
+static int l_client_take(lua_State *L) {
+  kw_client *client = check_client(L);
+  size_t len = queue_len(&client->in);
+  lua_pushlstring(L, len == 0 ? "" : client->in.bytes + client->in.from, len);
+  queue_remove(&client->in, len);
+  client->has_news = false;
+  become_dirty(client);
+  return 1;
+}
+
+/* client:state(): a table: is_opened, has_ended, how often it was closed, why, and who is at the other end. */
+static int l_client_state(lua_State *L) {
+  const kw_client *client = check_client(L);
+  lua_newtable(L);
+  lua_pushboolean(L, client->is_opened);
+  lua_setfield(L, -2, "is_opened");
+  lua_pushboolean(L, client->has_ended);
+  lua_setfield(L, -2, "has_ended");
+  lua_pushinteger(L, (lua_Integer)client->closed);
+  lua_setfield(L, -2, "closed");
+  lua_pushstring(L, client->why);
+  lua_setfield(L, -2, "why");
+  lua_pushstring(L, client->hooks.remote);
+  lua_setfield(L, -2, "remote");
+  return 1;
+}
+
+/* Whoever has it was told before that it ends. */
+static int l_client_close(lua_State *L) {
+  kw_client **self = luaL_checkudata(L, 1, OWN_CLIENT_META), *client = *self;
+  *self = NULL;
+  if (client == NULL) return 0;
+  assert(client->hooks.on_dirty == NULL || client->closed == 1);
+  kw_free(client->in.bytes);
+  kw_free(client->out.bytes);
+  kw_free(client);
+  return 0;
+}
+
+/* }====== */
+
 static void save(lua_State *L, const char *from, const char *to) {
   lua_getfield(L, LUA_REGISTRYINDEX, from);
   lua_setfield(L, LUA_REGISTRYINDEX, to);
@@ -279,17 +490,20 @@ static int l_enter(lua_State *L) {
   lua_Integer version = luaL_optinteger(L, 1, KW_ENGINE_VERSION);
   save(L, KW_ENGINE_KEY, SAVED_ENGINE);
   save(L, KW_SERVER_NAME, SAVED_META);
+  save(L, KW_CLIENT_NAME, SAVED_CLIENT_META);
   kw_engine *engine = lua_newuserdatauv(L, sizeof *engine, 0);
   *engine = echo;
   engine->version = (uint32_t)version;
   lua_setfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
   save(L, OWN_META, KW_SERVER_NAME);
+  save(L, OWN_CLIENT_META, KW_CLIENT_NAME);
   return 0;
 }
 
 static int l_leave(lua_State *L) {
   save(L, SAVED_ENGINE, KW_ENGINE_KEY);
   save(L, SAVED_META, KW_SERVER_NAME);
+  save(L, SAVED_CLIENT_META, KW_CLIENT_NAME);
   return 0;
 }
 
@@ -306,12 +520,17 @@ static int l_fail_at(lua_State *L) {
 static const luaL_Reg methods[] = {{"say", l_say},       {"finish", l_finish}, {"take", l_take},
                                    {"counts", l_counts}, {"close", l_close},   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
-static const luaL_Reg functions[] = {{"enter", l_enter},     {"leave", l_leave},
-                                     {"server", l_server},   {"live", l_live},
-                                     {"fail_at", l_fail_at}, {NULL, NULL}};
+static const luaL_Reg client_methods[] = {{"say", l_client_say},     {"finish", l_client_finish},
+                                          {"take", l_client_take},   {"state", l_client_state},
+                                          {"close", l_client_close}, {NULL, NULL}};
+static const luaL_Reg client_meta[] = {{"__gc", l_client_close}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"enter", l_enter}, {"leave", l_leave},     {"server", l_server}, {"client", l_client},
+    {"live", l_live},   {"fail_at", l_fail_at}, {NULL, NULL}};
 
 void kw_uv_push_probe(lua_State *L) {
   kw_add_class(L, OWN_META, meta, methods);
+  kw_add_class(L, OWN_CLIENT_META, client_meta, client_methods);
   lua_newtable(L);
   luaL_setfuncs(L, functions, 0);
 }

@@ -2,18 +2,20 @@
  *
  * uv: the module keywatch.uv.
  *
- * A loop's uservalue holds the server objects whose pointer the loop has, each under a handle: a userdata that is
- * younger than the object. When the state ends, finalizers run from the youngest on: the handle's closes the listeners
- * and the connections of the server before the server's own runs.
+ * A loop's uservalue holds the server and client objects whose pointer the loop has, each under a handle: a userdata
+ * that is younger than the object. When the state ends, finalizers run from the youngest on: the handle's closes the
+ * listeners and the connections of the object before the object's own runs.
  */
 #include <math.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "base/common.h"
 #include "face/engine.h"
 #include "face/module.h"
 #include "uv/address.h"
+#include "uv/dialed.h"
 #include "uv/hosted.h"
 #include "uv/listener.h"
 #include "uv/loop.h"
@@ -35,9 +37,11 @@ static kw_loop **check_loop(lua_State *L) {
 }
 
 static kw_loop *check_open(lua_State *L) {
-  kw_loop **self = check_loop(L);
-  if (*self == NULL) luaL_error(L, "the loop is closed");
-  return *self;
+  kw_loop *loop = *check_loop(L);
+  if (loop == NULL) luaL_error(L, "the loop is closed");
+  int rc = kw_loop_enter(loop);
+  if (rc < 0) luaL_error(L, "keywatch: the loop is lost in this process: %s", uv_strerror(rc));
+  return loop;
 }
 
 static int push_failure(lua_State *L, int rc) {
@@ -47,29 +51,93 @@ static int push_failure(lua_State *L, int rc) {
   return 3;
 }
 
-/* {====== Servers ====== */
+/* {====== Handles ====== */
+
+typedef struct handle {
+  kw_hosted *hosted; /* of a server, or NULL */
+  kw_dialed *dialed; /* of a client, or NULL */
+} handle;
+
+/* For the object at 2, in the loop at 1. */
+static handle *add_handle(lua_State *L) {
+  lua_getiuservalue(L, 1, 1);
+  handle *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (handle){NULL, NULL};
+  luaL_getmetatable(L, HANDLE_NAME);
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, 2);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+  return self;
+}
+
+static void close_handle(handle *self) {
+  const char *why = uv_strerror(UV_ECANCELED);
+  if (self->hosted != NULL) kw_hosted_close(self->hosted, why);
+  if (self->dialed != NULL) kw_dialed_close(self->dialed, why);
+}
 
 static int l_handle_gc(lua_State *L) {
-  kw_hosted **handle = luaL_checkudata(L, 1, HANDLE_NAME);
-  if (*handle != NULL) kw_hosted_close(*handle);
+  handle *self = luaL_checkudata(L, 1, HANDLE_NAME);
+  if (self->hosted != NULL) kw_loop_enter(self->hosted->loop);
+  if (self->dialed != NULL) kw_loop_enter(self->dialed->loop);
+  close_handle(self);
   return 0;
 }
 
-/* Lets go of the servers that have neither listeners nor connections any more; of all if the loop, at 1, is closed. */
+static bool is_idle(const handle *self) {
+  if (self->hosted != NULL) return kw_hosted_is_idle(self->hosted);
+  return self->dialed == NULL;
+}
+
+/* Lets go of the servers that have neither listeners nor connections any more, and of the clients that have none; of all
+ * if the loop, at 1, is closed. */
 static void release_idle(lua_State *L) {
   lua_getiuservalue(L, 1, 1);
   lua_pushnil(L);
   while (lua_next(L, -2) != 0) {
-    kw_hosted **handle = lua_touserdata(L, -2);
+    handle *self = lua_touserdata(L, -2);
     lua_pop(L, 1);
-    if (*handle != NULL && kw_hosted_is_idle(*handle)) kw_hosted_close(*handle);
-    if (*handle != NULL) continue;
+    if (!is_idle(self)) continue;
+    close_handle(self);
     lua_pushvalue(L, -1);
     lua_pushnil(L);
     lua_rawset(L, -4);
   }
   lua_pop(L, 1);
 }
+
+/* The handle of the object at 2, or NULL. The object may be closed. */
+static handle *find_handle(lua_State *L) {
+  lua_settop(L, 2);
+  lua_getiuservalue(L, 1, 1);
+  lua_pushnil(L);
+  while (lua_next(L, 3) != 0) {
+    if (lua_rawequal(L, -1, 2)) return lua_touserdata(L, -2);
+    lua_pop(L, 1);
+  }
+  return NULL;
+}
+
+/* loop:hosts(object): whether it has listeners or connections. */
+static int l_hosts(lua_State *L) {
+  check_open(L);
+  lua_pushboolean(L, find_handle(L) != NULL);
+  return 1;
+}
+
+/* loop:release(object): closes its listeners and connections at once. */
+static int l_release(lua_State *L) {
+  check_open(L);
+  handle *self = find_handle(L);
+  if (self != NULL) close_handle(self);
+  release_idle(L);
+  return 0;
+}
+
+/* }====== */
+
+/* {====== Servers ====== */
 
 static const kw_engine *check_engine(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
@@ -91,42 +159,9 @@ static kw_hosted *check_hosted(lua_State *L, kw_loop *loop) {
   if (server == NULL) luaL_error(L, "the server is closed");
   kw_hosted *hosted = kw_hosted_find(loop, server);
   if (hosted != NULL) return hosted;
-  lua_getiuservalue(L, 1, 1);
-  kw_object_push(L, HANDLE_NAME, 0);
-  kw_hosted **handle = lua_touserdata(L, -1);
-  lua_pushvalue(L, 2);
-  lua_rawset(L, -3);
-  lua_pop(L, 1);
-  if (kw_hosted_open(handle, loop, engine, server) < 0) luaL_error(L, "not enough memory");
-  return *handle;
-}
-
-/* The handle of the server object at 2, or NULL. The object may be closed. */
-static kw_hosted **find_handle(lua_State *L) {
-  lua_settop(L, 2);
-  lua_getiuservalue(L, 1, 1);
-  lua_pushnil(L);
-  while (lua_next(L, 3) != 0) {
-    if (lua_rawequal(L, -1, 2)) return lua_touserdata(L, -2);
-    lua_pop(L, 1);
-  }
-  return NULL;
-}
-
-/* loop:hosts(server): whether it has listeners or connections. */
-static int l_hosts(lua_State *L) {
-  check_open(L);
-  lua_pushboolean(L, find_handle(L) != NULL);
-  return 1;
-}
-
-/* loop:release(server): closes its listeners and connections at once. */
-static int l_release(lua_State *L) {
-  check_open(L);
-  kw_hosted **handle = find_handle(L);
-  if (handle != NULL && *handle != NULL) kw_hosted_close(*handle);
-  release_idle(L);
-  return 0;
+  handle *self = add_handle(L);
+  if (kw_hosted_open(&self->hosted, loop, engine, server) < 0) luaL_error(L, "not enough memory");
+  return self->hosted;
 }
 
 /* }====== */
@@ -213,10 +248,11 @@ static int l_listen(lua_State *L) {
 
 /* listener:address(): where it listens, with the port that the kernel chose. */
 static int l_address(lua_State *L) {
-  const kw_listener *listener = *check_listener(L);
+  kw_listener **self = check_listener(L);
   kw_address address;
-  if (listener == NULL) return luaL_error(L, "the listener is closed");
-  int rc = kw_address_init_socket(&address, listener->fd);
+  if (*self != NULL) kw_loop_enter((*self)->hosted->loop);
+  if (*self == NULL) return luaL_error(L, "the listener is closed");
+  int rc = kw_address_init_socket(&address, (*self)->fd);
   if (rc < 0) return push_failure(L, rc);
   push_address(L, &address);
   return 1;
@@ -224,8 +260,32 @@ static int l_address(lua_State *L) {
 
 static int l_listener_close(lua_State *L) {
   kw_listener **self = check_listener(L);
+  if (*self != NULL) kw_loop_enter((*self)->hosted->loop);
   if (*self != NULL) kw_listener_close(*self);
   return 0;
+}
+
+/* }====== */
+
+/* {====== Clients ====== */
+
+/* loop:dial(client, address): true; or nil, text and name of the error. */
+static int l_dial(lua_State *L) {
+  kw_loop *loop = check_open(L);
+  const kw_engine *engine = check_engine(L);
+  kw_address address;
+  lua_settop(L, 3);
+  kw_client *client = engine->client_of(luaL_checkudata(L, 2, KW_CLIENT_NAME));
+  if (client == NULL) return luaL_error(L, "the client is closed, or was dialed before");
+  int rc = read_address(L, 3, &address);
+  if (rc < 0) return push_failure(L, rc);
+  rc = kw_dialed_open(&add_handle(L)->dialed, loop, engine, client, &address);
+  if (rc < 0) {
+    release_idle(L);
+    return push_failure(L, rc);
+  }
+  lua_pushboolean(L, 1);
+  return 1;
 }
 
 /* }====== */
@@ -318,6 +378,7 @@ static int l_connections(lua_State *L) {
 static int l_close(lua_State *L) {
   kw_loop **self = check_loop(L);
   if (*self == NULL) return 0;
+  kw_loop_enter(*self);
   kw_loop_close(*self);
   *self = NULL;
   release_idle(L);
@@ -331,6 +392,12 @@ static int l_now(lua_State *L) {
   return 1;
 }
 
+/* pid(): which process this is. */
+static int l_pid(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)getpid());
+  return 1;
+}
+
 /* time(): seconds since 1970. */
 static int l_time(lua_State *L) {
   uv_timeval64_t time;
@@ -341,6 +408,7 @@ static int l_time(lua_State *L) {
 
 static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"listen", l_listen},
+                                        {"dial", l_dial},
                                         {"hosts", l_hosts},
                                         {"release", l_release},
                                         {"resolve", l_resolve},
@@ -370,6 +438,7 @@ static int l_raise_limit(lua_State *L) {
 static const luaL_Reg functions[] = {{"open", l_open},
                                      {"now", l_now},
                                      {"time", l_time},
+                                     {"pid", l_pid},
                                      {"raise_limit", l_raise_limit},
                                      {NULL, NULL}};
 

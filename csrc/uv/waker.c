@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <unistd.h>
 #include <uv.h>
 
 #include "uv/waker.h"
@@ -6,6 +7,7 @@
 #include "base/mem.h"
 
 struct kw_waker {
+  pid_t pid;        /* of the process that it is in */
   uv_mutex_t mutex; /* of all below */
   size_t refs;
   uv_async_t *async; /* NULL once the loop has closed */
@@ -18,19 +20,30 @@ kw_waker *kw_waker_new(uv_async_t *async) {
     kw_free(waker);
     return NULL;
   }
+  waker->pid = getpid();
   waker->refs = 1;
   waker->async = async;
   return waker;
 }
 
+static bool is_here(const kw_waker *waker) {
+  return waker->pid == getpid();
+}
+
+void kw_waker_adopt(kw_waker *waker) {
+  uv_mutex_init(&waker->mutex); /* whoever held it is not here */
+  waker->pid = getpid();
+}
+
 void kw_waker_retain(kw_waker *waker) {
+  if (!is_here(waker)) return;
   uv_mutex_lock(&waker->mutex);
   waker->refs++;
   uv_mutex_unlock(&waker->mutex);
 }
 
 void kw_waker_release(kw_waker *waker) {
-  if (waker == NULL) return;
+  if (waker == NULL || !is_here(waker)) return;
   uv_mutex_lock(&waker->mutex);
   bool is_last = --waker->refs == 0;
   uv_mutex_unlock(&waker->mutex);
@@ -40,7 +53,7 @@ void kw_waker_release(kw_waker *waker) {
 }
 
 void kw_waker_wake(kw_waker *waker) {
-  if (waker == NULL) return;
+  if (waker == NULL || !is_here(waker)) return;
   uv_mutex_lock(&waker->mutex);
   if (waker->async != NULL) uv_async_send(waker->async);
   uv_mutex_unlock(&waker->mutex);

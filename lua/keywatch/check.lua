@@ -3,14 +3,15 @@
 
 local LEVEL = 3 -- the caller of the method that checks
 
---- The object before the colon must have metatable `mt`, or, where that is nil, be a store.
+--- The object before the colon must have metatable `mt`, or, where that is nil, be a store or a client.
 local function self(object, name, mt)
   local ok
   if mt then
     ok = getmetatable(object) == mt
   else
-    local meta = type(object) == "userdata" and getmetatable(object)
-    ok = type(meta) == "table" and meta.__name == "keywatch.store"
+    local meta = getmetatable(object)
+    local name_of = type(meta) == "table" and meta.__name
+    ok = name_of == "keywatch.store" and type(object) == "userdata" or name_of == "keywatch.client"
   end
   if not ok then error(("bad self to '%s': call methods with a colon"):format(name), LEVEL) end
 end
@@ -30,4 +31,12 @@ local function timeout(seconds, name)
   argument(seconds == nil or type(seconds) == "number" and seconds == seconds, 1, name, "number of seconds", seconds)
 end
 
-return { self = self, argument = argument, options = options, timeout = timeout }
+--- What a function of the core that was called as another method has raised, in the words of that method.
+local function renamed(err, name)
+  if type(err) ~= "string" then return err end
+  return (err:gsub("^bad argument #(%d+) to '%?'", function(number)
+    return ("bad argument #%d to '%s'"):format(math.max(1, number - 1), name)
+  end))
+end
+
+return { renamed = renamed, self = self, argument = argument, options = options, timeout = timeout }

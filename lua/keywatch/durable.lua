@@ -4,6 +4,7 @@
 -- The core hands a write over and returns a mark with its answer. A task parks until the mark is settled, so that
 -- many tasks share one commit; anybody else waits for the disk.
 
+local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 
@@ -121,13 +122,7 @@ end
 --- Misuse is raised where the method was called, as the core would do it.
 local function relay(name, store, ok, ...)
   if ok then return finish(store, ...) end
-  local err = (...)
-  if type(err) == "string" then
-    err = err:gsub("^bad argument #(%d+) to '%?'", function(number)
-      return ("bad argument #%d to '%s'"):format(math.max(1, number - 1), name)
-    end)
-  end
-  error(err, 2)
+  error(check.renamed((...), name), 2)
 end
 
 for _, name in ipairs {

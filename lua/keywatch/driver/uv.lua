@@ -12,6 +12,7 @@ local uv = require "keywatch.uv"
 local driver = {}
 
 local loop                 -- opened when it is first needed
+local pid = uv.pid()       -- of the process that all this is in
 local queue, first, last = {}, 1, 0
 local sleepers = timers.new()
 local sources = {}         -- those that are attached
@@ -45,8 +46,11 @@ function driver.is_task()
   return running ~= nil and tasks[coroutine.running()] == running
 end
 
+local heed_fork -- stands below, as it ends tasks
+
 --- The task that may wait here, or nil at top level; raises where nobody may.
 local function waiter(level)
+  heed_fork()
   if driver.is_task() then return running end
   if not is_top_level() then
     error("keywatch: this call waits, and the coroutine that makes it is not a task: "
@@ -106,7 +110,26 @@ local function finish(task, ok, ...)
   report(task)
 end
 
+--- In a child of the process there is no task but the one that has forked: what the others were about to do is done by
+-- the parent. They count as cancelled, and run no more, not even to clean up.
+function heed_fork()
+  if uv.pid() == pid then return end
+  pid = uv.pid()
+  catcher, unheard = nil, nil
+  local all = {}
+  for _, task in pairs(tasks) do all[#all + 1] = task end
+  for i = 1, #all do
+    local task = all[i]
+    if task ~= running then
+      if task.timer then sleepers:remove(task.timer) end
+      task.timer, task.is_cancelled = nil, true
+      finish(task, false, core.new_error("cancelled"))
+    end
+  end
+end
+
 local function after_resume(task, ok, ...)
+  heed_fork()
   running = nil
   if coroutine.status(task.co) == "dead" then
     finish(task, ok, ...)
@@ -169,6 +192,7 @@ local function time_left(deadline)
 end
 
 local function get_loop()
+  heed_fork()
   loop = loop or assert(uv.open())
   return loop
 end
@@ -337,6 +361,7 @@ end
 
 function driver.spawn(fn, ...)
   check.argument(type(fn) == "function", 1, "spawn", "function", fn)
+  heed_fork()
   local task = setmetatable({
     co = coroutine.create(fn),
     arguments = { n = select("#", ...), ... },
@@ -440,12 +465,24 @@ function driver.listen(server, address)
   return get_loop():listen(server, address)
 end
 
-function driver.hosts(server)
-  return loop ~= nil and loop:hosts(server)
+function driver.dial(client, address)
+  return get_loop():dial(client, address)
 end
 
-function driver.release(server)
-  if loop then loop:release(server) end
+function driver.lookup(name)
+  return get_loop():lookup(name)
+end
+
+function driver.look()
+  if loop then turn_loop(0) end
+end
+
+function driver.hosts(object)
+  return loop ~= nil and loop:hosts(object)
+end
+
+function driver.release(object)
+  if loop then loop:release(object) end
 end
 
 function driver.hear(thread)

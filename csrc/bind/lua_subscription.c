@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_subscription.h"
+
+#include "bind/lua_client.h"
+#include "bind/lua_error.h"
+#include "bind/lua_op.h"
+#include "bind/lua_reply.h"
+#include "bind/lua_value.h"
+#include "codec/keyvalue.h"
+#include "codec/wire.h"
+#include "model/error.h"
+#include "rpc/watch_call.h"
+
+#define SUBSCRIPTION_NAME "keywatch.core.subscription"
+#define WATCH_RESPONSE_EVENTS 11
+
+typedef struct lua_subscription {
+  kw_subscription sub;
+  bool is_open;   /* it has what kw_subscription_drop gives back */
+  bool is_giving; /* its events are being pushed */
+  bool must_drop; /* it was closed meanwhile */
+} lua_subscription;
+
+static const char *const state_names[] = {[KW_SUBSCRIPTION_IDLE] = "idle",
+                                          [KW_SUBSCRIPTION_CREATING] = "creating",
+                                          [KW_SUBSCRIPTION_OPEN] = "open",
+                                          [KW_SUBSCRIPTION_FAILED] = "failed"};
+
+static lua_subscription *check_self(lua_State *L) {
+  return luaL_checkudata(L, 1, SUBSCRIPTION_NAME);
+}
+
+static lua_subscription *new_self(lua_State *L) {
+  lua_subscription *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (lua_subscription){0};
+  luaL_getmetatable(L, SUBSCRIPTION_NAME);
+  lua_setmetatable(L, -2);
+  return self;
+}
+
+static int read_spec(lua_State *L, lua_subscription *self, kw_arena *arena) {
+  kw_watch_spec spec;
+  int64_t max_bytes = KW_DEFAULT_OUTLET_BYTES;
+  int rc = kw_bind_read_watch_spec(L, arena, &spec, &max_bytes);
+  if (rc != KW_OK) return rc;
+  self->is_open = true;
+  if (!kw_subscription_init(&self->sub, &spec.range, (size_t)max_bytes)) return KW_ERR_NO_MEMORY;
+  self->sub.prev_kv = spec.prev_kv;
+  self->sub.no_put = spec.no_put;
+  self->sub.no_delete = spec.no_delete;
+  self->sub.next = spec.start_revision;
+  return KW_OK;
+}
+
+/* core.subscription(tag, key, options): tag is a number that next_watch gives back; the rest as of open_watch. The arena
+ * is an upvalue. */
+static int l_subscription(lua_State *L) {
+  kw_arena *arena = lua_touserdata(L, lua_upvalueindex(1));
+  int64_t tag = kw_bind_check_int(L, 1, 1);
+  lua_settop(L, 3);
+  lua_subscription *self = new_self(L);
+  kw_arena_reset(arena);
+  if (read_spec(L, self, arena) != KW_OK) return luaL_error(L, "not enough memory");
+  self->sub.tag = (uint64_t)tag;
+  return 1;
+}
+
+/* {====== Events ====== */
+
+static bool read_event(kw_slice bytes, bool *is_delete, kw_kv *kv, kw_kv *prev, bool *has_prev) {
+  kw_wire_reader reader = kw_wire_read(bytes);
+  kw_wire_field field;
+  *is_delete = *has_prev = false;
+  *kv = (kw_kv){0};
+  while (kw_wire_next(&reader, &field)) {
+    if (field.number == 1) *is_delete = field.type == KW_WIRE_VARINT && field.value == 1;
+    if (field.type != KW_WIRE_BYTES) continue;
+    if (field.number == 2 && !kw_keyvalue_decode(field.bytes, kv)) return false;
+    if (field.number == 3 && !kw_keyvalue_decode(field.bytes, prev)) return false;
+    *has_prev = *has_prev || field.number == 3;
+  }
+  return !reader.failed;
+}
+
+/* Adds the events of an answer to the list on top of the stack, which has `n`; how many it has then. */
+static int add_events(lua_State *L, const kw_news *news, int n) {
+  kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
+  kw_wire_field field;
+  kw_kv kv, prev;
+  bool is_delete, has_prev;
+  while (kw_wire_next(&reader, &field)) {
+    if (field.number != WATCH_RESPONSE_EVENTS) continue;
+    if (!read_event(field.bytes, &is_delete, &kv, &prev, &has_prev)) continue;
+    if (kv.mod_revision < news->revision) continue; /* told before */
+    kw_bind_push_event_of(L, is_delete, &kv, has_prev ? &prev : NULL);
+    lua_rawseti(L, -2, ++n);
+  }
+  return n;
+}
+
+/* Called protected: pushes the events of the first answer of the subscription at 1. */
+static int l_push_events(lua_State *L) {
+  const kw_subscription *sub = &((lua_subscription *)lua_touserdata(L, 1))->sub;
+  const kw_news *news = kw_subscription_first(sub);
+  int n = 0;
+  lua_createtable(L, (int)kw_min_size(news->n, INT16_MAX), 0);
+  while (true) {
+    n = add_events(L, news, n);
+    if (!news->has_more) return 1;
+    news = KW_CONTAINER_OF(news->link.next, kw_news, link);
+  }
+}
+
+static void drop(lua_subscription *self) {
+  if (!self->is_open) return;
+  if (self->is_giving) {
+    self->must_drop = true;
+    return;
+  }
+  self->is_open = false;
+  kw_subscription_drop(&self->sub);
+}
+
+/* Finalizers may run meanwhile, and close it: what is being given stays until it has been. */
+static void push_events(lua_State *L, lua_subscription *self) {
+  self->is_giving = true;
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
+  lua_pushvalue(L, 1);
+  int status = lua_pcall(L, 1, 1, 0);
+  self->is_giving = false;
+  if (self->must_drop) drop(self);
+  if (status != 0) lua_error(L);
+}
+
+static int push_failure(lua_State *L, const kw_news *news) {
+  lua_pushliteral(L, "failed");
+  lua_pushstring(L, kw_error_describe(news->error)->code);
+  if (news->bytes == NULL) return 2;
+  kw_bind_push_slice(L, kw_blob_slice(news->bytes));
+  return 3;
+}
+
+static int push_news(lua_State *L, lua_subscription *self, const kw_news *news) {
+  switch (news->kind) {
+    case KW_NEWS_EVENTS:
+      lua_pushliteral(L, "events");
+      push_events(L, self);
+      return 2;
+    case KW_NEWS_PROGRESS: lua_pushliteral(L, "progress"); break;
+    case KW_NEWS_COMPACTED: lua_pushliteral(L, "compacted"); break;
+    case KW_NEWS_FAILED: return push_failure(L, news);
+  }
+  kw_bind_push_int(L, news->revision);
+  return 2;
+}
+
+/* The next of what a watch was told: "events" and a list, which may be empty; "progress", or "compacted", and a revision;
+ * "failed", a code, and the server's words, if there are any; "closed"; or nothing, if there is nothing now. What cannot be given
+ * for want of memory stays. */
+static int l_take(lua_State *L) {
+  lua_subscription *self = check_self(L);
+  if (self->is_giving)
+    return luaL_error(L, "the watch is in the middle of a call, and a finalizer has to wait");
+  if (!self->is_open) {
+    lua_pushliteral(L, "closed");
+    return 1;
+  }
+  const kw_news *news = kw_subscription_first(&self->sub);
+  if (news == NULL) return 0;
+  int n = push_news(L, self, news);
+  if (self->is_open) kw_subscription_skip(&self->sub);
+  return n;
+}
+
+/* }====== */
+
+/* sub:attach(client, call): asks for it on a Watch call. False if that is gone, or memory is short. */
+static int l_attach(lua_State *L) {
+  lua_subscription *self = check_self(L);
+  kw_client *client = kw_bind_check_client(L, 2);
+  kw_watch_call *call = kw_watch_call_find(client, (uint64_t)kw_bind_check_int(L, 3, 1));
+  bool may = self->is_open && call != NULL && self->sub.state == KW_SUBSCRIPTION_IDLE;
+  lua_pushboolean(L, may && kw_watch_call_attach(call, &self->sub));
+  return 1;
+}
+
+/* sub:detach(): it is idle, unless it has failed. */
+static int l_detach(lua_State *L) {
+  lua_subscription *self = check_self(L);
+  if (self->is_open) kw_watch_call_detach(&self->sub);
+  return 0;
+}
+
+/* Has the connection name the watch when something comes; and no longer. */
+static int l_arm(lua_State *L) {
+  lua_subscription *self = check_self(L);
+  self->sub.is_armed = self->is_open;
+  if (self->is_open) kw_watch_call_wake(&self->sub);
+  return 0;
+}
+
+static int l_disarm(lua_State *L) {
+  check_self(L)->sub.is_armed = false;
+  return 0;
+}
+
+/* sub:follow(flag): the connection names it whenever it comes further. */
+static int l_follow(lua_State *L) {
+  check_self(L)->sub.is_followed = lua_toboolean(L, 2);
+  return 0;
+}
+
+/* sub:state(): "idle", "creating", "open", "failed" or "closed"; where it goes on; whether it needs a call of its own,
+ * and there is room again; and whether its server knows less than it has seen. */
+static int l_state(lua_State *L) {
+  const lua_subscription *self = check_self(L);
+  const kw_subscription *sub = &self->sub;
+  lua_pushstring(L, self->is_open ? state_names[sub->state] : "closed");
+  kw_bind_push_int(L, sub->next);
+  lua_pushboolean(L, sub->is_lagging);
+  lua_pushboolean(L, self->is_open && kw_subscription_has_room(sub));
+  lua_pushboolean(L, sub->is_suspect);
+  return 5;
+}
+
+/* sub:seen(): the highest revision that a server told it of; whether it was ever created; the revision of the server
+ * that it was created on last; and its cluster, if that is known. */
+static int l_seen(lua_State *L) {
+  const kw_subscription *sub = &check_self(L)->sub;
+  kw_bind_push_int(L, sub->seen);
+  lua_pushboolean(L, sub->was_created);
+  kw_bind_push_int(L, sub->server);
+  if (!sub->has_cluster) return 3;
+  kw_bind_push_uint(L, (uint64_t)sub->cluster);
+  return 4;
+}
+
+/* sub:begin(revision, cluster): it goes on after a revision that was seen. */
+static int l_begin(lua_State *L) {
+  kw_subscription *sub = &check_self(L)->sub;
+  uint64_t cluster;
+  sub->seen = kw_bind_check_int(L, 2, 0);
+  sub->next = sub->seen + 1;
+  sub->has_cluster = kw_bind_to_uint(L, 3, &cluster);
+  if (sub->has_cluster) sub->cluster = (int64_t)cluster;
+  return 0;
+}
+
+/* sub:accept(): the server is behind, but of the same history. */
+static int l_accept(lua_State *L) {
+  kw_subscription *sub = &check_self(L)->sub;
+  sub->is_suspect = false;
+  kw_watch_call_wake(sub);
+  return 0;
+}
+
+/* sub:fail(code, text): from here on. */
+static int l_fail(lua_State *L) {
+  lua_subscription *self = check_self(L);
+  int rc = kw_error_find(luaL_checkstring(L, 2));
+  kw_slice text = lua_isnoneornil(L, 3) ? kw_slice_of("", 0) : kw_bind_check_bytes(L, 3);
+  if (!self->is_open) return 0;
+  kw_watch_call_detach(&self->sub);
+  kw_subscription_fail(&self->sub, 0, text, rc);
+  return 0;
+}
+
+static int l_close(lua_State *L) {
+  drop(check_self(L));
+  return 0;
+}
+
+static const luaL_Reg methods[] = {{"take", l_take}, {"attach", l_attach}, {"detach", l_detach},
+                                   {"arm", l_arm},   {"disarm", l_disarm}, {"state", l_state},
+                                   {"seen", l_seen}, {"begin", l_begin},   {"accept", l_accept},
+                                   {"fail", l_fail}, {"follow", l_follow}, {"close", l_close},
+                                   {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+
+static int l_arena_gc(lua_State *L) {
+  kw_arena_drop(lua_touserdata(L, 1));
+  return 0;
+}
+
+void kw_bind_push_subscription(lua_State *L) {
+  luaL_checkstack(L, KW_UP_COUNT + 6, SUBSCRIPTION_NAME);
+  kw_bind_push_upvalues(L, 0);
+  lua_pushcclosure(L, l_push_events, KW_UP_COUNT);
+  int push = lua_gettop(L);
+  luaL_newmetatable(L, SUBSCRIPTION_NAME);
+  luaL_setfuncs(L, meta, 0);
+  lua_newtable(L);
+  kw_bind_push_upvalues(L, push);
+  luaL_setfuncs(L, methods, KW_UP_COUNT);
+  lua_setfield(L, -2, "__index");
+  lua_settop(L, push - 1);
+
+  kw_arena *arena = lua_newuserdatauv(L, sizeof *arena, 0);
+  *arena = (kw_arena){0};
+  lua_newtable(L);
+  lua_pushcfunction(L, l_arena_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_pushcclosure(L, l_subscription, 1);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/subscription.h"
+
+#include "base/mem.h"
+#include "rpc/watch_call.h"
+
+#define EVENT_BYTES 64 /* what an event is charged beside its bytes */
+
+bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes) {
+  *sub = (kw_subscription){.max_bytes = max_bytes, .key_len = (uint32_t)range->key.len};
+  kw_link_init(&sub->news);
+  kw_link_init(&sub->ready);
+  sub->keys = kw_blob_new(range->key.len + range->end.len);
+  if (sub->keys == NULL) return false;
+  if (range->key.len > 0) memcpy(sub->keys->bytes, range->key.data, range->key.len);
+  if (range->end.len > 0)
+    memcpy(sub->keys->bytes + range->key.len, range->end.data, range->end.len);
+  return true;
+}
+
+kw_range kw_subscription_range(const kw_subscription *sub) {
+  const uint8_t *bytes = sub->keys->bytes;
+  return (kw_range){.key = kw_slice_of(bytes, sub->key_len),
+                    .end = kw_slice_of(bytes + sub->key_len, sub->keys->len - sub->key_len)};
+}
+
+/* {====== The queue ====== */
+
+static kw_news *news_at(kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_news, link);
+}
+
+static size_t charge_of(const kw_news *news) {
+  return sizeof *news + news->n * EVENT_BYTES + (news->bytes == NULL ? 0 : news->bytes->len);
+}
+
+static void drop_news(kw_subscription *sub, kw_news *news) {
+  sub->bytes -= charge_of(news);
+  sub->events -= news->n;
+  sub->pieces--;
+  kw_link_remove(&news->link);
+  if (news->bytes != NULL) kw_blob_release(news->bytes);
+  kw_free(news);
+}
+
+static bool add_news(kw_subscription *sub, const kw_news *from) {
+  kw_news *news = kw_alloc(sizeof *news);
+  if (news == NULL) {
+    if (from->bytes != NULL) kw_blob_release(from->bytes);
+    return false;
+  }
+  *news = *from;
+  kw_link_init(&news->link);
+  kw_link_add(&sub->news, &news->link);
+  sub->bytes += charge_of(news);
+  sub->events += news->n;
+  sub->pieces++;
+  return true;
+}
+
+const kw_news *kw_subscription_first(const kw_subscription *sub) {
+  bool is_empty = sub->pieces == sub->unfinished;
+  return is_empty || sub->is_suspect ? NULL : news_at(sub->news.next);
+}
+
+void kw_subscription_skip(kw_subscription *sub) {
+  bool has_more = true;
+  while (has_more && !kw_link_is_alone(&sub->news)) {
+    kw_news *news = news_at(sub->news.next);
+    has_more = news->has_more;
+    drop_news(sub, news);
+  }
+  if (sub->call != NULL && kw_subscription_has_room(sub)) kw_watch_call_relieve(sub->call);
+}
+
+void kw_subscription_forget_torn(kw_subscription *sub) {
+  for (; sub->unfinished > 0; sub->unfinished--) drop_news(sub, news_at(sub->news.prev));
+  sub->torn = 0;
+}
+
+/* }====== */
+
+bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
+                          bool has_more) {
+  bool is_told = last < sub->next && !has_more && sub->unfinished == 0;
+  if (is_told) return true; /* before */
+  kw_news news = {.kind = KW_NEWS_EVENTS,
+                  .has_more = has_more,
+                  .revision = sub->next,
+                  .n = (uint32_t)n,
+                  .bytes = kw_blob_copy(response)};
+  if (news.bytes == NULL || !add_news(sub, &news)) return false;
+  if (has_more) {
+    sub->unfinished++;
+    sub->torn += response.len;
+    return true;
+  }
+  sub->unfinished = sub->torn = 0;
+  if (last >= sub->next) sub->next = last + 1;
+  if (last > sub->seen) sub->seen = last;
+  return true;
+}
+
+/* Progress that nobody took yet is replaced by what goes further; without memory it is not told. */
+void kw_subscription_advance(kw_subscription *sub, int64_t revision) {
+  if (revision > sub->seen) sub->seen = revision;
+  if (revision < sub->next) return;
+  sub->next = revision + 1;
+  kw_news *last = kw_link_is_alone(&sub->news) ? NULL : news_at(sub->news.prev);
+  if (last != NULL && last->kind == KW_NEWS_PROGRESS) {
+    last->revision = revision;
+  } else {
+    add_news(sub, &(kw_news){.kind = KW_NEWS_PROGRESS, .revision = revision});
+  }
+}
+
+void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
+                          int error) {
+  kw_news news = {.kind = compact_revision > 0 ? KW_NEWS_COMPACTED : KW_NEWS_FAILED,
+                  .revision = compact_revision,
+                  .error = error};
+  if (sub->state == KW_SUBSCRIPTION_FAILED) return;
+  kw_subscription_forget_torn(sub);
+  if (reason.len > 0) news.bytes = kw_blob_copy(reason);
+  add_news(sub, &news);
+  sub->state = KW_SUBSCRIPTION_FAILED;
+  sub->is_suspect = false;
+}
+
+void kw_subscription_drop(kw_subscription *sub) {
+  kw_watch_call_detach(sub);
+  sub->state = KW_SUBSCRIPTION_FAILED;
+  sub->unfinished = sub->torn = 0;
+  while (!kw_link_is_alone(&sub->news)) drop_news(sub, news_at(sub->news.next));
+  kw_link_remove(&sub->ready);
+  if (sub->keys != NULL) kw_blob_release(sub->keys);
+  sub->keys = NULL;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * subscription: a watch of a client, over whichever connections it takes. It owns its revision: `next` is the first one
+ * that it has not been told of, so whoever attaches it anew goes on where it was.
+ *
+ *            attach            created
+ *   IDLE ------------> CREATING ------> OPEN           FAILED: never again
+ *     ^--------------------+--------------+
+ *        the call has ended, or the queue is full
+ *
+ * What it was told waits in a queue, as the answers came, until it is taken; bounded in bytes and events. If it is full
+ * and the watch is alone on its call, the call is held back by flow control. If others share the call, the watch leaves
+ * it, so that they need not wait: it is lagging, and to be attached to a call of its own when the queue has room again.
+ *
+ * It is ready, in the list of the connection where that shows, if it was armed and something can be taken; or if it
+ * needs somebody to look at its state.
+ */
+#ifndef KW_RPC_SUBSCRIPTION_H
+#define KW_RPC_SUBSCRIPTION_H
+
+#include "base/blob.h"
+#include "base/link.h"
+#include "model/range.h"
+
+#define KW_SUBSCRIPTION_EVENTS 65536 /* that may wait */
+
+typedef struct kw_watch_call kw_watch_call;
+
+typedef enum kw_subscription_state {
+  KW_SUBSCRIPTION_IDLE,
+  KW_SUBSCRIPTION_CREATING,
+  KW_SUBSCRIPTION_OPEN,
+  KW_SUBSCRIPTION_FAILED
+} kw_subscription_state;
+
+typedef enum kw_news_kind {
+  KW_NEWS_EVENTS,
+  KW_NEWS_PROGRESS,  /* all up to `revision` has been told */
+  KW_NEWS_COMPACTED, /* the watch has failed: history up to `revision` is gone */
+  KW_NEWS_FAILED     /* the watch has failed, for the reason in `bytes`, or an error of our own */
+} kw_news_kind;
+
+typedef struct kw_news {
+  kw_news_kind kind;
+  bool has_more;    /* of EVENTS: what follows belongs to the same answer */
+  int error;        /* of FAILED, if there are no bytes */
+  int64_t revision; /* of EVENTS: older ones have been told before, and are to be left out */
+  uint32_t n;       /* of EVENTS: how many there are */
+  kw_blob *bytes;   /* of EVENTS: a WatchResponse */
+  kw_link link;
+} kw_news;
+
+typedef struct kw_subscription {
+  kw_blob *keys; /* its range: the key, then the end */
+  uint32_t key_len;
+  bool prev_kv : 1;
+  bool no_put : 1;
+  bool no_delete : 1;
+  bool is_armed : 1;
+  bool is_followed : 1; /* somebody wants to know how far it has come */
+  bool is_lagging : 1;  /* it left a call because nobody reads it */
+  bool
+      is_suspect : 1; /* the server knows less than the watch has seen: nothing is given until that is settled */
+  bool was_created : 1; /* by any call */
+  bool has_cluster : 1;
+  uint8_t state; /* kw_subscription_state */
+
+  int64_t next;    /* where it goes on; 0: from now on */
+  int64_t seen;    /* the highest revision that a server told it of */
+  int64_t server;  /* the revision of the server that it was created on last */
+  int64_t cluster; /* whose watch it is */
+
+  kw_watch_call *call;       /* or NULL */
+  int64_t id;                /* on it, once it is open */
+  size_t stale;              /* answers about progress that may come yet and do not know of it */
+  struct kw_creation *asked; /* until it is created */
+
+  kw_link news;      /* oldest first */
+  size_t bytes;      /* that wait */
+  size_t events;     /* the same */
+  size_t pieces;     /* the same: of answers */
+  size_t unfinished; /* pieces at the end of it, of an answer that is not complete */
+  size_t torn;       /* bytes of them */
+  size_t max_bytes;
+
+  kw_link ready;
+  uint64_t tag; /* its owner's own */
+} kw_subscription;
+
+/* False if memory is short. Its range is copied. */
+bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes);
+
+/* Leaves its call, and forgets all. */
+void kw_subscription_drop(kw_subscription *sub);
+
+kw_range kw_subscription_range(const kw_subscription *sub);
+
+/* What is to be taken next, or NULL; an answer that is not complete is not. And taking all of that answer away. */
+const kw_news *kw_subscription_first(const kw_subscription *sub);
+void kw_subscription_skip(kw_subscription *sub);
+
+/* A piece of an answer with `n` events, the last of revision `last`. False if memory is short. */
+bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
+                          bool has_more);
+
+/* All up to a revision has been told. */
+void kw_subscription_advance(kw_subscription *sub, int64_t revision);
+
+/* It has failed: by compaction; by a reason in words; or by an error. Without memory it fails all the same. */
+void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
+                          int error);
+
+/* What is not complete will never be. */
+void kw_subscription_forget_torn(kw_subscription *sub);
+
+static inline bool kw_subscription_is_full(const kw_subscription *sub) {
+  return sub->bytes > sub->max_bytes || sub->events > KW_SUBSCRIPTION_EVENTS;
+}
+
+static inline bool kw_subscription_has_room(const kw_subscription *sub) {
+  return sub->bytes <= sub->max_bytes / 2 && sub->events <= KW_SUBSCRIPTION_EVENTS / 2;
+}
+
+#endif

@@ -1,0 +1,137 @@
+-- SPDX-License-Identifier: MIT
+--- call_stream: a call of a client with any number of messages, both ways. It belongs to one connection, and ends with
+-- it: whoever wants it to go on begins another one.
+
+local channel = require "keywatch.channel"
+local check = require "keywatch.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.driver"
+local methods_of = require "keywatch.methods"
+
+local UNSENT = 65536 -- bytes that may wait to leave before a sender has to
+
+local stream_methods = {}
+local stream_mt = { __name = "keywatch.stream", __index = stream_methods }
+
+function stream_mt:__tostring()
+  return ("keywatch.stream<%s%s>"):format(self.path, self.is_over and " over" or "")
+end
+
+--- Begins the call, once there is a connection; or nil and an error. `deadline` is that of the whole call, if it has one.
+local function open(owner, path, method, connect_deadline, deadline, metadata)
+  while true do
+    local line, err = owner:await_line(connect_deadline)
+    if not line then return nil, err end
+    local d = driver.get()
+    local number = line.core:call(path, channel.metadata_of(line, deadline, d.now(), metadata), false)
+    if number then
+      local self = setmetatable({
+        owner = owner,
+        line = line,
+        number = number,
+        path = path,
+        method = method,
+        deadline = deadline,
+        arrival = d.event(),
+        is_over = false,
+        failure = nil, -- that it ended with
+      }, stream_mt)
+      line:add(number, self)
+      return self
+    end
+    if owner.line == line then owner.line = nil end
+  end
+end
+
+function stream_methods:on_ready()
+  self.arrival:set()
+end
+
+local function finish(self, err)
+  self.is_over = true
+  self.failure = err
+  self.line:cancel(self.number)
+end
+
+--- Waits until something may have changed; false if the time is over.
+local function wait(self, deadline)
+  local owner, d = self.owner, driver.get()
+  owner:retain()
+  local ok, came = pcall(self.arrival.wait, self.arrival, deadline and math.max(0, deadline - d.now()))
+  owner:release()
+  if not ok then error(came, 0) end
+  return came
+end
+
+local function earlier(a, b)
+  if not a or not b then return a or b end
+  return math.min(a, b)
+end
+
+--- Sends a message, and waits while too much of what was sent has not left: true; or nil and an error.
+function stream_methods:send(message)
+  check.self(self, "send", stream_mt)
+  if self.is_finished then error("send: the stream was finished", 2) end
+  local bytes = methods_of.encode(self.method.request, message, "send", 2)
+  if self.is_over then return nil, self.failure or core.new_error("closed") end
+  self.line.core:send(self.number, bytes)
+  while not self.is_over and not self.line.core:has_room(self.number, UNSENT) do
+    if not wait(self, self.deadline) then
+      finish(self, core.new_error("deadline_exceeded"))
+      return nil, self.failure
+    end
+  end
+  return true
+end
+
+local function end_with(self, status, text)
+  finish(self, status ~= 0 and core.error_of(status, text) or nil)
+  return nil, self.failure
+end
+
+--- The next message; nil when there will be none any more; or nil and an error, which of code "timeout" is no failure.
+function stream_methods:receive(timeout)
+  check.self(self, "receive", stream_mt)
+  check.timeout(timeout, "receive")
+  local own = timeout and driver.get().now() + timeout
+  if timeout == 0 and not self.is_over then self.owner:look() end
+  while not self.is_over do
+    local message, status, text = self.line.core:receive(self.number)
+    if message then return methods_of.decode(self.method.answer, message) end
+    if message == false then return end_with(self, status, text) end
+    if not wait(self, earlier(own, self.deadline)) then
+      if own and not (self.deadline and self.deadline < own) then return nil, core.new_error("timeout") end
+      return end_with(self, 4, "context deadline exceeded")
+    end
+  end
+  return nil, self.failure
+end
+
+--- An iterator over messages. It ends with the stream, and raises what that fails with.
+function stream_methods:messages()
+  check.self(self, "messages", stream_mt)
+  return function()
+    local message, err = self:receive()
+    if err then error(err, 0) end
+    return message
+  end
+end
+
+--- No more will be sent.
+function stream_methods:finish()
+  check.self(self, "finish", stream_mt)
+  self.is_finished = true
+  if not self.is_over then self.line.core:half_close(self.number) end
+end
+
+--- Ends it at once. The server is told.
+function stream_methods:close()
+  check.self(self, "close", stream_mt)
+  if self.is_over then return end
+  finish(self, nil)
+  self.arrival:set()
+end
+
+stream_mt.__close = stream_methods.close
+
+return { open = open }

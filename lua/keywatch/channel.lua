@@ -1,0 +1,332 @@
+-- SPDX-License-Identifier: MIT
+--- channel: the way of a client to its servers. One connection is in use at a time; it is opened when it is first
+-- needed, and anew when it has ended, or in another process.
+--
+-- All that happens by itself happens in `poll`, which the driver calls while somebody waits, or watches: there are no
+-- tasks beneath a client, so it works at top level, too.
+--
+-- What has not reached a server is tried again until the deadline. Of what may have reached one, only reads are.
+
+local core = require "keywatch.core"
+local dialer = require "keywatch.dialer"
+local driver = require "keywatch.driver"
+local streams = require "keywatch.streams"
+
+local OK, UNAVAILABLE, UNAUTHENTICATED = 0, 14, 16
+local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+local LONGEST = 99999999 -- of a timeout on the wire
+
+local channel_methods = {}
+local channel_mt = { __index = channel_methods }
+
+local function new(endpoints, opts)
+  local self = setmetatable({
+    opts = opts,
+    dialer = dialer.new(endpoints, {
+      handshake_timeout = opts.connect_timeout,
+      keepalive = opts.keepalive,
+      keepalive_timeout = opts.keepalive_timeout,
+      max_message = opts.max_message,
+    }),
+    pid = core.pid(),
+    line = nil,      -- that calls go to
+    lines = {},      -- all that are open
+    opened = nil,    -- one whose user is being authenticated
+    uses = 0,        -- calls under way, and those who wait for a connection
+    waiting = 0,     -- of them, the latter
+    is_attached = false,
+    is_closed = false,
+    changed = nil,   -- an event: there is a connection, or there will be none
+    refusal = nil,   -- an error: why the server does not take the user
+  }, channel_mt)
+  self.streams = streams.new(self)
+  return self
+end
+
+local function closed_error()
+  local err = core.new_error("closed")
+  err.message = "keywatch: the client is closed"
+  return err
+end
+
+-- {====== The driver ======
+
+--- The driver polls it while there is something to wait for.
+function channel_methods:update()
+  local is_wanted = not self.is_closed and (self.uses > 0 or self.streams:has_watches())
+  if is_wanted == self.is_attached then return end
+  self.is_attached = is_wanted
+  local d = driver.get()
+  if is_wanted then d.attach(self) else d.detach(self) end
+end
+
+function channel_methods:retain()
+  self.uses = self.uses + 1
+  self:update()
+end
+
+function channel_methods:release()
+  self.uses = self.uses - 1
+  self:update()
+end
+
+--- What was opened in another process is not ours.
+function channel_methods:check_process()
+  local pid = core.pid()
+  if pid == self.pid then return end
+  self.pid = pid
+  self.line, self.lines, self.opened = nil, {}, nil
+  self.uses, self.waiting, self.is_attached = 0, 0, false
+  self.dialer.line, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
+  self.streams:restart()
+end
+
+-- }======
+
+-- {====== Connections ======
+
+local function tell(self)
+  if self.changed then self.changed:set() end
+end
+
+local function adopt(self, line)
+  self.opened, self.line, self.refusal = nil, line, nil
+  tell(self)
+end
+
+--- A connection ends; what was under way on it has been told.
+local function drop(self, line, now, text)
+  self.lines[line] = nil
+  if self.line == line or self.opened == line then self.dialer:lost(line, now, text) end
+  if self.line == line then self.line = nil end
+  if self.opened == line then self.opened = nil end
+  line:close()
+  tell(self)
+end
+
+local function refuse(self, line, err)
+  self.refusal = err
+  drop(self, line, driver.get().now(), err.message)
+end
+
+--- Everybody's calls wait for one authentication.
+local function authenticate(self, line)
+  self.opened = line
+  local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
+  local number = line:ask(AUTHENTICATE, bytes, function(message, status, text)
+    if self.opened ~= line then return end
+    if status == OK and message then
+      line.metadata = { token = (core.decode("AuthenticateResponse", message) or {}).token }
+      adopt(self, line)
+    elseif text == "etcdserver: authentication is not enabled" then
+      adopt(self, line)
+    elseif status ~= UNAVAILABLE then
+      refuse(self, line, core.error_of(status, text))
+    end
+  end)
+  if not number then drop(self, line, driver.get().now()) end
+end
+
+local function take_opened(self, line)
+  self.lines[line] = true
+  if self.opts.user then authenticate(self, line) else adopt(self, line) end
+end
+
+--- One that takes no more calls is kept as long as some are under way.
+local function poll_line(self, line, now)
+  local is_ready, is_over, why, is_pestered = line:poll()
+  self.streams:poll_line(line)
+  if is_pestered and not line.was_pestered then
+    line.was_pestered = true
+    self.dialer.options.keepalive = self.dialer.options.keepalive * 2
+  end
+  if is_over then
+    drop(self, line, now, why or "the connection has ended")
+  elseif not is_ready and self.line == line then
+    self.line = nil
+    self.dialer:lost(line, now)
+    tell(self)
+  end
+  if not is_over and self.line ~= line and self.opened ~= line and line.count == 0 then drop(self, line, now) end
+end
+
+--- Moves everything on: the seconds until it wants to be called again, or nil.
+function channel_methods:poll()
+  self:check_process()
+  local now = driver.get().now()
+  for line in pairs(self.lines) do poll_line(self, line, now) end
+  local wait = self.streams:poll(now)
+  if not self.line and not self.opened and (self.waiting > 0 or self.streams:wants_line(now)) then
+    local line, seconds = self.dialer:poll(now)
+    if line then
+      take_opened(self, line)
+      wait = 0
+    elseif seconds and (not wait or seconds < wait) then
+      wait = seconds
+    end
+  end
+  self:update()
+  return wait
+end
+
+--- Looks at everything once, without waiting.
+function channel_methods:look()
+  self:check_process()
+  self:poll()
+  driver.get().look()
+  self:poll()
+end
+
+local function await_change(self, deadline)
+  local d = driver.get()
+  self.changed = self.changed or d.event()
+  return self.changed:wait(deadline and math.max(0, deadline - d.now()))
+end
+
+--- A connection that takes calls, which is waited for; or nil and an error.
+function channel_methods:await_line(deadline)
+  self:check_process()
+  if self.is_closed then return nil, closed_error() end
+  if self.line then return self.line end
+  self.waiting = self.waiting + 1
+  self:retain()
+  local ok, came = true, true
+  while ok and came and not (self.line or self.refusal or self.is_closed) do
+    ok, came = pcall(await_change, self, deadline)
+  end
+  self.waiting = self.waiting - 1
+  self:release()
+  if not ok then error(came, 0) end
+  if self.is_closed then return nil, closed_error() end
+  if self.line then return self.line end
+  local refusal = self.refusal
+  if self.waiting == 0 then self.refusal = nil end
+  return nil, refusal or self.dialer:error()
+end
+
+-- }======
+
+-- {====== Calls ======
+
+--- A deadline as a header line has it.
+local function timeout_of(deadline, now)
+  local ms = math.max(1, math.ceil((deadline - now) * 1000))
+  if ms <= LONGEST then return ("%dm"):format(ms) end
+  return ("%dS"):format(math.min(LONGEST, math.ceil(ms / 1000)))
+end
+
+--- The lines of a call: those of the connection, of the caller, and the deadline.
+local function metadata_of(line, deadline, now, own)
+  local metadata = {}
+  for name, value in pairs(line.metadata) do metadata[name] = value end
+  for name, value in pairs(own or metadata) do metadata[name] = value end
+  if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
+  return metadata
+end
+
+local waiter_methods = {}
+local waiter_mt = { __index = waiter_methods }
+
+function waiter_methods:on_ready(line, number)
+  self.message, self.status, self.text, self.is_refused = line:finish(number)
+  self.is_done = true
+  self.event:set()
+end
+
+local function await_answer(who, deadline)
+  local d = driver.get()
+  while not who.is_done do
+    if not who.event:wait(deadline and math.max(0, deadline - d.now())) then return false end
+  end
+  return true
+end
+
+--- One try on one connection: a waiter that is done; or nil, if it could not begin, or false, if time is over.
+local function try(self, line, path, bytes, deadline, metadata)
+  local d = driver.get()
+  local who = setmetatable({ event = d.event(), is_done = false }, waiter_mt)
+  local number = line:begin(path, bytes, metadata_of(line, deadline, d.now(), metadata), who)
+  if not number then return nil end
+  self:retain()
+  local ok, came = pcall(await_answer, who, deadline)
+  self:release()
+  if not who.is_done then line:cancel(number) end
+  if not ok then error(came, 0) end
+  return came and who
+end
+
+--- The token of the user is none any more: everybody waits for another.
+function channel_methods:renew(line)
+  if self.line ~= line then return end
+  self.line = nil
+  authenticate(self, line)
+end
+
+local function is_worth_another(who, is_read)
+  return who.is_refused or is_read and who.status == UNAVAILABLE
+end
+
+--- After a server has refused, others are given some time, or tried first.
+local function pause(self, line, failures, deadline)
+  local d = driver.get()
+  if self.line == line and #self.dialer.endpoints > 1 then
+    self.line = nil
+    self.dialer:turn_away()
+  end
+  local seconds = dialer.backoff(failures)
+  if deadline and d.now() + seconds > deadline then return false end
+  local never = d.event()
+  self:retain()
+  local ok, err = pcall(never.wait, never, seconds)
+  self:release()
+  if not ok then error(err, 0) end
+  return true
+end
+
+--- A call with one message and one answer: its bytes, or nil and an error. `is_read`: it may be made more than once.
+function channel_methods:unary(path, bytes, deadline, is_read, metadata)
+  local failures, renewals = 0, 0
+  while true do
+    local line, err = self:await_line(deadline)
+    if not line then return nil, err end
+    local who = try(self, line, path, bytes, deadline, metadata)
+    if who == false then return nil, core.new_error("deadline_exceeded") end
+    if who and who.status == OK and who.message then return who.message end
+    if self.is_closed then return nil, closed_error() end
+    if who and who.status == OK then return nil, core.error_of(13, "keywatch: an answer without a message") end
+    if who and who.status == UNAUTHENTICATED and self.opts.user and renewals == 0 then
+      renewals = 1
+      self:renew(line)
+    elseif who and not is_worth_another(who, is_read) then
+      return nil, core.error_of(who.status, who.text)
+    elseif not who and self.line == line then
+      self.line = nil
+    elseif who then
+      failures = failures + 1
+      if self.line == line and not pause(self, line, failures, deadline) then
+        return nil, core.error_of(who.status, who.text)
+      end
+    end
+  end
+end
+
+-- }======
+
+--- Ends everything: calls that are under way fail, and watches.
+function channel_methods:close()
+  if self.is_closed then return end
+  self:check_process()
+  self.is_closed = true
+  self.streams:close()
+  for line in pairs(self.lines) do
+    line.core:close() -- its calls end
+    line:poll()
+    line:close()
+  end
+  self.dialer:stop()
+  self.lines, self.line, self.opened = {}, nil, nil
+  tell(self)
+  self:update()
+end
+
+return { new = new, metadata_of = metadata_of }

@@ -1,0 +1,230 @@
+-- SPDX-License-Identifier: MIT
+--- client: an etcd v3 client, of keywatch's server or of etcd, with the face of a store.
+--
+-- Arguments are checked, requests made and answers read by the same code as those of a store; here they are sent.
+
+local call_stream = require "keywatch.call_stream"
+local channel = require "keywatch.channel"
+local check = require "keywatch.check"
+local core = require "keywatch.core"
+local dialer = require "keywatch.dialer"
+local driver = require "keywatch.driver"
+local lease = require "keywatch.lease"
+local methods_of = require "keywatch.methods"
+local pages = require "keywatch.pages"
+local remote_watch = require "keywatch.remote_watch"
+
+local client_methods = {}
+local client_mt = { __name = "keywatch.client", __index = client_methods }
+
+function client_mt:__tostring()
+  local urls = {}
+  for i, endpoint in ipairs(self.channel.dialer.endpoints) do urls[i] = endpoint.url end
+  return ("keywatch.client<%s%s>"):format(table.concat(urls, ","), self.channel.is_closed and " closed" or "")
+end
+
+-- {====== Connecting ======
+
+local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
+local KINDS = { user = "string", password = "string" }
+
+local function check_options(opts)
+  for name, value in pairs(opts) do
+    local kind = DEFAULTS[name] and "number" or KINDS[name]
+    if not kind then error(("connect: there is no option '%s'"):format(tostring(name)), 3) end
+    if type(value) ~= kind or value ~= value then
+      error(("connect: option '%s' must be a %s, not a %s"):format(name, kind, type(value)), 3)
+    end
+    if kind == "number" and value < 0 then
+      error(("connect: option '%s' must not be negative"):format(name), 3)
+    end
+  end
+  if (opts.user == nil) ~= (opts.password == nil) then
+    error("connect: a user and a password belong together", 3)
+  end
+end
+
+local function parse_endpoints(endpoints)
+  if type(endpoints) == "string" then endpoints = { endpoints } end
+  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "URL or list of URLs", endpoints)
+  local parsed = {}
+  for i, text in ipairs(endpoints) do
+    if type(text) ~= "string" then error(("connect: an endpoint is a URL, not a %s"):format(type(text)), 3) end
+    local endpoint, why = dialer.parse(text)
+    if not endpoint then error(("connect: the endpoint '%s' %s"):format(text, why), 3) end
+    parsed[i] = endpoint
+  end
+  return parsed
+end
+
+--- A client of these endpoints. Nothing is sent before it is used.
+local function connect(endpoints, opts)
+  opts = check.options(opts, "connect")
+  check_options(opts)
+  local own = {}
+  for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
+  own.user, own.password = opts.user, opts.password
+  own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
+  return setmetatable({ channel = channel.new(parse_endpoints(endpoints), own) }, client_mt)
+end
+
+--- Ends it: what is under way fails, and so do its watches.
+function client_methods:close()
+  check.self(self, "close", client_mt)
+  self.channel:close()
+end
+
+client_mt.__close = client_methods.close
+
+-- }======
+
+-- {====== Calls ======
+
+--- When a call has to be over.
+local function deadline_of(self, timeout, deadline)
+  if deadline then return deadline end
+  return driver.get().now() + (timeout or self.channel.opts.timeout)
+end
+
+function client_methods:deadline_of(opts)
+  return deadline_of(self, opts.timeout, opts.deadline)
+end
+
+local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
+
+-- By the name of the method: its path, and whether it may be made again though it may have been made already.
+local CALLS = {
+  get = { KV .. "Range", true },
+  range = { KV .. "Range", true },
+  put = { KV .. "Put", false },
+  delete = { KV .. "DeleteRange", false },
+  txn = { KV .. "Txn", false },
+  compact = { KV .. "Compact", false },
+  lease_grant = { LEASE .. "LeaseGrant", false },
+  lease_revoke = { LEASE .. "LeaseRevoke", false },
+  lease_time_to_live = { LEASE .. "LeaseTimeToLive", true },
+  leases = { LEASE .. "LeaseLeases", true },
+}
+
+local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
+  if not bytes then return nil, timeout end -- an error
+  local back, err = self.channel:unary(path, bytes, deadline_of(self, timeout, deadline), is_read)
+  if not back then return nil, err end
+  return answer(back, memo)
+end
+
+--- Misuse is raised where the method was called, as a store would do it.
+local function relay(name, self, path, is_read, answer, ok, ...)
+  if ok then return send(self, path, is_read, answer, ...) end
+  error(check.renamed((...), name), 3)
+end
+
+for name, call in pairs(CALLS) do
+  local path, is_read = call[1], call[2]
+  local request, answer = core.requests[name], core.answers[name]
+  client_methods[name] = function(self, ...)
+    check.self(self, name, client_mt)
+    return relay(name, self, path, is_read, answer, pcall(request, self, ...))
+  end
+end
+
+--- As range, with the header of the answer.
+function client_methods:range_with_header(key, opts)
+  local bytes, timeout, deadline = core.requests.range(self, key, opts)
+  local back, err = self.channel:unary(CALLS.range[1], bytes, deadline_of(self, timeout, deadline), true)
+  if not back then return nil, err end
+  local result, malformed = core.answers.range(back)
+  if not result then return nil, malformed end
+  return result, nil, { cluster_id = (core.header(back)) }
+end
+
+--- Gives a lease its whole time again.
+function client_methods:lease_keepalive(id, opts)
+  check.self(self, "lease_keepalive", client_mt)
+  local bytes, timeout, deadline = core.requests.lease_keepalive(self, id, opts)
+  local back, err = self.channel:unary(LEASE .. "LeaseKeepAlive", bytes, deadline_of(self, timeout, deadline), true)
+  if not back then return nil, err end
+  return core.answers.lease_keepalive(back)
+end
+
+--- What the server that is in use says of itself.
+function client_methods:status(opts)
+  check.self(self, "status", client_mt)
+  local answer, err = self:call("/etcdserverpb.Maintenance/Status", {}, opts)
+  if not answer then return nil, err end
+  local header = answer.header or {}
+  return {
+    revision = header.revision or 0,
+    cluster_id = core.decimal(header.cluster_id or 0),
+    member_id = core.decimal(header.member_id or 0),
+    raft_term = header.raft_term,
+    version = answer.version,
+    db_size = answer.dbSize or 0,
+    db_size_in_use = answer.dbSizeInUse or 0,
+    leader = core.decimal(answer.leader or 0),
+    errors = answer.errors or {},
+    endpoint = self.channel.line and self.channel.line.endpoint.url,
+  }
+end
+
+--- A hash of all that is stored, up to a revision.
+function client_methods:hash_kv(revision, opts)
+  check.self(self, "hash_kv", client_mt)
+  local answer, err = self:call("/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, opts)
+  if not answer then return nil, err end
+  return {
+    hash = answer.hash or 0,
+    compact_revision = answer.compact_revision or 0,
+    revision = answer.header and answer.header.revision or 0,
+  }
+end
+
+-- }======
+
+-- {====== Any method ======
+
+local CALL_OPTIONS = { timeout = "number", deadline = "number", raw = "boolean", metadata = "table", is_read = "boolean" }
+
+local function check_call(name, path, opts)
+  check.argument(type(path) == "string" and path:match("^/[^/]+/[^/]+$"), 1, name, "path of a method", path)
+  for option, value in pairs(opts) do
+    if not CALL_OPTIONS[option] then error(("%s: there is no option '%s'"):format(name, tostring(option)), 3) end
+    if type(value) ~= CALL_OPTIONS[option] then
+      error(("%s: option '%s' must be a %s, not a %s"):format(name, option, CALL_OPTIONS[option], type(value)), 3)
+    end
+  end
+end
+
+--- A call of any method with one message and one answer: tables where the messages of the method are known, and bytes
+-- elsewhere, or with `raw`. With `is_read` it is made again if it is not certain that it was made.
+function client_methods:call(path, message, opts)
+  check.self(self, "call", client_mt)
+  opts = check.options(opts, "call")
+  check_call("call", path, opts)
+  local method = not opts.raw and methods_of[path] or {}
+  local bytes = methods_of.encode(method.request, message, "call", 3)
+  local is_read = opts.is_read or method.is_read or false
+  local back, err = self.channel:unary(path, bytes, self:deadline_of(opts), is_read, opts.metadata)
+  if not back then return nil, err end
+  return methods_of.decode(method.answer, back)
+end
+
+--- A call of any method with any number of messages, both ways.
+function client_methods:stream(path, opts)
+  check.self(self, "stream", client_mt)
+  opts = check.options(opts, "stream")
+  check_call("stream", path, opts)
+  local has_deadline = opts.timeout or opts.deadline
+  local deadline = self:deadline_of(opts)
+  local method = not opts.raw and methods_of[path] or {}
+  return call_stream.open(self.channel, path, method, deadline, has_deadline and deadline, opts.metadata)
+end
+
+-- }======
+
+client_methods.each = pages.each
+client_methods.lease = lease.grant
+client_methods.lease_by_id = lease.by_id
+client_methods.watch = remote_watch.open
+
+return { connect = connect, methods = client_methods, mt = client_mt }

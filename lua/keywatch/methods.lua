@@ -1,0 +1,91 @@
+-- SPDX-License-Identifier: MIT
+--- methods: the methods of etcd's API by their paths: the names of their messages, and whether they only read.
+
+local core = require "keywatch.core"
+
+local methods = {}
+
+local function add(service, list)
+  for name, what in pairs(list) do
+    local request, answer, is_read = what:match("^(%S+) (%S+)(.*)$")
+    methods["/" .. service .. "/" .. name] = { request = request, answer = answer, is_read = is_read ~= "" }
+  end
+end
+
+add("etcdserverpb.KV", {
+  Range = "RangeRequest RangeResponse reads",
+  Put = "PutRequest PutResponse",
+  DeleteRange = "DeleteRangeRequest DeleteRangeResponse",
+  Txn = "TxnRequest TxnResponse",
+  Compact = "CompactionRequest CompactionResponse",
+})
+add("etcdserverpb.Watch", { Watch = "WatchRequest WatchResponse" })
+add("etcdserverpb.Lease", {
+  LeaseGrant = "LeaseGrantRequest LeaseGrantResponse",
+  LeaseRevoke = "LeaseRevokeRequest LeaseRevokeResponse",
+  LeaseKeepAlive = "LeaseKeepAliveRequest LeaseKeepAliveResponse",
+  LeaseTimeToLive = "LeaseTimeToLiveRequest LeaseTimeToLiveResponse reads",
+  LeaseLeases = "LeaseLeasesRequest LeaseLeasesResponse reads",
+})
+add("etcdserverpb.Cluster", {
+  MemberAdd = "MemberAddRequest MemberAddResponse",
+  MemberRemove = "MemberRemoveRequest MemberRemoveResponse",
+  MemberUpdate = "MemberUpdateRequest MemberUpdateResponse",
+  MemberList = "MemberListRequest MemberListResponse reads",
+  MemberPromote = "MemberPromoteRequest MemberPromoteResponse",
+})
+add("etcdserverpb.Maintenance", {
+  Alarm = "AlarmRequest AlarmResponse",
+  Status = "StatusRequest StatusResponse reads",
+  Defragment = "DefragmentRequest DefragmentResponse",
+  Hash = "HashRequest HashResponse reads",
+  HashKV = "HashKVRequest HashKVResponse reads",
+  Snapshot = "SnapshotRequest SnapshotResponse reads",
+  MoveLeader = "MoveLeaderRequest MoveLeaderResponse",
+  Downgrade = "DowngradeRequest DowngradeResponse",
+})
+for _, name in ipairs {
+  "UserAdd", "UserGet", "UserList", "UserDelete", "UserChangePassword", "UserGrantRole", "UserRevokeRole", "RoleAdd",
+  "RoleGet", "RoleList", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission",
+} do
+  add("etcdserverpb.Auth", { [name] = ("Auth%sRequest Auth%sResponse"):format(name, name) })
+end
+add("etcdserverpb.Auth", {
+  AuthEnable = "AuthEnableRequest AuthEnableResponse",
+  AuthDisable = "AuthDisableRequest AuthDisableResponse",
+  AuthStatus = "AuthStatusRequest AuthStatusResponse reads",
+  Authenticate = "AuthenticateRequest AuthenticateResponse reads",
+})
+add("v3lockpb.Lock", { Lock = "LockRequest LockResponse", Unlock = "UnlockRequest UnlockResponse" })
+add("v3electionpb.Election", {
+  Campaign = "CampaignRequest CampaignResponse",
+  Proclaim = "ProclaimRequest ProclaimResponse",
+  Leader = "LeaderRequest LeaderResponse reads",
+  Observe = "LeaderRequest LeaderResponse reads",
+  Resign = "ResignRequest ResignResponse",
+})
+add("grpc.health.v1.Health", {
+  Check = "HealthCheckRequest HealthCheckResponse reads",
+  Watch = "HealthCheckRequest HealthCheckResponse reads",
+})
+
+--- The bytes of a message, which is a table where its name is known, and a string where not; `level` is where misuse is
+-- raised.
+local function encode(name, message, what, level)
+  if not name then
+    if type(message) == "string" then return message end
+    error(("%s: a message of a method that is not known must be a string, not a %s"):format(what, type(message)),
+      level + 1)
+  end
+  local ok, bytes = pcall(core.encode, name, message or {})
+  if not ok then error(bytes, level + 1) end
+  return bytes
+end
+
+--- The message of some bytes; or nil and an error.
+local function decode(name, bytes)
+  if not name then return bytes end
+  return core.decode(name, bytes)
+end
+
+return setmetatable({ encode = encode, decode = decode }, { __index = methods })

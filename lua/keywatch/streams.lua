@@ -1,0 +1,386 @@
+-- SPDX-License-Identifier: MIT
+--- streams: the Watch calls of a channel, and which watch is on which.
+--
+-- All watches of a channel share one call. A watch that is not read, until it holds as much as it may, has left that
+-- call, so that the others need not wait for it; when it is read again it gets a call of its own, where flow control
+-- alone holds it back. It stays there: to come back would cost as much as to go.
+--
+-- A watch whose call has ended is attached to another one, where it was. What is heard of a call is a sign of life: of
+-- those that are silent, progress is asked for; it also keeps idle watches from falling behind what is compacted.
+
+local core = require "keywatch.core"
+local dialer = require "keywatch.dialer"
+local driver = require "keywatch.driver"
+
+local STATUS = "/etcdserverpb.Maintenance/Status"
+local RANGE = "/etcdserverpb.KV/Range"
+local OK, UNAUTHENTICATED = 0, 16
+local LOOK = 10   -- seconds, between two looks at a call
+local SILENT = 3  -- looks without an answer, after which a call is made anew
+local STABLE = 5  -- seconds, after which a call that ends was a good one
+
+-- Of a Watch call: what ends it for all of its watches, if the server says so. Others go on elsewhere.
+local FATAL = { [3] = true, [5] = true, [7] = true, [8] = true, [9] = true, [11] = true, [12] = true, [15] = true,
+  [16] = true }
+
+local streams_methods = {}
+local streams_mt = { __index = streams_methods }
+local stream_methods = {}
+local stream_mt = { __index = stream_methods }
+
+local function new(channel)
+  return setmetatable({
+    channel = channel,
+    watches = setmetatable({}, { __mode = "v" }), -- by tag
+    last_tag = 0,
+    idle = setmetatable({}, { __mode = "k" }),    -- watches that are to be attached
+    list = {},
+    shared = nil,
+    failures = 0,
+    retry_at = 0,
+  }, streams_mt)
+end
+
+-- {====== Watches ======
+
+function streams_methods:new_tag()
+  self.last_tag = self.last_tag + 1
+  return self.last_tag
+end
+
+--- From here on the watch is attached, now and whenever its call has ended.
+function streams_methods:add(watch)
+  self.watches[watch.tag] = watch
+  self.idle[watch] = true
+  self.channel:update()
+end
+
+function streams_methods:has_watches()
+  return next(self.watches) ~= nil
+end
+
+function streams_methods:wants_line(now)
+  return now >= self.retry_at and next(self.idle) ~= nil
+end
+
+local function leave(watch)
+  local stream = watch.stream
+  watch.stream = nil
+  if stream then stream.members[watch] = nil end
+  return stream
+end
+
+--- Those of its own end with it.
+function streams_methods:forget(watch)
+  self.watches[watch.tag] = nil
+  self.idle[watch] = nil
+  local stream = leave(watch)
+  if stream and stream.is_apart then stream:close() end
+  self.channel:update()
+end
+
+--- The watch is to have a call of its own.
+function streams_methods:part(watch)
+  watch.core:detach()
+  leave(watch)
+  watch.is_apart = true
+  self.idle[watch] = true
+end
+
+--- It was full, and has been read: it may go on.
+function streams_methods:relieve(watch)
+  local state, _, is_lagging, has_room = watch.core:state()
+  if state ~= "idle" or not is_lagging or not has_room then return end
+  watch.is_full = false
+  self.idle[watch] = true
+end
+
+-- }======
+
+-- {====== Calls ======
+
+local function open(self, line, is_apart)
+  local number = line.core:watch(line.metadata, self.channel.opts.max_message)
+  if not number then return nil end
+  local now = driver.get().now()
+  local stream = setmetatable({
+    owner = self,
+    line = line,
+    number = number,
+    is_apart = is_apart,
+    members = setmetatable({}, { __mode = "k" }),
+    since = now,
+    look_at = now + LOOK,
+    heard = 0,
+    silent = 0,
+  }, stream_mt)
+  line:add(number, stream)
+  self.list[stream] = true
+  if line.trusts then line.core:trust(number) end
+  return stream
+end
+
+--- The call that the watch goes to. One that is held back, because its only watch is not read, is that watch's own.
+local function call_for(self, line, watch)
+  if watch.is_apart then return open(self, line, true) end
+  local shared = self.shared
+  if shared and shared.line == line then
+    local _, _, is_held = line.core:inspect(shared.number)
+    if not is_held then return shared end
+    shared.is_apart = true
+    for member in pairs(shared.members) do member.is_apart = true end
+  end
+  self.shared = open(self, line, false)
+  return self.shared
+end
+
+local function attach(self, line, watch)
+  self.idle[watch] = nil
+  if watch.core:state() ~= "idle" then return end
+  local stream = call_for(self, line, watch)
+  if stream and watch.core:attach(line.core, stream.number) then
+    stream.members[watch] = true
+    watch.stream = stream
+  else
+    self.idle[watch] = true
+  end
+end
+
+local function attach_all(self, line)
+  local all = {}
+  for watch in pairs(self.idle) do all[#all + 1] = watch end
+  for _, watch in ipairs(all) do attach(self, line, watch) end
+end
+
+--- Its watches go elsewhere.
+local function scatter(self, stream)
+  for watch in pairs(stream.members) do
+    watch.stream = nil
+    self.idle[watch] = true
+  end
+  stream.members = {}
+end
+
+local function fail_all(stream, status, text)
+  local err = core.error_of(status, text)
+  for watch in pairs(stream.members) do
+    watch.stream = nil
+    watch.core:fail(err.code, err.message)
+    watch:on_news()
+  end
+  stream.members = {}
+end
+
+--- After a call that did not last, the next one waits a little.
+local function note_end(self, stream)
+  local now = driver.get().now()
+  if now - stream.since >= STABLE then
+    self.failures = 0
+  else
+    self.failures = self.failures + 1
+    self.retry_at = now + dialer.backoff(self.failures)
+  end
+end
+
+local function remove(self, stream)
+  self.list[stream] = nil
+  if self.shared == stream then self.shared = nil end
+end
+
+--- The call has ended.
+function stream_methods:on_ready(line, number)
+  local owner = self.owner
+  local _, status, text, is_refused = line.core:receive(number)
+  if status == nil then return end
+  line:forget(number)
+  remove(owner, self)
+  note_end(owner, self)
+  if status == UNAUTHENTICATED and owner.channel.opts.user and not self.is_renewed then
+    owner.channel:renew(line)
+    scatter(owner, self)
+  elseif FATAL[status] and not is_refused then
+    fail_all(self, status, text)
+  else
+    scatter(owner, self)
+  end
+end
+
+--- Ends it, from this side.
+function stream_methods:close()
+  remove(self.owner, self)
+  self.line:cancel(self.number)
+end
+
+-- }======
+
+-- {====== Trust ======
+
+--- Servers before these send progress ahead of the events that it covers.
+local function is_trusted(version)
+  local major, minor, patch = version:match("^(%d+)%.(%d+)%.(%d+)")
+  major, minor, patch = tonumber(major), tonumber(minor), tonumber(patch)
+  if not major then return false end
+  if major ~= 3 then return major > 3 end
+  if minor == 4 then return patch >= 31 end
+  if minor == 5 then return patch >= 13 end
+  return minor > 5
+end
+
+--- What a Status says about it.
+local function set_trust(self, line, bytes)
+  local status = bytes and core.decode("StatusResponse", bytes)
+  line.trusts = is_trusted(status and status.version or "")
+  for stream in pairs(self.list) do
+    if line.trusts and stream.line == line then line.core:trust(stream.number) end
+  end
+end
+
+--- Whether the progress of the server that is in use can be trusted, which it is asked for once; or nil and an error.
+function streams_methods:trusts(deadline)
+  local line, err = self.channel:await_line(deadline)
+  if not line then return nil, err end
+  if line.trusts == nil then
+    local bytes, failure = self.channel:unary(STATUS, "", deadline, true)
+    if not bytes and failure.code ~= "unimplemented" then return nil, failure end
+    if line.trusts == nil then set_trust(self, line, bytes) end
+  end
+  return line.trusts
+end
+
+local function learn(self, line)
+  if line.trusts ~= nil or line.is_learning then return end
+  line.is_learning = line:ask(STATUS, "", function(bytes, status)
+    line.is_learning = nil
+    if line.trusts == nil and (status == OK or status == 12) then set_trust(self, line, bytes) end
+  end)
+end
+
+--- Asks for progress of the call of a watch.
+function streams_methods:ask(watch)
+  local stream = watch.stream
+  if stream and stream.line.trusts then stream.line.core:ask(stream.number) end
+end
+
+-- }======
+
+-- {====== Looking ======
+
+--- Whether one of its watches begins at a revision that has not come: then no progress is told.
+local function has_early(stream)
+  for watch in pairs(stream.members) do
+    local _, next_revision = watch.core:state()
+    if next_revision > watch.core:seen() + 1 then return true end
+  end
+  return false
+end
+
+local function look(self, stream, now)
+  local object, number = stream.line.core, stream.number
+  local heard, count, is_held = object:inspect(number)
+  stream.look_at = now + LOOK
+  if not heard then return end
+  if count == 0 then return stream:close() end
+  stream.silent = (heard == stream.heard and not is_held) and stream.silent + 1 or 0
+  stream.heard = heard
+  if not stream.line.trusts then
+    stream.silent = 0
+    learn(self, stream.line)
+  elseif stream.silent > SILENT and not has_early(stream) then
+    stream:close()
+    scatter(self, stream)
+  elseif not is_held then
+    object:ask(number)
+  end
+end
+
+--- A watch that knows more than its server has to know whether the server is only behind, or another history begins.
+-- One linearizable read tells it for all.
+local function verify(self, line, watch)
+  line.suspects = line.suspects or {}
+  line.suspects[#line.suspects + 1] = watch
+  if #line.suspects > 1 then return end
+  local key = watch.key == "" and "\0" or watch.key
+  local bytes = core.encode("RangeRequest", { key = key, keys_only = true, limit = 1 })
+  local function settle(message, status)
+    local suspects = line.suspects
+    local _, _, revision = core.header(message or "")
+    line.suspects = nil
+    for _, suspect in ipairs(suspects) do
+      if status ~= OK or not revision then
+        suspect.core:detach()
+        leave(suspect)
+        self.idle[suspect] = true
+      elseif revision < suspect.core:seen() then
+        leave(suspect)
+        suspect.core:fail("regressed")
+      else
+        suspect.core:accept()
+      end
+      suspect:on_news()
+    end
+  end
+  if not line:ask(RANGE, bytes, settle) then settle(nil, -1) end
+end
+
+local function attend(self, line, watch)
+  local state, _, is_lagging, has_room, is_suspect = watch.core:state()
+  if state == "open" and is_suspect then
+    verify(self, line, watch)
+  elseif state == "idle" then
+    leave(watch)
+    watch.is_apart = watch.is_apart or is_lagging
+    watch.is_full = is_lagging and not has_room
+    if not watch.is_full then self.idle[watch] = true end
+  elseif state == "failed" then
+    leave(watch)
+  end
+  watch:on_news()
+end
+
+--- Looks after those watches of a connection that something has come for.
+function streams_methods:poll_line(line)
+  local object = line.core
+  for tag in object.next_watch, object do
+    local watch = self.watches[tag]
+    if watch then attend(self, line, watch) end
+  end
+end
+
+--- Attaches those who are to be, and looks at calls from time to time. The seconds until it wants to be called again.
+function streams_methods:poll(now)
+  local wait = nil
+  local line = self.channel.line
+  if line and next(self.idle) then
+    if now >= self.retry_at then attach_all(self, line) else wait = self.retry_at - now end
+  elseif now < self.retry_at and next(self.idle) then
+    wait = self.retry_at - now
+  end
+  for stream in pairs(self.list) do
+    if now >= stream.look_at then look(self, stream, now) end
+    if not wait or stream.look_at - now < wait then wait = math.max(0, stream.look_at - now) end
+  end
+  return wait
+end
+
+-- }======
+
+--- Another process: nothing is attached to anything.
+function streams_methods:restart()
+  self.list, self.shared = {}, nil
+  for _, watch in pairs(self.watches) do
+    watch.core:detach()
+    watch.stream = nil
+    self.idle[watch] = true
+  end
+end
+
+--- The channel is closed: watches fail.
+function streams_methods:close()
+  for _, watch in pairs(self.watches) do
+    watch.core:fail("closed", "keywatch: the client is closed")
+    watch:on_news()
+  end
+  self.list, self.shared, self.idle = {}, nil, {}
+end
+
+return { new = new }
