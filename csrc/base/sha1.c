@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/sha1.h"
 
+#include "base/big_endian.h"
+
 #define BLOCK 64
 #define LENGTH_AT 56 /* in the last block: the length in bits */
 
 static uint32_t rotate(uint32_t v, int by) {
   return v << by | v >> (32 - by);
-}
-
-static uint32_t read_word(const uint8_t *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static void write_word(uint8_t *p, uint32_t v) {
-  for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
 /* The function and the constant of a round, each good for twenty of them. */
@@ -29,7 +23,7 @@ static uint32_t mix(int round, uint32_t b, uint32_t c, uint32_t d) {
 static void add_block(uint32_t state[5], const uint8_t *block) {
   uint32_t w[80];
   uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
-  for (int i = 0; i < 16; i++) w[i] = read_word(block + 4 * i);
+  for (int i = 0; i < 16; i++) w[i] = kw_big_endian_get32(block + 4 * i);
   for (int i = 16; i < 80; i++) w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
   for (int i = 0; i < 80; i++) {
     uint32_t next = rotate(a, 5) + mix(i, b, c, d) + e + w[i];
@@ -52,8 +46,7 @@ static void add_end(uint32_t state[5], kw_slice rest, uint64_t len) {
   size_t n = rest.len < LENGTH_AT ? 1 : 2;
   if (rest.len > 0) memcpy(end, rest.data, rest.len);
   end[rest.len] = 0x80;
-  write_word(end + n * BLOCK - 8, (uint32_t)(len >> 29));
-  write_word(end + n * BLOCK - 4, (uint32_t)(len << 3));
+  kw_big_endian_put64(end + n * BLOCK - 8, len << 3);
   for (size_t i = 0; i < n; i++) add_block(state, end + i * BLOCK);
 }
 
@@ -62,5 +55,5 @@ void kw_sha1(kw_slice bytes, uint8_t digest[KW_SHA1_BYTES]) {
   size_t at = 0;
   for (; bytes.len - at >= BLOCK; at += BLOCK) add_block(state, (const uint8_t *)bytes.data + at);
   add_end(state, (kw_slice){bytes.data + at, bytes.len - at}, bytes.len);
-  for (int i = 0; i < 5; i++) write_word(digest + 4 * i, state[i]);
+  for (int i = 0; i < 5; i++) kw_big_endian_put32(digest + 4 * i, state[i]);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/sha256.h"
 
+#include "base/big_endian.h"
+
 #define BLOCK KW_SHA256_BLOCK
 #define LENGTH_AT 56 /* in the last block: the length in bits */
 
@@ -18,17 +20,9 @@ static uint32_t rotate(uint32_t v, int by) {
   return v >> by | v << (32 - by);
 }
 
-static uint32_t read_word(const uint8_t *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static void write_word(uint8_t *p, uint32_t v) {
-  for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
 /* What each round takes of the block, with its constant. */
 static void spread(uint32_t w[64], const uint8_t *block) {
-  for (int i = 0; i < 16; i++) w[i] = read_word(block + 4 * i);
+  for (int i = 0; i < 16; i++) w[i] = kw_big_endian_get32(block + 4 * i);
   for (int i = 16; i < 64; i++) {
     uint32_t a = w[i - 15], b = w[i - 2];
     w[i] = w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] +
@@ -100,8 +94,7 @@ void kw_sha256_end(kw_sha256 *sha, uint8_t digest[KW_SHA256_BYTES]) {
   size_t held = sha->len % BLOCK, n = held < LENGTH_AT ? 1 : 2;
   memcpy(end, sha->rest, held);
   end[held] = 0x80;
-  write_word(end + n * BLOCK - 8, (uint32_t)(sha->len >> 29));
-  write_word(end + n * BLOCK - 4, (uint32_t)(sha->len << 3));
+  kw_big_endian_put64(end + n * BLOCK - 8, sha->len << 3);
   for (size_t i = 0; i < n; i++) add_block(sha->state, end + i * BLOCK);
-  for (int i = 0; i < 8; i++) write_word(digest + 4 * i, sha->state[i]);
+  for (int i = 0; i < 8; i++) kw_big_endian_put32(digest + 4 * i, sha->state[i]);
 }

@@ -22,9 +22,7 @@ static bool has_prefix(const kw_grpc_splitter *splitter) {
 static void take_prefix(kw_grpc_splitter *splitter, kw_slice *input) {
   kw_slice part = take(input, KW_GRPC_PREFIX - splitter->n_prefix);
   for (size_t i = 0; i < part.len; i++) splitter->prefix[splitter->n_prefix++] = part.data[i];
-  if (!has_prefix(splitter)) return;
-  splitter->len = 0;
-  for (int i = 1; i < KW_GRPC_PREFIX; i++) splitter->len = splitter->len << 8 | splitter->prefix[i];
+  if (has_prefix(splitter)) splitter->len = kw_big_endian_get32(splitter->prefix + 1);
 }
 
 static void forget(kw_grpc_splitter *splitter) {

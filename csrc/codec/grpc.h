@@ -5,6 +5,7 @@
 #ifndef KW_CODEC_GRPC_H
 #define KW_CODEC_GRPC_H
 
+#include "base/big_endian.h"
 #include "base/slice.h"
 
 #define KW_GRPC_PREFIX 5 /* bytes before a message */
@@ -24,8 +25,7 @@ typedef enum kw_grpc_status {
 
 static inline uint8_t *kw_grpc_put_prefix(uint8_t *to, size_t len) {
   *to++ = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) *to++ = (uint8_t)(len >> shift);
-  return to;
+  return kw_big_endian_put32(to, (uint32_t)len);
 }
 
 /* Splits what comes into messages. A message that lies in one piece of what came is given where it lies; what is torn is

@@ -129,10 +129,6 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rc
   return 0;
 }
 
-static bool has_text(kw_slice slice, const char *text) {
-  return slice.len == strlen(text) && memcmp(slice.data, text, slice.len) == 0;
-}
-
 static void refuse_quoted(kw_stream *stream, int http_status, int status, const char *words,
                           kw_slice what) {
   char text[256];
@@ -147,14 +143,14 @@ static bool check_request(kw_session *session, kw_stream *stream) {
   kw_slice none = {0};
   if (session->header_bytes > session->options.max_header_bytes) {
     kw_stream_refuse(stream, 431, KW_GRPC_RESOURCE_EXHAUSTED, none);
-  } else if (!has_text(known->method, "POST")) {
+  } else if (!kw_slice_is(known->method, "POST")) {
     refuse_quoted(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
   } else if (!kw_request_is_grpc(known)) {
     refuse_quoted(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
                   known->content_type);
   } else if (known->timeout.len > 0 && kw_grpc_timeout(known->timeout) < 0) {
     refuse_quoted(stream, 400, KW_GRPC_INTERNAL, "malformed grpc-timeout:", known->timeout);
-  } else if (known->encoding.len > 0 && !has_text(known->encoding, "identity")) {
+  } else if (known->encoding.len > 0 && !kw_slice_is(known->encoding, "identity")) {
     refuse_quoted(stream, 200, KW_GRPC_UNIMPLEMENTED,
                   "grpc: Decompressor is not installed for grpc-encoding", known->encoding);
   } else {

@@ -6,12 +6,6 @@
 
 /* {====== Lines that came ====== */
 
-static bool is(kw_slice slice, const char *text, size_t len) {
-  return slice.len == len && memcmp(slice.data, text, len) == 0;
-}
-
-#define IS(slice, text) is(slice, text, sizeof(text) - 1)
-
 static int number_of(kw_slice text, int otherwise) {
   int n = 0;
   if (text.len == 0 || text.len > 3) return otherwise;
@@ -40,8 +34,9 @@ static bool is_value(kw_slice value) {
 }
 
 static bool is_of_connection(kw_slice name) {
-  return IS(name, "connection") || IS(name, "keep-alive") || IS(name, "proxy-connection") ||
-         IS(name, "transfer-encoding") || IS(name, "upgrade");
+  return kw_slice_is(name, "connection") || kw_slice_is(name, "keep-alive") ||
+         kw_slice_is(name, "proxy-connection") || kw_slice_is(name, "transfer-encoding") ||
+         kw_slice_is(name, "upgrade");
 }
 
 /* HTTP/2's own lines come first. */
@@ -57,23 +52,23 @@ void kw_request_note(kw_request_lines *known, const kw_field_line *line) {
     known->is_malformed = true;
     return;
   }
-  if (IS(name, ":path")) {
+  if (kw_slice_is(name, ":path")) {
     known->path = line->value;
-  } else if (IS(name, ":method")) {
+  } else if (kw_slice_is(name, ":method")) {
     known->method = line->value;
-  } else if (IS(name, "content-type")) {
+  } else if (kw_slice_is(name, "content-type")) {
     known->content_type = line->value;
-  } else if (IS(name, "grpc-timeout")) {
+  } else if (kw_slice_is(name, "grpc-timeout")) {
     known->timeout = line->value;
-  } else if (IS(name, "grpc-encoding")) {
+  } else if (kw_slice_is(name, "grpc-encoding")) {
     known->encoding = line->value;
-  } else if (IS(name, ":status")) {
+  } else if (kw_slice_is(name, ":status")) {
     known->http_status = number_of(line->value, 0);
-  } else if (IS(name, "grpc-status")) {
+  } else if (kw_slice_is(name, "grpc-status")) {
     known->status = number_of(line->value, KW_GRPC_UNKNOWN);
     if (known->status > 16) known->status = KW_GRPC_UNKNOWN;
     known->has_status = true;
-  } else if (IS(name, "grpc-message")) {
+  } else if (kw_slice_is(name, "grpc-message")) {
     known->text = line->value;
   }
 }
@@ -87,7 +82,7 @@ bool kw_request_is_grpc(const kw_request_lines *known) {
 }
 
 bool kw_request_is_plus_proto(const kw_request_lines *known) {
-  return IS(known->content_type, GRPC_TYPE "+proto");
+  return kw_slice_is(known->content_type, GRPC_TYPE "+proto");
 }
 
 void kw_request_take_status(const kw_request_lines *known, kw_stream *stream) {

@@ -42,14 +42,15 @@ static void forget_first(kw_store *store, kw_key_history *history) {
   kw_key_history_drop_first(history);
 }
 
-/* Of what was removed the disk may still have a record, until its group is durable. */
-static bool is_known(const kw_key_history *history, kw_revision rev) {
-  if (history == NULL) return false;
+/* How many changes are known up to the one at `rev`, with it; 0 if that is not known. Of what was removed the disk may
+ * still have a record, until its group is durable. */
+static size_t count_until(const kw_key_history *history, kw_revision rev) {
+  if (history == NULL) return 0;
   const kw_change *all = kw_key_history_changes(history);
   for (uint32_t i = history->first; i < history->n && all[i].main <= rev.main; i++) {
-    if (kw_revision_compare(kw_change_revision(&all[i]), rev) == 0) return true;
+    if (kw_revision_compare(kw_change_revision(&all[i]), rev) == 0) return i - history->first + 1;
   }
-  return false;
+  return 0;
 }
 
 /* Whether a later change, up to the compacted revision, has taken the place of the first. */
@@ -61,8 +62,9 @@ static bool is_first_replaced(const kw_store *store, const kw_key_history *histo
 /* False if memory is short. */
 static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
-  if (!is_known(history, rev)) return true;
-  if (!kw_log_reserve_removals(store->log, history->n - history->first)) return false;
+  size_t n = count_until(history, rev);
+  if (n == 0) return true;
+  if (!kw_log_reserve_removals(store->log, n)) return false;
   while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
   bool is_gone = tombstone && rev.main < store->compact_revision;
   if (is_gone || is_first_replaced(store, history)) forget_first(store, history);

@@ -9,6 +9,7 @@
 
 #include "store/database.h"
 
+#include "base/big_endian.h"
 #include "base/directory.h"
 #include "base/mem.h"
 #include "model/error.h"
@@ -61,36 +62,25 @@ struct kw_database {
 
 /* {====== Keys and numbers ====== */
 
-static uint8_t *put_big(uint8_t *to, uint64_t v, int bytes) {
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
-  return to;
-}
-
-static uint64_t get_big(const uint8_t *from, int bytes) {
-  uint64_t v = 0;
-  for (int i = 0; i < bytes; i++) v = v << 8 | from[i];
-  return v;
-}
-
 static MDB_val record_key(uint8_t *bytes, int64_t main, uint32_t sub, bool tombstone) {
-  uint8_t *to = put_big(put_big(bytes, (uint64_t)main, 8), sub, 4);
+  uint8_t *to = kw_big_endian_put32(kw_big_endian_put64(bytes, (uint64_t)main), sub);
   *to = tombstone;
   return (MDB_val){RECORD_KEY, bytes};
 }
 
 /* Ids rise with their bytes, negative ones first. */
 static MDB_val lease_key(uint8_t *bytes, int64_t id) {
-  put_big(bytes, (uint64_t)id ^ UINT64_C(1) << 63, 8);
+  kw_big_endian_put64(bytes, (uint64_t)id ^ UINT64_C(1) << 63);
   return (MDB_val){8, bytes};
 }
 
 static int64_t lease_of(const MDB_val *key) {
-  return (int64_t)(get_big(key->mv_data, 8) ^ UINT64_C(1) << 63);
+  return (int64_t)(kw_big_endian_get64(key->mv_data) ^ UINT64_C(1) << 63);
 }
 
 static kw_disk_entry entry_of(const MDB_val *key, const MDB_val *value) {
   const uint8_t *at = key->mv_data;
-  return (kw_disk_entry){.rev = {(int64_t)get_big(at, 8), (uint32_t)get_big(at + 8, 4)},
+  return (kw_disk_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
                          .tombstone = at[12] != 0,
                          .record = kw_slice_of(value->mv_data, value->mv_size)};
 }
@@ -106,14 +96,14 @@ static MDB_val name_of(const char *name) {
 static int put_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t v) {
   uint8_t bytes[8];
   MDB_val key = name_of(name), value = {8, bytes};
-  put_big(bytes, (uint64_t)v, 8);
+  kw_big_endian_put64(bytes, (uint64_t)v);
   return mdb_put(txn, dbi, &key, &value, 0);
 }
 
 static int64_t get_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t otherwise) {
   MDB_val key = name_of(name), value;
   if (mdb_get(txn, dbi, &key, &value) != 0 || value.mv_size != 8) return otherwise;
-  return (int64_t)get_big(value.mv_data, 8);
+  return (int64_t)kw_big_endian_get64(value.mv_data);
 }
 
 /* }====== */
@@ -135,7 +125,7 @@ static int write_change(const file *f, MDB_txn *txn, const kw_disk_change *c) {
       return rc == MDB_NOTFOUND ? 0 : rc;
     case KW_DISK_PUT_LEASE:
       key = lease_key(bytes, c->main);
-      put_big(ttl, (uint64_t)c->ttl, 8);
+      kw_big_endian_put64(ttl, (uint64_t)c->ttl);
       value = (MDB_val){8, ttl};
       return mdb_put(txn, f->leases, &key, &value, 0);
     case KW_DISK_REMOVE_LEASE:
@@ -225,7 +215,7 @@ static size_t free_bytes(const kw_database *db) {
   MDB_val key, list; /* of page numbers: how many, and then they */
   if (mdb_txn_begin(db->file->env, NULL, MDB_RDONLY, &txn) != 0) return 0;
   if (mdb_cursor_open(txn, FREE_DBI, &cursor) == 0) {
-    while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0) {
+    while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0 && list.mv_size >= sizeof n) {
       memcpy(&n, list.mv_data, sizeof n);
       pages += n;
     }
@@ -264,8 +254,8 @@ static int fill(const file *f, MDB_txn *txn, const kw_disk_change *changes, size
   return rc;
 }
 
-/* A commit writes pages that nothing refers to yet, and then the page that does. If the first fails for want of room,
- * nothing has happened; if the last fails, LMDB takes no more writes. */
+/* A commit writes pages that nothing refers to yet, and then the page that does. If the first fails for want of room
+ * or memory, nothing has happened; if the last fails, LMDB takes no more writes. */
 static int commit(const file *f, MDB_txn *txn) {
   int rc = mdb_txn_commit(txn);
   if (rc == 0) return KW_OK;
@@ -630,7 +620,7 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
   }
   if (!has_found(db, rc, &key, 8, value.mv_size == 8)) return false;
   *id = lease_of(&key);
-  *ttl = (int64_t)get_big(value.mv_data, 8);
+  *ttl = (int64_t)kw_big_endian_get64(value.mv_data);
   return true;
 }
 
@@ -769,7 +759,7 @@ int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl) {
   if (rc == MDB_NOTFOUND) return 0;
   if (rc != 0 || key.mv_size != 8 || value.mv_size != 8) return KW_ERR_STORAGE;
   *id = lease_of(&key);
-  *ttl = (int64_t)get_big(value.mv_data, 8);
+  *ttl = (int64_t)kw_big_endian_get64(value.mv_data);
   return view->is_negative && *id >= 0 ? 0 : 1;
 }
 

@@ -6,21 +6,17 @@
  * as big-endian numbers, with "_" between and "t" behind for a tombstone) and its bytes. What compaction
  * forgets, or is about to, does not count.
  */
+#include "base/big_endian.h"
 #include "base/crc32c.h"
 #include "codec/keyvalue.h"
 #include "store/read.h"
 #include "store/state.h"
 
-static uint8_t *put_big_endian(uint8_t *to, uint64_t v) {
-  for (int shift = 56; shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
-  return to;
-}
-
 static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   uint8_t key[18], *to = key;
-  to = put_big_endian(to, (uint64_t)entry->rev.main);
+  to = kw_big_endian_put64(to, (uint64_t)entry->rev.main);
   *to++ = '_';
-  to = put_big_endian(to, entry->rev.sub);
+  to = kw_big_endian_put64(to, entry->rev.sub);
   if (entry->tombstone) *to++ = 't';
   crc = kw_crc32c(crc, kw_slice_of(key, (size_t)(to - key)));
   return kw_crc32c(crc, kw_blob_slice(entry->record));

@@ -7,6 +7,7 @@
 
 #include "store/image.h"
 
+#include "base/big_endian.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "codec/keyvalue.h"
@@ -27,23 +28,12 @@ static kw_slice text_of(const char *text) {
   return kw_slice_of(text, strlen(text));
 }
 
-/* {====== Numbers ====== */
-
-static uint8_t *put_big(uint8_t *to, uint64_t v) {
-  for (int shift = 56; shift >= 0; shift -= 8) *to++ = (uint8_t)(v >> shift);
-  return to;
-}
-
-static uint64_t get_big(const uint8_t *from) {
-  uint64_t v = 0;
-  for (int i = 0; i < 8; i++) v = v << 8 | from[i];
-  return v;
-}
+/* {====== Revisions ====== */
 
 static kw_slice put_revision(uint8_t bytes[REVISION + 1], kw_revision rev, bool tombstone) {
-  uint8_t *to = put_big(bytes, (uint64_t)rev.main);
+  uint8_t *to = kw_big_endian_put64(bytes, (uint64_t)rev.main);
   *to++ = '_';
-  to = put_big(to, rev.sub);
+  to = kw_big_endian_put64(to, rev.sub);
   if (tombstone) *to++ = 't';
   return kw_slice_of(bytes, (size_t)(to - bytes));
 }
@@ -51,7 +41,7 @@ static kw_slice put_revision(uint8_t bytes[REVISION + 1], kw_revision rev, bool 
 static bool get_revision(kw_slice bytes, kw_revision *rev, bool *tombstone) {
   *tombstone = bytes.len == REVISION + 1 && bytes.data[REVISION] == 't';
   if ((bytes.len != REVISION && !*tombstone) || bytes.data[8] != '_') return false;
-  uint64_t main = get_big(bytes.data), sub = get_big(bytes.data + 9);
+  uint64_t main = kw_big_endian_get64(bytes.data), sub = kw_big_endian_get64(bytes.data + 9);
   if (main > MAX_REVISION || sub > UINT32_MAX) return false;
   *rev = (kw_revision){.main = (int64_t)main, .sub = (uint32_t)sub};
   return true;
@@ -81,7 +71,7 @@ static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
   while (rc == KW_OK) {
     int found = source->next_lease(source->ctx, &id, &ttl);
     if (found <= 0) return found;
-    put_big(key, (uint64_t)id);
+    kw_big_endian_put64(key, (uint64_t)id);
     uint8_t *to = kw_wire_put_number(value, LEASE_ID, (uint64_t)id);
     to = kw_wire_put_number(to, LEASE_TTL, (uint64_t)ttl);
     rc = kw_bolt_put(writer, kw_slice_of(key, 8), kw_slice_of(value, (size_t)(to - value)));
@@ -94,7 +84,7 @@ static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
   const kw_disk_meta *meta = &source->meta;
   uint8_t bytes[REVISION + 1];
   int rc = kw_bolt_begin(writer, text_of("meta"));
-  put_big(bytes, (uint64_t)meta->revision);
+  kw_big_endian_put64(bytes, (uint64_t)meta->revision);
   if (rc == KW_OK) rc = kw_bolt_put(writer, text_of("consistent_index"), kw_slice_of(bytes, 8));
   if (rc != KW_OK || meta->compact_revision < 0) return rc;
   kw_slice rev = put_revision(bytes, (kw_revision){.main = meta->compact_revision}, false);
@@ -234,9 +224,9 @@ static int read_compaction(kw_image *image) {
   int64_t finished = -1, scheduled = -1;
   int rc = kw_bolt_seek(image->reader, text_of("meta"));
   while (rc == KW_OK && (rc = kw_bolt_next(image->reader, &key, &value)) > 0) {
-    bool is_finished = kw_slice_equal(key, text_of("finishedCompactRev"));
+    bool is_finished = kw_slice_is(key, "finishedCompactRev");
     rc = KW_OK;
-    if (!is_finished && !kw_slice_equal(key, text_of("scheduledCompactRev"))) continue;
+    if (!is_finished && !kw_slice_is(key, "scheduledCompactRev")) continue;
     if (!get_revision(value, &rev, &tombstone) || tombstone) return KW_ERR_CORRUPT;
     *(is_finished ? &finished : &scheduled) = rev.main;
   }
@@ -316,8 +306,8 @@ int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl) {
     if (is_number && field.number == LEASE_ID) *id = (int64_t)field.value;
     if (is_number && field.number == LEASE_TTL) *ttl = (int64_t)field.value;
   }
-  bool ok = !reader.failed && key.len == 8 && *id != 0 && (uint64_t)*id == get_big(key.data) &&
-            *ttl > 0 && *ttl <= KW_LEASE_MAX_TTL;
+  bool ok = !reader.failed && key.len == 8 && *id != 0 &&
+            (uint64_t)*id == kw_big_endian_get64(key.data) && *ttl > 0 && *ttl <= KW_LEASE_MAX_TTL;
   return ok ? 1 : KW_ERR_CORRUPT;
 }
 

@@ -50,8 +50,7 @@ struct kw_store {
   kw_leases leases;
   kw_kept kept;
   unsigned alarms;
-  unsigned
-      raised; /* of them, those that a failure of the disk has raised: everybody sees them at once */
+  unsigned raised; /* of them, those of a failure of the disk: everybody sees them at once */
 
   int64_t applied;  /* the newest revision that the index has, without the open write */
   int64_t revision; /* the newest that is visible: applied and durable */
@@ -64,8 +63,7 @@ struct kw_store {
   int64_t history_bytes;    /* of a follower: the records after compact_revision */
   int64_t base_revision;    /* of a follower: up to here there is a state, but not what led to it */
 
-  kw_revision
-      loading; /* of a durable store: the first revision that was not read when it was opened */
+  kw_revision loading; /* of a durable store: the first revision that was not read yet */
 
   int64_t now; /* of the last step */
   int failure; /* KW_OK, or what has made the store read-only */

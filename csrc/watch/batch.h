@@ -12,9 +12,8 @@
 typedef struct kw_batch {
   uint32_t refs;
   uint32_t n;
-  size_t bytes; /* of all records, which is what a queue is charged for it */
-  kw_blob
-      *wire; /* its events as they go over the wire, once somebody has asked for them; or NULL */
+  size_t bytes;  /* of all records, which is what a queue is charged for it */
+  kw_blob *wire; /* its events as they go over the wire, once somebody has asked; or NULL */
   kw_event events[];
 } kw_batch;
 

@@ -54,7 +54,8 @@ void kw_outlet_close(kw_outlet *outlet);
 
 /* Adds a watcher to an outlet. Its events are those after the store's present revision, or from the start
  * revision on: then progress of the whole outlet that waits in it is thrown away, since it would not hold for this
- * watcher. KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start, KW_ERR_TOO_MANY_REQUESTS, KW_ERR_NO_MEMORY. */
+ * watcher. KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start,
+ * KW_ERR_TOO_MANY_REQUESTS, KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
 /* Ends a watcher: nothing of it comes out of its outlet any more. */

@@ -2,9 +2,9 @@
  *
  * outlet: where what watchers are told waits for whoever reads it: one stream, with the watchers that share it.
  *
- * A queue bounded in bytes, where a batch counts once for all who are told it together. Offering is a try: a full outlet refuses, and the watcher waits in its list of
- * blocked ones until something was taken. What is said once and for a watcher alone (its failure) is never refused.
- * An empty outlet takes any batch, however large.
+ * A queue bounded in bytes, where a batch counts once for all who are told it together. Offering is a try: a full
+ * outlet refuses, and the watcher waits in its list of blocked ones until something was taken. What is said once and for
+ * a watcher alone (its failure) is never refused. An empty outlet takes any batch, however large.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
@@ -51,9 +51,8 @@ struct kw_outlet {
   size_t cap;
   size_t bytes;
   size_t max_bytes;
-  size_t marks; /* items of progress of the whole outlet */
-  kw_account *
-      account; /* charged for watchers and items, but not for records, which the store holds; or NULL */
+  size_t marks;        /* items of progress of the whole outlet */
+  kw_account *account; /* charged for watchers and items, not for the store's records; or NULL */
 
   bool with_ids;
   kw_watcher *only; /* its watcher, without ids */

@@ -15,18 +15,12 @@ local PUT = "/etcdserverpb.KV/Put"
 local MIB = 1024 * 1024
 
 describe("curl #once", function()
-  local peer, ctl
+  local ctl = etcdctl.with_server()
+  local peer
 
   setup(function()
-    peer = server.start()
-    ctl = etcdctl.new(peer)
+    peer = ctl.peer
     ctl:must { "put", "curl/a", "value" }
-  end)
-
-  after_each(process.end_all)
-
-  teardown(function()
-    if peer then peer:stop() end
   end)
 
   local function post(path, body, ...)

@@ -1,24 +1,12 @@
 --- etcdctl, all of its commands that a single server can answer: what it prints is what it prints against etcd.
 
 local etcdctl = require "spec.support.etcdctl"
-local process = require "spec.support.process"
 local server = require "spec.support.server"
 
 local MIB = 1024 * 1024
 
 describe("etcdctl #once", function()
-  local peer, ctl
-
-  setup(function()
-    peer = server.start()
-    ctl = etcdctl.new(peer)
-  end)
-
-  after_each(process.end_all)
-
-  teardown(function()
-    if peer then peer:stop() end
-  end)
+  local ctl = etcdctl.with_server()
 
   --- Puts keys with values, in order; returns the revision of the first.
   local function put_all(...)
@@ -429,7 +417,7 @@ describe("etcdctl #once", function()
     it("hashkv changes with every write", function()
       local before = ctl:must { "endpoint", "hashkv" }
       put_all("hash/a", "1")
-      assert.matches("^" .. peer.address:gsub("%.", "%%.") .. ", %d+\n$", before)
+      assert.matches("^" .. ctl.peer.address:gsub("%.", "%%.") .. ", %d+\n$", before)
       assert.not_equal(before, ctl:must { "endpoint", "hashkv" })
     end)
   end)
@@ -438,7 +426,7 @@ describe("etcdctl #once", function()
     local list = ctl:must { "member", "list" }
     local id, name, url = list:match("^(%x+), started, ([^,]+), [^,]*, ([^,]+), false\n$")
     assert.is_string(name)
-    assert.equal(peer.url, url)
+    assert.equal(ctl.peer.url, url)
     assert.equal(id, ctl:must { "endpoint", "status" }:match("^[^,]+, (%x+), "))
   end)
 

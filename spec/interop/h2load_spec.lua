@@ -3,22 +3,15 @@
 local etcdctl = require "spec.support.etcdctl"
 local frame = require "spec.support.frame"
 local process = require "spec.support.process"
-local server = require "spec.support.server"
 
 describe("h2load #once", function()
-  local peer, ctl, body
+  local ctl = etcdctl.with_server()
+  local body
 
-  setup(function()
-    peer = server.start()
-    ctl = etcdctl.new(peer)
-    body = os.tmpname()
-  end)
-
-  after_each(process.end_all)
+  setup(function() body = os.tmpname() end)
 
   teardown(function()
     if body then os.remove(body) end
-    if peer then peer:stop() end
   end)
 
   --- Makes a request many times: { requests =, connections =, streams = }, the streams being those of a connection.
@@ -28,7 +21,7 @@ describe("h2load #once", function()
     file:close()
     local done = process.run { "h2load", "-n", tostring(many.requests), "-c", tostring(many.connections), "-m",
       tostring(many.streams), "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers",
-      peer.url .. "/etcdserverpb.KV/" .. method }
+      ctl.peer.url .. "/etcdserverpb.KV/" .. method }
     local n = many.requests
     local printed = done:stdout()
     if done.status ~= 0 then error(done:transcript()) end
@@ -68,6 +61,6 @@ describe("h2load #once", function()
   it("comes and goes with many connections", function()
     load("Range", frame.range("load/a"), { requests = 200, connections = 100, streams = 2 })
     load("Range", frame.range("load/a"), { requests = 200, connections = 100, streams = 2 })
-    assert.is_true(peer:is_running())
+    assert.is_true(ctl.peer:is_running())
   end)
 end)

@@ -1,22 +1,15 @@
 --- etcdctl, the commands of those who look after a server: its members, its leader, its alarms, its users.
 
 local etcdctl = require "spec.support.etcdctl"
-local process = require "spec.support.process"
 local server = require "spec.support.server"
 
 describe("etcdctl, for maintenance #once", function()
-  local peer, ctl, member
+  local ctl = etcdctl.with_server()
+  local peer, member
 
   setup(function()
-    peer = server.start()
-    ctl = etcdctl.new(peer)
+    peer = ctl.peer
     member = ctl:must { "member", "list" }:match("^(%x+), ")
-  end)
-
-  after_each(process.end_all)
-
-  teardown(function()
-    if peer then peer:stop() end
   end)
 
   it("finds the endpoint by the list of members", function()

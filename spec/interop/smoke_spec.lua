@@ -1,23 +1,10 @@
 --- A little of everything, on every VM and in every kind of build; the other files of this folder run once.
 
 local etcdctl = require "spec.support.etcdctl"
-local process = require "spec.support.process"
 local python = require "spec.support.python"
-local server = require "spec.support.server"
 
 describe("a server", function()
-  local peer, ctl
-
-  setup(function()
-    peer = server.start()
-    ctl = etcdctl.new(peer)
-  end)
-
-  after_each(process.end_all)
-
-  teardown(function()
-    if peer then peer:stop() end
-  end)
+  local ctl = etcdctl.with_server()
 
   it("serves etcdctl", function()
     assert.equal("OK\n", ctl:must { "put", "smoke/a", "1" })
@@ -45,7 +32,7 @@ describe("a server", function()
   describe("#slow", function()
     local client
 
-    setup(function() client = python.new(peer) end)
+    setup(function() client = python.new(ctl.peer) end)
 
     teardown(function()
       if client then client:stop() end

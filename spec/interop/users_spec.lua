@@ -2,22 +2,10 @@
 -- etcd.
 
 local etcdctl = require "spec.support.etcdctl"
-local process = require "spec.support.process"
 local server = require "spec.support.server"
 
 describe("etcdctl #once", function()
-  local peer, ctl
-
-  setup(function()
-    peer = server.start()
-    ctl = etcdctl.new(peer)
-  end)
-
-  after_each(process.end_all)
-
-  teardown(function()
-    if peer then peer:stop() end
-  end)
+  local ctl = etcdctl.with_server()
 
   local function add_user(name) ctl:must { "user", "add", name, "--no-password" } end
   local function add_role(name) ctl:must { "role", "add", name } end

@@ -60,6 +60,13 @@ describe("connections together #slow", function()
 
   local function is_cut(raw) return raw:is_done() end
 
+  --- All but the witness leave, and with them what they held.
+  local function expect_given_back(before)
+    for i = 2, #host.ends do host.ends[i]:close() end
+    host.ends = { witness }
+    assert.equal(before, held())
+  end
+
   it("hold no more of torn requests than they may, and the small ones are heard", function()
     local before, refused = held(), 0
     local raws = {}
@@ -77,9 +84,7 @@ describe("connections together #slow", function()
     last:say(h2.request(3, paths.Put), h2.data_in_parts(3, h2.message(encoded("Put", { key = "large",
       value = ("v"):rep(MIB) })), 16384, { ends = true }))
     assert.equal(0, (last.reader:status(3)))
-    for _, raw in ipairs(raws) do raw:close() end
-    host.ends = { witness }
-    assert.equal(before, held())
+    expect_given_back(before)
   end)
 
   it("hold no more of what waits behind answers that are not read", function()
@@ -93,9 +98,7 @@ describe("connections together #slow", function()
       expect_well()
     end
     assert(held() > QUOTA / 2, held())
-    for i = 2, #host.ends do host.ends[i]:close() end
-    host.ends = { witness }
-    assert.equal(before, held())
+    expect_given_back(before)
   end)
 
   it("are answered that there is too much, where their own answer would be what is too much", function()
@@ -173,9 +176,7 @@ describe("connections together #slow", function()
       expect_well()
     end
     assert(held() > QUOTA / 2, held())
-    for i = 2, #host.ends do host.ends[i]:close() end
-    host.ends = { witness }
-    assert.equal(before, held())
+    expect_given_back(before)
   end)
 
   describe("with calls for Lua", function()

@@ -104,6 +104,15 @@ describe("a damaged store #slow", function()
     assert.same(before, contents(directory))
   end
 
+  --- The damage that other bytes stand where these did.
+  local function replacing(these, others)
+    return function(bytes)
+      local changed, n = bytes:gsub(these, others)
+      assert.is_true(n > 0)
+      return changed
+    end
+  end
+
   it("is refused when its file has lost its end", function()
     for _, kept in ipairs { 4 * PAGE, 3 * PAGE, 2 * PAGE, 0 } do
       expect_refused(function(bytes) return bytes:sub(1, kept) end, "its database has lost its end")
@@ -136,25 +145,16 @@ describe("a damaged store #slow", function()
   end)
 
   it("is refused when its format is another one", function()
-    expect_refused(function(bytes)
-      local changed, n = bytes:gsub("format\0\0\0\0\0\0\0\1", "format\0\0\0\0\0\0\0\2")
-      assert.is_true(n > 0)
-      return changed
-    end, "its format is not one of this keywatch")
+    expect_refused(replacing("format\0\0\0\0\0\0\0\1", "format\0\0\0\0\0\0\0\2"),
+      "its format is not one of this keywatch")
   end)
 
   it("is refused when its tables are others", function()
-    expect_refused(function(bytes)
-      local changed, n = bytes:gsub("records", "recipes")
-      assert.is_true(n > 0)
-      return changed
-    end, "its database is not one of keywatch")
+    expect_refused(replacing("records", "recipes"), "its database is not one of keywatch")
   end)
 
   it("is refused when a record is none", function()
-    local bytes, n = read(data):gsub("\10\6key 77", "\10\99key 77")
-    assert.is_true(n > 0)
-    write(data, bytes)
+    write(data, replacing("\10\6key 77", "\10\99key 77")(read(data)))
     local before = contents(directory)
     assert.equal("storage\tkeywatch: " .. directory .. " is damaged", open(directory))
     assert.same(before, contents(directory))

@@ -29,11 +29,7 @@ local TURNS = 5 -- of the loop, in which all happens that can
 
 local store, path
 
-local function open(options)
-  options = options or {}
-  options.path, options.now = path, options.now or 0
-  store = assert(keywatch.open(options))
-end
+local function open(options) store = directory.open(path, options) end
 
 local function reopen(options)
   store:close()

@@ -18,11 +18,7 @@ local KIB, MIB = 1024, 1024 * 1024
 
 local store, path
 
-local function open(options)
-  options = options or {}
-  options.path, options.now = path, options.now or 0
-  store = assert(keywatch.open(options))
-end
+local function open(options) store = directory.open(path, options) end
 
 local function reopen(options)
   store:close()

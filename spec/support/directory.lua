@@ -1,6 +1,8 @@
 --- Directories for the stores of a test, all gone at its end. They are in memory where the machine has a place for
 -- that: few tests are about the disk itself.
 
+local keywatch = require "keywatch"
+
 local uv = require "spec.support.luv"
 
 local MEMORY = "/dev/shm"
@@ -30,6 +32,13 @@ function directory.new()
   local path = assert(uv.fs_mkdtemp(parent .. "/keywatch-spec-XXXXXX"))
   made[#made + 1] = path
   return path
+end
+
+--- Opens a store in one, whose time is moved by hand.
+function directory.open(path, options)
+  local all = { path = path, now = 0 }
+  for name, value in pairs(options or {}) do all[name] = value end
+  return assert(keywatch.open(all))
 end
 
 --- Removes all that were made.

@@ -1,6 +1,9 @@
 --- etcdctl, etcd's own client, against a server.
 
+local busted = require "busted"
+
 local process = require "spec.support.process"
+local server = require "spec.support.server"
 
 local etcdctl = {}
 etcdctl.__index = etcdctl
@@ -11,8 +14,22 @@ local function command(self, argv)
   return full
 end
 
-function etcdctl.new(server)
-  return setmetatable({ address = server.address }, etcdctl)
+function etcdctl.new(peer)
+  return setmetatable({ peer = peer, address = peer.address }, etcdctl)
+end
+
+--- For the block of tests that it is called in: a server, `peer`, and etcdctl against it.
+function etcdctl.with_server()
+  local self = setmetatable({}, etcdctl)
+  busted.setup(function()
+    self.peer = server.start()
+    self.address = self.peer.address
+  end)
+  busted.after_each(process.end_all)
+  busted.teardown(function()
+    if self.peer then self.peer:stop() end
+  end)
+  return self
 end
 
 --- Starts a command: a list of arguments. Returns the process.

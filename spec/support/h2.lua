@@ -227,6 +227,8 @@ local function read_text(bytes, at)
   return is_coded and huffman_decode(text) or text, at + n
 end
 
+h2.read_int, h2.read_text = read_int, read_text
+
 local function entry(i) return assert(static_table[i], "no such entry in the spec's part of the static table") end
 
 local function read_literal(bytes, at, bits)

@@ -106,7 +106,7 @@ local client_mt = { __index = client }
 --- A connection with the client's side of the engine on it.
 function host:client()
   local peer = assert((self.server:accept(self.now)), "no connection, or not enough memory")
-  local one = setmetatable({ host = self, peer = peer, client = core.client("spec", self.now), returns = {},
+  local one = setmetatable({ host = self, peer = peer, client = core.client("spec", nil, self.now), returns = {},
     is_deaf = false }, client_mt)
   self.ends[#self.ends + 1] = one
   return one
@@ -121,15 +121,18 @@ end
 function client:pull()
   local bytes = self.is_deaf and "" or self.peer:pending()
   if bytes ~= "" then self.client:feed(bytes, self.host.now) end
+  self:take()
   return bytes ~= ""
 end
 
 --- Takes what has come back: returns[call] = { messages..., status =, text = }.
 function client:take()
-  for call, message, status, text in self.client.next, self.client do
+  for call in self.client.next, self.client do
     local list = self.returns[call] or {}
     self.returns[call] = list
-    if message then list[#list + 1] = message else list.status, list.text = status, text end
+    for message, status, text in function() return self.client:receive(call) end do
+      if message then list[#list + 1] = message else list.status, list.text = status, text end
+    end
   end
 end
 

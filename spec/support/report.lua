@@ -3,10 +3,13 @@
 -- The report goes to the file named by KW_REPORT, a line at a time, so that it also tells where a run died:
 --   run NAME             a test begins
 --   pass | fail          it ended; an error outside a test is one more fail, and a pending test is a fail
+--   why PATH: NAME       what failed; the lines that follow, each behind a tab, begin its message
 --   file SECONDS PATH    a spec file ended
 --   end                  all of them did
 
 local busted = require "busted"
+
+local MESSAGE_LINES, MESSAGE_WIDTH = 6, 300 -- of a failure in the report
 
 local label = os.getenv("KW_PASS")
 label = label and "[" .. label .. "] " or ""
@@ -35,6 +38,22 @@ local function full_name(element)
   return #names > 0 and table.concat(names, " ") or "outside a test"
 end
 
+--- The path of the file that an element stands in.
+local function file_of(element)
+  while element and element.descriptor ~= "file" do element = busted.parent(element) end
+  return element and element.name or "outside a file"
+end
+
+local function note_failure(element, message)
+  local rest = MESSAGE_LINES
+  note("why ", file_of(element), ": ", full_name(element))
+  for line in message:gmatch("[^\n]+") do
+    if rest == 0 then break end
+    note("\t", line:sub(1, MESSAGE_WIDTH))
+    rest = rest - 1
+  end
+end
+
 local passed, failed = 0, 0 -- in the whole run
 local file_passed, file_failed = 0, 0
 
@@ -54,7 +73,9 @@ end
 
 local function on_trouble(element, _, message, trace)
   local where = trace and trace.short_src and ("%s:%d: "):format(trace.short_src, trace.currentline) or ""
-  say("FAILED ", where, full_name(element), "\n", tostring(message), trace and trace.traceback or "")
+  message = tostring(message)
+  say("FAILED ", where, full_name(element), "\n", message, trace and trace.traceback or "")
+  note_failure(element, message)
   if element.descriptor ~= "it" then count(false) end -- a test counts when it ends
   return nil, true
 end
@@ -65,7 +86,10 @@ local function on_test_start(element)
 end
 
 local function on_test_end(element, _, status)
-  if status == "pending" then say("PENDING ", full_name(element), ": no test may be skipped") end
+  if status == "pending" then
+    say("PENDING ", full_name(element), ": no test may be skipped")
+    note_failure(element, "pending: no test may be skipped")
+  end
   count(status == "success")
   return nil, true
 end

@@ -8,6 +8,7 @@ local core = require "keywatch.core"
 
 local luv = require "spec.support.luv"
 local socket = require "spec.support.socket"
+local stem = require "spec.support.stem"
 
 local SECONDS = 20 -- after which what is waited for is taken for something that never comes
 
@@ -62,13 +63,15 @@ local function pump_peer(self)
 end
 
 local function take_returns(self)
-  for number, message, status, text in self.core.next, self.core do
+  for number in self.core.next, self.core do
     local call = self.calls[number]
-    if call and message then
-      table.insert(call.messages, message)
-    elseif call then
-      call.status, call.text = status, text
-      self.calls[number] = nil
+    for message, status, text in function() return self.core:receive(number) end do
+      if message then
+        table.insert(call.messages, message)
+      else
+        call.status, call.text = status, text
+        self.calls[number] = nil
+      end
     end
   end
 end
@@ -148,20 +151,6 @@ function client_methods:unary(path, bytes, metadata)
 end
 
 -- Messages of etcd's ------------------------------------------------------------------------------------------------
-
-local STEMS = {
-  ["/v3electionpb.Election/Observe"] = "Leader",
-  ["/grpc.health.v1.Health/Check"] = "HealthCheck",
-  ["/grpc.health.v1.Health/Watch"] = "HealthCheck",
-  ["/etcdserverpb.KV/Compact"] = "Compaction",
-}
-
---- What the names of a method's messages begin with.
-local function stem(path)
-  local service, method = path:match("([^./]+)/(%w+)$")
-  local is_prefixed = service == "Auth" and not method:find("^Auth")
-  return STEMS[path] or (is_prefixed and "Auth" or "") .. method
-end
 
 --- A call with one request that is a table.
 function client_methods:begin_message(path, request)

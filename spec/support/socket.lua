@@ -69,4 +69,4 @@ local function turn_until(loop, is_so)
   end
 end
 
-return { connect = connect, turn_until = turn_until }
+return { connect = connect, turn_until = turn_until, mt = socket_mt }

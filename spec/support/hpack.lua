@@ -1,0 +1,88 @@
+--- Header blocks of a client that remembers: the whole static table, and a dynamic one (RFC 7541).
+
+local h2 = require "spec.support.h2"
+
+local TABLE_SIZE = 4096 -- what a client may use, unless it is told otherwise
+local ENTRY_SIZE = 32   -- beside name and value
+
+local STATIC = [[
+:authority|:method GET|:method POST|:path /|:path /index.html|:scheme http|:scheme https|:status 200|:status 204|
+:status 206|:status 304|:status 400|:status 404|:status 500|accept-charset|accept-encoding gzip, deflate|
+accept-language|accept-ranges|accept|access-control-allow-origin|age|allow|authorization|cache-control|
+content-disposition|content-encoding|content-language|content-length|content-location|content-range|content-type|
+cookie|date|etag|expect|expires|from|host|if-match|if-modified-since|if-none-match|if-range|if-unmodified-since|
+last-modified|link|location|max-forwards|proxy-authenticate|proxy-authorization|range|referer|refresh|retry-after|
+server|set-cookie|strict-transport-security|transfer-encoding|user-agent|vary|via|www-authenticate|
+]]
+
+local static_table = {}
+for name, value in STATIC:gmatch("([^%s|]+) ?([^|]*)|") do static_table[#static_table + 1] = { name, value } end
+
+local reader = {}
+local reader_mt = { __index = reader }
+
+--- Reads the blocks of one connection, which must be all that come, and in order.
+local function new()
+  return setmetatable({ entries = {}, size = 0, max_size = TABLE_SIZE }, reader_mt) -- the newest entry is the first
+end
+
+local function entry(self, i)
+  return assert(static_table[i] or self.entries[i - #static_table], "no such entry")
+end
+
+local function shrink(self, size)
+  while self.size > size do
+    local oldest = table.remove(self.entries)
+    self.size = self.size - #oldest[1] - #oldest[2] - ENTRY_SIZE
+  end
+end
+
+local function remember(self, name, value)
+  local size = #name + #value + ENTRY_SIZE
+  shrink(self, math.max(0, self.max_size - size))
+  if size > self.max_size then return end
+  table.insert(self.entries, 1, { name, value })
+  self.size = self.size + size
+end
+
+local function read_literal(self, bytes, at, bits)
+  local i, name, value
+  i, at = h2.read_int(bytes, at, bits)
+  if i == 0 then
+    name, at = h2.read_text(bytes, at)
+  else
+    name = entry(self, i)[1]
+  end
+  value, at = h2.read_text(bytes, at)
+  if bits == 6 then remember(self, name, value) end
+  return name, value, at
+end
+
+--- Where the next line begins, and the line, if this is one.
+local function read_line(self, bytes, at)
+  local first = bytes:byte(at)
+  if first >= 128 then
+    local i, next_at = h2.read_int(bytes, at, 7)
+    return next_at, entry(self, i)[1], entry(self, i)[2]
+  elseif first >= 32 and first < 64 then
+    local size, next_at = h2.read_int(bytes, at, 5)
+    self.max_size = size
+    shrink(self, size)
+    return next_at
+  end
+  local name, value, next_at = read_literal(self, bytes, at, first >= 64 and 6 or 4)
+  return next_at, name, value
+end
+
+--- The lines of a block, by name.
+function reader:read(bytes)
+  local lines, at = {}, 1
+  while at <= #bytes do
+    local name, value
+    at, name, value = read_line(self, bytes, at)
+    if name then lines[name] = value end
+  end
+  return lines
+end
+
+return { new = new }

@@ -1,0 +1,92 @@
+--- A proxy between a client and a server, in a process of its own, for specs in which the network is bad.
+--
+-- Each method is done when it returns. Directions are "to_server", "to_client" and "both", which is what is meant where
+-- none is given. A connection whose server cannot be reached is reset. It ends with process.end_all().
+
+local remote = require "spec.support.remote"
+
+local proxy_methods = {}
+local proxy_mt = { __index = proxy_methods }
+
+--- A proxy to a server's URL, http with an address or unix. It has url, address and port.
+local function start(url)
+  local self = setmetatable({ remote = remote.start("proxy_program") }, proxy_mt)
+  self.port = self.remote:ask { "start", url }
+  self.address = "127.0.0.1:" .. self.port
+  self.url = "http://" .. self.address
+  return self
+end
+
+-- What there is -----------------------------------------------------------------------------------------------------
+
+--- How many connections of clients are open, and how many there ever were.
+function proxy_methods:connections() return self.remote:ask { "connections" } end
+function proxy_methods:accepted() return self.remote:ask { "accepted" } end
+
+--- How many bytes have passed, in how many writes, and how many are held.
+function proxy_methods:bytes(direction) return self.remote:ask { "bytes", direction or "both" } end
+function proxy_methods:writes(direction) return self.remote:ask { "writes", direction or "both" } end
+function proxy_methods:held(direction) return self.remote:ask { "held", direction or "both" } end
+
+--- Waits until just so many are open, or until so many ever were. `turn`, if given, is called again and again
+-- meanwhile; without it a client of the spec's own process does nothing.
+function proxy_methods:wait_connections(n, turn) self.remote:ask({ "wait_connections", n }, turn) end
+function proxy_methods:wait_accepted(n, turn) self.remote:ask({ "wait_accepted", n }, turn) end
+
+--- Waits until so many bytes have passed, or are held.
+function proxy_methods:wait_bytes(n, direction, turn)
+  self.remote:ask({ "wait_bytes", n, direction or "both" }, turn)
+end
+
+function proxy_methods:wait_held(n, direction, turn)
+  self.remote:ask({ "wait_held", n, direction or "both" }, turn)
+end
+
+-- Connections that end ----------------------------------------------------------------------------------------------
+
+--- Ends every connection. Options: how, "close" (a FIN, unless given), "reset" (a RST), or "shutdown" (a FIN after what
+-- was said before, and the other direction stays as it is); direction, "to_client" or "to_server" if only that side is
+-- to hear of it. The other one then finds a connection that is open and silent.
+function proxy_methods:cut(options)
+  options = options or {}
+  self.remote:ask { "cut", options.direction or "both", options.how or "close" }
+end
+
+--- Resets each connection, also those to come, when n more bytes have passed in a direction; n = 0 is at once. Without
+-- n no more. `how` may be "close". Bytes that the receiver's kernel has no room for yet are lost with a reset.
+function proxy_methods:cut_after(n, direction, how)
+  self.remote:ask { "cut_after", n or false, direction or "both", how or "reset" }
+end
+
+--- Connections are refused, as if nobody listened, or no longer. Those that there are stay.
+function proxy_methods:refuse() self.remote:ask { "refuse" } end
+function proxy_methods:accept_again() self.remote:ask { "accept_again" } end
+
+--- New connections go to another server.
+function proxy_methods:retarget(url) self.remote:ask { "retarget", url } end
+
+-- Bytes that come late, or never ------------------------------------------------------------------------------------
+
+--- Holds what comes, and that a side has ended; nothing is lost.
+function proxy_methods:stall(direction) self.remote:ask { "stall", direction or "both" } end
+function proxy_methods:resume(direction) self.remote:ask { "resume", direction or "both" } end
+
+--- Connections are accepted, and all that is said on them, or on old ones, is thrown away.
+function proxy_methods:blackhole() self.remote:ask { "blackhole" } end
+
+--- Everything passes as it comes again: undoes blackhole, stall, delay, split, throttle and cut_after. A connection
+-- that has lost something stays silent.
+function proxy_methods:restore() self.remote:ask { "restore" } end
+
+--- What comes from now on passes so many milliseconds later.
+function proxy_methods:delay(ms, direction) self.remote:ask { "delay", ms or false, direction or "both" } end
+
+--- Bytes pass in pieces of n, each in a packet of its own.
+function proxy_methods:split(n, direction) self.remote:ask { "split", n or false, direction or "both" } end
+
+--- No more than so many bytes of each connection pass in a second.
+function proxy_methods:throttle(rate, direction) self.remote:ask { "throttle", rate or false, direction or "both" } end
+
+function proxy_methods:close() self.remote:close() end
+
+return { start = start }

@@ -1,0 +1,193 @@
+--- Programs that obey: a process beside the spec that does what it is told, and says when it is done.
+--
+-- A command is a line, a list of its name and arguments as Lua writes them; its answer is a line too. While a spec
+-- waits for an answer nothing else in it goes on, unless it gives a function that turns what must.
+
+local uv = require "spec.support.luv"
+
+local process = require "spec.support.process"
+
+local SECONDS = 60   -- after which a command that waits for something gives up
+local PATIENCE = 90  -- seconds without an answer, after which the program is taken for one that hangs
+local POLL_MS = 1    -- between two turns of what the spec wants turned
+local MAX_EXACT = 2 ^ 53
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local load_text = rawget(_G, "loadstring") or load
+
+local remote = {}
+
+-- {====== Values in a line ======
+
+local write
+
+local function write_number(n)
+  if n == math.floor(n) and math.abs(n) <= MAX_EXACT then return ("%.0f"):format(n) end
+  return math.type and math.type(n) == "integer" and ("0x%x"):format(n) or ("%.17g"):format(n)
+end
+
+local function write_table(t)
+  local list, n = {}, 0
+  for i, v in ipairs(t) do
+    list[i], n = write(v), i
+  end
+  for k, v in pairs(t) do
+    local is_listed = type(k) == "number" and k >= 1 and k <= n and k == math.floor(k)
+    if not is_listed then list[#list + 1] = ("[%s]=%s"):format(write(k), write(v)) end
+  end
+  return "{" .. table.concat(list, ",") .. "}"
+end
+
+function write(v)
+  if type(v) == "table" then return write_table(v) end
+  if type(v) == "number" then return write_number(v) end
+  if type(v) == "string" then return (("%q"):format(v):gsub("\\\n", "\\n")) end
+  if type(v) == "boolean" or v == nil then return tostring(v) end
+  error("no value for another process: " .. tostring(v))
+end
+
+local function read(text)
+  return assert(load_text("return " .. text))()
+end
+
+-- }======
+
+-- {====== The spec's side ======
+
+local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+
+local remote_methods = {}
+local remote_mt = { __index = remote_methods }
+
+--- Starts a program of spec/support by its file's name; it has the modules of this run, and runs under its sanitizers.
+function remote.start(name)
+  return setmetatable({
+    process = process.start({ interpreter, "spec/support/" .. name .. ".lua" }, { env = {
+      LUA_PATH = package.path,
+      LUA_CPATH = package.cpath,
+      LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
+      ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+    } }),
+    n_asked = 0,
+    n_answered = 0,
+    answers = {}, -- by the numbers of their commands, until they are taken
+  }, remote_mt)
+end
+
+--- Takes what it has answered. Tasks may ask while others wait, so answers are known by their numbers.
+local function take_answers(self)
+  local out = self.process.out
+  local text, at = self.process:stdout(), 1
+  for stop in text:gmatch("()\n") do
+    self.n_answered = self.n_answered + 1
+    self.answers[self.n_answered] = read(text:sub(at, stop - 1))
+    at = stop + 1
+  end
+  if at > 1 then out.chunks = { text:sub(at) } end
+end
+
+--- Waits for an answer.
+local function await(self, number, turn)
+  local timer = turn and uv.new_timer()
+  if timer then timer:start(POLL_MS, POLL_MS, function() end) end
+  process.turn_until(function()
+    if turn then turn() end
+    take_answers(self)
+    return self.answers[number] or self.process.out.is_over and self.process.err.is_over
+  end, PATIENCE)
+  if timer then timer:close() end
+  local answer = self.answers[number]
+  self.answers[number] = nil
+  return answer or error("no answer from " .. self.process:transcript(), 0)
+end
+
+--- Has a command done: a list of its name and arguments. Returns its answer, or raises what it says of its failure.
+-- `turn`, if there is one, is called again and again meanwhile.
+function remote_methods:ask(command, turn)
+  self.n_asked = self.n_asked + 1
+  self.process:write(write(command) .. "\n")
+  local answer = await(self, self.n_asked, turn)
+  if not answer.ok then error(answer.text, 3) end
+  return answer.value
+end
+
+--- Ends it.
+function remote_methods:close()
+  if self.process.status then return end
+  self.process:signal("sigkill")
+  self.process:wait()
+end
+
+-- }======
+
+-- {====== The program's side ======
+
+local function say(answer)
+  io.write(write(answer), "\n")
+  io.flush()
+end
+
+--- Whoever writes to a connection that has ended is told by an error, and not by a signal.
+local function ignore_sigpipe()
+  local signal = uv.new_signal()
+  signal:start("sigpipe", function() end)
+  signal:unref()
+end
+
+--- Reads commands from stdin into a list; ends the program when there are no more.
+local function read_commands(list)
+  local input, parts = uv.new_pipe(false), {}
+  input:open(0)
+  input:read_start(function(_, chunk)
+    if not chunk then os.exit(0) end
+    local at = 1
+    for stop in chunk:gmatch("()\n") do
+      list[#list + 1] = read(table.concat(parts) .. chunk:sub(at, stop - 1))
+      parts, at = {}, stop + 1
+    end
+    parts[#parts + 1] = chunk:sub(at)
+  end)
+end
+
+--- Does one command, if it can be done now. Returns whether it is answered.
+local function try(handlers, command)
+  local ok, value = pcall(handlers[command[1]], unpack(command, 2))
+  if ok and value == nil then return false end
+  say { ok = ok, value = ok and value or nil, text = not ok and tostring(value) or nil }
+  return true
+end
+
+local function give_up(command)
+  say { ok = false, text = "what was waited for has not come: " .. write(command) }
+end
+
+--- Does commands as they come, each by its handler of that name. It is done after the loop has turned, so all that was
+-- sent to the program before the command was is there. A handler that returns nil is called again after the next turn;
+-- what it returns else is the answer. `each_turn` is called after every turn.
+function remote.serve(handlers, each_turn)
+  local commands, stop = {}, nil
+  local timer = uv.new_timer()
+  ignore_sigpipe()
+  read_commands(commands)
+  while true do
+    uv.run("once")
+    if each_turn then each_turn() end
+    while commands[1] and try(handlers, commands[1]) do
+      table.remove(commands, 1)
+      stop = nil
+      timer:stop()
+      if each_turn then each_turn() end
+    end
+    if commands[1] and not stop then
+      stop = uv.hrtime() + SECONDS * 1e9
+      timer:start(SECONDS * 1000 + 1, 0, function() end)
+    elseif commands[1] and uv.hrtime() > stop then
+      give_up(table.remove(commands, 1))
+      stop = nil
+    end
+  end
+end
+
+-- }======
+
+return remote
