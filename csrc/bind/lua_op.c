@@ -6,8 +6,7 @@
 #include "bind/lua_options.h"
 #include "model/error.h"
 
-#define LEAST_BYTES                                                                                \
-  4 /* of an operation or a compare in a message: two tags, with a length and what is in it */
+#define LEAST_BYTES 4   /* of an operation or a compare in a message: two tags, each with a byte */
 #define MAX_NESTING 200 /* of transactions; more than any limit on operations leaves room for */
 
 /* {====== Ranges of keys ====== */
@@ -328,8 +327,7 @@ static element_name push_element(lua_State *L, const char *name, size_t i) {
 typedef struct txn_reader {
   kw_arena *arena;
   kw_times times;
-  size_t
-      left; /* operations and compares that may still come: the same table may be met more than once, and without end */
+  size_t left; /* operations and compares that may still come: a table may be met without end */
   int depth;
 } txn_reader;
 

@@ -32,8 +32,7 @@ typedef struct range_answer {
 bool kw_range_answer_can_page(const kw_range_op *op) {
   bool is_filtered = op->min_mod_revision != 0 || op->max_mod_revision != 0 ||
                      op->min_create_revision != 0 || op->max_create_revision != 0;
-  bool is_sorted = op->sort_order != KW_SORT_NONE &&
-                   (op->sort_target != KW_SORT_KEY || op->sort_order != KW_SORT_ASCEND);
+  bool is_sorted = op->sort_target != KW_SORT_KEY || op->sort_order == KW_SORT_DESCEND;
   return !is_filtered && !is_sorted && !op->count_only && !kw_range_is_point(&op->range);
 }
 

@@ -1,0 +1,86 @@
+--- Calls whose memory runs out, and calls in the middle of which finalizers act.
+
+local probe = require("keywatch.core").probe
+
+local starve = {}
+
+local PAST = 2000 -- allocations: no call here needs as many
+
+--- Lets the n-th allocation of a call fail. Returns whether it was come to, and what the call returned or raised.
+local function try(arm, n, act)
+  collectgarbage()
+  collectgarbage("stop")
+  local counted = probe.allocations()
+  arm(n)
+  local ok, value, err = pcall(act)
+  probe.fail_none()
+  local used = probe.allocations() - counted
+  collectgarbage("restart")
+  if not ok then value, err = nil, value end
+  return used >= n, value, err
+end
+
+local function is_out_of_memory(err)
+  if type(err) == "string" then return err:find("not enough memory", 1, true) ~= nil end
+  return type(err) == "table" and err.code == "out_of_memory"
+end
+
+--- Every allocation that a call makes fails once: then the call fails, or is as good as ever. `check` looks at what it
+-- returns.
+function starve.try_all(act, check)
+  for _, arm in ipairs { probe.fail_core, probe.fail_all } do
+    local reached = true
+    for n = 1, PAST do
+      local value, err
+      reached, value, err = try(arm, n, act)
+      if value ~= nil then
+        check(value)
+      else
+        assert(reached and is_out_of_memory(err), err)
+      end
+      if not reached then break end
+    end
+    assert(not reached, "there is no end")
+  end
+end
+
+--- Expects that nothing is lost by calls that fail, nor by those that do not.
+function starve.expect_nothing_lost(acts)
+  for _, act in ipairs(acts) do act() end -- what is kept for the next call is there
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+  local base = probe.live()
+  for _, act in ipairs(acts) do
+    for n = 1, 8 do try(n % 2 == 0 and probe.fail_core or probe.fail_all, n, act) end
+    act()
+  end
+  collectgarbage()
+  collectgarbage()
+  assert(probe.live() == base, probe.live() - base)
+end
+
+--- Calls `act` from finalizers again and again, but not while it acts, while `body` runs. Returns how often.
+function starve.haunt(act, body)
+  local is_over, acting, runs = false, false, 0
+  local function haunt()
+    local function finalize()
+      if is_over then return end
+      haunt()
+      if acting then return end
+      acting, runs = true, runs + 1
+      act()
+      acting = false
+    end
+    if rawget(_G, "newproxy") then
+      getmetatable(_G.newproxy(true)).__gc = finalize
+    else
+      setmetatable({}, { __gc = finalize })
+    end
+  end
+  for _ = 1, 10 do haunt() end
+  body()
+  is_over = true
+  return runs
+end
+
+return starve
