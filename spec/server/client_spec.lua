@@ -169,7 +169,7 @@ describe("a client", function()
   it("holds a call back whose messages nobody takes, and no other call", function()
     local id = client:call("/spec/Call")
     client:pending()
-    client:feed(h2.headers(1, headers()), 0)
+    client:feed(h2.frame("settings", h2.flags.ack, 0, "") .. h2.headers(1, headers()), 0)
     local part = h2.message(("x"):rep(16379))
     local window, n, taken = 2 ^ 20, 0, 0
     --- What the server may send on the stream, after what the client has said.
