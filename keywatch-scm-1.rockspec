@@ -180,6 +180,7 @@ build = {
         "csrc/uv/dialed.c",
         "csrc/uv/hosted.c",
         "csrc/uv/listener.c",
+        "csrc/uv/lookup.c",
         "csrc/uv/loop.c",
         "csrc/uv/lua_thread.c",
         "csrc/uv/probe_engine.c",

@@ -29,6 +29,24 @@ local function report(name, found, unit, target)
   print(("  %-56s %12." .. digits .. "f %-10s %s"):format(name, found, unit, target or ""))
 end
 
+local function number(found)
+  if not found then return "" end
+  return (found < 100 and "%.2f" or "%.0f"):format(found)
+end
+
+--- A line of a table, with what `of` finds in each column, if anything.
+local function row(name, unit, columns, of)
+  local line = ("  %-56s"):format(name)
+  for _, column in ipairs(columns) do line = line .. (" %12s"):format(number(of(column))) end
+  print(line .. " " .. unit)
+end
+
+local function headline(columns, name_of)
+  local line = (" "):rep(58)
+  for _, column in ipairs(columns) do line = line .. (" %12s"):format(name_of(column)) end
+  print(line)
+end
+
 --- Runs each part in a process of its own, so that none finds the memory of another; or the one that is asked for.
 local function run(title, parts)
   local part = parts[tonumber(arg[1])]
@@ -44,4 +62,12 @@ local function run(title, parts)
   end
 end
 
-return { resident = resident, seconds = seconds, rate = rate, report = report, run = run }
+return {
+  resident = resident,
+  seconds = seconds,
+  rate = rate,
+  report = report,
+  row = row,
+  headline = headline,
+  run = run,
+}

@@ -8,7 +8,7 @@ local grpc = require "spec.support.grpc"
 local luv = require "spec.support.luv"
 local program = require "spec.support.program"
 
-local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 local LOCAL = "http://127.0.0.1:0"
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local MEMBER_ID, CLUSTER_ID = "10276657743932975437", "14841639068965178418" -- etcd's, with the same defaults

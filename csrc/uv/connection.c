@@ -75,11 +75,12 @@ static bool wants_bytes(const kw_connection *connection) {
   return (connection->face->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
 }
 
-static int error_of(int fd) {
+/* What the socket has met; libuv's status does not say it. */
+static int error_of(const kw_connection *connection, int status) {
   int error = 0;
   socklen_t len = sizeof error;
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
-  return uv_translate_sys_error(error);
+  if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+  return error == 0 ? status : uv_translate_sys_error(error);
 }
 
 /* What the other side said before it went is heard, as far as it was asked for: it may have said why. */
@@ -92,7 +93,7 @@ static void hear_rest(kw_connection *connection) {
 }
 
 static void fail(kw_connection *connection, int rc) {
-  if (connection->dialed != NULL && !connection->is_connecting) hear_rest(connection);
+  if (connection->dialed != NULL) hear_rest(connection);
   kw_connection_close(connection, uv_strerror(rc));
 }
 
@@ -118,15 +119,32 @@ static void begin(kw_connection *connection) {
   on_dirty(connection); /* the flush begins to read it */
 }
 
+/* The kernel may give a socket the very port that it asks for, if nobody has it: then it meets itself. */
+static bool is_its_own_remote(const kw_connection *connection) {
+  kw_address local, remote;
+  if (kw_address_init_socket(&local, connection->fd) < 0) return false;
+  if (kw_address_init_remote(&remote, connection->fd) < 0) return false;
+  return local.len == remote.len && memcmp(&local.any, &remote.any, local.len) == 0;
+}
+
+static void on_connected(kw_connection *connection, int status) {
+  int rc = error_of(connection, status);
+  if (rc == 0 && is_its_own_remote(connection)) rc = UV_ECONNREFUSED;
+  if (rc < 0) {
+    kw_connection_close(connection, uv_strerror(rc));
+  } else {
+    begin(connection);
+  }
+}
+
 static void on_ready(uv_poll_t *poll, int status, int events) {
   kw_connection *connection = KW_CONTAINER_OF(poll, kw_connection, poll);
-  int rc = status < 0 || connection->is_connecting ? error_of(connection->fd) : 0;
-  if (rc < 0 || status < 0) {
-    fail(connection, rc < 0 ? rc : status);
+  if (connection->is_connecting) {
+    on_connected(connection, status);
     return;
   }
-  if (connection->is_connecting) {
-    begin(connection);
+  if (status < 0) {
+    fail(connection, error_of(connection, status));
     return;
   }
   if (events & UV_WRITABLE) {

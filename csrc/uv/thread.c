@@ -156,11 +156,11 @@ static void run(void *ctx) {
 /* {====== For the owner ====== */
 
 /* A thread begins with the mask of the one that starts it. */
-static int start(kw_thread *thread) {
+int kw_thread_start(uv_thread_t *id, void (*body)(void *ctx), void *ctx) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  int rc = uv_thread_create(&thread->id, run, thread);
+  int rc = uv_thread_create(id, body, ctx);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return rc;
 }
@@ -176,7 +176,7 @@ int kw_thread_open(kw_thread **result, const kw_thread_plan *plan) {
   if (rc < 0) goto no_mutex;
   rc = uv_cond_init(&thread->changed);
   if (rc < 0) goto no_cond;
-  rc = start(thread);
+  rc = kw_thread_start(&thread->id, run, thread);
   if (rc < 0) goto no_start;
   *result = thread;
   return 0;

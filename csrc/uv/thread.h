@@ -13,6 +13,8 @@
 #ifndef KW_UV_THREAD_H
 #define KW_UV_THREAD_H
 
+#include <uv.h>
+
 #include "base/common.h"
 #include "base/slice.h"
 #include "uv/waker.h"
@@ -33,6 +35,9 @@ typedef struct kw_thread_plan {
 } kw_thread_plan;
 
 typedef struct kw_thread kw_thread;
+
+/* A thread of any kind, which blocks all signals. Zero, or libuv's negative error. */
+int kw_thread_start(uv_thread_t *id, void (*body)(void *ctx), void *ctx);
 
 /* {====== For the owner ====== */
 

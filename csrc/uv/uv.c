@@ -18,6 +18,7 @@
 #include "uv/dialed.h"
 #include "uv/hosted.h"
 #include "uv/listener.h"
+#include "uv/lookup.h"
 #include "uv/loop.h"
 #include "uv/lua_thread.h"
 #include "uv/object.h"
@@ -27,8 +28,8 @@
 #endif
 
 #define LISTENER_NAME "keywatch.uv.listener"
+#define LOOKUP_NAME "keywatch.uv.lookup"
 #define HANDLE_NAME "keywatch.uv.handle"
-#define MAX_ADDRESSES 32 /* of one name */
 
 int KW_EXPORT luaopen_keywatch_uv(lua_State *L);
 
@@ -122,7 +123,8 @@ static handle *find_handle(lua_State *L) {
 /* loop:hosts(object): whether it has listeners or connections. */
 static int l_hosts(lua_State *L) {
   check_open(L);
-  lua_pushboolean(L, find_handle(L) != NULL);
+  const handle *self = find_handle(L);
+  lua_pushboolean(L, self != NULL && (self->hosted != NULL || self->dialed != NULL));
   return 1;
 }
 
@@ -209,19 +211,64 @@ static int read_address(lua_State *L, int i, kw_address *address) {
   return rc;
 }
 
-/* loop:resolve(name): a list of hosts in digits; or nil, text and name of the error. */
-static int l_resolve(lua_State *L) {
-  kw_address addresses[MAX_ADDRESSES];
+static void push_hosts(lua_State *L, const kw_address *addresses, int n) {
   char host[KW_ADDRESS_TEXT] = "";
-  int n = kw_address_resolve(&check_open(L)->uv, luaL_checkstring(L, 2), addresses, MAX_ADDRESSES);
-  if (n < 0) return push_failure(L, n);
   lua_newtable(L);
   for (int i = 0; i < n; i++) {
     kw_address_host(&addresses[i], host);
     lua_pushstring(L, host);
     lua_rawseti(L, -2, i + 1);
   }
+}
+
+/* loop:resolve(name): a list of hosts in digits; or nil, text and name of the error. */
+static int l_resolve(lua_State *L) {
+  kw_address addresses[KW_LOOKUP_ADDRESSES];
+  uv_loop_t *uv = &check_open(L)->uv;
+  int n = kw_address_resolve(uv, luaL_checkstring(L, 2), addresses, KW_LOOKUP_ADDRESSES);
+  if (n < 0) return push_failure(L, n);
+  push_hosts(L, addresses, n);
   return 1;
+}
+
+/* loop:lookup(name): a lookup, whose end ends a turn; or nil, text and name of the error. */
+static int l_lookup(lua_State *L) {
+  kw_loop *loop = check_open(L);
+  const char *name = luaL_checkstring(L, 2);
+  kw_object_push(L, LOOKUP_NAME, 0);
+  int rc = kw_lookup_open(lua_touserdata(L, -1), loop, name);
+  return rc == 0 ? 1 : push_failure(L, rc);
+}
+
+static kw_lookup **check_lookup(lua_State *L) {
+  return luaL_checkudata(L, 1, LOOKUP_NAME);
+}
+
+/* lookup:result(): nil while it is under way; a list of hosts in digits; or false, text and name of the error. */
+static int l_result(lua_State *L) {
+  kw_lookup *lookup = *check_lookup(L);
+  const kw_address *addresses;
+  int n;
+  if (lookup == NULL) return luaL_error(L, "the lookup is closed");
+  if (!kw_lookup_has_ended(lookup, &addresses, &n)) {
+    lua_pushnil(L);
+    return 1;
+  }
+  if (n >= 0) {
+    push_hosts(L, addresses, n);
+    return 1;
+  }
+  lua_pushboolean(L, 0);
+  push_failure(L, n);
+  lua_remove(L, -3);
+  return 3;
+}
+
+static int l_lookup_close(lua_State *L) {
+  kw_lookup **self = check_lookup(L);
+  if (*self != NULL) kw_lookup_close(*self);
+  *self = NULL;
+  return 0;
 }
 
 /* }====== */
@@ -412,6 +459,7 @@ static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"hosts", l_hosts},
                                         {"release", l_release},
                                         {"resolve", l_resolve},
+                                        {"lookup", l_lookup},
                                         {"signals", l_signals},
                                         {"next_signal", l_next_signal},
                                         {"is_awaiting", l_is_awaiting},
@@ -423,9 +471,13 @@ static const luaL_Reg loop_meta[] = {{"__gc", l_close}, {NULL, NULL}};
 static const luaL_Reg listener_methods[] = {
     {"address", l_address}, {"close", l_listener_close}, {NULL, NULL}};
 static const luaL_Reg listener_meta[] = {{"__gc", l_listener_close}, {NULL, NULL}};
+static const luaL_Reg lookup_methods[] = {
+    {"result", l_result}, {"close", l_lookup_close}, {NULL, NULL}};
+static const luaL_Reg lookup_meta[] = {{"__gc", l_lookup_close}, {NULL, NULL}};
 static const luaL_Reg handle_meta[] = {{"__gc", l_handle_gc}, {NULL, NULL}};
 static const luaL_Reg bell_meta[] = {{"__gc", l_bell_gc}, {NULL, NULL}};
 static const luaL_Reg none[] = {{NULL, NULL}};
+
 /* uv.raise_limit(): as many descriptors as the process may have at all. */
 static int l_raise_limit(lua_State *L) {
   struct rlimit limit;
@@ -447,6 +499,7 @@ int luaopen_keywatch_uv(lua_State *L) {
   kw_pin((void *)luaopen_keywatch_uv);
   kw_add_class(L, KW_LOOP_NAME, loop_meta, loop_methods);
   kw_add_class(L, LISTENER_NAME, listener_meta, listener_methods);
+  kw_add_class(L, LOOKUP_NAME, lookup_meta, lookup_methods);
   kw_add_class(L, HANDLE_NAME, handle_meta, none);
   kw_add_class(L, KW_BELL_NAME, bell_meta, none);
   lua_newtable(L);

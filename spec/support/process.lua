@@ -7,7 +7,7 @@ local uv = require "spec.support.luv"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local SECONDS = 30 -- without what is awaited, after which a process is taken for one that hangs
+local SECONDS = 120 -- without what is awaited, after which a process is taken for one that hangs
 
 local process = {}
 process.__index = process

@@ -4,7 +4,7 @@
 
 local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
 
-local SECONDS = 60 -- after which a program is taken for one that never ends
+local SECONDS = 120 -- after which a program is taken for one that never ends
 
 local function quote(text)
   return "'" .. text:gsub("'", "'\\''") .. "'"

@@ -6,7 +6,7 @@
 local frame = require "spec.support.frame"
 local uv = require "spec.support.luv"
 
-local SECONDS = 60 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 local POLL_MS = 10 -- between two looks at what no event tells of
 local MAX_WINDOW = 2 ^ 31 - 1
 local DEFAULT_WINDOW = 65535

@@ -10,7 +10,7 @@ local luv = require "spec.support.luv"
 local socket = require "spec.support.socket"
 local stem = require "spec.support.stem"
 
-local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 
 local client_methods = {}
 local client_mt = { __index = client_methods }

@@ -2,7 +2,7 @@
 
 local luv = require "spec.support.luv"
 
-local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 
 local socket_methods = {}
 local socket_mt = { __index = socket_methods }

@@ -5,7 +5,7 @@ local uv = require "keywatch.uv"
 local luv = require "spec.support.luv"
 local shell = require "spec.support.shell"
 
-local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
 
 describe("a thread", function()
   local directory
