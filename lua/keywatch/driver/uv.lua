@@ -152,7 +152,7 @@ local function resume(task)
   end
 end
 
---- Runs everybody who was ready when the round began.
+--- Runs everybody who was ready when the round began. Returns whether somebody was.
 local function run_ready()
   local until_ = last
   while first <= until_ do
@@ -162,6 +162,7 @@ local function run_ready()
     if task.state ~= "done" then resume(task) end
   end
   if first > last then first, last = 1, 0 end
+  return until_ > 0
 end
 
 -- }======
@@ -207,13 +208,14 @@ local function turn_loop(wait, is_bell_awaited)
   for name in loop.next_signal, loop do catcher:catch(name) end
 end
 
---- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case.
+--- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case, unless
+-- somebody has just become ready because of that.
 local function turn(is_done)
   wake_sleepers()
-  run_ready()
+  local has_run = run_ready()
   local wait, is_bell_awaited = poll_sources(time_left(sleepers:next()))
   if first <= last or is_done() then
-    if is_awaiting() then turn_loop(0) end
+    if has_run and is_awaiting() then turn_loop(0) end
   elseif wait or is_bell_awaited or is_awaiting() then
     turn_loop(wait, is_bell_awaited)
   else
