@@ -51,6 +51,7 @@ local kinds = {
 -- whatever way. Then its directory goes too, unless it is to be kept.
 local SHELL = [[
 trap '' INT
+trap : TERM
 ulimit -n $(ulimit -H -n)
 tee DIR/log <DIR/out | sed -u -n '/^pid /p; /ready to serve client requests/p' >DIR/said &
 exec 3>DIR/out
@@ -128,15 +129,19 @@ local function load_on(server, what)
   return found
 end
 
---- Fills servers by what the load generator puts. etcd 3.4 reads more slowly after a burst of writes, for as long as it
---- lives: each read copies the buffer that the burst made grow. It is started again, so as to be at its best.
+--- etcd 3.4 reads more slowly after a burst of writes, for as long as it lives: each read copies the buffer that the
+--- burst made grow. It is started again, so as to be at its best.
+local function refresh(server)
+  if server.kind.name ~= "etcd" then return end
+  stop(server, "keep")
+  start(server)
+end
+
+--- Fills servers by what the load generator puts.
 local function fill(servers, what)
   for _, server in ipairs(servers) do
     load_on(server, what)
-    if server.kind.name == "etcd" then
-      stop(server, "keep")
-      start(server)
-    end
+    refresh(server)
   end
 end
 
@@ -147,5 +152,6 @@ return {
   stop = stop,
   with_servers = with_servers,
   load_on = load_on,
+  refresh = refresh,
   fill = fill,
 }
