@@ -214,8 +214,9 @@ local function turn(is_done)
   wake_sleepers()
   local has_run = run_ready()
   local wait, is_bell_awaited = poll_sources(time_left(sleepers:next()))
-  if first <= last or is_done() then
-    if has_run and is_awaiting() then turn_loop(0) end
+  local is_ready = first <= last
+  if is_ready or is_done() then
+    if (has_run or not is_ready) and is_awaiting() then turn_loop(0) end
   elseif wait or is_bell_awaited or is_awaiting() then
     turn_loop(wait, is_bell_awaited)
   else
