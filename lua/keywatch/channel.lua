@@ -187,6 +187,7 @@ end
 function channel_methods:await_line(deadline)
   self:check_process()
   if self.is_closed then return nil, closed_error() end
+  if self.line and self.uses == 0 then self:look() end -- it may have ended while nobody cared
   if self.line then return self.line end
   self.waiting = self.waiting + 1
   self:retain()

@@ -226,13 +226,13 @@ end
 local function reached(one, target, is_alone)
   if not is_alone then return one.revision >= target and one.revision end
   if one.initial then return nil, settle_initial(one) end
-  local state, next_revision, is_lagging, has_room = one.core:state()
+  local state, next_revision = one.core:state()
   if next_revision > target then return target end
   if state == "failed" then -- and what comes before that may be read still
     while not one.failure and watch.take(one) do end
     return nil, one.failure
   end
-  if is_lagging and not has_room then return nil, core.new_error("full") end
+  if one.is_full then return nil, core.new_error("full") end
 end
 
 --- Servers answer with a revision only while all watches of a call are up to date, and otherwise not at all.
@@ -247,7 +247,7 @@ local function follow(one, target, deadline)
     if why then return nil, why end
     asks = asks + 1
     if asks == ASKS and not one.is_apart then one.streams:part(one) end
-    one.streams:ask(one)
+    if not one.streams:ask(one) then return nil, core.new_error("unsupported") end
     local left = seconds_left(deadline)
     if left == 0 then return nil, core.new_error("timeout") end
     one.progressed = one.progressed or d.event()

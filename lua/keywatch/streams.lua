@@ -70,6 +70,13 @@ local function leave(watch)
   return stream
 end
 
+--- It is to be attached, as soon as there is room for what comes.
+local function rest(self, watch)
+  local _, _, _, has_room = watch.core:state()
+  watch.is_full = not has_room
+  self.idle[watch] = has_room or nil
+end
+
 --- Those of its own end with it.
 function streams_methods:forget(watch)
   self.watches[watch.tag] = nil
@@ -84,15 +91,12 @@ function streams_methods:part(watch)
   watch.core:detach()
   leave(watch)
   watch.is_apart = true
-  self.idle[watch] = true
+  rest(self, watch)
 end
 
 --- It was full, and has been read: it may go on.
 function streams_methods:relieve(watch)
-  local state, _, is_lagging, has_room = watch.core:state()
-  if state ~= "idle" or not is_lagging or not has_room then return end
-  watch.is_full = false
-  self.idle[watch] = true
+  if watch.core:state() == "idle" then rest(self, watch) end
 end
 
 -- }======
@@ -152,11 +156,12 @@ local function attach_all(self, line)
   for _, watch in ipairs(all) do attach(self, line, watch) end
 end
 
---- Its watches go elsewhere.
+--- Its watches go elsewhere. What has come for them may be taken meanwhile.
 local function scatter(self, stream)
   for watch in pairs(stream.members) do
     watch.stream = nil
-    self.idle[watch] = true
+    rest(self, watch)
+    watch:on_news()
   end
   stream.members = {}
 end
@@ -255,10 +260,16 @@ local function learn(self, line)
   end)
 end
 
---- Asks for progress of the call of a watch.
+--- Asks for progress of the call of a watch, once it is known whether it can be trusted. False if it cannot.
 function streams_methods:ask(watch)
   local stream = watch.stream
-  if stream and stream.line.trusts then stream.line.core:ask(stream.number) end
+  if not stream then return true end
+  if stream.line.trusts then
+    stream.line.core:ask(stream.number)
+  else
+    learn(self, stream.line)
+  end
+  return stream.line.trusts ~= false
 end
 
 -- }======
@@ -309,7 +320,7 @@ local function verify(self, line, watch)
       if status ~= OK or not revision then
         suspect.core:detach()
         leave(suspect)
-        self.idle[suspect] = true
+        rest(self, suspect)
       elseif revision < suspect.core:seen() then
         leave(suspect)
         suspect.core:fail("regressed")
@@ -323,14 +334,13 @@ local function verify(self, line, watch)
 end
 
 local function attend(self, line, watch)
-  local state, _, is_lagging, has_room, is_suspect = watch.core:state()
+  local state, _, is_lagging, _, is_suspect = watch.core:state()
   if state == "open" and is_suspect then
     verify(self, line, watch)
   elseif state == "idle" then
     leave(watch)
     watch.is_apart = watch.is_apart or is_lagging
-    watch.is_full = is_lagging and not has_room
-    if not watch.is_full then self.idle[watch] = true end
+    rest(self, watch)
   elseif state == "failed" then
     leave(watch)
   end
@@ -370,7 +380,7 @@ function streams_methods:restart()
   for _, watch in pairs(self.watches) do
     watch.core:detach()
     watch.stream = nil
-    self.idle[watch] = true
+    rest(self, watch)
   end
 end
 
