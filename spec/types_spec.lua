@@ -2,9 +2,11 @@
 
 local keywatch = require "keywatch"
 local call_methods = require("keywatch.call").methods
+local client_methods = require("keywatch.client").methods
 local core = require "keywatch.core"
 local lease_methods = require("keywatch.lease").methods
 local server_methods = require("keywatch.server").methods
+local stream_methods = require("keywatch.call_stream").methods
 local watch_methods = require("keywatch.watch").methods
 
 local annotations = require "spec.support.annotations"
@@ -61,7 +63,7 @@ describe("the annotations #slow", function()
     assert.are.same(names(keywatch), names(module.fields, module.methods))
   end)
 
-  it("have every method of a store, a lease, a watch, a server, a call and a task", function()
+  it("have every method of a store, a client, a stream, a lease, a watch, a server, a call and a task", function()
     local task = keywatch.spawn(function() end)
     task:join()
     assert.are.same(names(core.store_methods), names(store_type.methods))
@@ -69,6 +71,8 @@ describe("the annotations #slow", function()
     assert.are.same(names(watch_methods), names(watch_type.methods))
     assert.are.same(names(server_methods), names(types.classes["keywatch.Server"].methods))
     assert.are.same(names(call_methods), names(types.classes["keywatch.Call"].methods))
+    assert.are.same(names(client_methods), names(types.classes["keywatch.Client"].methods))
+    assert.are.same(names(stream_methods), names(types.classes["keywatch.Stream"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
   end)
 

@@ -14,6 +14,13 @@ local keywatch = {}
 ---@nodiscard
 function keywatch.open(opts) end
 
+---A client of keywatch's server, or of etcd. Nothing is sent before it is used.
+---@param endpoints string|string[] URLs: "http://host:port", "unix:/path"
+---@param opts? keywatch.ConnectOptions
+---@return keywatch.Client client
+---@nodiscard
+function keywatch.connect(endpoints, opts) end
+
 ---Serves a store to etcd's clients. It listens when this returns, and answers while the loop turns, until it is closed.
 ---With `thread` it answers always, until it is closed or forgotten.
 ---@param opts keywatch.ServeOptions
@@ -110,6 +117,24 @@ function keywatch.now() end
 ---| "too_many_snapshots" # of a server, at once
 ---| "too_many_requests" # connections hold more than quota_connection_bytes, and this one more than its share
 ---| "value_provided" # ignore_value together with a value
+---| "aborted" # the server has given it up
+---| "already_exists"
+---| "cluster_changed" # the server is one of another cluster: the watch does not go on
+---| "data_loss"
+---| "deadline_exceeded" # the time is over; a write may have been done
+---| "failed_precondition"
+---| "internal" # the server, or the way to it, does not speak gRPC as it should
+---| "invalid_argument"
+---| "not_found"
+---| "out_of_range"
+---| "permission_denied" # the user may not do that
+---| "regressed" # the server has been set back to an older state: the watch does not go on
+---| "resource_exhausted" # more than somebody on the way takes, such as an answer above max_message
+---| "unauthenticated" # the server does not know who calls
+---| "unavailable" # no server answers; a write may have been done, unless it says which endpoint cannot be reached
+---| "unimplemented" # the server has no such method
+---| "unknown"
+---| "unsupported" # sync, with a server whose progress cannot be trusted
 
 ---What the world did wrong. Misuse raises a plain string instead.
 ---@class keywatch.Error
@@ -180,6 +205,23 @@ function keywatch.now() end
 ---@field compact_revision integer
 ---@field hash_revision integer up to which the hash goes
 
+---@class keywatch.ServerStatus
+---@field revision integer
+---@field version string of etcd, or the one that we are taken for
+---@field endpoint? string that answered
+---@field cluster_id string
+---@field member_id string
+---@field leader string
+---@field raft_term? integer
+---@field db_size integer in bytes
+---@field db_size_in_use integer in bytes
+---@field errors string[]
+
+---@class keywatch.ServerHash
+---@field hash integer etcd's HashKV
+---@field revision integer of the store
+---@field compact_revision integer
+
 -- Options -----------------------------------------------------------------------------------------------------------
 
 ---@class keywatch.OpenOptions
@@ -212,14 +254,30 @@ function keywatch.now() end
 ---@field auto_compaction_mode? "periodic"|"revision" what the next one counts; "periodic" unless given
 ---@field auto_compaction_retention? number how much of the past stays, in seconds or revisions; all unless given
 
+---@class keywatch.ConnectOptions
+---@field timeout? number seconds for a request that is not told otherwise; 10 unless given
+---@field connect_timeout? number seconds for each address to answer; 2 unless given
+---@field keepalive? number seconds without a sign of the server, until it is pinged while something is under way; 10
+---@field keepalive_timeout? number seconds for it to answer; 5 unless given
+---@field max_message? integer bytes of one answer; 67108864 unless given
+---@field user? string who calls, where authentication is enabled
+---@field password? string
+
+---@class keywatch.StreamOptions: keywatch.CallOptions
+---@field raw? boolean messages are strings, also where they are known
+---@field metadata? table<string, string> that goes with the call
+
 ---What every call takes. A store in this process answers at once, and has no use for them.
 ---@class keywatch.CallOptions
 ---@field timeout? number in seconds
 ---@field deadline? number in seconds, on the clock of the store
 
+---@class keywatch.RequestOptions: keywatch.StreamOptions
+---@field is_read? boolean it may be made again if its connection ends; known of etcd's methods
+
 ---@class keywatch.GetOptions: keywatch.CallOptions
 ---@field revision? integer as it was at this revision
----@field serializable? boolean accepted; every read is linearizable
+---@field serializable? boolean of a client: any member may answer, as far as it has come
 ---@field keys_only? boolean leave out the value
 
 ---At most one of the three.
@@ -635,6 +693,145 @@ function Server:shutdown(grace) end
 ---@return true? ok
 ---@return keywatch.Error? err "thread_failed": its thread had ended before
 function Server:close() end
+
+-- Clients -----------------------------------------------------------------------------------------------------------
+
+---A client of etcd's API with the methods of a store.
+---@class keywatch.Client
+local Client = {}
+
+---The key, or nil if it does not exist.
+---@param key string
+---@param opts? keywatch.GetOptions
+---@return keywatch.KV? kv
+---@return keywatch.Error? err
+---@nodiscard
+function Client:get(key, opts) end
+
+---The keys of a range.
+---@param key string
+---@param opts? keywatch.RangeOptions
+---@return keywatch.RangeResult? result
+---@return keywatch.Error? err
+---@nodiscard
+function Client:range(key, opts) end
+
+---An iterator over the kvs of a range in the order of keys, read page by page at one revision. It raises the
+---error of a page that cannot be read.
+---@param key string
+---@param opts? keywatch.EachOptions
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Client:each(key, opts) end
+
+---@param key string
+---@param value? string nil only with ignore_value
+---@param opts? keywatch.PutOptions
+---@return keywatch.PutResult? result
+---@return keywatch.Error? err
+function Client:put(key, value, opts) end
+
+---@param key string
+---@param opts? keywatch.DeleteOptions
+---@return keywatch.DeleteResult? result
+---@return keywatch.Error? err
+function Client:delete(key, opts) end
+
+---@param txn keywatch.Txn
+---@param opts? keywatch.CallOptions
+---@return keywatch.TxnResult? result
+---@return keywatch.Error? err
+function Client:txn(txn, opts) end
+
+---Watches a key, or a range of keys, through lost connections and restarts. Waits until a server has heard of it.
+---@param key string
+---@param opts? keywatch.WatchOptions
+---@return keywatch.Watch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Client:watch(key, opts) end
+
+---@param revision integer
+---@param opts? keywatch.CompactOptions
+---@return keywatch.RevisionResult? result
+---@return keywatch.Error? err
+function Client:compact(revision, opts) end
+
+---@param ttl number in seconds
+---@param opts? keywatch.LeaseOptions
+---@return keywatch.Lease? lease
+---@return keywatch.Error? err
+function Client:lease(ttl, opts) end
+
+---@param id keywatch.Id
+---@return keywatch.Lease lease
+---@nodiscard
+function Client:lease_by_id(id) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Id[]? ids
+---@return keywatch.Error? err
+---@nodiscard
+function Client:leases(opts) end
+
+---What the server that is in use says of itself.
+---@param opts? keywatch.CallOptions
+---@return keywatch.ServerStatus? status
+---@return keywatch.Error? err
+---@nodiscard
+function Client:status(opts) end
+
+---@param revision? integer up to which; the newest unless given
+---@param opts? keywatch.CallOptions
+---@return keywatch.ServerHash? hash
+---@return keywatch.Error? err
+---@nodiscard
+function Client:hash_kv(revision, opts) end
+
+---A call of any method with one message each way: tables where its messages are known, strings elsewhere.
+---@param path string such as "/etcdserverpb.Cluster/MemberList"
+---@param message table|string
+---@param opts? keywatch.RequestOptions
+---@return any answer
+---@return keywatch.Error? err
+function Client:call(path, message, opts) end
+
+---A call of any method with many messages. It belongs to one connection, and ends with it.
+---@param path string
+---@param opts? keywatch.StreamOptions
+---@return keywatch.Stream? stream
+---@return keywatch.Error? err
+function Client:stream(path, opts) end
+
+---Ends it: what is under way fails with "closed", and so do its watches. Twice is fine.
+function Client:close() end
+
+---@class keywatch.Stream
+local Stream = {}
+
+---Sends a message, and waits while the server takes no more.
+---@param message table|string
+---@return true? ok
+---@return keywatch.Error? err
+function Stream:send(message) end
+
+---The next message; nil when the server has ended the call well; nil and an error otherwise, of which "timeout" ends
+---nothing.
+---@param timeout? number
+---@return any message
+---@return keywatch.Error? err
+function Stream:receive(timeout) end
+
+---An iterator over what comes. It raises what the call fails with.
+---@return fun(): any
+---@nodiscard
+function Stream:messages() end
+
+---Sends no more.
+function Stream:finish() end
+
+---Ends the call at once. Twice is fine.
+function Stream:close() end
 
 -- Calls -------------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ function stream_mt:__tostring()
   return ("keywatch.stream<%s%s>"):format(self.path, self.is_over and " over" or "")
 end
 
---- Begins the call, once there is a connection; or nil and an error. `deadline` is that of the whole call, if it has one.
+--- Begins the call, once there is a connection; or nil and an error. `deadline` is that of the whole call, if there is
+-- one.
 local function open(owner, path, method, connect_deadline, deadline, metadata)
   while true do
     local line, err = owner:await_line(connect_deadline)
@@ -36,15 +37,11 @@ local function open(owner, path, method, connect_deadline, deadline, metadata)
         is_over = false,
         failure = nil, -- that it ended with
       }, stream_mt)
-      line:add(number, self)
+      line:add(number, { on_ready = function() self.arrival:set() end })
       return self
     end
     if owner.line == line then owner.line = nil end
   end
-end
-
-function stream_methods:on_ready()
-  self.arrival:set()
 end
 
 local function finish(self, err)
@@ -134,4 +131,4 @@ end
 
 stream_mt.__close = stream_methods.close
 
-return { open = open }
+return { open = open, methods = stream_methods }

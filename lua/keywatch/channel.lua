@@ -209,6 +209,12 @@ end
 
 -- {====== Calls ======
 
+--- When a call has to be over.
+function channel_methods:deadline_of(timeout, deadline)
+  if deadline then return deadline end
+  return driver.get().now() + (timeout or self.opts.timeout)
+end
+
 --- A deadline as a header line has it.
 local function timeout_of(deadline, now)
   local ms = math.max(1, math.ceil((deadline - now) * 1000))

@@ -8,7 +8,6 @@ local channel = require "keywatch.channel"
 local check = require "keywatch.check"
 local core = require "keywatch.core"
 local dialer = require "keywatch.dialer"
-local driver = require "keywatch.driver"
 local lease = require "keywatch.lease"
 local methods_of = require "keywatch.methods"
 local pages = require "keywatch.pages"
@@ -80,16 +79,6 @@ client_mt.__close = client_methods.close
 
 -- {====== Calls ======
 
---- When a call has to be over.
-local function deadline_of(self, timeout, deadline)
-  if deadline then return deadline end
-  return driver.get().now() + (timeout or self.channel.opts.timeout)
-end
-
-function client_methods:deadline_of(opts)
-  return deadline_of(self, opts.timeout, opts.deadline)
-end
-
 local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
 
 -- By the name of the method: its path, and whether it may be made again though it may have been made already.
@@ -108,7 +97,7 @@ local CALLS = {
 
 local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
   if not bytes then return nil, timeout end -- an error
-  local back, err = self.channel:unary(path, bytes, deadline_of(self, timeout, deadline), is_read)
+  local back, err = self.channel:unary(path, bytes, self.channel:deadline_of(timeout, deadline), is_read)
   if not back then return nil, err end
   return answer(back, memo)
 end
@@ -128,21 +117,12 @@ for name, call in pairs(CALLS) do
   end
 end
 
---- As range, with the header of the answer.
-function client_methods:range_with_header(key, opts)
-  local bytes, timeout, deadline = core.requests.range(self, key, opts)
-  local back, err = self.channel:unary(CALLS.range[1], bytes, deadline_of(self, timeout, deadline), true)
-  if not back then return nil, err end
-  local result, malformed = core.answers.range(back)
-  if not result then return nil, malformed end
-  return result, nil, { cluster_id = (core.header(back)) }
-end
-
 --- Gives a lease its whole time again.
 function client_methods:lease_keepalive(id, opts)
   check.self(self, "lease_keepalive", client_mt)
   local bytes, timeout, deadline = core.requests.lease_keepalive(self, id, opts)
-  local back, err = self.channel:unary(LEASE .. "LeaseKeepAlive", bytes, deadline_of(self, timeout, deadline), true)
+  local until_ = self.channel:deadline_of(timeout, deadline)
+  local back, err = self.channel:unary(LEASE .. "LeaseKeepAlive", bytes, until_, true)
   if not back then return nil, err end
   return core.answers.lease_keepalive(back)
 end
@@ -183,7 +163,9 @@ end
 
 -- {====== Any method ======
 
-local CALL_OPTIONS = { timeout = "number", deadline = "number", raw = "boolean", metadata = "table", is_read = "boolean" }
+local CALL_OPTIONS = {
+  timeout = "number", deadline = "number", raw = "boolean", metadata = "table", is_read = "boolean",
+}
 
 local function check_call(name, path, opts)
   check.argument(type(path) == "string" and path:match("^/[^/]+/[^/]+$"), 1, name, "path of a method", path)
@@ -204,7 +186,8 @@ function client_methods:call(path, message, opts)
   local method = not opts.raw and methods_of[path] or {}
   local bytes = methods_of.encode(method.request, message, "call", 3)
   local is_read = opts.is_read or method.is_read or false
-  local back, err = self.channel:unary(path, bytes, self:deadline_of(opts), is_read, opts.metadata)
+  local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
+  local back, err = self.channel:unary(path, bytes, deadline, is_read, opts.metadata)
   if not back then return nil, err end
   return methods_of.decode(method.answer, back)
 end
@@ -215,7 +198,7 @@ function client_methods:stream(path, opts)
   opts = check.options(opts, "stream")
   check_call("stream", path, opts)
   local has_deadline = opts.timeout or opts.deadline
-  local deadline = self:deadline_of(opts)
+  local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
   local method = not opts.raw and methods_of[path] or {}
   return call_stream.open(self.channel, path, method, deadline, has_deadline and deadline, opts.metadata)
 end

@@ -16,8 +16,8 @@
 --   resolve(name)    the hosts of a name, in digits; fails in the same way
 --   dial(client, address) -> true, or nil, text and the name of the error
 --                    connects a client of core, which is told how it went and what came
---   lookup(name)     as resolve, without waiting. lookup:result(): nil while it is under way; the hosts; or false, text and
---                    the name of the error
+--   lookup(name)     as resolve, without waiting. lookup:result(): nil while it is under way; the hosts; or false, text
+--                    and the name of the error
 --   look()           looks at the sockets once, without waiting, from wherever it is called; it resumes no task
 --   hosts(object)    whether a server has listeners or connections, or a client its connection
 --   release(object)  closes them, at once
@@ -26,8 +26,8 @@
 --   signals(names)   catches signals: signals:wait(timeout) -> name, or nil if the time is over; signals:close()
 -- Nothing above knows what turns underneath.
 --
--- In a child of the process a driver goes on with nothing: sockets, listeners and signals stay with the parent, and so do
--- all tasks but the one that has forked; in the child they count as cancelled, and none of their code runs there.
+-- In a child of the process a driver goes on with nothing: sockets, listeners and signals stay with the parent, and so
+-- do all tasks but the one that has forked; in the child they count as cancelled, and none of their code runs there.
 
 local current
 

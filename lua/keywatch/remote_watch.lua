@@ -8,6 +8,7 @@ local driver = require "keywatch.driver"
 local pages = require "keywatch.pages"
 local watch = require "keywatch.watch"
 
+local RANGE = "/etcdserverpb.KV/Range"
 local ASK_AGAIN = 0.1  -- seconds: servers drop requests for progress while any watch of the call is behind
 local ASKS = 5         -- that were not answered, after which a watch gets a call of its own
 local BEGINNINGS = 3   -- of what exists, while it is compacted away
@@ -84,17 +85,27 @@ local function seconds_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
 end
 
+--- As client:range, with the id of the cluster.
+local function range(one, key, opts, deadline)
+  local channel = one.streams.channel
+  local bytes = core.requests.range(one.client, key, opts)
+  local back, err = channel:unary(RANGE, bytes, deadline or channel:deadline_of(one.opts.timeout), true)
+  if not back then return nil, err end
+  local result, malformed = core.answers.range(back)
+  if not result then return nil, malformed end
+  return result, nil, (core.header(back))
+end
+
 --- All pages are of one revision, and of one cluster.
 local function initial_pages(one, deadline)
   local cluster, revision
   local opts = one.opts
   local reader = {}
   function reader.range(_, key, page)
-    page.timeout, page.deadline = seconds_left(deadline) or opts.timeout, nil
-    local result, err, header = one.client:range_with_header(key, page)
+    local result, err, found = range(one, key, page, deadline)
     if not result then return nil, err end
-    cluster, revision = cluster or header.cluster_id, revision or result.revision
-    if header.cluster_id ~= cluster then return nil, core.new_error("cluster_changed") end
+    cluster, revision = cluster or found, revision or result.revision
+    if found ~= cluster then return nil, core.new_error("cluster_changed") end
     return result
   end
   local key = one.key
@@ -118,11 +129,6 @@ end
 -- }======
 
 -- {====== Opening ======
-
---- It is told by streams.lua that something has come, or has changed.
-function watch.methods:on_news()
-  watch.wake(self)
-end
 
 local function new_core(one)
   one.tag = one.streams:new_tag()
@@ -174,7 +180,7 @@ function origin.begin_again(one)
   one.streams:forget(one)
   one.stream, one.is_full, one.initial = nil, false, nil
   local arrival = one.arrival
-  local ok, err = pcall(try_open, one, one.client:deadline_of(one.opts))
+  local ok, err = pcall(try_open, one, one.streams.channel:deadline_of(one.opts.timeout))
   one.arrival = arrival or one.arrival
   if ok then return true end
   if not is_failure(err) then error(err, 0) end
@@ -202,7 +208,7 @@ local function open(client, key, opts)
     is_full = false,  -- nobody reads it
   }
   watch.new(one)
-  local ok, err = pcall(try_open, one, client:deadline_of(opts))
+  local ok, err = pcall(try_open, one, client.channel:deadline_of(opts.timeout, opts.deadline))
   if ok then return one end
   if one.core then one:close() end
   if is_failure(err) then return nil, err end

@@ -11,6 +11,7 @@
 local core = require "keywatch.core"
 local dialer = require "keywatch.dialer"
 local driver = require "keywatch.driver"
+local wake = require("keywatch.watch").wake
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"
@@ -161,7 +162,7 @@ local function scatter(self, stream)
   for watch in pairs(stream.members) do
     watch.stream = nil
     rest(self, watch)
-    watch:on_news()
+    wake(watch)
   end
   stream.members = {}
 end
@@ -171,7 +172,7 @@ local function fail_all(stream, status, text)
   for watch in pairs(stream.members) do
     watch.stream = nil
     watch.core:fail(err.code, err.message)
-    watch:on_news()
+    wake(watch)
   end
   stream.members = {}
 end
@@ -327,7 +328,7 @@ local function verify(self, line, watch)
       else
         suspect.core:accept()
       end
-      suspect:on_news()
+      wake(suspect)
     end
   end
   if not line:ask(RANGE, bytes, settle) then settle(nil, -1) end
@@ -344,7 +345,7 @@ local function attend(self, line, watch)
   elseif state == "failed" then
     leave(watch)
   end
-  watch:on_news()
+  wake(watch)
 end
 
 --- Looks after those watches of a connection that something has come for.
@@ -388,7 +389,7 @@ end
 function streams_methods:close()
   for _, watch in pairs(self.watches) do
     watch.core:fail("closed", "keywatch: the client is closed")
-    watch:on_news()
+    wake(watch)
   end
   self.list, self.shared, self.idle = {}, nil, {}
 end

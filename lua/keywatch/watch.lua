@@ -6,8 +6,8 @@
 -- everything up to it was handed out.
 --
 -- Where they come from is the watch's origin, a table of functions:
---   take(watch)            the next of what the core has: "events" and a list; "progress" and a revision; "failed" and an
---                          error; or nothing
+--   take(watch)            the next of what the core has: "events" and a list; "progress" and a revision; "failed" and
+--                          an error; or nothing
 --   wait(watch, timeout)   until something may have come: true; or false, if the time is over
 --   look(watch)            sees once whether something has come, without waiting
 --   is_closed(watch)       whether the store, or the client, is
