@@ -141,9 +141,9 @@ static int l_call(lua_State *L) {
 static int l_send(lua_State *L) {
   kw_client *client = check_client(L);
   uint64_t call = check_call(L);
-  if (!kw_client_send(client, call, kw_bind_check_bytes(L, 3)))
-    return luaL_error(L, "not enough memory");
-  return 0;
+  if (kw_client_send(client, call, kw_bind_check_bytes(L, 3))) return 0;
+  kw_client_cancel(client, call);
+  return luaL_error(L, "not enough memory");
 }
 
 static int l_half_close(lua_State *L) {

@@ -489,6 +489,10 @@ bool kw_session_is_pestered(const kw_session *session) {
   return session->is_pestered;
 }
 
+bool kw_session_is_leaving(const kw_session *session) {
+  return session->is_leaving;
+}
+
 bool kw_session_is_done(const kw_session *session) {
   return session->is_over ||
          !(nghttp2_session_want_read(session->h2) || nghttp2_session_want_write(session->h2));

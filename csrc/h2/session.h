@@ -102,6 +102,9 @@ bool kw_session_wants_bytes(const kw_session *session);
 bool kw_session_is_ready(const kw_session *session);
 bool kw_session_is_pestered(const kw_session *session);
 
+/* The other side takes no more streams. */
+bool kw_session_is_leaving(const kw_session *session);
+
 /* Over, once the output has been written. */
 bool kw_session_is_done(const kw_session *session);
 

@@ -99,8 +99,9 @@ static kept_message *first_message(const outcall *call) {
 static void forget_messages(outcall *call) {
   kept_message *kept;
   while ((kept = first_message(call)) != NULL) {
-    kw_blob_release(kept->bytes);
+    kw_blob *bytes = kept->bytes;
     drop_message(call, kept);
+    kw_blob_release(bytes);
   }
 }
 
@@ -110,6 +111,12 @@ static void free_call(outcall *call) {
   kw_link_remove(&call->ready);
   if (call->text != NULL) kw_blob_release(call->text);
   kw_free(call);
+}
+
+static void end_hooked(outcall *call) {
+  kw_call_hooks hooks = call->hooks;
+  call->hooks = (kw_call_hooks){0};
+  if (hooks.on_end != NULL) hooks.on_end(hooks.ctx);
 }
 
 static void set_text(outcall *call, const char *text) {
@@ -126,6 +133,7 @@ static void fail(outcall *call, int status, const char *text) {
   call->stream = NULL;
   stream->owner = NULL;
   kw_stream_reset(stream, KW_RESET_CANCEL);
+  end_hooked(call);
   make_ready(call);
 }
 
@@ -160,12 +168,6 @@ static void on_message(kw_stream *stream, kw_slice message, void *ctx) {
     }
     make_ready(call);
   }
-}
-
-static void end_hooked(outcall *call) {
-  kw_call_hooks hooks = call->hooks;
-  call->hooks = (kw_call_hooks){0};
-  if (hooks.on_end != NULL) hooks.on_end(hooks.ctx);
 }
 
 static void on_end(kw_stream *stream, void *ctx) {
@@ -277,10 +279,7 @@ bool kw_client_send(kw_client *client, uint64_t number, kw_slice message) {
   outcall *call = find_live(client, number);
   if (call == NULL) return true;
   uint8_t *to = kw_stream_begin(call->stream, message.len);
-  if (to == NULL) {
-    kw_client_cancel(client, number);
-    return false;
-  }
+  if (to == NULL) return false;
   if (message.len > 0) memcpy(to, message.data, message.len);
   kw_stream_commit(call->stream, message.len);
   moved(client);
@@ -310,6 +309,13 @@ void kw_client_cancel(kw_client *client, uint64_t number) {
   }
   end_hooked(call);
   free_call(call);
+  moved(client);
+}
+
+void kw_client_fail(kw_client *client, uint64_t number, int status, const char *text) {
+  outcall *call = find_live(client, number);
+  if (call == NULL) return;
+  fail(call, status, text);
   moved(client);
 }
 
@@ -361,18 +367,40 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
   return NULL;
 }
 
+static void end_call(outcall *call, int status, const char *text, bool is_refused) {
+  call->stream->owner = NULL;
+  call->stream = NULL;
+  call->status = (uint8_t)status;
+  call->is_refused = is_refused;
+  if (text != NULL) set_text(call, text);
+  end_hooked(call);
+  make_ready(call);
+}
+
+/* A status that came counts only if all that came before it has been told. */
 static void end_calls(kw_client *client) {
+  const char *why = client->why[0] != 0 ? client->why : "keywatch: the connection has ended";
   kw_stream *stream = NULL;
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
     outcall *call = stream->owner;
     if (call == NULL) continue;
-    if (!stream->has_status) call->status = KW_GRPC_UNAVAILABLE;
-    call->is_refused = !stream->is_sent;
-    call->stream = NULL;
-    stream->owner = NULL;
-    set_text(call, client->why[0] != 0 ? client->why : "keywatch: the connection has ended");
-    end_hooked(call);
-    make_ready(call);
+    if (stream->has_status && (stream->is_told || stream->is_reset)) {
+      if (stream->text != NULL) call->text = kw_blob_retain(stream->text);
+      end_call(call, stream->status, NULL, false);
+    } else {
+      end_call(call, KW_GRPC_UNAVAILABLE, why, !stream->is_sent);
+    }
+  }
+}
+
+/* A server that goes has not seen what was not sent: nobody waits until it could be. */
+static void refuse_unsent(kw_client *client) {
+  kw_stream *stream = NULL;
+  while ((stream = kw_session_next(client->session, stream)) != NULL) {
+    outcall *call = stream->owner;
+    if (call == NULL || stream->is_sent) continue;
+    kw_stream_reset(stream, KW_RESET_CANCEL);
+    end_call(call, KW_GRPC_UNAVAILABLE, "keywatch: the server goes away", true);
   }
 }
 
@@ -462,6 +490,7 @@ void kw_client_heard(kw_client *client) {
 /* A session that has ended by itself has ended its calls, too, before its socket is closed. */
 static void settle(kw_client *client) {
   if (kw_session_is_done(client->session)) end_calls(client);
+  if (kw_session_is_leaving(client->session)) refuse_unsent(client);
   moved(client);
 }
 

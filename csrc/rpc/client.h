@@ -51,7 +51,7 @@ bool kw_client_is_pestered(const kw_client *client);
 uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_field_line *lines, size_t n,
                         bool is_unary, const kw_call_hooks *hooks);
 
-/* These do nothing for a call that has ended. False if memory is short: the call has then been cancelled. */
+/* These do nothing for a call that has ended. False if memory is short: nothing was sent. */
 bool kw_client_send(kw_client *client, uint64_t call, kw_slice message);
 void kw_client_half_close(kw_client *client, uint64_t call);
 
@@ -60,6 +60,9 @@ bool kw_client_has_room(kw_client *client, uint64_t call, size_t max);
 
 /* The server is told. Nothing of the call is returned any more. */
 void kw_client_cancel(kw_client *client, uint64_t call);
+
+/* The same, but it ends with a status of our own, which is returned. */
+void kw_client_fail(kw_client *client, uint64_t call, int status, const char *text);
 
 /* Holds a call back by flow control, and lets it go on. */
 void kw_client_pause(kw_client *client, uint64_t call);

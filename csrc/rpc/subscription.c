@@ -92,7 +92,7 @@ bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int
   if (news.bytes == NULL || !add_news(sub, &news)) return false;
   if (has_more) {
     sub->unfinished++;
-    sub->torn += response.len;
+    sub->torn += charge_of(&news);
     return true;
   }
   sub->unfinished = sub->torn = 0;
@@ -101,10 +101,11 @@ bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int
   return true;
 }
 
-/* Progress that nobody took yet is replaced by what goes further; without memory it is not told. */
+/* Progress that nobody took yet is replaced by what goes further; without memory it is not told. In the middle of an
+ * answer it is not believed. */
 void kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   if (revision > sub->seen) sub->seen = revision;
-  if (revision < sub->next) return;
+  if (revision < sub->next || sub->unfinished > 0) return;
   sub->next = revision + 1;
   kw_news *last = kw_link_is_alone(&sub->news) ? NULL : news_at(sub->news.prev);
   if (last != NULL && last->kind == KW_NEWS_PROGRESS) {

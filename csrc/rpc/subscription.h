@@ -80,7 +80,7 @@ typedef struct kw_subscription {
   size_t events;     /* the same */
   size_t pieces;     /* the same: of answers */
   size_t unfinished; /* pieces at the end of it, of an answer that is not complete */
-  size_t torn;       /* bytes of them */
+  size_t torn;       /* what they are charged */
   size_t max_bytes;
 
   kw_link ready;

@@ -3,6 +3,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "codec/keyvalue.h"
 #include "codec/messages.h"
 #include "model/error.h"
 
@@ -21,6 +22,7 @@ struct kw_watch_call {
   kw_map ids;
   kw_link creations;
   kw_subscription *torn; /* whose answer is not complete */
+  int64_t torn_last;     /* the last revision of what came of it */
   size_t max_torn;
   size_t n;          /* subscriptions */
   size_t unanswered; /* requests for progress, some of which may never be answered */
@@ -49,20 +51,17 @@ typedef struct answer {
   bool is_ordered;
 } answer;
 
-/* The revision of an event; 0 if there is none. */
+/* The revision of an event; 0 if it is malformed. */
 static int64_t revision_of(kw_slice event) {
-  kw_wire_reader reader = kw_wire_read(event), inside;
+  kw_wire_reader reader = kw_wire_read(event);
   kw_wire_field field;
-  int64_t revision = 0;
+  kw_kv kv = {0}, prev;
   while (kw_wire_next(&reader, &field)) {
-    if (field.number != 2 || field.type != KW_WIRE_BYTES) continue;
-    inside = kw_wire_read(field.bytes);
-    while (kw_wire_next(&inside, &field)) {
-      if (field.number == 3 && field.type == KW_WIRE_VARINT) revision = (int64_t)field.value;
-    }
-    if (inside.failed) return 0;
+    if (field.number != 2 && field.number != 3) continue;
+    if (field.type != KW_WIRE_BYTES) return 0;
+    if (!kw_keyvalue_decode(field.bytes, field.number == 2 ? &kv : &prev)) return 0;
   }
-  return reader.failed ? 0 : revision;
+  return reader.failed ? 0 : kv.mod_revision;
 }
 
 static bool read_header(kw_slice bytes, kw_header *header) {
@@ -90,26 +89,33 @@ static bool read_number(const kw_wire_field *field, kw_watch_response *to) {
   return true;
 }
 
+/* There is always a next one. */
+static bool is_possible(int64_t revision) {
+  return revision >= 0 && revision < INT64_MAX;
+}
+
 static bool read_field(const kw_wire_field *field, answer *to) {
   bool is_bytes = field->type == KW_WIRE_BYTES;
   switch (field->number) {
-    case 1: return is_bytes && read_header(field->bytes, &to->header);
+    case 1:
+      return is_bytes && read_header(field->bytes, &to->header) && is_possible(to->header.revision);
     case 6: to->fields.cancel_reason = field->bytes; return is_bytes;
     case 11: {
       int64_t revision = is_bytes ? revision_of(field->bytes) : 0;
       to->is_ordered = to->is_ordered && revision >= to->last;
       to->last = revision;
       to->n++;
-      return revision > 0;
+      return revision > 0 && is_possible(revision);
     }
     default: return field->number > 7 || read_number(field, &to->fields);
   }
 }
 
-static bool read_answer(kw_slice bytes, answer *to) {
+/* Its events do not begin before `last`. */
+static bool read_answer(kw_slice bytes, int64_t last, answer *to) {
   kw_wire_reader reader = kw_wire_read(bytes);
   kw_wire_field field;
-  *to = (answer){.is_ordered = true};
+  *to = (answer){.is_ordered = true, .last = last};
   while (kw_wire_next(&reader, &field)) {
     if (!read_field(&field, to)) return false;
   }
@@ -118,16 +124,21 @@ static bool read_answer(kw_slice bytes, answer *to) {
 
 /* }====== */
 
+/* Memory is short: the call ends, and its subscriptions go on later, where they were. */
+static void give_up(kw_watch_call *call) {
+  kw_client_fail(call->client, call->number, KW_GRPC_UNAVAILABLE, "keywatch: out of memory");
+}
+
 static void send_request(kw_watch_call *call, const kw_watch_request *request) {
   uint8_t room[64], *bytes = room;
   size_t size = kw_message_size(&kw_msg_watch_request, request);
   if (size > sizeof room) bytes = kw_alloc(size);
   if (bytes == NULL) {
-    kw_client_cancel(call->client, call->number);
+    give_up(call);
     return;
   }
   kw_message_put(&kw_msg_watch_request, request, bytes);
-  kw_client_send(call->client, call->number, kw_slice_of(bytes, size));
+  if (!kw_client_send(call->client, call->number, kw_slice_of(bytes, size))) give_up(call);
   if (bytes != room) kw_free(bytes);
 }
 
@@ -136,6 +147,12 @@ static void send_request(kw_watch_call *call, const kw_watch_request *request) {
 static void show(kw_watch_call *call, kw_subscription *sub) {
   if (kw_link_is_alone(&sub->ready))
     kw_link_add(kw_client_ready_watches(call->client), &sub->ready);
+}
+
+/* Another connection may be where it shows. */
+static void move_ready(kw_watch_call *call, kw_subscription *sub) {
+  kw_link_remove(&sub->ready);
+  show(call, sub);
 }
 
 void kw_watch_call_wake(kw_subscription *sub) {
@@ -152,7 +169,6 @@ static void release(kw_subscription *sub) {
   if (sub->asked != NULL) sub->asked->sub = NULL;
   sub->asked = NULL;
   kw_subscription_forget_torn(sub);
-  kw_link_remove(&sub->ready);
   sub->call = NULL;
   call->n--;
   if (sub->state != KW_SUBSCRIPTION_FAILED) sub->state = KW_SUBSCRIPTION_IDLE;
@@ -175,6 +191,7 @@ void kw_watch_call_detach(kw_subscription *sub) {
   enter(call);
   unbind(sub);
   if (is_open) send_cancel(call, sub->id);
+  if (call->n == 0) kw_watch_call_relieve(call);
   leave(call);
 }
 
@@ -183,6 +200,13 @@ static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason
   unbind(sub);
   kw_subscription_fail(sub, compact_revision, reason, error);
   show(call, sub);
+}
+
+/* The same by our own doing, of one that is open: the server is told. */
+static void reject(kw_subscription *sub, int error) {
+  kw_watch_call *call = sub->call;
+  fail(sub, 0, (kw_slice){0}, error);
+  send_cancel(call, sub->id);
 }
 
 /* All subscriptions leave: with an error, or to be attached anew. */
@@ -223,6 +247,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub) {
   if (sub->no_put) filters[n++] = 0;
   if (sub->no_delete) filters[n++] = 1;
   sub->call = call;
+  if (!kw_link_is_alone(&sub->ready)) move_ready(call, sub);
   sub->state = KW_SUBSCRIPTION_CREATING;
   sub->is_lagging = false;
   call->n++;
@@ -256,7 +281,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const answer *fo
   sub->stale = call->unanswered;
   if (sub->next == 0) sub->next = header->revision + 1;
   if (is_of_other_cluster(sub, header)) {
-    fail(sub, 0, (kw_slice){0}, KW_ERR_CLUSTER_CHANGED);
+    reject(sub, KW_ERR_CLUSTER_CHANGED);
     return;
   }
   sub->cluster = header->cluster_id;
@@ -273,8 +298,7 @@ static bool hear_created(kw_watch_call *call, const answer *found) {
   if (kw_link_is_alone(&call->creations) || found->n > 0) return false;
   if (!is_bad && kw_map_get(&call->ids, (uint64_t)fields->watch_id) != NULL) return false;
   if (!is_bad && !kw_map_reserve(&call->ids)) {
-    kw_client_cancel(call->client,
-                     call->number); /* memory is short: it goes on later, where it was */
+    give_up(call);
     return true;
   }
   kw_creation *asked = KW_CONTAINER_OF(call->creations.next, kw_creation, link);
@@ -349,12 +373,13 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const answer *found
   if (call->torn != NULL && call->torn != sub) return false;
   if (sub == NULL) return true; /* it has left */
   call->torn = has_more ? sub : NULL;
+  call->torn_last = found->last;
   if (sub->torn + bytes.len > call->max_torn) {
-    fail(sub, 0, (kw_slice){0}, KW_ERR_RESOURCE_EXHAUSTED);
+    reject(sub, KW_ERR_RESOURCE_EXHAUSTED);
     return true;
   }
   if (!kw_subscription_push(sub, bytes, found->n, found->last, has_more)) {
-    kw_client_cancel(call->client, call->number);
+    give_up(call);
     return true;
   }
   kw_watch_call_wake(sub);
@@ -364,7 +389,7 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const answer *found
 
 static bool hear(kw_watch_call *call, kw_slice bytes) {
   answer found;
-  if (!read_answer(bytes, &found)) return false;
+  if (!read_answer(bytes, call->torn == NULL ? 0 : call->torn_last, &found)) return false;
   const kw_watch_response *fields = &found.fields;
   if (fields->created) return hear_created(call, &found);
   if (found.n > 0 && !hear_events(call, bytes, &found)) return false;
@@ -384,7 +409,7 @@ static void on_message(void *ctx, kw_slice bytes) {
   enter(call);
   if (!hear(call, bytes)) {
     release_all(call, KW_ERR_MALFORMED);
-    kw_client_cancel(call->client, call->number);
+    kw_client_fail(call->client, call->number, KW_GRPC_INTERNAL, "keywatch: a malformed answer");
   }
   leave(call);
 }

@@ -27,7 +27,8 @@ kw_watch_call *kw_watch_call_find(const kw_client *client, uint64_t number);
 /* Asks for a subscription that is idle. False if memory is short. */
 bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
 
-/* It leaves its call, if it has one, which is told; it is idle, unless it has failed. */
+/* It leaves its call, if it has one, whose server is told, and which is held back no more if it was alone there. It is
+ * idle, unless it has failed. */
 void kw_watch_call_detach(kw_subscription *sub);
 
 /* Asks for progress of the whole call. It is believed only from those who can be trusted: some servers send it before

@@ -1,0 +1,382 @@
+--- Memory that runs out in a client: wherever it does, its watches are told everything, and everything once.
+--
+-- In builds with a probe the n-th allocation of the core is made to fail, for n = 1, 2, 3, … until what is done needs
+-- no more. Then a call may have ended, or the connection: the watches are attached anew, where they were, to a server
+-- that knows all of history, and at last what each was given is that. Nothing is left of it in memory.
+
+local core = require "keywatch.core"
+local probe = core.probe
+
+local h2 = require "spec.support.h2"
+local hand = require "spec.support.hand"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+if not probe then
+  describe("a build for use", function()
+    it("has no probe that could let memory run out", function()
+      assert.is_nil(probe)
+    end)
+  end)
+  return
+end
+
+local PAST = 500  -- allocations: nothing here needs as many
+local ROUNDS = 20 -- of repair: nothing here needs as many
+local FIRST = 11  -- revision that is watched
+
+local created, events, progress = hand.created, hand.events, hand.progress
+
+-- {====== A server that knows all ======
+
+local world = {}
+local world_mt = { __index = world }
+
+local function new_world(options)
+  local w = setmetatable({ server = hand.new(), streams = {}, numbers = {}, subs = {}, given = {}, last = FIRST - 1 },
+    world_mt)
+  for i, opts in ipairs(options) do
+    w.subs[i], w.given[i] = core.subscription(i, "k", opts), {}
+  end
+  return w
+end
+
+--- A Watch call: its number and stream.
+function world:open()
+  local call, stream = self.server:watch()
+  self.streams[stream] = { last_id = -1, watches = {} }
+  self.numbers[call] = stream
+  return call, stream
+end
+
+local function answer(self, stream, request)
+  local state = self.streams[stream]
+  if request.create_request then
+    state.last_id = state.last_id + 1
+    local from = request.create_request.start_revision or self.last + 1
+    state.watches[state.last_id] = from
+    self.server:tell(stream, created(state.last_id, self.last))
+  elseif request.cancel_request then
+    local id = request.cancel_request.watch_id or 0
+    if not state.watches[id] then return end
+    state.watches[id] = nil
+    self.server:tell(stream, hand.canceled(id))
+  end
+end
+
+--- Answers what was asked for, and tells all that happened, each revision in two pieces.
+function world:serve()
+  for stream, state in pairs(self.streams) do
+    for _, request in ipairs(self.server:requests(stream)) do answer(self, stream, request) end
+    for id, from in pairs(state.watches) do
+      for revision = from, self.last do
+        self.server:tell(stream, events(id, { revision }, { fragment = true }), events(id, { revision }))
+      end
+      state.watches[id] = self.last + 1
+    end
+  end
+end
+
+--- Answers in frames.
+local function framed(stream, ...)
+  local frames = {}
+  for i, one in ipairs { ... } do
+    frames[i] = h2.data_in_parts(stream, h2.message(core.encode("WatchResponse", one)), 16384)
+  end
+  return frames
+end
+
+-- }======
+
+-- {====== Those who watch ======
+
+local function note(given, kind, what)
+  assert(kind == "events" or kind == "progress", kind)
+  if kind == "progress" then return end
+  for _, event in ipairs(what) do given[#given + 1] = event.mod_revision end
+end
+
+function world:take()
+  for i, sub in ipairs(self.subs) do
+    for kind, what in sub.take, sub do note(self.given[i], kind, what) end
+  end
+end
+
+local function is_done(self) return (select(2, self.server.client:state())) end
+
+--- What the owner of a connection does when something on it has ended.
+local function attend(self)
+  local client = self.server.client
+  for number in client.next, client do
+    local message, status, text = client:receive(number)
+    assert.is_false(message)
+    assert(status == 14 or status == 13 or status == 8 and text == "keywatch: out of memory", status)
+    self.streams[self.numbers[number]] = nil
+    self.numbers[number] = nil
+  end
+  for _ in client.next_watch, client do end -- luacheck: ignore 542
+  if not is_done(self) then return end
+  self.server:close()
+  self.server, self.streams, self.numbers = hand.new(), {}, {}
+end
+
+function world:attach()
+  local number = next(self.numbers)
+  for _, sub in ipairs(self.subs) do
+    if sub:state() == "idle" then
+      number = number or (self:open())
+      assert.is_true(sub:attach(self.server.client, number))
+    end
+  end
+end
+
+local function is_whole(self)
+  for _, given in ipairs(self.given) do
+    if given[#given] ~= self.last then return false end
+  end
+  return true
+end
+
+--- Everything goes on, until everybody was told all.
+function world:repair()
+  for _ = 1, ROUNDS do
+    self.server:read()
+    attend(self)
+    self:attach()
+    self:serve()
+    self:take()
+    if is_whole(self) then return end
+  end
+  error("something was not told")
+end
+
+--- Each revision once, in order. What has two pieces has two events.
+function world:check()
+  self.last = self.last + 1
+  self:repair()
+  for _, given in ipairs(self.given) do
+    local distinct = {}
+    for _, revision in ipairs(given) do
+      if distinct[#distinct] ~= revision then distinct[#distinct + 1] = revision end
+    end
+    local all = {}
+    for revision = FIRST, self.last do all[#all + 1] = revision end
+    assert.same(all, distinct)
+    assert(#given <= 2 * #all, "something was told twice")
+  end
+end
+
+function world:close()
+  for _, sub in ipairs(self.subs) do sub:close() end
+  self.server:close()
+end
+
+-- }======
+
+--- Does something while allocations fail. Returns whether it came to that, and what it returned.
+local function starve(arm, n, act)
+  local counted = probe.allocations()
+  arm(n)
+  local ok, a, b = pcall(act)
+  probe.fail_none()
+  if not ok and not tostring(a):find("not enough memory", 1, true) then error(a, 0) end
+  return probe.allocations() - counted >= n, ok and a or nil, b
+end
+
+local function collect()
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+end
+
+--- Tries a thing for every allocation that can fail in it.
+local function try_all(try)
+  try(PAST) -- what is kept for the next one is there
+  collect()
+  local base = probe.live()
+  for n = 1, PAST do
+    local is_come_to = try(n)
+    collect()
+    assert.equal(base, probe.live())
+    if not is_come_to then return end
+  end
+  error("there is no end")
+end
+
+local two = { { start_revision = FIRST }, { start_revision = FIRST } }
+
+--- Two watches on one call, both created: with the call and its stream.
+local function begin(options)
+  local w = new_world(options or two)
+  local call, stream = w:open()
+  w:attach()
+  w:serve()
+  for _ in w.server.client.next_watch, w.server.client do end -- luacheck: ignore 542
+  return w, call, stream
+end
+
+describe("when memory runs out in a client", function()
+  setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
+  teardown(function() if jit then jit.on() end end)
+
+  it("watches that are asked for are created at last", function()
+    try_all(function(n)
+      local w = new_world(two)
+      local is_come_to = starve(probe.fail_core, n, function()
+        local call = w:open()
+        for _, sub in ipairs(w.subs) do sub:attach(w.server.client, call) end
+        w.server.client:ask(call)
+        w.server:read()
+      end)
+      w.last = w.last + 2
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("watches whose creation is answered go on", function()
+    try_all(function(n)
+      local w = new_world(two)
+      local _, stream = w:open()
+      w:attach()
+      local frames = framed(stream, created(0, w.last), created(1, w.last))
+      w.server:requests(stream)
+      w.streams[stream] = { last_id = 1, watches = { [0] = FIRST, [1] = FIRST } }
+      local is_come_to = starve(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("what is told in pieces, and progress, is told once", function()
+    try_all(function(n)
+      local w, call, stream = begin()
+      local fragment = { fragment = true }
+      w.server.client:trust(call)
+      local frames = framed(stream, events(0, { FIRST }), events(1, { FIRST }, fragment), events(1, { FIRST + 1 }),
+        events(0, { FIRST + 1 }, fragment), events(0, { FIRST + 1 }, fragment), events(0, { FIRST + 2 }),
+        events(1, { FIRST + 2 }), progress(1, FIRST + 2), progress(-1, FIRST + 2))
+      w.last = FIRST + 2
+      w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
+      for _, sub in ipairs(w.subs) do sub:arm() end
+      local is_come_to = starve(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a watch that is not read leaves its call, and goes on", function()
+    try_all(function(n)
+      local w, _, stream = begin { { start_revision = FIRST, max_bytes = 3000 }, { start_revision = FIRST } }
+      local large = { value = ("x"):rep(1000) }
+      local frames = {}
+      for i = 0, 5 do
+        local both = framed(stream, events(0, { FIRST + i }, large), events(1, { FIRST + i }, large))
+        frames[#frames + 1], frames[#frames + 2] = both[1], both[2]
+      end
+      w.last = FIRST + 5
+      w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
+      local is_come_to = starve(probe.fail_core, n, function()
+        w.server:feed(unpack(frames))
+        w.server:read()
+      end)
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a call that is held back goes on when its watch is read", function()
+    try_all(function(n)
+      local w, _, stream = begin { { start_revision = FIRST, max_bytes = 3000 } }
+      local large = { value = ("x"):rep(1000) }
+      local frames = {}
+      for i = 0, 9 do frames[i + 1] = framed(stream, events(0, { FIRST + i }, large))[1] end
+      w.last = FIRST + 9
+      w.streams[stream].watches = { [0] = w.last + 1 }
+      local came = {}
+      local is_come_to = starve(probe.fail_core, n, function()
+        w.server:feed(unpack(frames))
+        for _ = 1, 5 do came[#came + 1] = { w.subs[1]:take() } end
+        w.server:read()
+      end)
+      for _, one in ipairs(came) do
+        if one[1] then note(w.given[1], one[1], one[2]) end
+      end
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("what cannot be given stays", function()
+    for _, arm in ipairs { probe.fail_core, probe.fail_all } do
+      try_all(function(n)
+        local w = begin()
+        w.last = FIRST + 2
+        w:serve()
+        local sub, is_come_to = w.subs[1], false
+        for _ = 1, 3 do
+          collectgarbage("stop")
+          local is_hit, kind, what = starve(arm, n, function() return sub:take() end)
+          collectgarbage("restart")
+          if kind then note(w.given[1], kind, what) end
+          is_come_to = is_come_to or is_hit
+        end
+        w:check()
+        w:close()
+        return is_come_to
+      end)
+    end
+  end)
+
+  it("a watch that leaves is gone, and others are told all", function()
+    try_all(function(n)
+      local w = begin()
+      w.last = FIRST + 2
+      local is_come_to = starve(probe.fail_core, n, function()
+        w.subs[1]:detach()
+        w.server:read()
+      end)
+      assert.equal("idle", (w.subs[1]:state()))
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a watch that fails has failed, and gives nothing after it", function()
+    try_all(function(n)
+      local w, _, stream = begin()
+      local frames = framed(stream, hand.canceled(0, { cancel_reason = "no" }), events(0, { FIRST }))
+      local is_come_to = starve(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      local sub = table.remove(w.subs, 1)
+      table.remove(w.given, 1)
+      if sub:state() == "failed" then
+        local list = hand.take(sub)
+        assert(#list == 0 or #list == 1 and list[1][1] == "failed")
+        assert.is_nil((sub:take()))
+      end
+      sub:close()
+      w.streams[stream].watches[0] = nil
+      w:check()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
+  it("a server that makes no sense fails all watches", function()
+    try_all(function(n)
+      local w, _, stream = begin()
+      local is_come_to = starve(probe.fail_core, n, function()
+        w.server:feed(h2.data(stream, h2.message("\255")))
+        w.server:read()
+      end)
+      for _, sub in ipairs(w.subs) do assert.not_equal("open", (sub:state())) end
+      w:close()
+      return is_come_to
+    end)
+  end)
+end)
