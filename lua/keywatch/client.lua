@@ -150,6 +150,8 @@ end
 --- A hash of all that is stored, up to a revision.
 function client_methods:hash_kv(revision, opts)
   check.self(self, "hash_kv", client_mt)
+  check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
+    "revision", revision)
   local answer, err = self:call("/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, opts)
   if not answer then return nil, err end
   return {

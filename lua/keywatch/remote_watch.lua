@@ -40,6 +40,7 @@ local function failure(code, text)
 end
 
 function origin.take(one)
+  if origin.is_closed(one) then return "failed", error_of_code("closed", "keywatch: the client is closed") end
   while true do
     local kind, what, text = one.core:take()
     if one.is_full then one.streams:relieve(one) end
@@ -153,6 +154,15 @@ local function await_created(one, deadline)
   end
 end
 
+--- The first revision that it tells of, which may have come already.
+local function first_revision(one)
+  local start = one.opts.start_revision or 0
+  if start > 0 then return start end
+  local _, next_revision = one.core:state()
+  local _, _, created_at = one.core:seen()
+  return math.min(next_revision, created_at + 1)
+end
+
 local function try_open(one, deadline)
   new_core(one)
   if one.opts.initial then
@@ -162,10 +172,7 @@ local function try_open(one, deadline)
   one.streams:add(one)
   local created, err = await_created(one, deadline)
   if not created then error(err, 0) end
-  if not one.opts.initial then
-    local _, next_revision = one.core:state()
-    one.revision = next_revision - 1
-  end
+  if not one.opts.initial then one.revision = first_revision(one) - 1 end
 end
 
 local function is_failure(err)
@@ -238,7 +245,7 @@ local function reached(one, target, is_alone)
     while not one.failure and watch.take(one) do end
     return nil, one.failure
   end
-  if one.is_full then return nil, core.new_error("full") end
+  if one.is_full or one.streams:is_held(one) then return nil, core.new_error("full") end
 end
 
 --- Servers answer with a revision only while all watches of a call are up to date, and otherwise not at all.

@@ -95,6 +95,14 @@ function streams_methods:part(watch)
   rest(self, watch)
 end
 
+--- Whether its call waits for it to be read.
+function streams_methods:is_held(watch)
+  local stream = watch.stream
+  if not stream then return false end
+  local _, _, is_held = stream.line.core:inspect(stream.number)
+  return is_held
+end
+
 --- It was full, and has been read: it may go on.
 function streams_methods:relieve(watch)
   if watch.core:state() == "idle" then rest(self, watch) end

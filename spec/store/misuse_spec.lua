@@ -213,6 +213,9 @@ describe("a method is refused", function()
     { "a table", function(store) store.put({}, "a", "") end },
     { "a file", function(store) store.put(io.stdout, "a", "") end },
     { "each of a table", function(store) store.each({}, "a")() end },
+  })
+
+  refuses("to finalize another object", {
     { "the finalizer of a file", function(store) getmetatable(store).__gc(io.stdout) end },
   })
 

@@ -232,6 +232,11 @@ describe("a transaction that cannot run", function()
       refuses(store, "future_revision", { success = { { put = "d", value = "" }, { [verb] = "a", revision = 5 } } })
       refuses(store, "compacted", { success = { { put = "d", value = "" }, { [verb] = "a", revision = 2 } } })
     end
+  end)
+
+  it("tells the compacted revision, if it cannot read what is older", function()
+    local store = store_of("a", "b", "c")
+    store:compact(3)
     local _, err = store:txn { success = { { get = "a", revision = 2 } } }
     assert.equal(3, err.compact_revision)
   end)

@@ -18,7 +18,20 @@ local function status_of(store)
   return status
 end
 
+--- What can be seen through a client. Its server has a clock of its own.
+local function of_client(client)
+  local status, leases = client:status(), leases_of(client)
+  for _, lease in ipairs(leases) do lease.remaining = nil end
+  return {
+    revision = status.revision,
+    hash = client:hash_kv(),
+    kvs = client:range("", { prefix = true }).kvs,
+    leases = leases,
+  }
+end
+
 local function of(store)
+  if type(store) == "table" then return of_client(store) end
   return {
     status = status_of(store),
     hash = store:hash_kv(),

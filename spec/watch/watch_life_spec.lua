@@ -173,7 +173,7 @@ describe("a forgotten watch", function()
     local store = new_store()
     local got
     keywatch.run(function()
-      local reader = keywatch.spawn(function() got = store:watch("a"):next() end)
+      local reader = keywatch.spawn(function() got = store:watch("a", { start_revision = 3 }):next() end)
       keywatch.sleep(0)
       collect()
       store:put("a", "2")

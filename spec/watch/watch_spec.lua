@@ -428,8 +428,17 @@ describe("with initial a watch", function()
     local list, code = events.read(w)
     assert.is_true(#list < 1500)
     assert.equal("compacted", code)
-    assert.equal(1502, w:error().compact_revision)
     assert.equal("compacted", answer.code(w:next(0)))
+  end)
+
+  it("tells the compacted revision if it fails so", function()
+    local store = keywatch.open { now = 0 }
+    for i = 1, 1500 do store:put(("k%04d"):format(i), "") end
+    local w = store:watch("k", { prefix = true, initial = true })
+    store:put("k0001", "")
+    store:compact(1502)
+    events.read(w)
+    assert.equal(1502, w:error().compact_revision)
   end)
 
   it("goes with a previous kv, which belongs to what happens", function()

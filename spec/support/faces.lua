@@ -1,0 +1,183 @@
+--- Where a client stands in for a store: the specs of stores are run through it, each test with a new one.
+--
+-- With "keywatch" its server is in this process, and so is the server's store. With "etcd" it is a process that all
+-- tests share: what a test finds is empty, and spec/support/shifted.lua sees to it that its revisions begin at 1.
+--
+-- A test that reads a watch without waiting means: all that has happened. Over the wire that takes its time; how much
+-- there is to wait for, a watch of a store tells, which has had the same changes.
+
+local keywatch = require "keywatch"
+
+local server = require "spec.support.server"
+local shifted = require "spec.support.shifted"
+
+local SECONDS = 30 -- for what is certain to come
+
+-- {====== Watches ======
+
+--- Makes a watch wait for what its twin, a watch of a store, has already.
+local function follow(watch, twin)
+  local next_event, next_batch, iterate, sync = watch.next, watch.batch, watch.events, watch.sync
+  local is_ahead, last = false, nil -- the twin, by one event; what both have given last
+
+  local function patience(timeout)
+    local failure
+    if not is_ahead then
+      is_ahead, failure = twin:next(0)
+      is_ahead = is_ahead ~= nil
+    end
+    local is_certain = is_ahead or failure and failure.code ~= "timeout"
+    return is_certain and timeout and timeout <= 0 and SECONDS or timeout
+  end
+
+  local function note(event)
+    if not event or event == last then return end
+    last = event
+    if not is_ahead then twin:next(0) end
+    is_ahead = false
+  end
+
+  function watch.next(self, timeout)
+    local event, err = next_event(self, patience(timeout))
+    note(event)
+    return event, err
+  end
+
+  function watch.batch(self, timeout)
+    local batch, err = next_batch(self, patience(timeout))
+    for _, event in ipairs(batch and batch.events or {}) do note(event) end
+    return batch, err
+  end
+
+  function watch.events(self)
+    local following = iterate(self)
+    return function()
+      local event = following()
+      note(event)
+      return event
+    end
+  end
+
+  function watch.sync(self, timeout)
+    local revision, err = sync(self, timeout)
+    if revision then twin:sync(0) end
+    return revision, err
+  end
+
+  return watch
+end
+
+--- Makes the watches of a client follow those of a store.
+local function follow_watches(client, store)
+  local watch = client.watch
+  client.watch = function(self, key, opts)
+    local one, err = watch(self, key, opts)
+    if not one then return nil, err end
+    return follow(one, store:watch(key, opts))
+  end
+end
+
+-- }======
+
+--- What the status of a store has beside that of a server, by other calls.
+local function complete_status(client)
+  local status = client.status
+  client.status = function(self)
+    local found = status(self)
+    found.keys = self:range("", { prefix = true, count_only = true }).count
+    found.leases = #self:leases()
+    found.compact_revision = self:hash_kv().compact_revision
+    return found
+  end
+end
+
+-- {====== keywatch ======
+
+local of_keywatch = { name = "keywatch" }
+
+function of_keywatch.open(opts)
+  local store = keywatch.open(opts)
+  local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+  local client = keywatch.connect(serving:addresses()[1])
+  follow_watches(client, store)
+  complete_status(client)
+  function client.step(_, now) return store:step(now) end -- the clock of the server
+  return client, function()
+    client:close()
+    serving:close()
+    store:close()
+  end
+end
+
+function of_keywatch.stop() end
+
+-- }======
+
+-- {====== etcd ======
+
+local of_etcd = { name = "etcd" }
+
+local FLAGS = { max_request_bytes = "--max-request-bytes=%d", max_txn_ops = "--max-txn-ops=%d" }
+local WITHOUT_MEANING = { now = true, step_records = true, quota_backend_bytes = true } -- to what is tested there
+
+local running = {} -- by flags: servers that nobody uses
+
+local function flags_of(opts)
+  local flags = {}
+  for name, value in pairs(opts) do
+    if FLAGS[name] then
+      flags[#flags + 1] = FLAGS[name]:format(value)
+    elseif not WITHOUT_MEANING[name] then
+      error(("etcd has no option '%s'"):format(name), 3)
+    end
+  end
+  table.sort(flags)
+  return flags
+end
+
+local function take_server(flags)
+  local idle = running[table.concat(flags, " ")]
+  if idle and idle[1] then return table.remove(idle) end
+  local options = { kind = "etcd" }
+  for i, flag in ipairs(flags) do options[i] = flag end
+  return server.start(options)
+end
+
+local function give_back(flags, one)
+  local name = table.concat(flags, " ")
+  running[name] = running[name] or {}
+  table.insert(running[name], one)
+end
+
+--- Deletes all that earlier tests have left. Returns the revision.
+local function clear(client)
+  for _, id in ipairs(assert(client:leases())) do client:lease_by_id(id):revoke() end
+  return assert(client:delete("", { prefix = true })).revision
+end
+
+function of_etcd.open(opts)
+  local flags = flags_of(opts or {})
+  local one = take_server(flags)
+  local real = keywatch.connect(one.url)
+  local store = keywatch.open { now = 0 }
+  local client = shifted.new(real, clear(real) - 1)
+  shifted.repeat_changes(client, store)
+  follow_watches(client, store)
+  complete_status(client)
+  return client, function()
+    real:close()
+    store:close()
+    give_back(flags, one)
+  end
+end
+
+function of_etcd.stop()
+  for _, idle in pairs(running) do
+    for _, one in ipairs(idle) do one:stop() end
+  end
+  running = {}
+end
+
+-- }======
+
+return { keywatch = of_keywatch, etcd = of_etcd }
