@@ -91,7 +91,8 @@ static int add_events(lua_State *L, const kw_news *news, int n) {
   while (kw_wire_next(&reader, &field)) {
     if (field.number != WATCH_RESPONSE_EVENTS) continue;
     if (!read_event(field.bytes, &is_delete, &kv, &prev, &has_prev)) continue;
-    if (kv.mod_revision < news->revision) continue; /* told before */
+    if (kv.mod_revision < news->revision) continue;                   /* told before */
+    if (news->until != 0 && kv.mod_revision >= news->until) return n; /* told later */
     kw_bind_push_event_of(L, is_delete, &kv, has_prev ? &prev : NULL);
     lua_rawseti(L, -2, ++n);
   }

@@ -80,24 +80,40 @@ void kw_subscription_forget_torn(kw_subscription *sub) {
 
 /* }====== */
 
+/* A piece that ends inside of revision `last`: what is before that is complete. */
+static bool push_torn(kw_subscription *sub, kw_news *news, int64_t last) {
+  if (last > sub->next) {
+    kw_news complete = *news;
+    complete.until = last;
+    kw_blob_retain(news->bytes);
+    if (!add_news(sub, &complete)) {
+      kw_blob_release(news->bytes);
+      return false;
+    }
+    sub->unfinished = sub->torn = 0;
+    sub->next = news->revision = last;
+  }
+  news->has_more = true;
+  if (!add_news(sub, news)) return false;
+  sub->unfinished++;
+  sub->torn += charge_of(news);
+  return true;
+}
+
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more) {
-  bool is_told = last < sub->next && !has_more && sub->unfinished == 0;
+  bool is_told = last < sub->next && sub->unfinished == 0;
   if (is_told) return true; /* before */
   kw_news news = {.kind = KW_NEWS_EVENTS,
-                  .has_more = has_more,
                   .revision = sub->next,
                   .n = (uint32_t)n,
                   .bytes = kw_blob_copy(response)};
-  if (news.bytes == NULL || !add_news(sub, &news)) return false;
-  if (has_more) {
-    sub->unfinished++;
-    sub->torn += charge_of(&news);
-    return true;
-  }
+  if (news.bytes == NULL) return false;
+  if (last > sub->seen) sub->seen = last;
+  if (has_more) return push_torn(sub, &news, last);
+  if (!add_news(sub, &news)) return false;
   sub->unfinished = sub->torn = 0;
   if (last >= sub->next) sub->next = last + 1;
-  if (last > sub->seen) sub->seen = last;
   return true;
 }
 

@@ -8,6 +8,9 @@
  *     ^--------------------+--------------+
  *        the call has ended, or the queue is full
  *
+ * Large answers come in pieces, which may end inside of a revision: all before that revision is told at once, and itself
+ * when it is complete.
+ *
  * What it was told waits in a queue, as the answers came, until it is taken; bounded in bytes and events. If it is full
  * and the watch is alone on its call, the call is held back by flow control. If others share the call, the watch leaves
  * it, so that they need not wait: it is lagging, and to be attached to a call of its own when the queue has room again.
@@ -45,8 +48,10 @@ typedef struct kw_news {
   bool has_more;    /* of EVENTS: what follows belongs to the same answer */
   int error;        /* of FAILED, if there are no bytes */
   int64_t revision; /* of EVENTS: older ones have been told before, and are to be left out */
-  uint32_t n;       /* of EVENTS: how many there are */
-  kw_blob *bytes;   /* of EVENTS: a WatchResponse */
+  int64_t
+      until; /* the same: these and later ones follow, when all of that revision has come; 0: none do */
+  uint32_t n;     /* of EVENTS: how many there are */
+  kw_blob *bytes; /* of EVENTS: a WatchResponse */
   kw_link link;
 } kw_news;
 
@@ -79,7 +84,7 @@ typedef struct kw_subscription {
   size_t bytes;      /* that wait */
   size_t events;     /* the same */
   size_t pieces;     /* the same: of answers */
-  size_t unfinished; /* pieces at the end of it, of an answer that is not complete */
+  size_t unfinished; /* pieces at the end of it, of a revision that is not complete */
   size_t torn;       /* what they are charged */
   size_t max_bytes;
 

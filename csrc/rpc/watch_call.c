@@ -383,7 +383,8 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const answer *found
     return true;
   }
   kw_watch_call_wake(sub);
-  if (!has_more && kw_subscription_is_full(sub)) hold_back(call, sub);
+  bool can_be_read = sub->pieces > sub->unfinished;
+  if (can_be_read && kw_subscription_is_full(sub)) hold_back(call, sub);
   return true;
 }
 
