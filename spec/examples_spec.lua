@@ -50,6 +50,17 @@ put     shape = round
 at revision 6 it is green and round
 the watch is closed
 ]],
+  ["follow.lua"] = [[
+have    color = blue
+have    size = 9
+synced  at revision 3
+put     color = green
+the server has gone
+the server is back
+put     color = red
+delete  size
+put     shape = round
+]],
   ["resume.lua"] = [[
 The first reader:
   have   orders/1

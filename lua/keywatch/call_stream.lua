@@ -81,9 +81,15 @@ function stream_methods:send(message)
   return true
 end
 
+--- How it ended: nil alone, if well.
+local function ending(self)
+  if self.failure then return nil, self.failure end
+  return nil
+end
+
 local function end_with(self, status, text)
   finish(self, status ~= 0 and core.error_of(status, text) or nil)
-  return nil, self.failure
+  return ending(self)
 end
 
 --- The next message; nil when there will be none any more; or nil and an error, which of code "timeout" is no failure.
@@ -101,7 +107,7 @@ function stream_methods:receive(timeout)
       return end_with(self, 4, "context deadline exceeded")
     end
   end
-  return nil, self.failure
+  return ending(self)
 end
 
 --- An iterator over messages. It ends with the stream, and raises what that fails with.

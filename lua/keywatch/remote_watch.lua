@@ -294,7 +294,8 @@ function origin.sync(one, timeout)
   local ok, revision, stopped = pcall(follow, one, target, deadline)
   one.core:follow(false)
   if not ok then error(revision, 0) end
-  return revision, stopped
+  if revision then return revision end
+  return nil, stopped
 end
 
 -- }======
