@@ -3,6 +3,7 @@
  * core: the module keywatch.core.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -70,9 +71,16 @@ static int l_hex(lua_State *L) {
   return 1;
 }
 
+static pid_t
+    pid; /* of this process: asked for often, and a call of the system where it is not remembered */
+
+static void note_pid(void) {
+  pid = getpid();
+}
+
 /* core.pid(): of this process. */
 static int l_pid(lua_State *L) {
-  lua_pushinteger(L, getpid());
+  lua_pushinteger(L, pid);
   return 1;
 }
 
@@ -87,6 +95,8 @@ static int l_sha1(lua_State *L) {
 int luaopen_keywatch_core(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_core);
+  if (pid == 0) pthread_atfork(NULL, NULL, note_pid);
+  note_pid();
   lua_newtable(L);
   kw_bind_push_store(L);
   kw_bind_add_watch(L, lua_gettop(L) - 1);

@@ -226,7 +226,9 @@ end
 local function metadata_of(line, deadline, now, own)
   local metadata = {}
   for name, value in pairs(line.metadata) do metadata[name] = value end
-  for name, value in pairs(own or metadata) do metadata[name] = value end
+  if own then
+    for name, value in pairs(own) do metadata[name] = value end
+  end
   if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
   return metadata
 end
