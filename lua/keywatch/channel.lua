@@ -336,6 +336,7 @@ function channel_methods:close()
   self.lines, self.line, self.opened = {}, nil, nil
   tell(self)
   self:update()
+  driver.get().look() -- the servers hear of it, though nobody may wait for anything any more
 end
 
 return { new = new, metadata_of = metadata_of }

@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- dialer: finds a server that answers, among endpoints and all addresses of their names, each in its turn.
 --
--- It begins with the endpoint that answered last, unless that does so only to end the connection. When all have failed
--- it waits, longer each time, by chance somewhat less than that: so many clients of a server that comes back do not
--- come back at once.
+-- It begins with the endpoint that answered last. When all have failed it waits, longer each time, by chance somewhat
+-- less than that: so many clients of a server that comes back do not come back at once.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
@@ -11,8 +10,8 @@ local line = require "keywatch.line"
 local url = require "keywatch.url"
 
 local FIRST_WAIT, LONGEST_WAIT = 0.05, 3 -- seconds
+local TICK = 0.001                       -- seconds: time is counted in these by the core
 local STABLE = 5                         -- seconds, after which a connection that ends was a good one
-local LOSSES = 2                         -- that were not, after which another endpoint is tried first
 
 local dialer_methods = {}
 local dialer_mt = { __index = dialer_methods }
@@ -40,7 +39,6 @@ local function new(endpoints, options)
     lookup = nil,
     line = nil,        -- that is being opened
     failures = 0,      -- rounds
-    losses = 0,        -- connections to that endpoint, one after the other, that did not last
     retry_at = 0,
     trouble = nil,     -- what went wrong last, in words
   }, dialer_mt)
@@ -58,7 +56,7 @@ end
 --- The next endpoint; after the last one of a round, a pause.
 local function next_endpoint(self, now)
   self.addresses, self.lookup = nil, nil
-  self.at, self.losses = self.at % #self.endpoints + 1, 0
+  self.at = self.at % #self.endpoints + 1
   self.tried = self.tried + 1
   if self.tried < #self.endpoints then return end
   self.tried = 0
@@ -105,8 +103,8 @@ local function take_line(self, now)
     self.line, self.addresses, self.tried, self.trouble = nil, nil, 0, nil
     return true, opened
   elseif is_over then
-    note(self, why or (now - opened.since >= self.options.handshake_timeout and "it does not answer in time"
-      or "the connection has ended"))
+    local is_late = now - opened.since >= self.options.handshake_timeout - TICK
+    note(self, why or (is_late and "it does not answer in time" or "the connection has ended"))
     opened:close()
     self.line = nil
     return true
@@ -142,22 +140,21 @@ function dialer_methods:poll(now)
   end
 end
 
+--- A connection that was opened has ended: one that did not last counts as a failure, and others are tried first.
+function dialer_methods:lost(lost, now, text)
+  if text then self.trouble = ("%s: %s"):format(lost.endpoint.url, text) end
+  if now - lost.since >= STABLE then
+    self.failures, self.retry_at = 0, now
+    return
+  end
+  self.failures = self.failures + 1
+  self.retry_at = now + backoff(self.failures)
+  if self.endpoints[self.at] == lost.endpoint then self:turn_away() end
+end
+
 --- The server answers, and is of no use: the next one is tried first.
 function dialer_methods:turn_away()
   self.at = self.at % #self.endpoints + 1
-  self.losses = 0
-end
-
---- A connection that was opened has ended: one that did not last counts as a failure.
-function dialer_methods:lost(lost, now, text)
-  if text then note(self, text) end
-  if now - lost.since >= STABLE then
-    self.failures, self.losses, self.retry_at = 0, 0, now
-    return
-  end
-  self.failures, self.losses = self.failures + 1, self.losses + 1
-  self.retry_at = now + backoff(self.failures)
-  if self.losses >= LOSSES then self:turn_away() end
 end
 
 --- Nobody wants a connection any more.
@@ -169,8 +166,8 @@ end
 --- Why there is no connection, as an error.
 function dialer_methods:error()
   local err = core.new_error("unavailable")
-  if not self.trouble and self.line then note(self, "it does not answer in time") end
-  if self.trouble then err.message = "keywatch: " .. self.trouble end
+  local trouble = self.trouble or self.line and self.line.endpoint.url .. ": it does not answer"
+  if trouble then err.message = "keywatch: " .. trouble end
   return err
 end
 

@@ -239,7 +239,7 @@ end
 local function reached(one, target, is_alone)
   if not is_alone then return one.revision >= target and one.revision end
   if one.initial then return nil, settle_initial(one) end
-  local state, next_revision = one.core:state()
+  local state, next_revision, is_lagging, has_room = one.core:state()
   if next_revision > target then return target end
   if state == "failed" then -- and what comes before that may be read still
     while not one.failure and watch.take(one) do end
@@ -258,9 +258,11 @@ local function follow(one, target, deadline)
     local revision, why = reached(one, target, is_alone)
     if revision then return revision end
     if why then return nil, why end
+    if is_alone and one.is_full then return nil, core.new_error("full") end
+    if one.streams:is_trusted(one) == false then return nil, core.new_error("unsupported") end
     asks = asks + 1
     if asks == ASKS and not one.is_apart then one.streams:part(one) end
-    if not one.streams:ask(one) then return nil, core.new_error("unsupported") end
+    one.streams:ask(one)
     local left = seconds_left(deadline)
     if left == 0 then return nil, core.new_error("timeout") end
     one.progressed = one.progressed or d.event()

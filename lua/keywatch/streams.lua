@@ -71,13 +71,6 @@ local function leave(watch)
   return stream
 end
 
---- It is to be attached, as soon as there is room for what comes.
-local function rest(self, watch)
-  local _, _, _, has_room = watch.core:state()
-  watch.is_full = not has_room
-  self.idle[watch] = has_room or nil
-end
-
 --- Those of its own end with it.
 function streams_methods:forget(watch)
   self.watches[watch.tag] = nil
@@ -92,7 +85,7 @@ function streams_methods:part(watch)
   watch.core:detach()
   leave(watch)
   watch.is_apart = true
-  rest(self, watch)
+  self.idle[watch] = true
 end
 
 --- Whether its call waits for it to be read.
@@ -105,7 +98,10 @@ end
 
 --- It was full, and has been read: it may go on.
 function streams_methods:relieve(watch)
-  if watch.core:state() == "idle" then rest(self, watch) end
+  local state, _, _, has_room = watch.core:state()
+  if state ~= "idle" or not has_room then return end
+  watch.is_full = false
+  self.idle[watch] = true
 end
 
 -- }======
@@ -165,11 +161,13 @@ local function attach_all(self, line)
   for _, watch in ipairs(all) do attach(self, line, watch) end
 end
 
---- Its watches go elsewhere. What has come for them may be taken meanwhile.
+--- Its watches go elsewhere, those that have room. What has come for them can be taken meanwhile.
 local function scatter(self, stream)
   for watch in pairs(stream.members) do
+    local _, _, _, has_room = watch.core:state()
     watch.stream = nil
-    rest(self, watch)
+    watch.is_full = not has_room
+    self.idle[watch] = has_room or nil
     wake(watch)
   end
   stream.members = {}
@@ -269,16 +267,18 @@ local function learn(self, line)
   end)
 end
 
---- Asks for progress of the call of a watch, once it is known whether it can be trusted. False if it cannot.
+--- Asks for progress of the call of a watch.
 function streams_methods:ask(watch)
   local stream = watch.stream
-  if not stream then return true end
-  if stream.line.trusts then
-    stream.line.core:ask(stream.number)
-  else
-    learn(self, stream.line)
-  end
-  return stream.line.trusts ~= false
+  if stream and stream.line.trusts then stream.line.core:ask(stream.number) end
+end
+
+--- Whether what its call tells of progress can be trusted; nil if that is not known yet.
+function streams_methods:is_trusted(watch)
+  local stream = watch.stream
+  if not stream then return nil end
+  learn(self, stream.line)
+  return stream.line.trusts
 end
 
 -- }======
@@ -329,7 +329,7 @@ local function verify(self, line, watch)
       if status ~= OK or not revision then
         suspect.core:detach()
         leave(suspect)
-        rest(self, suspect)
+        self.idle[suspect] = true
       elseif revision < suspect.core:seen() then
         leave(suspect)
         suspect.core:fail("regressed")
@@ -343,13 +343,14 @@ local function verify(self, line, watch)
 end
 
 local function attend(self, line, watch)
-  local state, _, is_lagging, _, is_suspect = watch.core:state()
+  local state, _, is_lagging, has_room, is_suspect = watch.core:state()
   if state == "open" and is_suspect then
     verify(self, line, watch)
   elseif state == "idle" then
     leave(watch)
     watch.is_apart = watch.is_apart or is_lagging
-    rest(self, watch)
+    watch.is_full = is_lagging and not has_room
+    if not watch.is_full then self.idle[watch] = true end
   elseif state == "failed" then
     leave(watch)
   end
@@ -389,7 +390,7 @@ function streams_methods:restart()
   for _, watch in pairs(self.watches) do
     watch.core:detach()
     watch.stream = nil
-    rest(self, watch)
+    self.idle[watch] = true
   end
 end
 
