@@ -239,7 +239,7 @@ end
 local function reached(one, target, is_alone)
   if not is_alone then return one.revision >= target and one.revision end
   if one.initial then return nil, settle_initial(one) end
-  local state, next_revision, is_lagging, has_room = one.core:state()
+  local state, next_revision = one.core:state()
   if next_revision > target then return target end
   if state == "failed" then -- and what comes before that may be read still
     while not one.failure and watch.take(one) do end

@@ -89,7 +89,7 @@ function streams_methods:part(watch)
 end
 
 --- Whether its call waits for it to be read.
-function streams_methods:is_held(watch)
+function streams_methods.is_held(_, watch)
   local stream = watch.stream
   if not stream then return false end
   local _, _, is_held = stream.line.core:inspect(stream.number)
@@ -268,7 +268,7 @@ local function learn(self, line)
 end
 
 --- Asks for progress of the call of a watch.
-function streams_methods:ask(watch)
+function streams_methods.ask(_, watch)
   local stream = watch.stream
   if stream and stream.line.trusts then stream.line.core:ask(stream.number) end
 end

@@ -73,6 +73,72 @@ local CLIENT = {
 
 -- Of etcd alone.
 local ETCD = {
+  ["store/txn_rules"] = {
+    ["etcd does not see that a delete from a key on has an end"] = {
+      "a put and a delete of everything from before it",
+    },
+  },
+  ["store/history"] = {
+    ["the steps are the server's own affair"] = { "is right while a compaction goes on, and after it" },
+  },
+  ["store/lease"] = {
+    ["etcd has no such flag"] = { "raises a time that is too short to the least" },
+    ["etcd chooses ids of 63 bits"] = { "chooses ids that are positive, below 2^53 and distinct" },
+    ["etcd has the keys of a lease in no order"] = {
+      "is bound to a lease by a put", "are deleted in the order of keys, when it is revoked and when it expires",
+      "are listed in order",
+    },
+    ["nobody moves etcd's clock"] = { "has the one that ends first first" },
+  },
+  ["store/compaction"] = {
+    ["etcd's file grows and shrinks by pages"] = {
+      "gives back the memory of what it forgets", "forgets a key that was deleted before the revision, wholly",
+      "keeps the mark of a delete at the revision itself, until the next compaction",
+    },
+    ["the server has a past, which is compacted"] = { "can be at revision 0 and 1, before which nothing is" },
+    ["etcd 3.4 refuses to hash at the compacted revision"] = {
+      "does not change the hash of what stays, whether it has run or only begun",
+    },
+    ["the steps are the server's own affair"] = {
+      "leave reads and writes right while they go on", "go on to the new end when another compaction begins meanwhile",
+      "pass over what earlier compactions have left: other keys cost nothing", "never part a transaction",
+    },
+  },
+  ["store/ids"] = {
+    ["etcd has the keys of a lease in no order"] = {
+      "is the lease of a put, as string, as given back, and as the lease itself",
+    },
+    ["etcd's clock goes on"] = { "names a lease for everything that is done with it" },
+    ["etcd has leases that end together in no order"] = { "sets the order of leases that end together" },
+  },
+  ["store/hash_kv"] = {
+    ["hashes are over revisions, and the server has a past"] = { "the hash" },
+    ["etcd 3.4 refuses to hash at the compacted revision"] = { "refuses a revision that is compacted or still to come" },
+  },
+  ["watch/watch"] = {
+    ["nobody moves etcd's clock"] = { "tells of the keys of a lease that is revoked, or that ends" },
+  },
+  ["watch/watch_reading"] = {
+    ["etcd has no such flag"] = { "sees what the store does by itself: the end of a lease" },
+    ["nobody moves etcd's clock"] = { "with a manual clock sees that when the store is stepped there" },
+  },
+  ["watch/watch_misuse"] = {
+    ["the server has a past"] = { "a watch tells its key, its revision and its state" },
+  },
+  ["watch/watch_progress"] = {
+    ["nobody sets etcd's interval of progress"] = { "is not told unless it was asked for" },
+    ["the progress of etcd 3.4.23 cannot be trusted"] = {
+      "returns the revision up to which everything can be read without waiting",
+      "brings a mark to a watch that wants progress, behind what it covers", "goes on behind what was not read yet",
+      "has what exists in it, with initial", "catches up with a long history",
+      "refuses to hold more than it should, until something was read",
+      "is behind the present where the watch begins later", "fails as the watch does",
+      "returns when that task was handed everything", "covers what is not for this watch", "covers all of a history",
+      "covers what exists, with initial", "may be called by many tasks", "gives up when its time is over",
+      "waits for a task that goes on with what another one has begun to read", "is woken when the watch is closed",
+      "asks nobody who has ended",
+    },
+  },
 }
 
 local function add(to, list)

@@ -17,11 +17,11 @@ local FILES = {
 }
 
 --- What closes the clients that were opened last, in tests or before them.
-local function new_keeper(face)
+local function new_keeper(face, file)
   local keeper, of_test, of_setup = { is_in_test = false }, {}, {}
 
   function keeper.open(opts)
-    local client, close = face.open(opts)
+    local client, close = face.open(opts, file:find("misuse", 1, true) ~= nil)
     table.insert(keeper.is_in_test and of_test or of_setup, close)
     return client
   end
@@ -61,7 +61,7 @@ local function environment(keeper, list, met)
 end
 
 local function specs_of(face, file, tag)
-  local keeper = new_keeper(face)
+  local keeper = new_keeper(face, file)
   local path = ("spec/%s_spec.lua"):format(file)
   local list, met = differences.of(face.name, file), {}
 

@@ -9,13 +9,15 @@ local REVISIONS = {
   max_create_revision = true, initial_revision = true,
 }
 
+local BEYOND = 2 ^ 52 -- are no revisions
+
 --- A copy in which all revisions are moved; 0 and less is none, and stays. Objects are left as they are.
 local function moved(value, by)
   if type(value) ~= "table" or getmetatable(value) then return value end
   local copy = {}
   for name, field in pairs(value) do
     if REVISIONS[name] and type(field) == "number" then
-      copy[name] = field > 0 and field + by or field
+      copy[name] = field > 0 and field < BEYOND and field + by or field
     else
       copy[name] = moved(field, by)
     end
@@ -82,8 +84,8 @@ end
 local METHODS = { "get", "range", "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "hash_kv", "status" }
 local FIRST_IS_REVISION = { compact = true, hash_kv = true }
 
---- Shifts a client, whose methods are replaced. `base` is the revision that is to be 0.
-local function new(client, base)
+--- Replaces the methods of a client. `base` is the revision that is to be 0.
+local function shift(client, base)
   for _, name in ipairs(METHODS) do
     local method = client[name]
     client[name] = function(self, ...)
@@ -99,7 +101,6 @@ local function new(client, base)
     if not one then return back(base, nil, err) end
     return new_watch(one, base)
   end
-  return client
 end
 
 --- Does to a store what is done to a client.
@@ -120,4 +121,4 @@ local function repeat_changes(client, store)
   end
 end
 
-return { new = new, repeat_changes = repeat_changes }
+return { shift = shift, repeat_changes = repeat_changes }
