@@ -163,6 +163,11 @@ static int l_lease_keepalive(lua_State *L) {
   return end(L, 1);
 }
 
+static int by_bytes(const void *a, const void *b) {
+  return kw_slice_compare(*(const kw_slice *)a, *(const kw_slice *)b);
+}
+
+/* etcd tells the keys in no order. */
 static int l_lease_time_to_live(lua_State *L) {
   static const kw_slice no_keys[1];
   kw_lease_message lease;
@@ -171,6 +176,7 @@ static int l_lease_time_to_live(lua_State *L) {
   if (rc != KW_OK) return fail(L, rc);
   kw_lease_info info = {.ttl = lease.ttl, .granted_ttl = lease.granted_ttl};
   if (lua_toboolean(L, MEMO)) {
+    if (lease.keys.n > 1) qsort(lease.keys.items, lease.keys.n, sizeof(kw_slice), by_bytes);
     info.keys = lease.keys.n == 0 ? no_keys : lease.keys.items;
     info.n_keys = lease.keys.n;
   }

@@ -47,16 +47,6 @@ static bool is_late(void *ctx) {
   return clock_ns() >= connection->loop->turn_until;
 }
 
-static void on_due(kw_due *due, int64_t now) {
-  kw_connection *connection = KW_CONTAINER_OF(due, kw_connection, due);
-  if (connection->peer == NULL || connection->is_ending) {
-    kw_connection_close(connection, uv_strerror(UV_ETIMEDOUT));
-  } else {
-    begin_turn(connection->loop);
-    connection->face->step(connection->peer, now);
-  }
-}
-
 /* }====== */
 
 /* {====== Reading ====== */
@@ -109,6 +99,19 @@ static void read_some(kw_connection *connection) {
   } else if (n == 0) {
     kw_connection_close(connection, NULL);
   }
+}
+
+/* What has come counts, though nobody may have turned the loop to hear it: the other side is not late for that. */
+static void on_due(kw_due *due, int64_t now) {
+  kw_connection *connection = KW_CONTAINER_OF(due, kw_connection, due);
+  if (connection->peer == NULL || connection->is_ending) {
+    kw_connection_close(connection, uv_strerror(UV_ETIMEDOUT));
+    return;
+  }
+  if (!connection->is_connecting && wants_bytes(connection)) read_some(connection);
+  if (connection->peer == NULL) return;
+  begin_turn(connection->loop);
+  connection->face->step(connection->peer, now);
 }
 
 /* The other side has taken the connection. */

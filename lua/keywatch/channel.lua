@@ -15,6 +15,7 @@ local streams = require "keywatch.streams"
 local OK, UNAVAILABLE, UNAUTHENTICATED = 0, 14, 16
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 local LONGEST = 99999999 -- of a timeout on the wire
+local FRESH = 0.001      -- seconds, after which a connection may have ended, and nobody have looked
 
 local channel_methods = {}
 local channel_mt = { __index = channel_methods }
@@ -36,6 +37,7 @@ local function new(endpoints, opts)
     waiting = 0,     -- of them, the latter
     is_attached = false,
     is_closed = false,
+    polled_at = 0,   -- when all was looked at last
     changed = nil,   -- an event: there is a connection, or there will be none
     refusal = nil,   -- an error: why the server does not take the user
   }, channel_mt)
@@ -154,6 +156,7 @@ end
 function channel_methods:poll()
   self:check_process()
   local now = driver.get().now()
+  self.polled_at = now
   for line in pairs(self.lines) do poll_line(self, line, now) end
   local wait = self.streams:poll(now)
   if not self.line and not self.opened and (self.waiting > 0 or self.streams:wants_line(now)) then
@@ -187,7 +190,7 @@ end
 function channel_methods:await_line(deadline)
   self:check_process()
   if self.is_closed then return nil, closed_error() end
-  if self.line and self.uses == 0 then self:look() end -- it may have ended while nobody cared
+  if self.line and driver.get().now() - self.polled_at > FRESH then self:look() end
   if self.line then return self.line end
   self.waiting = self.waiting + 1
   self:retain()

@@ -10,7 +10,6 @@ local line = require "keywatch.line"
 local url = require "keywatch.url"
 
 local FIRST_WAIT, LONGEST_WAIT = 0.05, 3 -- seconds
-local TICK = 0.001                       -- seconds: time is counted in these by the core
 local STABLE = 5                         -- seconds, after which a connection that ends was a good one
 
 local dialer_methods = {}
@@ -103,8 +102,8 @@ local function take_line(self, now)
     self.line, self.addresses, self.tried, self.trouble = nil, nil, 0, nil
     return true, opened
   elseif is_over then
-    local is_late = now - opened.since >= self.options.handshake_timeout - TICK
-    note(self, why or (is_late and "it does not answer in time" or "the connection has ended"))
+    note(self, why or (now - opened.since >= self.options.handshake_timeout and "it does not answer in time"
+      or "the connection has ended"))
     opened:close()
     self.line = nil
     return true

@@ -12,7 +12,6 @@ local line_mt = { __index = line_methods }
 
 --- A connection that is being opened; or nil and what is wrong, in words.
 local function dial(endpoint, address, options)
-  local since = driver.get().now()
   local object = core.client(endpoint.authority, options)
   local ok, text = driver.get().dial(object, address)
   if not ok then
@@ -24,7 +23,7 @@ local function dial(endpoint, address, options)
     endpoint = endpoint,
     calls = {}, -- by number: who waits
     count = 0,
-    since = since,
+    since = driver.get().now(),
     is_over = false,
     metadata = {}, -- that goes with every call
     trusts = nil,  -- whether the progress of this server can be trusted; nil: not known yet

@@ -10,7 +10,7 @@ local watch = require "keywatch.watch"
 
 local RANGE = "/etcdserverpb.KV/Range"
 local ASK_AGAIN = 0.1  -- seconds: servers drop requests for progress while any watch of the call is behind
-local ASKS = 5         -- that were not answered, after which a watch gets a call of its own
+local ASKS = 5         -- that were not answered, after which those who may be why are sent elsewhere
 local BEGINNINGS = 3   -- of what exists, while it is compacted away
 local SYNC_KVS = 10000 -- of what exists, that sync puts into the buffer
 
@@ -261,7 +261,7 @@ local function follow(one, target, deadline)
     if is_alone and one.is_full then return nil, core.new_error("full") end
     if one.streams:is_trusted(one) == false then return nil, core.new_error("unsupported") end
     asks = asks + 1
-    if asks == ASKS and not one.is_apart then one.streams:part(one) end
+    if asks % ASKS == 0 then one.streams:leave_alone(one, target) end
     one.streams:ask(one)
     local left = seconds_left(deadline)
     if left == 0 then return nil, core.new_error("timeout") end

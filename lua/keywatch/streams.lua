@@ -3,7 +3,8 @@
 --
 -- All watches of a channel share one call. A watch that is not read, until it holds as much as it may, has left that
 -- call, so that the others need not wait for it; when it is read again it gets a call of its own, where flow control
--- alone holds it back. It stays there: to come back would cost as much as to go.
+-- alone holds it back. It stays there: to come back would cost as much as to go. One that begins in the future has a
+-- call of its own, too: until then its call would be told no progress.
 --
 -- A watch whose call has ended is attached to another one, where it was. What is heard of a call is a sign of life: of
 -- those that are silent, progress is asked for; it also keeps idle watches from falling behind what is compacted.
@@ -86,6 +87,22 @@ function streams_methods:part(watch)
   leave(watch)
   watch.is_apart = true
   self.idle[watch] = true
+end
+
+--- Others may hold back the progress of a watch's call: servers tell none before the first revision of each of its
+-- watches has come. They go to another call, by which they lose nothing.
+function streams_methods:leave_alone(watch, revision)
+  local stream, ahead = watch.stream, {}
+  for member in pairs(stream and stream.members or {}) do
+    local _, next_revision = member.core:state()
+    if member ~= watch and next_revision > revision then ahead[#ahead + 1] = member end
+  end
+  if #ahead > 0 and self.shared == stream then self.shared = nil end
+  for _, member in ipairs(ahead) do
+    member.core:detach()
+    leave(member)
+    self.idle[member] = true
+  end
 end
 
 --- Whether its call waits for it to be read.
@@ -285,11 +302,15 @@ end
 
 -- {====== Looking ======
 
---- Whether one of its watches begins at a revision that has not come: then no progress is told.
+--- Whether a watch begins at a revision that has not come: then no progress is told to its call.
+local function is_early(watch)
+  local _, next_revision = watch.core:state()
+  return next_revision > watch.core:seen() + 1
+end
+
 local function has_early(stream)
   for watch in pairs(stream.members) do
-    local _, next_revision = watch.core:state()
-    if next_revision > watch.core:seen() + 1 then return true end
+    if is_early(watch) then return true end
   end
   return false
 end
@@ -353,6 +374,8 @@ local function attend(self, line, watch)
     if not watch.is_full then self.idle[watch] = true end
   elseif state == "failed" then
     leave(watch)
+  elseif state == "open" and not watch.is_apart and is_early(watch) then
+    self:part(watch)
   end
   wake(watch)
 end

@@ -24,7 +24,8 @@ local CLIENT = {
   ["store/misuse"] = {
     ["only a store has them"] = {
       "that there is no such choice", "that a name is known only up to a zero byte", "that a step is to no time",
-      "that a store is led that is no follower", "do no harm as the revision of a follower", "to finalize another object",
+      "that a store is led that is no follower", "do no harm as the revision of a follower",
+      "to finalize another object",
     },
     ["it is a store that is opened"] = { "to open a store is refused", "do no harm as the options of a store" },
   },
@@ -113,7 +114,9 @@ local ETCD = {
   },
   ["store/hash_kv"] = {
     ["hashes are over revisions, and the server has a past"] = { "the hash" },
-    ["etcd 3.4 refuses to hash at the compacted revision"] = { "refuses a revision that is compacted or still to come" },
+    ["etcd 3.4 refuses to hash at the compacted revision"] = {
+      "refuses a revision that is compacted or still to come",
+    },
   },
   ["watch/watch"] = {
     ["nobody moves etcd's clock"] = { "tells of the keys of a lease that is revoked, or that ends" },

@@ -3,6 +3,7 @@
 -- They are run as they are, with clients where they open stores, but for what spec/client/differences.lua lists.
 
 local getfenv = require("busted.compatibility").getfenv
+local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local differences = require "spec.client.differences"
@@ -27,7 +28,7 @@ local function new_keeper(face, file)
   end
 
   local function close_all(list)
-    for i = #list, 1, -1 do table.remove(list)() end
+    while #list > 0 do table.remove(list)() end
   end
 
   function keeper.close_of_test() close_all(of_test) end
@@ -52,9 +53,12 @@ end
 
 --- The globals of a file of specs.
 local function environment(keeper, list, met)
-  local stand_in = setmetatable({ open = keeper.open }, { __index = keywatch })
+  local stand_ins = {
+    keywatch = setmetatable({ open = keeper.open }, { __index = keywatch }),
+    ["keywatch.core"] = setmetatable({ probe = false }, { __index = core }), -- a client's store cannot be looked into
+  }
   return setmetatable({
-    require = function(name) return name == "keywatch" and stand_in or require(name) end,
+    require = function(name) return stand_ins[name] or require(name) end,
     it = filtered(it, list, met),
     describe = filtered(describe, list, met),
   }, { __index = getfenv(1) })

@@ -237,6 +237,21 @@ describe("a proxy", function()
     expect_end(client, "ECONNRESET")
   end)
 
+  it("cuts the next connection, and no other one", function()
+    local old, old_peer = pair()
+    p:cut_once(3, "to_server", "close")
+    local client, peer = pair()
+    local other, other_peer = pair()
+    for _, one in ipairs { old, client, other } do one:write("hello") end
+    expect_end(peer)
+    assert.equal("hel", peer.received)
+    expect(old_peer, "hello")
+    expect(other_peer, "hello")
+    p:cut_once(0)
+    p:cut_once(nil)
+    pair()
+  end)
+
   it("refuses new connections, keeps old ones, and accepts again on the same port", function()
     local client, peer = pair()
     for _ = 1, 3 do

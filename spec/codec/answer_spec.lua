@@ -101,6 +101,11 @@ describe("an answer", function()
       { leases = { { ID = LEAST }, {}, { ID = 7 }, { ID = MOST } } })))
   end)
 
+  it("has the keys of a lease in order, as etcd has them not", function()
+    local bytes = core.encode("LeaseTimeToLiveResponse", { TTL = 1, keys = { "b", "a\255", "", "a", "a\0", "b" } })
+    assert.same({ "", "a", "a\0", "a\255", "b", "b" }, answers.lease_time_to_live(bytes, true).keys)
+  end)
+
   it("about a lease that is not there is an error", function()
     local bytes = core.encode("LeaseTimeToLiveResponse", { ID = 7, TTL = -1 })
     assert.equal("lease_not_found", select(2, answers.lease_time_to_live(bytes)).code)

@@ -164,6 +164,15 @@ describe("Maintenance", function()
       if not serving.is_etcd then assert.equal(2, answer.hash_revision) end -- it came later
     end)
 
+    it("of a revision below 0 is of nothing", function()
+      serving.put(client, "foo", "bar")
+      for _, revision in ipairs { -1, -2 ^ 40 } do
+        local answer = ask("HashKV", { revision = revision })
+        assert.equal(1084519789, answer.hash)
+        assert.equal(2, answer.header.revision)
+      end
+    end)
+
     it("is refused for the future, and for what is compacted", function()
       for i = 1, 5 do serving.put(client, "a", tostring(i)) end
       assert.same({ nil, OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision" },

@@ -25,12 +25,16 @@ local lease_ids = { 1, 2, 3, 4, 5, 6, 7, -8, "9", "9007199254740993", "-92233720
 
 local ttls = { -3, 0, 1, 2, 3, 3, 5, 8, 20, 60, 9000000000, 9000000001 }
 
---- `options`: keys (a list), oversize (bytes of a value that is too large).
+local weights
+
+--- `options`: keys (a list), oversize (bytes of a value that is too large), ttls (a list), weights (of the verbs).
 local function new(random, options)
   return setmetatable({
     random = random,
     keys = options.keys or few_keys,
     oversize = options.oversize,
+    ttls = options.ttls or ttls,
+    weights = options.weights or weights,
   }, meta)
 end
 
@@ -243,7 +247,7 @@ end
 function make.hash_kv(self, model) return new_request("hash_kv", self:revision(model) or 0) end
 
 function make.lease(self)
-  return new_request("lease", self.random:pick(ttls), { id = self.random:pick(lease_ids) })
+  return new_request("lease", self.random:pick(self.ttls), { id = self.random:pick(lease_ids) })
 end
 
 function make.brief_lease(self) return new_request("brief_lease", self.random:pick(ttls)) end
@@ -263,7 +267,7 @@ function make.nudge(_, model) return new_request("nudge", model.now) end
 
 function make.arm(self) return new_request("arm", self.random:pick { "no_space", "corrupt" }) end
 
-local weights = {
+weights = {
   { 30, "put" }, { 8, "delete" }, { 23, "txn" }, { 3, "fleeting" },
   { 6, "get" }, { 14, "range" }, { 4, "each" }, { 2, "hash_kv" },
   { 2, "compact" }, { 2, "nudge" },
@@ -277,7 +281,7 @@ function methods:next(model)
   local alarm = next(model.armed)
   if alarm and self.random:one_in(8) then return new_request("disarm", alarm) end
   if not alarm and self.random:one_in(150) then return make.arm(self) end
-  local verb = self.random:weighted(weights)
+  local verb = self.random:weighted(self.weights)
   if alarm and verb == "pass_time" then verb = "nudge" end
   return make[verb](self, model)
 end

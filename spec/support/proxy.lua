@@ -58,6 +58,11 @@ function proxy_methods:cut_after(n, direction, how)
   self.remote:ask { "cut_after", n or false, direction or "both", how or "reset" }
 end
 
+--- The same for the next connection alone.
+function proxy_methods:cut_once(n, direction, how)
+  self.remote:ask { "cut_once", n or false, direction or "both", how or "reset" }
+end
+
 --- Connections are refused, as if nobody listened, or no longer. Those that there are stay.
 function proxy_methods:refuse() self.remote:ask { "refuse" } end
 function proxy_methods:accept_again() self.remote:ask { "accept_again" } end

@@ -12,7 +12,7 @@ local HELD = 2 ^ 20   -- bytes that a lane holds, before who sends them has to w
 local PER_SECOND = 50 -- writes of what is throttled
 local BACKLOG = 511
 
-local rules = { to_server = {}, to_client = {} } -- { is_stalled, delay, split, rate, cut_after, how }
+local rules = { to_server = {}, to_client = {} } -- { is_stalled, delay, split, rate, cut_after, is_once, how }
 local passed = { to_server = 0, to_client = 0 }  -- bytes ever
 local writes = { to_server = 0, to_client = 0 }  -- that it took to pass them
 local connections = {}                           -- a set
@@ -52,14 +52,17 @@ end
 -- {====== Lanes ======
 
 local function new_lane(direction, from, to)
+  local rule = rules[direction]
+  local left = rule.cut_after
+  if rule.is_once then rule.cut_after, rule.is_once = nil, nil end
   return {
     direction = direction,
-    rule = rules[direction],
+    rule = rule,
     from = from,
     to = to,
     pieces = {},       -- { bytes, at, due } or { ending, due }
     held = 0,          -- bytes
-    left = rules[direction].cut_after, -- bytes that may pass before the connection is cut
+    left = left,       -- bytes that may pass before the connection is cut
     next_ms = 0,       -- when the next write may be, if writes are throttled
     is_busy = false,   -- a write is under way
     is_over = false,   -- nothing can pass any more
@@ -334,11 +337,20 @@ function handlers.cut(direction, how)
 end
 
 function handlers.cut_after(n, direction, how)
-  for _, one in ipairs(directions(direction)) do rules[one].cut_after, rules[one].how = n or nil, how end
+  for _, one in ipairs(directions(direction)) do
+    rules[one].cut_after, rules[one].how, rules[one].is_once = n or nil, how, nil
+  end
   each_lane(direction, function(lane)
     lane.left = n or nil
     if n == 0 then end_connection(lane.connection, how) end
   end)
+  return true
+end
+
+function handlers.cut_once(n, direction, how)
+  for _, one in ipairs(directions(direction)) do
+    rules[one].cut_after, rules[one].how, rules[one].is_once = n or nil, how, n and true
+  end
   return true
 end
 

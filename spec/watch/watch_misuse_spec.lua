@@ -18,7 +18,7 @@ local function refused(call, ...)
   local store = keywatch.open { now = 0 }
   local words = misuse.raises(call, store, ...)
   store:put("a", "")
-  if probe and type(store) == "userdata" then probe.check(store) end
+  if probe then probe.check(store) end
   return words
 end
 

@@ -11,6 +11,8 @@ local VERSION = "3.5.21" -- the etcd that clients may take us for
 local PIECE = 32768 -- bytes of a snapshot in one message, as etcd has it
 local SUM = 32      -- the bytes of its SHA-256
 
+local HASH_OF_NOTHING = 1084519789 -- the CRC-32C of "key"
+
 local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- of alarms: on the wire, and in the store
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
@@ -88,14 +90,16 @@ local function hash(server)
   return { header = header.of(server, sum.revision), hash = sum.hash }
 end
 
+--- Up to a revision below 0 there is nothing, and of that etcd gives the sum.
 local function hash_kv(server, request)
-  local sum, err = server.store:hash_kv(math.max(request.revision or 0, 0))
+  local revision = tonumber(request.revision or 0)
+  local sum, err = server.store:hash_kv(math.max(revision, 0))
   if not sum then return nil, err end
   return {
     header = header.of(server, sum.revision),
-    hash = sum.hash,
+    hash = revision < 0 and HASH_OF_NOTHING or sum.hash,
     compact_revision = sum.compact_revision,
-    hash_revision = sum.hash_revision,
+    hash_revision = revision < 0 and request.revision or sum.hash_revision,
   }
 end
 

@@ -1,0 +1,381 @@
+--- Where keywatch and etcd 3.4.23 are known to differ, and who is right.
+--
+-- keywatch behaves as the newest 3.5. Everything else that it answers otherwise than etcd does is an error of keywatch.
+-- An entry of the list says what differs, `right` (who has it right, or "both"), and how it is settled: `settle` looks
+-- at what is known to differ, raises if it is not as it should be, and takes it out of both answers. What is left must
+-- be equal. `asked` is a request with its path and message; the world knows revisions, events and identities.
+
+local int64 = require "spec.support.int64"
+local messages = require "spec.support.messages"
+
+local STABLE = 12 -- so many values Go's sort leaves in order where they are equal, and more it may not
+
+local ALMOST = 0.05 -- seconds
+
+local differences = {}
+
+local function add(entry) differences[#differences + 1] = entry end
+
+local function expect(holds, words)
+  if not holds then error("a known difference is not as it should be: " .. words, 0) end
+end
+
+local function is_call(asked, method)
+  return asked.path ~= nil and asked.path:match("[^/]*$") == method
+end
+
+-- {====== Who they are ======
+
+add {
+  what = "cluster and member ids, terms",
+  right = "both",
+  settle = function(answers, _, world)
+    for kind, answer in pairs(answers) do
+      local header = type(answer) == "table" and answer.header
+      if header and header.cluster_id then
+        local own = world.identities[kind]
+        expect(header.cluster_id == own.cluster_id and header.member_id == own.member_id, "the ids of " .. kind)
+        expect(header.raft_term >= 1, "the term of " .. kind)
+        header.cluster_id, header.member_id, header.raft_term = "own", "own", "own"
+      end
+    end
+  end,
+}
+
+add {
+  what = "the member of an alarm is the server's own: keywatch has no other members",
+  right = "both",
+  settle = function(answers, asked, world)
+    if not is_call(asked, "Alarm") then return end
+    for kind, answer in pairs(answers) do
+      for _, alarm in ipairs(answer.alarms or {}) do
+        expect(alarm.memberID == world.identities[kind].member_id, "the member of an alarm")
+        alarm.memberID = "own"
+      end
+    end
+  end,
+}
+
+-- }======
+
+-- {====== What newer versions of etcd answer ======
+
+add {
+  what = "etcd answers Alarm with a header since 3.5",
+  right = "keywatch",
+  settle = function(answers, asked)
+    if not is_call(asked, "Alarm") then return end
+    expect(not answers.etcd.header, "etcd has a header")
+    expect(answers.keywatch.header, "keywatch has no header")
+    answers.keywatch.header = nil
+  end,
+}
+
+add {
+  what = "HashKV names the revision that was hashed since 3.6",
+  right = "keywatch",
+  settle = function(answers, asked, world)
+    if not is_call(asked, "HashKV") or asked.verb ~= "call" then return end
+    local given = asked.message.revision or 0
+    expect(answers.keywatch.hash_revision == (given ~= 0 and given or world.revision), "the hashed revision")
+    answers.keywatch.hash_revision = nil
+  end,
+}
+
+--- What etcd refuses, and keywatch does not.
+local refused = {
+  {
+    what = "HashKV at the revision of the compaction itself is refused before 3.5",
+    right = "keywatch",
+    applies = function(asked, err, world)
+      return is_call(asked, "HashKV") and err.code == "compacted" and asked.message.revision == world.compact_revision
+    end,
+  },
+}
+
+-- }======
+
+-- {====== What is not determined ======
+
+add {
+  what = "the seconds that a lease has left go by while both are asked",
+  right = "both",
+  settle = function(answers, asked)
+    if not is_call(asked, "LeaseTimeToLive") then return end
+    for kind, answer in pairs(answers) do
+      if type(answer) == "table" and answer.grantedTTL then
+        expect(answer.TTL <= answer.grantedTTL and answer.TTL > 0, "the time left at " .. kind)
+        answer.TTL = "some"
+      elseif type(answer) == "number" then
+        expect(answer > 0, "the time left at " .. kind)
+        answers[kind] = "some"
+      end
+    end
+  end,
+}
+
+add {
+  what = "the keys of a lease are in no order at etcd",
+  right = "both",
+  settle = function(answers, asked)
+    if not is_call(asked, "LeaseTimeToLive") or asked.verb ~= "call" or not answers.etcd.keys then return end
+    table.sort(answers.etcd.keys)
+  end,
+}
+
+--- Waits until etcd has removed what it has compacted: a compaction that comes too late does.
+local function await_removal(world)
+  world.clients.etcd:compact(world.compact_revision, { physical = true })
+end
+
+local function is_empty_at(world, revision)
+  local count = { prefix = true, count_only = true, revision = revision > 0 and revision or nil }
+  return assert(world.clients.keywatch:range("", count)).count == 0
+end
+
+add {
+  what = "up to a revision at which there is no key, etcd hashes all that a compaction has not removed yet",
+  right = "keywatch",
+  settle = function(answers, asked, world)
+    if not is_call(asked, "HashKV") or answers.keywatch.hash == answers.etcd.hash then return end
+    local revision = asked.message.revision or 0
+    if world.compact_revision < 0 or not is_empty_at(world, revision) then return end
+    await_removal(world)
+    answers.etcd.hash = assert(world.clients.etcd:hash_kv(revision)).hash
+  end,
+}
+
+--- Puts those in order, by their ids, that were granted or renewed at almost the same time, and for as long.
+local function settle_order(leases, id_of, terms)
+  local function are_close(a, b)
+    local one, other = terms[id_of(a)], terms[id_of(b)]
+    return one.ttl == other.ttl and math.abs(one.at - other.at) < ALMOST
+  end
+  for _ = 1, #leases do
+    for i = 2, #leases do
+      local a, b = leases[i - 1], leases[i]
+      if int64.compare(id_of(a), id_of(b)) > 0 and are_close(a, b) then leases[i - 1], leases[i] = b, a end
+    end
+  end
+end
+
+add {
+  what = "leases are listed by the time of their end, of which keywatch knows the milliseconds, and etcd more",
+  right = "both",
+  settle = function(answers, asked, world)
+    if not is_call(asked, "LeaseLeases") then return end
+    for _, answer in pairs(answers) do
+      local is_face = asked.verb ~= "call"
+      local function id_of(lease) return is_face and lease or lease.ID end
+      settle_order(is_face and answer or answer.leases or {}, id_of, world.terms)
+    end
+  end,
+}
+
+--- The fields that ranges are sorted by.
+local SORTED_BY = { VERSION = "version", CREATE = "create_revision", MOD = "mod_revision", VALUE = "value" }
+
+--- Puts those that are equal in the order of their keys. Of the last ones, some may have been left out.
+local function settle_ties(range, answer)
+  local field = SORTED_BY[range.sort_target]
+  if not field or not answer.kvs or (answer.count or 0) <= STABLE then return end
+  local default = field == "value" and "" or 0
+  local kvs, from = answer.kvs, 1
+  local function value(i) return kvs[i] and (kvs[i][field] or default) end
+  for i = 1, #kvs do
+    if value(i + 1) ~= value(i) then
+      local is_cut = i == #kvs and answer.more
+      local ties = {}
+      for j = from, i do ties[#ties + 1] = kvs[j] end
+      table.sort(ties, function(a, b) return a.key < b.key end)
+      for j = from, i do kvs[j] = is_cut and "one of value " .. tostring(value(j)) or ties[j - from + 1] end
+      from = i + 1
+    end
+  end
+end
+
+local settle_txn_ties
+
+local function settle_op_ties(op, answer)
+  if op.request_range then settle_ties(op.request_range, answer.response_range or answer) end
+  if op.request_txn then settle_txn_ties(op.request_txn, answer.response_txn or answer) end
+end
+
+function settle_txn_ties(txn, answer)
+  local ops = (answer.succeeded and txn.success or not answer.succeeded and txn.failure) or {}
+  for i, op in ipairs(ops) do
+    local one = answer.responses[i]
+    if type(one) == "table" then settle_op_ties(op, one) end
+  end
+end
+
+add {
+  what = "values that are equal are in no order at etcd, once there are many, if they are sorted",
+  right = "both",
+  settle = function(answers, asked)
+    for _, answer in pairs(answers) do
+      if is_call(asked, "Range") then settle_ties(asked.message, answer) end
+      if is_call(asked, "Txn") then settle_txn_ties(asked.message, answer) end
+    end
+  end,
+}
+
+local UNREADABLE = "grpc: error unmarshalling request: "
+
+--- What is said of errors.
+local errors_list = {
+  {
+    what = "why a message cannot be read is said in the words of who reads it, and keywatch has a code for it",
+    right = "both",
+    settle = function(errors)
+      for _, err in pairs(errors) do
+        if err.grpc_status == 13 and err.message:sub(1, #UNREADABLE) == UNREADABLE then
+          err.code, err.message = "unreadable", UNREADABLE
+        end
+      end
+    end,
+  },
+}
+
+-- }======
+
+-- {====== What is not asked of etcd ======
+-- It would do what keywatch has refused.
+
+local without_open_deletes
+
+local function kept_ops(ops)
+  local kept, n_left_out = {}, 0
+  for _, op in ipairs(ops or {}) do
+    local delete, txn = op.request_delete_range, op.request_txn
+    local inner, n = nil, 0
+    if txn then inner, n = without_open_deletes(txn) end
+    local is_open = delete and delete.range_end == "\0"
+    if not is_open then kept[#kept + 1] = inner and { request_txn = inner } or op end
+    n_left_out = n_left_out + n + (is_open and 1 or 0)
+  end
+  return kept, n_left_out
+end
+
+--- The transaction without deletes that have no end, at any depth; and how many those were.
+function without_open_deletes(txn)
+  local success, n_success = kept_ops(txn.success)
+  local failure, n_failure = kept_ops(txn.failure)
+  return { compare = txn.compare, success = success, failure = failure }, n_success + n_failure
+end
+
+local never = { { key = "a", target = "VERSION", result = "LESS", version = 0 } }
+
+--- Whether keywatch refuses a transaction for the deletes that have no end, and for nothing else. It is asked where the
+-- transaction is in a branch that is not taken.
+local function is_refused_for_open_deletes(txn, world)
+  local rest, n = without_open_deletes(txn)
+  if n == 0 then return false end
+  local probe = { compare = never, success = { { request_txn = rest } } }
+  local _, err = world.clients.keywatch:call("/etcdserverpb.KV/Txn", probe)
+  return not (err and err.code == "duplicate_key")
+end
+
+local function puts_directly(txn)
+  for _, ops in ipairs { txn.success or {}, txn.failure or {} } do
+    for _, op in ipairs(ops) do
+      if op.request_put then return true end
+    end
+  end
+  return false
+end
+
+local withheld = {
+  {
+    what = "puts of nested transactions need space since 3.5.33",
+    right = "keywatch",
+    applies = function(asked, err)
+      return is_call(asked, "Txn") and err.code == "no_space" and not puts_directly(asked.message)
+    end,
+  },
+  {
+    what = "a transaction may not put a key that it deletes; etcd overlooks deletes that have no end, and if the put"
+      .. " ignores the value or the lease, which are gone, it panics",
+    right = "keywatch",
+    applies = function(asked, err, world)
+      return is_call(asked, "Txn") and err.code == "duplicate_key" and is_refused_for_open_deletes(asked.message, world)
+    end,
+  },
+}
+
+-- }======
+
+-- {====== Watches ======
+-- These are settled where watches are compared, and stand here for their reasons.
+
+local watches = {
+  batches = {
+    what = "how many revisions a response has, and which is in its header, is a matter of time; that a revision is in"
+      .. " one response, or in fragments of one, is not",
+    right = "both",
+  },
+  compacted_revision = {
+    what = "a watch that starts at the revision of the compaction sees no tombstone of that revision before 3.4.34 and"
+      .. " 3.5.16; and what it sees of a key that was written twice in it depends on how far the compaction has come",
+    right = "keywatch",
+  },
+  negative_start = {
+    what = "a watch that starts at a negative revision is refused since 3.4.38 and 3.5.24",
+    right = "keywatch",
+  },
+  progress = {
+    what = "3.4.23 answers a request for progress before events that it covers: no client trusts it, and sync is"
+      .. " unsupported",
+    right = "keywatch",
+  },
+}
+
+-- }======
+
+--- A request with its path and its message, if it is one call.
+local function described(asked)
+  local path, message
+  if asked.verb == "call" then
+    path, message = asked[1], asked[2]
+  elseif asked.verb == "arm" or asked.verb == "disarm" then
+    path = "/etcdserverpb.Maintenance/Alarm"
+  else
+    path, message = messages.wire_of(asked)
+  end
+  return { verb = asked.verb, path = path, message = message }
+end
+
+--- Takes what is known to differ out of both answers, which are { keywatch =, etcd = }.
+local function settle(answers, asked, world)
+  local description = described(asked)
+  for _, entry in ipairs(differences) do entry.settle(answers, description, world) end
+end
+
+--- The same, of two errors.
+local function settle_errors(errors)
+  for _, entry in ipairs(errors_list) do entry.settle(errors) end
+end
+
+--- Whether an error of etcd is known where keywatch has none.
+local function is_refused(asked, err, world)
+  for _, entry in ipairs(refused) do
+    if entry.applies(described(asked), err, world) then return true end
+  end
+  return false
+end
+
+--- Whether a request that keywatch has refused is not to be made of etcd.
+local function is_withheld(asked, err, world)
+  for _, entry in ipairs(withheld) do
+    if entry.applies(described(asked), err, world) then return true end
+  end
+  return false
+end
+
+return {
+  settle = settle,
+  settle_errors = settle_errors,
+  is_refused = is_refused,
+  is_withheld = is_withheld,
+  watches = watches,
+}

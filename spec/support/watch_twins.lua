@@ -1,0 +1,378 @@
+--- The same watches at two servers: streams of the wire with many watches each, and watches of the face.
+--
+-- What a watch has to tell follows from all that happened, which the twins know. Both are read until they have told as
+-- much; then it must be equal, in order. spec/support/known_differences.lua says what is not compared.
+
+local difference = require("spec.support.difference").difference
+local new_request = require("spec.support.request").new
+local span = require "spec.support.model.span"
+
+local KINDS = { "keywatch", "etcd" }
+local SECONDS = 60 -- without a message, after which one that is owed is taken for lost
+
+local watch_twins = {}
+
+-- {====== What is to be told ======
+
+--- A watch of both. `fields`: within, start (the first revision), filters (a set of NOPUT and NODELETE), form(event)
+-- (an event of all as this watch tells it), revision_of(told), read(kind, holds, what) (until something holds).
+local function new_watch(world, fields)
+  fields.world = world
+  fields.edge = math.max(world.compact_revision, 0) -- the revision of the last compaction when it was created
+  fields.told = { keywatch = {}, etcd = {} }
+  fields.owed = {}      -- events of all, after the edge
+  fields.owed_edge = {} -- and at it: { event, is_superseded }
+  fields.at = 0         -- how many of all were looked at
+  fields.n_edge = { keywatch = 0, etcd = 0 } -- told, at the edge
+  fields.n_equal = { keywatch = 0, etcd = 0 }
+  if fields.start <= world.revision then world.has_past = true end
+  return fields
+end
+
+local function is_owed(watch, event)
+  local kv = event.kv
+  return kv.mod_revision >= watch.start
+    and span.contains(watch.within, kv.key)
+    and not watch.filters[event.type == "DELETE" and "NODELETE" or "NOPUT"]
+end
+
+--- Whether the same revision changes the key once more.
+local function is_superseded(events, i)
+  local kv = events[i].kv
+  for j = i + 1, #events do
+    if events[j].kv.mod_revision ~= kv.mod_revision then return false end
+    if events[j].kv.key == kv.key then return true end
+  end
+  return false
+end
+
+--- Looks at what has happened since.
+local function look_on(watch)
+  local all = watch.world.events
+  for i = watch.at + 1, #all do
+    local event = all[i]
+    if is_owed(watch, event) and event.kv.mod_revision == watch.edge then
+      table.insert(watch.owed_edge, { event = event, is_superseded = is_superseded(all, i) })
+    elseif is_owed(watch, event) then
+      table.insert(watch.owed, event)
+    end
+  end
+  watch.at = #all
+end
+
+local function tell(watch, kind, event)
+  table.insert(watch.told[kind], event)
+  if watch.revision_of(event) == watch.edge then watch.n_edge[kind] = watch.n_edge[kind] + 1 end
+end
+
+-- }======
+
+-- {====== Comparing ======
+
+--- Whether an event of the edge has to be told, and not only may be.
+local function is_due(owed, kind)
+  return not owed.is_superseded and not (kind == "etcd" and owed.event.type == "DELETE")
+end
+
+local function n_due(watch, kind)
+  local n = 0
+  for _, owed in ipairs(watch.owed_edge) do
+    if is_due(owed, kind) then n = n + 1 end
+  end
+  return n
+end
+
+--- At the edge: all that is due is told, and the rest of it may be. What was before is compacted.
+local function compare_edge(watch, kind)
+  local at = 1
+  for _, owed in ipairs(watch.owed_edge) do
+    local told = at <= watch.n_edge[kind] and watch.told[kind][at]
+    local form = watch.form { type = owed.event.type, kv = owed.event.kv }
+    local words = difference(told or nil, form, kind .. ", at the edge")
+    if not words then at = at + 1 end
+    if words and is_due(owed, kind) then watch.world:fail(watch.name .. ": " .. words) end
+  end
+  if at <= watch.n_edge[kind] then watch.world:fail(watch.name .. ": too much from " .. kind .. " at the edge") end
+end
+
+local function compare(watch, kind)
+  local n_edge, told = watch.n_edge[kind], watch.told[kind]
+  if watch.n_equal[kind] == 0 then compare_edge(watch, kind) end
+  for i = watch.n_equal[kind] + 1, math.max(#watch.owed, #told - n_edge) do
+    local event = watch.owed[i]
+    local words = difference(told[n_edge + i], event and watch.form(event), ("event %d of %s"):format(i, kind))
+    if words then watch.world:fail(("%s: %s"):format(watch.name, words)) end
+    watch.world.n_events = watch.world.n_events + 1
+  end
+  watch.n_equal[kind] = #watch.owed
+end
+
+--- Waits until both have told what they owe, and compares it.
+local function settle(watch)
+  if watch.is_over then return end
+  look_on(watch)
+  for _, kind in ipairs(KINDS) do
+    local due = n_due(watch, kind)
+    watch.read(kind, function()
+      local n_edge = watch.n_edge[kind]
+      return n_edge >= due and #watch.told[kind] - n_edge >= #watch.owed
+    end, "all that " .. watch.name .. " owes")
+    compare(watch, kind)
+  end
+end
+
+-- }======
+
+-- {====== Streams of the wire ======
+
+local stream = {}
+stream.__index = stream
+
+--- Opens one at both.
+function watch_twins.stream(world)
+  local self = setmetatable({
+    world = world,
+    calls = {},
+    watches = {}, -- by their ids
+    answers = { keywatch = {}, etcd = {} },
+  }, stream)
+  for _, kind in ipairs(KINDS) do
+    self.calls[kind] = assert(world.clients[kind]:stream("/etcdserverpb.Watch/Watch"))
+  end
+  return self
+end
+
+--- The events of a response. Those of a revision are in one response, or in fragments of one.
+local function take_events(self, kind, message)
+  local watch = self.watches[message.watch_id or 0]
+  if not watch then self.world:fail(kind .. " tells events of a watch that there is not") end
+  local list = watch.told[kind]
+  local last, first = list[#list], message.events[1]
+  if last and first.kv.mod_revision <= last.kv.mod_revision and not watch.is_in_parts[kind] then
+    self.world:fail(("%s tells revision %d in two parts, or twice"):format(kind, first.kv.mod_revision))
+  end
+  for _, event in ipairs(message.events) do tell(watch, kind, event) end
+  if message.header.revision < list[#list].kv.mod_revision then
+    self.world:fail(kind .. " tells an event of a revision above that of the header")
+  end
+  if message.fragment and not watch.has_fragments then self.world:fail(kind .. " tells fragments unasked") end
+  if message.fragment then self.world.n_fragments[kind] = self.world.n_fragments[kind] + 1 end
+  watch.is_in_parts[kind] = message.fragment
+end
+
+local function take(self, kind, message)
+  if message.events then
+    take_events(self, kind, message)
+  else
+    table.insert(self.answers[kind], message)
+  end
+end
+
+--- Receives until something holds.
+function stream:receive_until(kind, holds, what)
+  while not holds() do
+    local message, err = self.calls[kind]:receive(SECONDS)
+    if not message then self.world:fail(("%s does not tell %s: %s"):format(kind, what, tostring(err))) end
+    take(self, kind, message)
+  end
+end
+
+--- The next answer of both, which must be equal.
+local function next_answer(self, what)
+  local answers = {}
+  for _, kind in ipairs(KINDS) do
+    self:receive_until(kind, function() return self.answers[kind][1] end, what)
+    answers[kind] = table.remove(self.answers[kind], 1)
+  end
+  self.world:compare(answers, new_request("watch"), what)
+  return answers.keywatch
+end
+
+local function send(self, message)
+  for _, kind in ipairs(KINDS) do assert(self.calls[kind]:send(message)) end
+end
+
+local function set_of(list)
+  local set = {}
+  for _, item in ipairs(list or {}) do set[item] = true end
+  return set
+end
+
+--- Creates a watch at both; returns it, or nil where that is refused.
+function stream:create(message)
+  local world = self.world
+  world:begin(new_request("create", message))
+  send(self, { create_request = message })
+  local created = next_answer(self, "the answer to the creation")
+  if created.canceled then return nil end
+  local start = message.start_revision or 0
+  local watch = new_watch(world, {
+    name = ("watch %d of %s"):format(created.watch_id or 0, world.doing),
+    id = created.watch_id or 0,
+    within = { key = (message.key or "") == "" and "\0" or message.key, last = message.range_end or "" },
+    start = start == 0 and created.header.revision + 1 or start,
+    filters = set_of(message.filters),
+    has_fragments = message.fragment,
+    is_in_parts = {}, -- by kind
+    form = function(event)
+      return { type = event.type, kv = event.kv, prev_kv = message.prev_kv and event.prev_kv or nil }
+    end,
+    revision_of = function(event) return event.kv.mod_revision end,
+    read = function(kind, holds, what) self:receive_until(kind, holds, what) end,
+  })
+  self.watches[watch.id] = watch
+  if watch.start < world.compact_revision then
+    watch.is_over = true
+    next_answer(self, "that it is compacted")
+  end
+  return watch
+end
+
+--- Ends a watch at both. What it had to tell is told before.
+function stream:cancel(id)
+  self.world:catch_up()
+  settle(self.watches[id])
+  self.world:begin(new_request("cancel", id))
+  send(self, { cancel_request = { watch_id = id } })
+  next_answer(self, "the answer to the end")
+  self.watches[id] = nil
+end
+
+--- Ends a watch that there is not. Nothing is answered: an answer would be taken for that to the next request.
+function stream:cancel_none(id)
+  self.world:begin(new_request("cancel_none", id))
+  send(self, { cancel_request = { watch_id = id } })
+end
+
+--- The ids of its watches, in order.
+function stream:ids()
+  local ids = {}
+  for id in pairs(self.watches) do ids[#ids + 1] = id end
+  table.sort(ids)
+  return ids
+end
+
+function stream:settle()
+  for _, id in ipairs(self:ids()) do settle(self.watches[id]) end
+end
+
+function stream:close()
+  for _, kind in ipairs(KINDS) do self.calls[kind]:close() end
+end
+
+-- }======
+
+-- {====== Watches of the face ======
+
+local watch_methods = {}
+local watch_mt = { __index = watch_methods }
+
+local NAMES = { no_put = "NOPUT", no_delete = "NODELETE" }
+
+local function filters_of(options)
+  local set = {}
+  for _, filter in ipairs(options.filters or {}) do set[NAMES[filter]] = true end
+  return set
+end
+
+local function flat_kv(kv)
+  return {
+    key = kv.key,
+    value = kv.value or "",
+    create_revision = kv.create_revision,
+    mod_revision = kv.mod_revision,
+    version = kv.version,
+    lease = kv.lease or 0,
+  }
+end
+
+--- An event of all as the face tells it.
+local function flat(event, has_prev)
+  local is_delete = event.type == "DELETE"
+  local told = is_delete and { key = event.kv.key, mod_revision = event.kv.mod_revision } or flat_kv(event.kv)
+  told.type = is_delete and "delete" or "put"
+  told.prev = has_prev and event.prev_kv and flat_kv(event.prev_kv) or nil
+  return told
+end
+
+--- What exists, as both tell it.
+local function compare_initial(self)
+  local told = {}
+  for _, kind in ipairs(KINDS) do
+    told[kind] = {}
+    repeat
+      local event, err = self.watches[kind]:next(SECONDS)
+      if not event then self.world:fail(kind .. " does not tell what exists: " .. tostring(err)) end
+      table.insert(told[kind], event)
+    until event.type == "synced"
+  end
+  self.world:compare(told, new_request("watch"), "what exists")
+end
+
+local function compare_compacted(self)
+  local errors = {}
+  for _, kind in ipairs(KINDS) do
+    local _, err = self.watches[kind]:next(SECONDS)
+    errors[kind] = err and { code = err.code, message = err.message, compact_revision = err.compact_revision }
+  end
+  self.world:compare(errors, new_request("watch"), "that it is compacted")
+end
+
+--- Opens one at both; nil where that is refused.
+function watch_twins.watch(world, key, options)
+  world:begin(new_request("watch", key, options))
+  local watches, answers = {}, {}
+  for _, kind in ipairs(KINDS) do
+    local err
+    watches[kind], err = world.clients[kind]:watch(key, options)
+    answers[kind] = { error = err and err.message, revision = watches[kind] and watches[kind].revision }
+  end
+  world:compare(answers, new_request("watch"), "the watch")
+  if not watches.etcd then return nil end
+  local within = span.new(key, options)
+  if within.key == "" then within.key = "\0" end
+  local self
+  self = new_watch(world, setmetatable({
+    name = world.doing,
+    watches = watches,
+    within = within,
+    start = options.start_revision or world.revision + 1,
+    filters = filters_of(options),
+    form = function(event) return flat(event, options.prev_kv) end,
+    revision_of = function(event) return event.mod_revision end,
+    read = function(kind, holds, what)
+      while not holds() do
+        local event, err = watches[kind]:next(SECONDS)
+        if not event then world:fail(("%s does not tell %s: %s"):format(kind, what, tostring(err))) end
+        tell(self, kind, event)
+      end
+    end,
+  }, watch_mt))
+  if options.initial then compare_initial(self) end
+  if self.start < world.compact_revision then
+    self.is_over = true
+    compare_compacted(self)
+  end
+  return self
+end
+
+watch_methods.settle = settle
+
+--- What sync says: of etcd 3.4.23 that it cannot be trusted.
+function watch_methods:sync()
+  if self.is_over then return end
+  local world = self.world
+  world:begin(new_request("sync", self.name))
+  local revision, err = self.watches.keywatch:sync(SECONDS)
+  if revision ~= world.revision then world:fail(("sync: %s, %s"):format(tostring(revision), tostring(err))) end
+  revision, err = self.watches.etcd:sync(SECONDS)
+  if revision or err.code ~= "unsupported" then world:fail("sync of etcd: " .. tostring(revision or err)) end
+end
+
+function watch_methods:close()
+  for _, kind in ipairs(KINDS) do self.watches[kind]:close() end
+end
+
+-- }======
+
+return watch_twins

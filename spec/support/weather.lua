@@ -1,0 +1,54 @@
+--- Bad weather: what a proxy does to the connections of a client, at random, one thing after the other.
+
+local methods = {}
+local meta = { __index = methods }
+
+local DIRECTIONS = { "to_server", "to_client", "both" }
+
+--- `scale`, if given, is how large the messages are, compared with small ones.
+local function new(proxy, random, scale)
+  return setmetatable({
+    proxy = proxy,
+    random = random,
+    scale = scale or 1,
+    is_dark = false, -- nothing passes, until it clears up
+  }, meta)
+end
+
+local KINDS = {
+  { 6, function(self, direction)
+    self.proxy:cut { how = self.random:pick { "close", "reset", "shutdown" }, direction = direction }
+  end },
+  { 2, function(self, direction) self.proxy:cut_once(self.scale * self.random:between(0, 3000), direction) end },
+  { 3, function(self, direction) self.proxy:split(self.scale * self.random:between(1, 40), direction) end },
+  { 2, function(self, direction) self.proxy:delay(self.random:between(1, 20), direction) end },
+  { 1, function(self, direction) self.proxy:throttle(self.scale * self.random:between(50000, 500000), direction) end },
+  { 3, function(self, direction)
+    self.is_dark = true
+    self.proxy:stall(direction)
+  end },
+  { 2, function(self)
+    self.is_dark = true
+    self.proxy:refuse()
+    self.proxy:cut()
+  end },
+  { 2, function(self)
+    self.is_dark = true
+    self.proxy:blackhole()
+  end },
+}
+
+--- Everything passes again. What was thrown away stays lost.
+function methods:clear()
+  self.is_dark = false
+  self.proxy:restore()
+  self.proxy:accept_again()
+end
+
+--- Something happens, or is over.
+function methods:change()
+  if self.is_dark or self.random:one_in(6) then return self:clear() end
+  self.random:weighted(KINDS)(self, self.random:pick(DIRECTIONS))
+end
+
+return { new = new }

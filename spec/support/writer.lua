@@ -1,0 +1,153 @@
+--- Somebody who changes keys at random, and knows what those who watch them must be told.
+
+local PATIENCE = 60 -- seconds without what is awaited, after which a watch is taken for one that has lost it
+
+local methods = {}
+local meta = { __index = methods }
+
+--- Writes below a prefix, by a client of its own. Options: keys, how many there are; size, of values at most.
+local function new(client, random, prefix, options)
+  options = options or {}
+  return setmetatable({
+    client = client,
+    random = random,
+    prefix = prefix,
+    keys = options.keys or 9,
+    size = options.size or 20,
+    state = {},   -- the kvs that there are, by key
+    log = {},     -- what has happened, by revision: lists of { text, text with the revision before }
+    revision = 0, -- of the store; somebody else who writes has to tell
+    n = 0,        -- writes
+  }, meta)
+end
+
+--- An event, as it is compared.
+local function text_of(event, prev)
+  local text = ("%s %s %s"):format(event.type, event.key, event.value or "")
+  if #text > 100 then text = ("%s..%d bytes.."):format(text:sub(1, 60), #text) end
+  text = ("%s c%d m%d v%d"):format(text, event.create_revision or 0, event.mod_revision, event.version or 0)
+  return prev and ("%s after %d"):format(text, prev.mod_revision) or text
+end
+
+local function key_of(self)
+  return self.prefix .. self.random:between(1, self.keys)
+end
+
+local function value_of(self)
+  self.n = self.n + 1
+  return ("%d %s"):format(self.n, ("x"):rep(self.random:between(0, self.size)))
+end
+
+--- Some writes of different keys, as a transaction has them.
+local function choose(self)
+  local ops, is_taken = {}, {}
+  for _ = 1, self.random:one_in(3) and self.random:between(2, 4) or 1 do
+    local key = key_of(self)
+    if not is_taken[key] then
+      is_taken[key] = true
+      local goes = self.state[key] and self.random:one_in(4)
+      ops[#ops + 1] = goes and { delete = key } or { put = key, value = value_of(self) }
+    end
+  end
+  return ops
+end
+
+local function apply(self, op, revision)
+  local key = op.put or op.delete
+  local prev = self.state[key]
+  local kv = op.put and {
+    type = "put", key = key, value = op.value, mod_revision = revision,
+    create_revision = prev and prev.create_revision or revision,
+    version = prev and prev.version + 1 or 1,
+  }
+  self.state[key] = kv or nil
+  local event = kv or { type = "delete", key = key, mod_revision = revision }
+  return { text_of(event), text_of(event, prev) }
+end
+
+--- One revision more.
+function methods:write(ops)
+  ops = ops or choose(self)
+  local answer = assert(self.client:txn { success = ops })
+  local revision = answer.revision
+  assert(self.revision == 0 or revision == self.revision + 1, "somebody else writes")
+  local events = {}
+  for i, op in ipairs(ops) do events[i] = apply(self, op, revision) end
+  self.log[revision], self.revision = events, revision
+  return revision
+end
+
+--- The last write of all: who has been told of it is done.
+function methods:finish()
+  return self:write { { put = self.prefix .. "end", value = "" } }
+end
+
+local function enter(list, batch, has_prev)
+  for _, event in ipairs(batch.events) do
+    assert(event.mod_revision == batch.revision, "a batch is of one revision")
+    list[#list + 1] = text_of(event, has_prev and event.prev)
+  end
+  list[#list + 1] = "--"
+end
+
+--- Reads a watch until all is done. What came, to be compared. After progress only what is newer comes.
+function methods:gather(watch, has_prev)
+  local list, progress = {}, 0
+  while true do
+    local batch, err = watch:batch(PATIENCE)
+    if not batch then error(("after revision %d: %s"):format(watch.revision, tostring(err)), 2) end
+    assert(batch.revision > progress, "what was to have come before comes after progress")
+    if batch.events[1].type == "progress" then
+      progress = batch.revision
+    else
+      enter(list, batch, has_prev)
+      if batch.events[#batch.events].key == self.prefix .. "end" then return list end
+    end
+  end
+end
+
+--- Each revision after `from` has come once, whole, and in order.
+function methods:compare(gathered, from, has_prev)
+  local n = 0
+  local function expect(text)
+    n = n + 1
+    if gathered[n] == text then return end
+    error(("at %d, expected %s, found %s"):format(n, text, tostring(gathered[n])), 3)
+  end
+  for revision = from + 1, self.revision do
+    for _, texts in ipairs(self.log[revision] or {}) do expect(texts[has_prev and 2 or 1]) end
+    if self.log[revision] then expect("--") end
+  end
+  assert(n == #gathered, "more has come than has happened")
+end
+
+--- What `rebuild` comes to is what exists.
+function methods:compare_state(state)
+  for key, kv in pairs(self.state) do
+    local expected, found = text_of(kv), state[key] and text_of(state[key])
+    if expected ~= found then error(("expected %s, found %s"):format(expected, tostring(found)), 2) end
+  end
+  for key in pairs(state) do
+    if not self.state[key] then error(("found %s, which does not exist"):format(key), 2) end
+  end
+end
+
+--- Reads a watch that begins with what exists, up to a revision. What that comes to, to be compared; or nil and an
+-- error.
+local function rebuild(watch, to)
+  local state, reached = {}, 0
+  while reached < to do
+    local batch, err = watch:batch(PATIENCE)
+    if not batch then return nil, err end
+    for _, event in ipairs(batch.events) do
+      if not event.initial then
+        assert(batch.revision >= reached, "revisions come in order")
+        reached = batch.revision
+      end
+      if event.key then state[event.key] = event.type == "put" and event or nil end
+    end
+  end
+  return state
+end
+
+return { new = new, rebuild = rebuild, PATIENCE = PATIENCE }
