@@ -181,7 +181,8 @@ static void check_next(watched *one) {
   if (one->begin == 0) one->begin = sub->next; /* with the answer to its creation */
   if (sub->pieces > 0 || one->has_forgotten) return;
   int64_t given = larger(one->told, one->covered) + 1;
-  bool is_torn = sub->next == sub->seen; /* at a revision that has come in part, and was forgotten */
+  bool is_torn =
+      sub->next == sub->seen; /* at a revision that has come in part, and was forgotten */
   must(is_torn || sub->next <= larger(given, one->begin), "it goes on after what was given");
 }
 

@@ -214,7 +214,7 @@ local function begin(options)
   return w, call, stream
 end
 
-describe("when memory runs out in a client", function()
+describe("when memory runs out in a client #starved", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
 

@@ -26,7 +26,7 @@ local function resident()
   return pages * 4096 / 2 ^ 20
 end
 
-describe("a client that does not read", function()
+describe("a client that does not read #slow", function()
   local host, other
 
   local function begin(store_options, server_options)

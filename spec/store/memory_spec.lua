@@ -224,7 +224,7 @@ if not probe then
   return
 end
 
-describe("where memory runs out,", function()
+describe("where memory runs out #starved,", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
 

@@ -81,7 +81,9 @@ end
 -- }======
 
 -- Methods by the arguments that may have revisions in them.
-local METHODS = { "get", "range", "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "hash_kv", "status" }
+local METHODS = {
+  "get", "range", "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "hash_kv", "status",
+}
 local FIRST_IS_REVISION = { compact = true, hash_kv = true }
 
 --- Replaces the methods of a client. `base` is the revision that is to be 0.
