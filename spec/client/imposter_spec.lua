@@ -12,7 +12,7 @@ local rpc = require "spec.support.rpc"
 
 local RANGE, PUT, WATCH = raw.RANGE, raw.PUT, raw.WATCH
 
-describe("an imposter", function()
+describe("an imposter #slow", function()
   local peer, clients
 
   before_each(function()

@@ -35,7 +35,7 @@ local function close_all(self)
   luv.run("nowait")
 end
 
-describe("a proxy", function()
+describe("a proxy #slow", function()
   local target, other, p, clients
 
   before_each(function()
