@@ -64,6 +64,7 @@ build = {
     ["keywatch.methods"] = "lua/keywatch/methods.lua",
     ["keywatch.pages"] = "lua/keywatch/pages.lua",
     ["keywatch.plain"] = "lua/keywatch/plain.lua",
+    ["keywatch.reason"] = "lua/keywatch/reason.lua",
     ["keywatch.remote_watch"] = "lua/keywatch/remote_watch.lua",
     ["keywatch.server"] = "lua/keywatch/server.lua",
     ["keywatch.services.auth"] = "lua/keywatch/services/auth.lua",

@@ -29,7 +29,7 @@ static int end(lua_State *L, int values) {
 
 /* What is out of proportion is malformed, too. */
 static int fail(lua_State *L, int rc) {
-  if (rc == KW_ERR_TOO_MANY_OPS) rc = KW_ERR_MALFORMED;
+  if (rc == KW_ERR_TOO_MANY_OPS || rc == KW_ERR_MALFORMED) rc = KW_ERR_MALFORMED_ANSWER;
   return end(L, kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc));
 }
 

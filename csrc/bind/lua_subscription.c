@@ -224,11 +224,11 @@ static int l_state(lua_State *L) {
   return 5;
 }
 
-/* sub:seen(): the highest revision that a server told it of; whether it was ever created; the revision of the server
+/* sub:seen(): the highest revision that a server told it of that is not suspect; whether it was ever created; the revision of the server
  * that it was created on last; and its cluster, if that is known. */
 static int l_seen(lua_State *L) {
   const kw_subscription *sub = &check_self(L)->sub;
-  kw_bind_push_int(L, sub->seen);
+  kw_bind_push_int(L, sub->is_suspect ? sub->sure_seen : sub->seen);
   lua_pushboolean(L, sub->was_created);
   kw_bind_push_int(L, sub->server);
   if (!sub->has_cluster) return 3;
@@ -250,7 +250,7 @@ static int l_begin(lua_State *L) {
 /* sub:accept(): the server is behind, but of the same history. */
 static int l_accept(lua_State *L) {
   kw_subscription *sub = &check_self(L)->sub;
-  sub->is_suspect = false;
+  kw_subscription_believe(sub);
   kw_watch_call_wake(sub);
   return 0;
 }
@@ -266,16 +266,31 @@ static int l_fail(lua_State *L) {
   return 0;
 }
 
+/* sub:refusal(): what the server said when it refused it, unless that was taken; sub:revive(): it has not, and is idle. */
+static int l_refusal(lua_State *L) {
+  const lua_subscription *self = check_self(L);
+  const kw_blob *words = self->is_open ? kw_subscription_refusal(&self->sub) : NULL;
+  if (words == NULL) return 0;
+  kw_bind_push_slice(L, kw_blob_slice(words));
+  return 1;
+}
+
+static int l_revive(lua_State *L) {
+  lua_subscription *self = check_self(L);
+  if (self->is_open) kw_subscription_revive(&self->sub);
+  return 0;
+}
+
 static int l_close(lua_State *L) {
   drop(check_self(L));
   return 0;
 }
 
-static const luaL_Reg methods[] = {{"take", l_take}, {"attach", l_attach}, {"detach", l_detach},
-                                   {"arm", l_arm},   {"disarm", l_disarm}, {"state", l_state},
-                                   {"seen", l_seen}, {"begin", l_begin},   {"accept", l_accept},
-                                   {"fail", l_fail}, {"follow", l_follow}, {"close", l_close},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {
+    {"take", l_take},     {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
+    {"disarm", l_disarm}, {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
+    {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow}, {"refusal", l_refusal},
+    {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 static int l_arena_gc(lua_State *L) {

@@ -35,6 +35,13 @@ void kw_session_end(kw_session *session) {
 
 /* {====== Sending ====== */
 
+/* What came is no HTTP/2, or breaks its rules. */
+static void note_breach(kw_session *session, const char *words) {
+  if (session->why[0] != 0) return;
+  snprintf(session->why, sizeof session->why, "%s",
+           session->has_settled ? words : "it does not speak HTTP/2");
+}
+
 static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, int flags,
                        void *ctx) {
   kw_session *session = ctx;
@@ -51,6 +58,8 @@ static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, 
 static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
   uint8_t type = frame->hd.type;
+  if (type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR)
+    note_breach(session, "the server breaks the rules of HTTP/2");
   if (type != NGHTTP2_HEADERS && type != NGHTTP2_DATA) return 0;
   session->sent_since_ping = true;
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
@@ -167,15 +176,44 @@ static void take_request(kw_session *session, kw_stream *stream) {
   session->hooks.on_open(stream, session->known.path, session->hooks.ctx);
 }
 
-/* An answer's headers, or its trailers. */
+/* Ends a client's call with a status of our own. */
+static void give_up(kw_stream *stream, int status, const char *text, uint32_t code) {
+  kw_stream_set_status(stream, status, kw_slice_of(text, strlen(text)));
+  kw_stream_reset(stream, code);
+}
+
+static void give_up_page(kw_stream *stream, const kw_request_lines *known) {
+  char text[256];
+  kw_slice type = known->content_type;
+  snprintf(text, sizeof text,
+           "keywatch: the answer is not gRPC's: HTTP status %d, content-type \"%.*s\"",
+           known->http_status, (int)kw_min_size(type.len, 128),
+           type.len > 0 ? (const char *)type.data : "");
+  give_up(stream, kw_status_of_http(known->http_status), text, KW_RESET_CANCEL);
+}
+
+/* What gRPC wants of an answer before anybody looks at what it says. */
+static bool check_answer(kw_session *session, kw_stream *stream) {
+  const kw_request_lines *known = &session->known;
+  bool is_good = kw_request_is_grpc(known) && (known->has_status || known->http_status == 200);
+  if (session->header_bytes > session->options.max_header_bytes) {
+    give_up(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: the headers of the answer are too large",
+            KW_RESET_CANCEL);
+  } else if (!stream->has_begun && !is_good) {
+    give_up_page(stream, known);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+/* An answer's headers, or its trailers. What is only informational comes before them. */
 static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
   const kw_request_lines *known = &session->known;
-  if (stream->is_reset) return;
-  if (known->has_status) {
-    kw_request_take_status(known, stream);
-  } else if (known->http_status != 0 && known->http_status != 200) {
-    kw_stream_set_status(stream, kw_status_of_http(known->http_status), (kw_slice){0});
-  }
+  bool is_informational = known->http_status / 100 == 1 && !ends;
+  if (stream->is_reset || is_informational || !check_answer(session, stream)) return;
+  stream->has_begun = true;
+  if (known->has_status) kw_request_take_status(known, stream);
   if (ends) kw_input_end(stream);
 }
 
@@ -231,7 +269,10 @@ static void take_headers(kw_session *session, const nghttp2_frame *frame) {
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
   bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
   if (stream == NULL) return;
-  if (session->known.is_malformed) {
+  if (session->known.is_malformed && session->options.is_client) {
+    give_up(stream, KW_GRPC_INTERNAL, "keywatch: the headers of the answer are malformed",
+            NGHTTP2_PROTOCOL_ERROR);
+  } else if (session->known.is_malformed) {
     kw_stream_reset(stream, NGHTTP2_PROTOCOL_ERROR);
   } else if (session->options.is_client) {
     take_answer(session, stream, ends);
@@ -249,6 +290,21 @@ static void take_goaway_ack(kw_session *session) {
                                                   NGHTTP2_NO_ERROR, NULL, 0));
 }
 
+/* Its words are some other program's: only what can be printed is passed on. */
+static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
+  char words[64];
+  size_t n = kw_min_size(goaway->opaque_data_len, sizeof words - 1);
+  for (size_t i = 0; i < n; i++) {
+    uint8_t c = goaway->opaque_data[i];
+    words[i] = (char)(c >= ' ' && c <= '~' ? c : '?');
+  }
+  words[n] = 0;
+  session->is_leaving = true;
+  if (goaway->error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->is_pestered = true;
+  snprintf(session->why, sizeof session->why, "the server goes away: %s%s%s",
+           nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
+}
+
 static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
   kw_stream *stream;
@@ -261,10 +317,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
       if (stream != NULL) kw_input_end(stream);
       break;
     case NGHTTP2_SETTINGS: session->has_settled = true; break;
-    case NGHTTP2_GOAWAY:
-      session->is_leaving = true;
-      if (frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->is_pestered = true;
-      break;
+    case NGHTTP2_GOAWAY: take_goaway(session, &frame->goaway); break;
     case NGHTTP2_PING:
       if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
         take_goaway_ack(session);
@@ -282,6 +335,17 @@ static void end_call(kw_stream *stream) {
   session->hooks.on_end(stream, session->hooks.ctx);
 }
 
+static void set_status_of_reset(kw_stream *stream, uint32_t code) {
+  char text[96];
+  if (code == NGHTTP2_NO_ERROR) {
+    snprintf(text, sizeof text, "keywatch: the answer has no status");
+  } else {
+    snprintf(text, sizeof text, "keywatch: the server has reset the call: %s",
+             nghttp2_http2_strerror(code));
+  }
+  kw_stream_set_status(stream, kw_status_of_reset(code), kw_slice_of(text, strlen(text)));
+}
+
 /* A client is told of every end: by the status that came, or by one that stands for how the stream ended. */
 static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void *ctx) {
   kw_session *session = ctx;
@@ -290,7 +354,7 @@ static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void 
   if (stream == NULL) return 0;
   if (session->options.is_client) {
     if (code == NGHTTP2_NO_ERROR) kw_input_finish(stream);
-    if (!stream->has_status) stream->status = (uint8_t)kw_status_of_reset(code);
+    if (!stream->has_status) set_status_of_reset(stream, code);
     stream->is_refused = !stream->is_sent || code == NGHTTP2_REFUSED_STREAM;
     end_call(stream);
   }
@@ -449,6 +513,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   session->n_heard += kw_min_size(bytes.len, PREFACE - session->n_heard);
   session->pong_due = NEVER;
   ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
+  if (rc == NGHTTP2_ERR_FLOODED) note_breach(session, "the server asks for too much at once");
   if (rc >= 0) {
     kw_input_resume(session);
     if (!session->must_end) return;
@@ -493,6 +558,10 @@ bool kw_session_is_leaving(const kw_session *session) {
   return session->is_leaving;
 }
 
+const char *kw_session_why(const kw_session *session) {
+  return session->why;
+}
+
 bool kw_session_is_done(const kw_session *session) {
   return session->is_over ||
          !(nghttp2_session_want_read(session->h2) || nghttp2_session_want_write(session->h2));
@@ -520,6 +589,9 @@ int64_t kw_session_deadline(const kw_session *session) {
 static void keep_alive(kw_session *session) {
   if (session->now < keepalive_due(session)) return;
   if (!session->has_settled || session->pong_due != NEVER) {
+    snprintf(session->why, sizeof session->why, "%s",
+             session->has_settled ? "the server does not answer to a PING"
+                                  : "it does not answer in time");
     kw_session_end(session);
   } else {
     kw_session_ping(session);

@@ -6,7 +6,7 @@
  * milliseconds, kw_session_deadline and kw_session_step.
  *
  * What is bounded, and by what:
- *   header lists       max_header_bytes; 431 for the request
+ *   header lists       max_header_bytes; 431 for the request, status 8 for the call of a client
  *   messages           max_message; status 8 for the call
  *   torn messages      max_torn for all streams together; status 8 for the call
  *   streams            max_streams; refused
@@ -104,6 +104,9 @@ bool kw_session_is_pestered(const kw_session *session);
 
 /* The other side takes no more streams. */
 bool kw_session_is_leaving(const kw_session *session);
+
+/* Why it has ended, or is about to, in words; empty where there is nothing to say. */
+const char *kw_session_why(const kw_session *session);
 
 /* Over, once the output has been written. */
 bool kw_session_is_done(const kw_session *session);

@@ -23,6 +23,8 @@ struct kw_session {
   size_t torn;     /* what has come of messages that are not complete */
   kw_link streams;
   size_t count;
+  size_t
+      stranded; /* a client's: streams that were reset before they have left, and have not gone */
   kw_heap deadlines;
 
   kw_link parked; /* streams whose input waits, oldest first */
@@ -47,6 +49,7 @@ struct kw_session {
   bool has_settled; /* the other side's settings have come */
   bool is_leaving;  /* the other side takes no more streams */
   bool is_pestered; /* and it says that it was asked too often whether it lives */
+  char why[128];    /* it has ended, or is about to, in words; or empty */
   bool is_draining;
   bool sent_since_ping;
   int strikes;

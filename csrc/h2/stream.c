@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 
+#define MAX_STRANDED 1000
+
 kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_stream *stream = kw_alloc_zeroed(sizeof *stream);
   if (stream == NULL) return NULL;
@@ -49,6 +51,7 @@ void kw_stream_forget_torn(kw_stream *stream) {
 void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
   session->hooks.on_close(stream, session->hooks.ctx);
+  session->stranded -= stream->is_stranded;
   kw_link_remove(&stream->parked);
   kw_link_remove(&stream->waiting);
   kw_link_remove(&stream->link);
@@ -198,10 +201,22 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
   kw_stream_finish(stream, status, text);
 }
 
+/* nghttp2 keeps a request that it has not sent until the server takes one more, even if nobody wants it any more: what was
+ * to be sent with it goes at once, and a server that takes no more is left. */
+static void strand(kw_stream *stream) {
+  kw_session *session = stream->session;
+  stream->is_stranded = true;
+  session->queued -= stream->queued;
+  stream->queued = stream->seen = 0;
+  kw_chain_drop(&stream->out);
+  if (++session->stranded > MAX_STRANDED) kw_session_end(session);
+}
+
 void kw_stream_reset(kw_stream *stream, uint32_t code) {
   if (stream->is_reset) return;
   stream->is_reset = true;
   if (stream->is_closing) return;
+  if (stream->session->options.is_client && !stream->is_sent) strand(stream);
   kw_session_check(stream->session, nghttp2_submit_rst_stream(stream->session->h2,
                                                               NGHTTP2_FLAG_NONE, stream->id, code));
 }

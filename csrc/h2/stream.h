@@ -40,6 +40,8 @@ struct kw_stream {
   bool is_sent : 1;        /* a client's: it has left, or is about to */
   bool is_refused : 1;     /* a client's: the server has not looked at it, and never will */
   bool is_closing : 1;     /* what was held is told now, or never */
+  bool is_stranded : 1;    /* a client's: it was reset before it has left */
+  bool has_begun : 1;      /* a client's: the headers of the answer have come */
   uint16_t http_status;    /* of an answer that is not 200; or 0 */
   uint8_t status;          /* kw_grpc_status, given or received */
   kw_grpc_splitter splitter;

@@ -41,6 +41,7 @@
   X(TIMEOUT, "timeout", 4, "keywatch: timed out")                                                  \
   X(FULL, "full", 8, "keywatch: the watch holds as much as it may: read from it first")            \
   X(CLOSED, "closed", 14, "keywatch: the store is closed")                                         \
+  X(MALFORMED_ANSWER, "malformed", 13, "keywatch: the server's answer is malformed")               \
   X(MALFORMED, "malformed", 13, "grpc: error unmarshalling request: malformed message")            \
   X(STOPPED, "stopped", 14, "etcdserver: server stopped")                                          \
   X(THREAD_FAILED, "thread_failed", 13, "keywatch: the thread has failed")                         \

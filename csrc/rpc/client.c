@@ -113,15 +113,15 @@ static void free_call(outcall *call) {
   kw_free(call);
 }
 
+static void set_text(outcall *call, const char *text) {
+  if (call->text != NULL) kw_blob_release(call->text);
+  call->text = kw_blob_copy(kw_slice_of(text, strlen(text)));
+}
+
 static void end_hooked(outcall *call) {
   kw_call_hooks hooks = call->hooks;
   call->hooks = (kw_call_hooks){0};
   if (hooks.on_end != NULL) hooks.on_end(hooks.ctx);
-}
-
-static void set_text(outcall *call, const char *text) {
-  if (call->text != NULL) kw_blob_release(call->text);
-  call->text = kw_blob_copy(kw_slice_of(text, strlen(text)));
 }
 
 /* Ends a call from this side with a status of our own: its stream is reset, and heard no more. */
@@ -379,8 +379,10 @@ static void end_call(outcall *call, int status, const char *text, bool is_refuse
 
 /* A status that came counts only if all that came before it has been told. */
 static void end_calls(kw_client *client) {
-  const char *why = client->why[0] != 0 ? client->why : "keywatch: the connection has ended";
   kw_stream *stream = NULL;
+  char text[160];
+  const char *why = kw_client_why(client);
+  snprintf(text, sizeof text, "keywatch: %s", why != NULL ? why : "the connection has ended");
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
     outcall *call = stream->owner;
     if (call == NULL) continue;
@@ -388,7 +390,7 @@ static void end_calls(kw_client *client) {
       if (stream->text != NULL) call->text = kw_blob_retain(stream->text);
       end_call(call, stream->status, NULL, false);
     } else {
-      end_call(call, KW_GRPC_UNAVAILABLE, why, !stream->is_sent);
+      end_call(call, KW_GRPC_UNAVAILABLE, text, !stream->is_sent);
     }
   }
 }
@@ -465,7 +467,9 @@ bool kw_client_is_closed(const kw_client *client) {
 }
 
 const char *kw_client_why(const kw_client *client) {
-  return client->why[0] == 0 ? NULL : client->why;
+  const char *told = kw_session_why(client->session);
+  const char *why = told[0] != 0 ? told : client->why;
+  return why[0] == 0 ? NULL : why;
 }
 
 bool kw_client_is_pestered(const kw_client *client) {

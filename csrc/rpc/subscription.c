@@ -117,13 +117,33 @@ bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int
   return true;
 }
 
+void kw_subscription_doubt(kw_subscription *sub) {
+  sub->is_suspect = true;
+  sub->sure_pieces = sub->pieces;
+  sub->sure_next = sub->next;
+  sub->sure_seen = sub->seen;
+}
+
+void kw_subscription_believe(kw_subscription *sub) {
+  sub->is_suspect = false;
+  sub->sure_pieces = 0;
+}
+
+void kw_subscription_retract(kw_subscription *sub) {
+  if (!sub->is_suspect) return;
+  while (sub->pieces > sub->sure_pieces) drop_news(sub, news_at(sub->news.prev));
+  sub->next = sub->sure_next;
+  sub->seen = sub->sure_seen;
+  kw_subscription_believe(sub);
+}
+
 /* Progress that nobody took yet is replaced by what goes further; without memory it is not told. In the middle of an
  * answer it is not believed. */
 void kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   if (revision > sub->seen) sub->seen = revision;
   if (revision < sub->next || sub->unfinished > 0) return;
   sub->next = revision + 1;
-  kw_news *last = kw_link_is_alone(&sub->news) ? NULL : news_at(sub->news.prev);
+  kw_news *last = sub->pieces == sub->sure_pieces ? NULL : news_at(sub->news.prev);
   if (last != NULL && last->kind == KW_NEWS_PROGRESS) {
     last->revision = revision;
   } else {
@@ -138,10 +158,22 @@ void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_sli
                   .error = error};
   if (sub->state == KW_SUBSCRIPTION_FAILED) return;
   kw_subscription_forget_torn(sub);
+  kw_subscription_retract(sub);
   if (reason.len > 0) news.bytes = kw_blob_copy(reason);
   add_news(sub, &news);
   sub->state = KW_SUBSCRIPTION_FAILED;
-  sub->is_suspect = false;
+}
+
+const kw_blob *kw_subscription_refusal(const kw_subscription *sub) {
+  if (kw_link_is_alone(&sub->news)) return NULL;
+  const kw_news *last = news_at(sub->news.prev);
+  return last->kind == KW_NEWS_FAILED ? last->bytes : NULL;
+}
+
+void kw_subscription_revive(kw_subscription *sub) {
+  if (kw_subscription_refusal(sub) == NULL) return;
+  drop_news(sub, news_at(sub->news.prev));
+  sub->state = KW_SUBSCRIPTION_IDLE;
 }
 
 void kw_subscription_drop(kw_subscription *sub) {

@@ -88,6 +88,10 @@ typedef struct kw_subscription {
   size_t torn;       /* what they are charged */
   size_t max_bytes;
 
+  size_t sure_pieces; /* while it is suspect: what there was before, */
+  int64_t sure_next;  /* and where it was */
+  int64_t sure_seen;
+
   kw_link ready;
   uint64_t tag; /* its owner's own */
 } kw_subscription;
@@ -114,6 +118,15 @@ void kw_subscription_advance(kw_subscription *sub, int64_t revision);
 /* It has failed: by compaction; by a reason in words; or by an error. Without memory it fails all the same. */
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
                           int error);
+
+/* The server knows less than the watch has seen; what it says is not given until it is believed, or is retracted. */
+void kw_subscription_doubt(kw_subscription *sub);
+void kw_subscription_believe(kw_subscription *sub);
+void kw_subscription_retract(kw_subscription *sub);
+
+/* What the server said when it refused it, if that was not taken yet, or NULL; and taking that back: it is idle. */
+const kw_blob *kw_subscription_refusal(const kw_subscription *sub);
+void kw_subscription_revive(kw_subscription *sub);
 
 /* What is not complete will never be. */
 void kw_subscription_forget_torn(kw_subscription *sub);

@@ -169,6 +169,7 @@ static void release(kw_subscription *sub) {
   if (sub->asked != NULL) sub->asked->sub = NULL;
   sub->asked = NULL;
   kw_subscription_forget_torn(sub);
+  kw_subscription_retract(sub);
   sub->call = NULL;
   call->n--;
   if (sub->state != KW_SUBSCRIPTION_FAILED) sub->state = KW_SUBSCRIPTION_IDLE;
@@ -286,7 +287,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const answer *fo
   }
   sub->cluster = header->cluster_id;
   sub->has_cluster = true;
-  sub->is_suspect = header->revision < sub->seen;
+  if (header->revision < sub->seen) kw_subscription_doubt(sub);
   if (header->revision > sub->seen) sub->seen = header->revision;
   show(call, sub);
 }
@@ -409,8 +410,9 @@ static void on_message(void *ctx, kw_slice bytes) {
   call->heard++;
   enter(call);
   if (!hear(call, bytes)) {
-    release_all(call, KW_ERR_MALFORMED);
-    kw_client_fail(call->client, call->number, KW_GRPC_INTERNAL, "keywatch: a malformed answer");
+    release_all(call, KW_ERR_MALFORMED_ANSWER);
+    kw_client_fail(call->client, call->number, KW_GRPC_INTERNAL,
+                   "keywatch: the server's answer is malformed");
   }
   leave(call);
 }

@@ -10,6 +10,7 @@
 local core = require "keywatch.core"
 local dialer = require "keywatch.dialer"
 local driver = require "keywatch.driver"
+local methods = require "keywatch.methods"
 local streams = require "keywatch.streams"
 
 local OK, UNAVAILABLE, UNAUTHENTICATED = 0, 14, 16
@@ -33,6 +34,7 @@ local function new(endpoints, opts)
     line = nil,      -- that calls go to
     lines = {},      -- all that are open
     opened = nil,    -- one whose user is being authenticated
+    opened_until = 0,
     uses = 0,        -- calls under way, and those who wait for a connection
     waiting = 0,     -- of them, the latter
     is_attached = false,
@@ -106,27 +108,39 @@ local function drop(self, line, now, text)
   tell(self)
 end
 
+--- Whoever waits for a connection is told.
 local function refuse(self, line, err)
-  self.refusal = err
+  if self.waiting > 0 then self.refusal = err end
+  self.streams:fail_idle(err)
   drop(self, line, driver.get().now(), err.message)
+end
+
+local function take_token(self, line, message)
+  local answer, err = methods.decode("AuthenticateResponse", message or "\255")
+  if not answer then return refuse(self, line, err) end
+  line.metadata = { token = answer.token }
+  adopt(self, line)
 end
 
 --- Everybody's calls wait for one authentication.
 local function authenticate(self, line)
-  self.opened = line
+  local now = driver.get().now()
+  self.opened, self.opened_until = line, now + self.opts.timeout
   local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
   local number = line:ask(AUTHENTICATE, bytes, function(message, status, text)
     if self.opened ~= line then return end
-    if status == OK and message then
-      line.metadata = { token = (core.decode("AuthenticateResponse", message) or {}).token }
-      adopt(self, line)
+    if status == OK then
+      take_token(self, line, message)
     elseif text == "etcdserver: authentication is not enabled" then
+      line.metadata = {}
       adopt(self, line)
-    elseif status ~= UNAVAILABLE then
+    elseif status == UNAVAILABLE then
+      drop(self, line, driver.get().now(), text)
+    else
       refuse(self, line, core.error_of(status, text))
     end
-  end)
-  if not number then drop(self, line, driver.get().now()) end
+  end, {}) -- etcd looks at an old token, and refuses it
+  if not number then drop(self, line, now) end
 end
 
 local function take_opened(self, line)
@@ -146,7 +160,7 @@ local function poll_line(self, line, now)
     drop(self, line, now, why or "the connection has ended")
   elseif not is_ready and self.line == line then
     self.line = nil
-    self.dialer:lost(line, now)
+    self.dialer:lost(line, now, why)
     tell(self)
   end
   if not is_over and self.line ~= line and self.opened ~= line and line.count == 0 then drop(self, line, now) end
@@ -159,6 +173,11 @@ function channel_methods:poll()
   self.polled_at = now
   for line in pairs(self.lines) do poll_line(self, line, now) end
   local wait = self.streams:poll(now)
+  if self.opened and now >= self.opened_until then
+    drop(self, self.opened, now, "it does not answer to Authenticate in time")
+  elseif self.opened then
+    wait = math.min(wait or math.huge, self.opened_until - now)
+  end
   if not self.line and not self.opened and (self.waiting > 0 or self.streams:wants_line(now)) then
     local line, seconds = self.dialer:poll(now)
     if line then
@@ -256,7 +275,7 @@ end
 --- One try on one connection: a waiter that is done; or nil, if it could not begin, or false, if time is over.
 local function try(self, line, path, bytes, deadline, metadata)
   local d = driver.get()
-  local who = setmetatable({ event = d.event(), is_done = false }, waiter_mt)
+  local who = setmetatable({ event = d.event(), is_done = false, token = line.metadata.token }, waiter_mt)
   local number = line:begin(path, bytes, metadata_of(line, deadline, d.now(), metadata), who)
   if not number then return nil end
   self:retain()
@@ -267,24 +286,37 @@ local function try(self, line, path, bytes, deadline, metadata)
   return came and who
 end
 
---- The token of the user is none any more: everybody waits for another.
-function channel_methods:renew(line)
-  if self.line ~= line then return end
-  self.line = nil
-  authenticate(self, line)
+--- Whether the server wants another token than the one that it was given, or one at all.
+local function wants_token(status, text)
+  return status == UNAUTHENTICATED or text == "etcdserver: user name is empty"
+    or text == "etcdserver: revision of auth store is old"
+end
+
+--- Whether a failure may be one of the token that was sent. Then everybody waits for another, unless there is one now.
+function channel_methods:renew(line, token, status, text)
+  if not self.opts.user or not wants_token(status, text) then return false end
+  if self.line == line and line.metadata.token == token then
+    self.line = nil
+    authenticate(self, line)
+  end
+  return true
 end
 
 local function is_worth_another(who, is_read)
   return who.is_refused or is_read and who.status == UNAVAILABLE
 end
 
---- After a server has refused, others are given some time, or tried first.
+--- The server of a connection is of no use: others are tried first.
+function channel_methods:turn_away(line)
+  if self.line ~= line or #self.dialer.endpoints == 1 then return end
+  self.line = nil
+  self.dialer:turn_away()
+end
+
+--- After a server has refused, it is given some time.
 local function pause(self, line, failures, deadline)
   local d = driver.get()
-  if self.line == line and #self.dialer.endpoints > 1 then
-    self.line = nil
-    self.dialer:turn_away()
-  end
+  self:turn_away(line)
   local seconds = dialer.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
   local never = d.event()
@@ -306,9 +338,8 @@ function channel_methods:unary(path, bytes, deadline, is_read, metadata)
     if who and who.status == OK and who.message then return who.message end
     if self.is_closed then return nil, closed_error() end
     if who and who.status == OK then return nil, core.error_of(13, "keywatch: an answer without a message") end
-    if who and who.status == UNAUTHENTICATED and self.opts.user and renewals == 0 then
+    if who and renewals == 0 and self:renew(line, who.token, who.status, who.text) then
       renewals = 1
-      self:renew(line)
     elseif who and not is_worth_another(who, is_read) then
       return nil, core.error_of(who.status, who.text)
     elseif not who and self.line == line then

@@ -95,15 +95,14 @@ local function take_lookup(self, now)
 end
 
 --- The same. `ready` is set to a connection that has been opened.
-local function take_line(self, now)
+local function take_line(self)
   local opened = self.line
   local is_ready, is_over, why = opened:poll()
   if is_ready then
     self.line, self.addresses, self.tried, self.trouble = nil, nil, 0, nil
     return true, opened
   elseif is_over then
-    note(self, why or (now - opened.since >= self.options.handshake_timeout and "it does not answer in time"
-      or "the connection has ended"))
+    note(self, why or "the connection has ended")
     opened:close()
     self.line = nil
     return true
@@ -124,7 +123,7 @@ function dialer_methods:poll(now)
   while true do
     local goes_on, ready = true, nil
     if self.line then
-      goes_on, ready = take_line(self, now)
+      goes_on, ready = take_line(self)
     elseif self.lookup then
       goes_on = take_lookup(self, now)
     elseif self.addresses then

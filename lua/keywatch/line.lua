@@ -79,9 +79,9 @@ function ask_methods:on_ready(line, number)
   self.on_end(line:finish(number))
 end
 
---- Asks, and has the answer told to a function.
-function line_methods:ask(path, bytes, on_end)
-  return self:begin(path, bytes, self.metadata, setmetatable({ on_end = on_end }, ask_mt))
+--- Asks, and has the answer told to a function. Metadata, if it is given, takes the place of the connection's.
+function line_methods:ask(path, bytes, on_end, metadata)
+  return self:begin(path, bytes, metadata or self.metadata, setmetatable({ on_end = on_end }, ask_mt))
 end
 
 --- Tells those for whom something came. Returns whether the connection takes calls, whether it has ended, and why; and

@@ -85,7 +85,9 @@ end
 --- The message of some bytes; or nil and an error.
 local function decode(name, bytes)
   if not name then return bytes end
-  return core.decode(name, bytes)
+  local message, err = core.decode(name, bytes)
+  if not message then err.message = "keywatch: the server's answer is malformed" end
+  return message, err
 end
 
 return setmetatable({ encode = encode, decode = decode }, { __index = methods })

@@ -2,6 +2,7 @@
 --- pages: a range read page by page at one revision, as an iterator.
 
 local check = require "keywatch.check"
+local core = require "keywatch.core"
 
 local DEFAULT_PAGE = 1000 -- kvs: large enough to be quick, small enough not to be felt
 
@@ -47,6 +48,7 @@ local function iterate(owner, key, opts, before_page)
     kvs, at = result.kvs, 0
     left = left - #kvs
     more = result.more and left > 0
+    if more and (#kvs == 0 or kvs[1].key < key) then error(core.new_error("malformed"), 0) end -- it would never end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
 

@@ -6,6 +6,7 @@ local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local pages = require "keywatch.pages"
+local reason = require "keywatch.reason"
 local watch = require "keywatch.watch"
 
 local RANGE = "/etcdserverpb.KV/Range"
@@ -13,18 +14,6 @@ local ASK_AGAIN = 0.1  -- seconds: servers drop requests for progress while any 
 local ASKS = 5         -- that were not answered, after which those who may be why are sent elsewhere
 local BEGINNINGS = 3   -- of what exists, while it is compacted away
 local SYNC_KVS = 10000 -- of what exists, that sync puts into the buffer
-
-local FROM_STATUS = { -- the names that etcd puts before the reasons of some failures
-  Canceled = 1, Unknown = 2, InvalidArgument = 3, DeadlineExceeded = 4, NotFound = 5, AlreadyExists = 6,
-  PermissionDenied = 7, ResourceExhausted = 8, FailedPrecondition = 9, Aborted = 10, OutOfRange = 11,
-  Unimplemented = 12, Internal = 13, Unavailable = 14, DataLoss = 15, Unauthenticated = 16,
-}
-
---- What the server says, as an error.
-local function error_of_reason(text)
-  local name, rest = text:match("^rpc error: code = (%a+) desc = (.*)$")
-  return core.error_of(FROM_STATUS[name] or 9, rest or text)
-end
 
 local function error_of_code(code, text)
   local err = core.new_error(code)
@@ -35,7 +24,7 @@ end
 local origin = {}
 
 local function failure(code, text)
-  if code == "unknown" and text then return error_of_reason(text) end
+  if code == "unknown" and text then return core.error_of(reason.parse(text)) end
   return error_of_code(code, text)
 end
 
@@ -97,6 +86,11 @@ local function range(one, key, opts, deadline)
   return result, nil, (core.header(back))
 end
 
+--- A server that has cancelled a call has not cancelled the task.
+local function not_cancelled(err)
+  return err.code == "cancelled" and core.error_of(14, err.message) or err
+end
+
 --- All pages are of one revision, and of one cluster.
 local function initial_pages(one, deadline)
   local cluster, revision
@@ -104,7 +98,7 @@ local function initial_pages(one, deadline)
   local reader = {}
   function reader.range(_, key, page)
     local result, err, found = range(one, key, page, deadline)
-    if not result then return nil, err end
+    if not result then return nil, not_cancelled(err) end
     cluster, revision = cluster or found, revision or result.revision
     if found ~= cluster then return nil, core.new_error("cluster_changed") end
     return result
@@ -138,7 +132,6 @@ end
 
 --- Waits until a server has created it: true; or nil and an error.
 local function await_created(one, deadline)
-  local channel = one.streams.channel
   one.arrival = driver.get().event()
   while true do
     local _, was_created = one.core:seen()
@@ -147,9 +140,9 @@ local function await_created(one, deadline)
       local _, err = origin.take(one)
       return nil, err
     end
-    if channel.refusal then return nil, channel.refusal end
     if not one.arrival:wait(seconds_left(deadline)) then
-      return nil, channel.line and core.new_error("deadline_exceeded") or channel.dialer:error()
+      one.streams:shun(one)
+      return nil, one.streams:error()
     end
   end
 end

@@ -12,11 +12,12 @@
 local core = require "keywatch.core"
 local dialer = require "keywatch.dialer"
 local driver = require "keywatch.driver"
+local reason = require "keywatch.reason"
 local wake = require("keywatch.watch").wake
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"
-local OK, UNAUTHENTICATED = 0, 16
+local OK, CANCELLED, UNAVAILABLE = 0, 1, 14
 local LOOK = 10   -- seconds, between two looks at a call
 local SILENT = 3  -- looks without an answer, after which a call is made anew
 local STABLE = 5  -- seconds, after which a call that ends was a good one
@@ -40,6 +41,8 @@ local function new(channel)
     shared = nil,
     failures = 0,
     retry_at = 0,
+    trouble = nil, -- an error: how a call that did not last has ended
+    stale = nil,   -- the token that was renewed, until a watch was created with another one
   }, streams_mt)
 end
 
@@ -79,6 +82,11 @@ function streams_methods:forget(watch)
   local stream = leave(watch)
   if stream and stream.is_apart then stream:close() end
   self.channel:update()
+end
+
+--- The call of a watch has not answered: others do not join it.
+function streams_methods:shun(watch)
+  if watch.stream and watch.stream == self.shared then self.shared = nil end
 end
 
 --- The watch is to have a call of its own.
@@ -134,6 +142,7 @@ local function open(self, line, is_apart)
     line = line,
     number = number,
     is_apart = is_apart,
+    token = line.metadata.token,
     members = setmetatable({}, { __mode = "k" }),
     since = now,
     look_at = now + LOOK,
@@ -200,20 +209,37 @@ local function fail_all(stream, status, text)
   stream.members = {}
 end
 
---- After a call that did not last, the next one waits a little.
-local function note_end(self, stream)
-  local now = driver.get().now()
-  if now - stream.since >= STABLE then
+local function back_off(self)
+  self.failures = self.failures + 1
+  self.retry_at = driver.get().now() + dialer.backoff(self.failures)
+end
+
+--- After a call that did not last, the next one waits a little, and is made elsewhere.
+local function note_end(self, stream, status, text)
+  if driver.get().now() - stream.since >= STABLE then
     self.failures = 0
-  else
-    self.failures = self.failures + 1
-    self.retry_at = now + dialer.backoff(self.failures)
+    return
   end
+  local is_ended = status == OK or status == CANCELLED -- which is not what a task is cancelled with
+  self.trouble = core.error_of(is_ended and UNAVAILABLE or status, text or "keywatch: the server has ended the call")
+  self.channel:turn_away(stream.line)
+  back_off(self)
 end
 
 local function remove(self, stream)
   self.list[stream] = nil
   if self.shared == stream then self.shared = nil end
+end
+
+--- Whether a failure may be one of the user's token, of which there will be another. It is renewed but once. A call
+-- keeps the one that it began with.
+local function renew(self, stream, status, text)
+  local token = stream.token or ""
+  if self.stale and self.stale ~= token then return false end
+  if not self.channel:renew(stream.line, stream.token, status, text) then return false end
+  self.stale = token
+  if self.shared == stream then self.shared = nil end
+  return true
 end
 
 --- The call has ended.
@@ -223,13 +249,10 @@ function stream_methods:on_ready(line, number)
   if status == nil then return end
   line:forget(number)
   remove(owner, self)
-  note_end(owner, self)
-  if status == UNAUTHENTICATED and owner.channel.opts.user and not self.is_renewed then
-    owner.channel:renew(line)
-    scatter(owner, self)
-  elseif FATAL[status] and not is_refused then
+  if FATAL[status] and not is_refused and not renew(owner, self, status, text) then
     fail_all(self, status, text)
   else
+    note_end(owner, self, status, text)
     scatter(owner, self)
   end
 end
@@ -282,6 +305,12 @@ local function learn(self, line)
     line.is_learning = nil
     if line.trusts == nil and (status == OK or status == 12) then set_trust(self, line, bytes) end
   end)
+end
+
+--- Why a watch could not be created in time, as an error.
+function streams_methods:error()
+  if not self.channel.line then return self.channel.dialer:error() end
+  return self.trouble or core.new_error("deadline_exceeded")
 end
 
 --- Asks for progress of the call of a watch.
@@ -348,6 +377,7 @@ local function verify(self, line, watch)
     line.suspects = nil
     for _, suspect in ipairs(suspects) do
       if status ~= OK or not revision then
+        back_off(self)
         suspect.core:detach()
         leave(suspect)
         self.idle[suspect] = true
@@ -363,8 +393,18 @@ local function verify(self, line, watch)
   if not line:ask(RANGE, bytes, settle) then settle(nil, -1) end
 end
 
+--- What a server says of a watch that it refuses may be about the token.
+local function revive(self, watch)
+  local status, text = reason.parse(watch.core:refusal() or "")
+  if not watch.stream or not renew(self, watch.stream, status, text) then return false end
+  watch.core:revive()
+  return true
+end
+
 local function attend(self, line, watch)
   local state, _, is_lagging, has_room, is_suspect = watch.core:state()
+  if state == "failed" and revive(self, watch) then state = "idle" end
+  if state == "open" then self.trouble, self.stale = nil, nil end
   if state == "open" and is_suspect then
     verify(self, line, watch)
   elseif state == "idle" then
@@ -406,6 +446,15 @@ function streams_methods:poll(now)
 end
 
 -- }======
+
+--- No server takes those that are not attached.
+function streams_methods:fail_idle(err)
+  for watch in pairs(self.idle) do
+    watch.core:fail(err.code, err.message)
+    wake(watch)
+  end
+  self.idle = setmetatable({}, { __mode = "k" })
+end
 
 --- Another process: nothing is attached to anything.
 function streams_methods:restart()

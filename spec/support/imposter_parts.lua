@@ -261,13 +261,13 @@ local openings = {
   end,
 }
 
---- So many frames of a kind; without a number, until the client has enough.
+--- So many frames of a kind; without a number, until the client has enough, and resets the call.
 function parts.flood(kind, n)
   local frame = assert(floods[kind], "no such flood")
   return function(stream)
     if openings[kind] then openings[kind](stream) end
     local at = 0
-    while at < (n or math.huge) do
+    while n and at < n or not n and not stream.record.reset do
       local list = {}
       for i = 1, math.min(AT_ONCE, (n or math.huge) - at) do list[i] = frame(stream, at + i) end
       at = at + #list

@@ -9,6 +9,7 @@ local remote = require "spec.support.remote"
 local load_text = rawget(_G, "loadstring") or load
 
 local BACKLOG = 511
+local SEND_BUFFER = 65536 -- bytes: what was said long ago is not all that a client hears
 
 local record = { connections = {}, calls = {} }
 local conns = {}      -- as many as there are records of
@@ -28,6 +29,7 @@ local function accept(err)
   local handle = uv.new_tcp()
   assert(listener:accept(handle))
   handle:nodelay(true)
+  handle:send_buffer_size(SEND_BUFFER)
   local conn = connection.new(handle, {
     number = #conns + 1,
     behaviour = behaviours.connection or say_first,

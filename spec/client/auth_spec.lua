@@ -1,0 +1,323 @@
+--- A client with a user and a password: one Authenticate for all, a token that goes with everything, and another one
+-- when that is no good any more. First of an imposter, then of a real etcd.
+
+local keywatch = require "keywatch"
+
+local directory = require "spec.support.directory"
+local etcdctl = require "spec.support.etcdctl"
+local imposter = require "spec.support.imposter"
+local process = require "spec.support.process"
+local raw = require "spec.support.raw"
+local server = require "spec.support.server"
+
+local RANGE, PUT, WATCH = raw.RANGE, raw.PUT, raw.WATCH
+local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+local INVALID = "etcdserver: invalid auth token"
+local PATIENT, SHORT = 20, 0.3 -- seconds
+
+--- Behaviours: the n-th Authenticate gives the token "t" .. n, and all others take only those from `oldest` on, which
+-- the spec may change.
+local SERVING = {
+  [AUTHENTICATE] = [[
+    tokens = (tokens or 0) + 1
+    stream:receive()
+    if stream.request.token then return stream:status(16, "etcdserver: invalid auth token") end
+    stream:message { token = "t" .. tokens }
+    stream:status(0)
+  ]],
+  [RANGE] = [[
+    stream:receive()
+    local n = tonumber((stream.request.token or ""):match("^t(%d+)$"))
+    if not n or n < (oldest or 1) then return stream:status(16, "etcdserver: invalid auth token") end
+    stream:message { header = { revision = 5 }, kvs = { { key = "a", value = stream.request.token } } }
+    stream:status(0)
+  ]],
+  [WATCH] = [[
+    local header, id = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 1 }, 0
+    local n = tonumber((stream.request.token or ""):match("^t(%d+)$"))
+    local kv = { key = "a", value = stream.request.token, create_revision = 2, mod_revision = 6, version = 2 }
+    for request in stream.receive, stream do
+      if request.create_request and n and n >= (oldest or 1) then
+        stream:message { header = header, watch_id = id, created = true }
+        stream:message { header = header, watch_id = id, events = { { kv = kv } } }
+        id = id + 1
+      elseif request.create_request then
+        stream:message { header = header, watch_id = -1, created = true, canceled = true,
+          cancel_reason = "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token" }
+      end
+    end
+  ]],
+}
+
+local COUNT = "(function() local n = 0 for _, call in ipairs(calls) do \z
+  if call.path == '/etcdserverpb.Auth/Authenticate' then n = n + 1 end end return n end)()"
+
+describe("a client with a user", function()
+  local clients
+
+  before_each(function() clients = {} end)
+
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    process.end_all()
+  end)
+
+  local function connect(urls, opts)
+    opts = opts or {}
+    opts.user, opts.password, opts.timeout = opts.user or "root", opts.password or "secret", opts.timeout or PATIENT
+    local client = keywatch.connect(urls, opts)
+    table.insert(clients, client)
+    return client
+  end
+
+  local function expect_error(code, message, value, err)
+    assert.is_nil(value)
+    assert.same({ code, message }, { err.code, err.message })
+  end
+
+  --- Runs functions side by side; returns what each has returned first, or raises what it failed with.
+  local function together(fns)
+    local results = {}
+    keywatch.run(function()
+      local tasks = {}
+      for i, fn in ipairs(fns) do tasks[i] = keywatch.spawn(function() return assert(fn()) end) end
+      for i, task in ipairs(tasks) do
+        local ok, value = task:join()
+        assert(ok, value)
+        results[i] = value
+      end
+    end)
+    return results
+  end
+
+  local function times(n, fn)
+    local list = {}
+    for i = 1, n do list[i] = fn end
+    return list
+  end
+
+  describe("of an imposter", function()
+    local peer
+
+    before_each(function() peer = imposter.start(SERVING) end)
+
+    it("authenticates once for all who ask at once, and sends the token with everything", function()
+      local client = connect(peer.url)
+      local fns = times(20, function() return client:get("a") end)
+      table.insert(fns, function() return client:watch("a") end)
+      local found = together(fns)
+      for i = 1, 20 do assert.equal("t1", found[i].value) end
+      assert.equal("t1", found[21]:next(PATIENT).value)
+      assert.equal(1, peer:look(COUNT))
+      assert.same({ name = "root", password = "secret" }, peer:look "calls[1].messages[1]")
+      client:call("/spec.Some/Call", "")
+      assert.equal("t1", peer:look "calls[#calls].headers.token")
+      local stream = assert(client:stream("/spec.Some/Stream", { metadata = { own = "x" } }))
+      stream:receive(PATIENT)
+      assert.same({ "t1", "x" }, { peer:look "calls[#calls].headers.token", peer:look "calls[#calls].headers.own" })
+    end)
+
+    it("renews a token that is none any more, once for all, and asks again", function()
+      local client = connect(peer.url)
+      assert(client:get("a"))
+      peer:run("oldest = 2")
+      local found = together(times(20, function() return client:get("a") end))
+      for i = 1, 20 do assert.equal("t2", found[i].value) end
+      assert.equal(2, peer:look(COUNT))
+      assert.equal(1, peer:look "#connections")
+    end)
+
+    it("makes a write again that was refused for its token", function()
+      peer:behave { [PUT] = { "in_turn", { "status", 16, INVALID }, { "reply", {} } } }
+      local client = connect(peer.url)
+      assert(client:put("a", "b"))
+      assert.equal(2, peer:look(COUNT))
+      for _, words in ipairs { "etcdserver: user name is empty", "etcdserver: revision of auth store is old" } do
+        peer:behave { [PUT] = { "in_turn", { "status", 3, words }, { "reply", {} } } }
+        assert(client:put("a", "b"))
+      end
+      assert.equal(4, peer:look(COUNT))
+    end)
+
+    it("renews the token for watches, which go on", function()
+      local client = connect(peer.url)
+      assert(client:get("a"))
+      peer:run("oldest = 2")
+      local found = together(times(10, function() return client:watch("a") end))
+      for i = 1, 10 do assert.equal("t2", found[i]:next(PATIENT).value) end
+      assert.equal(2, peer:look(COUNT))
+
+      peer:behave { [WATCH] = { "in_turn", { "status", 16, INVALID }, SERVING[WATCH] } }
+      client = connect(peer.url)
+      assert.equal("t4", assert(client:watch("a")):next(PATIENT).value)
+      assert.equal(4, peer:look(COUNT))
+    end)
+
+    it("does not renew a token for ever", function()
+      local client = connect(peer.url)
+      peer:behave { ["*"] = { "status", 16, INVALID }, [RANGE] = { "status", 16, INVALID },
+        [WATCH] = { "status", 16, INVALID } }
+      expect_error("unauthenticated", INVALID, client:get("a"))
+      assert.equal(2, peer:look(COUNT))
+      expect_error("unauthenticated", INVALID, client:watch("a"))
+      assert.equal(3, peer:look(COUNT))
+      peer:run("oldest = 100")
+      peer:behave { [WATCH] = SERVING[WATCH] }
+      expect_error("unauthenticated", INVALID, connect(peer.url):watch("a"))
+    end)
+
+    it("says that the password is wrong, and tries again when it is asked again", function()
+      local words = "etcdserver: authentication failed, invalid user ID or password"
+      peer:behave { [AUTHENTICATE] = { "status", 3, words } }
+      local client = connect(peer.url)
+      expect_error("invalid_argument", words, client:get("a"))
+      expect_error("invalid_argument", words, client:put("a", "b"))
+      expect_error("invalid_argument", words, client:watch("a"))
+      expect_error("invalid_argument", words, client:watch("a", { initial = true }))
+      expect_error("invalid_argument", words, client:stream("/spec.Some/Stream"))
+      peer:behave(SERVING)
+      assert.equal("t1", client:get("a").value)
+      assert.equal("t1", assert(client:watch("a")):next(PATIENT).value)
+    end)
+
+    it("fails watches that cannot come back, since the password was changed", function()
+      local words = "etcdserver: authentication failed, invalid user ID or password"
+      local one = assert(connect(peer.url):watch("a"))
+      assert.equal("t1", one:next(PATIENT).value)
+      peer:behave { [AUTHENTICATE] = { "status", 3, words } }
+      peer:run("conns[1]:close()")
+      expect_error("invalid_argument", words, one:next(PATIENT))
+    end)
+
+    it("goes on without a token where nobody wants one", function()
+      peer:behave { [AUTHENTICATE] = { "status", 9, "etcdserver: authentication is not enabled" },
+        [RANGE] = { "reply", { kvs = { { key = "a", value = "v" } } } } }
+      local client = connect(peer.url)
+      assert.equal("v", client:get("a").value)
+      assert.is_nil(peer:look "calls[#calls].headers.token")
+      peer:behave(SERVING) -- which it is, from now on
+      assert.equal("t1", client:get("a").value)
+    end)
+
+    it("says what is wrong with Authenticate itself", function()
+      local client = connect(peer.url, { timeout = SHORT })
+      peer:behave { [AUTHENTICATE] = { "reply", "\255" } }
+      expect_error("malformed", "keywatch: the server's answer is malformed", client:get("a"))
+      peer:behave { [AUTHENTICATE] = { "messages", {} } }
+      expect_error("malformed", "keywatch: the server's answer is malformed", client:get("a"))
+      peer:behave { [AUTHENTICATE] = { "status", 12, "unknown service" } }
+      expect_error("unimplemented", "unknown service", client:get("a"))
+      peer:behave { [AUTHENTICATE] = { "status", 14, "etcdserver: no leader" } }
+      expect_error("unavailable", ("keywatch: %s: etcdserver: no leader"):format(peer.url), client:get("a"))
+      peer:behave(SERVING)
+      assert.truthy(client:get("a", { timeout = PATIENT }))
+    end)
+
+    it("goes elsewhere if Authenticate is not answered, or refused for now", function()
+      for _, said in ipairs { { "silent" }, { "status", 14, "etcdserver: no leader" }, { "reset", "refused_stream" },
+        { "close" } } do
+        local bad = imposter.start { [AUTHENTICATE] = said }
+        local client = connect({ bad.url, peer.url }, { timeout = SHORT })
+        assert.truthy(client:get("a", { timeout = PATIENT }).value)
+        assert.equal(1, bad:look("#calls"))
+      end
+    end)
+  end)
+
+  describe("of etcd #once", function()
+    local peer, ctl, path
+
+    local function start(options)
+      peer = server.start { kind = "etcd", path = path, port = options and options.port,
+        "--auth-token", "simple", "--auth-token-ttl", "1", "--bcrypt-cost", "4" }
+      ctl = etcdctl.new(peer)
+    end
+
+    local function stop()
+      if peer then peer:stop() end
+      peer = nil
+    end
+
+    before_each(function()
+      path = directory.new()
+      start()
+      ctl:must { "user", "add", "root:secret" }
+      ctl:must { "user", "grant-role", "root", "root" }
+      ctl:must { "user", "add", "guest:guest" }
+      ctl:must { "role", "add", "reader" }
+      ctl:must { "role", "grant-permission", "reader", "read", "open/", "--prefix=true" }
+      ctl:must { "user", "grant-role", "guest", "reader" }
+      ctl:must { "auth", "enable" }
+    end)
+
+    after_each(function()
+      stop()
+      if path then directory.remove(path) end
+    end)
+
+    it("gets, puts and watches", function()
+      local client = connect(peer.url)
+      local one = assert(client:watch("open/", { prefix = true }))
+      assert(client:put("open/a", "1"))
+      assert.equal("1", client:get("open/a").value)
+      assert.equal("1", one:next(PATIENT).value)
+      assert.truthy(client:txn { success = { { get = "open/a" } } }.succeeded)
+      assert.truthy(assert(client:lease(10)):revoke())
+      one:close()
+    end)
+
+    it("is told what it may not do", function()
+      assert(connect(peer.url):put("open/a", "1"))
+      local client = connect(peer.url, { user = "guest", password = "guest" })
+      local denied = "etcdserver: permission denied"
+      assert.equal("1", client:get("open/a").value)
+      assert(client:watch("open/", { prefix = true, initial = true })):close()
+      expect_error("permission_denied", denied, client:put("open/a", "2"))
+      expect_error("permission_denied", denied, client:get("a"))
+      expect_error("permission_denied", denied, client:watch("a"))
+      expect_error("permission_denied", denied, client:watch("a", { initial = true }))
+      local words = "etcdserver: authentication failed, invalid user ID or password"
+      expect_error("invalid_argument", words, connect(peer.url, { user = "guest", password = "no" }):get("a"))
+      expect_error("invalid_argument", words, connect(peer.url, { user = "nobody", password = "no" }):watch("a"))
+      expect_error("invalid_argument", "etcdserver: user name is empty", keywatch.connect(peer.url):get("a"))
+    end)
+
+    --- Waits until etcd has forgotten a token, which lives a second longer whenever it is used.
+    local function expire(token)
+      local other = keywatch.connect(peer.url)
+      table.insert(clients, other)
+      local value
+      repeat
+        keywatch.sleep(1.5)
+        value = other:call(RANGE, { key = "open/a" }, { metadata = { token = token } })
+      until not value
+    end
+
+    it("goes on after its token has expired", function()
+      local client = connect(peer.url)
+      assert(client:put("open/a", "1"))
+      local token = client.channel.line.metadata.token
+      expire(token)
+      assert(client:put("open/a", "2"))
+      assert.not_equal(token, client.channel.line.metadata.token)
+      token = client.channel.line.metadata.token
+      expire(token)
+      local one = assert(client:watch("open/a"))
+      assert.not_equal(token, client.channel.line.metadata.token)
+      assert(client:put("open/a", "3"))
+      assert.equal("3", one:next(PATIENT).value)
+    end)
+
+    it("goes on after a restart, which forgets all tokens", function()
+      local client = connect(peer.url)
+      local one = assert(client:watch("open/", { prefix = true }))
+      assert(client:put("open/a", "1"))
+      assert.equal("1", one:next(PATIENT).value)
+      local port = peer.port
+      stop()
+      start { port = port }
+      assert(client:put("open/a", "2"))
+      assert.equal("2", one:next(PATIENT).value)
+    end)
+  end)
+end)

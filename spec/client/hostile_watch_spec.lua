@@ -1,0 +1,325 @@
+--- Servers that lie to those who watch: a watch fails in clear words, or goes on where it was. It never gives what is
+-- out of order, and never takes others along.
+
+local keywatch = require "keywatch"
+
+local imposter = require "spec.support.imposter"
+local process = require "spec.support.process"
+local raw = require "spec.support.raw"
+local resident = require "spec.support.resident"
+
+local RANGE, WATCH = raw.RANGE, raw.WATCH
+local STATUS = "/etcdserverpb.Maintenance/Status"
+local PATIENT = 20 -- seconds, where something comes
+local MIB = 1024 * 1024
+
+local function header(revision, cluster)
+  return { cluster_id = cluster or 1, member_id = 2, revision = revision, raft_term = 1 }
+end
+
+local function event(revision)
+  return { kv = { key = "a", value = "v" .. revision, create_revision = 2, mod_revision = revision, version = 1 } }
+end
+
+local function created(revision, id, cluster)
+  return { header = header(revision, cluster), watch_id = id or 0, created = true }
+end
+
+local function events(id, ...)
+  local list = {}
+  for i, revision in ipairs { ... } do list[i] = event(revision) end
+  return { header = header(select("#", ...) > 0 and select(-1, ...) or 1), watch_id = id, events = list }
+end
+
+describe("a watch of a hostile server", function()
+  local peer, clients
+
+  before_each(function()
+    peer, clients = imposter.start { ["*"] = { "status", 12, "unknown method" } }, {}
+  end)
+
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    process.end_all()
+  end)
+
+  local function connect(opts)
+    local client = keywatch.connect(peer.url, opts or { timeout = PATIENT })
+    table.insert(clients, client)
+    return client
+  end
+
+  --- A client whose first Watch call is answered by the first script, and so on.
+  local function told(...)
+    local turns = { "in_turn" }
+    for i, script in ipairs { ... } do turns[i + 1] = { "watch", script } end
+    peer:behave { [WATCH] = turns }
+    return connect()
+  end
+
+  local function expect_error(code, words, value, err)
+    assert.is_nil(value)
+    assert.truthy(type(err) == "table" and err.code, tostring(err))
+    assert.same({ code, true }, { err.code, err.message:find(words, 1, true) ~= nil }, tostring(err))
+    return err
+  end
+
+  --- The revisions of the next events.
+  local function revisions(one, n)
+    local list = {}
+    for i = 1, n do list[i] = assert(one:next(PATIENT)).mod_revision end
+    return list
+  end
+
+  local function expect_recovery(client)
+    peer:behave { [WATCH] = { "watch", { created(9), events(0, 10) } } }
+    assert.same({ 10 }, revisions(assert(client:watch("a")), 1))
+  end
+
+  it("is refused, with reasons of every kind", function()
+    local refusals = {
+      { "rpc error: code = PermissionDenied desc = etcdserver: permission denied", "permission_denied",
+        "etcdserver: permission denied" },
+      { "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token", "unauthenticated",
+        "etcdserver: invalid auth token" },
+      { "rpc error: code = InvalidArgument desc = etcdserver: user name is empty", "invalid_argument",
+        "etcdserver: user name is empty" },
+      { "rpc error: code = Nonsense desc = what", "failed_precondition", "what" },
+      { "mvcc: watcher range is empty", "empty_range", "mvcc: watcher range is empty" },
+      { "because", "failed_precondition", "because" },
+    }
+    for _, refusal in ipairs(refusals) do
+      for _, id in ipairs { -1, 0 } do
+        local client = told { { header = header(5), watch_id = id, created = true, canceled = true,
+          cancel_reason = refusal[1] } }
+        local err = expect_error(refusal[2], refusal[3], client:watch("a"))
+        assert.equal(refusal[3], err.message)
+        client:close()
+      end
+    end
+    expect_recovery(connect())
+  end)
+
+  it("is ended, with a reason or by compaction", function()
+    local client = told { created(5), events(0, 6),
+      { header = header(7), watch_id = 0, canceled = true,
+        cancel_reason = "rpc error: code = PermissionDenied desc = no" } }
+    local one = assert(client:watch("a"))
+    assert.same({ 6 }, revisions(one, 1))
+    expect_error("permission_denied", "no", one:next(PATIENT))
+    expect_error("permission_denied", "no", one:next(PATIENT))
+    assert.equal("permission_denied", one:error().code)
+
+    client = told { created(5), { header = header(9), watch_id = 0, canceled = true, compact_revision = 7 } }
+    one = assert(client:watch("a", { start_revision = 2 }))
+    assert.equal(7, expect_error("compacted", "has been compacted", one:next(PATIENT)).compact_revision)
+    expect_recovery(connect())
+  end)
+
+  it("is ended without a reason: it goes on, where it was", function()
+    local client = told { created(5), events(0, 6), { header = header(6), watch_id = 0, canceled = true },
+      { receive = true }, created(6, 1), events(1, 7) }
+    assert.same({ 6, 7 }, revisions(assert(client:watch("a")), 2))
+    assert.equal(7, peer:look "calls[1].messages[2].create_request.start_revision")
+  end)
+
+  it("is told of what nobody asked for, and fails: nothing that this server says is believed", function()
+    for _, lie in ipairs {
+      { created(5, 1) },                                        -- nobody has asked for another
+      { events(0, 7, 6) },                                      -- backwards
+      { { header = header(6), watch_id = 0, events = { {} } } }, -- of no revision
+      { { bytes = "\255" } },
+      { { header = header(6), watch_id = 0, created = true, events = { event(6) } } },
+    } do
+      local client = told({ created(5), lie[1] }, { created(9), events(0, 10) })
+      local one = assert(client:watch("a"))
+      expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
+      assert.same({ 10 }, revisions(assert(client:watch("a")), 1)) -- on another call
+      assert.equal(8, peer:await("calls[1].reset", function() client.channel:look() end))
+      client:close()
+      peer:close()
+      peer = imposter.start { ["*"] = { "status", 12 } }
+    end
+  end)
+
+  it("is given an id that is in use", function()
+    local client = told({ created(5), { receive = true }, created(5) }, { created(9), events(0, 10) })
+    local one = assert(client:watch("a"))
+    expect_error("malformed", "the server's answer is malformed", client:watch("b"))
+    expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
+    assert.same({ 10 }, revisions(assert(client:watch("a")), 1))
+  end)
+
+  it("is not troubled by what concerns others", function()
+    local client = told { events(0, 4), events(77, 3), created(5), events(77, 6), events(-1, 6), events(0, 6),
+      { header = header(9), watch_id = 78, canceled = true, cancel_reason = "no" },
+      { header = header(9), watch_id = 79 }, events(0, 7) }
+    assert.same({ 6, 7 }, revisions(assert(client:watch("a")), 2))
+  end)
+
+  it("is told the same again, and progress that goes back: neither is passed on", function()
+    local client = told { created(5), events(0, 6, 7), events(0, 6), events(0, 7, 7, 8),
+      { header = header(4), watch_id = 0 }, { header = header(8), watch_id = 0 }, { header = header(3), watch_id = -1 },
+      events(0, 8), events(0, 9), { header = header(20), watch_id = 0 }, events(0, 15), events(0, 21) }
+    local one = assert(client:watch("a", { progress = true }))
+    local list = {}
+    for i = 1, 6 do
+      local found = assert(one:next(PATIENT))
+      list[i] = found.type == "progress" and -found.revision or found.mod_revision
+    end
+    assert.same({ 6, 7, 8, 9, -20, 21 }, list)
+  end)
+
+  it("goes on elsewhere after a reset, and does not ask too often", function()
+    local client = told({ created(5), events(0, 6), { reset = "internal_error" } },
+      { created(6), events(0, 7), { status = { 14, "etcdserver: no leader" } } },
+      { created(7), events(0, 8), { close = "reset" } }, { created(8), events(0, 9) })
+    assert.same({ 6, 7, 8, 9 }, revisions(assert(client:watch("a")), 4))
+    assert.same({ 7, 8, 9 }, { peer:look "calls[2].messages[1].create_request.start_revision",
+      peer:look "calls[3].messages[1].create_request.start_revision",
+      peer:look "calls[4].messages[1].create_request.start_revision" })
+  end)
+
+  describe("that comes back with another history", function()
+    --- Two calls, the second of which is answered like this; a linearizable read finds the server at a revision.
+    local function resumed(second, revision)
+      peer:behave {
+        [WATCH] = { "in_turn", { "watch", { created(5), events(0, 6), { reset = "internal_error" } } },
+          type(second) == "string" and second or { "watch", second } },
+        [RANGE] = revision and { "reply", { header = header(revision) } } or { "status", 14, "etcdserver: no leader" },
+      }
+      local one = assert(connect():watch("a"))
+      assert.same({ 6 }, revisions(one, 1))
+      return one
+    end
+
+    it("of another cluster: it fails", function()
+      local one = resumed({ created(50, 0, 2), events(0, 51) }, 50)
+      expect_error("cluster_changed", "another cluster", one:next(PATIENT))
+    end)
+
+    it("at a lower revision, as a read confirms: it fails", function()
+      expect_error("regressed", "set back to an older state", resumed({ created(3), events(0, 7) }, 3):next(PATIENT))
+      assert.equal(RANGE, peer:look "calls[#calls].path")
+      assert.is_nil(peer:look "calls[#calls].messages[1].serializable")
+    end)
+
+    it("at a lower revision, since it is only behind: it goes on", function()
+      assert.same({ 7 }, revisions(resumed({ created(3), events(0, 7) }, 6), 1))
+    end)
+
+    it("at a lower revision, and cannot be read: it is tried again, and not too often", function()
+      local one = resumed([[
+        local header, id = { cluster_id = 1, member_id = 2, revision = 3, raft_term = 1 }, 0
+        local kv = { key = "a", value = "v7", create_revision = 2, mod_revision = 7, version = 1 }
+        for request in stream.receive, stream do
+          if request.create_request then
+            id = id + 1
+            stream:message { header = header, watch_id = id, created = true }
+            stream:message { header = header, watch_id = id, events = { { kv = kv } } }
+          end
+        end
+      ]], nil)
+      expect_error("timeout", "timed out", one:next(0.5))
+      assert.is_true(peer:look "#calls" < 50)
+      peer:behave { [RANGE] = { "reply", { header = header(6) } } }
+      assert.same({ 7 }, revisions(one, 1))
+    end)
+  end)
+
+  it("is refused for good when it comes back: it says so", function()
+    local client = told({ created(5), events(0, 6), { status = { 7, "etcdserver: permission denied" } } })
+    local one = assert(client:watch("a"))
+    assert.same({ 6 }, revisions(one, 1))
+    expect_error("permission_denied", "etcdserver: permission denied", one:next(PATIENT))
+  end)
+
+  it("says whether the server can be trusted with progress only after that has told its version", function()
+    peer:behave { [STATUS] = { "reply", { version = "three" } }, [WATCH] = { "watch", { created(5) } },
+      [RANGE] = { "reply", { header = header(6) } } }
+    local one = assert(connect():watch("a"))
+    expect_error("unsupported", "cannot be trusted", one:sync(PATIENT))
+    peer:behave { [STATUS] = { "reply", "\255" } }
+    expect_error("unsupported", "cannot be trusted", one:sync(PATIENT))
+  end)
+
+  describe("who floods", function()
+    local BOUND = 6 * MIB
+
+    --- Floods the watch with an answer, in Lua text, until the client has enough; meanwhile the spec does something.
+    local function flood(answer, fn, bound, opts)
+      peer:behave { [WATCH] = ([[
+        local header = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 1 }
+        local function event(n)
+          return { kv = { key = "a", value = ("v"):rep(1000), create_revision = 2, mod_revision = n, version = 1 } }
+        end
+        stream:receive()
+        stream:message { header = header, watch_id = 0, created = true }
+        local n = 5
+        while not stream.record.reset do
+          for _ = 1, 100 do
+            n = n + 1
+            stream:message(%s)
+          end
+          conn:wait(function() return true end)
+          conn:drain()
+        end
+      ]]):format(answer) }
+      local client = connect(opts)
+      local one = assert(client:watch("a"))
+      collectgarbage()
+      collectgarbage()
+      local heap, before = collectgarbage("count"), resident.now()
+      resident.reset_peak()
+      fn(one)
+      local taken = resident.peak() - before
+      if resident.is_telling then assert.is_true(taken < (bound or BOUND), ("%d bytes were taken"):format(taken)) end
+      one:close()
+      collectgarbage()
+      collectgarbage()
+      assert.is_true(collectgarbage("count") - heap < 1024)
+      client:close()
+      peer:close()
+    end
+
+    local function wait(one) expect_error("timeout", "timed out", one:next(0.5)) end
+
+    it("with events of others", function()
+      flood("{ header = header, watch_id = 77, events = { event(n) } }", wait)
+    end)
+
+    it("with ends of others", function()
+      flood("{ header = header, watch_id = n, canceled = true, cancel_reason = 'no' }", wait)
+    end)
+
+    it("with progress", function()
+      flood("{ header = { revision = n }, watch_id = 0 }", wait)
+    end)
+
+    it("with creations", function()
+      flood("{ header = header, watch_id = n, created = true }", function(one)
+        expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
+      end)
+    end)
+
+    it("with pieces that never become whole", function()
+      flood("{ header = header, watch_id = 0, fragment = true, events = { event(6) } }", function(one)
+        expect_error("resource_exhausted", "resource exhausted", one:next(PATIENT))
+      end, nil, { timeout = PATIENT, max_message = MIB })
+    end)
+
+    -- 1 MiB waits in the watch, as much in the window of its call, and as much in a message.
+    it("with events that nobody reads", function()
+      flood("{ header = header, watch_id = 0, events = { event(n) } }", function(one)
+        keywatch.sleep(0.5)
+        assert.same({ 6, 7, 8 }, revisions(one, 3))
+      end, 24 * MIB)
+    end)
+
+    it("with an answer of any size", function()
+      peer:behave { [WATCH] = { "sequence", { "watch", { created(5) } }, { "endless" } } }
+      local one = assert(connect():watch("a"))
+      expect_error("resource_exhausted", "larger than max (2147483647 vs. 67108864)", one:next(PATIENT))
+    end)
+  end)
+end)

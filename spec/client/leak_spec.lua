@@ -1,0 +1,205 @@
+--- A client that is used for long takes no more memory than one that was used for a while.
+--
+-- KW_LEAKS=12 makes every dose twelve times as large: a million events, a hundred thousand watches.
+
+local keywatch = require "keywatch"
+
+local imposter = require "spec.support.imposter"
+local process = require "spec.support.process"
+local raw = require "spec.support.raw"
+local resident = require "spec.support.resident"
+local server = require "spec.support.server"
+
+local FACTOR = tonumber(os.getenv("KW_LEAKS") or 1)
+local DOSES = 3 -- after one to warm up
+local EVENTS, WATCHES, CALLS = 28000 * FACTOR, 2800 * FACTOR, 5000 * FACTOR
+local CONNECTIONS = 30 * FACTOR
+local KIB, MIB = 1024, 1024 * 1024
+local FLAT = 1 * MIB
+local PATIENT = 30 -- seconds
+
+describe("a client that is used for long #slow", function()
+  local client
+
+  local function resident_after(dose)
+    dose()
+    collectgarbage()
+    collectgarbage()
+    return resident.now(), collectgarbage("count") * KIB
+  end
+
+  --- As in spec/hostile/leak_spec.lua: the dose that leaves the least is the one that counts.
+  local function expect_flat(name, n, dose)
+    local before, heap_before = resident_after(dose)
+    local last, least = before, math.huge
+    local last_heap, least_heap = heap_before, math.huge
+    for _ = 1, DOSES do
+      local now, heap = resident_after(dose)
+      least, last = math.min(least, now - last), now
+      least_heap, last_heap = math.min(least_heap, heap - last_heap), heap
+    end
+    print(("  %d %s leave %.0f KiB beside %.1f MiB, %.0f KiB of them Lua's"):format(DOSES * n, name,
+      (last - before) / KIB, before / MIB, (last_heap - heap_before) / KIB))
+    if resident.is_telling then
+      assert.is_true(DOSES * least <= FLAT, ("%.0f bytes are left by every dose"):format(least))
+    end
+    assert.is_true(DOSES * least_heap <= FLAT, ("%.0f bytes of Lua's are left by every dose"):format(least_heap))
+  end
+
+  describe("with a server", function()
+    local peer
+
+    setup(function() peer = server.start { kind = "keywatch", is_in_memory = true } end)
+    teardown(function() if peer then peer:stop() end end)
+
+    before_each(function() client = keywatch.connect(peer.url, { timeout = PATIENT }) end)
+    after_each(function() client:close() end)
+
+    local function fill(n)
+      local ops = {}
+      for i = 1, n do ops[i] = { put = ("leak/%d"):format(i), value = ("v"):rep(50) } end
+      return ops
+    end
+
+    it("leaves nothing behind of events", function()
+      local ops = fill(100)
+      local one = assert(client:watch("leak/", { prefix = true, prev_kv = true }))
+      expect_flat("events", EVENTS, function()
+        for _ = 1, EVENTS / #ops do
+          local revision = assert(client:txn { success = ops }).revision
+          local found = 0
+          while found < #ops do
+            local batch = assert(one:batch(PATIENT))
+            assert.equal(revision, batch.revision)
+            found = found + #batch.events
+          end
+        end
+        assert(client:compact(one.revision - 1, { physical = true }))
+      end)
+      one:close()
+    end)
+
+    it("leaves nothing behind of watches that are opened and closed", function()
+      local key = 0
+      expect_flat("watches", WATCHES, function()
+        for _ = 1, WATCHES do
+          key = key + 1
+          local one = assert(client:watch("watch/" .. key % 100))
+          if key % 10 == 0 then
+            assert(client:put("watch/" .. key % 100, "v"))
+            assert(one:next(PATIENT))
+          end
+          one:close()
+        end
+      end)
+      assert.is_nil(next(client.channel.streams.watches))
+    end)
+
+    it("leaves nothing behind of watches that nobody closes", function()
+      expect_flat("watches that are forgotten", WATCHES, function()
+        for i = 1, WATCHES do
+          assert(client:watch("watch/" .. i % 100))
+          if i % 500 == 0 then collectgarbage() end
+        end
+      end)
+      collectgarbage()
+      collectgarbage()
+      assert.is_nil(next(client.channel.streams.watches))
+    end)
+
+    it("leaves nothing behind of calls", function()
+      assert(client:put("leak/call", ("v"):rep(1000)))
+      expect_flat("calls", CALLS, function()
+        for _ = 1, CALLS do assert(client:get("leak/call")) end
+      end)
+    end)
+
+    it("leaves nothing behind of calls that fail", function()
+      expect_flat("failed calls", CALLS, function()
+        for _ = 1, CALLS do assert.is_nil((client:get(""))) end
+      end)
+    end)
+  end)
+
+  describe("with an imposter", function()
+    local peer
+
+    local function start(behaviours)
+      peer = imposter.start(behaviours)
+      client = keywatch.connect(peer.url, { timeout = PATIENT })
+    end
+
+    after_each(function()
+      client:close()
+      process.end_all()
+    end)
+
+    it("leaves nothing behind of calls that are cancelled", function()
+      start { ["*"] = "stream:receive()" }
+      expect_flat("cancelled calls", CALLS, function()
+        keywatch.run(function()
+          for _ = 1, CALLS / 100 do
+            local tasks = {}
+            for i = 1, 100 do tasks[i] = keywatch.spawn(function() return client:put("a", ("v"):rep(1000)) end) end
+            keywatch.sleep(0)
+            for _, task in ipairs(tasks) do
+              task:cancel()
+              task:join()
+            end
+          end
+        end)
+      end)
+    end)
+
+    it("leaves nothing behind of calls whose time is over", function()
+      start { ["*"] = "stream:receive()" }
+      expect_flat("late calls", CALLS, function()
+        keywatch.run(function()
+          for _ = 1, CALLS / 100 do
+            local tasks = {}
+            for i = 1, 100 do
+              tasks[i] = keywatch.spawn(function() return client:put("a", ("v"):rep(1000), { timeout = 0.001 }) end)
+            end
+            for _, task in ipairs(tasks) do task:join() end
+          end
+        end)
+      end)
+    end)
+
+    it("leaves nothing behind of streams that are closed early", function()
+      start { ["*"] = [[
+        stream:receive()
+        for _ = 1, 10 do stream:message(("x"):rep(1000)) end
+      ]] }
+      expect_flat("streams", CALLS / 5, function()
+        for i = 1, CALLS / 5 do
+          local stream = assert(client:stream("/spec.Some/Stream"))
+          assert(stream:send("a"))
+          if i % 2 == 0 then assert.equal(1000, #assert(stream:receive(PATIENT))) end
+          stream:close()
+        end
+      end)
+    end)
+
+    it("leaves nothing behind of connections that are cut", function()
+      start {
+        [raw.RANGE] = { "close", "reset" },
+        [raw.PUT] = "stream:receive() stream:message {} stream:status(0)",
+        [raw.WATCH] = { "watch", { { created = true, watch_id = 0 } } },
+      }
+      client:close()
+      expect_flat("connections", CONNECTIONS, function()
+        for i = 1, CONNECTIONS do
+          client = keywatch.connect(peer.url, { timeout = PATIENT })
+          assert(client:put("a", "b"))
+          local one = assert(client:watch("a"))
+          assert.is_nil((client:call(raw.RANGE, {}, { timeout = 0.01 })))
+          if i % 2 == 0 then one:close() end
+          client:close()
+        end
+        client = nil
+      end)
+      client = keywatch.connect(peer.url)
+    end)
+  end)
+end)
