@@ -102,11 +102,11 @@ describe("watches over a bad network", function()
     for _ = 1, 2 * FAULTS do watch_in_weather(1, 150) end
   end)
 
-  it("tells fifty watches of one client the same", function()
+  it("tells fifty watches of one client the same #slow", function()
     for _ = 1, FAULTS do watch_in_weather(50, IS_FAST and 60 or 150) end
   end)
 
-  it("tells them of revisions that come in fragments", function()
+  it("tells them of revisions that come in fragments #slow", function()
     local options = { size = 700000, keys = 4, every = 3, scale = 1000 }
     for _ = 1, FAULTS do watch_in_weather(2, IS_FAST and 10 or 40, options) end
   end)
@@ -178,7 +178,7 @@ describe("watches over a bad network", function()
       one:compare_state(assert(state, err))
     end
 
-    it("come to what there is, wherever their pages are cut", function()
+    it("come to what there is, wherever their pages are cut #slow", function()
       keywatch.run(function()
         local one = new_writer { keys = N }
         fill(one)
@@ -199,7 +199,7 @@ describe("watches over a bad network", function()
       end)
     end)
 
-    it("come to what there is in any weather", function()
+    it("come to what there is in any weather #slow", function()
       for _ = 1, FAULTS do
         keywatch.run(function()
           local client, one = connect(), new_writer { keys = N }

@@ -348,7 +348,7 @@ describe("a watch", function()
       return tonumber(text:match("VmRSS:%s*(%d+) kB")) * 1024
     end
 
-    it("keeps nobody else waiting, and is told everything at last", function()
+    it("keeps nobody else waiting, and is told everything at last #slow", function()
       keywatch.run(function()
         local client, one = connect(), new_writer { size = SIZE }
         local from, readers = one:write(), {}
