@@ -4,6 +4,7 @@
 
 local channel = require "keywatch.channel"
 local check = require "keywatch.check"
+local compat = require "keywatch.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local methods_of = require "keywatch.methods"
@@ -17,28 +18,38 @@ function stream_mt:__tostring()
   return ("keywatch.stream<%s%s>"):format(self.path, self.is_over and " over" or "")
 end
 
+--- Ends the call when its stream is collected, which nobody else holds.
+local function new_sentinel(line, number)
+  return compat.sentinel(function()
+    driver.forget { close = function() line:cancel(number) end }
+  end)
+end
+
 --- Begins the call, once there is a connection; or nil and an error. `deadline` is that of the whole call, if there is
 -- one.
-local function open(owner, path, method, connect_deadline, deadline, metadata)
+local function open(client, path, method, connect_deadline, deadline, metadata)
+  local owner = client.channel
   while true do
     local line, err = owner:await_line(connect_deadline)
     if not line then return nil, err end
     local d = driver.get()
     local number = line.core:call(path, channel.metadata_of(line, deadline, d.now(), metadata), false)
     if number then
-      local self = setmetatable({
+      local arrival = d.event()
+      line:add(number, { on_ready = function() arrival:set() end })
+      return setmetatable({
+        client = client, -- which lives as long as somebody has a stream of it
         owner = owner,
         line = line,
         number = number,
         path = path,
         method = method,
         deadline = deadline,
-        arrival = d.event(),
+        arrival = arrival,
+        sentinel = new_sentinel(line, number),
         is_over = false,
         failure = nil, -- that it ended with
       }, stream_mt)
-      line:add(number, { on_ready = function() self.arrival:set() end })
-      return self
     end
     if owner.line == line then owner.line = nil end
   end

@@ -41,6 +41,8 @@ local function new(endpoints, opts)
     is_closed = false,
     polled_at = 0,   -- when all was looked at last
     changed = nil,   -- an event: there is a connection, or there will be none
+    guarded = setmetatable({}, { __mode = "v" }),
+    sentinel = nil,  -- while there are calls
     refusal = nil,   -- an error: why the server does not take the user
   }, channel_mt)
   self.streams = streams.new(self)
@@ -64,13 +66,20 @@ function channel_methods:update()
   if is_wanted then d.attach(self) else d.detach(self) end
 end
 
+--- It is closed when the sentinel of its client is collected, which does not happen while calls are under way.
+function channel_methods:guard(sentinel)
+  self.guarded[1] = sentinel
+end
+
 function channel_methods:retain()
   self.uses = self.uses + 1
+  self.sentinel = self.guarded[1]
   self:update()
 end
 
 function channel_methods:release()
   self.uses = self.uses - 1
+  if self.uses == 0 then self.sentinel = nil end
   self:update()
 end
 
@@ -209,7 +218,10 @@ end
 function channel_methods:await_line(deadline)
   self:check_process()
   if self.is_closed then return nil, closed_error() end
-  if self.line and driver.get().now() - self.polled_at > FRESH then self:look() end
+  if self.line and driver.get().now() - self.polled_at > FRESH then
+    self:look() -- at what was said last
+    self:look() -- at the end, if one came after it
+  end
   if self.line then return self.line end
   self.waiting = self.waiting + 1
   self:retain()

@@ -6,8 +6,10 @@
 local call_stream = require "keywatch.call_stream"
 local channel = require "keywatch.channel"
 local check = require "keywatch.check"
+local compat = require "keywatch.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.dialer"
+local driver = require "keywatch.driver"
 local lease = require "keywatch.lease"
 local methods_of = require "keywatch.methods"
 local pages = require "keywatch.pages"
@@ -44,8 +46,6 @@ local function check_options(opts)
 end
 
 local function parse_endpoints(endpoints)
-  if type(endpoints) == "string" then endpoints = { endpoints } end
-  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "URL or list of URLs", endpoints)
   local parsed = {}
   for i, text in ipairs(endpoints) do
     if type(text) ~= "string" then error(("connect: an endpoint is a URL, not a %s"):format(type(text)), 3) end
@@ -58,13 +58,18 @@ end
 
 --- A client of these endpoints. Nothing is sent before it is used.
 local function connect(endpoints, opts)
+  if type(endpoints) == "string" then endpoints = { endpoints } end
+  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "URL or list of URLs", endpoints)
   opts = check.options(opts, "connect")
   check_options(opts)
   local own = {}
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
   own.user, own.password = opts.user, opts.password
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
-  return setmetatable({ channel = channel.new(parse_endpoints(endpoints), own) }, client_mt)
+  local way = channel.new(parse_endpoints(endpoints), own)
+  local sentinel = compat.sentinel(function() driver.forget(way) end)
+  way:guard(sentinel)
+  return setmetatable({ channel = way, sentinel = sentinel }, client_mt)
 end
 
 --- Ends it: what is under way fails, and so do its watches.
@@ -169,8 +174,11 @@ local CALL_OPTIONS = {
   timeout = "number", deadline = "number", raw = "boolean", metadata = "table", is_read = "boolean",
 }
 
-local function check_call(name, path, opts)
-  check.argument(type(path) == "string" and path:match("^/[^/]+/[^/]+$"), 1, name, "path of a method", path)
+local function is_path(path)
+  return type(path) == "string" and path:find("^/[^/]+/[^/]+$") ~= nil
+end
+
+local function check_call_options(name, opts)
   for option, value in pairs(opts) do
     if not CALL_OPTIONS[option] then error(("%s: there is no option '%s'"):format(name, tostring(option)), 3) end
     if type(value) ~= CALL_OPTIONS[option] then
@@ -183,8 +191,9 @@ end
 -- elsewhere, or with `raw`. With `is_read` it is made again if it is not certain that it was made.
 function client_methods:call(path, message, opts)
   check.self(self, "call", client_mt)
+  check.argument(is_path(path), 1, "call", "path of a method", path)
   opts = check.options(opts, "call")
-  check_call("call", path, opts)
+  check_call_options("call", opts)
   local method = not opts.raw and methods_of[path] or {}
   local bytes = methods_of.encode(method.request, message, "call", 3)
   local is_read = opts.is_read or method.is_read or false
@@ -197,12 +206,13 @@ end
 --- A call of any method with any number of messages, both ways.
 function client_methods:stream(path, opts)
   check.self(self, "stream", client_mt)
+  check.argument(is_path(path), 1, "stream", "path of a method", path)
   opts = check.options(opts, "stream")
-  check_call("stream", path, opts)
+  check_call_options("stream", opts)
   local has_deadline = opts.timeout or opts.deadline
   local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
   local method = not opts.raw and methods_of[path] or {}
-  return call_stream.open(self.channel, path, method, deadline, has_deadline and deadline, opts.metadata)
+  return call_stream.open(self, path, method, deadline, has_deadline and deadline, opts.metadata)
 end
 
 -- }======

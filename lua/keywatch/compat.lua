@@ -1,6 +1,16 @@
 -- SPDX-License-Identifier: MIT
 --- compat: every difference between Lua 5.4 and LuaJIT that Lua sees.
 
+--- An object that calls a function when it is collected, in the middle of whatever goes on then.
+local function sentinel(fn)
+  local new = rawget(_G, "newproxy")
+  if not new then return setmetatable({}, { __gc = fn }) end
+  local proxy = new(true)
+  getmetatable(proxy).__gc = fn
+  return proxy
+end
+
 return {
+  sentinel = sentinel,
   unpack = rawget(table, "unpack") or rawget(_G, "unpack"),
 }

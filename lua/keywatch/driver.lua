@@ -21,6 +21,7 @@
 --   look()           looks at the sockets once, without waiting, from wherever it is called; it resumes no task
 --   hosts(object)    whether a server has listeners or connections, or a client its connection
 --   release(object)  closes them, at once
+--   forget(object)   of finalizers, for they run in the middle of anything: the next turn closes it
 --   hear(thread)     from now on the loop returns when the thread ends, or, in the thread itself, when it shall
 --   is_task()        whether the caller is a task
 --   signals(names)   catches signals: signals:wait(timeout) -> name, or nil if the time is over; signals:close()
@@ -42,4 +43,9 @@ local function is_task()
   return current ~= nil and current.is_task()
 end
 
-return { get = get, is_task = is_task }
+--- Of finalizers: what is forgotten before there is a driver has nothing to close.
+local function forget(object)
+  if current then current.forget(object) end
+end
+
+return { get = get, is_task = is_task, forget = forget }

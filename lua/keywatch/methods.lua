@@ -77,6 +77,9 @@ local function encode(name, message, what, level)
     error(("%s: a message of a method that is not known must be a string, not a %s"):format(what, type(message)),
       level + 1)
   end
+  if message ~= nil and type(message) ~= "table" then
+    error(("%s: a %s must be a table, not a %s"):format(what, name, type(message)), level + 1)
+  end
   local ok, bytes = pcall(core.encode, name, message or {})
   if not ok then error(bytes, level + 1) end
   return bytes

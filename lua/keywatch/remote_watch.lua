@@ -21,6 +21,10 @@ local function error_of_code(code, text)
   return err
 end
 
+local function closed_error()
+  return error_of_code("closed", "keywatch: the client is closed")
+end
+
 local origin = {}
 
 local function failure(code, text)
@@ -29,7 +33,7 @@ local function failure(code, text)
 end
 
 function origin.take(one)
-  if origin.is_closed(one) then return "failed", error_of_code("closed", "keywatch: the client is closed") end
+  if origin.is_closed(one) then return "failed", closed_error() end
   while true do
     local kind, what, text = one.core:take()
     if one.is_full then one.streams:relieve(one) end
@@ -192,6 +196,7 @@ local function open(client, key, opts)
   check.self(client, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
   opts = check.options(opts, "watch")
+  if client.channel.is_closed then return nil, closed_error() end
   local one = {
     origin = origin,
     client = client,

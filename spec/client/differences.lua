@@ -65,6 +65,9 @@ local CLIENT = {
     ["a client that is closed fails, and does not raise"] = { "a store that is closed" },
   },
   ["watch/watch_life"] = {
+    ["what is counted is the server's, too, which hears of it later"] = {
+      "gives back what it had, at once", "is collected, and is watched no more by the core", "leave no memory behind",
+    },
     ["clients are held until their test is over"] = {
       "is collected with its watches, in whatever order", "is collected too if somebody has waited for it",
     },

@@ -29,7 +29,7 @@ local function live()
 end
 
 local function check(store)
-  if probe then probe.check(store) end
+  if probe and type(store) == "userdata" then probe.check(store) end
 end
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left

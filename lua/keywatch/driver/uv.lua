@@ -16,6 +16,7 @@ local pid = uv.pid()       -- of the process that all this is in
 local queue, first, last = {}, 1, 0
 local sleepers = timers.new()
 local sources = {}         -- those that are attached
+local forgotten = {}       -- what finalizers have left to be closed
 local catcher              -- whom signals are given to
 local tasks = {}           -- by coroutine: all that are not done
 local running              -- the task whose code runs now
@@ -188,6 +189,11 @@ local function wake_sleepers()
   end
 end
 
+--- Closes what finalizers have found.
+local function close_forgotten()
+  for object in function() return table.remove(forgotten) end do object:close() end
+end
+
 local function time_left(deadline)
   return deadline and math.max(0, deadline - uv.now())
 end
@@ -211,6 +217,7 @@ end
 --- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case, unless
 -- somebody has just become ready because of that.
 local function turn(is_done)
+  close_forgotten()
   wake_sleepers()
   local has_run = run_ready()
   local wait, is_bell_awaited = poll_sources(time_left(sleepers:next()))
@@ -486,6 +493,10 @@ end
 
 function driver.release(object)
   if loop then loop:release(object) end
+end
+
+function driver.forget(object)
+  forgotten[#forgotten + 1] = object
 end
 
 function driver.hear(thread)

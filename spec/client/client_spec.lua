@@ -1,0 +1,629 @@
+--- A client's own face: what it connects to and when, how its calls wait and end, and calls of any method.
+--
+-- What is common to servers is done with keywatch and with a real etcd. What a server sees of a client is asked of an
+-- imposter.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
+local events = require "spec.support.events"
+local imposter = require "spec.support.imposter"
+local misuse = require "spec.support.misuse"
+local process = require "spec.support.process"
+local program = require "spec.support.program"
+local server = require "spec.support.server"
+
+local code = answer.code
+
+local RANGE, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch"
+local KEEPALIVE, SNAPSHOT = "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.Maintenance/Snapshot"
+local NOBODY = "http://127.0.0.1:1"
+local MIB = 2 ^ 20
+
+local opened = {} -- by the test
+
+local function keep(object)
+  table.insert(opened, object)
+  return object
+end
+
+local function connect(...) return keep(keywatch.connect(...)) end
+
+--- A server of this process. Returns its first URL, the server and its store.
+local function serve(listen, opts)
+  local store = keep(keywatch.open(opts or { now = 0 }))
+  local one = keep(assert(keywatch.serve { store = store, listen = listen or "http://127.0.0.1:0" }))
+  return one:addresses()[1], one, store
+end
+
+after_each(function()
+  while #opened > 0 do table.remove(opened):close() end
+  pcall(keywatch.run, function() end) -- whatever a test has left
+  process.end_all()
+end)
+
+describe("to connect", function()
+  it("opens no connection; the first call does", function()
+    local peer = imposter.start { [RANGE] = { "reply", { count = 7 } } }
+    local client = connect(peer.url)
+    keywatch.sleep(0.001)
+    assert.same({}, peer:record().connections)
+    assert.equal(7, client:range("a").count)
+    assert.equal(1, client:range("b").count and #peer:record().connections)
+  end)
+
+  it("tells its endpoints as text, and whether it is closed", function()
+    local client = keywatch.connect { NOBODY, "unix:/nowhere" }
+    assert.equal("keywatch.client<http://127.0.0.1:1,unix:/nowhere>", tostring(client))
+    client:close()
+    client:close()
+    assert.equal("keywatch.client<http://127.0.0.1:1,unix:/nowhere closed>", tostring(client))
+  end)
+
+  it("is refused to what is no endpoint, in words that help", function()
+    for _, endpoints in ipairs { 5, true, {}, { 5 }, { NOBODY, {} }, "", "127.0.0.1:2379", "ftp://a:1", "http://",
+      "http://a", "http://a:99999", "http://a:1/path", "unix:" } do
+      assert.matches("connect", misuse.raises(keywatch.connect, endpoints))
+    end
+    assert.matches("client_spec", misuse.raises(function() keywatch.connect() end))
+    assert.matches("TLS", misuse.raises(keywatch.connect, "https://127.0.0.1:2379"))
+    assert.matches("http://", misuse.raises(keywatch.connect, "127.0.0.1:2379"))
+  end)
+
+  it("is refused with options that it does not have", function()
+    for _, opts in ipairs { 5, { colour = 1 }, { "timeout" }, { timeout = "1" }, { timeout = -1 }, { timeout = 0 / 0 },
+      { connect_timeout = true }, { keepalive = "no" }, { max_message = {} }, { user = "root" }, { password = "x" },
+      { user = 5, password = "x" } } do
+      assert.matches("connect", misuse.raises(keywatch.connect, NOBODY, opts))
+    end
+  end)
+
+  it("is by a socket of a path", function()
+    local path = directory.new() .. "/socket"
+    serve("unix:" .. path)
+    assert.equal(2, connect("unix:" .. path):put("a", "").revision)
+    assert.equal(3, connect("unix://" .. path):put("a", "").revision)
+  end)
+
+  it("is by a name", function()
+    local url = serve()
+    assert.equal(2, connect((url:gsub("127%.0%.0%.1", "localhost"))):put("a", "").revision)
+  end)
+
+  it("is by IPv6, where the machine has it", function()
+    local ok, url = pcall(serve, "http://[::1]:0")
+    if ok then assert.equal(2, connect(url):put("a", "").revision) end
+  end)
+
+  it("is to the first endpoint that answers", function()
+    local client = connect { NOBODY, "unix:/nowhere", (serve()) }
+    assert.equal(2, client:put("a", "").revision)
+    assert.matches("^http://127.0.0.1:%d+$", client:status().endpoint)
+  end)
+
+  it("fails, when the time of a call is over, with what is wrong", function()
+    local _, err = connect(NOBODY):get("a", { timeout = 0.05 })
+    assert.equal("unavailable", err.code)
+    assert.matches("http://127.0.0.1:1: ", err.message)
+  end)
+end)
+
+describe("a call", function()
+  it("at top level turns the loop, and tasks go on meanwhile", function()
+    local client, went = connect((serve())), false
+    keywatch.spawn(function() went = true end)
+    client:put("a", "1")
+    assert.equal("1", client:get("a").value)
+    assert.is_true(went)
+  end)
+
+  it("in a task lets others go on", function()
+    local peer = imposter.start { [RANGE] = "stream:wait('go') stream:headers() stream:message { count = 1 } "
+      .. "stream:status(0)" }
+    local client, order = connect(peer.url), {}
+    keywatch.run(function()
+      local task = keywatch.spawn(function()
+        client:range("a")
+        table.insert(order, "answered")
+      end)
+      keywatch.sleep(0)
+      table.insert(order, "others")
+      peer:tell("go")
+      task:join()
+    end)
+    assert.same({ "others", "answered" }, order)
+  end)
+
+  it("in a coroutine that is no task raises, and names the cure", function()
+    local client = connect((serve()))
+    local ok, err = coroutine.resume(coroutine.create(function() return client:get("a") end))
+    assert.is_false(ok)
+    assert.matches("keywatch%.spawn", err)
+    assert.is_nil(client:get("a")) -- nothing is the worse for it
+  end)
+
+  describe("whose answer does not come", function()
+    local peer, client
+
+    before_each(function()
+      peer = imposter.start { [RANGE] = { "silent" }, [WATCH] = { "silent" } }
+      client = connect(peer.url)
+    end)
+
+    local function await_reset() -- the loop has to turn, for that to be sent
+      peer:await("calls[1].reset", function() keywatch.sleep(0) end)
+    end
+
+    it("fails when its time is over, and the server is told", function()
+      assert.equal("deadline_exceeded", code(client:get("a", { timeout = 0.02 })))
+      await_reset()
+      assert.equal(8, peer:look("calls[1].reset"))
+    end)
+
+    it("fails at its deadline, which the server is told in advance", function()
+      assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() + 0.05 })))
+      local left = peer:look("calls[1].headers['grpc-timeout']")
+      assert.is_true(tonumber(left:match("^(%d+)m$")) <= 50)
+    end)
+
+    it("has as much time as the client says, if it says nothing itself", function()
+      assert.equal("deadline_exceeded", code(connect(peer.url, { timeout = 0.02 }):get("a")))
+    end)
+
+    it("fails at once without any time", function()
+      assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
+      assert.equal("deadline_exceeded", code(client:get("a", { timeout = 0 })))
+      assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() - 1 })))
+    end)
+
+    it("is taken back when its task is cancelled", function()
+      keywatch.run(function()
+        local task = keywatch.spawn(function() return client:get("a") end)
+        peer:await("#calls == 1", function() keywatch.sleep(0) end)
+        task:cancel()
+        local ok, err = task:join()
+        assert.same({ false, "cancelled" }, { ok, err.code })
+        await_reset()
+      end)
+    end)
+
+    it("fails when the client is closed, and so does a watch that is being opened", function()
+      keywatch.run(function()
+        local get = keywatch.spawn(function() return code(client:get("a")) end)
+        local watch = keywatch.spawn(function() return code(client:watch("a")) end)
+        peer:await("#calls == 2", function() keywatch.sleep(0) end)
+        client:close()
+        assert.same({ true, "closed" }, { get:join() })
+        assert.same({ true, "closed" }, { watch:join() })
+      end)
+      peer:await("connections[1].has_ended", function() keywatch.sleep(0) end)
+    end)
+  end)
+
+  it("fails when the client is closed before there is a connection", function()
+    local client = connect(NOBODY)
+    keywatch.run(function()
+      local task = keywatch.spawn(function() return code(client:get("a")) end)
+      keywatch.sleep(0)
+      client:close()
+      assert.same({ true, "closed" }, { task:join() })
+    end)
+  end)
+
+  it("of a client that is closed fails", function()
+    local client = connect((serve()))
+    client:put("a", "")
+    client:close()
+    for _, call in ipairs { "get", "range", "put", "delete", "compact", "status", "leases", "watch" } do
+      local argument = call == "compact" and 1 or "a"
+      if call == "status" or call == "leases" then argument = nil end
+      assert.equal("closed", code(client[call](client, argument, call == "put" and "" or nil)), call)
+    end
+    assert.equal("closed", code(client:call(RANGE, { key = "a" })))
+    assert.equal("closed", code(client:stream(RANGE)))
+  end)
+end)
+
+describe("a closed client", function()
+  it("ends its watches, which say so", function()
+    local url, _, store = serve()
+    local client = connect(url)
+    local watch, unread = client:watch("a"), client:watch("a", { start_revision = 1 })
+    store:put("a", "1")
+    keywatch.run(function()
+      local reader = keywatch.spawn(function()
+        while true do
+          local event, err = watch:next()
+          if not event then return err.code end
+        end
+      end)
+      assert.equal("put a 2", events.text(unread:next()))
+      client:close()
+      assert.same({ true, "closed" }, { reader:join() })
+    end)
+    assert.equal("closed", code(unread:next(0)))
+    assert.equal("closed", unread:error().code)
+  end)
+
+  it("ends streams of any method", function()
+    local client = connect((serve()))
+    local stream = client:stream(KEEPALIVE)
+    client:close()
+    local message, err = stream:receive(1)
+    assert.is_nil(message)
+    assert.is_truthy(err)
+  end)
+end)
+
+-- What every server gives --------------------------------------------------------------------------------------------
+
+local function specs_of(kind, tag)
+  describe(("a client of %s %s"):format(kind, tag), function()
+    local peer, client
+
+    setup(function() peer = server.start { kind = kind, is_in_memory = true } end)
+    teardown(function() peer:stop() end)
+
+    before_each(function()
+      client = connect(peer.url)
+      assert(client:delete("", { prefix = true }))
+    end)
+
+    it("tells what the server says of itself", function()
+      local status = client:status()
+      assert.matches("^3%.%d+%.%d+$", status.version)
+      assert.equal(client:range("a").revision, status.revision)
+      assert.equal(peer.url, status.endpoint)
+      assert.is_true(status.db_size > 0)
+    end)
+
+    it("takes values as large as the server does, and tells when they are too large", function()
+      local value = ("0123456789abcdef"):rep(1.5 * MIB / 16 - 64)
+      local put = assert(client:put("large", value))
+      assert.is_true(client:get("large").value == value)
+      assert(client:put("large too", value))
+      assert.equal(2, #client:range("large", { prefix = true }).kvs)
+      assert.equal("request_too_large", code(client:put("large", value .. ("x"):rep(4096))))
+      assert.equal(put.revision + 1, client:range("large").revision)
+    end)
+
+    it("keeps to prefixes that end in the largest byte", function()
+      for _, key in ipairs { "a\254", "a\255", "a\255\255b", "b", "\255", "\255\255" } do client:put(key, "") end
+      assert.equal("a\255 a\255\255b", answer.keys(client:range("a\255", { prefix = true })))
+      assert.equal("\255 \255\255", answer.keys(client:range("\255", { prefix = true })))
+      assert.equal(2, client:delete("\255", { prefix = true }).deleted)
+      assert.equal(4, client:range("", { prefix = true }).count)
+    end)
+
+    it("reads pages at one revision, while others write", function()
+      local other = connect(peer.url)
+      for i = 1, 25 do client:put(("k%02d"):format(i), "old") end
+      local n = 0
+      for kv in client:each("k", { prefix = true, page = 10 }) do
+        n = n + 1
+        assert.same({ ("k%02d"):format(n), "old" }, { kv.key, kv.value })
+        other:put(("k%02d"):format(26 - n), "new")
+        other:put("k new " .. n, "")
+      end
+      assert.equal(25, n)
+    end)
+
+    it("has leases", function()
+      local lease = client:lease(100)
+      client:put("a", "", { lease = lease })
+      assert.equal(100, lease:keepalive())
+      assert.is_true(lease:remaining() <= 100 and lease:remaining() > 50)
+      assert.same({ "a" }, client:lease_by_id(lease.id):keys())
+      assert.equal(lease.id, client:get("a").lease)
+      assert(lease:revoke())
+      assert.is_nil(client:get("a"))
+      assert.equal("lease_not_found", code(lease:keepalive()))
+      assert.equal("lease_not_found", code(lease:remaining()))
+      assert.equal("lease_not_found", code(lease:revoke()))
+    end)
+
+    it("serves many tasks at once", function()
+      keywatch.run(function()
+        local tasks = {}
+        for i = 1, 200 do
+          tasks[i] = keywatch.spawn(function()
+            assert(client:put("k" .. i, tostring(i)))
+            return client:get("k" .. i).value
+          end)
+        end
+        for i = 1, 200 do assert.same({ true, tostring(i) }, { tasks[i]:join() }) end
+      end)
+      assert.equal(200, client:range("k", { prefix = true, count_only = true }).count)
+    end)
+
+    it("serves many watches and tasks that read them", function()
+      keywatch.run(function()
+        local tasks = {}
+        for i = 1, 100 do
+          local watch = client:watch("k" .. i)
+          tasks[i] = keywatch.spawn(function() return watch:next().value end)
+        end
+        for i = 100, 1, -1 do client:put("k" .. i, tostring(i)) end
+        for i = 1, 100 do assert.same({ true, tostring(i) }, { tasks[i]:join() }) end
+      end)
+    end)
+
+    it("is one of several in a process", function()
+      local other = connect(peer.url)
+      local watch = other:watch("a")
+      local revision = client:put("a", "1").revision
+      assert.equal(("put a %d"):format(revision), events.text(watch:next()))
+      client:close()
+      assert.equal("1", other:get("a").value)
+      assert.is_nil(watch:error())
+    end)
+
+    -- Any method ------------------------------------------------------------------------------------------------------
+
+    it("calls methods whose messages are known with tables", function()
+      client:put("a", "1")
+      local found = client:call(RANGE, { key = "a" })
+      assert.same({ "a", "1", 1 }, { found.kvs[1].key, found.kvs[1].value, found.count })
+      local members = client:call("/etcdserverpb.Cluster/MemberList", {})
+      assert.equal(1, #members.members)
+    end)
+
+    it("calls any method with bytes", function()
+      client:put("a", "1")
+      local bytes = client:call(RANGE, core.encode("RangeRequest", { key = "a" }), { raw = true })
+      assert.equal("1", core.decode("RangeResponse", bytes).kvs[1].value)
+    end)
+
+    it("tells errors by their codes, whichever way they are called", function()
+      assert.equal("empty_key", code(client:call(RANGE, {})))
+      assert.equal("empty_key", code(client:call(RANGE, "", { raw = true })))
+      assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
+      assert.equal("unimplemented", code(client:call("/etcdserverpb.KV/Nothing", "")))
+      local stream = client:stream("/nobody.Knows/This")
+      assert.equal("unimplemented", code(stream:receive()))
+      assert.equal("unimplemented", code(stream:receive())) -- and again
+    end)
+
+    it("sends and receives messages by turns", function()
+      local lease = client:lease(100)
+      local stream = client:stream(KEEPALIVE)
+      for _ = 1, 3 do
+        assert.is_true(stream:send { ID = lease.id })
+        local message = stream:receive()
+        assert.same({ lease.id, 100 }, { message.ID, message.TTL })
+      end
+      assert.equal("timeout", code(stream:receive(0)))
+      assert.equal("timeout", code(stream:receive(0.001)))
+      stream:finish()
+      assert.same({}, { stream:receive() })
+      assert.same({}, { stream:receive() })
+      assert.matches("over", tostring(stream))
+      stream:close()
+    end)
+
+    it("receives as many messages as there are", function()
+      client:put("a", ("x"):rep(200000))
+      local stream = client:stream(SNAPSHOT)
+      stream:send {}
+      stream:finish()
+      local total, rest = 0, nil
+      for message in stream:messages() do
+        total = total + #(message.blob or "")
+        rest = message.remaining_bytes or 0
+      end
+      assert.is_true(total > 200000)
+      assert.equal(0, rest)
+    end)
+
+    it("is not held up by a stream that nobody reads, of which nothing is lost", function()
+      for i = 1, 8 do client:put("k" .. i, ("x"):rep(MIB)) end
+      local stream = client:stream(SNAPSHOT)
+      stream:send {}
+      stream:finish()
+      local first = stream:receive()
+      for i = 1, 20 do
+        client:put("a", tostring(i))
+        assert.equal(tostring(i), client:get("a").value)
+      end
+      local total, expected = #first.blob, #first.blob + first.remaining_bytes
+      for message in stream:messages() do total = total + #(message.blob or "") end
+      assert.is_true(total >= expected)
+    end)
+
+    it("leaves a stream in the middle", function()
+      client:put("k", ("x"):rep(MIB))
+      local stream = client:stream(SNAPSHOT)
+      stream:send {}
+      stream:finish()
+      assert.is_table(stream:receive())
+      stream:close()
+      stream:close()
+      assert.same({}, { stream:receive() })
+      assert.is_table(client:get("k"))
+    end)
+
+    it("gives a stream up at its deadline", function()
+      local stream = client:stream(WATCH, { timeout = 0.05 })
+      local message, err = stream:receive()
+      assert.is_nil(message)
+      assert.equal("deadline_exceeded", err.code)
+    end)
+  end)
+end
+
+specs_of("keywatch", "")
+specs_of("etcd", "#once")
+
+describe("any method is refused", function()
+  local client
+
+  before_each(function() client = connect(NOBODY) end)
+
+  it("by a path that is none", function()
+    for _, path in ipairs { 5, "", "Range", "/Range", "/a/b/c", "a/b" } do
+      assert.matches("bad argument", misuse.raises(client.call, client, path, ""))
+      assert.matches("bad argument", misuse.raises(client.stream, client, path))
+    end
+    assert.matches("client_spec", misuse.raises(function() client:call("Range") end))
+  end)
+
+  it("with messages that are none", function()
+    for _, message in ipairs { 5, "bytes", true, { colour = 1 }, { key = 5 } } do
+      misuse.raises(client.call, client, RANGE, message)
+    end
+    misuse.raises(client.call, client, RANGE, { key = "a" }, { raw = true })
+    misuse.raises(client.call, client, "/nobody.Knows/This", {})
+    misuse.raises(client.call, client, "/nobody.Knows/This")
+  end)
+
+  it("with options that it does not have", function()
+    for _, opts in ipairs { 5, { colour = 1 }, { raw = 1 }, { timeout = "1" }, { metadata = "x" } } do
+      misuse.raises(client.call, client, RANGE, {}, opts)
+      misuse.raises(client.stream, client, RANGE, opts)
+    end
+  end)
+
+  it("without a client", function()
+    for _, name in ipairs { "call", "stream", "get", "watch", "status", "close", "lease", "each" } do
+      assert.matches("colon", misuse.raises(client[name], {}))
+    end
+  end)
+end)
+
+-- Large answers ------------------------------------------------------------------------------------------------------
+
+describe("an answer of many MiB #slow", function()
+  local client, store
+
+  before_each(function()
+    local url, _, served = serve()
+    store = served
+    client = connect(url, { timeout = 60 })
+    for i = 1, 63 do store:put(("k%02d"):format(i), ("x"):rep(MIB)) end
+  end)
+
+  it("comes whole, up to 64", function()
+    local found = assert(client:range("k", { prefix = true }))
+    local total = 0
+    for _, kv in ipairs(found.kvs) do total = total + #kv.value end
+    assert.equal(63 * MIB, total)
+  end)
+
+  it("is refused beyond that, or as the client says, and nothing else is the worse for it", function()
+    store:put("k99", ("x"):rep(MIB + MIB / 4))
+    assert.equal("resource_exhausted", code(client:range("k", { prefix = true })))
+    assert.equal(MIB, #client:get("k01").value)
+    local small = connect(client:status().endpoint, { max_message = MIB })
+    assert.equal("resource_exhausted", code(small:get("k01")))
+    assert.equal(64, small:range("k", { prefix = true, count_only = true }).count)
+  end)
+end)
+
+-- Processes and garbage ----------------------------------------------------------------------------------------------
+
+describe("a fork #slow", function()
+  it("leaves a client to both processes, which dial anew in the child", function()
+    local peer = server.start { kind = "keywatch", is_in_memory = true }
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local core = require "keywatch.core"
+      local keywatch = require "keywatch"
+      io.stdout:setvbuf("no")
+      local used, unused = keywatch.connect(%q), keywatch.connect(%q)
+      used:put("before", "")
+      local w = used:watch("w", { prefix = true })
+      local parent = core.pid()
+      fork()
+      if core.pid() ~= parent then
+        used:put("w/child", "1")
+        unused:put("w/child", "2")
+        print("child", w:next().value, w:next().value)
+        used:close()
+        os.exit(0)
+      end
+      wait()
+      print("parent", w:next().value, w:next().value)
+      used:put("w/parent", "3")
+      unused:put("w/parent", "4")
+      print("parent", w:next().value, w:next().value)
+      print(used:range("", { prefix = true }).count)
+    ]]):format(peer.url, peer.url))
+    peer:stop()
+    assert.equal("child\t1\t2\nparent\t1\t2\nparent\t3\t4\n3\n", printed)
+    assert.equal(0, status)
+  end)
+end)
+
+describe("garbage", function()
+  local function collect()
+    if jit then jit.flush() end -- what was compiled holds on to what it has seen
+    collectgarbage()
+    collectgarbage() -- what the first one finalized
+  end
+
+  local CREATED = { created = true, watch_id = 0 }
+  local turn = function() keywatch.sleep(0) end
+
+  it("that was a watch is cancelled on the server, while others go on", function()
+    local url, _, store = serve()
+    local client = connect(url)
+    local kept = client:watch("a")
+    local seen = setmetatable({}, { __mode = "k" })
+    for _ = 1, 50 do seen[client:watch("a", { prefix = true })] = true end
+    collect()
+    assert.is_nil(next(seen))
+    client:put("a", "")
+    assert.equal("put a 2", events.text(kept:next()))
+    assert.equal(2, store:status().revision)
+  end)
+
+  it("that was a watch is told to the server", function()
+    local peer = imposter.start { [WATCH] = { "watch", { CREATED } } }
+    local client = connect(peer.url)
+    local function forget() assert(client:watch("a")) end
+    forget()
+    collect()
+    peer:await("calls[1].messages[2] and calls[1].messages[2].cancel_request or calls[1].reset or "
+      .. "calls[1].has_ended or connections[1].has_ended", turn)
+  end)
+
+  it("that was a client ends its connection", function()
+    local peer = imposter.start { [RANGE] = { "reply", { count = 7 } } }
+    local function forget() assert.equal(7, keywatch.connect(peer.url):range("a").count) end
+    forget()
+    collect()
+    peer:await("connections[1].has_ended", turn)
+  end)
+
+  it("that was a client with its watches ends its connection", function()
+    local peer = imposter.start { [WATCH] = { "watch", { CREATED } } }
+    local seen = setmetatable({}, { __mode = "k" })
+    local function forget()
+      local client = keywatch.connect(peer.url)
+      seen[client], seen[assert(client:watch("a"))] = true, true
+    end
+    forget()
+    collect()
+    peer:await("connections[1].has_ended", function()
+      turn()
+      collect()
+    end)
+    assert.is_nil(next(seen))
+  end)
+
+  it("that was a stream is taken back", function()
+    local peer = imposter.start { [KEEPALIVE] = { "silent" } }
+    local client = connect(peer.url)
+    local function forget()
+      local stream = assert(client:stream(KEEPALIVE))
+      peer:await("#calls == 1", turn)
+      assert.equal("timeout", code(stream:receive(0)))
+    end
+    forget()
+    collect()
+    peer:await("calls[1].reset or calls[1].has_ended", turn)
+  end)
+end)
