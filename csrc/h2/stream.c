@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define MAX_STRANDED 1000
+#define MAX_STRANDED 1000 /* each holds about 1 KiB */
 
 kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_stream *stream = kw_alloc_zeroed(sizeof *stream);

@@ -313,6 +313,24 @@ describe("a client of a hostile server", function()
         if call.path == '/etcdserverpb.KV/Put' then n = n + 1 end end return n end)()")
     end)
 
+    it("takes no call at all, of very many: it is left", function()
+      peer = imposter.start { connection = { "settings", { max_concurrent_streams = 0 } } }
+      local client = connect(peer.url)
+      local asking = {}
+      for i = 1, 1100 do asking[i] = ASKING.put end
+      keywatch.run(function()
+        for i, ask in ipairs(asking) do asking[i] = keywatch.spawn(ask, client) end
+        for _, task in ipairs(asking) do
+          local _, value, err = task:join()
+          assert.is_nil(value)
+          assert.truthy(err.code == "deadline_exceeded" or err.code == "unavailable")
+        end
+      end)
+      assert.equal(0, peer:look "#calls")
+      expect_recovery(client)
+      assert.is_true(peer:look "#connections" > 1)
+    end)
+
     it("gives no window: what is to be sent waits, up to its deadline", function()
       peer = imposter.start { connection = { "settings", { initial_window_size = 0 } }, ["*"] = { "messages", {} } }
       local client = connect(peer.url)
@@ -458,7 +476,7 @@ describe("a client of a hostile server", function()
 
   -- {====== Floods ======
 
-  describe("who floods", function()
+  describe("who floods #slow", function()
     -- A connection's own output is bounded by 1,000 frames, and a client by what it reads at once.
     local BOUND = 6 * MIB
 

@@ -335,7 +335,7 @@ describe("a watch", function()
   end)
 
   describe("that nobody reads", function()
-    local N, SIZE = 1500, 8000
+    local N, SIZE = 4000, 8000
     local MAX = 2 ^ 18
 
     before_each(function() start() end)
