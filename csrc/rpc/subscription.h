@@ -135,8 +135,10 @@ static inline bool kw_subscription_is_full(const kw_subscription *sub) {
   return sub->bytes > sub->max_bytes || sub->events > KW_SUBSCRIPTION_EVENTS;
 }
 
+/* Whether it may go on; also if all that waits is of a revision that is not complete, since nobody could read it. */
 static inline bool kw_subscription_has_room(const kw_subscription *sub) {
-  return sub->bytes <= sub->max_bytes / 2 && sub->events <= KW_SUBSCRIPTION_EVENTS / 2;
+  bool is_low = sub->bytes <= sub->max_bytes / 2 && sub->events <= KW_SUBSCRIPTION_EVENTS / 2;
+  return is_low || sub->pieces == sub->unfinished;
 }
 
 #endif

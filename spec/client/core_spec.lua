@@ -287,6 +287,16 @@ describe("a client's Watch call", function()
       assert.same({ 13, 14, 15 }, take(a))
     end)
 
+    it("goes on if all that waits is a revision that is not complete, however large", function()
+      call, stream = server:watch(2 ^ 26)
+      local a = open(1)
+      local large = { fragment = true, value = ("x"):rep(700000) }
+      server:tell(stream, events(0, { 11, 12 }, large))
+      assert.same({ 11 }, take(a))
+      server:tell(stream, events(0, { 13 }))
+      assert.same({ 12, 13 }, take(a))
+    end)
+
     it("leaves out what was told before in any of them", function()
       local a = open(1)
       server:tell(stream, events(0, { 12 }), piece(0, { 11, 12 }), piece(0, { 12 }), events(0, { 12, 13 }))
