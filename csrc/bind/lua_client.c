@@ -24,6 +24,12 @@ static kw_client *check_client(lua_State *L) {
   return kw_bind_check_client(L, 1);
 }
 
+/* NULL if it is closed. What others of one garbage still have may have been finalized before them: it has nothing to
+ * say, and nothing can be done to it. */
+static kw_client *to_client(lua_State *L) {
+  return ((lua_client *)luaL_checkudata(L, 1, KW_CLIENT_NAME))->client;
+}
+
 static uint64_t check_call(lua_State *L) {
   return (uint64_t)kw_bind_check_int(L, 2, 1);
 }
@@ -153,8 +159,8 @@ static int l_half_close(lua_State *L) {
 }
 
 static int l_cancel(lua_State *L) {
-  kw_client *client = check_client(L);
-  kw_client_cancel(client, check_call(L));
+  kw_client *client = to_client(L);
+  if (client != NULL) kw_client_cancel(client, check_call(L));
   return 0;
 }
 
@@ -191,7 +197,8 @@ static int l_receive(lua_State *L) {
 
 /* client:next(): the number of a call that has something to receive, or nothing. */
 static int l_next(lua_State *L) {
-  return push_call(L, kw_client_next_ready(check_client(L)));
+  kw_client *client = to_client(L);
+  return client == NULL ? 0 : push_call(L, kw_client_next_ready(client));
 }
 
 /* {====== Watching ====== */
@@ -236,8 +243,9 @@ static int l_inspect(lua_State *L) {
 
 /* client:next_watch(): the tag of a watch that is ready, or nothing. */
 static int l_next_watch(lua_State *L) {
-  kw_link *ready = kw_client_ready_watches(check_client(L));
-  if (kw_link_is_alone(ready)) return 0;
+  kw_client *client = to_client(L);
+  kw_link *ready = client == NULL ? NULL : kw_client_ready_watches(client);
+  if (ready == NULL || kw_link_is_alone(ready)) return 0;
   kw_subscription *sub = KW_CONTAINER_OF(ready->next, kw_subscription, ready);
   kw_link_remove(&sub->ready);
   kw_bind_push_int(L, (int64_t)sub->tag);
@@ -266,7 +274,12 @@ static int l_state(lua_State *L) {
 
 /* client:health(): whether it takes calls; whether it has ended, and why; and whether the server complains of pings. */
 static int l_health(lua_State *L) {
-  kw_client *client = check_client(L);
+  kw_client *client = to_client(L);
+  if (client == NULL) {
+    lua_pushboolean(L, false);
+    lua_pushboolean(L, true);
+    return 2;
+  }
   bool is_ready = kw_client_is_ready(client);
   bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
   kw_client_heard(client);

@@ -614,6 +614,21 @@ describe("garbage", function()
     assert.is_nil(next(seen))
   end)
 
+  it("that was a client whose connection had ended is nobody's trouble", function()
+    local stopped = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+    local url = stopped:addresses()[1]
+    local function forget()
+      assert(keywatch.connect(url):range("a"))
+      stopped:close()
+      for _ = 1, 10 do turn() end -- nobody waits for the client, which does not hear of it
+    end
+    forget()
+    for _ = 1, 3 do
+      collect()
+      turn()
+    end
+  end)
+
   it("that was a stream is taken back", function()
     local peer = imposter.start { [KEEPALIVE] = { "silent" } }
     local client = connect(peer.url)
