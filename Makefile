@@ -57,7 +57,7 @@ build/luajit.config.lua: Makefile
 # Tests -------------------------------------------------------------------------------------------------------------
 
 test: build build/node/installed build/fault.so   ## every spec on Lua 5.4 and LuaJIT
-	@spec/run $(VMS:%=rock-%)
+	@spec/run once-lua5.4 $(VMS:%=rock-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
 build/node/installed: $(wildcard spec/support/node/package*.json) | deps

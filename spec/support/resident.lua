@@ -20,6 +20,7 @@ function resident.reset_peak()
 end
 
 --- Whether it says anything: sanitizers and valgrind have memory of their own.
-resident.is_telling = (os.getenv("KW_PASS") or "rock"):find("^rock") ~= nil
+local how = (os.getenv("KW_PASS") or "rock"):match("^%l+")
+resident.is_telling = how == "rock" or how == "once"
 
 return resident
