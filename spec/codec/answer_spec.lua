@@ -285,7 +285,7 @@ describe("an answer during which garbage is collected", function()
 end)
 
 if core.probe then
-  describe("where memory runs out, an answer", function()
+  describe("where memory runs out #slow, an answer", function()
     setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
     teardown(function() if jit then jit.on() end end)
 

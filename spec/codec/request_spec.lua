@@ -287,7 +287,7 @@ end)
 
 -- What is too much ---------------------------------------------------------------------------------------------------
 
-describe("a transaction beyond all measure", function()
+describe("a transaction beyond all measure #slow", function()
   it("is too large, however it is folded", function()
     local function code(txn) return select(2, requests.txn(nil, txn)).code end
     local ops = {}
@@ -349,7 +349,7 @@ end)
 
 if not core.probe then return end
 
-describe("where memory runs out, a request", function()
+describe("where memory runs out #slow, a request", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
 

@@ -124,7 +124,7 @@ local function try_all(try)
   error("there is no end")
 end
 
-describe("where memory runs out #starved,", function()
+describe("where memory runs out #slow,", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
   teardown(function() if jit then jit.on() end end)
 
