@@ -42,8 +42,6 @@ struct kw_client {
 
   kw_peer_hooks hooks; /* without functions: Lua moves the bytes */
   int64_t told;        /* the deadline that the driver knows */
-  bool is_dialed;
-  bool is_open;
   bool is_closed;
   bool was_ready;  /* Lua has heard that it takes calls */
   bool was_closed; /* Lua has heard that it does not any more */
@@ -438,13 +436,11 @@ void kw_client_end(kw_client *client) {
 
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now) {
   client->hooks = *hooks;
-  client->is_dialed = true;
   kw_session_step(client->session, now);
   tell_deadline(client);
 }
 
 void kw_client_opened(kw_client *client, int64_t now) {
-  client->is_open = true;
   kw_session_step(client->session, now);
   moved(client);
 }

@@ -32,8 +32,7 @@ typedef struct kw_connection {
   void *peer;               /* NULL: it lingers */
   struct kw_dialed *dialed; /* whom it was dialed for, until its peer is closed; or NULL */
 
-  kw_link
-      link; /* in the list of the hosted server; or, if it was dialed and lingers, in the loop's */
+  kw_link link;  /* among those of the hosted server; or, dialed and lingering, of the loop */
   kw_link dirty; /* in the loop's list, if it is dirty */
 
   int fd;
