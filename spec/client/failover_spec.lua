@@ -48,6 +48,20 @@ describe("a client of several endpoints", function()
     return assert(client:status()).endpoint
   end
 
+  it("tries all addresses of a name", function()
+    local d, asked = require("keywatch.driver").get(), nil
+    local lookup = d.lookup
+    function d.lookup(name)
+      asked = name
+      return { result = function() return { "127.0.0.9", "127.0.0.1" } end } -- nobody listens on the first
+    end
+    clients[2] = keywatch.connect((s.url:gsub("127%.0%.0%.1", "two.addresses.test")))
+    local ok, result, err = pcall(clients[2].range, clients[2], "a")
+    d.lookup = lookup
+    assert(ok and result, err or result)
+    assert.equal("two.addresses.test", asked)
+  end)
+
   it("uses the first that answers, and stays there", function()
     local client = connect()
     assert.equal(first.url, endpoint_of(client))

@@ -49,6 +49,19 @@ describe("a watch of a hostile server", function()
     return client
   end
 
+  it("goes on with another call if its own stays silent, though it is asked for progress", function()
+    peer:behave { [STATUS] = { "reply", { version = "3.5.21" } },
+      [WATCH] = { "in_turn", { "watch", { created(5) } }, { "watch", { created(5), events(0, 6) } } } }
+    local client, found = connect(), nil
+    local w = assert(client:watch("a"))
+    for _ = 1, 2000 do
+      for stream in pairs(client.channel.streams.list) do stream.look_at = 0 end -- it is looked at now
+      found = w:next(0.01)
+      if found then break end
+    end
+    assert.equal(6, found and found.mod_revision)
+  end)
+
   --- A client whose first Watch call is answered by the first script, and so on.
   local function told(...)
     local turns = { "in_turn" }
