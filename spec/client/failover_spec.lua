@@ -4,210 +4,200 @@ local keywatch = require "keywatch"
 
 local code = require("spec.support.answer").code
 local directory = require "spec.support.directory"
-local haste = require "spec.support.haste"
+local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
-local server = require "spec.support.server"
 local writer = require "spec.support.writer"
 
-local FAULTS = tonumber(os.getenv("KW_FAULTS")) or 1
-local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
-local PATIENCE = writer.PATIENCE
+local FAULTS, SEED, PATIENCE = network.FAULTS, network.SEED, network.PATIENCE
 local HANDSHAKE = 60 -- bytes of a server, with which it has answered; more follow with any answer
 local ALERT = { connect_timeout = 0.3, keepalive = 0.1, keepalive_timeout = 0.3, timeout = PATIENCE }
 
-describe("a client of several endpoints", function()
-  local s, first, second, direct, clients, started
+network.of_each(function(kind, tag)
+  describe(("a client of several endpoints, of %s %s"):format(kind, tag), function()
+    local s, first, second, direct
 
-  before_each(function()
-    haste.begin()
-    started = {}
-    s = server.start { "--grpc-keepalive-min-time=1ms", is_in_memory = true }
-    first, second = proxy.start(s.url), proxy.start(s.url)
-    direct = keywatch.connect(s.url)
-    clients = { direct }
-  end)
+    before_each(function()
+      network.begin()
+      s = network.start(kind)
+      first, second = proxy.start(s.url), proxy.start(s.url)
+      direct = network.connect(s.url)
+    end)
 
-  after_each(function()
-    for _, client in ipairs(clients) do client:close() end
-    haste.stop()
-    process.end_all()
-    for _, one in ipairs(started) do one:stop() end
-    if s:is_running() then s:stop() end
-    directory.remove_all()
-  end)
+    after_each(function()
+      network.finish()
+      directory.remove_all()
+    end)
 
-  local function connect(urls, options)
-    local client = keywatch.connect(urls or { first.url, second.url }, options or ALERT)
-    table.insert(clients, client)
-    return client
-  end
-
-  local function endpoint_of(client)
-    return assert(client:status()).endpoint
-  end
-
-  it("tries all addresses of a name", function()
-    local d, asked = require("keywatch.driver").get(), nil
-    local lookup = d.lookup
-    function d.lookup(name)
-      asked = name
-      return { result = function() return { "127.0.0.9", "127.0.0.1" } end } -- nobody listens on the first
+    local function connect(urls, options)
+      return network.connect(urls or { first.url, second.url }, options or ALERT)
     end
-    clients[2] = keywatch.connect((s.url:gsub("127%.0%.0%.1", "two.addresses.test")))
-    local ok, result, err = pcall(clients[2].range, clients[2], "a")
-    d.lookup = lookup
-    assert(ok and result, err or result)
-    assert.equal("two.addresses.test", asked)
-  end)
 
-  it("uses the first that answers, and stays there", function()
-    local client = connect()
-    assert.equal(first.url, endpoint_of(client))
-    first:refuse()
-    first:cut()
-    assert.equal(second.url, endpoint_of(client))
-    first:accept_again()
-    assert.equal(second.url, endpoint_of(client))
-    assert.equal(0, first:connections())
-  end)
+    local function endpoint_of(client)
+      return assert(client:status()).endpoint
+    end
 
-  it("passes over one that refuses", function()
-    first:refuse()
-    assert.equal(second.url, endpoint_of(connect()))
-  end)
+    it("tries all addresses of a name", function()
+      local d, asked = require("keywatch.driver").get(), nil
+      local lookup = d.lookup
+      function d.lookup(name)
+        asked = name
+        return { result = function() return { "127.0.0.9", "127.0.0.1" } end } -- nobody listens on the first
+      end
+      local client = connect((s.url:gsub("127%.0%.0%.1", "two.addresses.test")))
+      local ok, result, err = pcall(client.range, client, "a")
+      d.lookup = lookup
+      assert(ok and result, err or result)
+      assert.equal("two.addresses.test", asked)
+    end)
 
-  it("passes over one that is not there", function()
-    local missing = directory.new() .. "/socket"
-    assert.equal(second.url, endpoint_of(connect { "unix:" .. missing, second.url }))
-  end)
+    it("uses the first that answers, and stays there", function()
+      local client = connect()
+      assert.equal(first.url, endpoint_of(client))
+      first:refuse()
+      first:cut()
+      assert.equal(second.url, endpoint_of(client))
+      first:accept_again()
+      assert.equal(second.url, endpoint_of(client))
+      assert.equal(0, first:connections())
+    end)
 
-  it("passes over one that never answers", function()
-    first:blackhole()
-    assert.equal(second.url, endpoint_of(connect()))
-  end)
+    it("passes over one that refuses", function()
+      first:refuse()
+      assert.equal(second.url, endpoint_of(connect()))
+    end)
 
-  it("passes over one that ends every connection", function()
-    first:cut_after(HANDSHAKE, "to_client")
-    local client = connect()
-    assert.equal(second.url, endpoint_of(client))
-    assert(client:put("a", ""))
-    first:cut_after(nil)
-  end)
+    it("passes over one that is not there", function()
+      local missing = directory.new() .. "/socket"
+      assert.equal(second.url, endpoint_of(connect { "unix:" .. missing, second.url }))
+    end)
 
-  it("passes over one whose server cannot be reached", function()
-    first:retarget("unix:" .. directory.new() .. "/socket")
-    assert.equal(second.url, endpoint_of(connect()))
-  end)
+    it("passes over one that never answers", function()
+      first:blackhole()
+      assert.equal(second.url, endpoint_of(connect()))
+    end)
 
-  it("says whom it has asked last, and why that has failed, if nobody answers", function()
-    first:refuse()
-    second:refuse()
-    local client = connect()
-    local _, err = client:get("a", { timeout = 0.1 })
-    assert.equal("unavailable", err.code)
-    assert.truthy(err.message:find("http://127.0.0.1:%d+: connection refused"), err.message)
-    first:accept_again()
-    first:blackhole()
-    first:wait_accepted(first:accepted() + 1, function() client:get("a", { timeout = 0.01 }) end)
-    _, err = client:get("a", { timeout = 0.01 })
-    assert.equal("unavailable", err.code)
-    second:accept_again()
-    assert.equal(second.url, endpoint_of(client))
-  end)
+    it("passes over one that ends every connection", function()
+      first:cut_after(HANDSHAKE, "to_client")
+      local client = connect()
+      assert.equal(second.url, endpoint_of(client))
+      assert(client:put("a", ""))
+      first:cut_after(nil)
+    end)
 
-  it("names the one that does not answer", function()
-    first:blackhole()
-    local client = connect(first.url, { connect_timeout = 0.1 })
-    local _, err = client:get("a", { timeout = 0.5 })
-    assert.equal("unavailable", err.code)
-    assert.truthy(err.message:find(("keywatch: %s: "):format(first.url), 1, true), err.message)
-  end)
+    it("passes over one whose server cannot be reached", function()
+      first:retarget("unix:" .. directory.new() .. "/socket")
+      assert.equal(second.url, endpoint_of(connect()))
+    end)
 
-  it("goes on when one comes back", function()
-    keywatch.run(function()
+    it("says whom it has asked last, and why that has failed, if nobody answers", function()
       first:refuse()
       second:refuse()
       local client = connect()
-      local writing = keywatch.spawn(client.put, client, "a", "")
-      local watching = keywatch.spawn(client.watch, client, "b")
-      assert.equal("unavailable", code(client:get("a", { timeout = 0.1 })))
+      local _, err = client:get("a", { timeout = 0.1 })
+      assert.equal("unavailable", err.code)
+      assert.truthy(err.message:find("http://127.0.0.1:%d+: connection refused"), err.message)
+      first:accept_again()
+      first:blackhole()
+      first:wait_accepted(first:accepted() + 1, function() client:get("a", { timeout = 0.01 }) end)
+      _, err = client:get("a", { timeout = 0.01 })
+      assert.equal("unavailable", err.code)
       second:accept_again()
-      assert.equal(2, select(2, writing:join()).revision)
-      local _, w = watching:join()
-      assert(direct:put("b", ""))
-      assert.equal("b", assert(w:next(PATIENCE)).key)
-    end)
-  end)
-
-  it("goes on with watches and requests, whichever endpoint is lost", function()
-    keywatch.run(function()
-      local random = new_random(SEED)
-      local client, one = connect(), writer.new(direct, random, "/f/")
-      local from = one:write()
-      local w = assert(client:watch("/f/", { prefix = true }))
-      local reader = keywatch.spawn(one.gather, one, w)
-      for i = 1, 12 * FAULTS do
-        local lost, other = first, second
-        if i % 2 == 0 then lost, other = second, first end
-        other:restore()
-        other:accept_again()
-        if random:one_in(3) then lost:blackhole() else lost:refuse() end
-        if random:one_in(2) then lost:cut { how = "reset" } end
-        lost:cut { direction = random:pick { "to_client", "to_server" } }
-        one:write()
-        assert(client:range("/f/", { prefix = true }))
-        one:write()
-      end
-      one:finish()
-      local ok, gathered = reader:join()
-      if not ok then error(gathered, 0) end
-      one:compare(gathered, from)
-    end)
-  end)
-
-  it("goes on elsewhere when a server ends in order", function()
-    keywatch.run(function()
-      local path = directory.new()
-      local old = server.start { path = path }
-      local client = connect { old.url, second.url }
-      local one = writer.new(client, new_random(SEED), "/s/")
-      local from, readers, reads, writes = one:write(), {}, {}, {}
-      for i = 1, 5 do
-        readers[i] = keywatch.spawn(one.gather, one, assert(client:watch("/s/", { prefix = true })))
-      end
-      for _ = 1, 20 do one:write() end
-
-      second:refuse()
-      for i = 1, 20 do
-        reads[i] = keywatch.spawn(client.range, client, "/s/", { prefix = true })
-        writes[i] = keywatch.spawn(client.put, client, "once" .. i, "")
-      end
-      old.process:signal("sigterm")
-      repeat keywatch.sleep(0) until process.turn_until(function() return not old:is_running() end, 0)
-      assert.equal(0, old.process:wait())
-      local new = server.start { path = path }
-      table.insert(started, new)
-      second:retarget(new.url)
-      second:accept_again()
-
-      for i = 1, 20 do
-        assert(select(2, reads[i]:join()))
-        local _, made, err = writes[i]:join()
-        if not made then assert.equal("unavailable", err.code) end
-        local kv = client:get("once" .. i)
-        assert.is_true(kv and kv.version == 1 or not made and not kv)
-      end
       assert.equal(second.url, endpoint_of(client))
-      one.revision = assert(client:status()).revision
-      for _ = 1, 20 do one:write() end
-      one:finish()
-      for _, reader in ipairs(readers) do
+    end)
+
+    it("names the one that does not answer", function()
+      first:blackhole()
+      local client = connect(first.url, { connect_timeout = 0.1 })
+      local _, err = client:get("a", { timeout = 0.5 })
+      assert.equal("unavailable", err.code)
+      assert.truthy(err.message:find(("keywatch: %s: "):format(first.url), 1, true), err.message)
+    end)
+
+    it("goes on when one comes back", function()
+      keywatch.run(function()
+        first:refuse()
+        second:refuse()
+        local client = connect()
+        local writing = keywatch.spawn(client.put, client, "a", "")
+        local watching = keywatch.spawn(client.watch, client, "b")
+        assert.equal("unavailable", code(client:get("a", { timeout = 0.1 })))
+        second:accept_again()
+        assert.equal(2, select(2, writing:join()).revision)
+        local _, w = watching:join()
+        assert(direct:put("b", ""))
+        assert.equal("b", assert(w:next(PATIENCE)).key)
+      end)
+    end)
+
+    it("goes on with watches and requests, whichever endpoint is lost", function()
+      keywatch.run(function()
+        local random = new_random(SEED)
+        local client, one = connect(), writer.new(direct, random, "/f/")
+        local from = one:write()
+        local w = assert(client:watch("/f/", { prefix = true }))
+        local reader = keywatch.spawn(one.gather, one, w)
+        for i = 1, 12 * FAULTS do
+          local lost, other = first, second
+          if i % 2 == 0 then lost, other = second, first end
+          other:restore()
+          other:accept_again()
+          if random:one_in(3) then lost:blackhole() else lost:refuse() end
+          if random:one_in(2) then lost:cut { how = "reset" } end
+          lost:cut { direction = random:pick { "to_client", "to_server" } }
+          one:write()
+          assert(client:range("/f/", { prefix = true }))
+          one:write()
+        end
+        one:finish()
         local ok, gathered = reader:join()
         if not ok then error(gathered, 0) end
         one:compare(gathered, from)
-      end
+      end)
+    end)
+
+    it("goes on elsewhere when a server ends in order", function()
+      keywatch.run(function()
+        local path = directory.new()
+        local old = network.start(kind, { path = path })
+        local client = connect { old.url, second.url }
+        local one = writer.new(client, new_random(SEED), "/s/")
+        local from, readers, reads, writes = one:write(), {}, {}, {}
+        for i = 1, 5 do
+          readers[i] = keywatch.spawn(one.gather, one, assert(client:watch("/s/", { prefix = true })))
+        end
+        for _ = 1, 20 do one:write() end
+
+        second:refuse()
+        for i = 1, 20 do
+          reads[i] = keywatch.spawn(client.range, client, "/s/", { prefix = true })
+          writes[i] = keywatch.spawn(client.put, client, "once" .. i, "")
+        end
+        old.process:signal("sigterm")
+        repeat keywatch.sleep(0) until process.turn_until(function() return not old:is_running() end, 0)
+        assert.equal(old.end_status, old.process:wait())
+        local new = network.start(kind, { path = path })
+        second:retarget(new.url)
+        second:accept_again()
+
+        for i = 1, 20 do
+          assert(select(2, reads[i]:join()))
+          local _, made, err = writes[i]:join()
+          if not made then assert.equal("unavailable", err.code) end
+          local kv = client:get("once" .. i)
+          assert.is_true(kv and kv.version == 1 or not made and not kv)
+        end
+        assert.equal(second.url, endpoint_of(client))
+        one.revision = assert(client:status()).revision
+        for _ = 1, 20 do one:write() end
+        one:finish()
+        for _, reader in ipairs(readers) do
+          local ok, gathered = reader:join()
+          if not ok then error(gathered, 0) end
+          one:compare(gathered, from)
+        end
+      end)
     end)
   end)
 end)

@@ -84,8 +84,8 @@ end
 
 function starters.etcd(options, path)
   local port, peer_port = free_ports()
+  port, peer_port = options.port or port, options.peer_port or peer_port
   local peer = url_of(peer_port)
-  port = options.port or port
   local child = process.start(append({
     "etcd", "--data-dir", path,
     "--listen-client-urls", url_of(port), "--advertise-client-urls", url_of(port),
@@ -95,12 +95,13 @@ function starters.etcd(options, path)
     env = { ETCD_UNSUPPORTED_ARCH = uv.os_uname().machine == "aarch64" and "arm64" or nil },
   })
   child:expect_error(READY)
-  return { process = child, port = port, end_status = SIGTERM_STATUS }
+  return { process = child, port = port, peer_port = peer_port, end_status = SIGTERM_STATUS }
 end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
--- `path`, for a directory whose data it goes on with, `kind`, for "etcd" whatever the run is with, and `is_in_memory`,
--- for a keywatch that keeps nothing. keywatch's own: `before`, Lua code that its process runs first, and what the
+-- `peer_port`, for the other one of an etcd, by which it names its cluster, `path`, for a directory whose data it goes
+-- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, and `is_in_memory`, for a keywatch that keeps
+-- nothing. keywatch's own: `before`, Lua code that its process runs first, and what the
 -- process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}

@@ -1,0 +1,68 @@
+--- What specs of clients over a bad network have in common: clients that are alert and in haste, and end with their
+-- test; and how often such specs go round.
+
+local keywatch = require "keywatch"
+
+local haste = require "spec.support.haste"
+local process = require "spec.support.process"
+local server = require "spec.support.server"
+local writer = require "spec.support.writer"
+
+local network = {
+  FAULTS = tonumber(os.getenv("KW_FAULTS")) or 1, -- times as often
+  SEED = tonumber(os.getenv("KW_SEED")) or os.time(),
+  IS_FAST = os.getenv("KW_FAST") ~= nil,
+  DIRECTIONS = { "to_server", "to_client" },
+  PATIENCE = writer.PATIENCE,
+  -- Signs of life are asked for often, so that it is soon noticed that there are none.
+  ALERT = { connect_timeout = 1, keepalive = 0.1, keepalive_timeout = 0.3, timeout = writer.PATIENCE },
+}
+
+local clients, servers = {}, {}
+
+--- To be called before each test, and after it. The proxies of the test end with it, too, and so do the servers that it
+-- has started.
+function network.begin()
+  haste.begin()
+end
+
+function network.finish()
+  for _, client in ipairs(clients) do client:close() end
+  clients = {}
+  haste.stop()
+  process.end_all()
+  for _, one in ipairs(servers) do
+    if one:is_running() then one:stop() end
+  end
+  servers = {}
+end
+
+function network.connect(urls, options)
+  local client = keywatch.connect(urls, options or network.ALERT)
+  table.insert(clients, client)
+  return client
+end
+
+--- A server that may be asked for signs of life as often as one likes, unless `is_strict`: keywatch's, in memory unless
+-- a path is given, or an etcd. Whoever starts it outside of a test stops it.
+function network.serve(kind, options)
+  options = options or {}
+  options.kind, options.is_in_memory = kind, not options.path
+  if not options.is_strict then table.insert(options, "--grpc-keepalive-min-time=1ms") end
+  return server.start(options)
+end
+
+--- The same, for the test that runs.
+function network.start(kind, options)
+  local one = network.serve(kind, options)
+  table.insert(servers, one)
+  return one
+end
+
+--- Calls fn(kind, tag) for each kind of server: what clients do must not depend on it.
+function network.of_each(fn)
+  fn("keywatch", "")
+  fn("etcd", "#once")
+end
+
+return network
