@@ -32,8 +32,12 @@ local function wake(watch)
   if watch.progressed then watch.progressed:set() end
 end
 
+local running = coroutine.running
+
+--- Who calls: a coroutine, or "main", which some VMs have as a coroutine, too, and others as none.
 local function me()
-  return coroutine.running() or "main"
+  local co, is_main = running()
+  return not is_main and co or "main"
 end
 
 --- Whether somebody else than the caller reads the watch: the coroutine that read last, if it has not ended. The top
@@ -67,7 +71,7 @@ local function fail(watch, err)
 end
 
 local function append(watch, events)
-  if watch.at == watch.n then watch.buffer, watch.at, watch.n = {}, 0, 0 end
+  if watch.at == watch.n then watch.buffer, watch.at, watch.n, watch.is_plain = {}, 0, 0, false end
   local buffer, n = watch.buffer, watch.n
   for i = 1, #events do buffer[n + i] = events[i] end
   watch.n = n + #events
@@ -78,10 +82,11 @@ local function take(watch)
   local kind, what = watch.origin.take(watch)
   if not kind then return false end
   if kind == "events" and watch.at == watch.n then
-    watch.buffer, watch.at, watch.n = what, 0, #what
+    watch.buffer, watch.at, watch.n, watch.is_plain = what, 0, #what, true
   elseif kind == "events" then
     append(watch, what)
   elseif kind == "progress" then
+    watch.is_plain = false
     append(watch, { { type = "progress", revision = what } })
   else
     fail(watch, what)
@@ -214,10 +219,19 @@ end
 function watch_methods:events()
   check.self(self, "events", watch_mt)
   return function()
-    if self.at < self.n then
-      self.reader = me()
-      local event = hand_out(self)
-      if not is_hidden(self, event) then return event end
+    local at = self.at + 1
+    if self.is_plain and at <= self.n then -- the way of most events, as hand_out does it
+      local buffer = self.buffer
+      local event, following = buffer[at], buffer[at + 1]
+      local revision = event.mod_revision
+      if not following or following.mod_revision ~= revision then
+        self.revision = revision
+        if self.progressed then self.progressed:set() end
+      end
+      buffer[at], self.at = false, at
+      local co, is_main = running()
+      self.reader = not is_main and co or "main"
+      return event
     end
     local event, err = self:next()
     if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
@@ -322,6 +336,7 @@ local function new(fields)
   fields.buffer = {} -- events that came; false where they were handed out
   fields.n = 0       -- how many came
   fields.at = 0      -- how many were handed out
+  fields.is_plain = false -- they are changes, and neither what exists nor marks
   fields.is_awaited_by_main = false
   fields.is_closed = false
   -- Set when they are needed, and not here: an idle watch is a smaller table without them.
