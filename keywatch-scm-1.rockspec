@@ -76,6 +76,7 @@ build = {
     ["keywatch.services.lock"] = "lua/keywatch/services/lock.lua",
     ["keywatch.services.maintenance"] = "lua/keywatch/services/maintenance.lua",
     ["keywatch.services.refusal"] = "lua/keywatch/services/refusal.lua",
+    ["keywatch.source"] = "lua/keywatch/source.lua",
     ["keywatch.streams"] = "lua/keywatch/streams.lua",
     ["keywatch.thread"] = "lua/keywatch/thread.lua",
     ["keywatch.timers"] = "lua/keywatch/timers.lua",

@@ -7,6 +7,7 @@
 local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
+local source = require "keywatch.source"
 
 local methods = core.durable_methods
 
@@ -50,28 +51,18 @@ local function open(opts)
 end
 
 -- {====== Waiting ======
---
--- A source stands for a store whose disk is waited for. The driver polls it when there is nothing to run.
 
 local source_methods = {}
 local source_mt = { __index = source_methods }
-local source_of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
 
-local function get_source(store)
-  local source = source_of[store]
-  if not source then
-    source = setmetatable({
-      store = store,
-      waiting = {}, -- by number: { mark =, settled = event }; marks rise
-      first = 1,
-      last = 0,
-      count = 0,
-    }, source_mt)
-    source_of[store] = source
-    store:set_bell(driver.get().bell())
-  end
-  return source
-end
+local get_source = source.of_stores(function(store)
+  return setmetatable({
+    store = store,
+    waiting = {}, -- by number: { mark =, settled = event }; marks rise
+    first = 1,
+    last = 0,
+  }, source_mt)
+end)
 
 --- Wakes those whose marks are settled.
 function source_methods:poll()
@@ -86,15 +77,12 @@ function source_methods:poll()
 end
 
 function source_methods:wait(mark)
-  local d = driver.get()
-  local who = { mark = mark, settled = d.event() }
-  if self.count == 0 then d.attach(self) end
-  self.count = self.count + 1
+  local who = { mark = mark, settled = driver.get().event() }
+  source.enter(self)
   self.last = self.last + 1
   self.waiting[self.last] = who
   local ok, err = pcall(who.settled.wait, who.settled)
-  self.count = self.count - 1
-  if self.count == 0 then d.detach(self) end
+  source.leave(self)
   if not ok then error(err, 0) end
 end
 

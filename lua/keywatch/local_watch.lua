@@ -5,33 +5,24 @@ local check = require "keywatch.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.driver"
 local pages = require "keywatch.pages"
+local source = require "keywatch.source"
 local watch = require "keywatch.watch"
 
 local SYNC_STEPS = 64 -- that sync does, or batches that it puts into the buffer, for a reader that asks for itself
 
 -- {====== Waiting ======
---
--- A source stands for a store whose watches are waited for. The driver polls it when there is nothing to run.
 
 local source_methods = {}
 local source_mt = { __index = source_methods }
-local source_of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
 
-local function get_source(store)
-  local source = source_of[store]
-  if not source then
-    source = setmetatable({
-      store = store,
-      waiting = {}, -- watches by tag
-      count = 0,
-      asking = {},  -- watches that want a mark of progress, as soon as they are synced
-      syncing = {}, -- watches whose reader somebody waits for, and by how many
-    }, source_mt)
-    source_of[store] = source
-    if store.set_bell then store:set_bell(driver.get().bell()) end
-  end
-  return source
-end
+local get_source = source.of_stores(function(store)
+  return setmetatable({
+    store = store,
+    waiting = {}, -- watches by tag
+    asking = {},  -- watches that want a mark of progress, as soon as they are synced
+    syncing = {}, -- watches whose reader somebody waits for, and by how many
+  }, source_mt)
+end)
 
 function source_methods:wake_all()
   for _, one in pairs(self.waiting) do watch.wake(one) end
@@ -68,20 +59,18 @@ function source_methods:end_sync(one)
 end
 
 function source_methods:add(one)
-  if self.count == 0 then driver.get().attach(self) end
-  self.count = self.count + 1
+  source.enter(self)
   self.waiting[one.tag] = one
   one.waiters = one.waiters + 1
 end
 
 function source_methods:remove(one)
-  self.count = self.count - 1
   one.waiters = one.waiters - 1
   if one.waiters == 0 then
     self.waiting[one.tag] = nil
     one.core:disarm() -- what comes is nobody's business until somebody waits again
   end
-  if self.count == 0 then driver.get().detach(self) end
+  source.leave(self)
 end
 
 -- }======
@@ -127,10 +116,10 @@ local function sync_with_reader(one, timeout)
   local d = driver.get()
   local deadline = timeout and d.now() + timeout
   local target = one.store:status().revision
-  local source = get_source(one.store)
+  local own = get_source(one.store)
   one.progressed = one.progressed or d.event()
-  source:add(one)
-  source:begin_sync(one)
+  own:add(one)
+  own:begin_sync(one)
   local ok, revision, err = pcall(function()
     while one.revision < target do
       local why = why_not(one)
@@ -140,8 +129,8 @@ local function sync_with_reader(one, timeout)
     end
     return one.revision
   end)
-  source:end_sync(one)
-  source:remove(one)
+  own:end_sync(one)
+  own:remove(one)
   if not ok then error(revision, 0) end
   return revision, err
 end
@@ -163,11 +152,11 @@ function origin.take(one)
 end
 
 function origin.wait(one, timeout)
-  local source = get_source(one.store)
+  local own = get_source(one.store)
   one.core:arm()
-  source:add(one)
+  own:add(one)
   local ok, came = pcall(one.arrival.wait, one.arrival, timeout)
-  source:remove(one)
+  own:remove(one)
   if not ok then error(came, 0) end
   return came
 end

@@ -1,0 +1,36 @@
+-- SPDX-License-Identifier: MIT
+--- source: what stands for a store while somebody waits for it. The driver polls it when there is nothing to run.
+--
+-- A source is a table with a method poll, which the driver knows of while `count`, of those who wait, is not 0.
+
+local driver = require "keywatch.driver"
+
+local source = {}
+
+--- A function that returns the source of a store, which make(store) makes when it is needed first.
+function source.of_stores(make)
+  local of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
+  return function(store)
+    local one = of[store]
+    if not one then
+      one = make(store)
+      one.count = 0
+      of[store] = one
+      if store.set_bell then store:set_bell(driver.get().bell()) end
+    end
+    return one
+  end
+end
+
+--- One more waits, and one less.
+function source.enter(one)
+  if one.count == 0 then driver.get().attach(one) end
+  one.count = one.count + 1
+end
+
+function source.leave(one)
+  one.count = one.count - 1
+  if one.count == 0 then driver.get().detach(one) end
+end
+
+return source
