@@ -2,9 +2,9 @@
  *
  * connection: HTTP/2 as a load generator needs it, over a plain socket, with prior knowledge.
  *
- * It costs less than any server: header blocks are made once and sent as they are, those that come are skipped, and DATA
- * is given where it was read. Windows of ours are as large as can be; those of the server are kept to. Whatever the
- * server does wrong, and a stream or a connection that it ends, ends the program with a sentence.
+ * It costs less than any server: header blocks are made once and sent as they are, those that come are skipped, and
+ * DATA is given where it was read. Windows of ours are as large as can be; those of the server are kept to. Whatever
+ * the server does wrong, and a stream or a connection that it ends, ends the program with a sentence.
  */
 #ifndef BENCH_CONNECTION_H
 #define BENCH_CONNECTION_H

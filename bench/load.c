@@ -2,9 +2,9 @@
  *
  * load: puts load on an etcd server, and tells what that cost the server and itself.
  *
- * One thread, a few sockets, and messages that are made once: of a request only its stream and the digits of its key are
- * written anew. An answer counts when its stream ends; one without a message is a gRPC error. A run ends with one line
- * of name=value, and exit status 0 if every answer and event came.
+ * One thread, a few sockets, and messages that are made once: of a request only its stream and the digits of its key
+ * are written anew. An answer counts when its stream ends; one without a message is a gRPC error. A run ends with one
+ * line of name=value, and exit status 0 if every answer and event came.
  */
 #define _GNU_SOURCE
 #include "answer.h"

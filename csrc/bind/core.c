@@ -52,7 +52,8 @@ static int l_id(lua_State *L) {
   return 1;
 }
 
-/* core.decimal(value): 64 bits without a sign, in whichever form, as a decimal string; or nothing if the value is none. */
+/* core.decimal(value): 64 bits without a sign, in whichever form, as a decimal string; or nothing if the value is
+ * none. */
 static int l_decimal(lua_State *L) {
   uint64_t v;
   if (!kw_bind_to_uint(L, 1, &v)) return 0;

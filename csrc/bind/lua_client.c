@@ -172,7 +172,8 @@ static int l_has_room(lua_State *L) {
   return 1;
 }
 
-/* Pushes a message; or false, the status and its text, and whether the server has not looked at the call; or nothing. */
+/* Pushes a message; or false, the status and its text, and whether the server has not looked at the call; or
+ * nothing. */
 static int push_return(lua_State *L, kw_client *client, uint64_t call) {
   kw_blob **holder = kw_bind_new_holder(L);
   kw_return what = kw_client_take(client, call);

@@ -3,7 +3,7 @@
  * lua_message: the messages of the wire as Lua tables, by the same descriptions that C goes by.
  *
  *   core.encode("PutRequest", { key = "a", value = "b" }) -> "\x0a\x01a\x12\x01b"
- *   core.decode("PutRequest", "\x0a\x01a\x12\x01b")       -> { key = "a", value = "b" }, or nil and an error ("malformed")
+ *   core.decode("PutRequest", "\x0a\x01a\x12\x01b")       -> { key = "a", value = "b" }, or nil and an error
  *
  * Names are those of the .proto files. What repeats is a list; enums are strings, or numbers if they have no name;
  * numbers that the VM cannot hold are decimal strings. What is zero, false or empty is absent, except for members of a

@@ -83,8 +83,8 @@ struct kw_memo {
 void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response,
                            int64_t revision);
 
-/* The only kv of the response to a get; pushes nothing, and returns false, if there is none. `key` is where the key that
- * was asked for may stand as a string, or 0. */
+/* The only kv of the response to a get; pushes nothing, and returns false, if there is none. `key` is where the key
+ * that was asked for may stand as a string, or 0. */
 bool kw_bind_push_only(lua_State *L, const kw_response *response, int key);
 
 #endif

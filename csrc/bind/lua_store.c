@@ -410,8 +410,8 @@ static int l_status(lua_State *L) {
   return 1;
 }
 
-/* store:hash_step(records, revision, walk): a part of HashKV: its result; or nil and an error; or false and the walk, to
- * go on with. */
+/* store:hash_step(records, revision, walk): a part of HashKV: its result; or nil and an error; or false and the walk,
+ * to go on with. */
 static int l_hash_step(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   lua_Integer records = luaL_checkinteger(L, 2);
@@ -671,7 +671,8 @@ static int fail_with(lua_State *L, const kw_lua_store *self, int rc, const char 
   return 2;
 }
 
-/* store:read_on(n): up to n records more of a durable store that was opened; how many have been read, and of how many. */
+/* store:read_on(n): up to n records more of a durable store that was opened; how many have been read, and of how
+ * many. */
 static int l_read_on(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   size_t done, total;

@@ -52,8 +52,8 @@ static int read_spec(lua_State *L, lua_subscription *self, kw_arena *arena) {
   return KW_OK;
 }
 
-/* core.subscription(tag, key, options): tag is a number that next_watch gives back; the rest as of open_watch. The arena
- * is an upvalue. */
+/* core.subscription(tag, key, options): tag is a number that next_watch gives back; the rest as of open_watch. The
+ * arena is an upvalue. */
 static int l_subscription(lua_State *L) {
   kw_arena *arena = lua_touserdata(L, lua_upvalueindex(1));
   int64_t tag = kw_bind_check_int(L, 1, 1);
@@ -155,9 +155,9 @@ static int push_news(lua_State *L, lua_subscription *self, const kw_news *news) 
   return 2;
 }
 
-/* The next of what a watch was told: "events" and a list, which may be empty; "progress", or "compacted", and a revision;
- * "failed", a code, and the server's words, if there are any; "closed"; or nothing, if there is nothing now. What cannot be given
- * for want of memory stays. */
+/* The next of what a watch was told: "events" and a list, which may be empty; "progress", or "compacted", and a
+ * revision; "failed", a code, and the server's words, if there are any; "closed"; or nothing, if there is nothing now.
+ * What cannot be given for want of memory stays. */
 static int l_take(lua_State *L) {
   lua_subscription *self = check_self(L);
   if (self->is_giving)
@@ -224,8 +224,8 @@ static int l_state(lua_State *L) {
   return 5;
 }
 
-/* sub:seen(): the highest revision that a server told it of that is not suspect; whether it was ever created; the revision of the server
- * that it was created on last; and its cluster, if that is known. */
+/* sub:seen(): the highest revision that a server told it of that is not suspect; whether it was ever created; the
+ * revision of the server that it was created on last; and its cluster, if that is known. */
 static int l_seen(lua_State *L) {
   const kw_subscription *sub = &check_self(L)->sub;
   kw_bind_push_int(L, sub->is_suspect ? sub->sure_seen : sub->seen);
@@ -266,7 +266,8 @@ static int l_fail(lua_State *L) {
   return 0;
 }
 
-/* sub:refusal(): what the server said when it refused it, unless that was taken; sub:revive(): it has not, and is idle. */
+/* sub:refusal(): what the server said when it refused it, unless that was taken; sub:revive(): it has not, and is
+ * idle. */
 static int l_refusal(lua_State *L) {
   const lua_subscription *self = check_self(L);
   const kw_blob *words = self->is_open ? kw_subscription_refusal(&self->sub) : NULL;

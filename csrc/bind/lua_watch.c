@@ -60,8 +60,8 @@ static int l_open_watch(lua_State *L) {
   return 3;
 }
 
-/* store:tend(): a step of what is due; then the seconds until there is more to do, nil if that is not known, or false if
- * the store is closed; and whether the disk has something to do. */
+/* store:tend(): a step of what is due; then the seconds until there is more to do, nil if that is not known, or false
+ * if the store is closed; and whether the disk has something to do. */
 static int l_tend(lua_State *L) {
   kw_lua_store *self = kw_bind_to_store(L, 1);
   double seconds;

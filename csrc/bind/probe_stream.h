@@ -9,7 +9,8 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Pushes stream(store, max_bytes): an object with watch(key, options, id), cancel(id), progress(id), take(), close(). */
+/* Pushes stream(store, max_bytes): an object with watch(key, options, id), cancel(id), progress(id), take(),
+ * close(). */
 void kw_bind_push_probe_stream(lua_State *L);
 #endif
 

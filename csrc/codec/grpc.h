@@ -28,8 +28,8 @@ static inline uint8_t *kw_grpc_put_prefix(uint8_t *to, size_t len) {
   return kw_big_endian_put32(to, (uint32_t)len);
 }
 
-/* Splits what comes into messages. A message that lies in one piece of what came is given where it lies; what is torn is
- * gathered. An all-zero splitter with its limit set is ready for use. */
+/* Splits what comes into messages. A message that lies in one piece of what came is given where it lies; what is torn
+ * is gathered. An all-zero splitter with its limit set is ready for use. */
 typedef struct kw_grpc_splitter {
   size_t max_len; /* of a message */
   uint8_t prefix[KW_GRPC_PREFIX];

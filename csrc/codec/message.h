@@ -4,8 +4,8 @@
  *
  * A field of a record is an int64_t (numbers of any width), an int (enums), a bool, a kw_slice (bytes and strings), or
  * the record of another message; a repeated field is a kw_repeated. A message may also stand in the record encoded
- * already, as a blob that is borrowed; decoding makes it in the arena. Of a oneof, the record has an int that says which
- * member was the last to come: its number as a field, or 0.
+ * already, as a blob that is borrowed; decoding makes it in the arena. Of a oneof, the record has an int that says
+ * which member was the last to come: its number as a field, or 0.
  *
  * Decoding never trusts a length, skips what it does not know, and takes slices of the bytes that it is given.
  */

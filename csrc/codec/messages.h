@@ -2,8 +2,8 @@
  *
  * messages: every message of etcd's API, by its name in the .proto files, and the records of those that C speaks.
  *
- *   requests   RangeRequest kw_range_op · PutRequest kw_put_op · DeleteRangeRequest kw_delete_op · TxnRequest kw_txn_op ·
- *              RequestOp kw_op · Compare kw_compare; the others here
+ *   requests   RangeRequest kw_range_op · PutRequest kw_put_op · DeleteRangeRequest kw_delete_op ·
+ *              TxnRequest kw_txn_op · RequestOp kw_op · Compare kw_compare; the others here
  *   answers    RangeResponse, PutResponse, DeleteRangeResponse, TxnResponse, ResponseOp: kw_reply, whose header has but
  *              a revision, as etcd's has inside of a transaction; the others here, without their header
  */

@@ -34,7 +34,8 @@ typedef struct kw_response {
   };
 } kw_response;
 
-/* Fills in a zeroed response to an op of that kind; of KW_OP_NONE, the header alone. Results as of kw_message_decode. */
+/* Fills in a zeroed response to an op of that kind; of KW_OP_NONE, the header alone. Results as of
+ * kw_message_decode. */
 int kw_response_decode(kw_op_kind kind, kw_slice bytes, kw_arena *arena, kw_response *response);
 
 #endif

@@ -201,8 +201,8 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
   kw_stream_finish(stream, status, text);
 }
 
-/* nghttp2 keeps a request that it has not sent until the server takes one more, even if nobody wants it any more: what was
- * to be sent with it goes at once, and a server that takes no more is left. */
+/* nghttp2 keeps a request that it has not sent until the server takes one more, even if nobody wants it any more: what
+ * was to be sent with it goes at once, and a server that takes no more is left. */
 static void strand(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_stranded = true;

@@ -79,8 +79,8 @@ void kw_stream_resume(kw_stream *stream);
 /* Its owner has more to add: it will be asked for it by on_pull. */
 void kw_stream_wake(kw_stream *stream);
 
-/* A server's: ends the stream with a status and its text, once all that was sent has gone out. The second is for what is
- * refused before gRPC begins. */
+/* A server's: ends the stream with a status and its text, once all that was sent has gone out. The second is for what
+ * is refused before gRPC begins. */
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text);
 void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text);
 

@@ -54,8 +54,8 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 /* The next message, which the caller releases. */
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
 
-/* Sends a message; *has_room tells whether another one may follow at once, else news will: of room, or of the end. False
- * if memory is short, and then the call has been reset. */
+/* Sends a message; *has_room tells whether another one may follow at once, else news will: of room, or of the end.
+ * False if memory is short, and then the call has been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);

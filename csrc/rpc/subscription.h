@@ -8,8 +8,8 @@
  *     ^--------------------+--------------+
  *        the call has ended, or the queue is full
  *
- * Large answers come in pieces, which may end inside of a revision: all before that revision is told at once, and itself
- * when it is complete.
+ * Large answers come in pieces, which may end inside of a revision: all before that revision is told at once, and
+ * itself when it is complete.
  *
  * What it was told waits in a queue, as the answers came, until it is taken; bounded in bytes and events. If it is full
  * and the watch is alone on its call, the call is held back by flow control. If others share the call, the watch leaves

@@ -2,8 +2,8 @@
  *
  * watch_call: a Watch call of a client, and the subscriptions that share it.
  *
- * Creations are answered in the order in which they were asked for, which is how an id is known to be whose. It lives as
- * long as its call: when that has ended, its subscriptions are idle.
+ * Creations are answered in the order in which they were asked for, which is how an id is known to be whose. It lives
+ * as long as its call: when that has ended, its subscriptions are idle.
  */
 #ifndef KW_RPC_WATCH_CALL_H
 #define KW_RPC_WATCH_CALL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bolt: bbolt's file, in which etcd keeps everything. Here it is buckets, and in each of them keys with values, in order;
- * what they mean is store/image.h's.
+ * bolt: bbolt's file, in which etcd keeps everything. Here it is buckets, and in each of them keys with values, in
+ * order; what they mean is store/image.h's.
  *
  *   file     page 0, page 1: meta   page 2: the free pages   page 3 and on: trees
  *   page     id (8)  flags (2)  count (2)  overflow (4): so many pages more  |  elements  |  bytes

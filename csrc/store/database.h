@@ -95,7 +95,8 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
 /* The first record >= rev; false if there is none. */
 bool kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry);
 
-/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the end. */
+/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the
+ * end. */
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);
 
 /* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good

@@ -58,8 +58,8 @@ bool kw_disk_reserve(kw_disk *disk, size_t n);
 size_t kw_disk_count(const kw_disk *disk);
 
 /* Whether a submit would be taken; and handing the group over, which makes `meta` true. With `defragment`, all that
- * there is then is copied to a file of its own, without the gaps, which takes the place of the old one when the group is
- * taken. */
+ * there is then is copied to a file of its own, without the gaps, which takes the place of the old one when the group
+ * is taken. */
 bool kw_disk_is_idle(const kw_disk *disk);
 void kw_disk_submit(kw_disk *disk, const kw_disk_meta *meta, bool defragment);
 
@@ -84,7 +84,8 @@ int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice 
 /* The first record >= rev; false if there is none. */
 bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
 
-/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the end. */
+/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the
+ * end. */
 bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_t *ttl);
 
 /* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good

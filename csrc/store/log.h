@@ -73,8 +73,8 @@ kw_disk_meta kw_log_meta(const kw_log *log);
 /* Tells the log of a record that the disk has, when it is opened. */
 void kw_log_found(kw_log *log, const kw_disk_entry *entry);
 
-/* What is committed goes to the disk, if there is any and the disk is idle; then `meta`, but for its revision, is durable
- * with it. Returns whether it went. */
+/* What is committed goes to the disk, if there is any and the disk is idle; then `meta`, but for its revision, is
+ * durable with it. Returns whether it went. */
 bool kw_log_flush(kw_log *log, const kw_disk_meta *meta);
 
 /* How many groups have become durable. */

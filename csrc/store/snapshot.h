@@ -2,8 +2,8 @@
  *
  * snapshot: an image of a store, as it is when the snapshot is opened, in a file without a name.
  *
- * A thread of its own writes the file: from a view of the disk, or from the records of a store in memory, which are held
- * meanwhile. The store goes on, and once the file is whole it is held no longer, however slowly the file is read.
+ * A thread of its own writes the file: from a view of the disk, or from the records of a store in memory, which are
+ * held meanwhile. The store goes on, and once the file is whole it is held no longer, however slowly the file is read.
  * The file lies in the directory of the store, or in $TMPDIR, and is gone with its snapshot.
  */
 #ifndef KW_STORE_SNAPSHOT_H
@@ -15,7 +15,8 @@
 
 typedef struct kw_snapshot kw_snapshot;
 
-/* Begins a snapshot of what is durable. KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE; KW_ERR_TOO_MANY_SNAPSHOTS. */
+/* Begins a snapshot of what is durable. KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE;
+ * KW_ERR_TOO_MANY_SNAPSHOTS. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 void kw_snapshot_close(kw_snapshot *snapshot);
 

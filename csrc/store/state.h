@@ -2,8 +2,8 @@
  *
  * state: what a store consists of. For the files of this folder only.
  *
- * The index has the applied state: what the newest write left. A revision becomes visible when the log calls
- * it durable. Until then it can be taken back: the open write (`open`), which was applied since the last commit, and what
+ * The index has the applied state: what the newest write left. A revision becomes visible when the log calls it
+ * durable. Until then it can be taken back: the open write (`open`), which was applied since the last commit, and what
  * was committed and is not durable. Undone in reverse, they leave no trace.
  */
 #ifndef KW_STORE_STATE_H

@@ -45,8 +45,8 @@ static void on_durable(int64_t rev, void *ctx) {
   if (store->hook.on_visible != NULL) store->hook.on_visible(before, store->hook.ctx);
 }
 
-/* The store goes back to what is durable. Without room it raises the alarm. After any other failure but a want of memory
- * it is open what has happened: the store can only be read until it is opened anew. */
+/* The store goes back to what is durable. Without room it raises the alarm. After any other failure but a want of
+ * memory it is open what has happened: the store can only be read until it is opened anew. */
 static void on_failure(int rc, void *ctx) {
   kw_store *store = ctx;
   kw_write_undo_all(store);

@@ -87,14 +87,14 @@ typedef struct kw_hash {
 /* The defaults, to be changed where needed. */
 kw_store_options kw_store_defaults(void);
 
-/* Opens a store; a durable one as it was left, with every lease at its full time, but for its records. KW_ERR_NO_MEMORY;
- * KW_ERR_STORAGE, with a sentence in `text`. */
+/* Opens a store; a durable one as it was left, with every lease at its full time, but for its records.
+ * KW_ERR_NO_MEMORY; KW_ERR_STORAGE, with a sentence in `text`. */
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_DISK_TEXT]);
 void kw_store_free(kw_store *store);
 
-/* Reads up to `n` records of a durable store that was opened. Until all are read, which *done and *total tell, only this
- * and kw_store_free may be called. Errors are those of open. */
+/* Reads up to `n` records of a durable store that was opened. Until all are read, which *done and *total tell, only
+ * this and kw_store_free may be called. Errors are those of open. */
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]);
 
 /* Whether it is durable and belongs to the parent of this process: then it can only be freed. */
@@ -122,8 +122,8 @@ int kw_store_outcome(const kw_store *store, uint64_t mark);
 /* Waits for that, in the way of those who have no loop. */
 int kw_store_wait(kw_store *store, uint64_t mark);
 
-/* Gives the space back that is not in use, with the next group; then kw_store_defragmented says how that went. In memory
- * there is nothing to do. */
+/* Gives the space back that is not in use, with the next group; then kw_store_defragmented says how that went. In
+ * memory there is nothing to do. */
 int kw_store_defragment(kw_store *store);
 int kw_store_defragmented(const kw_store *store);
 

@@ -46,8 +46,8 @@ typedef struct kw_connection {
 /* Takes over a socket that does not block: closes it, if there can be no connection. */
 void kw_connection_accept(kw_hosted *hosted, int fd);
 
-/* The same for one that was dialed, and is connected, or on its way. Zero, or an error: then the socket is left alone, and
- * the client was not told of it. */
+/* The same for one that was dialed, and is connected, or on its way. Zero, or an error: then the socket is left alone,
+ * and the client was not told of it. */
 int kw_connection_dial(struct kw_dialed *dialed, int fd, bool is_connecting);
 
 /* At once; the peer is told why, see kw_peer_face. Frees it later, when libuv has let it go. */

@@ -5,7 +5,8 @@
  *   one iteration   wait for sockets, a signal, another thread or the next deadline -> feed peers
  *                   -> who is due -> tend every server -> flush every connection that is dirty, once
  *
- * So whatever happens in an iteration, and whatever Lua did between two turns, leaves with one write to each connection.
+ * So whatever happens in an iteration, and whatever Lua did between two turns, leaves with one write to each
+ * connection.
  *
  * It may be used on in a child of its process, but what was on it is the parent's, see kw_loop_enter.
  */

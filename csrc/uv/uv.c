@@ -91,8 +91,8 @@ static bool is_idle(const handle *self) {
   return self->dialed == NULL;
 }
 
-/* Lets go of the servers that have neither listeners nor connections any more, and of the clients that have none; of all
- * if the loop, at 1, is closed. */
+/* Lets go of the servers that have neither listeners nor connections any more, and of the clients that have none; of
+ * all if the loop, at 1, is closed. */
 static void release_idle(lua_State *L) {
   lua_getiuservalue(L, 1, 1);
   lua_pushnil(L);
@@ -378,8 +378,8 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
-/* loop:turn(seconds, is_awaited): rounded up, so that what is waited for is due afterwards; without an end if not given.
- * With is_awaited the bell ends it, too. */
+/* loop:turn(seconds, is_awaited): rounded up, so that what is waited for is due afterwards; without an end if not
+ * given. With is_awaited the bell ends it, too. */
 static int l_turn(lua_State *L) {
   kw_loop *loop = check_open(L);
   int64_t ms = -1;

@@ -3,8 +3,8 @@
  * outlet: where what watchers are told waits for whoever reads it: one stream, with the watchers that share it.
  *
  * A queue bounded in bytes, where a batch counts once for all who are told it together. Offering is a try: a full
- * outlet refuses, and the watcher waits in its list of blocked ones until something was taken. What is said once and for
- * a watcher alone (its failure) is never refused. An empty outlet takes any batch, however large.
+ * outlet refuses, and the watcher waits in its list of blocked ones until something was taken. What is said once and
+ * for a watcher alone (its failure) is never refused. An empty outlet takes any batch, however large.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
