@@ -9,6 +9,7 @@ local probe = core.probe
 
 local h2 = require "spec.support.h2"
 local hand = require "spec.support.hand"
+local starve = require "spec.support.starve"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -21,7 +22,7 @@ if not probe then
   return
 end
 
-local PAST = 500  -- allocations: nothing here needs as many
+local PAST = starve.PAST
 local ROUNDS = 20 -- of repair: nothing here needs as many
 local FIRST = 11  -- revision that is watched
 
@@ -173,33 +174,10 @@ end
 
 -- }======
 
---- Does something while allocations fail. Returns whether it came to that, and what it returned.
-local function starve(arm, n, act)
-  local counted = probe.allocations()
-  arm(n)
-  local ok, a, b = pcall(act)
-  probe.fail_none()
-  if not ok and not tostring(a):find("not enough memory", 1, true) then error(a, 0) end
-  return probe.allocations() - counted >= n, ok and a or nil, b
-end
-
-local function collect()
-  collectgarbage()
-  collectgarbage() -- what the first one finalized
-end
-
 --- Tries a thing for every allocation that can fail in it.
 local function try_all(try)
   try(PAST) -- what is kept for the next one is there
-  collect()
-  local base = probe.live()
-  for n = 1, PAST do
-    local is_come_to = try(n)
-    collect()
-    assert.equal(base, probe.live())
-    if not is_come_to then return end
-  end
-  error("there is no end")
+  starve.try_each(try)
 end
 
 local two = { { start_revision = FIRST }, { start_revision = FIRST } }
@@ -221,7 +199,7 @@ describe("when memory runs out in a client #starved", function()
   it("watches that are asked for are created at last", function()
     try_all(function(n)
       local w = new_world(two)
-      local is_come_to = starve(probe.fail_core, n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         local call = w:open()
         for _, sub in ipairs(w.subs) do sub:attach(w.server.client, call) end
         w.server.client:ask(call)
@@ -242,7 +220,7 @@ describe("when memory runs out in a client #starved", function()
       local frames = framed(stream, created(0, w.last), created(1, w.last))
       w.server:requests(stream)
       w.streams[stream] = { last_id = 1, watches = { [0] = FIRST, [1] = FIRST } }
-      local is_come_to = starve(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
       w:check()
       w:close()
       return is_come_to
@@ -260,7 +238,7 @@ describe("when memory runs out in a client #starved", function()
       w.last = FIRST + 2
       w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
       for _, sub in ipairs(w.subs) do sub:arm() end
-      local is_come_to = starve(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
       w:check()
       w:close()
       return is_come_to
@@ -278,7 +256,7 @@ describe("when memory runs out in a client #starved", function()
       end
       w.last = FIRST + 5
       w.streams[stream].watches = { [0] = w.last + 1, [1] = w.last + 1 }
-      local is_come_to = starve(probe.fail_core, n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         w.server:feed(unpack(frames))
         w.server:read()
       end)
@@ -297,7 +275,7 @@ describe("when memory runs out in a client #starved", function()
       w.last = FIRST + 9
       w.streams[stream].watches = { [0] = w.last + 1 }
       local came = {}
-      local is_come_to = starve(probe.fail_core, n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         w.server:feed(unpack(frames))
         for _ = 1, 5 do came[#came + 1] = { w.subs[1]:take() } end
         w.server:read()
@@ -320,7 +298,7 @@ describe("when memory runs out in a client #starved", function()
         local sub, is_come_to = w.subs[1], false
         for _ = 1, 3 do
           collectgarbage("stop")
-          local is_hit, kind, what = starve(arm, n, function() return sub:take() end)
+          local is_hit, kind, what = starve.during(arm, n, function() return sub:take() end)
           collectgarbage("restart")
           if kind then note(w.given[1], kind, what) end
           is_come_to = is_come_to or is_hit
@@ -336,7 +314,7 @@ describe("when memory runs out in a client #starved", function()
     try_all(function(n)
       local w = begin()
       w.last = FIRST + 2
-      local is_come_to = starve(probe.fail_core, n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         w.subs[1]:detach()
         w.server:read()
       end)
@@ -351,7 +329,7 @@ describe("when memory runs out in a client #starved", function()
     try_all(function(n)
       local w, _, stream = begin()
       local frames = framed(stream, hand.canceled(0, { cancel_reason = "no" }), events(0, { FIRST }))
-      local is_come_to = starve(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
       local sub = table.remove(w.subs, 1)
       table.remove(w.given, 1)
       if sub:state() == "failed" then
@@ -370,7 +348,7 @@ describe("when memory runs out in a client #starved", function()
   it("a server that makes no sense fails all watches", function()
     try_all(function(n)
       local w, _, stream = begin()
-      local is_come_to = starve(probe.fail_core, n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         w.server:feed(h2.data(stream, h2.message("\255")))
         w.server:read()
       end)

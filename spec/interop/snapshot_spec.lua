@@ -7,6 +7,7 @@ local image = require "spec.support.image"
 local process = require "spec.support.process"
 local server = require "spec.support.server"
 local shell = require "spec.support.shell"
+local vm = require "spec.support.vm"
 
 local COMPACTED = 6 -- the revision up to which history is forgotten
 
@@ -219,10 +220,9 @@ describe("a snapshot #once", function()
   end)
 
   it("that finds no room fails, and says so", function()
-    local interpreter = os.getenv("KW_LUA") or "lua5.4"
-    local child = process.start({ "sh", "-c", 'ulimit -f 200; exec "$@"', "sh", interpreter, "bin/keywatch", "serve",
+    local child = process.start({ "sh", "-c", 'ulimit -f 200; exec "$@"', "sh", vm.interpreter, "bin/keywatch", "serve",
       "--memory", "--listen-client-urls", "http://127.0.0.1:0" },
-      { env = { LUA_PATH = package.path, LUA_CPATH = package.cpath } })
+      { env = vm.environment() })
     local ctl = etcdctl.new { address = command.wait_until_ready(child)[1] }
     ctl:must { "put", "a", input = ("x"):rep(1000000) }
     local done = ctl:run { "snapshot", "save", scratch .. "/image" }

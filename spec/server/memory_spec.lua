@@ -9,6 +9,7 @@ local probe = core.probe
 
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
+local starve = require "spec.support.starve"
 local state = require "spec.support.state"
 
 if not probe then
@@ -19,8 +20,6 @@ if not probe then
   end)
   return
 end
-
-local PAST = 2000 -- allocations: nothing here needs as many
 
 local paths = pair.paths
 
@@ -83,16 +82,6 @@ local function begin(is_large)
   return host, raw, other
 end
 
---- Does something while the n-th allocation fails. Returns whether it was come to.
-local function starve(n, act)
-  local counted = probe.allocations()
-  probe.fail_core(n)
-  local ok, err = pcall(act)
-  probe.fail_none()
-  if not ok and not tostring(err):find("memory", 1, true) then error(err, 0) end
-  return probe.allocations() - counted >= n
-end
-
 local function is_alive(raw) return not raw:is_done() end
 
 --- Whether the connection tells how the call has ended, and how.
@@ -105,24 +94,6 @@ end
 local function is_same(a, b) return pcall(assert.same, a, b) end
 
 local function serves(other) return other:unary("Put", { key = "other", value = "x" }) ~= nil end
-
-local function collect()
-  collectgarbage()
-  collectgarbage() -- what the first one finalized
-end
-
---- Tries a thing for every allocation that can fail in it.
-local function try_all(try)
-  collect()
-  local base = probe.live()
-  for n = 1, PAST do
-    local is_come_to = try(n)
-    collect()
-    assert.equal(base, probe.live(), "what is left after allocation " .. n)
-    if not is_come_to then return end
-  end
-  error("there is no end")
-end
 
 describe("where memory runs out #slow,", function()
   setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
@@ -137,9 +108,9 @@ describe("where memory runs out #slow,", function()
       local after = state.of(host.store)
       host:close()
 
-      try_all(function(n)
+      starve.try_each(function(n)
         local one, hand, other = begin(request.large)
-        local is_come_to = starve(n, function() hand:say(request[2]) end)
+        local is_come_to = starve.during(probe.fail_core, n, function() hand:say(request[2]) end)
         one:pump()
         probe.check(one.store)
         local how, now = outcome(hand), state.of(one.store)
@@ -182,9 +153,9 @@ describe("where memory runs out #slow,", function()
   end
 
   it("a watch is made and told all, or its client knows that it is not", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, hand, other = begin()
-      local is_come_to = starve(n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         hand:say(stream("Watch", { create_request = { key = "w", prev_kv = true, progress_notify = true } }))
         for i = 1, 3 do one.store:put("w", tostring(i)) end
         one:pump()
@@ -203,10 +174,10 @@ describe("where memory runs out #slow,", function()
 
   it("a watch of the past is told all of it, or its client knows that it is not", function()
     for _, size in ipairs { 10, 9000 } do
-      try_all(function(n)
+      starve.try_each(function(n)
         local one, hand, other = begin()
         for _ = 1, 20 do one.store:put("w", ("v"):rep(size)) end
-        local is_come_to = starve(n, function()
+        local is_come_to = starve.during(probe.fail_core, n, function()
           hand:say(stream("Watch", { create_request = { key = "w", start_revision = 14, prev_kv = true } }))
         end)
         one.store:put("w", "last")
@@ -221,12 +192,12 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("two watches of a stream do not hinder each other, nor those of another one", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, hand, other = begin()
       local well = other:stream("Watch")
       well:ask { create_request = { key = "w" } }
       hand:say(stream("Watch", { create_request = { key = "w" } }, { create_request = { key = "w", range_end = "x" } }))
-      local is_come_to = starve(n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         hand:say(h2.data(1, h2.message(encoded("Watch", { cancel_request = { watch_id = 1 } }))))
         one.store:put("w", "1")
         hand:say(h2.data(1, h2.message(encoded("Watch", { progress_request = {} }))))
@@ -247,10 +218,10 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("a connection is not taken, and the next one is", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, _, other = begin()
       local peer
-      local is_come_to = starve(n, function() peer = one.server:accept(one.now) end)
+      local is_come_to = starve.during(probe.fail_core, n, function() peer = one.server:accept(one.now) end)
       assert(is_come_to == (peer == nil))
       if peer then peer:close() end
       assert.equal(2, one.server:connections())
@@ -261,10 +232,10 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("a server is not made, and the next one is", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local store = require("keywatch").open { now = 0 }
       local server
-      local is_come_to = starve(n, function() server = core.serve(store) end)
+      local is_come_to = starve.during(probe.fail_core, n, function() server = core.serve(store) end)
       if server then server:close() end
       core.serve(store):close()
       store:close()
@@ -273,10 +244,10 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("a server is drained", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, hand = begin()
       hand:say(stream("Watch", { create_request = { key = "w" } }))
-      local is_come_to = starve(n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         one.server:drain(5, one.now)
         one:pump()
       end)
@@ -289,10 +260,10 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("a call that Lua answers is answered, or fails", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, hand, other = begin()
       one.server:mount("/spec/Call")
-      local is_come_to = starve(n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         hand:say(h2.call(1, "/spec/Call", "ask"))
         for id, is_new in one.server.next_news, one.server do
           if is_new then
@@ -314,7 +285,7 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("a call that Lua sees first goes on, or fails and has not happened", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, hand, other = begin()
       local before = one.store:status().revision
       one.server:intercept()
@@ -324,7 +295,7 @@ describe("where memory runs out #slow,", function()
         end
         one:pump()
       end
-      local is_come_to = starve(n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         hand:say(call("Put", { key = "a", value = "1" }))
         proceed()
       end)
@@ -345,10 +316,10 @@ describe("where memory runs out #slow,", function()
   end)
 
   it("a client's calls end, or its connection does", function()
-    try_all(function(n)
+    starve.try_each(function(n)
       local one, _, other = begin()
       local client, id
-      local is_come_to = starve(n, function()
+      local is_come_to = starve.during(probe.fail_core, n, function()
         client = one:client()
         id = client:start("Range", nil, encoded("Range", everything))
         client.client:half_close(id)

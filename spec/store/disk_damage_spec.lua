@@ -5,6 +5,7 @@ local fault = require "spec.support.fault"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
+local vm = require "spec.support.vm"
 
 local PAGE = tonumber(shell.must("getconf PAGESIZE")) -- LMDB's, too: a head has one of its own
 local LOCKS = { lock = true, ["data.mdb-lock"] = true } -- of these nothing is kept
@@ -71,15 +72,6 @@ local HOLD = [[
   io.stdout:flush()
   io.read()
 ]]
-
-local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
-
-local environment = {
-  LUA_PATH = package.path,
-  LUA_CPATH = package.cpath,
-  LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
-  ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
-}
 
 local function expect_refusal(path, why)
   assert.equal("storage\tkeywatch: cannot open " .. path .. ": " .. why, open(path))
@@ -199,14 +191,14 @@ describe("a directory of a store #slow", function()
     local before = contents(directory)
     shell.must(("chmod 755 %s/.. %s; chmod 644 %s/*; chmod a-w %s"):format(directory, directory, directory, directory))
     local argv = shell.must("id -u") == "0" and { "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups" } or {}
-    for _, word in ipairs { interpreter, "-e", OPEN:format(directory) } do argv[#argv + 1] = word end
-    local opened = process.run(argv, nil, { env = environment })
+    for _, word in ipairs { vm.interpreter, "-e", OPEN:format(directory) } do argv[#argv + 1] = word end
+    local opened = process.run(argv, nil, { env = vm.environment() })
     assert.equal("storage\tkeywatch: cannot open " .. directory .. ": Permission denied\n", opened:stdout())
     assert.same(before, contents(directory))
   end)
 
   it("is refused while another process has it open, which is named", function()
-    local holder = process.start({ interpreter, "-e", HOLD:format(directory) }, { env = environment })
+    local holder = process.start({ vm.interpreter, "-e", HOLD:format(directory) }, { env = vm.environment() })
     holder:expect("held")
     local before = contents(directory)
     expect_refusal(directory, ("process %d has it open"):format(holder.pid))

@@ -4,21 +4,12 @@
 local directory = require "spec.support.directory"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
+local vm = require "spec.support.vm"
 
-local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
-
---- Starts it with variables of the environment, and these arguments; the process, and its directory. Leaks are not
--- looked for: a process that is killed leaves all behind.
+--- Starts it with variables of the environment, and these arguments; the process, and its directory.
 local function start_in(variables, ...)
-  local env = {
-    LUA_PATH = package.path,
-    LUA_CPATH = package.cpath,
-    LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
-    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
-  }
-  for name, value in pairs(variables) do env[name] = value end
-  local cwd = directory.new()
-  return process.start({ interpreter, luv.cwd() .. "/bin/keywatch", ... }, { env = env, cwd = cwd }), cwd
+  local options = { env = vm.environment(variables), cwd = directory.new() }
+  return process.start({ vm.interpreter, luv.cwd() .. "/bin/keywatch", ... }, options), options.cwd
 end
 
 local function start(...)

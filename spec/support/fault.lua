@@ -2,8 +2,7 @@
 
 local process = require "spec.support.process"
 local shell = require "spec.support.shell"
-
-local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+local vm = require "spec.support.vm"
 
 local LIBRARY = "build/fault.so"
 
@@ -35,20 +34,15 @@ end
 
 --- What a process needs to have this disk.
 function methods:environment()
-  local preload = os.getenv("LD_PRELOAD")
-  return {
-    LUA_PATH = package.path,
-    LUA_CPATH = package.cpath,
-    LD_PRELOAD = (preload and preload .. ":" or "") .. shell.must("pwd") .. "/" .. LIBRARY,
-    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+  return vm.environment({
     KW_FAULT_DIR = self.directory,
     KW_FAULT_CONTROL = self.control,
-  }
+  }, shell.must("pwd") .. "/" .. LIBRARY)
 end
 
 --- Starts the program: a mode, and what comes after directory and control.
 function methods:start(mode, ...)
-  local argv = { interpreter, "spec/support/fault_program.lua", mode, self.directory, self.control, ... }
+  local argv = { vm.interpreter, "spec/support/fault_program.lua", mode, self.directory, self.control, ... }
   return process.start(argv, { env = self:environment() })
 end
 

@@ -2,7 +2,7 @@
 --
 -- The interpreter runs under the same sanitizers, but may leave memory behind: a program need not clean up to end.
 
-local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
+local vm = require "spec.support.vm"
 
 local SECONDS = 120 -- after which a program is taken for one that never ends
 
@@ -20,15 +20,11 @@ end
 
 --- The interpreter with its environment; all else runs without what is preloaded.
 local function command(path)
-  return table.concat({
-    "env",
-    "LUA_PATH=" .. quote(package.path),
-    "LUA_CPATH=" .. quote(package.cpath),
-    "LD_PRELOAD=" .. quote(os.getenv("LD_PRELOAD") or ""),
-    "ASAN_OPTIONS=" .. quote((os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0"),
-    interpreter,
-    path,
-  }, " ")
+  local words = { "env" }
+  for name, value in pairs(vm.environment()) do words[#words + 1] = name .. "=" .. quote(value) end
+  words[#words + 1] = vm.interpreter
+  words[#words + 1] = path
+  return table.concat(words, " ")
 end
 
 --- Runs a program. Returns its exit status, and what it printed.

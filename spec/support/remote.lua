@@ -6,6 +6,7 @@
 local uv = require "spec.support.luv"
 
 local process = require "spec.support.process"
+local vm = require "spec.support.vm"
 
 local SECONDS = 60   -- after which a command that waits for something gives up
 local PATIENCE = 90  -- seconds without an answer, after which the program is taken for one that hangs
@@ -54,20 +55,13 @@ end
 
 -- {====== The spec's side ======
 
-local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
-
 local remote_methods = {}
 local remote_mt = { __index = remote_methods }
 
 --- Starts a program of spec/support by its file's name; it has the modules of this run, and runs under its sanitizers.
 function remote.start(name)
   return setmetatable({
-    process = process.start({ interpreter, "spec/support/" .. name .. ".lua" }, { env = {
-      LUA_PATH = package.path,
-      LUA_CPATH = package.cpath,
-      LD_PRELOAD = os.getenv("LD_PRELOAD") or "",
-      ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
-    } }),
+    process = process.start({ vm.interpreter, "spec/support/" .. name .. ".lua" }, { env = vm.environment() }),
     n_asked = 0,
     n_answered = 0,
     answers = {}, -- by the numbers of their commands, until they are taken

@@ -7,6 +7,7 @@ local uv = require "spec.support.luv"
 
 local directory = require "spec.support.directory"
 local process = require "spec.support.process"
+local vm = require "spec.support.vm"
 
 local READY = "ready to serve client requests"
 local SIGTERM_STATUS = 128 + 15 -- etcd ends itself by the signal that it was sent
@@ -47,18 +48,6 @@ end
 
 local starters = {}
 
---- What keywatch's process adds to its environment; options.preload comes after what the run itself preloads.
-local function environment(options)
-  local env = {
-    LUA_PATH = package.path,
-    LUA_CPATH = package.cpath,
-    LD_PRELOAD = (os.getenv("LD_PRELOAD") or "") .. (options.preload and " " .. options.preload or ""),
-    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
-  }
-  for name, value in pairs(options.env or {}) do env[name] = value end
-  return env
-end
-
 local function storage(options, path)
   return options.is_in_memory and "--memory" or "--data-dir=" .. path
 end
@@ -66,12 +55,11 @@ end
 --- Starts keywatch's server as start does, and does not wait for it. Returns the process.
 function server.launch(options, path)
   path = path or options.path
-  local interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4")
   local argv = append(limited(options.open_files), {
-    interpreter, "-e", options.before or "", "bin/keywatch", "serve", storage(options, path),
+    vm.interpreter, "-e", options.before or "", "bin/keywatch", "serve", storage(options, path),
     "--listen-client-urls", url_of(options.port or 0),
   })
-  return process.start(append(argv, options), { is_lasting = true, env = environment(options) })
+  return process.start(append(argv, options), { is_lasting = true, env = vm.environment(options.env, options.preload) })
 end
 
 function starters.keywatch(options, path)

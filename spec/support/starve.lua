@@ -5,6 +5,7 @@ local probe = require("keywatch.core").probe
 local starve = {}
 
 local PAST = 2000 -- allocations: no call here needs as many
+starve.PAST = PAST
 
 --- Lets the n-th allocation of a call fail. Returns whether it was come to, and what the call returned or raised.
 local function try(arm, n, act)
@@ -18,6 +19,36 @@ local function try(arm, n, act)
   collectgarbage("restart")
   if not ok then value, err = nil, value end
   return used >= n, value, err
+end
+
+local function collect()
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+end
+
+--- Tries a thing for every allocation that can fail in it: attempt(n) has the n-th fail, and returns whether that was
+-- come to. Nothing may be left of any.
+function starve.try_each(attempt)
+  collect()
+  local base = probe.live()
+  for n = 1, PAST do
+    local is_come_to = attempt(n)
+    collect()
+    assert(probe.live() == base, ("%d is left after allocation %d"):format(probe.live() - base, n))
+    if not is_come_to then return end
+  end
+  error("there is no end")
+end
+
+--- Does something while the n-th allocation fails, as `arm` has it. Returns whether it was come to, and what that
+-- returned, if it did not run out of memory.
+function starve.during(arm, n, act)
+  local counted = probe.allocations()
+  arm(n)
+  local ok, a, b = pcall(act)
+  probe.fail_none()
+  if not ok and not tostring(a):find("memory", 1, true) then error(a, 0) end
+  return probe.allocations() - counted >= n, ok and a or nil, b
 end
 
 local function is_out_of_memory(err)
@@ -47,15 +78,13 @@ end
 --- Expects that nothing is lost by calls that fail, nor by those that do not.
 function starve.expect_nothing_lost(acts)
   for _, act in ipairs(acts) do act() end -- what is kept for the next call is there
-  collectgarbage()
-  collectgarbage() -- what the first one finalized
+  collect()
   local base = probe.live()
   for _, act in ipairs(acts) do
     for n = 1, 8 do try(n % 2 == 0 and probe.fail_core or probe.fail_all, n, act) end
     act()
   end
-  collectgarbage()
-  collectgarbage()
+  collect()
   assert(probe.live() == base, probe.live() - base)
 end
 

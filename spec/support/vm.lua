@@ -1,0 +1,21 @@
+--- The VM of this run, for processes beside it.
+
+local vm = {
+  interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4"),
+}
+
+--- What such a process adds to its environment: the modules of this run, its sanitizers, and more, if given. Leaks are
+-- not looked for: a process that is killed leaves all behind. What is to be preloaded, too, comes after the sanitizers.
+function vm.environment(more, preload)
+  local own = os.getenv("LD_PRELOAD")
+  local env = {
+    LUA_PATH = package.path,
+    LUA_CPATH = package.cpath,
+    LD_PRELOAD = own and preload and own .. ":" .. preload or preload or own or "",
+    ASAN_OPTIONS = (os.getenv("ASAN_OPTIONS") or "") .. ":detect_leaks=0",
+  }
+  for name, value in pairs(more or {}) do env[name] = value end
+  return env
+end
+
+return vm
