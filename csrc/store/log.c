@@ -7,6 +7,7 @@
 #define CACHE_LINE 64
 #define PREFETCH_BYTES 320 /* of a record: what a usual one has */
 #define FAILURES 8
+#define AHEAD (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan sends for records that far */
 #define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
 
 typedef struct entry {
@@ -284,6 +285,12 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
   return is_on_disk(log, rev.main) ? read_disk(log, rev, tombstone) : read_tail(log, rev);
 }
 
+/* Has a record, or the first of it, come from memory while something else is done. */
+static void send_for(const kw_blob *record) {
+  for (size_t at = 0; record != NULL && at < PREFETCH_BYTES; at += CACHE_LINE)
+    __builtin_prefetch((const char *)record + at);
+}
+
 /* 1. The entries are sent for. 2. They are read, and the records sent for. */
 static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
                        const kw_blob **records) {
@@ -294,10 +301,8 @@ static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
     if (guess < KW_LOG_CHUNK) __builtin_prefetch(&in[i]->chunk->entries[guess]);
   }
   for (size_t i = 0; i < n; i++) {
-    const char *record = (const char *)find_in(in[i], revs[i])->record;
-    for (size_t line = 0; line < PREFETCH_BYTES; line += CACHE_LINE)
-      __builtin_prefetch(record + line);
-    records[i] = (const kw_blob *)record;
+    records[i] = find_in(in[i], revs[i])->record;
+    send_for(records[i]);
   }
 }
 
@@ -328,6 +333,7 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
     const chunk *c = log->places[cursor->chunk].chunk;
     while (cursor->at < c->n) {
       const entry *e = &c->entries[cursor->at++];
+      if (cursor->at + AHEAD <= c->n) send_for(e[AHEAD].record);
       if (e->record == NULL) continue;
       *found = (kw_log_entry){revision_of(e), e->tombstone, e->record};
       return true;
