@@ -11,8 +11,8 @@ local resident = require "spec.support.resident"
 local RANGE, PUT, WATCH = raw.RANGE, raw.PUT, raw.WATCH
 local TXN, COMPACT, DELETE = "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact", "/etcdserverpb.KV/DeleteRange"
 local GRANT, KEEPALIVE = "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseKeepAlive"
-local SHORT = 0.3   -- seconds: the deadline where nothing comes in time
-local PATIENT = 20  -- the same, where something comes
+-- Seconds: the deadline where nothing comes in time, but a connection; and where something comes.
+local SHORT, PATIENT = os.getenv("KW_FAST") and 0.6 or 0.3, 60
 local MIB = 1024 * 1024
 
 local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 1 }

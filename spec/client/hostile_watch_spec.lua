@@ -10,7 +10,7 @@ local resident = require "spec.support.resident"
 
 local RANGE, WATCH = raw.RANGE, raw.WATCH
 local STATUS = "/etcdserverpb.Maintenance/Status"
-local PATIENT = 20 -- seconds, where something comes
+local PATIENT = 60 -- seconds, where something comes
 local MIB = 1024 * 1024
 
 local function header(revision, cluster)
