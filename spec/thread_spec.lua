@@ -9,7 +9,7 @@ local process = require "spec.support.process"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
 
-local SECONDS = 20 -- after which what is waited for is taken for something that never comes
+local SECONDS = 60 -- after which what is waited for is taken for something that never comes
 local LOCAL = "http://127.0.0.1:0"
 local THREADS = 20
 
