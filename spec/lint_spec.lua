@@ -13,6 +13,11 @@ describe("the tree #once", function()
     shell.must("make lint")
   end)
 
+  it("has no line of C that is longer than 120 columns", function()
+    local files = "csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch]"
+    assert.equal("", shell.must([[awk 'length > 120 { print FILENAME ":" FNR }' ]] .. files))
+  end)
+
   it("has no include that points up a floor", function()
     local wrong = {}
     local lines = shell.must([[grep -rnE '^#include "' csrc]])
