@@ -23,7 +23,7 @@ describe("a server", function()
 
   before_each(function()
     store, clients = keywatch.open(), {}
-    server = assert(keywatch.serve { store = store, listen = LOCAL })
+    server = assert(keywatch.serve { store = store, listen = LOCAL, cluster_token = "etcd-cluster" })
   end)
 
   after_each(function()

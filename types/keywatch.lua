@@ -245,7 +245,7 @@ function keywatch.now() end
 ---@field name? string of the member; "default" unless given
 ---@field advertise? string|string[] the URLs that clients are told; those that it listens on unless given
 ---@field peer_urls? string|string[] ids are made of them; "http://localhost:2380" unless given
----@field cluster_token? string ids are made of it; "etcd-cluster" unless given
+---@field cluster_token? string ids are made of it; without it, each new store is a cluster of its own
 ---@field max_concurrent_streams? integer of one connection
 ---@field quota_connection_bytes? integer what all connections together may hold; 536870912
 ---@field keepalive_min_time? number seconds between two pings of a client; 5 unless given

@@ -14,7 +14,6 @@ local url = require "keywatch.url"
 
 local DEFAULT_LISTEN = "http://localhost:2379"
 local DEFAULT_PEER = "http://localhost:2380" -- nobody listens there; the ids are made of it
-local DEFAULT_TOKEN = "etcd-cluster"
 local RAFT_TERM = 2   -- of a fresh etcd with one member
 local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
 local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
@@ -319,7 +318,7 @@ local LISTS = { listen = true, advertise = true, peer_urls = true }
 local function read_options(opts)
   if type(opts) ~= "table" then error("serve: options must be a table, not a " .. type(opts), 3) end
   local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
-    cluster_token = DEFAULT_TOKEN, auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
+    auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
   for name, value in pairs(opts) do
     local option = OPTIONS[name]
     if not option then error(("serve: there is no option '%s'"):format(tostring(name)), 3) end

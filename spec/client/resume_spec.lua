@@ -136,8 +136,21 @@ network.of_each(function(kind, tag)
         local w = assert(client:watch("/w/", { prefix = true }))
         kill()
         start_again { path = directory.new() }
-        expect_failure(w, "regressed")
+        expect_failure(w, kind == "etcd" and "regressed" or "cluster_changed")
       end)
+
+      if kind == "keywatch" then -- each of whose stores is a cluster of its own
+        it("fails if another store comes in its place, which is further by then", function()
+          local client, one = connect(s.url), new_writer()
+          one:write()
+          local w = assert(client:watch("/w/", { prefix = true }))
+          kill()
+          s = network.start(kind, { port = s.port })
+          local other = network.connect(s.url)
+          for i = 1, 5 do assert(other:put("/w/" .. i, "new")) end
+          expect_failure(w, "cluster_changed")
+        end)
+      end
 
       it("fails if what it needs is compacted meanwhile", function()
         p:close()

@@ -40,9 +40,9 @@ keywatch serve [flags]
   --auto-compaction-retention 0           how much of the past stays: a number of hours, or a duration such as 5m;
                                           0 for all
   --auto-compaction-mode periodic         or revision, and it is a number of revisions
-  --initial-cluster-token etcd-cluster    ids are made of it,
+  --initial-cluster-token                 ids are made of it; without it, a new store has a cluster's id of its own
   --initial-advertise-peer-urls http://localhost:2380
-                                          and of this
+                                          ids are made of it, too
   --log-level info                        debug, info, warn, error, panic or fatal
   --config-file                           in YAML, with the names of flags; nothing else then has an effect
   --help
