@@ -7,7 +7,7 @@
 ---@field _VERSION string
 local keywatch = {}
 
----Opens an empty store in memory. Only a lack of memory makes it fail.
+---Opens a store: an empty one in memory, which fails only for lack of memory; or with `path`, one on a disk.
 ---@param opts? keywatch.OpenOptions
 ---@return keywatch.Store store
 ---@return keywatch.Error? err
@@ -129,7 +129,8 @@ function keywatch.now() end
 ---| "out_of_range"
 ---| "permission_denied" # the user may not do that
 ---| "regressed" # the server has been set back to an older state: the watch does not go on
----| "resource_exhausted" # more than somebody on the way takes, such as an answer above max_message
+---| "answer_too_large" # above the client's max_message; what was asked for has been done
+---| "resource_exhausted" # more than somebody on the way takes
 ---| "unauthenticated" # the server does not know who calls
 ---| "unavailable" # no server answers; a write may have been done, unless it says which endpoint cannot be reached
 ---| "unimplemented" # the server has no such method
@@ -142,6 +143,7 @@ function keywatch.now() end
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
+---@field maybe_done? boolean true if a client's write may have been done though it failed
 ---@field compact_revision? integer the oldest revision that can be read, for the code "compacted"
 ---@operator concat(any): string
 
@@ -270,7 +272,7 @@ function keywatch.now() end
 ---What every call takes. A store in this process answers at once, and has no use for them.
 ---@class keywatch.CallOptions
 ---@field timeout? number in seconds
----@field deadline? number in seconds, on the clock of the store
+---@field deadline? number in seconds, on the clock of keywatch.now
 
 ---@class keywatch.RequestOptions: keywatch.StreamOptions
 ---@field is_read? boolean it may be made again if its connection ends; known of etcd's methods
@@ -611,10 +613,11 @@ function Lease:keepalive(opts) end
 function Lease:remaining(opts) end
 
 ---The keys that are bound to the lease, in order.
+---@param opts? keywatch.CallOptions
 ---@return string[]? keys
 ---@return keywatch.Error? err
 ---@nodiscard
-function Lease:keys() end
+function Lease:keys(opts) end
 
 ---Ends the lease and deletes its keys, in one revision.
 ---@param opts? keywatch.CallOptions
@@ -757,7 +760,7 @@ function Client:watch(key, opts) end
 ---@return keywatch.Error? err
 function Client:compact(revision, opts) end
 
----@param ttl number in seconds
+---@param ttl integer in seconds
 ---@param opts? keywatch.LeaseOptions
 ---@return keywatch.Lease? lease
 ---@return keywatch.Error? err

@@ -144,10 +144,13 @@ static int l_call(lua_State *L) {
                    kw_client_call(client, path, lines, read_metadata(L, 3, lines), is_unary, NULL));
 }
 
+/* client:send(call, message): whether the call had not ended. */
 static int l_send(lua_State *L) {
   kw_client *client = check_client(L);
   uint64_t call = check_call(L);
-  if (kw_client_send(client, call, kw_bind_check_bytes(L, 3))) return 0;
+  kw_slice message = kw_bind_check_bytes(L, 3);
+  lua_pushboolean(L, kw_client_is_live(client, call));
+  if (kw_client_send(client, call, message)) return 1;
   kw_client_cancel(client, call);
   return luaL_error(L, "not enough memory");
 }

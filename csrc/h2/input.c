@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "h2/input.h"
+#include "model/error.h"
 
 /* Whether nothing more of the stream concerns its owner. */
 static bool is_deaf(const kw_stream *stream) {
@@ -25,6 +26,10 @@ static void refuse_split(kw_stream *stream, kw_grpc_split why) {
   char text[96];
   switch (why) {
     case KW_GRPC_TOO_LARGE:
+      if (stream->session->options.is_client) {
+        fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_error_describe(KW_ERR_ANSWER_TOO_LARGE)->text);
+        return;
+      }
       snprintf(text, sizeof text, "grpc: received message larger than max (%u vs. %zu)",
                (unsigned)stream->splitter.len, stream->splitter.max_len);
       fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, text);

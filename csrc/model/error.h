@@ -41,6 +41,8 @@
   X(TIMEOUT, "timeout", 4, "keywatch: timed out")                                                  \
   X(FULL, "full", 8, "keywatch: the watch holds as much as it may: read from it first")            \
   X(CLOSED, "closed", 14, "keywatch: the store is closed")                                         \
+  X(ANSWER_TOO_LARGE, "answer_too_large", 8,                                                       \
+    "keywatch: the server's answer is larger than max_message")                                    \
   X(MALFORMED_ANSWER, "malformed", 13, "keywatch: the server's answer is malformed")               \
   X(MALFORMED, "malformed", 13, "grpc: error unmarshalling request: malformed message")            \
   X(STOPPED, "stopped", 14, "etcdserver: server stopped")                                          \

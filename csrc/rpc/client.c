@@ -273,6 +273,10 @@ static outcall *find_live(const kw_client *client, uint64_t number) {
   return call == NULL || call->stream == NULL ? NULL : call;
 }
 
+bool kw_client_is_live(const kw_client *client, uint64_t number) {
+  return find_live(client, number) != NULL;
+}
+
 bool kw_client_send(kw_client *client, uint64_t number, kw_slice message) {
   outcall *call = find_live(client, number);
   if (call == NULL) return true;

@@ -51,6 +51,9 @@ bool kw_client_is_pestered(const kw_client *client);
 uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_field_line *lines, size_t n,
                         bool is_unary, const kw_call_hooks *hooks);
 
+/* Whether a call has not ended. */
+bool kw_client_is_live(const kw_client *client, uint64_t call);
+
 /* These do nothing for a call that has ended. False if memory is short: nothing was sent. */
 bool kw_client_send(kw_client *client, uint64_t call, kw_slice message);
 void kw_client_half_close(kw_client *client, uint64_t call);

@@ -55,9 +55,22 @@ local function open(client, path, method, connect_deadline, deadline, metadata)
   end
 end
 
+local function closed_error(what)
+  local err = core.new_error("closed")
+  err.message = ("keywatch: the %s is closed"):format(what)
+  return err
+end
+
+--- The server has ended it, or the connection: how, is told after the messages that came before.
+local function ended_error(self)
+  local err = closed_error(self.owner.is_closed and "client" or "stream")
+  if not self.owner.is_closed then err.message = "keywatch: the stream has ended: receive tells how" end
+  return err
+end
+
 local function finish(self, err)
   self.is_over = true
-  self.failure = err
+  self.failure = err and self.owner.is_closed and closed_error("client") or err
   self.line:cancel(self.number)
 end
 
@@ -81,14 +94,15 @@ function stream_methods:send(message)
   check.self(self, "send", stream_mt)
   if self.is_finished then error("send: the stream was finished", 2) end
   local bytes = methods_of.encode(self.method.request, message, "send", 2)
-  if self.is_over then return nil, self.failure or core.new_error("closed") end
-  self.line.core:send(self.number, bytes)
+  if self.is_over then return nil, self.failure or closed_error("stream") end
+  if not self.line.core:send(self.number, bytes) then return nil, ended_error(self) end
   while not self.is_over and not self.line.core:has_room(self.number, UNSENT) do
     if not wait(self, self.deadline) then
       finish(self, core.new_error("deadline_exceeded"))
       return nil, self.failure
     end
   end
+  if self.is_over then return nil, self.failure or closed_error("stream") end
   return true
 end
 

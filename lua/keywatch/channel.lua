@@ -41,6 +41,7 @@ local function new(endpoints, opts)
     is_closed = false,
     polled_at = 0,   -- when all was looked at last
     changed = nil,   -- an event: there is a connection, or there will be none
+    closing = nil,   -- the same: it is closed
     guarded = setmetatable({}, { __mode = "v" }),
     sentinel = nil,  -- while there are calls
     refusal = nil,   -- an error: why the server does not take the user
@@ -57,9 +58,11 @@ end
 
 -- {====== The driver ======
 
---- The driver polls it while there is something to wait for.
+--- The driver polls it while there is something to wait for, or something may come that nobody waits for: the loop
+-- would not rest before that was taken.
 function channel_methods:update()
-  local is_wanted = not self.is_closed and (self.uses > 0 or self.streams:has_watches())
+  local has_lines = next(self.lines) ~= nil or self.dialer.line ~= nil
+  local is_wanted = not self.is_closed and (self.uses > 0 or has_lines or self.streams:has_watches())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -107,13 +110,17 @@ local function adopt(self, line)
   tell(self)
 end
 
---- A connection ends; what was under way on it has been told.
+--- A connection ends, and so does what is under way on it.
 local function drop(self, line, now, text)
   self.lines[line] = nil
   if self.line == line or self.opened == line then self.dialer:lost(line, now, text) end
   if self.line == line then self.line = nil end
   if self.opened == line then self.opened = nil end
-  line:close()
+  if not line.is_over then
+    line:close()
+    line:poll() -- calls are told
+    self.streams:poll_line(line)
+  end
   tell(self)
 end
 
@@ -187,7 +194,8 @@ function channel_methods:poll()
   elseif self.opened then
     wait = math.min(wait or math.huge, self.opened_until - now)
   end
-  if not self.line and not self.opened and (self.waiting > 0 or self.streams:wants_line(now)) then
+  local is_asked = self.waiting > 0 or self.dialer.line ~= nil or self.streams:wants_line(now)
+  if not self.line and not self.opened and is_asked then
     local line, seconds = self.dialer:poll(now)
     if line then
       take_opened(self, line)
@@ -331,12 +339,27 @@ local function pause(self, line, failures, deadline)
   self:turn_away(line)
   local seconds = dialer.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
-  local never = d.event()
+  self.closing = self.closing or d.event()
   self:retain()
-  local ok, err = pcall(never.wait, never, seconds)
+  local ok, err = pcall(self.closing.wait, self.closing, seconds)
   self:release()
   if not ok then error(err, 0) end
   return true
+end
+
+-- Statuses of a call that may have been made: cancelled, unknown, deadline exceeded, internal, unavailable.
+local IN_DOUBT = { [1] = true, [2] = true, [4] = true, [13] = true, [UNAVAILABLE] = true }
+
+--- An error of a call that was sent, which says so if a write may have been made.
+local function doubt(err, is_read)
+  if not is_read then err.maybe_done = true end
+  return err
+end
+
+local function error_of(who, is_read)
+  local err = core.error_of(who.status, who.text)
+  local is_done = err.code == "answer_too_large"
+  return doubt(err, is_read or not is_done and (who.is_refused or not IN_DOUBT[who.status]))
 end
 
 --- A call with one message and one answer: its bytes, or nil and an error. `is_read`: it may be made more than once.
@@ -346,20 +369,22 @@ function channel_methods:unary(path, bytes, deadline, is_read, metadata)
     local line, err = self:await_line(deadline)
     if not line then return nil, err end
     local who = try(self, line, path, bytes, deadline, metadata)
-    if who == false then return nil, core.new_error("deadline_exceeded") end
+    if who == false then return nil, doubt(core.new_error("deadline_exceeded"), is_read) end
     if who and who.status == OK and who.message then return who.message end
-    if self.is_closed then return nil, closed_error() end
-    if who and who.status == OK then return nil, core.error_of(13, "keywatch: an answer without a message") end
+    if self.is_closed then return nil, doubt(closed_error(), is_read or not who) end
+    if who and who.status == OK then
+      return nil, doubt(core.error_of(13, "keywatch: an answer without a message"), is_read)
+    end
     if who and renewals == 0 and self:renew(line, who.token, who.status, who.text) then
       renewals = 1
     elseif who and not is_worth_another(who, is_read) then
-      return nil, core.error_of(who.status, who.text)
+      return nil, error_of(who, is_read)
     elseif not who and self.line == line then
       self.line = nil
     elseif who then
       failures = failures + 1
       if self.line == line and not pause(self, line, failures, deadline) then
-        return nil, core.error_of(who.status, who.text)
+        return nil, error_of(who, is_read)
       end
     end
   end
@@ -381,6 +406,7 @@ function channel_methods:close()
   self.dialer:stop()
   self.lines, self.line, self.opened = {}, nil, nil
   tell(self)
+  if self.closing then self.closing:set() end
   self:update()
   driver.get().look() -- the servers hear of it, though nobody may wait for anything any more
 end

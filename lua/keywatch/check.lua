@@ -28,7 +28,30 @@ end
 
 --- A time to wait: seconds, or nil.
 local function timeout(seconds, name)
-  argument(seconds == nil or type(seconds) == "number" and seconds == seconds, 1, name, "number of seconds", seconds)
+  return argument(seconds == nil or type(seconds) == "number" and seconds == seconds, 1, name, "number of seconds",
+    seconds)
+end
+
+--- Options of a method, each of a type that stands by its name in `types`; `level` is how far up its caller is.
+local function known(opts, name, types, level)
+  for option, value in pairs(opts) do
+    local wanted = types[option]
+    if not wanted then error(("%s: there is no option '%s'"):format(name, tostring(option)), level) end
+    if type(value) ~= wanted or value ~= value then
+      local found = value ~= value and "NaN" or "a " .. type(value)
+      error(("%s: option '%s' must be a %s, not %s"):format(name, option, wanted, found), level)
+    end
+  end
+end
+
+local TIMES = { timeout = "number", deadline = "number" }
+
+--- The options of a method that knows of nothing but its time.
+local function times(opts, name)
+  if opts == nil then return {} end
+  if type(opts) ~= "table" then error(("%s: options must be a table, not a %s"):format(name, type(opts)), LEVEL) end
+  known(opts, name, TIMES, LEVEL + 1)
+  return opts
 end
 
 --- What a function of the core that was called as another method has raised, in the words of that method.
@@ -39,4 +62,7 @@ local function renamed(err, name)
   end))
 end
 
-return { renamed = renamed, self = self, argument = argument, options = options, timeout = timeout }
+return {
+  renamed = renamed, self = self, argument = argument, options = options, timeout = timeout, known = known,
+  times = times,
+}

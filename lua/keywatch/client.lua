@@ -26,6 +26,8 @@ end
 
 -- {====== Connecting ======
 
+local WHOLE = { max_message = true }
+local POSITIVE = { connect_timeout = true, max_message = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
 local KINDS = { user = "string", password = "string" }
 
@@ -33,11 +35,14 @@ local function check_options(opts)
   for name, value in pairs(opts) do
     local kind = DEFAULTS[name] and "number" or KINDS[name]
     if not kind then error(("connect: there is no option '%s'"):format(tostring(name)), 3) end
-    if type(value) ~= kind or value ~= value then
+    if type(value) ~= kind then
       error(("connect: option '%s' must be a %s, not a %s"):format(name, kind, type(value)), 3)
     end
-    if kind == "number" and value < 0 then
-      error(("connect: option '%s' must not be negative"):format(name), 3)
+    if kind == "number" and not (value > 0 or value == 0 and not POSITIVE[name]) then
+      error(("connect: option '%s' must be %s"):format(name, POSITIVE[name] and "positive" or "0 or more"), 3)
+    end
+    if WHOLE[name] and value % 1 ~= 0 and value < math.huge then
+      error(("connect: option '%s' must be a whole number"):format(name), 3)
     end
   end
   if (opts.user == nil) ~= (opts.password == nil) then
@@ -104,13 +109,15 @@ local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
   if not bytes then return nil, timeout end -- an error
   local back, err = self.channel:unary(path, bytes, self.channel:deadline_of(timeout, deadline), is_read)
   if not back then return nil, err end
-  return answer(back, memo)
+  local result, why = answer(back, memo)
+  if why and not is_read then why.maybe_done = true end
+  return result, why
 end
 
 --- Misuse is raised where the method was called, as a store would do it.
 local function relay(name, self, path, is_read, answer, ok, ...)
   if ok then return send(self, path, is_read, answer, ...) end
-  error(check.renamed((...), name), 3)
+  error(check.renamed((...), name), 2) -- the method itself has called this last, and is gone
 end
 
 for name, call in pairs(CALLS) do
@@ -132,10 +139,20 @@ function client_methods:lease_keepalive(id, opts)
   return core.answers.lease_keepalive(back)
 end
 
+--- Asks by a method whose messages are known.
+local function ask(self, path, message, times)
+  local method = methods_of[path]
+  local bytes = core.encode(method.request, message)
+  local deadline = self.channel:deadline_of(times.timeout, times.deadline)
+  local back, err = self.channel:unary(path, bytes, deadline, method.is_read)
+  if not back then return nil, err end
+  return methods_of.decode(method.answer, back)
+end
+
 --- What the server that is in use says of itself.
 function client_methods:status(opts)
   check.self(self, "status", client_mt)
-  local answer, err = self:call("/etcdserverpb.Maintenance/Status", {}, opts)
+  local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
   if not answer then return nil, err end
   local header = answer.header or {}
   return {
@@ -157,7 +174,8 @@ function client_methods:hash_kv(revision, opts)
   check.self(self, "hash_kv", client_mt)
   check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
     "revision", revision)
-  local answer, err = self:call("/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, opts)
+  local times = check.times(opts, "hash_kv")
+  local answer, err = ask(self, "/etcdserverpb.Maintenance/HashKV", { revision = revision or 0 }, times)
   if not answer then return nil, err end
   return {
     hash = answer.hash or 0,
@@ -170,6 +188,7 @@ end
 
 -- {====== Any method ======
 
+local STREAM_OPTIONS = { timeout = "number", deadline = "number", raw = "boolean", metadata = "table" }
 local CALL_OPTIONS = {
   timeout = "number", deadline = "number", raw = "boolean", metadata = "table", is_read = "boolean",
 }
@@ -178,13 +197,23 @@ local function is_path(path)
   return type(path) == "string" and path:find("^/[^/]+/[^/]+$") ~= nil
 end
 
-local function check_call_options(name, opts)
-  for option, value in pairs(opts) do
-    if not CALL_OPTIONS[option] then error(("%s: there is no option '%s'"):format(name, tostring(option)), 3) end
-    if type(value) ~= CALL_OPTIONS[option] then
-      error(("%s: option '%s' must be a %s, not a %s"):format(name, option, CALL_OPTIONS[option], type(value)), 3)
+--- Lines of a header: names in lower case that are not gRPC's own, and values of printable ASCII. Bytes (-bin) would
+-- need an encoding.
+local function check_metadata(name, metadata)
+  for key, value in pairs(metadata) do
+    local is_name = type(key) == "string" and key:find("^[%l%d_.-]+$")
+    if not is_name or key:find("^grpc%-") or key:find("%-bin$") then
+      error(("%s: metadata cannot have the name '%s'"):format(name, tostring(key)), 4)
+    end
+    if type(value) ~= "string" or value:find("[^\32-\126]") then
+      error(("%s: the value of metadata '%s' must be a string of printable ASCII"):format(name, key), 4)
     end
   end
+end
+
+local function check_call_options(name, opts, known)
+  check.known(opts, name, known, 4)
+  if opts.metadata then check_metadata(name, opts.metadata) end
 end
 
 --- A call of any method with one message and one answer: tables where the messages of the method are known, and bytes
@@ -193,9 +222,9 @@ function client_methods:call(path, message, opts)
   check.self(self, "call", client_mt)
   check.argument(is_path(path), 1, "call", "path of a method", path)
   opts = check.options(opts, "call")
-  check_call_options("call", opts)
+  check_call_options("call", opts, CALL_OPTIONS)
   local method = not opts.raw and methods_of[path] or {}
-  local bytes = methods_of.encode(method.request, message, "call", 3)
+  local bytes = methods_of.encode(method.request, message, "call", 2)
   local is_read = opts.is_read or method.is_read or false
   local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
   local back, err = self.channel:unary(path, bytes, deadline, is_read, opts.metadata)
@@ -208,7 +237,7 @@ function client_methods:stream(path, opts)
   check.self(self, "stream", client_mt)
   check.argument(is_path(path), 1, "stream", "path of a method", path)
   opts = check.options(opts, "stream")
-  check_call_options("stream", opts)
+  check_call_options("stream", opts, STREAM_OPTIONS)
   local has_deadline = opts.timeout or opts.deadline
   local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
   local method = not opts.raw and methods_of[path] or {}

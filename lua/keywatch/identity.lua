@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- identity: the ids of a cluster and of its one member, as decimal strings.
 --
--- They are made as etcd makes them, with one difference: unless a token is given, each new store is a cluster of its own.
--- So whoever watches one notices that another has come in its place, be it by a restart or at another endpoint.
+-- They are made as etcd makes them, with one difference: unless a token is given, each new store is a cluster of its
+-- own. So whoever watches one notices that another has come in its place, be it by a restart or at another endpoint.
 
 local core = require "keywatch.core"
 

@@ -26,7 +26,7 @@ end
 --- Grants a lease of at least `ttl` seconds.
 local function grant(owner, ttl, opts)
   check.self(owner, "lease")
-  check.argument(type(ttl) == "number", 1, "lease", "number of seconds", ttl)
+  check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "whole number of seconds", ttl)
   local lease = new(owner, false, false) -- before the grant: afterwards nothing may fail
   local granted, err = owner:lease_grant(ttl, opts)
   if not granted then return nil, err end
@@ -57,9 +57,11 @@ function lease_methods:remaining(opts)
 end
 
 --- The keys that are bound to the lease, in order.
-function lease_methods:keys()
+function lease_methods:keys(opts)
   check.self(self, "keys", lease_mt)
-  local info, err = self.owner:lease_time_to_live(self.id, { keys = true })
+  local times = check.times(opts, "keys")
+  local asked = { keys = true, timeout = times.timeout, deadline = times.deadline }
+  local info, err = self.owner:lease_time_to_live(self.id, asked)
   if not info then return nil, err end
   return info.keys
 end

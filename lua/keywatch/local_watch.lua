@@ -203,9 +203,10 @@ local function open(store, key, opts)
   check.self(store, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
   opts = check.options(opts, "watch")
-  local handle, tag, now = store:open_watch(key, watch.core_options(opts))
+  local ok, handle, tag, now = pcall(store.open_watch, store, key, watch.core_options(opts))
+  if not ok then error(handle, 2) end
   if not handle then return nil, tag end
-  local ok, initial = true, nil
+  local initial
   if opts.initial then ok, initial = pcall(initial_pages, store, handle, key, opts, now) end
   if not ok then
     handle:close()

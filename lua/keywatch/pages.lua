@@ -12,6 +12,15 @@ local function copy(opts)
   return t
 end
 
+--- Whether a key comes before another: by their bytes, whatever the locale has the VM think of strings.
+local function is_before(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = a:byte(i), b:byte(i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+
 --- The end of the range of a first page, in the form that all pages can use.
 local function fixed_end(key, opts)
   if opts.from_key then return "\0" end
@@ -41,14 +50,24 @@ local function iterate(owner, key, opts, before_page)
 
   local kvs, at, more = {}, 0, true
 
+  --- The next page; a smaller one, if that is more than a client takes at once.
+  local function read()
+    while true do
+      opts.limit = math.min(left, page)
+      local result, err = owner:range(key, opts)
+      if result then return result end
+      if err.code ~= "answer_too_large" or opts.limit <= 1 then error(err, 0) end
+      page = math.floor(opts.limit / 2)
+    end
+  end
+
   local function turn()
-    opts.limit = math.min(left, page)
-    local result, err = owner:range(key, opts)
-    if not result then error(err, 0) end
+    local result = read()
     kvs, at = result.kvs, 0
     left = left - #kvs
     more = result.more and left > 0
-    if more and (#kvs == 0 or kvs[1].key < key) then error(core.new_error("malformed"), 0) end -- it would never end
+    local is_endless = more and (#kvs == 0 or is_before(kvs[1].key, key))
+    if is_endless then error(core.new_error("malformed"), 0) end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
 
@@ -80,7 +99,10 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  return iterate(owner, key, opts)
+  local ok, next_kv = pcall(iterate, owner, key, opts)
+  if ok then return next_kv end
+  if type(next_kv) ~= "string" then error(next_kv, 0) end
+  error((next_kv:gsub("^.-range: ", "each: ")), 2) -- misuse, which the first page has found
 end
 
 return { each = each, iterate = iterate }

@@ -131,7 +131,9 @@ end
 
 local function new_core(one)
   one.tag = one.streams:new_tag()
-  one.core = core.subscription(one.tag, one.key, one.core_opts)
+  local ok, found = pcall(core.subscription, one.tag, one.key, one.core_opts)
+  if not ok then error(found, 0) end
+  one.core = found
 end
 
 --- Waits until a server has created it: true; or nil and an error.
@@ -182,6 +184,7 @@ function origin.begin_again(one)
   one.beginnings = one.beginnings + 1
   one.core:close()
   one.streams:forget(one)
+  watch.clear(one) -- of what was read, and not handed out
   one.stream, one.is_full, one.initial = nil, false, nil
   local arrival = one.arrival
   local ok, err = pcall(try_open, one, one.streams.channel:deadline_of(one.opts.timeout))
@@ -217,7 +220,7 @@ local function open(client, key, opts)
   if ok then return one end
   if one.core then one:close() end
   if is_failure(err) then return nil, err end
-  error(err, 0)
+  error(err, type(err) == "string" and err:find("^watch: ") and 2 or 0) -- misuse is raised where it was made
 end
 
 -- }======
@@ -227,7 +230,7 @@ end
 --- Reads what exists into the buffer; an error, if that is too much.
 local function settle_initial(one)
   for _ = 1, SYNC_KVS do
-    if not one.initial then return end
+    if not one.initial or one.is_taking then return end
     watch.take_initial(one)
   end
   return one.initial and core.new_error("full")
@@ -248,7 +251,7 @@ end
 
 --- Servers answer with a revision only while all watches of a call are up to date, and otherwise not at all.
 local function follow(one, target, deadline)
-  local d, asks = driver.get(), 0
+  local d, asks, ask_at = driver.get(), 0, 0
   while true do
     local is_alone = not watch.is_read_by_other(one)
     local err = watch.why_not(one)
@@ -258,13 +261,15 @@ local function follow(one, target, deadline)
     if why then return nil, why end
     if is_alone and one.is_full then return nil, core.new_error("full") end
     if one.streams:is_trusted(one) == false then return nil, core.new_error("unsupported") end
-    asks = asks + 1
-    if asks % ASKS == 0 then one.streams:leave_alone(one, target) end
-    one.streams:ask(one)
+    if d.now() >= ask_at then
+      asks, ask_at = asks + 1, d.now() + ASK_AGAIN
+      if asks % ASKS == 0 then one.streams:leave_alone(one, target) end
+      one.streams:ask(one)
+    end
     local left = seconds_left(deadline)
     if left == 0 then return nil, core.new_error("timeout") end
     one.progressed = one.progressed or d.event()
-    one.progressed:wait(math.min(ASK_AGAIN, left or ASK_AGAIN))
+    one.progressed:wait(math.min(ask_at - d.now(), left or ASK_AGAIN))
   end
 end
 

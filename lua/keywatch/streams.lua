@@ -97,13 +97,18 @@ function streams_methods:part(watch)
   self.idle[watch] = true
 end
 
+--- Whether a watch was told nothing since it was attached, and begins after a revision.
+local function begins_after(watch, revision)
+  local _, next_revision = watch.core:state()
+  return next_revision == watch.attached_at and next_revision > revision
+end
+
 --- Others may hold back the progress of a watch's call: servers tell none before the first revision of each of its
 -- watches has come. They go to another call, by which they lose nothing.
 function streams_methods:leave_alone(watch, revision)
   local stream, ahead = watch.stream, {}
   for member in pairs(stream and stream.members or {}) do
-    local _, next_revision = member.core:state()
-    if member ~= watch and next_revision > revision then ahead[#ahead + 1] = member end
+    if member ~= watch and begins_after(member, revision) then ahead[#ahead + 1] = member end
   end
   if #ahead > 0 and self.shared == stream then self.shared = nil end
   for _, member in ipairs(ahead) do
@@ -171,7 +176,9 @@ end
 
 local function attach(self, line, watch)
   self.idle[watch] = nil
-  if watch.core:state() ~= "idle" then return end
+  local state, next_revision = watch.core:state()
+  if state ~= "idle" then return end
+  watch.attached_at = next_revision
   local stream = call_for(self, line, watch)
   if stream and watch.core:attach(line.core, stream.number) then
     stream.members[watch] = true
@@ -372,12 +379,16 @@ local function verify(self, line, watch)
   local key = watch.key == "" and "\0" or watch.key
   local bytes = core.encode("RangeRequest", { key = key, keys_only = true, limit = 1 })
   local function settle(message, status)
-    local suspects = line.suspects
+    local suspects = line.suspects or {} -- none, if it took too long
     local _, _, revision = core.header(message or "")
-    line.suspects = nil
+    local is_told = status == OK and revision ~= nil
+    line.suspects, line.settle = nil, nil
+    if not is_told and #suspects > 0 then
+      self.channel:turn_away(line)
+      back_off(self)
+    end
     for _, suspect in ipairs(suspects) do
-      if status ~= OK or not revision then
-        back_off(self)
+      if not is_told then
         suspect.core:detach()
         leave(suspect)
         self.idle[suspect] = true
@@ -390,7 +401,15 @@ local function verify(self, line, watch)
       wake(suspect)
     end
   end
+  line.settle, line.settle_until = settle, driver.get().now() + self.channel.opts.timeout
   if not line:ask(RANGE, bytes, settle) then settle(nil, -1) end
+end
+
+--- The seconds until doubts about a server last too long; if they do, other servers are tried.
+local function limit_doubt(line, now)
+  if not line.settle then return math.huge end
+  if now >= line.settle_until then line.settle(nil, -1) end
+  return math.max(0, line.settle_until - now)
 end
 
 --- What a server says of a watch that it refuses may be about the token.
@@ -437,6 +456,10 @@ function streams_methods:poll(now)
     if now >= self.retry_at then attach_all(self, line) else wait = self.retry_at - now end
   elseif now < self.retry_at and next(self.idle) then
     wait = self.retry_at - now
+  end
+  for one in pairs(self.channel.lines) do
+    local left = limit_doubt(one, now)
+    if left < (wait or math.huge) then wait = left end
   end
   for stream in pairs(self.list) do
     if now >= stream.look_at then look(self, stream, now) end

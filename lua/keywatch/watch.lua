@@ -70,8 +70,12 @@ local function fail(watch, err)
   wake(watch)
 end
 
+local function clear(watch)
+  watch.buffer, watch.at, watch.n, watch.is_plain = {}, 0, 0, false
+end
+
 local function append(watch, events)
-  if watch.at == watch.n then watch.buffer, watch.at, watch.n, watch.is_plain = {}, 0, 0, false end
+  if watch.at == watch.n then clear(watch) end
   local buffer, n = watch.buffer, watch.n
   for i = 1, #events do buffer[n + i] = events[i] end
   watch.n = n + #events
@@ -99,7 +103,7 @@ end
 local function abandon_initial(watch)
   watch.initial = nil
   while not watch.failure and take(watch) do end
-  watch.buffer, watch.at, watch.n = {}, 0, 0
+  clear(watch)
 end
 
 local function fail_initial(watch, err)
@@ -107,10 +111,17 @@ local function fail_initial(watch, err)
   if watch.origin.has_failed(watch) then abandon_initial(watch) else fail(watch, err) end
 end
 
---- The next of what exists, as an event; or the mark that ends it.
+--- The next of what exists, as an event; or the mark that ends it. A client may wait for it; others do not take then.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
+  watch.is_taking = true
   local ok, kv = pcall(watch.initial)
+  watch.is_taking = false
+  if watch.has_rival then
+    watch.has_rival = false
+    wake(watch)
+  end
+  if watch.is_closed then return end
   if not ok then
     if type(kv) ~= "table" or not kv.code or kv.code == "cancelled" then error(kv, 0) end
     fail_initial(watch, kv)
@@ -127,7 +138,10 @@ end
 local function fill(watch)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
-    if watch.initial then
+    if watch.initial and watch.is_taking then
+      watch.has_rival = true
+      return false
+    elseif watch.initial then
       take_initial(watch)
     elseif not take(watch) then
       return false
@@ -276,7 +290,8 @@ function watch_methods:close()
   if self.is_closed then return end
   self.is_closed = true
   self.origin.close(self)
-  self.buffer, self.at, self.n, self.initial = {}, 0, 0, nil
+  self.initial = nil
+  clear(self)
   wake(self)
 end
 
@@ -345,6 +360,8 @@ local function new(fields)
   --   progressed   the same, set when the reader has come further
   --   failure      an error
   --   has_begun    something of what exists was handed out
+  --   is_taking    somebody waits for the next of what exists
+  --   has_rival    and somebody else, for him
   return setmetatable(fields, watch_mt)
 end
 
@@ -355,6 +372,7 @@ return {
   mt = watch_mt,
   -- for origins
   wake = wake,
+  clear = clear,
   is_read_by_other = is_read_by_other,
   why_not = why_not,
   take = take,

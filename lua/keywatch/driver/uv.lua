@@ -345,12 +345,12 @@ end
 
 --- Waits until the event is set: true; or until `timeout` seconds are over: false.
 function event_methods:wait(timeout)
-  local task = waiter(2)
   if self.is_set then
     self.is_set = false
     return true
   end
   if timeout and timeout <= 0 then return false end
+  local task = waiter(2)
   local deadline = timeout and uv.now() + timeout
   if task then return wait_in_task(self, task, deadline) end
   return wait_at_top_level(self, deadline)

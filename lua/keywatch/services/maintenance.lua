@@ -62,11 +62,10 @@ function alarm_actions.DEACTIVATE(store, wanted, is_own)
   return ok and { wanted }, err
 end
 
---- The alarms are those of the one member: whomever a request names, or nobody, it can raise no others, nor end them.
+--- The alarms are those of the one member: whomever a request names, it can raise no others, nor end them.
 local function alarm(server, request)
   local action = alarm_actions[request.action or "GET"]
-  local id = core.decimal(request.memberID or 0)
-  local is_own = id == "0" or id == server.identity.member_id
+  local is_own = core.decimal(request.memberID or 0) == server.identity.member_id
   local names, err = {}, nil
   if action then names, err = action(server.store, request.alarm or "NONE", is_own) end
   if not names then return nil, err end

@@ -1,0 +1,375 @@
+--- Clients of a server in the same process, which does what a spec wants of it at the right moment.
+
+local keywatch = require "keywatch"
+
+local code = require("spec.support.answer").code
+
+local PATIENCE = 60 -- seconds
+local LOCAL = "http://127.0.0.1:0"
+local N = 2500      -- keys, on several pages
+
+describe("a client", function()
+  local store, server, clients
+
+  before_each(function()
+    store, clients = keywatch.open(), {}
+    server = assert(keywatch.serve { store = store, listen = LOCAL })
+  end)
+
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+    server:close()
+    store:close()
+  end)
+
+  local function connect(opts, urls)
+    local client = keywatch.connect(urls or server:addresses()[1], opts)
+    table.insert(clients, client)
+    return client
+  end
+
+  local function key_of(i) return ("k%04d"):format(i) end
+
+  local function fill()
+    for i = 1, N do store:put(key_of(i), "v") end
+  end
+
+  describe("whose token is not renewed in time", function()
+    it("goes on with its watches, and with reads that were under way", function()
+      local n_asked, refuse, sleeps = 0, false, {}
+      server:mount("etcdserverpb.Auth", { Authenticate = {
+        request = "AuthenticateRequest", response = "AuthenticateResponse",
+        handler = function()
+          n_asked = n_asked + 1
+          if n_asked == 2 then keywatch.sleep(PATIENCE) end
+          return { token = "t" .. n_asked }
+        end,
+      } })
+      server:use { before = function(call)
+        if call.path:find("Range$") and refuse then
+          refuse = false
+          return nil, { grpc_status = 16, message = "etcdserver: invalid auth token" }
+        end
+        if call.path:find("LeaseLeases$") and #sleeps == 0 then
+          sleeps[1] = true
+          keywatch.sleep(PATIENCE)
+        end
+        return true
+      end }
+      keywatch.run(function()
+        local client = connect { user = "u", password = "p", timeout = 0.5 }
+        local w = assert(client:watch("k", { timeout = PATIENCE }))
+        client:put("k", "1", { timeout = PATIENCE })
+        assert.equal("1", w:next(PATIENCE).value)
+        local reading = keywatch.spawn(client.leases, client, { timeout = PATIENCE })
+        while #sleeps == 0 do keywatch.sleep(0.001) end
+        refuse = true
+        assert.equal("1", client:get("k", { timeout = PATIENCE }).value)
+        assert.equal(3, n_asked)
+        client:put("k", "2", { timeout = PATIENCE })
+        assert.equal("2", w:next(PATIENCE).value)
+        local _, found = reading:join()
+        assert.same({}, found)
+      end)
+    end)
+  end)
+
+  describe("that reads what exists", function()
+    before_each(fill)
+
+    it("tells nothing twice, and nothing that is gone, though it begins again in a sync", function()
+      local w = assert(connect():watch("k", { prefix = true, initial = true }))
+      store:delete(key_of(1))
+      store:compact(store:status().revision)
+      assert.equal(store:status().revision, w:sync(PATIENCE))
+      for i = 2, N do assert.equal(key_of(i), w:next(0).key) end
+      assert.equal("synced", w:next(0).type)
+      assert.equal("timeout", code(w:next(0)))
+    end)
+
+    it("tells it to two tasks that read one watch, each kv to one of them", function()
+      keywatch.run(function()
+        local w = assert(connect():watch("k", { prefix = true, initial = true }))
+        local seen, n, has_synced = {}, 0, false
+        local function read()
+          while not has_synced do
+            local event = assert(w:next(PATIENCE))
+            assert.is_nil(event.key and seen[event.key])
+            if event.type == "synced" then
+              has_synced = true
+            else
+              seen[event.key], n = true, n + 1
+            end
+            if n % 10 == 0 then keywatch.sleep(0) end
+          end
+        end
+        local one, other = keywatch.spawn(read), keywatch.spawn(read)
+        while not has_synced do keywatch.sleep(0.001) end
+        store:put("k", "for who waits still")
+        assert.is_true((one:join(PATIENCE)))
+        assert.is_true((other:join(PATIENCE)))
+        assert.equal(N, n)
+      end)
+    end)
+
+    it("says nothing more after it was closed, though a page was on its way", function()
+      keywatch.run(function()
+        local w = assert(connect():watch("k", { prefix = true, initial = true }))
+        for _ = 1, 1000 do w:next() end
+        local reading = keywatch.spawn(function() return { w:next(PATIENCE) } end)
+        keywatch.sleep(0)
+        w:close()
+        assert.same({}, select(2, reading:join()))
+      end)
+    end)
+
+    it("loses nothing by a reader that is cancelled while a page is on its way", function()
+      keywatch.run(function()
+        local w = assert(connect():watch("k", { prefix = true, initial = true }))
+        for _ = 1, 1000 do w:next() end
+        local reading = keywatch.spawn(w.next, w)
+        keywatch.sleep(0)
+        reading:cancel()
+        assert.equal("cancelled", select(2, reading:join()).code)
+        for i = 1001, N do assert.equal(key_of(i), w:next(PATIENCE).key) end
+        assert.equal("synced", w:next(PATIENCE).type)
+      end)
+    end)
+  end)
+
+  describe("with values that do not fit into one answer", function()
+    it("reads them in smaller pages", function()
+      local client, n = connect { max_message = 10000 }, 0
+      for i = 1, 100 do store:put(key_of(i), ("x"):rep(1000)) end
+      for kv in client:each("k", { prefix = true }) do
+        n = n + 1
+        assert.equal(key_of(n), kv.key)
+      end
+      assert.equal(100, n)
+      local w = assert(client:watch("k", { prefix = true, initial = true }))
+      for i = 1, 100 do assert.equal(key_of(i), w:next(PATIENCE).key) end
+      assert.equal("synced", w:next(PATIENCE).type)
+    end)
+
+    it("fails if a single one does not", function()
+      store:put("k", ("x"):rep(20000))
+      local client = connect { max_message = 10000 }
+      assert.equal("answer_too_large", code(client:get("k")))
+      local ok, err = pcall(client.each, client, "k")
+      assert.same({ false, "answer_too_large" }, { ok, err.code })
+    end)
+
+    it("says that a write may have been done whose answer is too large", function()
+      for i = 1, 20 do store:put(key_of(i), ("x"):rep(1000)) end
+      local deleted, err = connect({ max_message = 10000 }):delete("k", { prefix = true, prev_kv = true })
+      assert.is_nil(deleted)
+      assert.same({ "answer_too_large", true }, { err.code, err.maybe_done })
+      assert.equal(0, store:status().keys)
+    end)
+  end)
+
+  describe("whose write fails", function()
+    local function fail_with(status)
+      server:use { before = function(call)
+        if call.path:find("Put$") then return nil, { grpc_status = status, message = "spec: no" } end
+        return true
+      end }
+    end
+
+    it("says whether it may have been done", function()
+      local client = connect()
+      fail_with(14)
+      assert.is_true(select(2, client:put("a", "")).maybe_done)
+    end)
+
+    it("says so if its time is over", function()
+      server:use { before = function() keywatch.sleep(PATIENCE) end }
+      local client = connect()
+      local _, err = client:put("a", "", { timeout = 0.5 })
+      assert.same({ "deadline_exceeded", true }, { err.code, err.maybe_done })
+      _, err = client:get("a", { timeout = 0.5 })
+      assert.same({ "deadline_exceeded" }, { err.code, err.maybe_done })
+    end)
+
+    it("does not if it was refused, or never sent", function()
+      fail_with(3)
+      assert.is_nil(select(2, connect():put("a", "")).maybe_done)
+      local _, err = connect(nil, "unix:/nowhere"):put("a", "", { timeout = 0.1 })
+      assert.same({ "unavailable" }, { err.code, err.maybe_done })
+    end)
+  end)
+
+  describe("that nobody waits for", function()
+    --- How often the client is polled in some time in which nothing happens.
+    local function polls_of(client, seconds)
+      local n, poll = 0, client.channel.poll
+      function client.channel.poll(...) -- instead of its class's
+        n = n + 1
+        return poll(...)
+      end
+      keywatch.sleep(seconds)
+      client.channel.poll = nil
+      return n
+    end
+
+    it("lets the loop rest when something comes on a stream", function()
+      local client = connect()
+      local stream = assert(client:stream("/etcdserverpb.Lease/LeaseKeepAlive"))
+      stream:send { ID = 5 }
+      keywatch.sleep(0.1)
+      assert.is_true(polls_of(client, 0.1) < 20)
+      assert.is_table(stream:receive(PATIENCE))
+      assert.is_true(polls_of(client, 0.1) < 20)
+    end)
+
+    it("lets it rest when a connection comes late", function()
+      local client = connect()
+      client:get("a", { timeout = 0.00001 })
+      keywatch.sleep(0.1)
+      assert.is_true(polls_of(client, 0.1) < 20)
+      assert.is_nil(select(2, client:get("a")))
+    end)
+  end)
+
+  describe("that syncs a watch with a slow reader", function()
+    it("asks the server now and then, and leaves other watches where they are", function()
+      keywatch.run(function()
+        local client = connect()
+        local w, others = assert(client:watch("k")), {}
+        for i = 1, 5 do
+          others[i] = assert(client:watch("k"))
+          keywatch.spawn(function() for _ in others[i]:events() do keywatch.sleep(0) end end)
+        end
+        keywatch.spawn(function() for _ in w:events() do keywatch.sleep(PATIENCE) end end)
+        keywatch.sleep(0.01)
+        local asks, streams = 0, client.channel.streams
+        local class = getmetatable(streams).__index
+        function streams.ask(...)
+          asks = asks + 1
+          return class.ask(...)
+        end
+        for i = 1, 3 do client:put("k", tostring(i)) end
+        assert.equal("timeout", code(w:sync(0.8)))
+        assert.is_true(asks < 20)
+        local n = 0
+        for _ in pairs(streams.list) do n = n + 1 end
+        assert.equal(1, n)
+      end)
+    end)
+  end)
+
+  it("leaves a member that is behind, and cannot say whether it will ever be up to date", function()
+    local behind, asked = keywatch.open(), 0
+    local other = assert(keywatch.serve { store = behind, listen = LOCAL, cluster_token = "t" })
+    other:use { before = function(call)
+      if not call.path:find("Range$") then return true end
+      asked = asked + 1
+      return nil, { grpc_status = 14, message = "etcdserver: request timed out" }
+    end }
+    server:close()
+    server = assert(keywatch.serve { store = store, listen = LOCAL, cluster_token = "t" })
+    local url = server:addresses()[1]
+    for _ = 1, 5 do store:put("z", "") end
+    keywatch.run(function()
+      local client = connect({}, { url, other:addresses()[1] })
+      local w = assert(client:watch("k"))
+      store:put("k", "1")
+      assert.equal("1", w:next(PATIENCE).value)
+      server:close()
+      while asked == 0 do w:next(0.01) end
+      server = assert(keywatch.serve { store = store, listen = url, cluster_token = "t" })
+      store:put("k", "2")
+      assert.equal("2", w:next(PATIENCE).value)
+    end)
+    other:close()
+    behind:close()
+  end)
+
+  describe("that is closed", function()
+    it("ends its streams with that", function()
+      keywatch.run(function()
+        local client = connect()
+        local one = assert(client:stream("/etcdserverpb.Watch/Watch"))
+        local other = assert(client:stream("/etcdserverpb.Watch/Watch"))
+        local waiting = keywatch.spawn(function() return { one:receive(PATIENCE) } end)
+        keywatch.sleep(0)
+        client:close()
+        assert.same({ "closed", "closed" }, { code(other:receive(1)), code(other:send {}) })
+        assert.equal("keywatch: the client is closed", select(2, other:receive(0)).message)
+        local found = select(2, waiting:join())
+        assert.equal("closed", found[2].code)
+      end)
+    end)
+
+    it("keeps nobody waiting who was to try again later", function()
+      server:use { before = function() return nil, { grpc_status = 14, message = "spec: no leader" } end }
+      keywatch.run(function()
+        local client = connect()
+        local reading = keywatch.spawn(function() return { client:get("a", { timeout = PATIENCE }) } end)
+        while not client.channel.closing do keywatch.sleep(0.001) end
+        client:close()
+        assert.equal("closed", select(2, reading:join(1))[2].code)
+      end)
+    end)
+  end)
+
+  describe("with a stream", function()
+    it("may look at it where nobody may wait", function()
+      local stream = assert(connect():stream("/etcdserverpb.Watch/Watch"))
+      local found = coroutine.wrap(function() return { stream:receive(0) } end)()
+      assert.equal("timeout", found[2].code)
+    end)
+
+    it("is told that it has ended when it sends", function()
+      local stream = assert(connect():stream("/no.Such/Method"))
+      stream:send("a")
+      while stream:send("b") do keywatch.sleep(0.001) end
+      assert.equal("closed", code(stream:send("c")))
+      assert.equal("unimplemented", code(stream:receive(PATIENCE)))
+      stream = assert(connect():stream("/etcdserverpb.Watch/Watch"))
+      stream:close()
+      assert.equal("keywatch: the stream is closed", select(2, stream:send {}).message)
+    end)
+  end)
+
+  describe("that is misused", function()
+    --- What a call raises, which must be where it is made: in the function that is given.
+    local function misuse(fn, words)
+      local line = debug.getinfo(fn, "S").linedefined
+      local ok, err = pcall(fn)
+      assert.is_false(ok)
+      assert.matches("served_spec.lua:" .. line .. ": ", err, 1, true)
+      assert.matches(words, err, 1, true)
+    end
+
+    it("says so where that was, and in the name of the method", function()
+      local client = connect()
+      local w, lease = assert(client:watch("a")), assert(client:lease(60))
+      for _, one in ipairs { client, store } do
+        misuse(function() local _ = one:put("a", "b", { leese = 1 }) end, "put: there is no option 'leese'")
+        misuse(function() local _ = one:watch("a", { foo = 1 }) end, "watch: there is no option 'foo'")
+        misuse(function() local _ = one:each("a", { foo = 1 }) end, "each: there is no option 'foo'")
+        misuse(function() local _ = one:lease(2.5) end, "bad argument #1 to 'lease'")
+      end
+      misuse(function() local _ = w:next("x") end, "bad argument #1 to 'next'")
+      misuse(function() local _ = client:status { foo = 1 } end, "status: there is no option 'foo'")
+      misuse(function() local _ = client:hash_kv(0, { foo = 1 }) end, "hash_kv: there is no option 'foo'")
+      misuse(function() local _ = lease:keys { foo = 1 } end, "keys: there is no option 'foo'")
+      misuse(function() local _ = client:call("/a/b", 7) end, "call: a message of a method")
+      misuse(function() local _ = client:call("/a/b", "", { timeout = 0 / 0 }) end, "must be a number, not NaN")
+      misuse(function() local _ = client:stream("/a/b", { is_read = true }) end, "stream: there is no option 'is_read'")
+      for _, name in ipairs { "Bad", "a b", "x-bin", "grpc-timeout", "" } do
+        misuse(function() local _ = client:call("/a/b", "", { metadata = { [name] = "" } }) end,
+          ("call: metadata cannot have the name '%s'"):format(name))
+      end
+      for _, value in ipairs { "a\r\nb", "\255", 1, {} } do
+        misuse(function() local _ = client:call("/a/b", "", { metadata = { x = value } }) end, "metadata 'x' must be")
+      end
+      for _, opts in ipairs { { max_message = 1.5 }, { max_message = 0 }, { connect_timeout = 0 }, { timeout = 0 / 0 },
+        { keepalive = -1 } } do
+        local words = "connect: option '" .. next(opts)
+        misuse(function() local _ = keywatch.connect("http://127.0.0.1:1", opts) end, words)
+      end
+    end)
+  end)
+end)
