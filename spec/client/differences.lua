@@ -143,7 +143,7 @@ local ETCD = {
       "returns when that task was handed everything", "covers what is not for this watch", "covers all of a history",
       "covers what exists, with initial", "may be called by many tasks", "gives up when its time is over",
       "waits for a task that goes on with what another one has begun to read", "is woken when the watch is closed",
-      "asks nobody who has ended",
+      "asks nobody who has ended", "does not take the top level for a task, which reads only while it waits there",
     },
   },
 }
