@@ -75,6 +75,8 @@ local function index(self, round)
       self.writes = self.writes + 1
     end
   end
+  -- Of some that are alike, the first may be the one that is there, if any may.
+  table.sort(round.lost_deletes, function(one, other) return one.from < other.from end)
 end
 
 --- Whose write a revision is.

@@ -56,6 +56,10 @@ describe("the checker of crashes", function()
         "events w 8 5|4 p,c,0.3,4,4,1,0 d,a,4|5 d,b,5\n")
     end)
 
+    it("takes the first of two lost ones for the one that is there, if they are alike", function()
+      accepts(PAST .. "write 16 17 lost 0 d,b,=\nwrite 6 7 lost 0 d,b,=\nevents w 8 4|4 d,b,4\n")
+    end)
+
     it("finds a lost one too late", function()
       objects("revision 4 holds what nobody wrote", PAST .. "write 6 7 lost 0 p,c,0.3,0\n",
         "events w 8 4|4 p,c,0.3,4,4,1,0\n")
