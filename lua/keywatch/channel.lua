@@ -292,8 +292,14 @@ local function await_answer(who, deadline)
   return true
 end
 
+--- An error of a call that was sent, which says so if a write may have been made.
+local function doubt(err, is_read)
+  if not is_read then err.maybe_done = true end
+  return err
+end
+
 --- One try on one connection: a waiter that is done; or nil, if it could not begin, or false, if time is over.
-local function try(self, line, path, bytes, deadline, metadata)
+local function try(self, line, path, bytes, deadline, is_read, metadata)
   local d = driver.get()
   local who = setmetatable({ event = d.event(), is_done = false, token = line.metadata.token }, waiter_mt)
   local number = line:begin(path, bytes, metadata_of(line, deadline, d.now(), metadata), who)
@@ -302,7 +308,7 @@ local function try(self, line, path, bytes, deadline, metadata)
   local ok, came = pcall(await_answer, who, deadline)
   self:release()
   if not who.is_done then line:cancel(number) end
-  if not ok then error(came, 0) end
+  if not ok then error(type(came) == "table" and doubt(came, is_read) or came, 0) end
   return came and who
 end
 
@@ -350,12 +356,6 @@ end
 -- Statuses of a call that may have been made: cancelled, unknown, deadline exceeded, internal, unavailable.
 local IN_DOUBT = { [1] = true, [2] = true, [4] = true, [13] = true, [UNAVAILABLE] = true }
 
---- An error of a call that was sent, which says so if a write may have been made.
-local function doubt(err, is_read)
-  if not is_read then err.maybe_done = true end
-  return err
-end
-
 local function error_of(who, is_read)
   local err = core.error_of(who.status, who.text)
   local is_done = err.code == "answer_too_large"
@@ -368,7 +368,7 @@ function channel_methods:unary(path, bytes, deadline, is_read, metadata)
   while true do
     local line, err = self:await_line(deadline)
     if not line then return nil, err end
-    local who = try(self, line, path, bytes, deadline, metadata)
+    local who = try(self, line, path, bytes, deadline, is_read, metadata)
     if who == false then return nil, doubt(core.new_error("deadline_exceeded"), is_read) end
     if who and who.status == OK and who.message then return who.message end
     if self.is_closed then return nil, doubt(closed_error(), is_read or not who) end

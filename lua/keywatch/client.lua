@@ -105,13 +105,17 @@ local CALLS = {
   leases = { LEASE .. "LeaseLeases", true },
 }
 
+--- What was read of an answer. A write has been made, whether its answer can be read or not.
+local function read_answer(is_read, result, err)
+  if err and not is_read then err.maybe_done = true end
+  return result, err
+end
+
 local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
   if not bytes then return nil, timeout end -- an error
   local back, err = self.channel:unary(path, bytes, self.channel:deadline_of(timeout, deadline), is_read)
   if not back then return nil, err end
-  local result, why = answer(back, memo)
-  if why and not is_read then why.maybe_done = true end
-  return result, why
+  return read_answer(is_read, answer(back, memo))
 end
 
 --- Misuse is raised where the method was called, as a store would do it.
@@ -229,7 +233,7 @@ function client_methods:call(path, message, opts)
   local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
   local back, err = self.channel:unary(path, bytes, deadline, is_read, opts.metadata)
   if not back then return nil, err end
-  return methods_of.decode(method.answer, back)
+  return read_answer(is_read, methods_of.decode(method.answer, back))
 end
 
 --- A call of any method with any number of messages, both ways.

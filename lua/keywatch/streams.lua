@@ -378,12 +378,14 @@ local function verify(self, line, watch)
   if #line.suspects > 1 then return end
   local key = watch.key == "" and "\0" or watch.key
   local bytes = core.encode("RangeRequest", { key = key, keys_only = true, limit = 1 })
-  local function settle(message, status)
-    local suspects = line.suspects or {} -- none, if it took too long
+  local settle
+  function settle(message, status)
+    if line.settle ~= settle then return end -- it took too long, and others are asked, or asked again
+    local suspects = line.suspects
     local _, _, revision = core.header(message or "")
     local is_told = status == OK and revision ~= nil
     line.suspects, line.settle = nil, nil
-    if not is_told and #suspects > 0 then
+    if not is_told then
       self.channel:turn_away(line)
       back_off(self)
     end

@@ -76,6 +76,7 @@ end
 
 local function append(watch, events)
   if watch.at == watch.n then clear(watch) end
+  watch.is_plain = false
   local buffer, n = watch.buffer, watch.n
   for i = 1, #events do buffer[n + i] = events[i] end
   watch.n = n + #events
@@ -90,7 +91,6 @@ local function take(watch)
   elseif kind == "events" then
     append(watch, what)
   elseif kind == "progress" then
-    watch.is_plain = false
     append(watch, { { type = "progress", revision = what } })
   else
     fail(watch, what)
@@ -351,7 +351,7 @@ local function new(fields)
   fields.buffer = {} -- events that came; false where they were handed out
   fields.n = 0       -- how many came
   fields.at = 0      -- how many were handed out
-  fields.is_plain = false -- they are changes, and neither what exists nor marks
+  fields.is_plain = false -- they are changes for certain, and neither what exists nor marks
   fields.is_awaited_by_main = false
   fields.is_closed = false
   -- Set when they are needed, and not here: an idle watch is a smaller table without them.

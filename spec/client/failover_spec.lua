@@ -151,9 +151,7 @@ network.of_each(function(kind, tag)
           one:write()
         end
         one:finish()
-        local ok, gathered = reader:join()
-        if not ok then error(gathered, 0) end
-        one:compare(gathered, from)
+        one:compare_all({ reader }, from)
       end)
     end)
 
@@ -192,11 +190,7 @@ network.of_each(function(kind, tag)
         one.revision = assert(client:status()).revision
         for _ = 1, 20 do one:write() end
         one:finish()
-        for _, reader in ipairs(readers) do
-          local ok, gathered = reader:join()
-          if not ok then error(gathered, 0) end
-          one:compare(gathered, from)
-        end
+        one:compare_all(readers, from)
       end)
     end)
   end)

@@ -69,11 +69,7 @@ network.of_each(function(kind, tag)
         end
         write_in_weather(one, n_writes, w, options.every or 6, options.scale)
         one:finish()
-        for i, reader in ipairs(readers) do
-          local ok, gathered = reader:join()
-          if not ok then error(gathered, 0) end
-          one:compare(gathered, from, i % 2 == 0)
-        end
+        one:compare_all(readers, from, function(i) return i % 2 == 0 end)
       end)
     end
 

@@ -252,11 +252,7 @@ network.of_each(function(kind, tag)
         sky:clear()
         p:cut() -- silent ones are noticed late, as servers do not want to be asked often
         one:finish()
-        for _, reader in ipairs(readers) do
-          local ok, gathered = reader:join()
-          if not ok then error(gathered, 0) end
-          one:compare(gathered, from)
-        end
+        one:compare_all(readers, from)
       end)
     end)
 
@@ -365,11 +361,7 @@ network.of_each(function(kind, tag)
           local before = resident()
           for _ = 1, N do one:write() end
           one:finish()
-          for _, reader in ipairs(readers) do
-            local ok, gathered = reader:join()
-            if not ok then error(gathered, 0) end
-            one:compare(gathered, from)
-          end
+          one:compare_all(readers, from)
           readers = nil -- luacheck: ignore
           collectgarbage()
           if (os.getenv("KW_PASS") or ""):find("^rock") then

@@ -192,6 +192,24 @@ describe("a client", function()
       assert.same({ "deadline_exceeded" }, { err.code, err.maybe_done })
     end)
 
+    it("says so if its task is cancelled", function()
+      local is_come = false
+      server:use { before = function()
+        is_come = true
+        keywatch.sleep(PATIENCE)
+      end }
+      keywatch.run(function()
+        local client = connect()
+        local writing, reading = keywatch.spawn(client.put, client, "a", ""), keywatch.spawn(client.get, client, "a")
+        while not is_come do keywatch.sleep(0.001) end
+        for _, task in ipairs { writing, reading } do task:cancel() end
+        local _, err = writing:join()
+        assert.same({ "cancelled", true }, { err.code, err.maybe_done })
+        _, err = reading:join()
+        assert.same({ "cancelled" }, { err.code, err.maybe_done })
+      end)
+    end)
+
     it("does not if it was refused, or never sent", function()
       fail_with(3)
       assert.is_nil(select(2, connect():put("a", "")).maybe_done)
@@ -259,21 +277,22 @@ describe("a client", function()
     end)
   end)
 
-  it("leaves a member that is behind, and cannot say whether it will ever be up to date", function()
+  --- A member that is behind, and does this instead of reading.
+  local function expect_leaving(on_range)
     local behind, asked = keywatch.open(), 0
     local other = assert(keywatch.serve { store = behind, listen = LOCAL, cluster_token = "t" })
     other:use { before = function(call)
       if not call.path:find("Range$") then return true end
       asked = asked + 1
-      return nil, { grpc_status = 14, message = "etcdserver: request timed out" }
+      return on_range()
     end }
     server:close()
     server = assert(keywatch.serve { store = store, listen = LOCAL, cluster_token = "t" })
     local url = server:addresses()[1]
     for _ = 1, 5 do store:put("z", "") end
     keywatch.run(function()
-      local client = connect({}, { url, other:addresses()[1] })
-      local w = assert(client:watch("k"))
+      local client = connect({ timeout = 1 }, { url, other:addresses()[1] })
+      local w = assert(client:watch("k", { timeout = PATIENCE }))
       store:put("k", "1")
       assert.equal("1", w:next(PATIENCE).value)
       server:close()
@@ -284,6 +303,14 @@ describe("a client", function()
     end)
     other:close()
     behind:close()
+  end
+
+  it("leaves a member that is behind, and cannot say whether it will ever be up to date", function()
+    expect_leaving(function() return nil, { grpc_status = 14, message = "etcdserver: request timed out" } end)
+  end)
+
+  it("leaves one that does not say anything about it", function()
+    expect_leaving(function() keywatch.sleep(1000 * PATIENCE) end)
   end)
 
   describe("that is closed", function()
