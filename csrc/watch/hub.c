@@ -110,13 +110,32 @@ static void enter_synced(kw_hub *hub, kw_watcher *watcher) {
   if (!kw_group_add(hub->synced, watcher)) enter_lagging(hub, watcher);
 }
 
-/* After a refusal: until something is taken from its outlet; or, where there is nothing and memory was short, until the
- * next step. */
+/* After a refusal: until its outlet has room; or, where that is empty and memory was short, until the next step. */
 static void enter_waiting(kw_hub *hub, kw_watcher *watcher) {
   if (watcher->outlet->n == 0) {
     enter_lagging(hub, watcher);
   } else {
     enter_blocked(watcher);
+  }
+}
+
+/* Whether two watchers were refused what seems to be one batch, which an outlet holds once for both. */
+static bool is_alike(const kw_watcher *watcher, const kw_watcher *other) {
+  return other != NULL && watcher->next_rev == other->next_rev && watcher->needs == other->needs;
+}
+
+/* Those that were refused try again, as many as there is room for. Whatever takes items out of an outlet calls this. */
+static void unblock(kw_outlet *outlet) {
+  const kw_watcher *last = NULL;
+  size_t promised = 0;
+  kw_watcher *watcher;
+  while ((watcher = outlet->blocked.first) != NULL) {
+    size_t others = is_alike(watcher, last) ? promised - watcher->needs : promised;
+    if (!kw_outlet_has_room(outlet, watcher, others)) return;
+    promised = others + watcher->needs;
+    last = watcher;
+    leave(outlet->hub, watcher);
+    enter_lagging(outlet->hub, watcher);
   }
 }
 
@@ -439,23 +458,16 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   } else {
     outlet->only = watcher;
   }
-  if (watcher->state == KW_WATCHER_LAGGING)
+  if (watcher->state == KW_WATCHER_LAGGING) {
     kw_outlet_forget_marks(outlet); /* true of the others alone */
+    unblock(outlet);
+  }
   if (spec->progress && hub->progress.n == 0) hub->progress_due = INT64_MIN;
   if (spec->progress) kw_map_put(&hub->progress, (uint64_t)(uintptr_t)watcher, watcher);
   kw_account_charge(outlet->account, watcher_size(&range));
   hub->n++;
   *result = watcher;
   return KW_OK;
-}
-
-/* Those that were refused try again. */
-static void unblock(kw_outlet *outlet) {
-  while (outlet->blocked.first != NULL && kw_outlet_has_room(outlet)) {
-    kw_watcher *watcher = outlet->blocked.first;
-    leave(outlet->hub, watcher);
-    enter_lagging(outlet->hub, watcher);
-  }
 }
 
 void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
@@ -567,7 +579,11 @@ const char *kw_hub_check(const kw_hub *hub) {
       queued += w->queued;
     }
     if (blocked != 0) return "the blocked watchers of an outlet are wrong";
-    if (queued > outlet->n) return "more is queued than the outlet holds";
+    if (queued + outlet->marks != outlet->n) return "the items of an outlet are wrong";
+    if ((fault = kw_outlet_check(outlet)) != NULL) return fault;
+    const kw_watcher *waits = outlet->blocked.first;
+    if (waits != NULL && kw_outlet_has_room(outlet, waits, 0))
+      return "a watcher is blocked, and nothing will let it go on";
   }
   if (lagging != 0) return "the lagging watchers are wrong";
   if (synced != kw_group_count(hub->synced)) return "the synced watchers are wrong";

@@ -64,14 +64,21 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   return true;
 }
 
-static bool may_take(const kw_outlet *outlet, const kw_item *item) {
-  if (outlet->bytes + cost_of(outlet, item) > outlet->max_bytes) return false;
-  return outlet->account == NULL || kw_account_ask(outlet->account, own_size(item));
+/* What a watcher waits for is room in this outlet, and nothing else, since only that is sure to come. */
+static bool refuse(const kw_item *item, size_t needs) {
+  if (item->watcher != NULL)
+    item->watcher->needs = needs < KW_NEEDS_ALL ? (uint32_t)needs : KW_NEEDS_ALL;
+  return false;
 }
 
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item) {
-  if (outlet->n > 0 && !may_take(outlet, item)) return false;
-  return kw_outlet_push(outlet, item);
+  size_t cost = cost_of(outlet, item);
+  if (outlet->n > 0) {
+    if (outlet->bytes + cost > outlet->max_bytes) return refuse(item, cost);
+    if (outlet->account != NULL && !kw_account_ask(outlet->account, own_size(item)))
+      return refuse(item, KW_NEEDS_ALL);
+  }
+  return kw_outlet_push(outlet, item) || refuse(item, KW_NEEDS_ALL);
 }
 
 bool kw_outlet_pop(kw_outlet *outlet, kw_item *item) {
@@ -134,6 +141,22 @@ void kw_outlet_drop_items(kw_outlet *outlet) {
   outlet->cap = outlet->first = 0;
 }
 
-bool kw_outlet_has_room(const kw_outlet *outlet) {
-  return outlet->bytes <= outlet->max_bytes / 2;
+bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised) {
+  if (outlet->n == 0) return true;
+  return outlet->bytes <= outlet->max_bytes / 2 &&
+         outlet->bytes + promised + watcher->needs <= outlet->max_bytes;
 }
+
+#ifdef KW_PROBE
+
+const char *kw_outlet_check(const kw_outlet *outlet) {
+  size_t bytes = 0, marks = 0;
+  for (size_t i = 0; i < outlet->n; i++) {
+    bytes += item_at(outlet, i)->charge;
+    marks += item_at(outlet, i)->watcher == NULL;
+  }
+  if (bytes != outlet->bytes) return "the bytes of an outlet are wrong";
+  return marks == outlet->marks ? NULL : "the marks of an outlet are wrong";
+}
+
+#endif

@@ -3,8 +3,9 @@
  * outlet: where what watchers are told waits for whoever reads it: one stream, with the watchers that share it.
  *
  * A queue bounded in bytes, where a batch counts once for all who are told it together. Offering is a try: a full
- * outlet refuses, and the watcher waits in its list of blocked ones until something was taken. What is said once and
- * for a watcher alone (its failure) is never refused. An empty outlet takes any batch, however large.
+ * outlet refuses, and the watcher waits in its list of blocked ones until there is room for what was refused. What is
+ * said once and for a watcher alone (its failure) is never refused. An empty outlet takes any batch, however large.
+ * So an outlet with blocked watchers is never empty: what it holds will be taken, and that lets them go on.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
@@ -68,7 +69,8 @@ struct kw_outlet {
   uint64_t tag; /* the owner's own */
 };
 
-/* Puts an item in; takes the reference to its batch. False, with nothing taken, if it is refused. */
+/* Puts an item in; takes the reference to its batch. False, with nothing taken, if it is refused: the item's watcher, if
+ * it has one, then knows how much room it needs. */
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
 
 /* The same for what may not be refused, but for want of memory. */
@@ -86,7 +88,13 @@ void kw_outlet_forget_marks(kw_outlet *outlet);
 
 void kw_outlet_drop_items(kw_outlet *outlet);
 
-/* Whether what is blocked may go on. */
-bool kw_outlet_has_room(const kw_outlet *outlet);
+/* Whether a blocked watcher may go on, where others that need `promised` bytes go on already. Always in an empty outlet;
+ * else the outlet has to be half empty, so that a reader who takes item by item does not wake watchers for each. */
+bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
+
+#ifdef KW_PROBE
+/* Whether the counts of an outlet are those of its items; else the text of one that is not. */
+const char *kw_outlet_check(const kw_outlet *outlet);
+#endif
 
 #endif

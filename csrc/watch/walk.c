@@ -124,6 +124,7 @@ kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
   kw_batch *batch = batch_for(walk, mine, watcher);
   if (batch == NULL) {
     stay(walk, mine, watcher);
+    watcher->needs = KW_NEEDS_ALL;
     return KW_NO_MEMORY;
   }
   uint32_t from = first_from(batch, watcher->next_rev);

@@ -8,7 +8,7 @@
  *   BLOCKED <------- LAGGING --------------> SYNCED     start now, or in the future
  *      |  ^------------------------------------+
  *      |   outlet full                                  history is gone: FAILED, from any but SYNCED
- *      +--> LAGGING, when the outlet has room again
+ *      +--> LAGGING, when the outlet has room again for what it refused, or is empty
  *
  * A watcher that is not synced holds no events, only `next_rev`: the first revision that it has not been told of.
  * It stands in one place at a time: a slot of a group, the hub's list of lagging ones, or its outlet's list of blocked.
@@ -28,6 +28,8 @@ typedef enum kw_watcher_state {
   KW_WATCHER_BLOCKED,
   KW_WATCHER_FAILED
 } kw_watcher_state;
+
+#define KW_NEEDS_ALL UINT32_MAX /* the outlet has to be empty */
 
 /* A list that its members know their place in, so that each can leave by itself. */
 typedef struct kw_watcher_list {
@@ -54,6 +56,7 @@ struct kw_watcher {
   bool begins_later : 1; /* was asked for from a revision on that there was not yet */
   bool fragment : 1;     /* its reader's own: large batches may be split on the wire */
   uint32_t queued;       /* its items in the outlet */
+  uint32_t needs;        /* room in the outlet for what was refused last, in bytes; or KW_NEEDS_ALL */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */

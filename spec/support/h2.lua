@@ -376,9 +376,8 @@ function reader:feed(bytes)
   return self
 end
 
---- The messages of a stream, and whether nothing is left of one.
-function reader:messages(id)
-  local bytes = table.concat(self:stream(id).parts)
+--- The whole messages in some bytes, and where the rest begins.
+local function read_messages(bytes)
   local list, at = {}, 1
   while #bytes - at + 1 >= 5 do
     local n = unpack_at(bytes, at + 1, 4)
@@ -387,7 +386,23 @@ function reader:messages(id)
     list[#list + 1] = bytes:sub(at + 5, at + 4 + n)
     at = at + 5 + n
   end
+  return list, at
+end
+
+--- The messages of a stream, and whether nothing is left of one.
+function reader:messages(id)
+  local bytes = table.concat(self:stream(id).parts)
+  local list, at = read_messages(bytes)
   return list, at == #bytes + 1
+end
+
+--- The messages of a stream that have come since the last time.
+function reader:take(id)
+  local stream = self:stream(id)
+  local bytes = table.concat(stream.parts)
+  local list, at = read_messages(bytes)
+  stream.parts = { bytes:sub(at) }
+  return list
 end
 
 --- How a stream has ended: its status and text, or nothing.

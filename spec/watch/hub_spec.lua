@@ -144,6 +144,22 @@ describe("a watcher whose outlet is full", function()
     assert.equal("put small 2, put large 3", events.texts((take_all(handle))))
   end)
 
+  it("is not brought up again and again while it is read, before there is room for what it needs", function()
+    local store = keywatch.open { now = 0 }
+    local handle = store:open_watch("k", { max_bytes = 100000 })
+    put_many(store, "k", 2000, ("x"):rep(100))
+    settle(store)
+    local seen, walks = 0, 0
+    for _, list in handle.take, handle do
+      seen = seen + #list
+      if not handle:is_blocked() then walks = walks + 1 end
+      settle(store)
+      check(store)
+    end
+    assert.equal(2000, seen)
+    assert.is_true(walks <= 5, ("was brought up %d times"):format(walks))
+  end)
+
   it("is given a batch of any size once it holds nothing", function()
     local store = keywatch.open { now = 0, max_txn_ops = 500 }
     local handle = store:open_watch("", with(everything, { max_bytes = 10 }))

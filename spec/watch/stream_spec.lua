@@ -137,6 +137,42 @@ describe("a stream", function()
     assert.equal(("ba"):rep(25), table.concat(of_all))
   end)
 
+  it("goes on after the progress that filled it was thrown away", function()
+    stream:close()
+    stream = probe.stream(store, 200)
+    stream:watch("a")
+    stream:progress()
+    store:put("a", ("x"):rep(300))
+    assert.is_nil(store:deadline())
+    stream:watch("past", { start_revision = 1 })
+    probe.check(store)
+    store:step(0)
+    assert.same({ "events 0 2 a" }, drain(stream))
+  end)
+
+  it("brings watchers of one batch up together, and others as there is room", function()
+    stream:close()
+    stream = probe.stream(store, 1000)
+    for _ = 1, 10 do stream:watch("a") end
+    for key in ("bcdefg"):gmatch(".") do stream:watch(key) end
+    stream:progress()
+    for key in ("abcdefg"):gmatch(".") do store:put(key, ("x"):rep(900)) end
+    local lines = {}
+    for _ = 1, 20 do
+      for _, line in ipairs(drain(stream)) do lines[#lines + 1] = line end
+      store:step(0)
+      probe.check(store)
+    end
+    local told = {}
+    for _, line in ipairs(lines) do told[line] = (told[line] or 0) + 1 end
+    assert.equal(1, told["progress nil 1"])
+    for id = 0, 9 do assert.equal(1, told["events " .. id .. " 2 a"]) end
+    for i, key in ipairs { "b", "c", "d", "e", "f", "g" } do
+      assert.equal(1, told[("events %d %d %s"):format(9 + i, 2 + i, key)])
+    end
+    assert.equal(17, #lines)
+  end)
+
   it("goes on after what filled it was cancelled", function()
     stream:close()
     stream = probe.stream(store, 200)
