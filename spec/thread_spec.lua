@@ -106,6 +106,17 @@ describe("a server in a thread", function()
     assert.is_true(turns > 0)
   end)
 
+  it("tells idle watches of progress again and again, though nothing else happens", function()
+    local idle = assert(start { open = { progress_interval = 0.1 } })
+    keywatch.run(function()
+      local client = keywatch.connect(idle:addresses()[1])
+      local watch = assert(client:watch("k", { progress = true }))
+      for _ = 1, 3 do assert.same({ type = "progress", revision = 1 }, watch:next(SECONDS)) end
+      client:close()
+    end)
+    assert.is_true(idle:close())
+  end)
+
   it("is who its options say", function()
     local other = assert(start {
       listen = { LOCAL, LOCAL }, name = "n1", advertise = "http://h:1", peer_urls = { "http://b:1", "http://a:1" },

@@ -48,6 +48,7 @@ static int read_spec(lua_State *L, lua_subscription *self, kw_arena *arena) {
   self->sub.prev_kv = spec.prev_kv;
   self->sub.no_put = spec.no_put;
   self->sub.no_delete = spec.no_delete;
+  self->sub.progress = spec.progress;
   self->sub.next = spec.start_revision;
   return KW_OK;
 }

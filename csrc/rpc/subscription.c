@@ -137,18 +137,28 @@ void kw_subscription_retract(kw_subscription *sub) {
   kw_subscription_believe(sub);
 }
 
-/* Progress that nobody took yet is replaced by what goes further; without memory it is not told. In the middle of an
- * answer it is not believed. */
-void kw_subscription_advance(kw_subscription *sub, int64_t revision) {
-  if (revision > sub->seen) sub->seen = revision;
-  if (revision < sub->next || sub->unfinished > 0) return;
-  sub->next = revision + 1;
+/* Progress that nobody took yet is replaced by what goes further; without memory it is not told. */
+static bool add_progress(kw_subscription *sub, int64_t revision) {
   kw_news *last = sub->pieces == sub->sure_pieces ? NULL : news_at(sub->news.prev);
-  if (last != NULL && last->kind == KW_NEWS_PROGRESS) {
-    last->revision = revision;
-  } else {
-    add_news(sub, &(kw_news){.kind = KW_NEWS_PROGRESS, .revision = revision});
-  }
+  if (last == NULL || last->kind != KW_NEWS_PROGRESS)
+    return add_news(sub, &(kw_news){.kind = KW_NEWS_PROGRESS, .revision = revision});
+  last->revision = revision;
+  return true;
+}
+
+/* In the middle of an answer progress is not believed. */
+bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
+  if (revision > sub->seen) sub->seen = revision;
+  if (revision < sub->next || sub->unfinished > 0) return false;
+  sub->next = revision + 1;
+  add_progress(sub, revision);
+  return true;
+}
+
+bool kw_subscription_tick(kw_subscription *sub, int64_t revision) {
+  bool is_known = revision == sub->next - 1 && sub->unfinished == 0;
+  if (sub->progress && is_known) return add_progress(sub, revision);
+  return kw_subscription_advance(sub, revision);
 }
 
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,

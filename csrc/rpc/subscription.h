@@ -61,6 +61,7 @@ typedef struct kw_subscription {
   bool prev_kv : 1;
   bool no_put : 1;
   bool no_delete : 1;
+  bool progress : 1; /* its reader is told of progress, also if that says nothing new */
   bool is_armed : 1;
   bool is_followed : 1; /* somebody wants to know how far it has come */
   bool is_lagging : 1;  /* it left a call because nobody reads it */
@@ -112,8 +113,11 @@ void kw_subscription_skip(kw_subscription *sub);
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more);
 
-/* All up to a revision has been told. */
-void kw_subscription_advance(kw_subscription *sub, int64_t revision);
+/* All up to a revision has been told. Returns whether that changed anything for its reader, or for who follows it. */
+bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
+
+/* The same, as the server says it from time to time: a reader that wants progress is told even if nothing is new. */
+bool kw_subscription_tick(kw_subscription *sub, int64_t revision);
 
 /* It has failed: by compaction; by a reason in words; or by an error. Without memory it fails all the same. */
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,

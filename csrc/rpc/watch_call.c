@@ -337,24 +337,18 @@ static bool is_stale(kw_subscription *sub, int64_t revision) {
   return revision <= sub->server;
 }
 
-static void advance(kw_subscription *sub, int64_t revision) {
-  int64_t before = sub->next;
-  kw_subscription_advance(sub, revision);
-  if (sub->next != before) kw_watch_call_wake(sub);
-}
-
 static void hear_progress(kw_watch_call *call, const answer *found) {
   int64_t id = found->fields.watch_id, revision = found->header.revision;
   kw_subscription *sub;
   size_t at = 0;
   if (id != ALL) {
     sub = kw_map_get(&call->ids, (uint64_t)id);
-    if (sub != NULL) advance(sub, revision);
+    if (sub != NULL && kw_subscription_tick(sub, revision)) kw_watch_call_wake(sub);
     return;
   }
   if (call->unanswered > 0) call->unanswered--;
   while (call->is_trusted && (sub = kw_map_next(&call->ids, &at)) != NULL) {
-    if (!is_stale(sub, revision)) advance(sub, revision);
+    if (!is_stale(sub, revision) && kw_subscription_advance(sub, revision)) kw_watch_call_wake(sub);
   }
 }
 

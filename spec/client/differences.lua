@@ -51,12 +51,6 @@ local CLIENT = {
     },
   },
   ["watch/watch_progress"] = {
-    ["progress is told where it is news, and not at every interval"] = {
-      "is told after idle time, with the revision up to which nothing is missing",
-      "is not told before the first interval is over", "is told after ten minutes unless it was said otherwise",
-      "is not told to one that was told something meanwhile", "comes at most ten times a second",
-      "comes by itself to one who waits for it",
-    },
     ["an event of the revision itself is mark enough"] = { "comes behind everything that it covers" },
     ["the server is asked, which needs time"] = {
       "needs no time, wherever it is called", "returns at once if that is so already",
@@ -133,7 +127,12 @@ local ETCD = {
     ["the server has a past"] = { "a watch tells its key, its revision and its state" },
   },
   ["watch/watch_progress"] = {
-    ["nobody sets etcd's interval of progress"] = { "is not told unless it was asked for" },
+    ["nobody sets etcd's interval of progress, nor its clock"] = {
+      "is not told unless it was asked for", "is told after idle time, with the revision up to which nothing is missing",
+      "is not told before the first interval is over", "is told after ten minutes unless it was said otherwise",
+      "is not told to one that was told something meanwhile", "comes at most ten times a second",
+      "comes by itself to one who waits for it",
+    },
     ["the progress of etcd 3.4.23 cannot be trusted"] = {
       "returns the revision up to which everything can be read without waiting",
       "brings a mark to a watch that wants progress, behind what it covers", "goes on behind what was not read yet",
