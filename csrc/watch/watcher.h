@@ -56,7 +56,7 @@ struct kw_watcher {
   bool begins_later : 1; /* was asked for from a revision on that there was not yet */
   bool fragment : 1;     /* its reader's own: large batches may be split on the wire */
   uint32_t queued;       /* its items in the outlet */
-  uint32_t needs;        /* room in the outlet for what was refused last, in bytes; or KW_NEEDS_ALL */
+  uint32_t needs;        /* bytes in the outlet for what was refused last, or KW_NEEDS_ALL */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */

@@ -128,7 +128,8 @@ local ETCD = {
   },
   ["watch/watch_progress"] = {
     ["nobody sets etcd's interval of progress, nor its clock"] = {
-      "is not told unless it was asked for", "is told after idle time, with the revision up to which nothing is missing",
+      "is not told unless it was asked for",
+      "is told after idle time, with the revision up to which nothing is missing",
       "is not told before the first interval is over", "is told after ten minutes unless it was said otherwise",
       "is not told to one that was told something meanwhile", "comes at most ten times a second",
       "comes by itself to one who waits for it",

@@ -127,12 +127,12 @@ end
 
 function does:cancel()
   local id = self.random:pick(STREAMS)
-  for watch_id, watch in pairs(self.streams[id].watches) do
-    if watch.is_over then return end
-    self:ask(id, { cancel_request = { watch_id = watch_id } })
-    watch.is_leaving = true
-    return
-  end
+  local watch_id = self.random:between(0, MOST_WATCHES)
+  local watch = self.streams[id].watches[watch_id]
+  if not watch or watch.is_over then return end
+  self:count("cancellation")
+  self:ask(id, { cancel_request = { watch_id = watch_id } })
+  watch.is_leaving = true
 end
 
 function does:request_progress() self:ask(self.random:pick(STREAMS), { progress_request = {} }) end
@@ -185,7 +185,8 @@ function world:told_by(events)
   local lines = {}
   for i, event in ipairs(events) do
     local kv = event.kv
-    lines[i] = self:line(kv.mod_revision, event.type == "DELETE", kv.key, kv.value, event.prev_kv and event.prev_kv.value)
+    local previous = event.prev_kv and event.prev_kv.value
+    lines[i] = self:line(kv.mod_revision, event.type == "DELETE", kv.key, kv.value, previous)
   end
   return table.concat(lines, "\n")
 end
@@ -197,7 +198,7 @@ function world:reach(watch, revision, events)
   watch.next = revision + 1
 end
 
-function world:hear_created(stream, response)
+local function hear_created(stream, response)
   local request = table.remove(stream.asked, 1)
   assert(request and not response.canceled, "a watch that nobody asked for, or that was refused")
   stream.watches[response.watch_id or 0] = {
@@ -240,7 +241,7 @@ end
 
 function world:hear(stream, response)
   local watch = stream.watches[response.watch_id or 0]
-  if response.created then return self:hear_created(stream, response) end
+  if response.created then return hear_created(stream, response) end
   if response.canceled then return self:hear_canceled(stream, watch, response) end
   if response.events then return self:hear_events(watch, response) end
   return self:hear_progress(stream, response)
@@ -306,7 +307,7 @@ describe("watch streams with shut windows", function()
       for what, n in pairs(one.counts) do all[what] = (all[what] or 0) + n end
     end
     for _, what in ipairs { "events", "failure", "progress of all", "periodic progress", "watch of the past",
-      "watch of the present", "watch of the future" } do
+      "watch of the present", "watch of the future", "cancellation" } do
       assert((all[what] or 0) > 0, "never happened: " .. what)
     end
   end)
