@@ -26,9 +26,14 @@ static uint64_t check_id(lua_State *L) {
   return (uint64_t)kw_bind_check_int(L, 2, 0);
 }
 
+static kw_call_kind kind_of(lua_State *L, int arg) {
+  if (!lua_toboolean(L, arg)) return KW_CALL_UNARY;
+  return lua_toboolean(L, arg + 1) ? KW_CALL_OF_ONE : KW_CALL_OF_MANY;
+}
+
 static int l_mount(lua_State *L) {
   kw_server *server = check_open(L);
-  if (!kw_call_mount(server, kw_bind_check_bytes(L, 2), !lua_toboolean(L, 3)))
+  if (!kw_call_mount(server, kw_bind_check_bytes(L, 2), kind_of(L, 3)))
     return luaL_error(L, "not enough memory");
   return 0;
 }

@@ -2,7 +2,8 @@
  *
  * lua_call: the calls of a server that Lua answers, or sees first, as methods of the server.
  *
- *   server:mount(path, is_stream)       calls of this method are answered from Lua
+ *   server:mount(path, is_stream, takes_one)
+ *                                       calls of this method are answered from Lua; a stream may take one request only
  *   server:intercept()                  every call of the services in C is shown first
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       a call that has news; status once it has ended, and then it is gone

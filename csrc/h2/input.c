@@ -11,6 +11,8 @@ static bool is_deaf(const kw_stream *stream) {
 
 static const char too_many[] = "etcdserver: too many requests";
 
+#define LOOKED_AT 64 /* streams among which the one that holds most is looked for */
+
 /* A server says so; a client ends the call, and says so to its owner. */
 static void fail(kw_stream *stream, int status, const char *text) {
   kw_slice words = kw_slice_of(text, strlen(text));
@@ -41,10 +43,15 @@ static void refuse_split(kw_stream *stream, kw_grpc_split why) {
   }
 }
 
+/* Something was done for the connection: it may have had its time. */
+static void note_turn(kw_session *session) {
+  if (session->hooks.is_late != NULL) session->is_late = session->hooks.is_late(session->hooks.ctx);
+}
+
 static void tell_message(kw_stream *stream, kw_slice message) {
   kw_session *session = stream->session;
   session->hooks.on_message(stream, message, session->hooks.ctx);
-  if (session->hooks.is_late != NULL) session->is_late = session->hooks.is_late(session->hooks.ctx);
+  note_turn(session);
 }
 
 /* It counts as torn until it is told. */
@@ -61,6 +68,7 @@ static void keep_message(kw_stream *stream, kw_slice message) {
 /* The one message of a unary call is told when nothing can follow it. */
 static void hear_message(kw_stream *stream, kw_slice message, bool is_last) {
   if (!stream->is_unary) {
+    stream->has_one = true;
     tell_message(stream, message);
   } else if (stream->has_one) {
     fail(stream, KW_GRPC_INTERNAL, "keywatch: more than one message in a unary call");
@@ -75,11 +83,21 @@ static void hear_message(kw_stream *stream, kw_slice message, bool is_last) {
   }
 }
 
+/* Whether the socket has to take answers before the stream is heard. */
+static bool is_crowded_out(const kw_stream *stream) {
+  return stream->is_unary && kw_session_is_crowded(stream->session);
+}
+
+static bool is_over_queue(const kw_stream *stream) {
+  return stream->queued > stream->session->options.max_stream_queued;
+}
+
 /* Whether nothing more of it may be told now. */
 static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
   if (stream->is_closing) return false;
-  return stream->is_paused || (!session->options.is_client && kw_session_must_wait(session));
+  if (stream->is_paused || session->options.is_client) return stream->is_paused;
+  return session->is_late || is_crowded_out(stream) || is_over_queue(stream);
 }
 
 /* What has come of a message that is not complete may be too much of it. */
@@ -102,6 +120,10 @@ static size_t hear(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_slice input = bytes, message;
   kw_grpc_split found = KW_GRPC_MESSAGE;
   while (found == KW_GRPC_MESSAGE && !is_deaf(stream) && !must_wait(stream)) {
+    if (stream->takes_one && stream->has_one && input.len > 0) {
+      fail(stream, KW_GRPC_INTERNAL, "keywatch: more than one message in a call that takes one");
+      break;
+    }
     size_t torn = stream->splitter.n, cap = stream->splitter.cap;
     found = kw_grpc_next(&stream->splitter, &input, &message);
     session->torn += stream->splitter.n - torn;
@@ -122,43 +144,88 @@ static void consume(kw_stream *stream, size_t n) {
     kw_session_check(stream->session, nghttp2_session_consume(stream->session->h2, stream->id, n));
 }
 
-/* What a client holds keeps nobody else from being heard: only its own stream's window stays shut for it. */
-static void hold(kw_stream *stream, size_t n) {
-  if (stream->session->options.is_client)
-    kw_session_check(stream->session, nghttp2_session_consume_connection(stream->session->h2, n));
+/* {====== Input that waits ====== */
+
+/* Forgets the first bytes of what is held: the stream's window opens again for them. */
+static void skip_held(kw_stream *stream, size_t n) {
+  kw_session *session = stream->session;
+  session->held_bytes -= n;
+  kw_chain_skip(&stream->held, n);
+  if (stream->held.len == 0) kw_link_remove(&stream->holding);
+  if (n > 0 && !stream->is_closing)
+    kw_session_check(session, nghttp2_session_consume_stream(session->h2, stream->id, n));
 }
 
-static void consume_held(kw_stream *stream, size_t n) {
-  if (!stream->session->options.is_client) {
-    consume(stream, n);
-  } else if (n > 0 && !stream->is_closing) {
-    kw_session_check(stream->session,
-                     nghttp2_session_consume_stream(stream->session->h2, stream->id, n));
+void kw_input_forget(kw_stream *stream) {
+  skip_held(stream, stream->held.len);
+}
+
+/* Of the streams that have held something for longest the one that holds most; or NULL. */
+static kw_stream *heaviest_holder(const kw_session *session) {
+  kw_stream *found = NULL;
+  size_t n = 0;
+  for (kw_link *at = session->holders.next; at != &session->holders && n < LOOKED_AT; n++) {
+    kw_stream *stream = KW_CONTAINER_OF(at, kw_stream, holding);
+    if (found == NULL || stream->held.len > found->held.len) found = stream;
+    at = at->next;
   }
+  return found;
+}
+
+/* Whether the stream may hold `n` bytes more: if all together hold too much, one that holds more than it has to go. */
+static bool make_room(kw_stream *stream, size_t n) {
+  const kw_session *session = stream->session;
+  while (!session->options.is_client && session->held_bytes + n > session->options.max_held) {
+    kw_stream *heaviest = heaviest_holder(session);
+    if (heaviest == NULL || heaviest->held.len <= stream->held.len) return false;
+    fail(heaviest, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
+    kw_input_forget(heaviest);
+  }
+  return true;
+}
+
+/* The connection's window opens again at once. False if memory is short. */
+static bool hold(kw_stream *stream, kw_slice bytes) {
+  kw_session *session = stream->session;
+  if (!kw_chain_add(&stream->held, bytes)) return false;
+  if (kw_link_is_alone(&stream->holding)) kw_link_add(&session->holders, &stream->holding);
+  session->held_bytes += bytes.len;
+  kw_session_check(session, nghttp2_session_consume_connection(session->h2, bytes.len));
+  return true;
 }
 
 static bool is_parked(const kw_stream *stream) {
-  return (stream->is_paused && !stream->is_closing) || !kw_link_is_alone(&stream->parked);
+  if (stream->is_paused && !stream->is_closing) return true;
+  return stream->is_choked || !kw_link_is_alone(&stream->parked);
 }
 
-/* Who is paused goes on when its owner says so, all others in turn. */
+/* A stream that is paused goes on when its owner says so, one with too many answers when they have left, all others in
+ * turn. */
 static void park(kw_stream *stream) {
-  if (!is_parked(stream)) kw_link_add(&stream->session->parked, &stream->parked);
+  kw_session *session = stream->session;
+  if (is_parked(stream)) return;
+  stream->is_choked = is_over_queue(stream);
+  if (stream->is_choked) return;
+  kw_link_add(is_crowded_out(stream) ? &session->crowded : &session->parked, &stream->parked);
 }
 
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
-  size_t used = is_parked(stream) ? 0 : hear(stream, bytes, is_last);
+  size_t used = is_parked(stream) && !is_deaf(stream) ? 0 : hear(stream, bytes, is_last);
+  kw_slice rest = kw_slice_of(bytes.data + used, bytes.len - used);
   consume(stream, used);
-  if (used == bytes.len) return;
-  bool may_hold = kw_account_ask(&stream->session->account, bytes.len - used);
-  if (may_hold && kw_chain_add(&stream->held, kw_slice_of(bytes.data + used, bytes.len - used))) {
-    hold(stream, bytes.len - used);
+  if (rest.len == 0) return;
+  bool may_hold =
+      kw_account_ask(&stream->session->account, rest.len) && make_room(stream, rest.len);
+  if (may_hold && hold(stream, rest)) {
     park(stream);
-  } else {
-    consume(stream, bytes.len - used);
-    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_hold ? "keywatch: out of memory" : too_many);
+    return;
   }
+  fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_hold ? "keywatch: out of memory" : too_many);
+  consume(stream, rest.len);
+  kw_input_forget(stream);
 }
+
+/* }====== */
 
 static void tell_kept(kw_stream *stream) {
   kw_blob *kept = stream->kept;
@@ -198,8 +265,7 @@ static void resume_one(kw_stream *stream) {
   while (!is_parked(stream) && kw_chain_peek(&stream->held, &part, 1) > 0) {
     kw_slice bytes = kw_slice_of(part.iov_base, part.iov_len);
     size_t used = hear(stream, bytes, false);
-    kw_chain_skip(&stream->held, used);
-    consume_held(stream, used);
+    skip_held(stream, used);
     if (used < bytes.len) park(stream);
   }
   if (!is_parked(stream) && stream->is_half_closed) kw_input_end(stream);
@@ -222,13 +288,36 @@ void kw_stream_resume(kw_stream *stream) {
   resume_one(stream);
 }
 
+static kw_stream *take_first(kw_link *list) {
+  kw_stream *stream = KW_CONTAINER_OF(list->next, kw_stream, parked);
+  kw_link_remove(&stream->parked);
+  return stream;
+}
+
+static bool has_next(const kw_session *session, const kw_link *list) {
+  return !session->is_late && !session->is_over && !kw_link_is_alone(list);
+}
+
+/* Those that have waited too long. */
+static void refuse_deferred(kw_session *session) {
+  while (!kw_link_is_alone(&session->deferred)) {
+    kw_stream *first = KW_CONTAINER_OF(session->deferred.next, kw_stream, parked);
+    if (first->read + KW_DEFERRED_MS > session->now) return;
+    kw_link_remove(&first->parked);
+    fail(first, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
+  }
+}
+
 void kw_input_resume(kw_session *session) {
   if (session->is_resuming) return;
   session->is_resuming = true;
-  while (!kw_link_is_alone(&session->parked) && !kw_session_must_wait(session)) {
-    kw_stream *stream = KW_CONTAINER_OF(session->parked.next, kw_stream, parked);
-    kw_link_remove(&stream->parked);
-    resume_one(stream);
+  while (has_next(session, &session->parked)) resume_one(take_first(&session->parked));
+  while (has_next(session, &session->crowded) && !kw_session_is_crowded(session))
+    resume_one(take_first(&session->crowded));
+  while (has_next(session, &session->deferred) && kw_session_make_room(session)) {
+    session->hooks.on_room(take_first(&session->deferred), session->hooks.ctx);
+    note_turn(session);
   }
+  refuse_deferred(session);
   session->is_resuming = false;
 }

@@ -22,6 +22,9 @@ kw_session_options kw_session_defaults(void) {
                               .max_torn = 64 << 20,
                               .max_framed = 256 << 10,
                               .max_queued = 4 << 20,
+                              .max_stream_queued = 256 << 10,
+                              .max_waiting = 64 << 20,
+                              .max_held = 64 << 20,
                               .handshake_ms = 120 * 1000,
                               .keepalive_ms = 2 * 60 * 60 * 1000,
                               .keepalive_wait_ms = 20 * 1000,
@@ -305,6 +308,19 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
            nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
 }
 
+/* The first settings are those that the other side begins with. */
+static void take_settings(kw_session *session, bool is_ack) {
+  session->has_settled = true;
+  if (is_ack) return;
+  for (kw_link *link = session->unread.next; link != &session->unread; link = link->next)
+    kw_stream_note_window(KW_CONTAINER_OF(link, kw_stream, unread));
+}
+
+static void take_window(kw_session *session, int32_t id) {
+  kw_stream *stream = id == 0 ? NULL : kw_session_find(session, id);
+  if (stream != NULL && stream->queued > 0) kw_stream_note_window(stream);
+}
+
 static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
   kw_stream *stream;
@@ -316,7 +332,8 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
       stream = kw_session_find(session, frame->hd.stream_id);
       if (stream != NULL) kw_input_end(stream);
       break;
-    case NGHTTP2_SETTINGS: session->has_settled = true; break;
+    case NGHTTP2_SETTINGS: take_settings(session, frame->hd.flags & NGHTTP2_FLAG_ACK); break;
+    case NGHTTP2_WINDOW_UPDATE: take_window(session, frame->hd.stream_id); break;
     case NGHTTP2_GOAWAY: take_goaway(session, &frame->goaway); break;
     case NGHTTP2_PING:
       if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
@@ -463,7 +480,11 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
   kw_account_charge(&session->account, sizeof *session);
   session->out.account = &session->account;
   kw_link_init(&session->streams);
+  kw_link_init(&session->unread);
+  kw_link_init(&session->holders);
   kw_link_init(&session->parked);
+  kw_link_init(&session->crowded);
+  kw_link_init(&session->deferred);
   if (open_h2(session) && submit_settings(session)) return session;
   kw_session_free(session);
   return NULL;
@@ -535,15 +556,21 @@ void kw_session_wrote(kw_session *session) {
   if (!session->is_over) kw_input_resume(session);
 }
 
+void kw_session_set_time(kw_session *session, int64_t now) {
+  session->now = now;
+}
+
 kw_chain *kw_session_out(kw_session *session) {
   return &session->out;
 }
 
+/* A client reads whatever it has to write: of two that wait for each other to read nobody would go on. */
 bool kw_session_wants_bytes(const kw_session *session) {
   bool is_stuck = session->out.len > 0; /* the other side does not read */
   if (session->is_over || session->is_late) return false;
-  return !is_stuck || (!kw_session_is_over_queue(session) &&
-                       nghttp2_session_get_outbound_queue_size(session->h2) <= MAX_FRAMES);
+  return session->options.is_client || !is_stuck ||
+         (!kw_session_is_crowded(session) &&
+          nghttp2_session_get_outbound_queue_size(session->h2) <= MAX_FRAMES);
 }
 
 bool kw_session_is_ready(const kw_session *session) {
@@ -576,11 +603,22 @@ static int64_t keepalive_due(const kw_session *session) {
              : session->heard + session->options.keepalive_ms;
 }
 
+/* When the next stream that is not read may lose its answers, for one that was deferred, or that one is refused. */
+static int64_t room_due(const kw_session *session) {
+  const kw_link *deferred = &session->deferred, *unread = &session->unread;
+  if (kw_link_is_alone(deferred)) return NEVER;
+  int64_t due = KW_CONTAINER_OF(deferred->next, kw_stream, parked)->read + KW_DEFERRED_MS;
+  if (kw_link_is_alone(unread)) return due;
+  int64_t lost = KW_CONTAINER_OF(unread->next, kw_stream, unread)->read + KW_UNREAD_MS;
+  return lost < due ? lost : due;
+}
+
 int64_t kw_session_deadline(const kw_session *session) {
   const kw_heap_node *first = kw_heap_first(&session->deadlines);
-  int64_t due = keepalive_due(session);
+  int64_t due = keepalive_due(session), room = room_due(session);
   if (session->is_over) return NEVER;
   if (session->is_late) return session->now;
+  if (room < due) due = room;
   if (session->drain_due < due) due = session->drain_due;
   if (first != NULL && first->when < due) due = first->when;
   return due;
@@ -605,6 +643,7 @@ static void expire_streams(kw_session *session) {
     kw_stream *stream = KW_CONTAINER_OF(first, kw_stream, deadline);
     kw_stream_clear_deadline(stream);
     session->hooks.on_timeout(stream, session->hooks.ctx);
+    kw_input_forget(stream);
   }
 }
 

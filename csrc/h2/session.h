@@ -14,11 +14,17 @@
  *   pings              by rate: the connection is ended with ENHANCE_YOUR_CALM
  *   settings           those that wait to be acknowledged: the connection is ended
  *   continuations      of one header block: the connection is ended
- *   output             framed bytes by max_framed. Answers that wait for the peer's window by max_queued: beyond it
- *                      requests wait in turn, held back by their own flow control windows.
+ *   framed output      max_framed
+ *   answers            those that streams' windows let out and the socket does not take, max_queued: beyond it unary
+ *                      requests wait in turn. Those of a stream that takes many messages, max_stream_queued: beyond it
+ *                      that stream is heard no further. All that wait, max_waiting: see kw_stream_has_room.
+ *   input that waits   a stream's window; max_held for all streams together: status 8 for the stream that holds most
  *   all of it          the budget of all sessions: status 8 for calls of a session that holds more than its share
  *
  * Everything that a session holds is in its account: chains, torn messages, streams, and what nghttp2 takes.
+ *
+ * No stream delays another one. The connection's flow control window opens again for all that comes, a stream's only for
+ * what was heard. Answers that wait for their own stream's window keep no request from being heard.
  */
 #ifndef KW_H2_SESSION_H
 #define KW_H2_SESSION_H
@@ -33,6 +39,9 @@ typedef struct kw_session_options {
   size_t max_torn;
   size_t max_framed;
   size_t max_queued;
+  size_t max_stream_queued;
+  size_t max_waiting;
+  size_t max_held;
   int64_t handshake_ms; /* for the first settings to come */
   int64_t
       keepalive_ms; /* without bytes, until we ask; 0: never. A client asks only while it has streams */
@@ -60,6 +69,8 @@ typedef struct kw_session_hooks {
   void (*on_half_close)(kw_stream *stream, void *ctx);
   /* The stream can take more: its owner may add to it. */
   void (*on_pull)(kw_stream *stream, void *ctx);
+  /* A server's: there is room again for the answer of a stream that was deferred. */
+  void (*on_room)(kw_stream *stream, void *ctx);
   /* A client's: the status has come, in stream->status and stream->text. */
   void (*on_end)(kw_stream *stream, void *ctx);
   /* A server's: the time that the client gave it is over, and it has no status yet. */
@@ -95,6 +106,9 @@ void kw_session_leave(kw_session *session);
 
 /* After some of the output was written: what was held back goes on. */
 void kw_session_wrote(kw_session *session);
+
+/* The time of what is sent from now on, for those who send without anything coming. */
+void kw_session_set_time(kw_session *session, int64_t now);
 
 bool kw_session_wants_bytes(const kw_session *session);
 
@@ -133,5 +147,13 @@ kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice 
 
 /* Asks the other side for a sign of life. */
 void kw_session_ping(kw_session *session);
+
+#ifdef KW_PROBE
+/* What is not as it must be between two calls into the session; or NULL. */
+const char *kw_session_fault(const kw_session *session);
+
+/* What the session itself has charged to its account: the rest was charged by those who use it. */
+size_t kw_session_charge(const kw_session *session);
+#endif
 
 #endif

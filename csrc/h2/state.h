@@ -18,16 +18,22 @@ struct kw_session {
   int64_t now;
 
   kw_chain out;
-  size_t queued;   /* answers in the chains of all streams */
-  bool is_pulling; /* what is added now was asked for, and is no answer */
-  size_t torn;     /* what has come of messages that are not complete */
+  size_t queued;     /* answers in the chains of all streams */
+  size_t sendable;   /* of these: what waits for nothing but the connection */
+  bool is_pulling;   /* what is added now was asked for, and is no answer */
+  kw_link unread;    /* streams whose answers wait, by stream->read */
+  size_t torn;       /* what has come of messages that are not complete */
+  size_t held_bytes; /* what has come of streams that are parked */
+  kw_link holders;   /* these, oldest first */
   kw_link streams;
   size_t count;
   size_t
       stranded; /* a client's: streams that were reset before they have left, and have not gone */
   kw_heap deadlines;
 
-  kw_link parked; /* streams whose input waits, oldest first */
+  kw_link parked;   /* streams whose input goes on in this turn or in the next, oldest first */
+  kw_link crowded;  /* unary ones whose input waits for room in the output, oldest first */
+  kw_link deferred; /* those whose request waits until fewer answers do, oldest first */
   bool is_resuming;
   bool is_late; /* they wait for the next step */
 
@@ -88,13 +94,15 @@ static inline bool kw_session_is_full(const kw_session *session) {
   return session->out.len >= session->options.max_framed;
 }
 
-static inline bool kw_session_is_over_queue(const kw_session *session) {
-  return session->out.len + session->queued > session->options.max_queued;
+/* A server's: whether the connection has enough to send. */
+static inline bool kw_session_is_crowded(const kw_session *session) {
+  return session->out.len + session->sendable > session->options.max_queued;
 }
 
-/* A server's: whether no more messages may be told now. */
-static inline bool kw_session_must_wait(const kw_session *session) {
-  return session->is_late || kw_session_is_over_queue(session);
-}
+/* A server's: the peer has changed the stream's window. */
+void kw_stream_note_window(kw_stream *stream);
+
+/* A server's: whether fewer answers wait than may, after streams that are not read have lost theirs. */
+bool kw_session_make_room(kw_session *session);
 
 #endif

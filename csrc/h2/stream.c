@@ -14,6 +14,8 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   stream->out.account = stream->held.account = &session->account;
   kw_account_charge(&session->account, sizeof *stream);
   kw_link_init(&stream->parked);
+  kw_link_init(&stream->holding);
+  kw_link_init(&stream->unread);
   kw_link_init(&stream->waiting);
   kw_link_init(&stream->link);
   kw_link_add(&session->streams, &stream->link);
@@ -52,21 +54,109 @@ void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
   session->hooks.on_close(stream, session->hooks.ctx);
   session->stranded -= stream->is_stranded;
+  session->held_bytes -= stream->held.len;
   kw_link_remove(&stream->parked);
+  kw_link_remove(&stream->holding);
   kw_link_remove(&stream->waiting);
   kw_link_remove(&stream->link);
   kw_stream_clear_deadline(stream);
-  session->queued -= stream->queued;
   kw_stream_forget_torn(stream);
-  if (stream->held.len > 0 && !session->options.is_client)
-    nghttp2_session_consume_connection(session->h2, stream->held.len);
-  kw_chain_drop(&stream->out);
+  kw_stream_forget(stream);
   kw_chain_drop(&stream->held);
   if (stream->text != NULL) kw_blob_release(stream->text);
   session->count--;
   kw_account_credit(&session->account, sizeof *stream);
   kw_free(stream);
 }
+
+/* {====== Answers that wait ====== */
+
+static size_t window_of(const kw_stream *stream) {
+  int32_t window = nghttp2_session_get_stream_remote_window_size(stream->session->h2, stream->id);
+  return window > 0 ? (size_t)window : 0;
+}
+
+static void set_sendable(kw_stream *stream, size_t n) {
+  stream->session->sendable += n - stream->sendable;
+  stream->sendable = n;
+}
+
+void kw_stream_note_window(kw_stream *stream) {
+  size_t most = stream->has_answered ? stream->session->options.max_stream_queued : 0;
+  size_t n = kw_min_size(stream->queued, most);
+  set_sendable(stream, n == 0 ? 0 : kw_min_size(n, window_of(stream)));
+}
+
+static void set_queued(kw_stream *stream, size_t n) {
+  stream->session->queued += n - stream->queued;
+  stream->queued = n;
+  if (n == 0) kw_link_remove(&stream->unread);
+}
+
+/* From now on the stream is read, if it is read at all. */
+static void begin_unread(kw_stream *stream) {
+  kw_session *session = stream->session;
+  stream->read = session->now;
+  stream->moved = 0;
+  kw_link_remove(&stream->unread);
+  kw_link_add(&session->unread, &stream->unread);
+}
+
+static void note_sent(kw_stream *stream, size_t n) {
+  kw_session *session = stream->session;
+  if (stream->queued == 0) return;
+  set_queued(stream, stream->queued - kw_min_size(n, stream->queued));
+  kw_stream_note_window(stream);
+  stream->moved += n;
+  if (stream->queued > 0 && stream->moved >= KW_UNREAD_BYTES) begin_unread(stream);
+  if (!stream->is_choked || stream->queued > session->options.max_stream_queued / 2) return;
+  stream->is_choked = false;
+  kw_link_add(&session->parked, &stream->parked);
+}
+
+void kw_stream_count(kw_stream *stream) {
+  const kw_session *session = stream->session;
+  size_t added = stream->out.len - stream->seen;
+  stream->seen = stream->out.len;
+  if (!session->is_pulling && !session->options.is_client)
+    set_queued(stream, stream->queued + added);
+}
+
+void kw_stream_forget(kw_stream *stream) {
+  set_queued(stream, 0);
+  set_sendable(stream, 0);
+  stream->seen = 0;
+  kw_chain_drop(&stream->out);
+}
+
+/* nghttp2 may be about to send a part of them: they are not counted any more, and go with the stream. */
+static void lose_answers(kw_stream *stream) {
+  set_queued(stream, 0);
+  set_sendable(stream, 0);
+  kw_stream_reset(stream, NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
+bool kw_session_make_room(kw_session *session) {
+  while (session->queued > session->options.max_waiting && !kw_link_is_alone(&session->unread)) {
+    kw_stream *first = KW_CONTAINER_OF(session->unread.next, kw_stream, unread);
+    if (first->read + KW_UNREAD_MS > session->now) return false;
+    lose_answers(first);
+  }
+  return session->queued <= session->options.max_waiting;
+}
+
+bool kw_stream_has_room(kw_stream *stream, size_t len) {
+  const kw_session *session = stream->session;
+  return session->queued <= session->options.max_waiting || len <= window_of(stream) ||
+         kw_session_make_room(stream->session);
+}
+
+void kw_stream_defer(kw_stream *stream) {
+  stream->read = stream->session->now;
+  kw_link_add(&stream->session->deferred, &stream->parked);
+}
+
+/* }====== */
 
 /* {====== Sending ====== */
 
@@ -87,6 +177,7 @@ static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_
   kw_session *session = ctx;
   kw_stream *stream = source->ptr;
   (void)h2, (void)id, (void)buf;
+  if (stream->is_reset) return NGHTTP2_ERR_DEFERRED;
   if (stream->out.len < length && !stream->is_finished) {
     session->is_pulling = true;
     session->hooks.on_pull(stream, session->hooks.ctx);
@@ -118,10 +209,8 @@ int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint
     kw_session_end(session);
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
-  size_t answers = kw_min_size(length, stream->queued);
   stream->seen -= length;
-  stream->queued -= answers;
-  session->queued -= answers;
+  note_sent(stream, length);
   return 0;
 }
 
@@ -168,13 +257,11 @@ bool kw_stream_begin_parts(kw_stream *stream, size_t len) {
 }
 
 void kw_stream_sent(kw_stream *stream) {
-  size_t added = stream->out.len - stream->seen;
-  stream->seen = stream->out.len;
-  if (!stream->session->is_pulling) {
-    stream->queued += added;
-    stream->session->queued += added;
-  }
+  kw_stream_count(stream);
   kw_stream_wake(stream);
+  if (stream->queued == 0 || stream->is_reset) return;
+  kw_stream_note_window(stream);
+  if (kw_link_is_alone(&stream->unread)) begin_unread(stream);
 }
 
 void kw_stream_set_status(kw_stream *stream, int status, kw_slice text) {
@@ -206,9 +293,7 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
 static void strand(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_stranded = true;
-  session->queued -= stream->queued;
-  stream->queued = stream->seen = 0;
-  kw_chain_drop(&stream->out);
+  kw_stream_forget(stream);
   if (++session->stranded > MAX_STRANDED) kw_session_end(session);
 }
 

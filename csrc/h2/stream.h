@@ -18,6 +18,12 @@
 #define KW_RESET_INTERNAL 2 /* HTTP/2's codes INTERNAL_ERROR and CANCEL */
 #define KW_RESET_CANCEL 8
 
+/* A stream with answers of which less than that is read in this time may lose them; and how long a request waits for
+ * that, before it is refused. */
+#define KW_UNREAD_MS 5000
+#define KW_DEFERRED_MS 30000
+#define KW_UNREAD_BYTES (64 * 1024)
+
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
 
@@ -25,6 +31,7 @@ struct kw_stream {
   kw_session *session;
   int32_t id;
   bool is_unary : 1; /* its owner wants one message, and only once the other side has half-closed */
+  bool takes_one : 1;      /* the same, but at once: anything that follows ends the call */
   bool has_answered : 1;   /* headers were submitted */
   bool is_finished : 1;    /* a status was given: what is queued goes out, then the trailers */
   bool is_half_closed : 1; /* the other side sends no more */
@@ -32,8 +39,9 @@ struct kw_stream {
   bool is_reset : 1;       /* the other side has lost interest */
   bool is_waiting : 1;     /* its data is deferred until there is something */
   bool is_paused : 1;      /* its owner wants to hear nothing for now */
+  bool is_choked : 1;      /* it is heard no further until its own answers have left */
   bool has_trailers : 1;   /* they were submitted */
-  bool has_one : 1;        /* unary: its message has come */
+  bool has_one : 1;        /* its only message has come */
   bool has_deadline : 1;   /* in the session's heap */
   bool has_status : 1;     /* it was given, or has come */
   bool is_plus_proto : 1;  /* the client says application/grpc+proto */
@@ -45,15 +53,21 @@ struct kw_stream {
   uint16_t http_status;    /* of an answer that is not 200; or 0 */
   uint8_t status;          /* kw_grpc_status, given or received */
   kw_grpc_splitter splitter;
-  kw_chain out;  /* what is to be sent */
-  size_t seen;   /* how much of it the session knows of */
-  size_t queued; /* how much of that are answers, which hold requests back */
+  kw_chain out;    /* what is to be sent */
+  size_t seen;     /* how much of it the session knows of */
+  size_t queued;   /* how much of that are answers */
+  size_t sendable; /* how much of them its window lets out; at most max_stream_queued */
+  size_t moved;    /* bytes that were sent since `read` */
+  int64_t
+      read; /* when that was; or when the first answer came to wait, or the stream was deferred */
   kw_chain held; /* what came while it was parked */
   kw_blob *kept; /* unary: its message, if it came before the half-close */
   kw_blob *text; /* of the status, or NULL */
   kw_heap_node deadline;
   kw_link link;     /* among the streams of the session */
-  kw_link parked;   /* among those whose input waits */
+  kw_link parked;   /* among those whose input, or whose request, waits */
+  kw_link holding;  /* among those that hold input */
+  kw_link unread;   /* among those whose answers wait */
   const void *role; /* these are its owner's own */
   void *owner;
   void *watched;
@@ -71,6 +85,17 @@ void kw_stream_commit(kw_stream *stream, size_t len);
  * false if memory is short. At last kw_stream_sent is told. */
 bool kw_stream_begin_parts(kw_stream *stream, size_t len);
 void kw_stream_sent(kw_stream *stream);
+
+/* Counts what was added to stream->out of an answer that is not complete; and throws away one that never will be. */
+void kw_stream_count(kw_stream *stream);
+void kw_stream_forget(kw_stream *stream);
+
+/* A server's: whether an answer of `len` bytes may wait on the stream: its window lets all of it out, or no more than
+ * max_waiting bytes of answers wait on the connection. Where more do, streams that are not read lose theirs. */
+bool kw_stream_has_room(kw_stream *stream, size_t len);
+
+/* A server's: on_room is told when the answers that wait are fewer; or the call ends with status 8. */
+void kw_stream_defer(kw_stream *stream);
 
 /* Lets what comes wait, held back by flow control, and lets it go on. */
 void kw_stream_pause(kw_stream *stream);

@@ -196,14 +196,15 @@ static void on_drain(kw_server *server, kw_stream *stream) {
   if (!stream->is_unary) kw_service_fail(stream, KW_ERR_STOPPED);
 }
 
-bool kw_call_mount(kw_server *server, kw_slice path, bool is_unary) {
+bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
   kw_method *method = kw_alloc(sizeof *method + path.len + 1);
   if (method == NULL) return false;
   char *name = (char *)(method + 1);
   memcpy(name, path.data, path.len);
   name[path.len] = 0;
   *method = (kw_method){.path = name,
-                        .is_unary = is_unary,
+                        .is_unary = kind == KW_CALL_UNARY,
+                        .takes_one = kind == KW_CALL_OF_ONE,
                         .on_open = on_open,
                         .on_request = on_request,
                         .on_half_close = on_half_close,
@@ -253,6 +254,7 @@ void kw_call_proceed(kw_server *server, uint64_t id) {
   stream->watched = c;
   stream->role = c->method;
   stream->is_unary = c->method->is_unary;
+  stream->takes_one = c->method->takes_one;
   if (c->method->on_open != NULL) c->method->on_open(server, stream);
   kw_stream_resume(stream);
   kw_server_touch(stream);
@@ -299,6 +301,11 @@ bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room
   call *c = find(server, id);
   *has_room = false;
   if (c == NULL || c->stream == NULL || c->stream->is_finished || c->stream->is_reset) return true;
+  if (c->stream->is_unary && !kw_service_may_answer(c->stream, bytes.len, bytes.len)) {
+    kw_service_fail(c->stream, KW_ERR_TOO_MANY_REQUESTS);
+    kw_server_touch(c->stream);
+    return true;
+  }
   uint8_t *to = kw_stream_begin(c->stream, bytes.len);
   if (to == NULL) {
     kw_stream_reset(c->stream, KW_RESET_INTERNAL);

@@ -38,8 +38,9 @@ typedef enum kw_received {
   KW_RECEIVED_ALL      /* the client has said all */
 } kw_received;
 
-/* Adds a method that Lua answers; false if memory is short. */
-bool kw_call_mount(kw_server *server, kw_slice path, bool is_unary);
+/* Adds a method that Lua answers, and that takes one request or many; false if memory is short. */
+typedef enum kw_call_kind { KW_CALL_UNARY, KW_CALL_OF_ONE, KW_CALL_OF_MANY } kw_call_kind;
+bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind);
 
 /* From now on every call of the services in C is shown to Lua first. */
 void kw_call_intercept(kw_server *server);

@@ -34,8 +34,18 @@ static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, 
   return true;
 }
 
+/* There are too many answers: a range is asked for again when there are fewer. */
+static void put_off(kw_server *server, kw_stream *stream, const kw_op *op) {
+  kw_store_rollback(server->store);
+  if (op->kind == KW_OP_RANGE) {
+    kw_range_answer_defer(server, stream, &op->range);
+  } else {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+  }
+}
+
 /* Commits what was applied, and answers it. */
-static void answer(kw_server *server, kw_stream *stream, const kw_reply *reply) {
+static void answer(kw_server *server, kw_stream *stream, const kw_op *op, const kw_reply *reply) {
   kw_answer_room room;
   const kw_message *message = response_messages[reply->kind];
   size_t rest = kw_message_rest_size(message, reply);
@@ -48,6 +58,8 @@ static void answer(kw_server *server, kw_stream *stream, const kw_reply *reply) 
   } else if (!kw_account_ask(kw_session_account(stream->session), held)) {
     kw_store_rollback(server->store);
     kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+  } else if (!kw_stream_has_room(stream, len)) {
+    put_off(server, stream, op);
   } else if (is_spliced) {
     if (!splice(server, stream, reply, rest)) kw_stream_reset(stream, KW_RESET_INTERNAL);
   } else if (kw_service_begin(server, stream, reply->revision, rest, &room)) {
@@ -69,7 +81,7 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_reply reply;
   int rc = kw_store_apply(server->store, op, &server->arena, &reply);
   if (rc == KW_OK) {
-    answer(server, stream, &reply);
+    answer(server, stream, op, &reply);
   } else if (op->kind == KW_OP_RANGE) {
     kw_service_fail(stream, rc);
   } else {
@@ -78,8 +90,7 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
 }
 
 /* Its first page tells whether there are more. */
-static void on_range(kw_server *server, kw_stream *stream, const void *request) {
-  const kw_range_op *asked = request;
+static void range(kw_server *server, kw_stream *stream, const kw_range_op *asked) {
   kw_op op = {.kind = KW_OP_RANGE, .range = *asked};
   kw_reply page;
   bool may_be_large = asked->limit <= 0 || asked->limit > KW_PAGE_RECORDS;
@@ -94,8 +105,18 @@ static void on_range(kw_server *server, kw_stream *stream, const void *request) 
   } else if (page.range.more) {
     kw_range_answer_begin(server, stream, asked, &page);
   } else {
-    answer(server, stream, &page);
+    answer(server, stream, &(kw_op){.kind = KW_OP_RANGE, .range = *asked}, &page);
   }
+}
+
+static void on_range(kw_server *server, kw_stream *stream, const void *request) {
+  range(server, stream, request);
+}
+
+static void on_range_room(kw_server *server, kw_stream *stream) {
+  kw_arena_reset(&server->arena);
+  kw_range_answer_resume(server, stream, range);
+  kw_server_touch(stream);
 }
 
 static void on_put(kw_server *server, kw_stream *stream, const void *request) {
@@ -178,6 +199,7 @@ const kw_method kw_kv_methods[] = {
      .request = &kw_msg_range_request,
      .is_unary = true,
      .on_request = on_range,
+     .on_room = on_range_room,
      .on_timeout = kw_service_abandon,
      .on_close = kw_range_answer_close},
     UNARY("Put", put_request, on_put),

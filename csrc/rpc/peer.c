@@ -31,6 +31,7 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   if (kw_call_begin_intercepted(peer->server, stream, method)) return;
   stream->role = method;
   stream->is_unary = method->is_unary;
+  stream->takes_one = method->takes_one;
   if (method->on_open != NULL) method->on_open(peer->server, stream);
 }
 
@@ -62,6 +63,11 @@ static void on_half_close(kw_stream *stream, void *ctx) {
 static void on_pull(kw_stream *stream, void *ctx) {
   const kw_method *method = stream->role;
   if (method->on_pull != NULL) method->on_pull(((kw_peer *)ctx)->server, stream);
+}
+
+static void on_room(kw_stream *stream, void *ctx) {
+  const kw_method *method = stream->role;
+  method->on_room(((kw_peer *)ctx)->server, stream);
 }
 
 static void on_timeout(kw_stream *stream, void *ctx) {
@@ -116,6 +122,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
                             .on_message = on_message,
                             .on_half_close = on_half_close,
                             .on_pull = on_pull,
+                            .on_room = on_room,
                             .on_timeout = on_timeout,
                             .on_close = on_close,
                             .is_late = is_late,
@@ -183,7 +190,10 @@ static kw_chain *out_of(kw_peer *peer) {
 }
 
 size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max) {
-  if (peer->session != NULL) kw_session_flush(peer->session);
+  if (peer->session != NULL) {
+    kw_session_set_time(peer->session, peer->server->now);
+    kw_session_flush(peer->session);
+  }
   return kw_chain_peek(out_of(peer), pieces, max);
 }
 

@@ -88,7 +88,7 @@ static void free_answer(range_answer *a) {
 
 static void fail(range_answer *a, int rc) {
   kw_stream *stream = a->stream;
-  kw_chain_drop(&stream->out);
+  kw_stream_forget(stream);
   free_answer(a);
   kw_service_fail(stream, rc);
 }
@@ -132,6 +132,7 @@ static int add_page(range_answer *a, const kw_reply *page) {
   if (!kw_account_ask(kw_session_account(a->stream->session), kw_range_answer_size(kvs)))
     return KW_ERR_TOO_MANY_REQUESTS;
   bool ok = a->op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(out, kvs);
+  kw_stream_count(a->stream);
   return ok && move_on(a, kvs) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
@@ -146,7 +147,7 @@ static void finish(range_answer *a) {
   kw_grpc_put_prefix(a->prefix, len);
   free_answer(a);
   if (len > KW_MAX_ANSWER) {
-    kw_chain_drop(&stream->out);
+    kw_stream_forget(stream);
     kw_service_refuse_size(stream, len);
     return;
   }
@@ -157,7 +158,7 @@ static void finish(range_answer *a) {
 /* Whether the answer can begin anew, as if it had been asked for now. */
 static bool restart(const kw_server *server, range_answer *a) {
   if (a->asked > 0 || ++a->restarts > MAX_RESTARTS) return false;
-  kw_chain_drop(&a->stream->out);
+  kw_stream_forget(a->stream);
   a->op.range.key = a->key;
   a->op.revision = a->revision = kw_store_revision(server->store);
   a->op.uncounted = false;
@@ -198,28 +199,56 @@ static bool keep(range_answer *a, const kw_range_op *op) {
   return true;
 }
 
-void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
-                           const kw_reply *first) {
+/* An answer that is in no list yet; NULL if memory is short: then the call has failed. */
+static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   range_answer *a = kw_alloc_zeroed(sizeof *a);
-  if (a == NULL) {
+  if (a == NULL || !keep(a, op)) {
+    kw_free(a);
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
-    return;
+    return NULL;
   }
   a->stream = stream;
   stream->owner = a;
   kw_link_init(&a->link);
+  return a;
+}
+
+void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
+                           const kw_reply *first) {
+  if (!kw_stream_has_room(stream, SIZE_MAX)) {
+    kw_range_answer_defer(server, stream, op);
+    return;
+  }
+  range_answer *a = new_answer(stream, op);
+  if (a == NULL) return;
   kw_link_add(&server->ranges, &a->link);
   a->limit = op->limit > 0 ? op->limit : 0;
   a->asked = op->revision;
   a->revision = first->revision;
   a->count = first->range.count;
-  int rc = keep(a, op) && begin_message(server, a) ? add_page(a, first) : KW_ERR_NO_MEMORY;
+  int rc = begin_message(server, a) ? add_page(a, first) : KW_ERR_NO_MEMORY;
   if (rc != KW_OK) {
     fail(a, rc);
     return;
   }
   a->op.revision = op->revision > 0 ? op->revision : first->revision;
   a->op.uncounted = true;
+}
+
+void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_op *op) {
+  (void)server;
+  if (new_answer(stream, op) != NULL) kw_stream_defer(stream);
+}
+
+void kw_range_answer_resume(kw_server *server, kw_stream *stream,
+                            void (*range)(kw_server *, kw_stream *, const kw_range_op *)) {
+  range_answer *a = stream->owner;
+  if (a == NULL) return;
+  kw_range_op op = a->op;
+  kw_blob *end = kw_blob_retain(a->end);
+  free_answer(a);
+  range(server, stream, &op);
+  kw_blob_release(end);
 }
 
 bool kw_range_answer_tend(kw_server *server) {

@@ -21,9 +21,14 @@
 /* Whether the answer to an op can be made of pages: it is in the order of keys, and has no filter. */
 bool kw_range_answer_can_page(const kw_range_op *op);
 
-/* Answers an op whose first page is there, and is not all. */
+/* Answers an op whose first page is there, and is not all; or defers it, where too many answers wait. */
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
                            const kw_reply *first);
+
+/* Puts off an op until fewer answers wait on the connection; and does it then, by `range`. */
+void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_op *op);
+void kw_range_answer_resume(kw_server *server, kw_stream *stream,
+                            void (*range)(kw_server *, kw_stream *, const kw_range_op *));
 
 /* One more page for each answer that is being made; whether any goes on. */
 bool kw_range_answer_tend(kw_server *server);

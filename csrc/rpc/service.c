@@ -22,6 +22,11 @@ void kw_service_refuse_size(kw_stream *stream, size_t len) {
   kw_stream_finish(stream, KW_GRPC_RESOURCE_EXHAUSTED, kw_slice_of(text, (size_t)n));
 }
 
+bool kw_service_may_answer(kw_stream *stream, size_t len, size_t held) {
+  return kw_account_ask(kw_session_account(stream->session), held) &&
+         kw_stream_has_room(stream, len);
+}
+
 static size_t header_len(const kw_server *server, int64_t revision) {
   return server->n_ids + kw_wire_number_size((uint64_t)revision) +
          kw_wire_number_size(server->options.raft_term);
@@ -63,7 +68,7 @@ static void finish(const kw_server *server, kw_stream *stream) {
     kw_stream_sent(stream);
     kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
   } else {
-    kw_chain_drop(&stream->out);
+    kw_stream_forget(stream);
     kw_service_fail(stream, rc);
   }
 }
@@ -101,7 +106,7 @@ void kw_service_abandon(kw_server *server, kw_stream *stream) {
   const kw_method *method = stream->role;
   if (method->on_close != NULL) method->on_close(server, stream);
   kw_link_remove(&stream->waiting);
-  kw_chain_drop(&stream->out);
+  kw_stream_forget(stream);
 }
 
 /* }====== */
@@ -116,6 +121,10 @@ bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record) {
   kw_answer_room room;
   size_t rest = kw_message_rest_size(message, record);
+  if (rest > SMALL_ANSWER && stream->is_unary && !kw_service_may_answer(stream, rest, rest)) {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+    return true;
+  }
   if (!kw_service_begin(server, stream, revision, rest, &room)) {
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return false;

@@ -17,10 +17,12 @@ struct kw_method {
   const char *path;
   const kw_message *request; /* NULL: the bytes are handed on as they are */
   bool is_unary;
+  bool takes_one; /* not unary, but of one request */
   void (*on_open)(kw_server *server, kw_stream *stream);
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
   void (*on_pull)(kw_server *server, kw_stream *stream);
+  void (*on_room)(kw_server *server, kw_stream *stream);    /* of those that defer a call */
   void (*on_timeout)(kw_server *server, kw_stream *stream); /* it has got its status */
   void (*on_drain)(kw_server *server, kw_stream *stream);
   void (*on_close)(kw_server *server, kw_stream *stream);
@@ -81,6 +83,9 @@ const char *kw_server_remote(const kw_stream *stream);
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
+/* Whether an answer of `len` bytes may wait on a stream, of which so many are its connection's to hold. */
+bool kw_service_may_answer(kw_stream *stream, size_t len, size_t held);
+
 /* Ends a call with what is known of an error; or for an answer that is too large to be sent. */
 void kw_service_fail(kw_stream *stream, int rc);
 void kw_service_refuse_size(kw_stream *stream, size_t len);
@@ -115,7 +120,7 @@ void kw_service_abandon(kw_server *server, kw_stream *stream);
 bool kw_service_make_room(kw_stream *stream);
 
 /* An answer made by description, whole, which of a unary call leaves when all that it may have seen is durable; false
- * if memory is short. */
+ * if memory is short. A large one is refused where too many wait. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);
 

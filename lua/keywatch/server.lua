@@ -141,7 +141,7 @@ end
 
 local function add_method(server, path, method)
   server.methods[path] = method
-  server.object:mount(path, method.is_stream)
+  server.object:mount(path, method.is_stream, method.takes_one)
 end
 
 --- The services of this house have the server as their first argument.
@@ -153,6 +153,7 @@ local function mount_all(server)
         request = entry[1],
         response = entry[2],
         is_stream = entry.is_stream,
+        takes_one = entry.takes_one,
         handler = entry.is_stream and function(c) return handler(server, c) end
           or function(request, c) return handler(server, request, c) end,
       })

@@ -114,5 +114,6 @@ return {
   ["/v3electionpb.Election/Proclaim"] = { "ProclaimRequest", "ProclaimResponse", proclaim },
   ["/v3electionpb.Election/Resign"] = { "ResignRequest", "ResignResponse", resign },
   ["/v3electionpb.Election/Leader"] = { "LeaderRequest", "LeaderResponse", leader },
-  ["/v3electionpb.Election/Observe"] = { "LeaderRequest", "LeaderResponse", observe, is_stream = true },
+  ["/v3electionpb.Election/Observe"] = { "LeaderRequest", "LeaderResponse", observe,
+    is_stream = true, takes_one = true },
 }

@@ -18,6 +18,7 @@ local function watch(_, call)
 end
 
 return {
-  ["/grpc.health.v1.Health/Watch"] = { "HealthCheckRequest", "HealthCheckResponse", watch, is_stream = true },
+  ["/grpc.health.v1.Health/Watch"] = { "HealthCheckRequest", "HealthCheckResponse", watch,
+    is_stream = true, takes_one = true },
   ["/grpc.health.v1.Health/Check"] = { "HealthCheckRequest", "HealthCheckResponse", check },
 }

@@ -190,7 +190,8 @@ return {
   ["/etcdserverpb.Maintenance/HashKV"] = { "HashKVRequest", "HashKVResponse", hash_kv },
   ["/etcdserverpb.Maintenance/MoveLeader"] = { "MoveLeaderRequest", "MoveLeaderResponse", move_leader },
   ["/etcdserverpb.Maintenance/Downgrade"] = { "DowngradeRequest", "DowngradeResponse", downgrade },
-  ["/etcdserverpb.Maintenance/Snapshot"] = { "SnapshotRequest", "SnapshotResponse", snapshot, is_stream = true },
+  ["/etcdserverpb.Maintenance/Snapshot"] = { "SnapshotRequest", "SnapshotResponse", snapshot,
+    is_stream = true, takes_one = true },
   ["/etcdserverpb.Maintenance/Status"] = { "StatusRequest", "StatusResponse", status },
   ["/etcdserverpb.Maintenance/Alarm"] = { "AlarmRequest", "AlarmResponse", alarm },
 }
