@@ -219,7 +219,7 @@ describe("a server under odd frames #once", function()
       local attacker = siege:by(nil, { window = 0 })
       local id = attacker:next_stream()
       local request = frame.new("\8\1") -- a keep-alive of lease 1
-      attacker:send(raw.request(id, KEEP_ALIVE) .. raw.data(id, request:rep(2 * MIB / #request)))
+      attacker:send(raw.request(id, KEEP_ALIVE) .. raw.data(id, request:rep(math.floor(2 * MIB / #request))))
       attacker:await(function() return attacker:has_ended_stream(id) end, "an end of the stream")
       assert.equal(raw.FLOW_CONTROL_ERROR, attacker.streams[id].reset)
       siege:expect_well(CONNECTION)
