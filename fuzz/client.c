@@ -419,6 +419,7 @@ static void do_line(world *w, script_line *line) {
   if (w->client != NULL) tick(w);
   kw_mem_fail_at(0);
   if (w->client == NULL) connect(w);
+  must_be_sound(kw_client_fault(w->client));
   watches_check(&w->watches, w->is_starved);
   w->is_starved = false;
   must(memory_used() < w->base + MEMORY + MEMORY_FACTOR * w->came, "memory is bounded");

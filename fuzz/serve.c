@@ -395,6 +395,7 @@ static void check_sound(const world *w) {
 
 static void check(world *w) {
   for (size_t i = 0; i < CONNS; i++) check_answers(&w->conns[i]);
+  must_be_sound(kw_server_fault(w->server));
   if (++w->steps % CHECKED == 0) check_sound(w);
   must(memory_used() < w->base + MEMORY + MEMORY_FACTOR * w->came, "memory is bounded");
 }
@@ -434,7 +435,8 @@ static void open_world(world *w) {
   server.session.max_header_bytes = 4096;
   server.session.max_torn = 24000;
   server.session.max_framed = 8192;
-  server.session.max_queued = 24000;
+  kw_session_set_queue(&server.session, 24000);
+  server.session.max_waiting = server.session.max_held = 48000;
   *w = (world){.now = 1000, .piece = INT32_MAX};
   w->base = memory_used();
   char why[KW_DISK_TEXT];

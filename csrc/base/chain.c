@@ -120,8 +120,14 @@ void kw_chain_drop(kw_chain *chain) {
   *chain = (kw_chain){.account = chain->account};
 }
 
-void kw_chain_discharge(kw_chain *chain) {
+size_t kw_chain_charge(const kw_chain *chain) {
+  size_t charge = 0;
   for (const kw_piece *piece = chain->first; piece != NULL; piece = piece->next)
-    kw_account_credit(chain->account, sizeof *piece + piece->size);
+    charge += sizeof *piece + piece->size;
+  return charge;
+}
+
+void kw_chain_discharge(kw_chain *chain) {
+  kw_account_credit(chain->account, kw_chain_charge(chain));
   chain->account = NULL;
 }

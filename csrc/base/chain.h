@@ -43,7 +43,8 @@ size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max);
 void kw_chain_skip(kw_chain *chain, size_t n);
 void kw_chain_drop(kw_chain *chain);
 
-/* From now on nobody is charged for it. */
+/* What its account is charged for it; and from now on nobody is. */
+size_t kw_chain_charge(const kw_chain *chain);
 void kw_chain_discharge(kw_chain *chain);
 
 #endif

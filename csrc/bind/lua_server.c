@@ -120,6 +120,7 @@ typedef struct serve_fields {
   int64_t raft_term;
   int64_t max_concurrent_streams;
   int64_t outlet_bytes;
+  int64_t max_queued;
   int64_t quota_connection_bytes;
   kw_seconds keepalive_min_time;
   kw_seconds keepalive_interval;
@@ -140,6 +141,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                                    SERVE_OPTION(raft_term, COUNT),
                                    SERVE_OPTION(max_concurrent_streams, COUNT),
                                    SERVE_OPTION(outlet_bytes, COUNT),
+                                   SERVE_OPTION(max_queued, COUNT),
                                    SERVE_OPTION(quota_connection_bytes, COUNT),
                                    SERVE_OPTION(keepalive_min_time, SECONDS),
                                    SERVE_OPTION(keepalive_interval, SECONDS),
@@ -151,6 +153,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                          .raft_term = (int64_t)options.raft_term,
                          .max_concurrent_streams = options.session.max_streams,
                          .outlet_bytes = (int64_t)options.outlet_bytes,
+                         .max_queued = (int64_t)options.session.max_queued,
                          .quota_connection_bytes = (int64_t)options.connection_quota};
   kw_bind_read_options(L, 2, "serve", list, &fields);
   options.cluster_id = fields.cluster_id;
@@ -160,6 +163,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   options.connection_quota = (size_t)fields.quota_connection_bytes;
   if (fields.max_concurrent_streams < options.session.max_streams)
     options.session.max_streams = (uint32_t)fields.max_concurrent_streams;
+  kw_session_set_queue(&options.session, (size_t)fields.max_queued);
   set_ms(&options.session.ping_min_ms, &fields.keepalive_min_time);
   set_ms(&options.session.keepalive_ms, &fields.keepalive_interval);
   set_ms(&options.session.keepalive_wait_ms, &fields.keepalive_timeout);

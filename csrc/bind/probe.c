@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "bind/lua_store.h"
 #include "bind/probe_codec.h"
+#include "bind/probe_connection.h"
 #include "bind/probe_disk.h"
 #include "bind/probe_stream.h"
 
@@ -73,6 +74,7 @@ void kw_bind_push_probe(lua_State *L) {
   lua_newtable(L);
   luaL_setfuncs(L, probe, 0);
   kw_bind_add_probe_codec(L);
+  kw_bind_add_probe_connection(L);
   kw_bind_add_probe_disk(L);
   kw_bind_push_probe_stream(L);
   lua_setfield(L, -2, "stream");

@@ -5,8 +5,6 @@
 
 #include "base/mem.h"
 
-#define STREAM_WINDOW (1 << 20)
-#define SESSION_WINDOW (8 << 20)
 #define RESET_BURST 10000 /* streams that may be reset at once, and then each second */
 #define RESET_RATE 1000
 #define PING_STRIKES 2
@@ -16,20 +14,24 @@
 #define NEVER INT64_MAX
 
 kw_session_options kw_session_defaults(void) {
-  return (kw_session_options){.max_streams = 65536,
-                              .max_message = 2 << 20,
-                              .max_header_bytes = 65536,
-                              .max_torn = 64 << 20,
-                              .max_framed = 256 << 10,
-                              .max_queued = 4 << 20,
-                              .max_stream_queued = 256 << 10,
-                              .max_waiting = 64 << 20,
-                              .max_held = 64 << 20,
-                              .handshake_ms = 120 * 1000,
-                              .keepalive_ms = 2 * 60 * 60 * 1000,
-                              .keepalive_wait_ms = 20 * 1000,
-                              .ping_min_ms = 5 * 1000,
-                              .ping_idle_min_ms = 2 * 60 * 60 * 1000};
+  kw_session_options options = {.max_streams = 65536,
+                                .max_message = 2 << 20,
+                                .max_header_bytes = 65536,
+                                .max_torn = 64 << 20,
+                                .max_framed = 256 << 10,
+                                .handshake_ms = 120 * 1000,
+                                .keepalive_ms = 2 * 60 * 60 * 1000,
+                                .keepalive_wait_ms = 20 * 1000,
+                                .ping_min_ms = 5 * 1000,
+                                .ping_idle_min_ms = 2 * 60 * 60 * 1000};
+  kw_session_set_queue(&options, 4 << 20);
+  return options;
+}
+
+void kw_session_set_queue(kw_session_options *options, size_t max_queued) {
+  options->max_queued = max_queued;
+  options->max_stream_queued = max_queued / 16;
+  options->max_waiting = options->max_held = max_queued * 16;
 }
 
 void kw_session_end(kw_session *session) {
@@ -67,6 +69,7 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
   session->sent_since_ping = true;
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
   if (stream != NULL) stream->is_sent = true;
+  if (stream != NULL && stream->queued > 0) kw_stream_note_window(stream);
   if (session->options.is_client || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
   if (stream != NULL && !stream->is_half_closed)
     kw_session_check(
@@ -78,20 +81,16 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
 
 /* {====== Headers that come ====== */
 
-static size_t room_of_lines(const kw_session *session) {
-  return session->cap_lines * sizeof *session->lines + session->cap_held * sizeof *session->held;
-}
-
 static bool reserve_lines(kw_session *session, size_t n) {
-  size_t before = room_of_lines(session);
+  size_t before = kw_session_lines_room(session);
   bool ok = kw_reserve(&session->lines, &session->cap_lines, n, sizeof *session->lines) &&
             kw_reserve(&session->held, &session->cap_held, 2 * n, sizeof *session->held);
-  kw_account_resize(&session->account, before, room_of_lines(session));
+  kw_account_resize(&session->account, before, kw_session_lines_room(session));
   return ok;
 }
 
 static void free_lines(kw_session *session) {
-  kw_account_credit(&session->account, room_of_lines(session));
+  kw_account_credit(&session->account, kw_session_lines_room(session));
   kw_free(session->lines);
   kw_free(session->held);
   session->lines = NULL;
@@ -393,7 +392,8 @@ typedef union block_head {
 } block_head;
 
 static void *mem_realloc(void *p, size_t size, void *ctx) {
-  kw_account *account = ctx;
+  kw_session *session = ctx;
+  kw_account *account = &session->account;
   block_head *head = p == NULL ? NULL : (block_head *)p - 1;
   size_t before = head == NULL ? 0 : head->size;
   if (size > SIZE_MAX - sizeof *head || kw_account_is_over(account)) return NULL;
@@ -401,6 +401,7 @@ static void *mem_realloc(void *p, size_t size, void *ctx) {
   if (head == NULL) return NULL;
   head->size = sizeof *head + size;
   kw_account_resize(account, before, head->size);
+  session->h2_bytes += head->size - before;
   return head + 1;
 }
 
@@ -415,13 +416,15 @@ static void *mem_zeroed(size_t n, size_t size, void *ctx) {
 
 static void mem_free(void *p, void *ctx) {
   if (p == NULL) return;
+  kw_session *session = ctx;
   block_head *head = (block_head *)p - 1;
-  kw_account_credit(ctx, head->size);
+  kw_account_credit(&session->account, head->size);
+  session->h2_bytes -= head->size;
   kw_free(head);
 }
 
 static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp2_option *option) {
-  nghttp2_mem memory = {&session->account, mem_alloc, mem_free, mem_zeroed, mem_realloc};
+  nghttp2_mem memory = {session, mem_alloc, mem_free, mem_zeroed, mem_realloc};
   nghttp2_session_callbacks_set_send_callback(calls, on_send);
   nghttp2_session_callbacks_set_send_data_callback(calls, kw_stream_on_send_data);
   nghttp2_session_callbacks_set_on_frame_send_callback(calls, on_frame_send);
@@ -454,13 +457,13 @@ static bool open_h2(kw_session *session) {
 static bool submit_settings(kw_session *session) {
   nghttp2_settings_entry server[] = {
       {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, session->options.max_streams},
-      {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+      {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, KW_STREAM_WINDOW},
       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)session->options.max_header_bytes}};
   if (session->options.is_client)
     server[0] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_ENABLE_PUSH, 0};
   return nghttp2_submit_settings(session->h2, NGHTTP2_FLAG_NONE, server, KW_LENGTH(server)) == 0 &&
-         nghttp2_session_set_local_window_size(session->h2, NGHTTP2_FLAG_NONE, 0, SESSION_WINDOW) ==
-             0;
+         nghttp2_session_set_local_window_size(session->h2, NGHTTP2_FLAG_NONE, 0,
+                                               KW_SESSION_WINDOW) == 0;
 }
 
 kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,

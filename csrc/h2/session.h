@@ -84,6 +84,9 @@ typedef struct kw_session_hooks {
 
 kw_session_options kw_session_defaults(void);
 
+/* Sets max_queued, and in proportion to it the other bounds of what waits. */
+void kw_session_set_queue(kw_session_options *options, size_t max_queued);
+
 /* NULL if memory is short. */
 kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,
                            int64_t now);
@@ -149,7 +152,7 @@ kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice 
 void kw_session_ping(kw_session *session);
 
 #ifdef KW_PROBE
-/* What is not as it must be between two calls into the session; or NULL. */
+/* What is not as it must be between two calls into the session, see fault.c; or NULL. */
 const char *kw_session_fault(const kw_session *session);
 
 /* What the session itself has charged to its account: the rest was charged by those who use it. */

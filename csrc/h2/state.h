@@ -10,11 +10,15 @@
 #include "h2/session.h"
 #include "h2/status.h"
 
+#define KW_STREAM_WINDOW (1 << 20)
+#define KW_SESSION_WINDOW (8 << 20)
+
 struct kw_session {
   nghttp2_session *h2;
   kw_session_options options;
   kw_session_hooks hooks;
   kw_account account;
+  size_t h2_bytes; /* of it, what nghttp2 takes */
   int64_t now;
 
   kw_chain out;
@@ -65,6 +69,10 @@ struct kw_session {
   int64_t pong_due;  /* or NEVER */
   int64_t drain_due; /* or NEVER */
 };
+
+static inline size_t kw_session_lines_room(const kw_session *session) {
+  return session->cap_lines * sizeof *session->lines + session->cap_held * sizeof *session->held;
+}
 
 /* What nghttp2 has answered: without memory, a session ends. */
 static inline void kw_session_check(kw_session *session, int rc) {

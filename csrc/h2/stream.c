@@ -102,11 +102,12 @@ static void begin_unread(kw_stream *stream) {
   kw_link_add(&session->unread, &stream->unread);
 }
 
+/* nghttp2 takes it off the window later, see on_frame_send. */
 static void note_sent(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   if (stream->queued == 0) return;
   set_queued(stream, stream->queued - kw_min_size(n, stream->queued));
-  kw_stream_note_window(stream);
+  set_sendable(stream, kw_min_size(stream->sendable, stream->queued));
   stream->moved += n;
   if (stream->queued > 0 && stream->moved >= KW_UNREAD_BYTES) begin_unread(stream);
   if (!stream->is_choked || stream->queued > session->options.max_stream_queued / 2) return;

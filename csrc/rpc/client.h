@@ -100,4 +100,9 @@ void kw_client_step(kw_client *client, int64_t now);
 /* Lua has heard that it is ready, or closed. */
 void kw_client_heard(kw_client *client);
 
+#ifdef KW_PROBE
+/* What of its session is not as it must be; or NULL. */
+const char *kw_client_fault(const kw_client *client);
+#endif
+
 #endif

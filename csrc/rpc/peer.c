@@ -233,3 +233,23 @@ void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
   tell_deadline(peer);
   touch(peer);
 }
+
+#ifdef KW_PROBE
+
+/* Charges of watch streams are the hub's to know. */
+const char *kw_peer_fault(const kw_peer *peer) {
+  const kw_stream *stream = NULL;
+  bool has_watch = false;
+  size_t charge = kw_session_charge(peer->session);
+  while ((stream = kw_session_next(peer->session, stream)) != NULL) {
+    const kw_method *method = stream->role;
+    has_watch = has_watch || (method != NULL && method == kw_watch_methods);
+    charge += kw_call_charge(stream);
+  }
+  size_t held = kw_peer_held(peer);
+  if (held < charge || (held > charge && !has_watch))
+    return "the account is not charged for what the connection holds";
+  return kw_session_fault(peer->session);
+}
+
+#endif

@@ -29,4 +29,9 @@ void kw_peer_cut(kw_peer *peer);
 size_t kw_peer_held(const kw_peer *peer);
 int64_t kw_peer_moved(const kw_peer *peer);
 
+#ifdef KW_PROBE
+/* What is not as it must be; or NULL. */
+const char *kw_peer_fault(const kw_peer *peer);
+#endif
+
 #endif

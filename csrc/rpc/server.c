@@ -142,3 +142,18 @@ size_t kw_server_count(const kw_server *server) {
 size_t kw_server_held(const kw_server *server) {
   return server->budget.held;
 }
+
+#ifdef KW_PROBE
+
+const char *kw_server_fault(kw_server *server) {
+  size_t held = 0;
+  const char *fault = NULL;
+  for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
+    held += kw_peer_held(kw_peer_at(link));
+    if (fault == NULL) fault = kw_peer_fault(kw_peer_at(link));
+  }
+  if (held != server->budget.held) return "the budget is not what connections hold";
+  return fault;
+}
+
+#endif

@@ -55,4 +55,9 @@ size_t kw_server_count(const kw_server *server);
 /* What its connections hold, in bytes. */
 size_t kw_server_held(const kw_server *server);
 
+#ifdef KW_PROBE
+/* What of its connections is not as it must be; or NULL. */
+const char *kw_server_fault(kw_server *server);
+#endif
+
 #endif

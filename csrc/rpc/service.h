@@ -83,6 +83,11 @@ const char *kw_server_remote(const kw_stream *stream);
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
+#ifdef KW_PROBE
+/* What a stream's account is charged for the call that Lua has to do with, if there is one. */
+size_t kw_call_charge(const kw_stream *stream);
+#endif
+
 /* Whether an answer of `len` bytes may wait on a stream, of which so many are its connection's to hold. */
 bool kw_service_may_answer(kw_stream *stream, size_t len, size_t held);
 

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * probe_connection: invariants of connections, for tests in probe builds.
+ */
+#ifndef KW_BIND_PROBE_CONNECTION_H
+#define KW_BIND_PROBE_CONNECTION_H
+
+#include "base/common.h"
+#include "face/compat.h"
+
+#ifdef KW_PROBE
+/* Adds check_server(server) and check_client(client) to the table at the top: they raise if a connection is not as it
+ * must be. */
+void kw_bind_add_probe_connection(lua_State *L);
+#endif
+
+#endif
