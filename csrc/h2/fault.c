@@ -66,6 +66,7 @@ static const char *input_fault(const kw_stream *stream) {
   if ((stream->held.len > 0) == kw_link_is_alone(&stream->holding)) return "input is held unseen";
   if (stream->is_half_closed || stream->is_reset || stream->has_trailers) return NULL;
   int32_t shut = nghttp2_session_get_stream_effective_recv_data_length(session->h2, id);
+  if (shut < 0) return NULL; /* a request that has not left */
   if (shut < (int32_t)stream->held.len) return "a stream's window is open for what it holds";
   if (shut - (int32_t)stream->held.len > KW_STREAM_WINDOW / 2)
     return "a stream's window is shut for what it does not hold";
@@ -148,7 +149,7 @@ const char *kw_session_fault(const kw_session *session) {
   sums all = {0};
   const kw_stream *stream = NULL;
   const char *fault = NULL;
-  if (session->is_over) return NULL;
+  if (kw_session_is_done(session)) return NULL;
   while (fault == NULL && (stream = kw_session_next(session, stream)) != NULL) {
     add_stream(&all, stream);
     fault = stream_fault(stream);

@@ -166,6 +166,12 @@ describe("a client", function()
     assert.equal(0, (select(2, client:receive(id))))
   end)
 
+  it("goes on reading while much of what it has to say does not leave", function()
+    client:send(client:call("/spec/Call"), ("x"):rep(6 * 2 ^ 20))
+    assert.equal(1, #client:pending(1))
+    assert.is_true((client:state()))
+  end)
+
   it("holds a call back whose messages nobody takes, and no other call", function()
     local id = client:call("/spec/Call")
     client:pending()
