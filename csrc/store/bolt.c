@@ -18,8 +18,8 @@
 #define FREE_PAGES 2
 #define FIRST_PAGE 3
 #define BUFFER (64 * PAGE)
-#define MOST_ELEMENTS ((PAGE - HEADER) / (ELEMENT + 1)) /* that fit into a page */
-#define LEVELS 10                                       /* of branches: more than 2^48 pages */
+#define MOST_ELEMENTS ((PAGE - HEADER) / ELEMENT) /* that fit into a page, without bytes */
+#define LEVELS 32                                 /* of branches: those with two children, too */
 
 enum { BRANCH_FLAG = 0x01, LEAF_FLAG = 0x02, META_FLAG = 0x04, FREE_FLAG = 0x10 };
 enum { BUCKET_FLAG = 1 };
@@ -46,35 +46,40 @@ static uint64_t checksum(const uint8_t *meta) {
 
 /* {====== Writing ====== */
 
+/* An element of a page that gathers. */
 typedef struct entry {
-  uint64_t page;
+  uint64_t page; /* of a branch */
   uint32_t key_len;
-  uint32_t value_len;
+  uint32_t value_len; /* of a leaf */
   uint32_t flags;
-  uint8_t key[KW_BOLT_KEY];
 } entry;
 
-/* The page that gathers: of leaves, with the values; of branches, with two entries more than a page holds, so that what
- * is left at the end is never alone. */
+/* A page that gathers: its elements, and the bytes that follow them. These are of a leaf the keys, each with its value,
+ * which are never more than a page; of a branch the keys, which may be. A branch has two entries more than a page
+ * holds, so that what is left at the end is never alone. */
 typedef struct level {
   entry entries[MOST_ELEMENTS + 2];
   size_t n;
-  size_t bytes;   /* of the page that they would make */
+  uint8_t *bytes;
+  size_t len;
+  size_t cap;
   bool has_pages; /* that were written */
 } level;
+
+typedef struct named_root {
+  kw_slice name;
+  uint64_t page;
+} named_root;
 
 struct kw_bolt_writer {
   int fd;
   int rc;
   uint64_t next_page;
   level leaf;
-  uint8_t values[PAGE]; /* of the leaf */
-  size_t n_values;
   level branches[LEVELS];
 
-  bool is_open; /* a bucket */
-  entry buckets[KW_BOLT_BUCKETS];
-  uint64_t roots[KW_BOLT_BUCKETS];
+  bool is_open; /* the last bucket */
+  named_root buckets[KW_BOLT_BUCKETS];
   size_t n_buckets;
 
   uint8_t buffer[BUFFER];
@@ -159,53 +164,68 @@ static void emit_branch_element(kw_bolt_writer *w, const entry *e, size_t pos) {
   emit(w, kw_slice_of(element, ELEMENT));
 }
 
-static void add_child(kw_bolt_writer *w, size_t depth, const entry *first, uint64_t page);
-
-static size_t branch_bytes(const level *branch, size_t n) {
-  size_t sum = HEADER;
-  for (size_t i = 0; i < n; i++) sum += ELEMENT + branch->entries[i].key_len;
-  return sum;
+/* Adds an element to a page that gathers, with its bytes behind those of the others. */
+static void add_entry(kw_bolt_writer *w, level *to, entry e, kw_slice key, kw_slice value) {
+  if (!kw_reserve(&to->bytes, &to->cap, to->len + key.len + value.len, 1)) {
+    w->rc = KW_ERR_NO_MEMORY;
+    return;
+  }
+  e.key_len = (uint32_t)key.len;
+  e.value_len = (uint32_t)value.len;
+  to->entries[to->n++] = e;
+  if (key.len > 0) memcpy(to->bytes + to->len, key.data, key.len);
+  to->len += key.len;
+  if (value.len > 0) memcpy(to->bytes + to->len, value.data, value.len);
+  to->len += value.len;
 }
+
+/* Takes the first `n` elements away, and their bytes, of which there are `len`. */
+static void remove_first(level *from, size_t n, size_t len) {
+  from->n -= n;
+  from->len -= len;
+  memmove(from->entries, from->entries + n, from->n * sizeof from->entries[0]);
+  if (from->len > 0) memmove(from->bytes, from->bytes + len, from->len);
+}
+
+/* The first key of a page that gathers; an empty bucket has none. */
+static kw_slice first_key(const level *of) {
+  return kw_slice_of(of->bytes, of->n == 0 ? 0 : of->entries[0].key_len);
+}
+
+static void add_child(kw_bolt_writer *w, size_t depth, kw_slice key, uint64_t page);
 
 /* Writes the first `n` entries of a branch, and tells the one above. */
 static void write_branch(kw_bolt_writer *w, size_t depth, size_t n) {
   level *branch = &w->branches[depth];
-  entry first = branch->entries[0];
-  size_t bytes = branch_bytes(branch, n), pos = n * ELEMENT;
-  uint64_t id = begin_page(w, BRANCH_FLAG, n, bytes);
+  size_t len = 0, pos = n * ELEMENT;
+  for (size_t i = 0; i < n; i++) len += branch->entries[i].key_len;
+  uint64_t id = begin_page(w, BRANCH_FLAG, n, HEADER + n * ELEMENT + len);
   for (size_t i = 0; i < n; i++) {
     emit_branch_element(w, &branch->entries[i], pos);
     pos += branch->entries[i].key_len - (size_t)ELEMENT;
   }
-  for (size_t i = 0; i < n; i++)
-    emit(w, kw_slice_of(branch->entries[i].key, branch->entries[i].key_len));
+  emit(w, kw_slice_of(branch->bytes, len));
   emit_rest(w);
-  branch->n -= n;
-  branch->bytes -= bytes - HEADER;
   branch->has_pages = true;
-  memmove(branch->entries, branch->entries + n, branch->n * sizeof branch->entries[0]);
-  add_child(w, depth + 1, &first, id);
+  add_child(w, depth + 1, first_key(branch), id);
+  remove_first(branch, n, len);
 }
 
-/* How many of the first entries make a page. */
+/* How many of the first entries make a page: two at least, if that has to be a larger one. */
 static size_t fitting(const level *branch) {
   size_t bytes = HEADER, n = 0;
-  while (n < branch->n && bytes + ELEMENT + branch->entries[n].key_len <= PAGE)
+  while (n < branch->n && (n < 2 || bytes + ELEMENT + branch->entries[n].key_len <= PAGE))
     bytes += ELEMENT + branch->entries[n++].key_len;
   return n;
 }
 
-static void add_child(kw_bolt_writer *w, size_t depth, const entry *first, uint64_t page) {
-  if (depth == LEVELS) {
-    w->rc = KW_ERR_STORAGE;
-    return;
-  }
+/* Adds a page to the branch above it; `key` is the first of the page. */
+static void add_child(kw_bolt_writer *w, size_t depth, kw_slice key, uint64_t page) {
+  if (depth == LEVELS) w->rc = KW_ERR_STORAGE;
+  if (w->rc != KW_OK) return;
   level *branch = &w->branches[depth];
-  entry *e = &branch->entries[branch->n++];
-  *e = *first;
-  e->page = page;
-  branch->bytes += ELEMENT + e->key_len;
-  if (HEADER + branch->bytes <= PAGE) return;
+  add_entry(w, branch, (entry){.page = page}, key, (kw_slice){0});
+  if (HEADER + branch->n * ELEMENT + branch->len <= PAGE) return;
   size_t n = fitting(branch);
   if (branch->n - n >= 2) write_branch(w, depth, n);
 }
@@ -213,62 +233,54 @@ static void add_child(kw_bolt_writer *w, size_t depth, const entry *first, uint6
 static void write_leaf(kw_bolt_writer *w) {
   level *leaf = &w->leaf;
   size_t pos = leaf->n * ELEMENT;
-  entry first = leaf->entries[0];
-  uint64_t id = begin_page(w, LEAF_FLAG, leaf->n, HEADER + leaf->bytes);
+  uint64_t id = begin_page(w, LEAF_FLAG, leaf->n, HEADER + pos + leaf->len);
   for (size_t i = 0; i < leaf->n; i++) {
     const entry *e = &leaf->entries[i];
     emit_leaf_element(w, e, pos);
     pos += e->key_len + e->value_len - (size_t)ELEMENT;
   }
-  const uint8_t *value = w->values;
-  for (size_t i = 0; i < leaf->n; i++) {
-    emit(w, kw_slice_of(leaf->entries[i].key, leaf->entries[i].key_len));
-    emit(w, kw_slice_of(value, leaf->entries[i].value_len));
-    value += leaf->entries[i].value_len;
-  }
+  emit(w, kw_slice_of(leaf->bytes, leaf->len));
   emit_rest(w);
-  leaf->n = leaf->bytes = w->n_values = 0;
-  add_child(w, 0, &first, id);
+  add_child(w, 0, first_key(leaf), id);
+  leaf->n = leaf->len = 0;
 }
 
-/* A value that is larger than a page has pages of its own. */
-static void write_alone(kw_bolt_writer *w, const entry *e, kw_slice value) {
-  uint64_t id = begin_page(w, LEAF_FLAG, 1, HEADER + ELEMENT + e->key_len + value.len);
-  emit_leaf_element(w, e, ELEMENT);
-  emit(w, kw_slice_of(e->key, e->key_len));
+/* A key and a value that are larger than a page have pages of their own. */
+static void write_alone(kw_bolt_writer *w, entry e, kw_slice key, kw_slice value) {
+  e.key_len = (uint32_t)key.len;
+  e.value_len = (uint32_t)value.len;
+  uint64_t id = begin_page(w, LEAF_FLAG, 1, HEADER + ELEMENT + key.len + value.len);
+  emit_leaf_element(w, &e, ELEMENT);
+  emit(w, key);
   emit(w, value);
   emit_rest(w);
-  add_child(w, 0, e, id);
+  add_child(w, 0, key, id);
 }
 
 static void put(kw_bolt_writer *w, uint32_t flags, kw_slice key, kw_slice value) {
   level *leaf = &w->leaf;
-  entry e = {.key_len = (uint32_t)key.len, .value_len = (uint32_t)value.len, .flags = flags};
+  entry e = {.flags = flags};
   size_t bytes = ELEMENT + key.len + value.len;
-  assert(key.len > 0 && key.len <= KW_BOLT_KEY);
-  memcpy(e.key, key.data, key.len);
-  if (leaf->n > 0 && HEADER + leaf->bytes + bytes > PAGE) write_leaf(w);
+  if (leaf->n > 0 && HEADER + leaf->n * ELEMENT + leaf->len + bytes > PAGE) write_leaf(w);
   if (HEADER + bytes > PAGE) {
-    write_alone(w, &e, value);
-    return;
+    write_alone(w, e, key, value);
+  } else {
+    add_entry(w, leaf, e, key, value);
   }
-  leaf->entries[leaf->n++] = e;
-  leaf->bytes += bytes;
-  if (value.len > 0) memcpy(w->values + w->n_values, value.data, value.len);
-  w->n_values += value.len;
 }
 
 /* Writes what gathers, from the leaf up, until one page is above all others: the root of the tree. */
 static uint64_t finish_tree(kw_bolt_writer *w) {
   if (w->leaf.n > 0 || w->branches[0].n == 0) write_leaf(w);
-  for (size_t depth = 0; depth < LEVELS; depth++) {
+  for (size_t depth = 0; depth < LEVELS && w->rc == KW_OK; depth++) {
     level *branch = &w->branches[depth];
     if (branch->n == 1 && !branch->has_pages) {
       uint64_t root = branch->entries[0].page;
-      branch->n = branch->bytes = 0;
+      branch->n = branch->len = 0;
       return root;
     }
-    if (fitting(branch) < branch->n) write_branch(w, depth, branch->n - 2);
+    bool has_two_pages = fitting(branch) < branch->n && branch->n >= 4;
+    if (has_two_pages) write_branch(w, depth, branch->n - 2);
     write_branch(w, depth, branch->n);
     branch->has_pages = false;
   }
@@ -276,7 +288,7 @@ static uint64_t finish_tree(kw_bolt_writer *w) {
 }
 
 static void end_bucket(kw_bolt_writer *w) {
-  if (w->is_open) w->roots[w->n_buckets++] = finish_tree(w);
+  if (w->is_open && w->rc == KW_OK) w->buckets[w->n_buckets - 1].page = finish_tree(w);
   w->is_open = false;
 }
 
@@ -290,17 +302,18 @@ kw_bolt_writer *kw_bolt_writer_new(int fd) {
 }
 
 void kw_bolt_writer_free(kw_bolt_writer *w) {
+  for (size_t i = 0; i < LEVELS; i++) kw_free(w->branches[i].bytes);
+  kw_free(w->leaf.bytes);
   kw_free(w);
 }
 
 int kw_bolt_begin(kw_bolt_writer *w, kw_slice name) {
   end_bucket(w);
-  assert(w->n_buckets < KW_BOLT_BUCKETS && name.len <= KW_BOLT_KEY);
-  entry *bucket = &w->buckets[w->n_buckets];
-  bucket->key_len = (uint32_t)name.len;
-  memcpy(bucket->key, name.data, name.len);
+  if (w->n_buckets == KW_BOLT_BUCKETS) w->rc = KW_ERR_STORAGE;
+  if (w->rc != KW_OK) return w->rc;
+  w->buckets[w->n_buckets++].name = name;
   w->is_open = true;
-  return w->rc;
+  return KW_OK;
 }
 
 int kw_bolt_put(kw_bolt_writer *w, kw_slice key, kw_slice value) {
@@ -310,13 +323,12 @@ int kw_bolt_put(kw_bolt_writer *w, kw_slice key, kw_slice value) {
 
 /* The tree of the buckets: its root page. */
 static uint64_t write_buckets(kw_bolt_writer *w) {
-  for (size_t i = 0; i < w->n_buckets; i++) {
-    const entry *bucket = &w->buckets[i];
+  for (size_t i = 0; i < w->n_buckets && w->rc == KW_OK; i++) {
     uint8_t value[BUCKET] = {0};
-    put_little(value, w->roots[i], 8);
-    put(w, BUCKET_FLAG, kw_slice_of(bucket->key, bucket->key_len), kw_slice_of(value, BUCKET));
+    put_little(value, w->buckets[i].page, 8);
+    put(w, BUCKET_FLAG, w->buckets[i].name, kw_slice_of(value, BUCKET));
   }
-  return finish_tree(w);
+  return w->rc == KW_OK ? finish_tree(w) : 0;
 }
 
 static void put_meta(uint8_t *to, uint64_t root, uint64_t pages, uint64_t transaction) {

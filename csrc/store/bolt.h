@@ -12,8 +12,9 @@
  *   meta     magic (4)  version (4)  page's size (4)  flags (4)  the root's bucket (16)  page of the free pages (8)
  *            how many pages there are (8)  transaction (8)  FNV-1a of all that (8)
  *
- * All numbers are little-endian. The writer needs what comes in order, and a bounded buffer; its branches have
- * two elements at least, since bbolt relies on that. The reader trusts nothing in the file.
+ * All numbers are little-endian. The writer takes keys of any length, in order, and holds a few pages of them. Its
+ * branches have two elements at least, since bbolt relies on that: a branch is larger than a page if two keys are. The
+ * reader trusts nothing in the file.
  */
 #ifndef KW_STORE_BOLT_H
 #define KW_STORE_BOLT_H
@@ -21,7 +22,6 @@
 #include "base/slice.h"
 
 #define KW_BOLT_PAGE 4096     /* bytes of a page that we write */
-#define KW_BOLT_KEY 32        /* the longest key and name that we write */
 #define KW_BOLT_BUCKETS 64    /* so many, at most */
 #define KW_BOLT_DEPTH 32      /* of a tree that is read */
 #define KW_BOLT_RUN (1 << 29) /* bytes of a page that is read: far above any value of etcd */
@@ -34,9 +34,12 @@ typedef struct kw_bolt_writer kw_bolt_writer;
 kw_bolt_writer *kw_bolt_writer_new(int fd);
 void kw_bolt_writer_free(kw_bolt_writer *writer);
 
-/* Buckets come in the order of their names, and the keys of each in theirs. KW_ERR_NO_SPACE, KW_ERR_STORAGE: nothing is
- * written any more, and kw_bolt_finish says so again. */
+/* Begins a bucket. Buckets come in the order of their names, which stay where they are until kw_bolt_finish. After an
+ * error, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE, nothing is written any more, and kw_bolt_finish says so
+ * again. */
 int kw_bolt_begin(kw_bolt_writer *writer, kw_slice name);
+
+/* Adds a key, of any length, to the bucket. Keys come in their order. The same errors. */
 int kw_bolt_put(kw_bolt_writer *writer, kw_slice key, kw_slice value);
 
 /* Ends the file; *size is what it has. */

@@ -93,7 +93,6 @@ static kw_blob *new_name(kw_slice table, kw_slice key) {
 }
 
 static int add_kept(kw_disk *disk, kw_slice table, kw_slice key, kw_slice bytes) {
-  if (table.len + 1 + key.len > KW_KEPT_NAME_BYTES) return KW_ERR_REQUEST_TOO_LARGE;
   kw_blob *name = new_name(table, key), *value = kw_blob_copy(bytes);
   bool ok = name != NULL && value != NULL && kw_disk_put_kept(disk, name, value);
   if (name != NULL) kw_blob_release(name);
@@ -103,11 +102,10 @@ static int add_kept(kw_disk *disk, kw_slice table, kw_slice key, kw_slice bytes)
 
 /* That authentication was enabled is told, and not kept: nobody would heed it. */
 static int copy_kept(kw_image *image, kw_disk *disk, kw_restored *restored) {
-  static const char enabled[] = "authEnabled";
   kw_slice table, key, bytes;
   int found;
   while ((found = kw_image_next_kept(image, &table, &key, &bytes)) > 0) {
-    if (kw_slice_equal(key, kw_slice_of(enabled, sizeof enabled - 1))) {
+    if (kw_slice_is(table, "auth") && kw_slice_is(key, "authEnabled")) {
       restored->was_protected = bytes.len == 1 && bytes.data[0] == 1;
       continue;
     }
@@ -196,21 +194,36 @@ static int make(kw_image *image, const char *directory, kw_restored *restored, c
 
 /* }====== */
 
-/* Reads everything, and does nothing with it. */
+/* Reads a kept state, and adds it to `kept`, whose bounds are those of a store. */
+static int walk_kept(kw_image *image, kw_kept *kept) {
+  kw_slice table, key;
+  kw_kept_change change = {0};
+  int rc = kw_image_next_kept(image, &table, &key, &change.bytes);
+  if (rc <= 0) return rc;
+  kw_blob *name = new_name(table, key);
+  if (name == NULL) return KW_ERR_NO_MEMORY;
+  change.name = kw_blob_slice(name);
+  rc = kw_kept_apply(kept, &change);
+  kw_blob_release(name);
+  return rc == KW_OK ? 1 : rc;
+}
+
+/* Reads everything. */
 static int walk(kw_image *image) {
   kw_revision rev;
   bool tombstone;
   kw_kv kv;
   int64_t id, ttl;
-  kw_slice table, key, bytes;
+  kw_kept kept = {0};
   int rc;
   while ((rc = kw_image_next_record(image, &rev, &tombstone, &kv)) > 0) continue;
   while (rc == 0 && (rc = kw_image_next_lease(image, &id, &ttl)) > 0) rc = 0;
-  while (rc == 0 && (rc = kw_image_next_kept(image, &table, &key, &bytes)) > 0) rc = 0;
+  while (rc == 0 && (rc = walk_kept(image, &kept)) > 0) rc = 0;
+  kw_kept_drop(&kept);
   return rc;
 }
 
-/* What is damaged is refused before anything is made of it. */
+/* An image that is damaged, or has what a store cannot keep, is refused before anything is made of it. */
 static int check_image(const char *path, bool skip_hash, char *text) {
   kw_image *image;
   int rc = kw_image_open(path, skip_hash, &image, text);
@@ -218,6 +231,9 @@ static int check_image(const char *path, bool skip_hash, char *text) {
   rc = walk(image);
   kw_image_close(image);
   if (rc == KW_ERR_CORRUPT) refuse(text, path, "it is damaged");
+  if (rc == KW_ERR_REQUEST_TOO_LARGE)
+    refuse(text, path, "a user or a role has a name of more than 501 bytes");
+  if (rc == KW_ERR_NO_SPACE) refuse(text, path, "its users and roles take more than 16 MiB");
   return rc;
 }
 

@@ -1,5 +1,8 @@
 --- Moving to etcd and back: etcdctl takes snapshots of keywatch, real etcds are made of them, and the other way round.
 
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+
 local command = require "spec.support.command"
 local directories = require "spec.support.directory"
 local etcdctl = require "spec.support.etcdctl"
@@ -149,6 +152,46 @@ describe("a snapshot #once", function()
     local _, back = start_durable("restored")
     assert.equal("root\n", back:must { "user", "list" })
     back:must { "put", "a", "1" }
+  end)
+
+  it("with many users and roles of long names becomes an etcd, and that a keywatch again", function()
+    local store = assert(keywatch.open { path = scratch .. "/data" })
+    local lines = { authUsers = {}, authRoles = {} }
+    for kind, message in pairs { authUsers = "User", authRoles = "Role" } do
+      local changes = {}
+      for i = 1, 300 do
+        local name = ("%d-"):format(1000 + i) .. ("n"):rep(i % 2 == 0 and i or 496)
+        changes[i] = { kind, name, core.encode(message, { name = name }) }
+        lines[kind][i] = name .. "\n"
+      end
+      assert(store:keep(changes))
+    end
+    store:close()
+    local _, ctl = start_durable("data")
+    local _, etcd = start_etcd(ctl, save(ctl))
+    assert.equal(table.concat(lines.authUsers), etcd:must { "user", "list" })
+    assert.equal(table.concat(lines.authRoles), etcd:must { "role", "list" })
+    etcd:must { "user", "add", ("a"):rep(501), "--no-password" }
+    etcd:must { "user", "delete", (lines.authUsers[9]:gsub("\n", "")) }
+    local users = etcd:must { "user", "list" }
+    local _, back = start_keywatch(save(etcd))
+    assert.equal(users, back:must { "user", "list" })
+    save(back)
+  end)
+
+  it("of an etcd with a user whose name keywatch cannot keep is refused, with the reason", function()
+    local _, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
+    ctl:must { "user", "add", ("a"):rep(502), "--no-password" }
+    local refused = command.start("restore", save(ctl), "--data-dir", scratch .. "/refused")
+    assert.equal(1, refused:wait())
+    assert.matches("a user or a role has a name of more than 501 bytes", refused:stderr())
+  end)
+
+  it("of an etcd keeps a user with the name of a setting", function()
+    local _, ctl = start { kind = "etcd", "--data-dir", scratch .. "/own" }
+    ctl:must { "user", "add", "authEnabled", "--no-password" }
+    local _, back = start_keywatch(save(ctl))
+    assert.equal("authEnabled\n", back:must { "user", "list" })
   end)
 
   it("of an etcd becomes a keywatch", function()
