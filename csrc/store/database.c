@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "store/database.h"
@@ -25,8 +26,10 @@
 #define FREE_DBI 0 /* LMDB's own tables */
 #define MAIN_DBI 1
 #define META_PAGES 2
-#define GROWN_AHEAD (8 << 20) /* bytes of the file that are there before they are needed */
-#define RESERVE (4 << 20)     /* of them, those that only deletions and their like may use */
+#define GROWN_AHEAD 2048    /* pages of the file that are there before they are needed */
+#define KEPT_FROM_PUTS 1024 /* of them, those that are left to what deletes and compacts */
+#define KEPT_FROM_DELETES                                                                          \
+  512 /* and those that are left to what compacts, since only that makes room */
 #define LOCK_BYTES (16 << 10) /* more than LMDB's own lock file needs */
 #define PAGES_PER_WRITE 16
 #define RECORD_OVERHEAD 64 /* of LMDB, for its key and its place in a page */
@@ -180,21 +183,25 @@ static size_t most_bytes(const kw_database *db, const kw_disk_change *changes, s
   return appended + (PAGES_PER_WRITE + 2 * kw_min_size(others, leaves)) * db->page;
 }
 
-static bool is_growing(const kw_disk_change *changes, size_t n) {
+/* The pages that a write has to leave free. */
+static size_t pages_to_leave(const kw_disk_change *changes, size_t n) {
+  size_t most = 0;
   for (size_t i = 0; i < n; i++) {
     const kw_disk_change *c = &changes[i];
-    if (c->kind == KW_DISK_PUT_LEASE || c->kind == KW_DISK_PUT_KEPT ||
-        (c->kind == KW_DISK_PUT && !c->tombstone))
-      return true;
+    bool is_put = c->kind == KW_DISK_PUT && !c->tombstone;
+    if (is_put || c->kind == KW_DISK_PUT_LEASE || c->kind == KW_DISK_PUT_KEPT)
+      return KEPT_FROM_PUTS;
+    if (c->kind == KW_DISK_PUT) most = KEPT_FROM_DELETES;
   }
-  return false;
+  return most;
 }
 
 static bool is_want_of_room(int rc) {
-  return rc == ENOSPC || rc == EDQUOT || rc == MDB_MAP_FULL;
+  return rc == ENOSPC || rc == EDQUOT || rc == EFBIG || rc == MDB_MAP_FULL;
 }
 
 static int failure_of(int rc) {
+  if (rc == 0) return KW_OK;
   if (is_want_of_room(rc)) return KW_ERR_NO_SPACE;
   return rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_STORAGE;
 }
@@ -207,45 +214,93 @@ static int allocate(int fd, off_t from, off_t until) {
   return rc == EOPNOTSUPP || rc == EINVAL ? 0 : rc;
 }
 
-/* Bytes of the pages that are free again; only readers can see them. */
-static size_t free_bytes(const kw_database *db) {
-  size_t pages = 0, n;
+static int file_of(const kw_database *db) {
+  mdb_filehandle_t fd = -1;
+  mdb_env_get_fd(db->file->env, &fd);
+  return fd;
+}
+
+/* Bytes of the file up to the last page that was ever in use. */
+static off_t used_bytes(const kw_database *db) {
+  MDB_envinfo info;
+  mdb_env_info(db->file->env, &info);
+  return (off_t)((info.me_last_pgno + 1) * db->page);
+}
+
+/* Bytes of the pages that are free again, and that the reader does not see; only readers can count them. */
+static off_t free_bytes(const kw_database *db) {
+  size_t pages = 0, n, id, seen = mdb_txn_id(db->reading);
   MDB_txn *txn;
   MDB_cursor *cursor;
-  MDB_val key, list; /* of page numbers: how many, and then they */
+  MDB_val key, list; /* a transaction; the pages that it has freed: how many, and then they */
   if (mdb_txn_begin(db->file->env, NULL, MDB_RDONLY, &txn) != 0) return 0;
   if (mdb_cursor_open(txn, FREE_DBI, &cursor) == 0) {
-    while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0 && list.mv_size >= sizeof n) {
+    while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0 && key.mv_size == sizeof id &&
+           list.mv_size >= sizeof n) {
+      memcpy(&id, key.mv_data, sizeof id);
       memcpy(&n, list.mv_data, sizeof n);
-      pages += n;
+      if (id < seen) pages += n;
     }
     mdb_cursor_close(cursor);
   }
   mdb_txn_abort(txn);
-  return pages * db->page;
+  return (off_t)(pages * db->page);
 }
 
-/* Room for all that may be written, so that a full disk is met here, where nothing has happened yet. On a full disk
- * pages that are free again may do. What makes the store larger leaves room behind for what may make it smaller, which
- * can have the last of them; whether they suffice, the commit finds out. */
-static int grow_ahead(const kw_database *db, MDB_txn *txn, const kw_disk_change *changes,
-                      size_t n) {
-  MDB_envinfo info;
+/* Bytes that can be written on a full disk: those that the file has beyond what is in use, and pages that are free
+ * again. It may be less where several pages have to be in a row, or where a view sees them. */
+static off_t room_of(const kw_database *db, off_t size) {
+  off_t ahead = size - used_bytes(db);
+  return (ahead > 0 ? ahead : 0) + free_bytes(db);
+}
+
+/* A write under way. */
+typedef struct writing {
+  const kw_database *db;
+  MDB_txn *txn;
+  off_t most;    /* bytes that it may need */
+  bool is_short; /* they could not be allocated: free pages have to do */
+} writing;
+
+/* Allocates all that may be written, so that a full disk is met here, where nothing has happened yet. On a full disk
+ * free pages may do, and for a write that has to leave nothing they are tried: whether they really do, the commit finds
+ * out. */
+static int grow_ahead(writing *w, size_t to_leave) {
+  const kw_database *db = w->db;
   struct stat st;
-  mdb_filehandle_t fd;
-  const file *f = db->file;
-  size_t leaves = leaves_of(txn, f->records) + leaves_of(txn, f->leases) + leaves_of(txn, f->kept);
-  bool grows = is_growing(changes, n);
-  mdb_env_info(f->env, &info);
-  mdb_env_get_fd(f->env, &fd);
+  int fd = file_of(db);
   if (fstat(fd, &st) < 0) return errno;
-  off_t used = (off_t)((info.me_last_pgno + 1) * db->page);
-  off_t least = (off_t)most_bytes(db, changes, n, leaves) + (grows ? RESERVE : 0);
+  off_t used = used_bytes(db), least = w->most + (off_t)(to_leave * db->page);
   if (st.st_size >= used + least) return 0;
-  int rc = allocate(fd, st.st_size, used + least + GROWN_AHEAD);
+  int rc = allocate(fd, st.st_size, used + least + (off_t)(GROWN_AHEAD * db->page));
   if (is_want_of_room(rc)) rc = allocate(fd, st.st_size, used + least);
   if (!is_want_of_room(rc)) return rc;
-  return !grows || st.st_size - used + (off_t)free_bytes(db) >= least ? 0 : rc;
+  w->is_short = true;
+  return to_leave == 0 || room_of(db, st.st_size) >= least ? 0 : rc;
+}
+
+/* Whether the file system has less room than a write may need. */
+static bool is_full(const writing *w) {
+  struct statvfs fs;
+  return fstatvfs(file_of(w->db), &fs) == 0 &&
+         (uint64_t)fs.f_bavail * fs.f_frsize < (uint64_t)w->most;
+}
+
+/* A commit writes pages that nothing refers to yet, and then the page that does. If the first fails for want of room
+ * or memory, nothing has happened; if the last fails, LMDB takes no more writes. A full disk may write less than it was
+ * asked to, which LMDB calls EIO. */
+static int commit(writing *w) {
+  MDB_txn *next;
+  int rc = mdb_txn_commit(w->txn);
+  if (rc == 0) return KW_OK;
+  if (mdb_txn_begin(w->db->file->env, NULL, 0, &next) != 0) return KW_ERR_STORAGE;
+  mdb_txn_abort(next);
+  return rc == EIO && (w->is_short || is_full(w)) ? KW_ERR_NO_SPACE : failure_of(rc);
+}
+
+static int begin_writing(const kw_database *db, writing *w) {
+  *w = (writing){.db = db};
+  return mdb_txn_begin(db->file->env, NULL, 0, &w->txn);
 }
 
 static int fill(const file *f, MDB_txn *txn, const kw_disk_change *changes, size_t n) {
@@ -254,27 +309,61 @@ static int fill(const file *f, MDB_txn *txn, const kw_disk_change *changes, size
   return rc;
 }
 
-/* A commit writes pages that nothing refers to yet, and then the page that does. If the first fails for want of room
- * or memory, nothing has happened; if the last fails, LMDB takes no more writes. */
-static int commit(const file *f, MDB_txn *txn) {
-  int rc = mdb_txn_commit(txn);
-  if (rc == 0) return KW_OK;
-  if (mdb_txn_begin(f->env, NULL, 0, &txn) != 0) return KW_ERR_STORAGE;
-  mdb_txn_abort(txn);
+static int write_all(const kw_database *db, const kw_disk_change *changes, size_t n,
+                     const kw_disk_meta *meta) {
+  const file *f = db->file;
+  writing w;
+  int rc = begin_writing(db, &w);
+  if (rc != 0) return failure_of(rc);
+  size_t leaves =
+      leaves_of(w.txn, f->records) + leaves_of(w.txn, f->leases) + leaves_of(w.txn, f->kept);
+  w.most = (off_t)most_bytes(db, changes, n, leaves);
+  rc = grow_ahead(&w, pages_to_leave(changes, n));
+  if (rc == 0) rc = fill(f, w.txn, changes, n);
+  if (rc == 0) rc = write_meta(f, w.txn, meta);
+  if (rc == 0) return commit(&w);
+  mdb_txn_abort(w.txn);
   return failure_of(rc);
+}
+
+/* Removes records, `most` of those that are there; *removed says how many. */
+static int remove_some(writing *w, const kw_disk_change *changes, size_t n, size_t most,
+                       size_t *removed) {
+  uint8_t bytes[RECORD_KEY];
+  int rc = 0;
+  *removed = 0;
+  for (size_t i = 0; i < n && *removed < most && (rc == 0 || rc == MDB_NOTFOUND); i++) {
+    const kw_disk_change *c = &changes[i];
+    if (c->kind != KW_DISK_REMOVE) continue;
+    MDB_val key = record_key(bytes, c->main, c->sub, c->tombstone);
+    rc = mdb_del(w->txn, w->db->file->records, &key, NULL);
+    *removed += rc == 0;
+  }
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* On a full disk: of records that are to be removed, removes as many as there is room for, each of which may need two
+ * pages. Their own pages are free again for the second write from now. KW_ERR_STORAGE if LMDB takes no more writes,
+ * otherwise KW_ERR_NO_SPACE. */
+static int make_room(const kw_database *db, const kw_disk_change *changes, size_t n) {
+  struct stat st;
+  writing w;
+  size_t removed;
+  if (fstat(file_of(db), &st) < 0) return KW_ERR_NO_SPACE;
+  size_t pages = (size_t)room_of(db, st.st_size) / db->page;
+  if (pages <= PAGES_PER_WRITE || begin_writing(db, &w) != 0) return KW_ERR_NO_SPACE;
+  w.is_short = true;
+  int rc = remove_some(&w, changes, n, (pages - PAGES_PER_WRITE) / 2, &removed);
+  if (rc == 0 && removed > 0)
+    return commit(&w) == KW_ERR_STORAGE ? KW_ERR_STORAGE : KW_ERR_NO_SPACE;
+  mdb_txn_abort(w.txn);
+  return KW_ERR_NO_SPACE;
 }
 
 int kw_database_write(const kw_database *db, const kw_disk_change *changes, size_t n,
                       const kw_disk_meta *meta) {
-  MDB_txn *txn;
-  int rc = mdb_txn_begin(db->file->env, NULL, 0, &txn);
-  if (rc != 0) return failure_of(rc);
-  rc = grow_ahead(db, txn, changes, n);
-  if (rc == 0) rc = fill(db->file, txn, changes, n);
-  if (rc == 0) rc = write_meta(db->file, txn, meta);
-  if (rc == 0) return commit(db->file, txn);
-  mdb_txn_abort(txn);
-  return failure_of(rc);
+  int rc = write_all(db, changes, n, meta);
+  return rc == KW_ERR_NO_SPACE ? make_room(db, changes, n) : rc;
 }
 
 /* }====== */
@@ -657,14 +746,9 @@ static int copy_to(const kw_database *db, const char *name) {
   return rc;
 }
 
-static int outcome_of(int rc) {
-  if (rc == 0) return KW_OK;
-  return rc == ENOSPC ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
-}
-
 int kw_database_copy(const kw_database *db) {
   char name[KW_NAME_ROOM];
-  return outcome_of(copy_to(db, kw_directory_name(db->path, COPY, name)));
+  return failure_of(copy_to(db, kw_directory_name(db->path, COPY, name)));
 }
 
 static void take_file(kw_database *db, const kw_database *from) {
@@ -687,11 +771,11 @@ int kw_database_swap(kw_database *db, bool *is_swapped) {
     close_file(&new);
     unlink_in(db, COPY);
     unlink_in(db, LOCK_OF_COPY);
-    return outcome_of(rc);
+    return failure_of(rc);
   }
   take_file(db, &new);
   rename_in(db, LOCK_OF_COPY, LOCK_OF_DATA);
-  return outcome_of(kw_directory_sync(db->path));
+  return failure_of(kw_directory_sync(db->path));
 }
 
 /* }====== */

@@ -314,7 +314,10 @@ bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {
   if (!is_done) return false;
   release_kept(&disk->writing);
   *meta = disk->writing.meta;
-  *rc = disk->rc == KW_OK ? move_on(disk) : disk->rc;
+  *rc = disk->rc;
+  if (disk->rc == KW_OK) *rc = move_on(disk);
+  if (disk->rc == KW_ERR_NO_SPACE && kw_database_renew(disk->database) != KW_OK)
+    *rc = KW_ERR_STORAGE; /* some removals may have happened, whose pages are wanted */
   return true;
 }
 

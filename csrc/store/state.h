@@ -65,6 +65,11 @@ struct kw_store {
 
   kw_revision loading; /* of a durable store: the first revision that was not read yet */
 
+  bool is_asked;    /* something was asked for since the last flush */
+  bool was_asked;   /* the same of the group that is being written */
+  bool is_held;     /* a group that nobody asked for has failed, and is tried again later: */
+  int64_t retry_at; /* then */
+
   int64_t now; /* of the last step */
   int failure; /* KW_OK, or what has made the store read-only */
 

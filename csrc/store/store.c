@@ -13,7 +13,7 @@
 #include "store/write.h"
 
 #define LEASES_PER_STEP 500     /* etcd's limit for one pass */
-#define RETRY_MS 500            /* after memory was short for the expiry of a lease */
+#define RETRY_MS 500            /* after room or memory was short for what nobody waits for */
 #define LEASE_COST 64           /* what the quota counts for a lease */
 #define MAX_PENDING (256 << 20) /* bytes of records that wait for the disk */
 #define MAP_MARGIN (INT64_C(64) << 20)
@@ -32,6 +32,7 @@ kw_store_options kw_store_defaults(void) {
                             .history_bytes = KW_DEFAULT_HISTORY_BYTES};
 }
 
+static void arm(kw_store *store, kw_alarm alarm);
 static void retry_expiry(kw_store *store);
 static int load_kept(kw_store *store);
 
@@ -39,6 +40,7 @@ static void on_durable(int64_t rev, void *ctx) {
   kw_store *store = ctx;
   int64_t before = store->revision, compacted = kw_log_meta(store->log).compact_revision;
   kw_write_settle(store, store->undo.submitted);
+  store->is_held = false;
   if (kw_log_disk(store->log) != NULL && compacted > store->compact_revision)
     kw_compaction_start(store, compacted);
   store->revision = rev;
@@ -56,10 +58,12 @@ static void on_failure(int rc, void *ctx) {
   kw_kept_drop(&store->kept);
   if (load_kept(store) != KW_OK) store->failure = KW_ERR_STORAGE;
   if (rc == KW_ERR_NO_SPACE) {
-    kw_store_arm(store, KW_ALARM_NO_SPACE);
+    arm(store, KW_ALARM_NO_SPACE);
     store->raised |= KW_ALARM_NO_SPACE;
   }
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
+  store->is_held = !store->was_asked;
+  store->retry_at = store->now + RETRY_MS;
   retry_expiry(store);
 }
 
@@ -210,8 +214,11 @@ static kw_disk_meta meta_of(const kw_store *store) {
 
 void kw_store_flush(kw_store *store) {
   kw_disk_meta meta = meta_of(store);
-  if (store->failure == KW_OK && kw_log_flush(store->log, &meta))
-    store->undo.submitted = store->undo.committed;
+  if (store->failure != KW_OK || (store->is_held && !store->is_asked)) return;
+  if (!kw_log_flush(store->log, &meta)) return;
+  store->undo.submitted = store->undo.committed;
+  store->was_asked = store->is_asked;
+  store->is_asked = false;
 }
 
 /* The next group follows at once. */
@@ -246,6 +253,7 @@ int kw_store_outcome(const kw_store *store, uint64_t mark) {
 
 int kw_store_defragment(kw_store *store) {
   if (store->failure != KW_OK) return store->failure;
+  store->is_asked = true;
   if (kw_store_is_durable(store)) kw_log_defragment(store->log);
   return KW_OK;
 }
@@ -268,6 +276,7 @@ bool kw_store_is_durable(const kw_store *store) {
 
 int kw_store_wait(kw_store *store, uint64_t mark) {
   while (!kw_log_is_settled(store->log, mark)) {
+    store->is_asked = true;
     kw_store_flush(store);
     if (!kw_log_poll(store->log, true)) return KW_ERR_STORAGE;
   }
@@ -297,13 +306,19 @@ void kw_store_free(kw_store *store) {
 
 /* {====== Space and alarms ====== */
 
-int kw_store_arm(kw_store *store, kw_alarm alarm) {
+static void arm(kw_store *store, kw_alarm alarm) {
   if (store->failure == KW_OK) store->alarms |= alarm;
+}
+
+int kw_store_arm(kw_store *store, kw_alarm alarm) {
+  store->is_asked = true;
+  arm(store, alarm);
   return store->failure;
 }
 
 int kw_store_disarm(kw_store *store, kw_alarm alarm) {
   if (store->failure != KW_OK) return store->failure;
+  store->is_asked = true;
   store->alarms &= ~(unsigned)alarm;
   store->raised &= ~(unsigned)alarm;
   return KW_OK;
@@ -322,7 +337,7 @@ static int check_quota(kw_store *store, int64_t cost) {
   if (cost == 0 || quota < 0) return KW_OK;
   size_of(store, &in_use);
   if (in_use + (int64_t)kw_log_pending_bytes(store->log) + cost < quota) return KW_OK;
-  kw_store_arm(store, KW_ALARM_NO_SPACE);
+  arm(store, KW_ALARM_NO_SPACE);
   return KW_ERR_NO_SPACE;
 }
 
@@ -364,6 +379,7 @@ int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *
 
 void kw_store_commit(kw_store *store) {
   bool has_changes = store->open.n > 0;
+  if (store->undo.n > store->undo.committed) store->is_asked = true;
   kw_write_commit(store);
   if (kw_log_disk(store->log) == NULL) kw_write_settle(store, store->undo.committed);
   if (!has_changes) return;
@@ -382,6 +398,7 @@ int kw_store_compact(kw_store *store, int64_t revision) {
   if (revision <= store->compact_asked) return KW_ERR_COMPACTED;
   if (revision > store->revision) return KW_ERR_FUTURE_REVISION;
   store->compact_asked = revision;
+  store->is_asked = true;
   if (kw_log_disk(store->log) == NULL) kw_compaction_start(store, revision);
   return KW_OK;
 }
@@ -529,6 +546,7 @@ int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n) {
   for (size_t i = 0; i < n && disk != NULL; i++)
     write_kept(disk, &store->kept, &after, changes[i].name);
   kw_kept_drop(&store->kept);
+  store->is_asked = true;
   store->kept = after;
   return KW_OK;
 }
@@ -543,13 +561,16 @@ int kw_store_kept(const kw_store *store, const kw_kept **kept) {
 int64_t kw_store_deadline(const kw_store *store) {
   if (kw_compaction_is_due(store) && store->failure == KW_OK) return INT64_MIN;
   const kw_lease *lease = kw_leases_first(&store->leases);
-  return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
+  int64_t deadline = lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
+  bool must_retry = store->is_held && store->failure == KW_OK;
+  return must_retry && store->retry_at < deadline ? store->retry_at : deadline;
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
   store->now = now;
   kw_log_release(store->log);
   if (store->failure != KW_OK) return false;
+  if (now >= store->retry_at) store->is_held = false;
   bool more = may_expire(store) && expire(store, now);
   if (kw_compaction_is_due(store)) more = kw_compaction_step(store) || more;
   kw_store_flush(store);

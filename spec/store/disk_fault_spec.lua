@@ -48,6 +48,24 @@ describe("a full disk #slow", function()
     local program = disk:start("full")
     assert.equal(0, program:wait(), program:transcript())
   end)
+
+  for what, number in pairs { ["a disk"] = 28, ["a quota"] = 122, ["a file"] = 27 } do
+    it("is " .. what .. " whose end deletes have come to: it is read, and compaction makes room", function()
+      for _, odd in ipairs { 0, 100, 4000 } do -- bytes, so that the last page is written by a part
+        local program = disk:start("exhaust", ("room %d %d"):format(12 * 1024 * 1024 + odd, number))
+        assert.equal(0, program:wait(600), program:transcript())
+        assert.matches("done %d+\n", program:stdout())
+        disk:remove()
+        disk = fault.new()
+      end
+    end)
+  end
+
+  it("is a small file system whose end deletes have come to: it is read, and compaction makes room", function()
+    local program = disk:start_small(12 * 1024 * 1024, "exhaust", "")
+    assert.equal(0, program:wait(600), program:transcript())
+    assert.matches("done %d+\n", program:stdout())
+  end)
 end)
 
 --- What so many steps come to, and the next one, which may have happened.

@@ -12,6 +12,8 @@
  *   kill KIND N before|after      the process is killed
  *   cut KIND N before|after SEED  the power fails: before means in the middle of it
  *   delay MS                      every sync takes that long
+ *   room BYTES ERRNO              files can grow by so many bytes in all; a write that would need more is short, and
+ *                                 one that would need all of it fails
  *
  * A kind is any, open, write, sync, size or name. A write may also be a sync, by its descriptor, or a size, beyond the
  * end.
@@ -49,7 +51,7 @@
 
 enum { OPEN = 1, WRITE = 2, SYNC = 4, SIZE = 8, NAME = 16, ANY = 31 };
 
-typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY } action;
+typedef enum action { NOTHING, FAIL, SHORT, KILL, CUT, DELAY, ROOM } action;
 
 typedef struct plan {
   action action;
@@ -58,6 +60,7 @@ typedef struct plan {
   bool goes_on;
   bool is_after;
   long value; /* an errno, a seed, or milliseconds */
+  long room;  /* bytes that are left */
   long calls;
 } plan;
 
@@ -138,17 +141,21 @@ static int kind_of(const char *text) {
 }
 
 static plan parse(const char *line) {
-  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay"};
+  static const char *const actions[] = {"", "fail", "short", "kill", "cut", "delay", "room"};
   char what[16] = "", kind[16] = "", how[16] = "";
   plan p = {0};
   sscanf(line, "%15s %15s %ld %15s %ld", what, kind, &p.nth, how, &p.value);
-  for (int i = 1; i < 6; i++) {
+  for (int i = 1; i < 7; i++) {
     if (strcmp(what, actions[i]) == 0) p.action = (action)i;
   }
   p.kind = kind_of(kind);
   p.goes_on = strcmp(how, "on") == 0;
   p.is_after = strcmp(how, "after") == 0;
   if (p.action == DELAY) p.value = atol(kind);
+  if (p.action == ROOM) {
+    p.room = atol(kind);
+    p.value = p.nth;
+  }
   return p;
 }
 
@@ -184,7 +191,8 @@ static action judge(int kinds) {
     nanosleep(&ts, NULL);
     return NOTHING;
   }
-  if (now.action == NOTHING || now.action == DELAY || !(now.kind & kinds)) return NOTHING;
+  if (now.action == NOTHING || now.action == DELAY || now.action == ROOM || !(now.kind & kinds))
+    return NOTHING;
   now.calls++;
   if (now.calls < now.nth || (now.calls > now.nth && !now.goes_on)) return NOTHING;
   if (now.action == SHORT && !(kinds & WRITE)) return NOTHING;
@@ -373,14 +381,32 @@ static void strike_after(action a) {
 
 /* {====== Calls ====== */
 
+/* How many of `more` bytes a file can grow by, of which that many are taken. */
+static off_t take_room(off_t more) {
+  if (now.action != ROOM || more <= 0) return more;
+  if (more > now.room) tell_that_it_struck();
+  if (more > now.room) more = now.room;
+  now.room -= more;
+  return more;
+}
+
 static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at) {
   file *f = fds[fd].file;
-  bool grows = at + (off_t)len > size_of(fd);
+  off_t more = at + (off_t)len - size_of(fd);
+  bool grows = more > 0;
   action a = judge(WRITE | (fds[fd].syncs ? SYNC : 0) | (grows ? SIZE : 0));
   if (a == FAIL || a == KILL) {
     if (strike_before(a)) return -1;
   }
   if (a == SHORT) len /= 2;
+  if (grows) {
+    off_t lacking = more - take_room(more);
+    if (lacking >= (off_t)len && lacking > 0) {
+      errno = (int)now.value;
+      return -1;
+    }
+    len -= (size_t)lacking;
+  }
   op *o = note(f, fd, bytes, len, at, at + (off_t)len);
   ssize_t n = real_pwrite(fd, bytes, len, at);
   if (a == CUT && !now.is_after) cut();
@@ -452,6 +478,13 @@ static int resize(int fd, off_t size, int (*change)(int fd, off_t size)) {
   file *f = fds[fd].file;
   action a = judge(SIZE);
   bool fails = strike_before(a);
+  off_t more = size - size_of(fd);
+  if (!fails && now.action == ROOM && more > now.room) {
+    tell_that_it_struck();
+    errno = (int)now.value;
+    fails = true;
+  }
+  if (!fails) take_room(more);
   if (!fails && size < size_of(fd)) forget_ops(f);
   if (!fails) note(f, fd, "", 0, size, size);
   int rc = fails ? -1 : change(fd, size);

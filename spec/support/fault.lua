@@ -46,6 +46,14 @@ function methods:start(mode, ...)
   return process.start(argv, { env = self:environment() })
 end
 
+--- Starts the program on a file system of so many bytes, which ends with it.
+function methods:start_small(bytes, mode, ...)
+  local argv = { "unshare", "--map-root-user", "--mount", "sh", "-c",
+    ('mount -t tmpfs -o size=%d tmpfs %s && exec "$@"'):format(bytes, self.directory), "sh", vm.interpreter,
+    "spec/support/fault_program.lua", mode, self.directory, self.control, ... }
+  return process.start(argv, { env = vm.environment() })
+end
+
 function methods:remove()
   shell.must("rm -rf " .. self.base)
 end

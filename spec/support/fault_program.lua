@@ -4,6 +4,7 @@
 --   fault_program.lua power DIRECTORY CONTROL SEED FROM   steps at random, after the first FROM, until the power fails;
 --                                                         says "done I" when the store has done one
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
+--   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
 --
 -- The store lies in DIRECTORY/store.
 
@@ -157,6 +158,71 @@ function modes.full()
   assert(store:disarm("no_space"))
   for i = 1, n do assert(store:put("key " .. i, VALUE)) end
   store:close()
+end
+
+local LONG = ("k"):rep(900) -- a delete takes as much room as a put
+local TOGETHER = 60 -- changes of a transaction: many pages, of which a full disk writes a part
+
+--- Changes one key after the other, many in a transaction, until that is refused for want of room, and nothing else.
+-- Returns how many were changed.
+local function change(store, last, make)
+  local n = 0
+  while n < last do
+    local ops = {}
+    for i = 1, math.min(TOGETHER, last - n) do ops[i] = make(("%06d"):format(n + i) .. LONG) end
+    local done, err = store:txn { success = ops }
+    if not done then
+      assert(err.code == "no_space", tostring(err))
+      return n
+    end
+    n = n + #ops
+  end
+  return n
+end
+
+local function put(key) return { put = key, value = "" } end
+local function delete(key) return { delete = key } end
+
+local function expect_keys(store, revision, keys)
+  assert(store:status().revision == revision, "another revision")
+  assert(#store:range("", { prefix = true, keys_only = true }).kvs == keys, "other keys")
+end
+
+--- Compacts until there is room for puts.
+local function recover(store)
+  local done, err = store:compact(store:status().revision, { physical = true })
+  assert(done or err.code == "no_space", tostring(err))
+  for _ = 1, 50 do
+    done, err = store:disarm("no_space")
+    if done then done, err = store:put("after", "all") end
+    if done then return end
+    assert(err.code == "no_space", tostring(err))
+    while store:step() do end
+  end
+  error("there is no room: " .. tostring(err), 0)
+end
+
+--- Deletes may use what puts had to leave, until they are refused, too. All is read, also when the store is opened
+-- again, and compaction makes room for both.
+function modes.exhaust()
+  local store = assert(keywatch.open { path = path, now = 0 })
+  plan(arg[4])
+  local puts = change(store, 1e6, put)
+  local deletes = change(store, puts, delete)
+  assert(deletes > 0 and deletes < puts, ("%d of %d deletes"):format(deletes, puts))
+  local revision = store:status().revision
+  expect_keys(store, revision, puts - deletes)
+  assert(change(store, TOGETHER, put) == 0)
+  store:close()
+  store = assert(keywatch.open { path = path, now = 0 })
+  expect_keys(store, revision, puts - deletes)
+  recover(store)
+  local more = change(store, 1e6, put)
+  assert(more > 0, "there is no room for puts")
+  plan("")
+  recover(store)
+  store:close()
+  print("done " .. puts)
 end
 
 modes[mode]()
