@@ -89,7 +89,7 @@ function keywatch.now() end
 ---| "cancelled" # the task that waited was cancelled
 ---| "closed" # the store, or the watch, was closed
 ---| "compacted" # the revision is older than the oldest that can be read
----| "corrupt" # the alarm is armed
+---| "corrupt" # the alarm is armed, or what is on the disk is damaged
 ---| "duplicate_key" # a transaction writes one key twice
 ---| "duplicate_watch_id" # of a watch that is made over the wire
 ---| "empty_key"

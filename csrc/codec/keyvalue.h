@@ -22,16 +22,26 @@ bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv);
 size_t kw_keyvalue_bare_size(const kw_blob *record);
 uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
 
-/* The kv of a record that we encoded ourselves. */
+/* Whether bytes from a disk begin with a key, as those of every record do. */
+static inline bool kw_keyvalue_has_key(kw_slice bytes) {
+  size_t len = 0, at = 1; /* after the tag */
+  if (bytes.len == 0 || bytes.data[0] != 10) return false;
+  for (unsigned shift = 0; shift < 32 && at < bytes.len; shift += 7) {
+    len |= (size_t)(bytes.data[at] & 0x7f) << shift;
+    if (bytes.data[at++] < 0x80) return len > 0 && len <= bytes.len - at;
+  }
+  return false;
+}
+
+/* The kv of a record. Of one that a disk has damaged, the fields before the damage. */
 static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   kw_kv kv;
-  bool ok = kw_keyvalue_decode(kw_blob_slice(record), &kv);
-  assert(ok);
-  (void)ok;
+  bool is_whole = kw_keyvalue_decode(kw_blob_slice(record), &kv);
+  (void)is_whole;
   return kv;
 }
 
-/* The same, for the key alone: it comes first. */
+/* The same, for the key alone: it comes first, which was seen to when the record was made or read. */
 static inline kw_slice kw_keyvalue_key(const kw_blob *record) {
   const uint8_t *at = record->bytes + 1; /* after the tag */
   size_t len = 0;

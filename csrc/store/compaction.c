@@ -20,7 +20,7 @@ int64_t kw_compaction_next(const kw_store *store) {
 }
 
 static bool is_running(const kw_store *store) {
-  return store->compact_next <= store->compact_revision;
+  return store->compact_next <= store->compact_revision && !store->compact_is_stuck;
 }
 
 bool kw_compaction_is_due(const kw_store *store) {
@@ -28,7 +28,7 @@ bool kw_compaction_is_due(const kw_store *store) {
 }
 
 bool kw_store_is_compacting(const kw_store *store) {
-  if (store->failure != KW_OK) return false;
+  if (store->failure != KW_OK || store->compact_is_stuck) return false;
   return store->compact_asked > store->compact_revision || is_running(store);
 }
 
@@ -72,20 +72,26 @@ static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key
   return true;
 }
 
+/* The next step begins at `rev`; returns whether it can follow at once. A damaged record raises the alarm. */
+static bool stop(kw_store *store, int64_t rev) {
+  store->compact_next = rev;
+  store->compact_is_stuck = kw_log_failure(store->log) == KW_ERR_CORRUPT;
+  if (store->compact_is_stuck) kw_store_arm(store, KW_ALARM_CORRUPT);
+  return kw_compaction_is_due(store);
+}
+
 bool kw_compaction_step(kw_store *store) {
   kw_revision next = {.main = store->compact_next};
   kw_log_entry entry;
   for (int64_t i = 0;; i++) {
     kw_log_release(store->log);
     kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
-    if (!kw_log_next(store->log, &cursor, &entry) || entry.rev.main > store->compact_revision)
-      break;
+    bool is_there = kw_log_next(store->log, &cursor, &entry);
+    if (!is_there && kw_log_failure(store->log) != KW_OK) return stop(store, next.main);
+    if (!is_there || entry.rev.main > store->compact_revision) break;
     bool is_enough = i >= store->options.step_records && entry.rev.sub == 0;
-    if (is_enough || kw_log_has_failed(store->log) ||
-        !visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record))) {
-      store->compact_next = entry.rev.main;
-      return kw_compaction_is_due(store);
-    }
+    if (is_enough || !visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record)))
+      return stop(store, entry.rev.main);
     next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
   store->compact_next = store->compact_revision + 1;

@@ -25,7 +25,8 @@ void kw_compaction_start(kw_store *store, int64_t rev);
 /* Whether a step can be done now: there may be nothing left, or the disk has enough to do. */
 bool kw_compaction_is_due(const kw_store *store);
 
-/* Visits some records; returns whether another step can follow at once. */
+/* Visits some records; returns whether another step can follow at once. Where a record cannot be read, the alarm
+ * "corrupt" is raised, and nothing is visited until it is out. */
 bool kw_compaction_step(kw_store *store);
 
 /* Where the visit has to go on once all that was asked for is durable. */

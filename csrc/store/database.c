@@ -375,6 +375,12 @@ int kw_database_refuse(char text[KW_DISK_TEXT], const char *path, const char *wh
   return KW_ERR_STORAGE;
 }
 
+/* The same for an error of the system; KW_ERR_NO_SPACE for want of room. */
+static int refuse_errno(char *text, const char *path, int number) {
+  kw_database_refuse(text, path, mdb_strerror(number));
+  return is_want_of_room(number) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+}
+
 /* Whoever holds the directory says so in the lock file. */
 static int refuse_locked(char *text, const char *path, int fd) {
   char pid[PID_ROOM] = "", why[64];
@@ -388,7 +394,7 @@ static int refuse_locked(char *text, const char *path, int fd) {
 static int lock(kw_database *db, char *text) {
   char name[KW_NAME_ROOM], pid[PID_ROOM];
   db->lock = open(kw_directory_name(db->path, "lock", name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (db->lock < 0) return kw_database_refuse(text, db->path, strerror(errno));
+  if (db->lock < 0) return refuse_errno(text, db->path, errno);
   if (flock(db->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, db->path, db->lock);
   int n = snprintf(pid, sizeof pid, "%ld\n", (long)db->pid);
   bool is_told = ftruncate(db->lock, 0) == 0 && pwrite(db->lock, pid, (size_t)n, 0) == n;
@@ -399,7 +405,7 @@ static int lock(kw_database *db, char *text) {
 static int make_directory(const char *path, char *text) {
   struct stat st;
   if (mkdir(path, 0700) == 0) return KW_OK;
-  if (errno != EEXIST) return kw_database_refuse(text, path, strerror(errno));
+  if (errno != EEXIST) return refuse_errno(text, path, errno);
   if (stat(path, &st) < 0) return kw_database_refuse(text, path, strerror(errno));
   return S_ISDIR(st.st_mode) ? KW_OK : kw_database_refuse(text, path, "it is not a directory");
 }
@@ -602,6 +608,7 @@ static int open_directory(kw_database *db, char *text) {
   if (format != FORMAT)
     return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
   if (rc == INCOMPLETE) return kw_database_refuse(text, db->path, "its database has lost its end");
+  if (is_want_of_room(rc)) return refuse_errno(text, db->path, rc);
   if (rc == MDB_NOTFOUND)
     return kw_database_refuse(text, db->path, "its database is not one of keywatch");
   return rc == 0 ? KW_OK : kw_database_refuse(text, db->path, mdb_strerror(rc));
@@ -685,16 +692,16 @@ bool kw_database_is_damaged(const kw_database *db) {
 }
 
 /* Whoever goes on where he was needs no search. */
-bool kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry) {
+int kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry) {
   uint8_t bytes[RECORD_KEY];
   MDB_val key = record_key(bytes, rev.main, rev.sub, false), value;
   bool goes_on = db->is_placed && kw_revision_compare(db->next, rev) == 0;
   int rc = mdb_cursor_get(db->cursor, &key, &value, goes_on ? MDB_NEXT : MDB_SET_RANGE);
-  db->is_placed = has_found(db, rc, &key, RECORD_KEY, true);
-  if (!db->is_placed) return false;
+  db->is_placed = rc == 0 && key.mv_size == RECORD_KEY;
+  if (!db->is_placed) return rc == MDB_NOTFOUND ? 0 : KW_ERR_CORRUPT;
   *entry = entry_of(&key, &value);
   db->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
-  return true;
+  return 1;
 }
 
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl) {
@@ -825,7 +832,7 @@ int kw_view_next(kw_view *view, kw_disk_entry *entry) {
   MDB_val key, value;
   int rc = mdb_cursor_get(view->records, &key, &value, MDB_NEXT);
   if (rc == MDB_NOTFOUND) return 0;
-  if (rc != 0 || key.mv_size != RECORD_KEY) return KW_ERR_STORAGE;
+  if (rc != 0 || key.mv_size != RECORD_KEY) return KW_ERR_CORRUPT;
   *entry = entry_of(&key, &value);
   return 1;
 }
@@ -841,7 +848,7 @@ int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl) {
     rc = mdb_cursor_get(view->leases, &key, &value, MDB_FIRST);
   }
   if (rc == MDB_NOTFOUND) return 0;
-  if (rc != 0 || key.mv_size != 8 || value.mv_size != 8) return KW_ERR_STORAGE;
+  if (rc != 0 || key.mv_size != 8 || value.mv_size != 8) return KW_ERR_CORRUPT;
   *id = lease_of(&key);
   *ttl = (int64_t)kw_big_endian_get64(value.mv_data);
   return view->is_negative && *id >= 0 ? 0 : 1;

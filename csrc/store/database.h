@@ -33,8 +33,8 @@ typedef struct kw_disk_entry {
 
 #define KW_DISK_TEXT 512
 
-/* Opens or makes a database in a directory, which it makes, too. KW_ERR_STORAGE, with a sentence in `text`, if that
- * cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
+/* Opens or makes a database in a directory, which it makes, too. KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in
+ * `text`, if that cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
 int kw_database_open(const char *path, size_t map_bytes, kw_database **db, char text[KW_DISK_TEXT]);
 void kw_database_close(kw_database *db);
 
@@ -93,11 +93,11 @@ int kw_database_renew(kw_database *db);
 
 size_t kw_database_records(const kw_database *db);
 
-/* KW_OK, KW_ERR_CORRUPT if it is not there. */
+/* KW_OK; KW_ERR_CORRUPT if the record is not there, or cannot be read. */
 int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_slice *record);
 
-/* The first record >= rev; false if there is none. */
-bool kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry);
+/* The first record >= rev: 1, 0 if there is none, KW_ERR_CORRUPT if it cannot be read. */
+int kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry);
 
 /* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the
  * end. */
@@ -107,7 +107,7 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
  * until the reader moves on. False at the end. */
 bool kw_database_next_kept(kw_database *db, kw_slice *name, kw_slice *bytes);
 
-/* Whether something of the file cannot be read: then the ends above may be false ones. */
+/* Whether a lease or a kept state cannot be read: then the ends above may be false ones. */
 bool kw_database_is_damaged(const kw_database *db);
 
 /* Bytes of the file, and those of it that are in use. */
@@ -139,7 +139,7 @@ int kw_view_open(kw_database *db, kw_view **view);
 void kw_view_close(kw_view *view);
 kw_disk_meta kw_view_meta(const kw_view *view);
 
-/* The next record, in order: 1, 0 at the end, KW_ERR_STORAGE. */
+/* The next record, in order: 1, 0 at the end, KW_ERR_CORRUPT. */
 int kw_view_next(kw_view *view, kw_disk_entry *entry);
 
 /* The next lease, in the order of ids as numbers without sign; in the same way. */

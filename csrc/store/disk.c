@@ -341,7 +341,7 @@ int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice 
   return kw_database_read(disk->database, rev, tombstone, record);
 }
 
-bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
+int kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry) {
   return kw_database_next(disk->database, rev, entry);
 }
 

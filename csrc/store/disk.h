@@ -16,8 +16,8 @@
 
 typedef struct kw_disk kw_disk;
 
-/* Opens or makes a store in a directory, which it makes, too. KW_ERR_STORAGE, with a sentence in `text`, if that cannot
- * be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
+/* Opens or makes a store in a directory, which it makes, too. KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in
+ * `text`, if that cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
 int kw_disk_open(const char *path, size_t map_bytes, kw_disk **disk, char text[KW_DISK_TEXT]);
 
 /* What was submitted is written first. */
@@ -78,11 +78,11 @@ int kw_disk_forget(kw_disk *disk);
 
 /* {====== Reading ====== */
 
-/* KW_OK, KW_ERR_CORRUPT if it is not there. */
+/* KW_OK; KW_ERR_CORRUPT if the record is not there, or cannot be read. */
 int kw_disk_read(const kw_disk *disk, kw_revision rev, bool tombstone, kw_slice *record);
 
-/* The first record >= rev; false if there is none. */
-bool kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
+/* The first record >= rev: 1, 0 if there is none, KW_ERR_CORRUPT if it cannot be read. */
+int kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
 
 /* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the
  * end. */
@@ -92,7 +92,7 @@ bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_
  * until the next take. False at the end. */
 bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes);
 
-/* Whether something of the file cannot be read: then the ends above may be false ones. */
+/* Whether a lease or a kept state cannot be read: then the ends above may be false ones. */
 bool kw_disk_is_damaged(const kw_disk *disk);
 
 /* Bytes of the file, and those of it that are in use. */

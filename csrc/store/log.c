@@ -2,6 +2,7 @@
 #include "store/log.h"
 
 #include "base/mem.h"
+#include "codec/keyvalue.h"
 #include "model/error.h"
 
 #define CACHE_LINE 64
@@ -60,7 +61,7 @@ struct kw_log {
   kw_blob **lent;
   size_t n_lent;
   size_t cap_lent;
-  bool has_failed;
+  int failure; /* of the last record that could not be read since the last release */
 };
 
 static kw_revision revision_of(const entry *e) {
@@ -128,36 +129,38 @@ size_t kw_log_cost(const kw_blob *record) {
 /* {====== Lending ====== */
 
 /* Lent in the place of what could not be read. Whoever looks for a key in it finds an empty one. */
-static kw_blob *lend_nothing(kw_log *log) {
+static kw_blob *lend_nothing(kw_log *log, int rc) {
   static union {
     kw_blob blob;
     uint8_t room[sizeof(kw_blob) + 2]; /* the tag of a key, and its length */
   } nothing = {.blob = {.refs = 1}};   /* never released but by those who retained it */
-  log->has_failed = true;
+  log->failure = rc;
   return &nothing.blob;
 }
 
 /* A copy of what the disk has. */
 static kw_blob *lend(kw_log *log, kw_slice bytes) {
   kw_blob *blob = NULL;
+  if (!kw_keyvalue_has_key(bytes)) return lend_nothing(log, KW_ERR_CORRUPT);
   if (kw_reserve(&log->lent, &log->cap_lent, log->n_lent + 1, sizeof *log->lent))
     blob = kw_blob_copy(bytes);
-  return blob == NULL ? lend_nothing(log) : (log->lent[log->n_lent++] = blob);
+  if (blob == NULL) return lend_nothing(log, KW_ERR_NO_MEMORY);
+  return log->lent[log->n_lent++] = blob;
 }
 
 static kw_blob *read_disk(kw_log *log, kw_revision rev, bool tombstone) {
   kw_slice record;
-  bool ok = kw_disk_read(log->disk, rev, tombstone, &record) == KW_OK;
-  return ok ? lend(log, record) : lend_nothing(log);
+  int rc = kw_disk_read(log->disk, rev, tombstone, &record);
+  return rc == KW_OK ? lend(log, record) : lend_nothing(log, rc);
 }
 
 void kw_log_release(kw_log *log) {
   while (log->n_lent > 0) kw_blob_release(log->lent[--log->n_lent]);
-  log->has_failed = false;
+  log->failure = KW_OK;
 }
 
-bool kw_log_has_failed(const kw_log *log) {
-  return log->has_failed;
+int kw_log_failure(const kw_log *log) {
+  return log->failure;
 }
 
 /* }====== */
@@ -346,11 +349,14 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
   kw_disk_entry e;
   if (!cursor->is_on_disk) return next_in_tail(log, cursor, found);
-  if (kw_disk_next(log->disk, cursor->next, &e) && e.rev.main <= log->on_disk) {
+  int rc = kw_disk_next(log->disk, cursor->next, &e);
+  if (rc > 0 && e.rev.main <= log->on_disk) {
     cursor->next = (kw_revision){.main = e.rev.main, .sub = e.rev.sub + 1};
     *found = (kw_log_entry){e.rev, e.tombstone, lend(log, e.record)};
-    return true;
+    return found->record->len > 0;
   }
+  if (rc < 0) log->failure = rc;
+  if (rc < 0) return false;
   *cursor = seek_tail(log, (kw_revision){.main = log->on_disk + 1});
   return next_in_tail(log, cursor, found);
 }

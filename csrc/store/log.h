@@ -92,9 +92,13 @@ bool kw_log_is_settled(const kw_log *log, uint64_t mark);
 uint64_t kw_log_settled(const kw_log *log);
 int kw_log_outcome(const kw_log *log, uint64_t mark);
 
-/* Ends the loan of records; and whether a record could not be lent since: what was given in its place is empty. */
+/* Ends the loan of records. */
 void kw_log_release(kw_log *log);
-bool kw_log_has_failed(const kw_log *log);
+
+/* Why the last record that could not be read since the last release could not: KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if
+ * the disk does not have it, or not whole. KW_OK if all could. What was given in its place is empty, and a scan has
+ * come to an end there. */
+int kw_log_failure(const kw_log *log);
 
 /* }====== */
 

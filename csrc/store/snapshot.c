@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
+#include "codec/keyvalue.h"
 #include "store/image.h"
 #include "store/state.h"
 
@@ -83,6 +84,7 @@ static int check_room(kw_snapshot *s, size_t bytes) {
 static int next_of_view(void *ctx, kw_disk_entry *entry) {
   kw_snapshot *s = ctx;
   int rc = kw_view_next(s->view, entry);
+  if (rc > 0 && !kw_keyvalue_has_key(entry->record)) return KW_ERR_CORRUPT;
   return rc > 0 ? check_room(s, entry->record.len) : rc;
 }
 

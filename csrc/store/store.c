@@ -86,8 +86,8 @@ kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev) {
   return change == NULL || change->tombstone ? NULL : kw_store_record(store, change);
 }
 
-bool kw_store_has_failed(const kw_store *store) {
-  return kw_log_has_failed(store->log);
+int kw_store_read_failure(const kw_store *store) {
+  return kw_log_failure(store->log);
 }
 
 int64_t kw_store_first_event(const kw_store *store) {
@@ -115,8 +115,9 @@ static int load_kept(kw_store *store) {
 }
 
 static bool decode(const kw_store *store, const kw_disk_entry *entry, kw_kv *kv) {
-  if (entry->rev.main > store->revision || !kw_keyvalue_decode(entry->record, kv)) return false;
-  return kv->key.len > 0 && (entry->tombstone || kv->mod_revision == entry->rev.main);
+  if (entry->rev.main > store->revision || !kw_keyvalue_has_key(entry->record)) return false;
+  return kw_keyvalue_decode(entry->record, kv) &&
+         (entry->tombstone || kv->mod_revision == entry->rev.main);
 }
 
 static int load_record(kw_store *store, const kw_disk_entry *entry) {
@@ -132,7 +133,7 @@ static int load_record(kw_store *store, const kw_disk_entry *entry) {
 static int refuse_damaged(const kw_store *store, char text[KW_DISK_TEXT]) {
   snprintf(text, KW_DISK_TEXT, "keywatch: %.360s is damaged",
            kw_disk_path(kw_log_disk(store->log)));
-  return KW_ERR_STORAGE;
+  return KW_ERR_CORRUPT;
 }
 
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]) {
@@ -142,7 +143,7 @@ int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char t
   *total = disk == NULL ? 0 : kw_disk_records(disk);
   *done = kw_log_count(store->log);
   for (; n > 0 && *done < *total && rc == KW_OK; n--, ++*done) {
-    if (!kw_disk_next(disk, store->loading, &entry)) return refuse_damaged(store, text);
+    if (kw_disk_next(disk, store->loading, &entry) <= 0) return refuse_damaged(store, text);
     rc = load_record(store, &entry);
     store->loading = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
@@ -321,6 +322,7 @@ int kw_store_disarm(kw_store *store, kw_alarm alarm) {
   store->is_asked = true;
   store->alarms &= ~(unsigned)alarm;
   store->raised &= ~(unsigned)alarm;
+  if (alarm == KW_ALARM_CORRUPT) store->compact_is_stuck = false;
   return KW_OK;
 }
 
@@ -372,7 +374,7 @@ int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *
   if (rc != KW_OK) return rc;
   kw_log_release(store->log);
   rc = kw_txn_run(store, op, arena, reply);
-  if (rc == KW_OK && kw_log_has_failed(store->log)) rc = KW_ERR_NO_MEMORY;
+  if (rc == KW_OK) rc = kw_log_failure(store->log);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }

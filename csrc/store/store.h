@@ -88,7 +88,7 @@ typedef struct kw_hash {
 kw_store_options kw_store_defaults(void);
 
 /* Opens a store; a durable one as it was left, with every lease at its full time, but for its records.
- * KW_ERR_NO_MEMORY; KW_ERR_STORAGE, with a sentence in `text`. */
+ * KW_ERR_NO_MEMORY; KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if it is damaged, with a sentence in `text`. */
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_DISK_TEXT]);
 void kw_store_free(kw_store *store);
@@ -194,11 +194,13 @@ void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
 
-/* The record that the key had before a change of revision `rev`, or NULL: it was not there, or that is forgotten. */
+/* The record that the key had before a change of revision `rev`, or NULL: it was not there, or that is forgotten. An
+ * empty one could not be read. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
-/* Whether one of the records that these gave could not be read, since the last step or poll: it is an empty one. */
-bool kw_store_has_failed(const kw_store *store);
+/* Why the last record that could not be read since the last step or poll could not: KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT
+ * if it is damaged. KW_OK if all could. kw_store_next has come to an end there. */
+int kw_store_read_failure(const kw_store *store);
 
 /* The first revision whose events are all known. */
 int64_t kw_store_first_event(const kw_store *store);

@@ -205,7 +205,8 @@ static bool walk_revision(kw_hub *hub, kw_group *group, kw_log_cursor *cursor, k
                           bool *more) {
   int64_t rev = entry->rev.main;
   do {
-    if (kw_store_has_failed(hub->store) || !kw_walk_add(&hub->walk, group, entry)) return false;
+    if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(&hub->walk, group, entry))
+      return false;
     *more = kw_store_next(hub->store, cursor, entry);
   } while (*more && entry->rev.main == rev);
   return true;

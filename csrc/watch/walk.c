@@ -88,7 +88,7 @@ static kw_batch *batch_for(const kw_walk *walk, kw_walk_slot *mine, const kw_wat
     if (watcher->prev_kv) event.prev = previous_of(walk, &event);
     kw_batch_add(*shared, &event);
   }
-  if (!kw_store_has_failed(walk->store)) return *shared;
+  if (kw_store_read_failure(walk->store) == KW_OK) return *shared;
   kw_batch_release(*shared);
   return *shared = NULL;
 }

@@ -148,7 +148,7 @@ describe("a damaged store #slow", function()
   it("is refused when a record is none", function()
     write(data, replacing("\10\6key 77", "\10\99key 77")(read(data)))
     local before = contents(directory)
-    assert.equal("storage\tkeywatch: " .. directory .. " is damaged", open(directory))
+    assert.equal("corrupt\tkeywatch: " .. directory .. " is damaged", open(directory))
     assert.same(before, contents(directory))
   end)
 
@@ -172,6 +172,69 @@ describe("a damaged store #slow", function()
     ]]
     local status, printed = program.run(FLIP:format(directory, data, PAGE, PAGE, PAGE), 300)
     assert.equal(0, status, printed)
+  end)
+end)
+
+describe("a store with a record that is damaged while it is open #slow", function()
+  --- Opens the store, damages the record of a key on the disk, and runs the code, which prints.
+  local DAMAGE = [[
+    local keywatch, path = require "keywatch", %q
+    local store = assert(keywatch.open { path = path })
+    local file = assert(io.open(path .. "/data.mdb", "r+b"))
+    local bytes = file:read("*a")
+    local at, n = 0, 0
+    repeat
+      at = bytes:find("\10\6key 77", at + 1, true)
+      if at then
+        file:seek("set", at - 1)
+        file:write("\0")
+        n = n + 1
+      end
+    until not at
+    file:close()
+    assert(n > 0)
+    local function code(...) return (...) == nil and (select(2, ...)).code or "fine" end
+  ]]
+
+  local function expect(words, code)
+    make(directory)
+    local status, printed = program.run(DAMAGE:format(directory) .. code)
+    assert.same({ 0, words .. "\n" }, { status, (printed:gsub("\t", " ")) })
+  end
+
+  it("says of each read that it is damaged, and gives all others", function()
+    expect("corrupt corrupt corrupt fine fine", [[
+      print(code(store:get("key 77")), code(store:range("key", { prefix = true })), code(store:hash_kv()),
+        code(store:get("key 78")), code(store:range("key 78")))
+    ]])
+  end)
+
+  it("writes, but for what would have to read the record", function()
+    expect("corrupt fine corrupt fine", [[
+      print(code(store:put("key 77", "new", { prev_kv = true })), code(store:put("key 78", "new", { prev_kv = true })),
+        code(store:txn { compare = { { key = "key 77", value = "x" } }, success = {} }),
+        code(store:put("key 77", "new")))
+    ]])
+  end)
+
+  it("gives no image", function()
+    expect("corrupt", [[
+      local snapshot = assert(store:open_snapshot())
+      local is_ready, err
+      repeat
+        keywatch.sleep(0)
+        is_ready, err = snapshot:is_ready()
+      until is_ready ~= false
+      print(err.code)
+    ]])
+  end)
+
+  it("raises the alarm when a compaction comes to it, and is left as it is", function()
+    expect("fine corrupt corrupt", [[
+      for i = 1, 100 do assert(store:put("key " .. i, "new")) end
+      print(code(store:compact(store:status().revision, { physical = true })), store:alarms()[1],
+        code(store:put("a", "1")))
+    ]])
   end)
 end)
 

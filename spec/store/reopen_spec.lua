@@ -316,7 +316,7 @@ describe("the directory of a store", function()
       end
       data:close()
       local none, err = keywatch.open { path = path }
-      assert.same({ nil, "storage" }, { none, err.code })
+      assert.same({ nil, "corrupt" }, { none, err.code })
       assert.matches("is damaged$", err.message)
       path = directory.new()
       open()

@@ -73,7 +73,7 @@ local function work(subject)
     if step == "reopen" then
       subject:close()
       local store, err = subject:open()
-      if not store then return assert(err.code == "storage", tostring(err)) end
+      if not store then return assert(err.code == "storage" or err.code == "no_space", tostring(err)) end
     else
       local done, err = subject:ask(step)
       if not done and not survive(subject, err) then return end
@@ -86,7 +86,12 @@ local function try(line)
   local subject = durable.new(path)
   plan(line)
   local store, err = subject:open()
-  if store then work(subject) else assert(err.code == "storage" and err.message:find(path, 1, true), tostring(err)) end
+  if store then
+    work(subject)
+  else
+    local codes = line:find(" 28$") and { no_space = true } or { storage = true, no_space = true }
+    assert(codes[err.code] and err.message:find(path, 1, true), tostring(err))
+  end
   plan("")
   if subject.store then subject.store:range("x") end
   local struck = has_struck()
