@@ -11,7 +11,8 @@
 
 static const char *const kind_names[] = {[KW_ITEM_EVENTS] = "events",
                                          [KW_ITEM_PROGRESS] = "progress",
-                                         [KW_ITEM_COMPACTED] = "compacted"};
+                                         [KW_ITEM_COMPACTED] = "compacted",
+                                         [KW_ITEM_CORRUPT] = "corrupt"};
 
 typedef struct lua_watch {
   kw_outlet outlet;    /* without a hub: closed, by itself or with its store */
@@ -112,8 +113,8 @@ static void push_events(lua_State *L, lua_watch *self) {
   if (status != 0) lua_error(L);
 }
 
-/* The next of what a watch was told: "events" and a list; "progress", or "compacted", and a revision; "closed"; or
- * nothing, if there is nothing now. What cannot be given for want of memory stays. */
+/* The next of what a watch was told: "events" and a list; "progress", or "compacted", and a revision; "corrupt";
+ * "closed"; or nothing, if there is nothing now. What cannot be given for want of memory stays. */
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_item item;

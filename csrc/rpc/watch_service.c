@@ -130,6 +130,15 @@ static bool send_events(kw_server *server, watch_call *call, const kw_item *item
   return send_portion(server, call->stream, &p);
 }
 
+/* Says that a watcher has failed, and why. */
+static bool send_failure(kw_server *server, watch_call *call, const kw_item *item, int rc) {
+  const char *text = kw_error_describe(rc)->text;
+  return say(server, call, kw_store_revision(server->store),
+             &(kw_watch_response){.watch_id = item->watcher->id,
+                                  .canceled = true,
+                                  .cancel_reason = kw_slice_of(text, strlen(text))});
+}
+
 static bool send_item(kw_server *server, watch_call *call, const kw_item *item) {
   switch (item->kind) {
     case KW_ITEM_EVENTS: return send_events(server, call, item);
@@ -142,6 +151,7 @@ static bool send_item(kw_server *server, watch_call *call, const kw_item *item) 
                  &(kw_watch_response){.watch_id = item->watcher->id,
                                       .canceled = true,
                                       .compact_revision = item->revision});
+    case KW_ITEM_CORRUPT: return send_failure(server, call, item, KW_ERR_CORRUPT);
   }
   return false;
 }

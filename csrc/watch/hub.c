@@ -139,18 +139,28 @@ static void unblock(kw_outlet *outlet) {
   }
 }
 
+/* Ends a watcher with an item that says why. False if there is no memory for that: it lags. */
+static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
+  leave(hub, watcher);
+  if (!kw_outlet_push(watcher->outlet, &item)) {
+    enter_lagging(hub, watcher);
+    return false;
+  }
+  watcher->state = KW_WATCHER_FAILED;
+  make_ready(watcher->outlet);
+  return true;
+}
+
 /* What it needs is gone. If even that cannot be said for want of memory, it is said later. */
 static void fail(kw_hub *hub, kw_watcher *watcher) {
   kw_item item = {
       .kind = KW_ITEM_COMPACTED, .watcher = watcher, .revision = kw_store_first_event(hub->store)};
-  leave(hub, watcher);
-  if (kw_outlet_push(watcher->outlet, &item)) {
-    watcher->state = KW_WATCHER_FAILED;
-    make_ready(watcher->outlet);
-  } else {
-    watcher->next_rev = 0;
-    enter_lagging(hub, watcher);
-  }
+  if (!fail_with(hub, watcher, item)) watcher->next_rev = 0;
+}
+
+/* What it needs is damaged. If that cannot be said for want of memory, the next step finds it again. */
+static void fail_corrupt(kw_hub *hub, kw_watcher *watcher) {
+  fail_with(hub, watcher, (kw_item){.kind = KW_ITEM_CORRUPT, .watcher = watcher});
 }
 
 /* }====== */
@@ -160,7 +170,8 @@ static void fail(kw_hub *hub, kw_watcher *watcher) {
 /* Tells a watcher what the walk has for it; notes a refusal. */
 static bool tell(kw_hub *hub, kw_watcher *watcher) {
   kw_told told = kw_walk_tell(&hub->walk, watcher);
-  watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY;
+  watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY || told == KW_UNREADABLE;
+  watcher->is_unreadable = told == KW_UNREADABLE;
   if (told == KW_TOLD) {
     watcher->was_told = true;
     make_ready(watcher->outlet);
@@ -209,7 +220,7 @@ static bool walk_revision(kw_hub *hub, kw_group *group, kw_log_cursor *cursor, k
       return false;
     *more = kw_store_next(hub->store, cursor, entry);
   } while (*more && entry->rev.main == rev);
-  return true;
+  return *more || kw_store_read_failure(hub->store) == KW_OK;
 }
 
 /* One revision after the other: each is told as a whole, and for itself. */
@@ -281,7 +292,8 @@ static bool is_long_enough(const kw_hub *hub, size_t revisions) {
          hub->walk.most_bytes >= hub->options.walk_bytes;
 }
 
-/* Walks whole revisions from `from` on; returns the last one that was covered, or 0 if memory is short. */
+/* Walks whole revisions from `from` on; returns the last one that was covered, or 0 if memory is short, or a record
+ * cannot be read. */
 static int64_t walk_from(kw_hub *hub, int64_t from) {
   kw_log_cursor cursor = kw_store_seek(hub->store, from);
   kw_log_entry entry;
@@ -290,11 +302,16 @@ static int64_t walk_from(kw_hub *hub, int64_t from) {
     if (is_long_enough(hub, revisions)) return entry.rev.main - 1;
     if (!walk_revision(hub, hub->behind, &cursor, &entry, &more)) return 0;
   }
-  return kw_store_revision(hub->store);
+  return kw_store_read_failure(hub->store) == KW_OK ? kw_store_revision(hub->store) : 0;
 }
 
 static void place(kw_hub *hub, kw_watcher *watcher, int64_t covered) {
   kw_group_remove(hub->behind, watcher);
+  if (watcher->is_unreadable) {
+    enter_lagging(hub, watcher);
+    fail_corrupt(hub, watcher);
+    return;
+  }
   if (watcher->was_refused) {
     enter_waiting(hub, watcher);
     return;
@@ -318,8 +335,10 @@ static void catch_up(kw_hub *hub) {
   int64_t from = choose_near(hub);
   if (hub->n_chosen == 0) return;
   int64_t covered = walk_from(hub, from);
+  bool is_corrupt = covered == 0 && kw_store_read_failure(hub->store) == KW_ERR_CORRUPT;
   for (size_t i = 0; i < hub->n_chosen; i++) {
     hub->chosen[i]->was_refused = false;
+    hub->chosen[i]->is_unreadable = is_corrupt;
     if (covered > 0) tell(hub, hub->chosen[i]);
   }
   kw_walk_reset(&hub->walk);

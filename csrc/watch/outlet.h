@@ -20,8 +20,9 @@
 
 typedef enum kw_item_kind {
   KW_ITEM_EVENTS,
-  KW_ITEM_PROGRESS, /* all before `revision`, and itself, has been told */
-  KW_ITEM_COMPACTED /* the watcher has failed: history up to `revision` is gone */
+  KW_ITEM_PROGRESS,  /* all before `revision`, and itself, has been told */
+  KW_ITEM_COMPACTED, /* the watcher has failed: history up to `revision` is gone */
+  KW_ITEM_CORRUPT    /* the watcher has failed: a record that it needs is damaged */
 } kw_item_kind;
 
 typedef struct kw_item {

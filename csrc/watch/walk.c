@@ -77,18 +77,28 @@ static bool wants(const kw_watcher *watcher, const kw_event *event) {
   return event->is_delete ? !watcher->no_delete : !watcher->no_put;
 }
 
-/* The batch of what a watcher wants of a slot, be it before its next_rev or not; NULL if memory is short. It may be
- * empty, and belongs to the slot. */
-static kw_batch *batch_for(const kw_walk *walk, kw_walk_slot *mine, const kw_watcher *watcher) {
-  kw_batch **shared = &mine->variants[variant_of(watcher)];
-  if (*shared != NULL || (*shared = kw_batch_new(mine->n)) == NULL) return *shared;
+/* Fills a batch with what a watcher wants of a slot. False if a record before one of the events could not be read. */
+static bool fill(const kw_walk *walk, const kw_walk_slot *mine, const kw_watcher *watcher,
+                 kw_batch *batch) {
   for (uint32_t i = 0; i < mine->n; i++) {
     kw_event event = walk->events[mine->at[i]];
     if (!wants(watcher, &event)) continue;
     if (watcher->prev_kv) event.prev = previous_of(walk, &event);
-    kw_batch_add(*shared, &event);
+    if (event.prev != NULL && event.prev->len == 0) return false;
+    kw_batch_add(batch, &event);
   }
-  if (kw_store_read_failure(walk->store) == KW_OK) return *shared;
+  return true;
+}
+
+/* The batch of what a watcher wants of a slot, be it before its next_rev or not. It may be empty, and belongs to the
+ * slot. Or NULL, and why: KW_NO_MEMORY, KW_UNREADABLE. */
+static kw_batch *batch_for(const kw_walk *walk, kw_walk_slot *mine, const kw_watcher *watcher,
+                           kw_told *why) {
+  kw_batch **shared = &mine->variants[variant_of(watcher)];
+  *why = KW_NO_MEMORY;
+  if (*shared != NULL || (*shared = kw_batch_new(mine->n)) == NULL) return *shared;
+  if (fill(walk, mine, watcher, *shared)) return *shared;
+  if (kw_store_read_failure(walk->store) == KW_ERR_CORRUPT) *why = KW_UNREADABLE;
   kw_batch_release(*shared);
   return *shared = NULL;
 }
@@ -121,11 +131,12 @@ static void stay(const kw_walk *walk, const kw_walk_slot *mine, kw_watcher *watc
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
   kw_walk_slot *mine = watcher->slot->pending;
   if (mine == NULL || last_revision(walk, mine) < watcher->next_rev) return KW_UNTOLD;
-  kw_batch *batch = batch_for(walk, mine, watcher);
+  kw_told why;
+  kw_batch *batch = batch_for(walk, mine, watcher, &why);
   if (batch == NULL) {
     stay(walk, mine, watcher);
     watcher->needs = KW_NEEDS_ALL;
-    return KW_NO_MEMORY;
+    return why;
   }
   uint32_t from = first_from(batch, watcher->next_rev);
   if (from == batch->n) return KW_UNTOLD;

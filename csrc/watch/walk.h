@@ -33,10 +33,11 @@ typedef struct kw_walk {
 } kw_walk;
 
 typedef enum kw_told {
-  KW_TOLD,     /* the outlet took it */
-  KW_UNTOLD,   /* there was nothing to tell */
-  KW_REFUSED,  /* the outlet is full */
-  KW_NO_MEMORY /* there was not enough to make the batch */
+  KW_TOLD,      /* the outlet took it */
+  KW_UNTOLD,    /* there was nothing to tell */
+  KW_REFUSED,   /* the outlet is full */
+  KW_NO_MEMORY, /* there was not enough to make the batch */
+  KW_UNREADABLE /* a record of the batch is damaged */
 } kw_told;
 
 /* Adds an event and finds whom it concerns; false if memory is short. */

@@ -7,7 +7,7 @@
  *        outlet full     v        caught up
  *   BLOCKED <------- LAGGING --------------> SYNCED     start now, or in the future
  *      |  ^------------------------------------+
- *      |   outlet full                                  history is gone: FAILED, from any but SYNCED
+ *      |   outlet full                                  history is gone or damaged: FAILED, from any state
  *      +--> LAGGING, when the outlet has room again for what it refused, or is empty
  *
  * A watcher that is not synced holds no events, only `next_rev`: the first revision that it has not been told of.
@@ -50,13 +50,14 @@ struct kw_watcher {
   bool no_put : 1;
   bool no_delete : 1;
   bool prev_kv : 1;
-  bool progress : 1;     /* wants progress from time to time */
-  bool was_told : 1;     /* of an event, since the last progress */
-  bool was_refused : 1;  /* in the present walk */
-  bool begins_later : 1; /* was asked for from a revision on that there was not yet */
-  bool fragment : 1;     /* its reader's own: large batches may be split on the wire */
-  uint32_t queued;       /* its items in the outlet */
-  uint32_t needs;        /* bytes in the outlet for what was refused last, or KW_NEEDS_ALL */
+  bool progress : 1;      /* wants progress from time to time */
+  bool was_told : 1;      /* of an event, since the last progress */
+  bool was_refused : 1;   /* in the present walk */
+  bool is_unreadable : 1; /* in the present walk: a record that it needs is damaged */
+  bool begins_later : 1;  /* was asked for from a revision on that there was not yet */
+  bool fragment : 1;      /* its reader's own: large batches may be split on the wire */
+  uint32_t queued;        /* its items in the outlet */
+  uint32_t needs;         /* bytes in the outlet for what was refused last, or KW_NEEDS_ALL */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */

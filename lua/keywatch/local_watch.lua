@@ -145,8 +145,8 @@ function origin.take(one)
     local err = core.new_error("compacted")
     err.compact_revision = what
     return "failed", err
-  elseif kind == "closed" then
-    return "failed", core.new_error("closed")
+  elseif kind == "corrupt" or kind == "closed" then
+    return "failed", core.new_error(kind)
   end
   return kind, what
 end

@@ -236,6 +236,44 @@ describe("a store with a record that is damaged while it is open #slow", functio
         code(store:put("a", "1")))
     ]])
   end)
+
+  it("fails the watches that need it, and no other", function()
+    expect("corrupt fine corrupt fine corrupt", [[
+      local function last(key, opts)
+        local watch = store:watch(key, opts)
+        local event, err
+        repeat event, err = watch:next(0) until event == nil
+        watch:close()
+        return err.code == "timeout" and "fine" or err.code
+      end
+      local from = { prefix = true, start_revision = 2 }
+      local before, now = last("key", from), store:watch("key 77", { prev_kv = true })
+      local other = store:watch("key 77")
+      assert(store:put("key 77", "new"))
+      local event, err = now:next(0)
+      print(before, other:next(0) and "fine", err and err.code, last("key 7", { start_revision = 5 }),
+        last("key 77", { start_revision = 5, prev_kv = true }))
+    ]])
+  end)
+
+  it("fails the watches of clients that need it", function()
+    expect("corrupt corrupt fine", [[
+      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+      local client = assert(keywatch.connect(server:addresses()[1]))
+      local past = assert(client:watch("key", { prefix = true, start_revision = 2 }))
+      local now = assert(client:watch("key 77", { prev_kv = true }))
+      local other = assert(client:watch("key 78", { prev_kv = true }))
+      now:sync()
+      assert(client:put("key 77", "new"))
+      assert(client:put("key 78", "new"))
+      local function failure(watch)
+        local event, err
+        repeat event, err = watch:next() until event == nil
+        return err.code
+      end
+      print(failure(past), failure(now), other:next() and "fine")
+    ]])
+  end)
 end)
 
 describe("a directory of a store #slow", function()
