@@ -516,6 +516,7 @@ static void fail(kw_log *log, int rc) {
   log->failures[log->n_failures++ % FAILURES] = (failure){log->settled + 1, log->mark, rc};
   log->settled = log->mark + 1; /* what is asked from now on has no part in it */
   log->mark += 2;
+  log->meta = log->durable;
   if (forget(log) != KW_OK) rc = KW_ERR_STORAGE;
   log->hook.on_failure(rc, log->hook.ctx);
 }

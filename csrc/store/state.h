@@ -60,10 +60,9 @@ struct kw_store {
   int64_t compact_asked;    /* what was asked for last; it takes effect when it is durable */
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compact_next;     /* the first revision that the running compaction has not visited */
-  bool
-      compact_is_stuck; /* it has come to a damaged record, and tries again when the alarm is out */
-  int64_t history_bytes; /* of a follower: the records after compact_revision */
-  int64_t base_revision; /* of a follower: up to here there is a state, but not what led to it */
+  bool compact_is_stuck;    /* at a damaged record, until the alarm is out */
+  int64_t history_bytes;    /* of a follower: the records after compact_revision */
+  int64_t base_revision;    /* of a follower: up to here there is a state, but not what led to it */
 
   kw_revision loading; /* of a durable store: the first revision that was not read yet */
 

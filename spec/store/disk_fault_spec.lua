@@ -61,6 +61,11 @@ describe("a full disk #slow", function()
     end)
   end
 
+  it("is written to again only after a while, where nobody asks for it", function()
+    local program = disk:start("patient")
+    assert.equal(0, program:wait(), program:transcript())
+  end)
+
   it("is a small file system whose end deletes have come to: it is read, and compaction makes room", function()
     local program = disk:start_small(12 * 1024 * 1024, "exhaust", "")
     assert.equal(0, program:wait(600), program:transcript())

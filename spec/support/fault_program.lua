@@ -4,6 +4,7 @@
 --   fault_program.lua power DIRECTORY CONTROL SEED FROM   steps at random, after the first FROM, until the power fails;
 --                                                         says "done I" when the store has done one
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
+--   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
 --   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
 --
 -- The store lies in DIRECTORY/store.
@@ -228,6 +229,48 @@ function modes.exhaust()
   recover(store)
   store:close()
   print("done " .. puts)
+end
+
+local RETRY = 0.5 -- seconds
+
+--- Calls a function until it is true.
+local function await(what, fn)
+  for _ = 1, 100000 do
+    if fn() then return end
+    keywatch.sleep(0)
+  end
+  error("it never comes: " .. what, 0)
+end
+
+--- What nobody asked for, such as an alarm of the store's own, is not tried again and again on a full disk, but later.
+function modes.patient()
+  local store = assert(keywatch.open { path = path, now = 0 })
+  plan("fail write 1 on 28")
+  local _, err = store:put("a", "1")
+  assert(err.code == "no_space", tostring(err))
+  await("a pause", function()
+    store:tend()
+    return store:deadline() == RETRY
+  end)
+  assert(has_struck())
+  for _ = 1, 100 do
+    store:tend()
+    keywatch.sleep(0)
+  end
+  assert(not has_struck(), "it was tried again at once")
+  store:step(RETRY)
+  await("another try", has_struck)
+  plan("")
+  local now = RETRY
+  await("the alarm", function()
+    now = now + RETRY
+    store:step(now)
+    return select(2, store:tend()) == false
+  end)
+  store:close()
+  store = assert(keywatch.open { path = path, now = 0 })
+  assert(store:alarms()[1] == "no_space", "the alarm was not written")
+  store:close()
 end
 
 modes[mode]()
