@@ -533,10 +533,14 @@ static int l_settled(lua_State *L) {
   return 1;
 }
 
-/* store:outcome(mark): true; or nil and why it has not happened. */
+/* store:outcome(mark): true; nil and why it has not happened; or false, if that is not known yet. */
 static int l_outcome(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
-  return succeed_or_fail(L, self, kw_store_outcome(self->store, (uint64_t)luaL_checknumber(L, 2)));
+  uint64_t mark = (uint64_t)luaL_checknumber(L, 2);
+  if (kw_store_is_settled(self->store, mark))
+    return succeed_or_fail(L, self, kw_store_outcome(self->store, mark));
+  lua_pushboolean(L, false);
+  return 1;
 }
 
 /* store:wait(mark): the same, once it is known. Nothing else happens meanwhile. */

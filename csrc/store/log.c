@@ -7,7 +7,7 @@
 
 #define CACHE_LINE 64
 #define PREFETCH_BYTES 320 /* of a record: what a usual one has */
-#define FAILURES 8
+#define FAILURES 16        /* that are remembered: those who wait ask long before there are more */
 #define AHEAD (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan sends for records that far */
 #define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
 
@@ -56,6 +56,7 @@ struct kw_log {
   uint64_t commits;
   failure failures[FAILURES]; /* the last ones */
   size_t n_failures;
+  uint64_t forgotten;   /* the newest mark of a failure that is not among them any more, or 0 */
   kw_disk_meta meta;    /* that was submitted last */
   kw_disk_meta durable; /* that is durable */
   kw_blob **lent;
@@ -512,8 +513,14 @@ static int forget(kw_log *log) {
   return kw_disk_forget(log->disk);
 }
 
+static void remember(kw_log *log, failure failed) {
+  failure *oldest = &log->failures[log->n_failures++ % FAILURES];
+  if (log->n_failures > FAILURES) log->forgotten = oldest->to;
+  *oldest = failed;
+}
+
 static void fail(kw_log *log, int rc) {
-  log->failures[log->n_failures++ % FAILURES] = (failure){log->settled + 1, log->mark, rc};
+  remember(log, (failure){log->settled + 1, log->mark, rc});
   log->settled = log->mark + 1; /* what is asked from now on has no part in it */
   log->mark += 2;
   log->meta = log->durable;
@@ -555,9 +562,12 @@ uint64_t kw_log_settled(const kw_log *log) {
 }
 
 int kw_log_outcome(const kw_log *log, uint64_t mark) {
-  for (int i = 0; i < FAILURES; i++) {
+  if (mark == 0) return KW_OK;
+  if (!kw_log_is_settled(log, mark)) return KW_LOG_UNSETTLED;
+  if (mark <= log->forgotten) return KW_ERR_STORAGE;
+  for (size_t i = 0; i < kw_min_size(log->n_failures, FAILURES); i++) {
     const failure *f = &log->failures[i];
-    if (f->rc != KW_OK && mark >= f->from && mark <= f->to) return f->rc;
+    if (mark >= f->from && mark <= f->to) return f->rc;
   }
   return KW_OK;
 }

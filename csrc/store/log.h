@@ -86,10 +86,19 @@ void kw_log_defragment(kw_log *log);
 /* Takes what the disk has done, and calls the hook; with `wait`, waits for it. False if nothing was under way. */
 bool kw_log_poll(kw_log *log, bool wait);
 
-/* A number for what has been committed up to now, and for `meta`; whether its fate is known; and which it is. */
+/* Returns a mark for what has been committed up to now, and for `meta`. Marks rise. 0 is the mark of nothing. */
 uint64_t kw_log_mark(const kw_log *log, const kw_disk_meta *meta);
+
+/* True once the writes of this mark are durable, or have failed. */
 bool kw_log_is_settled(const kw_log *log, uint64_t mark);
+
+/* Returns the newest mark that is settled. */
 uint64_t kw_log_settled(const kw_log *log);
+
+#define KW_LOG_UNSETTLED 1 /* above 0, where no error is */
+
+/* KW_OK if the writes of this mark are durable; KW_LOG_UNSETTLED if that is not known yet; else why they have failed. The
+ * log remembers the last failures alone: a mark that is not newer than a forgotten one is KW_ERR_STORAGE, in doubt. */
 int kw_log_outcome(const kw_log *log, uint64_t mark);
 
 /* Ends the loan of records. */

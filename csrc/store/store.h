@@ -113,10 +113,14 @@ void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
-/* A number for what has been committed up to now, and what of it an answer may have seen; whether its fate is known;
- * and which it is: KW_OK, or why it has not happened. */
+/* Returns a mark for what has been committed up to now, and what of it an answer may have seen. */
 uint64_t kw_store_mark(const kw_store *store);
+
+/* True once the writes of this mark are durable, or have failed. */
 bool kw_store_is_settled(const kw_store *store, uint64_t mark);
+
+/* KW_OK if the writes of this mark are durable, or not settled; else why they have not happened. KW_ERR_STORAGE also if
+ * that is not known any more. */
 int kw_store_outcome(const kw_store *store, uint64_t mark);
 
 /* Waits for that, in the way of those who have no loop. */
