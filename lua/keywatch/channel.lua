@@ -7,6 +7,7 @@
 --
 -- What has not reached a server is tried again until the deadline. Of what may have reached one, only reads are.
 
+local compat = require "keywatch.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.dialer"
 local driver = require "keywatch.driver"
@@ -37,6 +38,7 @@ local function new(endpoints, opts)
     opened_until = 0,
     uses = 0,        -- calls under way, and those who wait for a connection
     waiting = 0,     -- of them, the latter
+    top = { uses = 0, waiting = 0 }, -- of both, those at top level: they go on after a fork
     is_attached = false,
     is_closed = false,
     polled_at = 0,   -- when all was looked at last
@@ -74,25 +76,33 @@ function channel_methods:guard(sentinel)
   self.guarded[1] = sentinel
 end
 
+local function count(self, what, n)
+  self[what] = self[what] + n
+  if compat.is_main() then self.top[what] = self.top[what] + n end
+end
+
 function channel_methods:retain()
-  self.uses = self.uses + 1
+  count(self, "uses", 1)
   self.sentinel = self.guarded[1]
   self:update()
 end
 
 function channel_methods:release()
-  self.uses = self.uses - 1
+  count(self, "uses", -1)
   if self.uses == 0 then self.sentinel = nil end
   self:update()
 end
 
---- What was opened in another process is not ours.
+--- What was opened in another process is not ours, and what was asked there is not answered here.
 function channel_methods:check_process()
   local pid = core.pid()
   if pid == self.pid then return end
   self.pid = pid
+  local lines = self.lines
   self.line, self.lines, self.opened = nil, {}, nil
-  self.uses, self.waiting, self.is_attached = 0, 0, false
+  self.uses, self.waiting = self.top.uses, self.top.waiting
+  driver.get().look() -- which ends the connections
+  for line in pairs(lines) do line:poll() end
   self.dialer.line, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
   self.streams:restart()
 end
@@ -231,13 +241,13 @@ function channel_methods:await_line(deadline)
     self:look() -- at the end, if one came after it
   end
   if self.line then return self.line end
-  self.waiting = self.waiting + 1
+  count(self, "waiting", 1)
   self:retain()
   local ok, came = true, true
   while ok and came and not (self.line or self.refusal or self.is_closed) do
     ok, came = pcall(await_change, self, deadline)
   end
-  self.waiting = self.waiting - 1
+  count(self, "waiting", -1)
   self:release()
   if not ok then error(came, 0) end
   if self.is_closed then return nil, closed_error() end
@@ -365,6 +375,9 @@ end
 --- A call with one message and one answer: its bytes, or nil and an error. `is_read`: it may be made more than once.
 function channel_methods:unary(path, bytes, deadline, is_read, metadata)
   local failures, renewals = 0, 0
+  local d = driver.get()
+  local may_wait = not self.is_closed and (not deadline or deadline > d.now())
+  if may_wait then d.check_wait() end -- before anything is sent
   while true do
     local line, err = self:await_line(deadline)
     if not line then return nil, err end

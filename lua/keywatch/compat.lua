@@ -10,7 +10,15 @@ local function sentinel(fn)
   return proxy
 end
 
+--- Whether the caller is the main program, and not a coroutine.
+local function is_main()
+  local co, is_main_coroutine = coroutine.running()
+  return co == nil or is_main_coroutine == true
+end
+
 return {
+  is_main = is_main,
   sentinel = sentinel,
+  is_yieldable = rawget(coroutine, "isyieldable"),
   unpack = rawget(table, "unpack") or rawget(_G, "unpack"),
 }

@@ -9,7 +9,8 @@
 --   event()          something to wait for: event:wait(timeout) -> boolean, event:set()
 --   attach(source), detach(source)
 --                    source:poll() is called whenever there is nothing to run: it sets events, and returns the seconds
---                    until it wants to be called again, or nil; and whether it is to be called when the bell has rung
+--                    until it wants to be called again, or nil; and whether it is to be called when the bell has rung.
+--                    source:after_fork(), if there is one, is called in a child of the process
 --   bell()           what others may ring, from any thread
 --   listen(server, address) -> listener, or nil, text and the name of the error
 --                    address: { host =, port = } in digits, or { path = }; listener:address(), listener:close()
@@ -23,9 +24,14 @@
 --   release(object)  closes them, at once
 --   forget(object)   of finalizers, for they run in the middle of anything: the next turn closes it
 --   hear(thread)     from now on the loop returns when the thread ends, or, in the thread itself, when it shall
---   is_task()        whether the caller is a task
+--   can_park()       whether the caller is a task that can be suspended here: not inside of a function that C calls
+--   check_wait()     raises, where keywatch was called from, unless the caller may wait here
+--   is_gone(co)      whether a coroutine is that of a task whose code never runs again, though it has not ended
 --   signals(names)   catches signals: signals:wait(timeout) -> name, or nil if the time is over; signals:close()
 -- Nothing above knows what turns underneath.
+--
+-- A finalizer may call spawn, task:cancel and event:set, whatever it interrupts. It may not wait: neither in a task,
+-- for that cannot be suspended there, nor while the driver turns.
 --
 -- In a child of the process a driver goes on with nothing: sockets, listeners and signals stay with the parent, and so
 -- do all tasks but the one that has forked; in the child they count as cancelled, and none of their code runs there.
@@ -38,9 +44,14 @@ local function get()
   return current
 end
 
---- Whether the caller is a task; without choosing a driver.
-local function is_task()
-  return current ~= nil and current.is_task()
+--- Whether the caller is a task that can be suspended here; without choosing a driver.
+local function can_park()
+  return current ~= nil and current.can_park()
+end
+
+--- Whether a coroutine has ended, or never goes on.
+local function has_ended(co)
+  return coroutine.status(co) == "dead" or current ~= nil and current.is_gone(co)
 end
 
 --- Of finalizers: what is forgotten before there is a driver has nothing to close.
@@ -48,4 +59,4 @@ local function forget(object)
   if current then current.forget(object) end
 end
 
-return { get = get, is_task = is_task, forget = forget }
+return { get = get, can_park = can_park, has_ended = has_ended, forget = forget }

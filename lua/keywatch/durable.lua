@@ -2,7 +2,7 @@
 --- durable: the calls of a store that has a disk. What they return is durable, and so is all that it has seen.
 --
 -- The core hands a write over and returns a mark with its answer. A task parks until the mark is settled, so that
--- many tasks share one commit; anybody else waits for the disk.
+-- many tasks share one commit; anybody else, and a task that cannot be suspended where it writes, waits for the disk.
 
 local check = require "keywatch.check"
 local core = require "keywatch.core"
@@ -58,67 +58,95 @@ local source_mt = { __index = source_methods }
 local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiting = {}, -- by number: { mark =, settled = event }; marks rise
+    waiting = {}, -- by number: { mark =, is_settled =, failure = an error, settled = event }; marks rise
     first = 1,
     last = 0,
   }, source_mt)
 end)
 
---- Wakes those whose marks are settled.
-function source_methods:poll()
-  local seconds, is_pending = self.store:tend()
-  local settled = seconds == false and math.huge or self.store:settled()
-  while self.first <= self.last and self.waiting[self.first].mark <= settled do
-    self.waiting[self.first].settled:set()
-    self.waiting[self.first] = nil
-    self.first = self.first + 1
-  end
-  return seconds or nil, is_pending
-end
-
-function source_methods:wait(mark)
-  local who = { mark = mark, settled = driver.get().event() }
-  source.enter(self)
-  self.last = self.last + 1
-  self.waiting[self.last] = who
-  local ok, err = pcall(who.settled.wait, who.settled)
-  source.leave(self)
-  if not ok then error(err, 0) end
-end
-
 local function is_closed(store)
   return store:tend() == false
 end
 
---- True once the mark is settled and its writes are durable; nil and an error if they never will be.
+--- Why the writes of a settled mark are not durable, or nil.
+local function failure_of(store, mark, has_closed)
+  if has_closed then return core.new_error("closed") end
+  local _, err = store:outcome(mark)
+  return err
+end
+
+--- Wakes those whose marks are settled, and tells each what has become of its own.
+function source_methods:poll()
+  local seconds, is_pending = self.store:tend()
+  local settled = seconds == false and math.huge or self.store:settled()
+  while self.first <= self.last and self.waiting[self.first].mark <= settled do
+    local who = self.waiting[self.first]
+    who.failure = failure_of(self.store, who.mark, seconds == false)
+    who.is_settled = true
+    self.waiting[self.first] = nil
+    self.first = self.first + 1
+    who.settled:set()
+  end
+  return seconds or nil, is_pending
+end
+
+local function await_fate(who)
+  while not who.is_settled do who.settled:wait() end
+end
+
+--- Parks the task until the mark is settled. The error if its writes are not durable.
+function source_methods:wait(mark)
+  local who = { mark = mark, is_settled = false, failure = nil, settled = driver.get().event() }
+  source.enter(self)
+  self.last = self.last + 1
+  self.waiting[self.last] = who
+  local ok, err = pcall(await_fate, who)
+  source.leave(self)
+  if not ok then error(err, 0) end
+  return who.failure
+end
+
+--- Waits until the mark is settled. The error if its writes are not durable, and never will be.
 local function await(store, mark)
-  if not driver.is_task() then return store:wait(mark) end
-  get_source(store):wait(mark)
-  if is_closed(store) then return nil, core.new_error("closed") end
-  return store:outcome(mark)
+  if driver.can_park() then return get_source(store):wait(mark) end
+  local _, err = store:wait(mark)
+  return err
 end
 
 -- }======
 
-local function finish(store, result, err, mark)
+local IN_DOUBT = { cancelled = true, closed = true, storage = true } -- all others have changed nothing
+
+--- An error of a write that was handed over, which says so if it may have been done, or will be.
+local function doubt(err)
+  if type(err) == "table" and IN_DOUBT[err.code] then err.maybe_done = true end
+  return err
+end
+
+--- Ends a call: what it came to is returned when that is durable.
+local function finish(store, is_read, result, err, mark)
   if not mark then return result, err end
-  local ok, why = await(store, mark)
-  if not ok then return nil, why end
+  local ok, failure = pcall(await, store, mark)
+  if failure and result ~= nil and not is_read then doubt(failure) end
+  if not ok then error(failure, 0) end
+  if failure then return nil, failure end
   return result, err
 end
 
 --- Misuse is raised where the method was called, as the core would do it.
-local function relay(name, store, ok, ...)
-  if ok then return finish(store, ...) end
+local function relay(name, is_read, store, ok, ...)
+  if ok then return finish(store, is_read, ...) end
   error(check.renamed((...), name), 2)
 end
+
+local READS = { lease_time_to_live = true, leases = true, kept = true }
 
 for _, name in ipairs {
   "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
   "defragment", "keep", "kept",
 } do
-  local method = core.store_methods[name]
-  methods[name] = function(store, ...) return relay(name, store, pcall(method, store, ...)) end
+  local method, is_read = core.store_methods[name], READS[name]
+  methods[name] = function(store, ...) return relay(name, is_read, store, pcall(method, store, ...)) end
 end
 
 local compact, defragment = methods.compact, methods.defragment
@@ -137,17 +165,24 @@ function methods.defragment(store, opts)
   return store:defragmented()
 end
 
+--- An error of a compaction whose steps have not all been done, though its first, which is durable, may have been.
+local function incomplete(result, err)
+  err.maybe_done = result ~= nil or nil
+  return err
+end
+
 --- With `physical`, all steps of the compaction have been done, too; also of another one that was first.
 function methods.compact(store, revision, opts)
   if type(opts) ~= "table" or not opts.physical then return compact(store, revision, opts) end
   local result, err = compact(store, revision, opts)
+  if err and err.maybe_done then return nil, err end
   while not is_closed(store) do
-    local goes_on, why = finish(store, store:go_on())
+    local goes_on, why = finish(store, false, store:go_on())
     if goes_on == nil and why.code == "no_space" then return result, err end -- it has happened; the rest will later
-    if goes_on == nil then return nil, why end
+    if goes_on == nil then return nil, incomplete(result, why) end
     if not goes_on then return result, err end
   end
-  return nil, core.new_error("closed")
+  return nil, incomplete(result, core.new_error("closed"))
 end
 
 return { open = open }

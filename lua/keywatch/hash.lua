@@ -15,7 +15,7 @@ local function hash_kv(store, revision, opts)
   local result, rest
   repeat
     result, rest = store:hash_step(RECORDS_AT_ONCE, revision, rest)
-    if result == false and driver.is_task() then driver.get().sleep(0) end
+    if result == false and driver.can_park() then driver.get().sleep(0) end
   until result ~= false
   return result, rest
 end

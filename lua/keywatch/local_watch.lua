@@ -153,8 +153,8 @@ end
 
 function origin.wait(one, timeout)
   local own = get_source(one.store)
-  one.core:arm()
   own:add(one)
+  one.core:arm()
   local ok, came = pcall(one.arrival.wait, one.arrival, timeout)
   own:remove(one)
   if not ok then error(came, 0) end

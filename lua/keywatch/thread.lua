@@ -49,6 +49,11 @@ function source_methods:poll()
   if has_ended(self.server) then self.ended:set() end
 end
 
+--- The thread is in the parent, and so is who waits for its end.
+function source_methods:after_fork()
+  driver.get().detach(self)
+end
+
 --- Parks the task until the thread has ended.
 local function park_until_ended(server)
   local d = driver.get()
@@ -98,7 +103,7 @@ function server_methods:shutdown(grace)
   check.timeout(grace, "shutdown")
   if self.is_closed then return outcome(self) end
   self.thread:stop(math.max(0, grace or GRACE))
-  if driver.get().is_task() then park_until_ended(self) end
+  if driver.get().can_park() then park_until_ended(self) end
   if self.is_closed then return outcome(self) end -- by somebody else
   return close(self)
 end

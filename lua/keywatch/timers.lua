@@ -1,5 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- timers: who waits until when. A binary heap whose members know their place, so that each can be called off.
+--
+-- A finalizer that runs inside of a call may use the same heap, so one function changes it, and calls nothing.
 
 local timers_methods = {}
 local timers_mt = { __index = timers_methods }
@@ -11,59 +13,50 @@ local function new()
   }, timers_mt)
 end
 
-local function before(a, b)
-  if a.deadline ~= b.deadline then return a.deadline < b.deadline end
-  return a.number < b.number
-end
-
-local function place(heap, timer, at)
-  heap[at] = timer
-  timer.at = at
-end
-
-local function rise(heap, timer)
-  local at = timer.at
-  while at > 1 do
-    local parent = (at - at % 2) / 2
-    if not before(timer, heap[parent]) then break end
-    place(heap, heap[parent], at)
-    at = parent
+--- Adds `timer` to the heap; or, without, removes `old`, in whose place the last one comes.
+local function change(heap, timer, old)
+  local at = #heap + 1
+  if old then
+    at = old.at
+    if heap[at] ~= old then return end
+    timer = heap[#heap]
+    heap[#heap] = nil
+    if timer == old then return end
   end
-  place(heap, timer, at)
-end
-
-local function sink(heap, timer)
-  local at = timer.at
-  while true do
-    local child = 2 * at
-    if not heap[child] then break end
-    if heap[child + 1] and before(heap[child + 1], heap[child]) then child = child + 1 end
-    if not before(heap[child], timer) then break end
-    place(heap, heap[child], at)
-    at = child
+  local deadline, number = timer.deadline, timer.number
+  while at > 1 do -- it rises
+    local above = (at - at % 2) / 2
+    local other = heap[above]
+    if other.deadline < deadline or other.deadline == deadline and other.number < number then break end
+    heap[at], other.at = other, at
+    at = above
   end
-  place(heap, timer, at)
+  while true do -- it sinks
+    local below = 2 * at
+    local other, right = heap[below], heap[below + 1]
+    if right and (right.deadline < other.deadline
+      or right.deadline == other.deadline and right.number < other.number) then
+      other, below = right, below + 1
+    end
+    if not other or deadline < other.deadline or deadline == other.deadline and number < other.number then break end
+    heap[at], other.at = other, at
+    at = below
+  end
+  heap[at], timer.at = timer, at
 end
 
 --- A timer for `owner`, which must be a table.
 function timers_methods:add(deadline, owner)
+  local timer = { deadline = deadline, number = 0, owner = owner, at = 0 }
   self.count = self.count + 1
-  local heap = self.heap
-  local timer = { deadline = deadline, number = self.count, owner = owner, at = #heap + 1 }
-  rise(heap, timer)
+  timer.number = self.count
+  change(self.heap, timer)
   return timer
 end
 
 --- Calls a timer off; one that is over already stays so.
 function timers_methods:remove(timer)
-  local heap, at = self.heap, timer.at
-  if heap[at] ~= timer then return end
-  local last = heap[#heap]
-  heap[#heap] = nil
-  if last == timer then return end
-  last.at = at
-  rise(heap, last)
-  sink(heap, last)
+  change(self.heap, nil, timer)
 end
 
 --- The next deadline, or nil.

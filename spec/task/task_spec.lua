@@ -659,3 +659,21 @@ describe("where everybody waits", function()
     assert.equal("delete", w:next().type)
   end)
 end)
+
+describe("an event", function()
+  it("holds few places for those who have left, however many come and go", function()
+    local event = require("keywatch.driver").get().event()
+    keywatch.run(function()
+      local before
+      for _ = 1, 200 do
+        local task = keywatch.spawn(event.wait, event)
+        keywatch.sleep(0)
+        if before then before:cancel() end
+        before = task
+      end
+      assert.is_true(#event.waiters <= 4)
+      assert.is_true(event:set())
+      assert.same({ true, true }, { before:join() })
+    end)
+  end)
+end)

@@ -1,7 +1,11 @@
 -- SPDX-License-Identifier: MIT
 --- The driver on libuv: tasks are coroutines, and a private loop turns while all of them wait.
 --
--- A task is new or ready (it stands in the queue), running, parked (it waits for an event or a time), or done.
+-- A task is new or ready (it stands in the queue), running, parked (it waits for an event or a time), or done. A wait
+-- is recorded by the driver after the task has yielded: a task that cannot be suspended leaves no trace of its wait.
+--
+-- A finalizer may run inside of any call and any allocation, here too. It may spawn, cancel and set events. So whatever
+-- is changed together is changed without a call or an allocation in between, and marked "at once".
 
 local check = require "keywatch.check"
 local compat = require "keywatch.compat"
@@ -15,21 +19,22 @@ local loop                 -- opened when it is first needed
 local pid = uv.pid()       -- of the process that all this is in
 local queue, first, last = {}, 1, 0
 local sleepers = timers.new()
-local sources = {}         -- those that are attached
+local sources = {}         -- those that are attached, in order; false where one was detached
+local places = {}          -- of the sources in that list
 local forgotten = {}       -- what finalizers have left to be closed
 local catcher              -- whom signals are given to
 local tasks = {}           -- by coroutine: all that are not done
+local gone = setmetatable({}, { __mode = "k" }) -- coroutines that are suspended, and never resumed again
 local running              -- the task whose code runs now
+local top                  -- what the top level waits as, while it does
+local is_turning = false   -- the driver is at work: at top level there is nobody but finalizers
 local unheard              -- the first failed task that nobody has joined
 
 local CANCELS = 100 -- so often a task may go on waiting after it was cancelled at the end of a run
+local WAIT = {}     -- what a task yields, with an event and a deadline, to be parked
+local HOME = debug.getinfo(1, "S").source:match("^(.*)driver/uv%.lua$") -- where keywatch's own files are
 
 -- {====== Contexts ======
-
-local function is_top_level()
-  local co, is_main = coroutine.running()
-  return co == nil or is_main == true
-end
 
 --- Whether somebody else turns a loop in this program, at this moment, so that we must not block it.
 local function host()
@@ -43,26 +48,100 @@ local function host()
   if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
 end
 
-function driver.is_task()
+local function is_task()
   return running ~= nil and tasks[coroutine.running()] == running
+end
+
+function driver.can_park()
+  return is_task() and compat.is_yieldable()
 end
 
 local heed_fork -- stands below, as it ends tasks
 
---- The task that may wait here, or nil at top level; raises where nobody may.
-local function waiter(level)
-  heed_fork()
-  if driver.is_task() then return running end
-  if not is_top_level() then
-    error("keywatch: this call waits, and the coroutine that makes it is not a task: "
-      .. "start it with keywatch.spawn", level + 1)
+--- Why the caller, who is no task, may not wait.
+local function why_not()
+  if not compat.is_main() then
+    return "keywatch: this call waits, and the coroutine that makes it is not a task: start it with keywatch.spawn"
+  end
+  if is_turning then
+    return "keywatch: this call waits, and a finalizer that runs while the loop turns makes it: "
+      .. "make it in a task, which the finalizer may start with keywatch.spawn"
   end
   local owner = host()
-  if owner then
-    error(("keywatch: this call waits, and would block the loop of %s: ask with a timeout of 0 instead")
-      :format(owner), level + 1)
+  return owner and ("keywatch: this call waits, and would block the loop of %s: ask with a timeout of 0 instead")
+    :format(owner)
+end
+
+--- Raises where keywatch was called from.
+local function refuse(why)
+  local level = 3
+  local info = debug.getinfo(level, "S")
+  while info and (info.what == "C" or HOME and info.source:sub(1, #HOME) == HOME) do
+    level = level + 1
+    info = debug.getinfo(level, "S")
   end
+  error(why, info and level or 0)
+end
+
+--- The task that may wait here, or nil at top level; raises where nobody may.
+local function waiter()
+  heed_fork()
+  local why
+  if is_task() then
+    if compat.is_yieldable() then return running end
+    why = "keywatch: this call waits, and the task cannot be suspended here, inside of a function that C calls "
+      .. "(as by string.gsub, table.sort, a metamethod or a finalizer): make it outside, or in a task of its own, with "
+      .. "keywatch.spawn"
+  else
+    why = why_not()
+  end
+  if why then refuse(why) end
   return nil
+end
+
+function driver.check_wait()
+  waiter()
+end
+
+-- }======
+
+-- {====== Events ======
+
+local event_methods = {}
+local event_mt = { __index = event_methods }
+
+--- Something to wait for. Setting it wakes all who wait; if nobody does, the next one does not wait.
+function driver.event()
+  return setmetatable({
+    is_set = false,
+    waiters = nil, -- a list of those who wait, each of whom knows its place; false where one has left
+    gaps = 0,      -- places in that list that are left
+  }, event_mt)
+end
+
+--- Closes the gaps in the list of those who wait. At once.
+local function squeeze(event)
+  local waiters, n = event.waiters, 0
+  if not waiters then return end
+  for i = 1, #waiters do
+    local who = waiters[i]
+    waiters[i] = nil
+    if who then
+      n = n + 1
+      waiters[n], who.place = who, n
+    end
+  end
+  event.gaps = 0
+  if n == 0 then event.waiters = nil end
+end
+
+--- Whoever leaves from the middle leaves a gap, so that leaving costs the same for any number.
+local function leave(event, who)
+  local waiters = event.waiters
+  if not waiters or waiters[who.place] ~= who then return end
+  waiters[who.place] = false
+  event.gaps = event.gaps + 1
+  if event.gaps * 2 >= #waiters then squeeze(event) end
 end
 
 -- }======
@@ -70,19 +149,66 @@ end
 -- {====== The queue ======
 
 local function make_ready(task)
+  queue[last + 1] = task
   last = last + 1
-  queue[last] = task
+  task.state = "ready"
 end
 
---- Wakes a parked task; `why` is what its wait returns. False if something else has woken it already.
-local function wake(task, why)
-  if task.state ~= "parked" then return false end
-  task.state = "ready"
-  task.why = why
-  if task.timer then sleepers:remove(task.timer) end
-  task.timer = nil
-  make_ready(task)
+--- Ends a wait: nothing of it stays recorded.
+local function end_wait(who)
+  local event, timer = who.event, who.timer
+  who.event, who.timer = nil, nil
+  if timer then sleepers:remove(timer) end
+  if event then leave(event, who) end
+end
+
+--- Wakes who is parked, a task or the top level; `why` is what the wait returns. False if something else was first.
+local function wake(who, why)
+  if who.state ~= "parked" then return false end
+  if who.co then
+    queue[last + 1] = who
+    last = last + 1
+  end
+  who.state, who.why = "ready", why
+  end_wait(who)
   return true
+end
+
+--- Returns whether somebody was woken by it.
+function event_methods:set()
+  local waiters, is_heard = self.waiters, false
+  if not waiters then
+    self.is_set = true
+    return false
+  end
+  self.waiters, self.gaps = nil, 0
+  for i = 1, #waiters do
+    local who = waiters[i]
+    if who and who.event == self then is_heard = wake(who, "set") or is_heard end
+  end
+  return is_heard
+end
+
+--- Parks who has yielded, or the top level; unless it was cancelled, or the event set, meanwhile.
+local function begin_wait(who, event, deadline)
+  local fresh = event and {}
+  who.timer = deadline and sleepers:add(deadline, who)
+  -- at once:
+  local why = who.must_cancel and "cancelled" or event and event.is_set and "set" or nil
+  if not why then
+    if event then
+      local waiters = event.waiters or fresh
+      who.place = #waiters + 1
+      waiters[who.place] = who
+      event.waiters = waiters
+    end
+    who.event, who.state = event, "parked"
+    return
+  end
+  if why == "cancelled" then who.must_cancel = false else event.is_set = false end
+  who.why = why
+  end_wait(who)
+  if who.co then make_ready(who) end
 end
 
 local function report(task)
@@ -96,61 +222,96 @@ local function is_cancellation(task)
 end
 
 --- Whoever waits for the task is told. A failure that nobody is told of is written, and raised when the run ends.
-local function finish(task, ok, ...)
+local function finish(task, results, failure, traceback)
+  task.results, task.failure, task.traceback = results, failure, traceback
   task.state = "done"
   tasks[task.co] = nil
-  if ok then
-    task.results = { n = select("#", ...), ... }
-  else
-    task.failure = (...)
-    task.traceback = debug.traceback(task.co)
-  end
-  local heard = task.done:set()
-  if ok or heard or is_cancellation(task) then return end
+  local is_heard = task.done:set() or task.is_heard
+  if results or is_heard or is_cancellation(task) then return end
   unheard = unheard or task
   report(task)
 end
 
---- In a child of the process there is no task but the one that has forked: what the others were about to do is done by
--- the parent. They count as cancelled, and run no more, not even to clean up.
-function heed_fork()
-  if uv.pid() == pid then return end
-  pid = uv.pid()
-  catcher, unheard = nil, nil
+local function finish_dead(task, ok, ...)
+  if ok then
+    finish(task, { n = select("#", ...), ... })
+  else
+    finish(task, nil, (...), debug.traceback(task.co))
+  end
+end
+
+--- Ends a task whose code never runs again, not even to clean up.
+local function abandon(task)
+  local err = core.new_error("cancelled")
+  if task.state == "done" then return end
+  end_wait(task)
+  gone[task.co] = true
+  task.is_cancelled = true
+  finish(task, nil, err)
+end
+
+function driver.is_gone(co)
+  heed_fork()
+  return gone[co] == true
+end
+
+local function all_tasks()
   local all = {}
   for _, task in pairs(tasks) do all[#all + 1] = task end
-  for i = 1, #all do
-    local task = all[i]
-    if task ~= running then
-      if task.timer then sleepers:remove(task.timer) end
-      task.timer, task.is_cancelled = nil, true
-      finish(task, false, core.new_error("cancelled"))
-    end
+  return all
+end
+
+--- In a child of the process there is no task but the one that has forked: what the others were about to do is done by
+-- the parent. They count as cancelled. Sources are told, and the top level looks for itself whether it still waits.
+function heed_fork()
+  if uv.pid() == pid then return end
+  for _, task in ipairs(all_tasks()) do
+    if task ~= running then abandon(task) end
   end
+  for i = #sources, 1, -1 do
+    local source = sources[i]
+    if source and source.after_fork then source:after_fork() end
+  end
+  catcher, unheard = nil, nil
+  pid = uv.pid()
+  if top and top.event then wake(top, "set") end
 end
 
 local function after_resume(task, ok, ...)
   heed_fork()
-  running = nil
+  task.arguments = nil
   if coroutine.status(task.co) == "dead" then
-    finish(task, ok, ...)
-  elseif task.state ~= "parked" then
-    -- it yielded by itself, and not to us: that is nobody's turn to answer
-    task.state = "ready"
-    make_ready(task)
+    finish_dead(task, ok, ...)
+  else
+    local signal, event, deadline = ...
+    if signal == WAIT then
+      begin_wait(task, event, deadline)
+    else -- it yielded by itself, and not to us: that is nobody's turn to answer
+      make_ready(task)
+    end
   end
+  running = nil
 end
 
 local function resume(task)
   running = task
-  if task.state == "new" then
-    local arguments = task.arguments
-    task.state, task.arguments = "running", nil
+  task.state = "running"
+  local arguments = task.arguments
+  if arguments then
     after_resume(task, coroutine.resume(task.co, compat.unpack(arguments, 1, arguments.n)))
   else
-    task.state = "running"
     after_resume(task, coroutine.resume(task.co))
   end
+end
+
+--- After an error in the driver, of a finalizer or an interrupt: what the task had yielded is lost. One that waits is
+-- resumed, and yields it again; of one that has ended, all that is left is the error.
+local function recover(err)
+  local task = running
+  running = nil
+  if not task or task.state ~= "running" then return end
+  end_wait(task)
+  if coroutine.status(task.co) == "dead" then finish(task, nil, err, "") else make_ready(task) end
 end
 
 --- Runs everybody who was ready when the round began. Returns whether somebody was.
@@ -170,13 +331,32 @@ end
 
 -- {====== Turning ======
 
---- The seconds until a source wants to be polled again, or `wait`; and whether one waits for the bell.
+--- Closes the gaps in the list of sources. At once.
+local function squeeze_sources()
+  local n = 0
+  for i = 1, #sources do
+    local source = sources[i]
+    sources[i] = nil
+    if source then
+      n = n + 1
+      sources[n], places[source] = source, n
+    end
+  end
+end
+
+--- The seconds until a source wants to be polled again, or `wait`; and whether one waits for the bell. A source that is
+-- polled may attach others, and detach any.
 local function poll_sources(wait)
-  local is_awaited = false
-  for source in pairs(sources) do
-    local seconds, awaits_bell = source:poll()
-    if seconds and (not wait or seconds < wait) then wait = seconds end
-    is_awaited = is_awaited or awaits_bell
+  local is_awaited, i = false, 1
+  squeeze_sources()
+  while i <= #sources do
+    local source = sources[i]
+    if source then
+      local seconds, awaits_bell = source:poll()
+      if seconds and (not wait or seconds < wait) then wait = seconds end
+      is_awaited = is_awaited or awaits_bell
+    end
+    i = i + 1
   end
   return wait, is_awaited
 end
@@ -184,8 +364,10 @@ end
 local function wake_sleepers()
   if not sleepers:next() then return end
   local now = uv.now()
-  for who in function() return sleepers:due(now) end do
-    if who.on_due then who:on_due() else wake(who, "timeout") end
+  local who = sleepers:due(now)
+  while who do
+    wake(who, "timeout")
+    who = sleepers:due(now)
   end
 end
 
@@ -211,18 +393,20 @@ end
 
 local function turn_loop(wait, is_bell_awaited)
   get_loop():turn(wait, is_bell_awaited)
-  for name in loop.next_signal, loop do catcher:catch(name) end
+  for name in loop.next_signal, loop do
+    if catcher then catcher:catch(name) end
+  end
 end
 
 --- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case, unless
 -- somebody has just become ready because of that.
-local function turn(is_done)
+local function turn(is_waiting)
   close_forgotten()
   wake_sleepers()
   local has_run = run_ready()
   local wait, is_bell_awaited = poll_sources(time_left(sleepers:next()))
   local is_ready = first <= last
-  if is_ready or is_done() then
+  if is_ready or not is_waiting() then
     if (has_run or not is_ready) and is_awaiting() then turn_loop(0) end
   elseif wait or is_bell_awaited or is_awaiting() then
     turn_loop(wait, is_bell_awaited)
@@ -231,29 +415,42 @@ local function turn(is_done)
   end
 end
 
-local function turn_until(is_done)
-  while not is_done() do turn(is_done) end
+local function turn_while(is_waiting)
+  while is_waiting() do turn(is_waiting) end
+end
+
+--- Does some of the driver's work: true; or false and what that has raised.
+local function drive(work, argument)
+  is_turning = true
+  local ok, err = pcall(work, argument)
+  if not ok then pcall(recover, err) end
+  is_turning = false
+  return ok, err
 end
 
 -- }======
 
 -- {====== Waiting ======
 
---- Parks the task until it is woken, or `deadline`; returns why. Raises if it is cancelled.
-local function park(task, deadline)
-  if task.must_cancel then
-    task.must_cancel = false
-    error(core.new_error("cancelled"), 0)
-  end
-  task.state = "parked"
+--- Parks the task until the event is set, or `deadline`; returns which. Raises if the task is cancelled.
+local function park(task, event, deadline)
   task.why = nil
-  task.timer = deadline and sleepers:add(deadline, task)
-  coroutine.yield()
-  if task.why == "cancelled" then
-    task.must_cancel = false
-    error(core.new_error("cancelled"), 0)
-  end
+  repeat coroutine.yield(WAIT, event, deadline) until task.why
+  if task.why == "cancelled" then error(core.new_error("cancelled"), 0) end
   return task.why
+end
+
+--- The same at top level, where the loop is turned meanwhile.
+local function wait_at_top_level(event, deadline)
+  local who = { state = "running", place = nil, event = nil, timer = nil, why = nil }
+  local function is_waiting() return who.state == "parked" end
+  begin_wait(who, event, deadline)
+  top = who
+  local ok, err = drive(turn_while, is_waiting)
+  top = nil
+  if ok then return who.why end
+  wake(who, "interrupted")
+  error(err, 0)
 end
 
 function driver.now()
@@ -262,85 +459,9 @@ end
 
 function driver.sleep(seconds)
   check.argument(type(seconds) == "number" and seconds == seconds, 1, "sleep", "number of seconds", seconds)
-  local task = waiter(2)
+  local task = waiter()
   local deadline = uv.now() + seconds
-  if task then
-    park(task, deadline)
-    return
-  end
-  local alarm = { on_due = function(self) self.is_due = true end }
-  local timer = sleepers:add(deadline, alarm)
-  local ok, err = pcall(turn_until, function() return alarm.is_due end)
-  sleepers:remove(timer)
-  if not ok then error(err, 0) end
-end
-
-local event_methods = {}
-local event_mt = { __index = event_methods }
-
---- Something to wait for. Setting it wakes all who wait; if nobody does, the next one does not wait.
-function driver.event()
-  return setmetatable({
-    is_set = false,
-    waiters = nil, -- a list of tasks
-  }, event_mt)
-end
-
---- Returns whether somebody was woken by it.
-function event_methods:set()
-  local waiters, is_heard = self.waiters, false
-  if not waiters then
-    self.is_set = true
-    return false
-  end
-  self.waiters = nil
-  for i = 1, #waiters do
-    local who = waiters[i]
-    if who and who.on_set then
-      who:on_set()
-      is_heard = true
-    elseif who then
-      is_heard = wake(who, "set") or is_heard
-    end
-  end
-  return is_heard
-end
-
-local function join_waiters(event, who)
-  local waiters = event.waiters or {}
-  event.waiters = waiters
-  who.place = #waiters + 1
-  waiters[who.place] = who
-end
-
---- Whoever leaves from the middle leaves a gap, so that leaving costs the same for any number.
-local function leave_waiters(event, who)
-  local waiters = event.waiters
-  if not waiters or waiters[who.place] ~= who then return end
-  waiters[who.place] = false
-  while #waiters > 0 and not waiters[#waiters] do waiters[#waiters] = nil end
-  if #waiters == 0 then event.waiters = nil end
-end
-
-local function wait_in_task(event, task, deadline)
-  join_waiters(event, task)
-  local ok, why = pcall(park, task, deadline)
-  if why ~= "set" then leave_waiters(event, task) end
-  if not ok then error(why, 0) end
-  return why == "set"
-end
-
-local function wait_at_top_level(event, deadline)
-  local who = {}
-  function who:on_set() self.is_set = true end
-  function who:on_due() self.is_late = true end
-  join_waiters(event, who)
-  local timer = deadline and sleepers:add(deadline, who)
-  local ok, err = pcall(turn_until, function() return who.is_set or who.is_late end)
-  if timer then sleepers:remove(timer) end
-  leave_waiters(event, who)
-  if not ok then error(err, 0) end
-  return who.is_set == true
+  if task then park(task, nil, deadline) else wait_at_top_level(nil, deadline) end
 end
 
 --- Waits until the event is set: true; or until `timeout` seconds are over: false.
@@ -350,10 +471,10 @@ function event_methods:wait(timeout)
     return true
   end
   if timeout and timeout <= 0 then return false end
-  local task = waiter(2)
+  local task = waiter()
   local deadline = timeout and uv.now() + timeout
-  if task then return wait_in_task(self, task, deadline) end
-  return wait_at_top_level(self, deadline)
+  if task then return park(task, self, deadline) == "set" end
+  return wait_at_top_level(self, deadline) == "set"
 end
 
 -- }======
@@ -376,18 +497,21 @@ function driver.spawn(fn, ...)
     co = coroutine.create(fn),
     arguments = { n = select("#", ...), ... },
     state = "new",
-    timer = nil,         -- of the present wait
+    event = nil,         -- that it is parked for
     place = nil,         -- among those who wait for the same event
-    why = nil,           -- what ended it
+    timer = nil,         -- of the present wait
+    why = nil,           -- what ended the last one
     must_cancel = false, -- the next wait raises
     is_cancelled = false,
+    is_heard = false,    -- somebody is told of its failure who does not wait for it
     results = nil,
     failure = nil,
     traceback = nil,
     done = driver.event(),
   }, task_mt)
   tasks[task.co] = task
-  make_ready(task)
+  queue[last + 1] = task
+  last = last + 1
   return task
 end
 
@@ -397,8 +521,10 @@ function task_methods:join(timeout)
   check.self(self, "join", task_mt)
   check.timeout(timeout, "join")
   if running == self then error("keywatch: a task cannot wait for itself", 2) end
+  heed_fork()
+  local deadline = timeout and uv.now() + timeout
   while self.state ~= "done" do
-    if not self.done:wait(timeout) then return nil, core.new_error("timeout") end
+    if not self.done:wait(deadline and math.max(0, deadline - uv.now())) then return nil, core.new_error("timeout") end
   end
   if unheard == self then unheard = nil end
   if self.results then return true, compat.unpack(self.results, 1, self.results.n) end
@@ -408,10 +534,11 @@ end
 --- Asks a task to end: what it waits for raises "cancelled". A task that has not begun never does.
 function task_methods:cancel()
   check.self(self, "cancel", task_mt)
+  local err = self.state == "new" and core.new_error("cancelled")
   if self.state == "done" then return end
   self.is_cancelled = true
   if self.state == "new" then
-    finish(self, false, core.new_error("cancelled"))
+    finish(self, nil, err)
   elseif self.state == "parked" then
     wake(self, "cancelled")
   else
@@ -419,19 +546,20 @@ function task_methods:cancel()
   end
 end
 
+--- What one that ends raises in the driver is raised after all have ended.
 local function cancel_all()
+  local trouble
   for _ = 1, CANCELS do
-    if next(tasks) == nil then return end
-    local all = {}
-    for _, task in pairs(tasks) do all[#all + 1] = task end
-    for i = 1, #all do all[i]:cancel() end
-    run_ready()
+    if next(tasks) == nil then break end
+    for _, task in ipairs(all_tasks()) do task:cancel() end
+    local ok, err = drive(run_ready)
+    if not ok then trouble = trouble or { err } end
   end
-  for co, task in pairs(tasks) do
-    tasks[co] = nil
-    task.state = "done"
+  for _, task in ipairs(all_tasks()) do
+    abandon(task)
     io.stderr:write("keywatch: a task that went on after it was cancelled has been left behind\n")
   end
+  if trouble then error(trouble[1], 0) end
 end
 
 --- Ends a run: what is left is cancelled. Returns the first failure that nobody has heard of.
@@ -454,10 +582,12 @@ end
 function driver.run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if running then error("keywatch: run is for the top level; a task has keywatch.spawn", 2) end
-  waiter(2)
-  local main = driver.spawn(fn, ...)
-  join_waiters(main.done, { on_set = function() end }) -- somebody hears of its failure
-  local ok, err = pcall(turn_until, function() return main.state == "done" end)
+  waiter()
+  local main
+  local function is_waiting() return main.state ~= "done" end
+  main = driver.spawn(fn, ...)
+  main.is_heard = true
+  local ok, err = drive(turn_while, is_waiting)
   if ok then return results_of(main, main:join()) end
   end_run()
   error(err, 0)
@@ -523,8 +653,11 @@ end
 
 --- The name of the next signal; nil if `timeout` seconds are over.
 function signals_methods:wait(timeout)
+  local deadline = timeout and uv.now() + timeout
+  heed_fork()
   while #self.names == 0 do
-    if not self.arrival:wait(timeout) then return nil end
+    if catcher ~= self then error("keywatch: these signals are not caught any more, or not in this process", 2) end
+    if not self.arrival:wait(deadline and math.max(0, deadline - uv.now())) then return nil end
   end
   return table.remove(self.names, 1)
 end
@@ -532,6 +665,8 @@ end
 --- From here on they do what they did before.
 function signals_methods:close()
   if catcher ~= self then return end
+  catcher = nil
+  self.arrival:set()
   get_loop():signals {}
 end
 
@@ -542,11 +677,24 @@ function driver.bell()
 end
 
 function driver.attach(source)
-  sources[source] = true
+  if places[source] then return end
+  local place = #sources + 1
+  sources[place], places[source] = source, place
 end
 
 function driver.detach(source)
-  sources[source] = nil
+  local place = places[source]
+  if not place then return end
+  sources[place], places[source] = false, nil
+  while sources[#sources] == false do sources[#sources] = nil end
+end
+
+--- For specs, which look whether all stands where it should: spec/support/scheduler.lua.
+function driver.inside()
+  return {
+    queue = queue, first = first, last = last, sleepers = sleepers, sources = sources, places = places, tasks = tasks,
+    running = running,
+  }
 end
 
 return driver

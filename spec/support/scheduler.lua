@@ -1,0 +1,103 @@
+--- The invariants of the scheduler: every task stands in the one place that its state says, and nothing is left of a
+-- wait that is over. They hold whenever no function of the driver is at work; where a finalizer comes, one may be.
+
+local driver = require("keywatch.driver").get()
+
+local scheduler = {}
+
+--- What is wrong with a heap of timers, in words, or nil.
+function scheduler.check_timers(timers)
+  for at, timer in ipairs(timers.heap) do
+    if timer.at ~= at then return "a timer does not know its place" end
+    local above = timers.heap[math.floor(at / 2)]
+    if above and above.deadline > timer.deadline then return "a timer is before one that is due earlier" end
+  end
+end
+
+--- Why a task does not stand where its state says, or nil.
+local function misplaced(inside, task)
+  local event, timer = task.event, task.timer
+  if task.state == "parked" then
+    if not event and not timer then return "a parked task waits for nothing" end
+    if event and (not event.waiters or event.waiters[task.place] ~= task) then
+      return "a parked task is not among those who wait for its event"
+    end
+  elseif event or timer then
+    return ("a task that is %s still waits"):format(task.state)
+  end
+  if task.state == "running" and task ~= inside.running then return "a task seems to run, and does not" end
+end
+
+--- How often each task stands in the queue; or nil and what is wrong.
+local function count_queued(inside)
+  local counts = {}
+  for i = inside.first, inside.last do
+    local task = inside.queue[i]
+    if not task then return nil, "the queue has a hole" end
+    counts[task] = (counts[task] or 0) + 1
+    if task.state == "parked" or task.state == "running" then
+      return nil, ("a task that is %s is in the queue"):format(task.state)
+    end
+  end
+  if inside.queue[inside.first - 1] or inside.queue[inside.last + 1] then
+    return nil, "the queue is longer than it says"
+  end
+  return counts
+end
+
+local function check_tasks(inside)
+  local counts, trouble = count_queued(inside)
+  if not counts then return trouble end
+  for co, task in pairs(inside.tasks) do
+    if task.co ~= co or task.state == "done" then return "a task is known that is done" end
+    local wanted = (task.state == "new" or task.state == "ready") and 1 or 0
+    if (counts[task] or 0) ~= wanted then return ("a task that is %s is not once in the queue"):format(task.state) end
+    local why = misplaced(inside, task)
+    if why then return why end
+  end
+end
+
+local function check_event(event)
+  local gaps = 0
+  for i, who in ipairs(event.waiters or {}) do
+    if not who then
+      gaps = gaps + 1
+    elseif who.event ~= event or who.place ~= i or who.state ~= "parked" then
+      return "an event has one waiting who does not wait for it"
+    end
+  end
+  if gaps ~= event.gaps then return "an event has a wrong number of gaps" end
+  if event.is_set and event.waiters then return "an event is set, and is waited for" end
+end
+
+local function check_events(inside)
+  for _, task in pairs(inside.tasks) do
+    local why = check_event(task.done) or task.event and check_event(task.event)
+    if why then return why end
+  end
+end
+
+local function check_sleepers(inside)
+  for _, timer in ipairs(inside.sleepers.heap) do
+    if timer.owner.timer ~= timer or timer.owner.state ~= "parked" then return "a timer is left behind" end
+  end
+  return scheduler.check_timers(inside.sleepers)
+end
+
+local function check_sources(inside)
+  local n = 0
+  for i, source in ipairs(inside.sources) do
+    if source and inside.places[source] ~= i then return "a source is not where it seems to be" end
+    if source then n = n + 1 end
+  end
+  for _ in pairs(inside.places) do n = n - 1 end
+  if n ~= 0 then return "a source is detached, and known" end
+end
+
+--- What is wrong with the scheduler, in words, or nil.
+function scheduler.check()
+  local inside = driver.inside()
+  return check_tasks(inside) or check_events(inside) or check_sleepers(inside) or check_sources(inside)
+end
+
+return scheduler
