@@ -230,7 +230,7 @@ end
 --- Reads what exists into the buffer; an error, if that is too much.
 local function settle_initial(one)
   for _ = 1, SYNC_KVS do
-    if not one.initial or one.is_taking then return end
+    if not one.initial or watch.is_taking(one) then return end
     watch.take_initial(one)
   end
   return one.initial and core.new_error("full")

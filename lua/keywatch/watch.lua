@@ -46,7 +46,7 @@ local function is_read_by_other(watch)
   local reader = watch.reader
   if not reader or reader == me() then return false end
   if reader == "main" then return watch.is_awaited_by_main end
-  return coroutine.status(reader) ~= "dead"
+  return not driver.has_ended(reader)
 end
 
 --- Waits until something may have come; false if `deadline` is over.
@@ -111,12 +111,18 @@ local function fail_initial(watch, err)
   if watch.origin.has_failed(watch) then abandon_initial(watch) else fail(watch, err) end
 end
 
+--- Whether somebody waits for the next of what exists.
+local function is_taking(watch)
+  local taker = watch.taker
+  return taker ~= nil and (taker == "main" or not driver.has_ended(taker))
+end
+
 --- The next of what exists, as an event; or the mark that ends it. A client may wait for it; others do not take then.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
-  watch.is_taking = true
+  watch.taker = me()
   local ok, kv = pcall(watch.initial)
-  watch.is_taking = false
+  watch.taker = nil
   if watch.has_rival then
     watch.has_rival = false
     wake(watch)
@@ -138,7 +144,7 @@ end
 local function fill(watch)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
-    if watch.initial and watch.is_taking then
+    if watch.initial and is_taking(watch) then
       watch.has_rival = true
       return false
     elseif watch.initial then
@@ -360,7 +366,7 @@ local function new(fields)
   --   progressed   the same, set when the reader has come further
   --   failure      an error
   --   has_begun    something of what exists was handed out
-  --   is_taking    somebody waits for the next of what exists
+  --   taker        the coroutine that waits for the next of what exists
   --   has_rival    and somebody else, for him
   return setmetatable(fields, watch_mt)
 end
@@ -377,5 +383,6 @@ return {
   why_not = why_not,
   take = take,
   take_initial = take_initial,
+  is_taking = is_taking,
   fill = fill,
 }

@@ -92,6 +92,154 @@ describe("after a fork", function()
     assert.equal("main\ttrue\ntrue\tnil\n", printed)
   end)
 
+  it("who joins a task of the parent learns at once that it is cancelled", function()
+    local printed = run [[
+      keywatch.run(function()
+        local others = {}
+        for i = 1, 3 do others[i] = keywatch.spawn(keywatch.sleep, 1000) end
+        keywatch.sleep(0)
+        others[4] = keywatch.spawn(keywatch.sleep, 1000)
+        child(function()
+          for i, timeout in ipairs { 0, 1000, false, false } do
+            local ok, err = others[i]:join(timeout or nil)
+            print(ok, err.code, tostring(others[i]))
+          end
+          print(require("spec.support.scheduler").check())
+        end)
+        print(others[1])
+      end)
+    ]]
+    assert.equal(("false\tcancelled\tkeywatch.task<failed>\n"):rep(4) .. "nil\nkeywatch.task<parked>\n", printed)
+  end)
+
+  it("who joins one at top level learns it, too", function()
+    local printed = run [[
+      local other = keywatch.spawn(keywatch.sleep, 1000)
+      keywatch.sleep(0)
+      child(function()
+        local ok, err = other:join()
+        print(ok, err.code)
+      end)
+      print(other)
+    ]]
+    assert.equal("false\tcancelled\nkeywatch.task<parked>\n", printed)
+  end)
+
+  it("an event that tasks of the parent wait for is one that nobody waits for", function()
+    local printed = run [[
+      keywatch.run(function()
+        local event = driver.event()
+        for _ = 1, 3 do keywatch.spawn(event.wait, event) end
+        keywatch.sleep(0)
+        child(function()
+          print(keywatch.spawn(function() end):join())
+          print(event:set(), event:wait())
+        end)
+      end)
+    ]]
+    assert.equal("true\nfalse\ttrue\n", printed)
+  end)
+
+  it("a watch that a task of the parent reads has no reader", function()
+    local printed = run [[
+      local store = keywatch.open()
+      local w = store:watch("a")
+      keywatch.run(function()
+        local reader = keywatch.spawn(function() for _ in w:events() do end end)
+        keywatch.sleep(0)
+        child(function()
+          store:put("a", "1")
+          print(w:sync(1000))
+          print(w:next().value)
+          print(w:next(0.01) == nil)
+          local other = keywatch.spawn(function() return w:next().value end)
+          keywatch.sleep(0)
+          store:put("a", "2")
+          print(other:join())
+          print(require("spec.support.scheduler").check())
+        end)
+      end)
+    ]]
+    assert.equal("2\n1\ntrue\ntrue\t2\nnil\n", printed)
+  end)
+
+  it("nobody waits for the disk of the parent", function()
+    local directory = shell.must("mktemp -d")
+    finally(function() shell.must("rm -rf " .. directory) end)
+    local printed = run(([[
+      local store = assert(keywatch.open { path = %q })
+      local w = store:watch("", { prefix = true })
+      keywatch.run(function()
+        local writers = {}
+        for i = 1, 20 do
+          writers[i] = keywatch.spawn(function()
+            for n = 1, 10 do store:put("k" .. i, "v" .. n) end
+          end)
+        end
+        local reader = keywatch.spawn(function() w:next() end)
+        keywatch.sleep(0)
+        child(function()
+          keywatch.sleep(0.01)
+          print((select(2, writers[1]:join())).code)
+          print((select(2, pcall(store.put, store, "a", "b")):match("store is that of the parent process")))
+          for _, timeout in ipairs { 0.01, false } do
+            print((select(2, pcall(w.next, w, timeout or nil)):match("store is that of the parent process")))
+          end
+        end)
+        for _, writer in ipairs(writers) do print(writer:join()) end
+      end)
+    ]]):format(directory .. "/store"))
+    assert.equal("cancelled\n" .. ("store is that of the parent process\n"):rep(3) .. ("true\n"):rep(20), printed)
+  end)
+
+  it("nobody waits for a thread of the parent", function()
+    local printed = run [[
+      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+      keywatch.run(function()
+        local stopper = keywatch.spawn(server.shutdown, server, 0)
+        keywatch.sleep(0)
+        child(function()
+          keywatch.sleep(0.01)
+          print((select(2, stopper:join())).code)
+        end)
+        print(stopper:join())
+      end)
+    ]]
+    assert.equal("cancelled\ntrue\ttrue\n", printed)
+  end)
+
+  it("signals are the parent's, and the child is told so", function()
+    local printed = run [[
+      local signals = assert(driver.signals { "SIGTERM" })
+      keywatch.run(function()
+        keywatch.spawn(keywatch.sleep, 1000)
+        child(function() print((select(2, pcall(signals.wait, signals)):match("not caught"))) end)
+      end)
+      signals:close()
+    ]]
+    assert.equal("not caught\n", printed)
+  end)
+
+  it("what the top level asks a server while a task forks is asked anew in the child", function()
+    local printed = run [[
+      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+      local client = keywatch.connect(server:addresses()[1])
+      client:put("a", "1")
+      local parent = uv.pid()
+      keywatch.spawn(function() fork() end)
+      local kv, err = client:get("a")
+      if uv.pid() ~= parent then
+        print("child", kv and kv.value or err.code)
+        os.exit(0, true)
+      end
+      wait()
+      print("parent", kv.value)
+      client:close()
+      server:close()
+    ]]
+    assert.equal("child\t1\nparent\t1\n", printed)
+  end)
+
   it("servers are the parent's, and the child has its own", function()
     local directory = shell.must("mktemp -d")
     finally(function() shell.must("rm -rf " .. directory) end)
