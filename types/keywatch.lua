@@ -143,7 +143,7 @@ function keywatch.now() end
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
----@field maybe_done? boolean true if a client's write may have been done though it failed
+---@field maybe_done? boolean true if a write may have been done, or will be, though it failed
 ---@field compact_revision? integer the oldest revision that can be read, for the code "compacted"
 ---@operator concat(any): string
 

@@ -117,7 +117,82 @@ describe("a write that is not durable yet", function()
     it("is answered when it is: " .. name, function()
       while_held(function() assert.is_truthy(finish(write())) end)
     end)
+
+    it("may have been done, if its task is cancelled: " .. name, function()
+      while_held(function()
+        local call = write()
+        call.task:cancel()
+        local ok, err = call.task:join()
+        assert.same({ false, "cancelled", true }, { ok, err.code, err.maybe_done })
+      end)
+    end)
+
+    it("may have been done, if the store is closed: " .. name, function()
+      while_held(function()
+        local call = write()
+        store:close()
+        assert(call.task:join())
+        assert.same({ "closed", true }, { call.err.code, call.err.maybe_done })
+        open()
+      end)
+    end)
+
+    it("may have been done, if nobody knows what the disk has done: " .. name, function()
+      while_held(function()
+        local call = write()
+        probe.fail_disk(store, "storage")
+        assert.equal("storage", code_of(call))
+        assert.is_true(call.err.maybe_done)
+      end)
+    end)
   end
+
+  it("is known not to have been done, if there was no memory for it", function()
+    while_held(function()
+      local call = begin("put", "a", "new")
+      probe.fail_disk(store, "no_memory")
+      assert.equal("out_of_memory", code_of(call))
+      assert.is_nil(call.err.maybe_done)
+    end)
+  end)
+
+  it("is not answered because somebody wakes its task", function()
+    local driver = require("keywatch.driver").get()
+    local event, events_made = driver.event, {}
+    while_held(function()
+      driver.event = function()
+        local made = event()
+        table.insert(events_made, made)
+        return made
+      end
+      local call = begin("put", "a", "new")
+      driver.event = event
+      for _, made in ipairs(events_made) do made:set() end
+      settle()
+      assert.equal(4, finish(call).revision)
+      assert.equal("new", store:get("a").value)
+    end)
+  end)
+
+  it("has no outcome", function()
+    while_held(function()
+      local call = begin("put", "a", "new")
+      local mark = store:settled() + 1
+      assert.is_false(store:outcome(mark))
+      finish(call)
+      assert.is_true(store:outcome(mark))
+    end)
+  end)
+
+  it("is no write, if it is an answer that is cancelled while it waits", function()
+    while_held(function()
+      begin("put", "c", "new", { lease = 7 })
+      local call = begin_of_lease("keys", 7)
+      call.task:cancel()
+      local _, err = call.task:join()
+      assert.same({ "cancelled" }, { err.code, err.maybe_done })
+    end)
+  end)
 
   it("is answered when it is: disarm", function()
     store:arm("no_space")
@@ -429,6 +504,47 @@ describe("a group that fails", function()
     keywatch.run(function()
       for _ = 1, 20 do fail_everything("no_memory") end
       state.expect(store, before)
+    end)
+  end)
+
+  --- Writes, at once, that come to nothing; the loop does not turn meanwhile.
+  local function fail_many(n)
+    coroutine.wrap(function()
+      for _ = 1, n do
+        probe.fail_disk(store, "no_memory")
+        assert.equal("out_of_memory", answer.code(store:put("z", "")))
+      end
+    end)()
+  end
+
+  it("is known to those who ask after any number of others has failed", function()
+    for _, n in ipairs { 7, 8, 9, 15, 16, 17, 100 } do
+      keywatch.run(function()
+        hold()
+        local call = begin("put", "a", "new")
+        probe.fail_disk(store, "no_memory")
+        release()
+        fail_many(n)
+        assert.is_nil(call.is_done)
+        assert(call.task:join())
+        assert.is_nil(call.answer)
+        assert.is_true(call.err.code == "out_of_memory" or call.err.code == "storage" and call.err.maybe_done)
+      end)
+    end
+    assert.equal("old", store:get("a").value)
+  end)
+
+  it("leaves those alone who have written before it, and ask later", function()
+    keywatch.run(function()
+      hold()
+      local call = begin("put", "a", "new")
+      release()
+      coroutine.wrap(function() assert(store:put("b", "new")) end)()
+      fail_many(10)
+      assert.is_nil(call.is_done)
+      assert(call.task:join())
+      assert.equal("new", store:get("a").value)
+      assert.equal(4, call.answer and call.answer.revision)
     end)
   end)
 
