@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- url: where to listen, as etcd writes it: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
--- unix:relative/path.
+-- unix:relative/path. And what the URL of a member of a cluster is.
 
 local function parse_http(rest)
   local host, port, path = rest:match("^%[([%x:.]+)%]:(%d+)(.*)$")
@@ -32,4 +32,27 @@ local function format(address)
   return ("http://%s:%d"):format(host, address.port)
 end
 
-return { parse = parse, format = format }
+-- What Go's url.Parse takes as the characters of a user, and of a host without brackets.
+local USER = "^[%w%-._:~!$&'()*+,;=%%@]*$"
+local HOST = "^[%w%-_.~!$&'()*+,;=<>\"\128-\255]*:%d*$"
+local BRACKETED = "^%[[^%[%]]*%]:%d*$"
+
+local function is_authority(text)
+  local user, host = text:match("^(.*)@(.*)$")
+  if user and not user:find(USER) then return false end
+  host = host or text
+  return host:find(HOST) ~= nil or host:find(BRACKETED) ~= nil
+end
+
+--- Whether etcd takes the text as the URL of a member: http, https, or a socket; with a port, without a path.
+local function is_peer(text)
+  text = text:match("^%s*(.-)%s*$")
+  if text:find("%c") then return false end
+  local scheme, rest = text:match("^(%a[%w+.-]*):([^#]*)")
+  scheme = (scheme or ""):lower()
+  if scheme == "unix" or scheme == "unixs" then return true end
+  local authority = rest and rest:match("^//([^?]*)")
+  return (scheme == "http" or scheme == "https") and authority ~= nil and is_authority(authority)
+end
+
+return { parse = parse, format = format, is_peer = is_peer }

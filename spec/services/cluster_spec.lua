@@ -3,7 +3,7 @@
 local serving = require "spec.support.serving"
 
 local CLUSTER = "/etcdserverpb.Cluster/"
-local UNKNOWN, NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 5, 9, 12
+local UNKNOWN, INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 3, 5, 9, 12
 
 describe("Cluster", function()
   local peer, client
@@ -62,6 +62,29 @@ describe("Cluster", function()
     assert.same({ nil, UNIMPLEMENTED, "keywatch: the cluster has one member, and takes no others" },
       { ask("MemberAdd", { peerURLs = { "http://a:1" } }) })
     assert.equal(1, #ask("MemberList").members)
+  end)
+
+  it("refuses a member without URLs, or with one that is none", function()
+    for _, urls in ipairs {
+      {}, { "" }, { "http://a:1", "" }, { "a:1" }, { "ftp://a:1" }, { "http:a:1" }, { "http://" }, { "http://a" },
+      { "http://a:b" }, { "http://a:1:2" }, { "http://::1:1" }, { "http://[::1]" }, { "http://[::1]a:1" },
+      { "http://a:1/" }, { "http://a:1/path" }, { "http://a b:1" }, { "http://a\\b:1" }, { "http://a\1:1" },
+      { "http://u p@a:1" }, { "http://a%20b:1" },
+    } do
+      assert.same({ nil, INVALID_ARGUMENT, "etcdserver: given member URLs are invalid" },
+        { ask("MemberAdd", { peerURLs = urls, isLearner = true }) })
+    end
+  end)
+
+  it("knows a member's URLs when it sees them", function()
+    if serving.is_etcd then return end -- which takes the first, and then no other
+    for _, url in ipairs {
+      "http://a:1", "https://a:1", "HTTP://a_b.c:1", " http://a:1\n", "http://:1", "http://a:", "http://[::1]:1",
+      "http://a:1?query", "http://u:p@a:1", "unix:///path", "unixs://path",
+    } do
+      local _, status = ask("MemberAdd", { peerURLs = { url } })
+      assert.equal(UNIMPLEMENTED, status, url)
+    end
   end)
 
   it("has no learner to promote", function()

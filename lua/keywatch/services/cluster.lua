@@ -4,6 +4,7 @@
 local core = require "keywatch.core"
 local header = require "keywatch.services.header"
 local refusal = require "keywatch.services.refusal"
+local url = require "keywatch.url"
 
 local function members(server)
   return {
@@ -29,7 +30,17 @@ local function not_found()
   return nil, refusal.new(refusal.NOT_FOUND, "etcdserver: member not found")
 end
 
-local function member_add()
+local function are_urls(list)
+  for _, text in ipairs(list) do
+    if not url.is_peer(text) then return false end
+  end
+  return #list > 0
+end
+
+local function member_add(_, request)
+  if not are_urls(request.peerURLs or {}) then
+    return nil, refusal.new(refusal.INVALID_ARGUMENT, "etcdserver: given member URLs are invalid")
+  end
   return nil, refusal.new(refusal.UNIMPLEMENTED, "keywatch: the cluster has one member, and takes no others")
 end
 
