@@ -3,7 +3,7 @@
 
 #include "codec/wire.h"
 
-#define MAX_DEPTH 110 /* of messages: a little more than can be decoded */
+#define MAX_DEPTH (KW_MAX_NESTING + 10) /* of messages: a little more than can be decoded */
 
 static const int64_t edges[] = {
     -1,    INT64_MAX, INT64_MIN, 10,        16,      100,      127,           128,     255,

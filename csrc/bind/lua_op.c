@@ -6,8 +6,7 @@
 #include "bind/lua_options.h"
 #include "model/error.h"
 
-#define LEAST_BYTES 4   /* of an operation or a compare in a message: two tags, each with a byte */
-#define MAX_NESTING 200 /* of transactions; more than any limit on operations leaves room for */
+#define LEAST_BYTES 4 /* of an operation or a compare in a message: two tags, each with a byte */
 
 /* {====== Ranges of keys ====== */
 
@@ -339,7 +338,9 @@ enum { VERB_GET, VERB_RANGE, VERB_PUT, VERB_DELETE, VERB_TXN };
 static int read_nested_txn(lua_State *L, const char *what, txn_reader *reader, kw_op *op) {
   static const kw_option fields[] = {{"txn", KW_OPTION_TABLE, KW_NOWHERE, NULL}, KW_END_OF_OPTIONS};
   kw_bind_read_options(L, -1, what, fields, NULL);
-  if (reader->depth == MAX_NESTING) luaL_error(L, "txn: nested more than %d deep", MAX_NESTING);
+  if (reader->depth == KW_MAX_TXN_NESTING) {
+    luaL_error(L, "txn: nested more than %d deep", KW_MAX_TXN_NESTING);
+  }
   reader->depth++;
   kw_bind_push_field(L, -1, "txn");
   int rc = read_txn(L, reader, op);

@@ -165,7 +165,7 @@ static int store_field(decoder *d, const kw_message *message, const kw_wire_fiel
 }
 
 static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *record) {
-  if (d->depth == KW_MAX_NESTING) return KW_ERR_MALFORMED;
+  if (d->depth == KW_MAX_NESTING) return KW_ERR_TOO_MANY_OPS;
   d->depth++;
   kw_wire_reader reader = kw_wire_read(bytes);
   kw_wire_field found;

@@ -28,7 +28,7 @@ typedef enum kw_field_kind {
 } kw_field_kind;
 
 #define KW_NO_PLACE UINT16_MAX /* the offset of what a record does not keep */
-#define KW_MAX_NESTING 100     /* of messages; what is deeper is malformed */
+#define KW_MAX_NESTING 404     /* of messages: transactions nest KW_MAX_TXN_NESTING deep */
 
 typedef struct kw_message kw_message;
 
@@ -79,8 +79,8 @@ static inline bool kw_field_fits(const kw_field *field, const kw_wire_field *fou
   return found->type == (is_number ? KW_WIRE_VARINT : KW_WIRE_BYTES);
 }
 
-/* Fills in a zeroed record. KW_OK, KW_ERR_MALFORMED, KW_ERR_TOO_MANY_OPS if its lists are out of proportion, or
- * KW_ERR_NO_MEMORY if the arena could not grow. */
+/* Fills in a zeroed record. KW_OK, KW_ERR_MALFORMED, KW_ERR_TOO_MANY_OPS if its lists are out of proportion or
+ * it nests deeper than KW_MAX_NESTING, or KW_ERR_NO_MEMORY if the arena could not grow. */
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record);
 
 /* How many bytes a record takes, and writing it there. */

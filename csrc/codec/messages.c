@@ -63,6 +63,9 @@ IS_LIST(kw_reply, range.kvs.items, range.kvs.n);
 IS_LIST(kw_reply, delete.prev_kvs.items, delete.prev_kvs.n);
 IS_LIST(kw_reply, txn.responses, txn.n);
 
+/* A transaction and an operation for each depth; what the innermost operation holds; and a record in that. */
+_Static_assert(KW_MAX_NESTING == 2 * (KW_MAX_TXN_NESTING + 1) + 2, "as deep as transactions");
+
 /* The kinds of ops and replies are the numbers of their fields. */
 _Static_assert(KW_OP_RANGE == 1 && KW_OP_PUT == 2 && KW_OP_DELETE == 3 && KW_OP_TXN == 4,
                "as in RequestOp and ResponseOp");

@@ -7,6 +7,10 @@
 
 #include "model/range.h"
 
+/* How many transactions may stand inside of each other below the first: more than etcd's limit on operations leaves
+ * room for. Everything that walks a transaction recurses so deep at most. */
+#define KW_MAX_TXN_NESTING 200
+
 typedef enum kw_sort_order { KW_SORT_NONE, KW_SORT_ASCEND, KW_SORT_DESCEND } kw_sort_order;
 
 typedef enum kw_sort_target {

@@ -79,7 +79,8 @@ static int check_txn(const kw_txn_op *txn, int64_t budget) {
  * A list of operations may not put a key twice, nor put a key that it deletes. Nested lists count, in etcd's
  * order: the deletes of this list come first; then the nested transactions one after the other, whose
  * two branches do not see each other; the puts of this list come last. So a nested delete is not held against the
- * puts of nested transactions before it.
+ * puts of nested transactions before it. A delete without an end is held against no put: etcd takes its end, "\0",
+ * for a key below all others, and its range for an empty one.
  *
  * A walk in that order marks what was written so far, over the put keys in sorted order: puts by key, deletes as
  * intervals of a Fenwick tree. The marks of one branch are taken back while the other is walked.
@@ -168,12 +169,12 @@ static void add_mark(marks *m, mark k) {
 }
 
 static void mark_delete(marks *m, const kw_range *range) {
-  mark k = {.from = key_from(m, range->key), .until = m->n_keys};
+  mark k = {.from = key_from(m, range->key)};
   if (kw_range_is_point(range)) {
     for (k.until = k.from; k.until < m->n_keys; k.until++) {
       if (!kw_slice_equal(m->keys[k.until], range->key)) break;
     }
-  } else if (!kw_range_is_open(range)) {
+  } else {
     k.until = key_from(m, range->end);
   }
   if (k.from < k.until) add_mark(m, k);

@@ -41,6 +41,8 @@ static int run_put(kw_store *store, const kw_put_op *op, kw_reply *reply) {
     if (op->prev_kv || op->ignore_value) previous = kw_read_newest(store, history);
     if (op->ignore_value) kv.value = kw_keyvalue_of(previous).value;
     if (op->ignore_lease) kv.lease = history->state.lease;
+  } else if (op->ignore_value || op->ignore_lease) {
+    return KW_ERR_KEY_NOT_FOUND; /* the transaction itself has deleted the key */
   }
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   reply->put.prev_kv = op->prev_kv ? previous : NULL;
@@ -135,7 +137,8 @@ static bool all_hold(const kw_store *store, const kw_txn_op *txn) {
  *
  * 1. The way through the transaction and those nested in it is found against the state at the start.
  * 2. What the operations on that way refer to is looked for: first for all puts, then for all ranges.
- * 3. The operations run in order; each sees what those before it wrote.
+ * 3. The operations run in order; each sees what those before it wrote. A put that keeps the value or the lease of a
+ *    key fails where a delete before it has taken the key away; then the whole transaction is undone.
  */
 
 /* The branches taken, one for each transaction on the way, in the order in which they are met. */

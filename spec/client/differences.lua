@@ -3,7 +3,6 @@
 -- Of every client.
 local CLIENT = {
   ["store/txn"] = {
-    ["messages are nested less deeply"] = { "may be as deep as the number of operations allows" },
     ["errors over the wire do not tell it"] = { "tells the compacted revision, if it cannot read what is older" },
   },
   ["store/compaction"] = {
@@ -72,10 +71,8 @@ local CLIENT = {
 
 -- Of etcd alone.
 local ETCD = {
-  ["store/txn_rules"] = {
-    ["etcd does not see that a delete from a key on has an end"] = {
-      "a put and a delete of everything from before it",
-    },
+  ["store/txn"] = {
+    ["etcd panics"] = { "fails as a whole where it has deleted the key whose value or lease is to be kept" },
   },
   ["store/history"] = {
     ["the steps are the server's own affair"] = { "is right while a compaction goes on, and after it" },

@@ -17,6 +17,7 @@ end
 
 local function put(key) return { put = key or "k", value = "" } end
 local function delete(key, range_end) return { delete = key or "k", range_end = range_end } end
+local function delete_from(key) return { delete = key, from_key = true } end
 local function txn(success, failure) return { txn = { success = success, failure = failure } } end
 
 local function puts(n)
@@ -39,7 +40,6 @@ describe("a key may not be written twice:", function()
     { "a put and a delete of the key", { put(), delete() } },
     { "a delete of the key and a put", { delete(), put() } },
     { "a put and a delete of a range around it", { put(), delete("a", "z") } },
-    { "a put and a delete of everything from before it", { put(), { delete = "a", from_key = true } } },
     { "a put and a delete of its prefix", { put("kk"), { delete = "k", prefix = true } } },
     { "a put and a put inside of a nested transaction", { put(), txn { put() } } },
     { "a put inside of a nested transaction, and a put", { txn { put() }, put() } },
@@ -53,6 +53,10 @@ describe("a key may not be written twice:", function()
     { "puts at different depths", { txn { txn { put() } }, put() } },
     { "two puts deep inside", { txn { txn { put(), put() } } } },
     { "a nested transaction that puts or deletes, and a put", { txn({ put() }, { delete() }), put() } },
+    { "a put and a delete of the key, beside a delete without an end", { delete_from("a"), delete(), put() } },
+    { "a put and a delete of the key, nested beside a delete without an end",
+      { txn { delete_from("a"), delete(), delete_from("k") }, put() } },
+    { "two puts around a delete without an end", { put(), delete_from("a"), put() } },
   }
 
   for _, case in ipairs(refused) do
@@ -74,6 +78,14 @@ describe("a key may not be written twice:", function()
     { "a range that ends before it is not around it", { delete("a", "k"), put() } },
     { "a range that begins after it is not around it", { delete("k\0", "z"), put() } },
     { "an empty range is not around it", { delete("k", "a"), put() } },
+    { "a delete without an end is held against no put after it", { delete_from("a"), put() } },
+    { "a delete without an end is held against no put before it", { put(), delete_from("a") } },
+    { "a delete from the key on is not held against its put", { delete_from("k"), put() } },
+    { "a delete of everything is not held against it", { delete_from(""), put(), delete_from("") } },
+    { "a delete without an end is held against no nested put", { delete_from("a"), txn { put() } } },
+    { "a nested delete without an end is held against no put", { put(), txn({}, { delete_from("a") }) } },
+    { "a delete without an end in one nested transaction is held against no put of the next",
+      { txn { delete_from("a") }, txn { put() } } },
   }
 
   for _, case in ipairs(allowed) do

@@ -200,7 +200,39 @@ describe("a nested transaction", function()
     local txn = { success = { { put = "deep", value = "" } } }
     for _ = 1, 127 do txn = { success = { { txn = txn } } } end
     assert.is_true(store:txn(txn).succeeded)
-    assert.equal(1, store:status().keys)
+    assert.equal("", store:get("deep").value)
+    refuses(store, "too_many_ops", { success = { { txn = txn } } })
+  end)
+
+  it("may be one deeper where it is empty", function()
+    local txn = {}
+    for _ = 1, 128 do txn = { success = { { txn = txn } } } end
+    assert.is_true(store_of():txn(txn).succeeded)
+    refuses(store_of(), "too_many_ops", { success = { { txn = txn } } })
+  end)
+end)
+
+describe("a delete without an end", function()
+  it("takes away what was put before it in the transaction", function()
+    local store = store_of("a")
+    local answered = store:txn { success = {
+      { put = "k", value = "new" }, { delete = "b", from_key = true, prev_kv = true },
+    } }
+    assert.equal("k", keys(answered.responses[2].prev_kvs))
+    assert.equal("a", keys(store:range("", { prefix = true })))
+  end)
+
+  it("leaves what is put after it in the transaction, as a new key", function()
+    local store = store_of("a", "k")
+    local answered = store:txn { success = {
+      { delete = "a", from_key = true }, { put = "k", value = "new", prev_kv = true }, { range = "", prefix = true },
+    } }
+    assert.equal(2, answered.responses[1].deleted)
+    assert.is_nil(answered.responses[2].prev_kv)
+    assert.equal("k", keys(answered.responses[3].kvs))
+    local kv = store:get("k")
+    assert.same({ 1, answered.revision, "new" }, { kv.version, kv.create_revision, kv.value })
+    assert.equal("a k", keys(store:range("", { prefix = true, revision = answered.revision - 1 })))
   end)
 end)
 
@@ -223,6 +255,14 @@ describe("a transaction that cannot run", function()
     refuses(store_of(), "key_not_found", { success = {
       { put = "a", value = "" }, { txn = { success = { { put = "b", ignore_value = true } } } },
     } })
+  end)
+
+  it("fails as a whole where it has deleted the key whose value or lease is to be kept", function()
+    for _, option in ipairs { "ignore_value", "ignore_lease" } do
+      refuses(store_of("a", "k"), "key_not_found", { success = {
+        { put = "b", value = "" }, { delete = "a", from_key = true }, { put = "k", value = "", [option] = true },
+      } })
+    end
   end)
 
   it("fails as a whole where a revision cannot be read", function()

@@ -242,38 +242,22 @@ local errors_list = {
 -- {====== What is not asked of etcd ======
 -- It would do what keywatch has refused.
 
-local without_open_deletes
-
-local function kept_ops(ops)
-  local kept, n_left_out = {}, 0
-  for _, op in ipairs(ops or {}) do
-    local delete, txn = op.request_delete_range, op.request_txn
-    local inner, n = nil, 0
-    if txn then inner, n = without_open_deletes(txn) end
-    local is_open = delete and delete.range_end == "\0"
-    if not is_open then kept[#kept + 1] = inner and { request_txn = inner } or op end
-    n_left_out = n_left_out + n + (is_open and 1 or 0)
+--- Whether the transaction has an operation, in either branch, at any depth, that `accepts` takes.
+local function has_op(txn, accepts)
+  for _, ops in ipairs { txn.success or {}, txn.failure or {} } do
+    for _, op in ipairs(ops) do
+      if accepts(op) or op.request_txn and has_op(op.request_txn, accepts) then return true end
+    end
   end
-  return kept, n_left_out
+  return false
 end
 
---- The transaction without deletes that have no end, at any depth; and how many those were.
-function without_open_deletes(txn)
-  local success, n_success = kept_ops(txn.success)
-  local failure, n_failure = kept_ops(txn.failure)
-  return { compare = txn.compare, success = success, failure = failure }, n_success + n_failure
+local function is_open_delete(op)
+  return op.request_delete_range and op.request_delete_range.range_end == "\0"
 end
 
-local never = { { key = "a", target = "VERSION", result = "LESS", version = 0 } }
-
---- Whether keywatch refuses a transaction for the deletes that have no end, and for nothing else. It is asked where the
--- transaction is in a branch that is not taken.
-local function is_refused_for_open_deletes(txn, world)
-  local rest, n = without_open_deletes(txn)
-  if n == 0 then return false end
-  local probe = { compare = never, success = { { request_txn = rest } } }
-  local _, err = world.clients.keywatch:call("/etcdserverpb.KV/Txn", probe)
-  return not (err and err.code == "duplicate_key")
+local function is_keeping_put(op)
+  return op.request_put and (op.request_put.ignore_value or op.request_put.ignore_lease)
 end
 
 local function puts_directly(txn)
@@ -294,11 +278,11 @@ local withheld = {
     end,
   },
   {
-    what = "a transaction may not put a key that it deletes; etcd overlooks deletes that have no end, and if the put"
-      .. " ignores the value or the lease, which are gone, it panics",
+    what = "etcd panics where a put keeps the value or the lease of a key that its transaction has deleted",
     right = "keywatch",
-    applies = function(asked, err, world)
-      return is_call(asked, "Txn") and err.code == "duplicate_key" and is_refused_for_open_deletes(asked.message, world)
+    applies = function(asked, err)
+      return is_call(asked, "Txn") and err.code == "key_not_found" and has_op(asked.message, is_open_delete)
+        and has_op(asked.message, is_keeping_put)
     end,
   },
 }

@@ -192,7 +192,12 @@ function methods:txn(request)
   code = txn.unmet(plan, self)
   if code then return self:fail(code) end
   local change = write.new(self)
-  local answer = txn.execute(plan, change)
+  local answer
+  answer, code = txn.execute(plan, change)
+  if not answer then
+    change:roll_back()
+    return self:fail(code)
+  end
   txn.set_revision(plan, answer, change:commit())
   return answer
 end

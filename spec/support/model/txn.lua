@@ -57,9 +57,10 @@ end
 
 -- The duplicate rule: no key is put twice, nor put and deleted ---------------------------------------------
 
+--- etcd overlooks deletes that have no end.
 local function is_deleted(key, deletes)
   for _, deleted in ipairs(deletes) do
-    if span.contains(deleted, key) then return true end
+    if deleted.last ~= "\0" and span.contains(deleted, key) then return true end
   end
   return false
 end
@@ -102,7 +103,7 @@ end
 
 --- The keys put and the spans deleted by a list of operations; nil if they clash. The list's own deletes come
 -- first, then its nested transactions in their order, then its own puts: so a nested delete is not held against
--- the puts of nested transactions before it. (One thing is ours: etcd overlooks a delete that is open to the right.)
+-- the puts of nested transactions before it.
 function writes_of(ops)
   local puts, deletes = {}, {}
   for op in each_op(ops, "delete") do deletes[#deletes + 1] = span.new(op.delete, op) end
@@ -265,14 +266,20 @@ function run.delete(write, op)
   return write:delete(op.delete, op)
 end
 
---- What the plan answers. Nested answers have no revision yet: it is that of the whole.
+--- What the plan answers, or nil and the code of why it cannot go on. Nested answers have no revision yet: it is that
+-- of the whole.
 local function execute(the_plan, write)
   local responses = {}
   for i, op in ipairs(the_plan.ops) do
-    local verb = verb_of(op)
-    responses[i] = verb == "txn" and execute(the_plan.nested[op], write) or run[verb](write, op)
+    local answer, code = run[verb_of(op)](write, op, the_plan)
+    if code then return nil, code end
+    responses[i] = answer
   end
   return { succeeded = the_plan.succeeded, responses = responses }
+end
+
+function run.txn(write, op, the_plan)
+  return execute(the_plan.nested[op], write)
 end
 
 local function set_revision(the_plan, answer, revision)

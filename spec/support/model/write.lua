@@ -34,8 +34,10 @@ local function successor(previous, key, main)
   }
 end
 
+--- The answer, or nil and the code of what is missing: the write may itself have deleted the key.
 function methods:put(key, value, options)
   local previous = self.model:kv_at(self.main, key)
+  if not previous and (options.ignore_value or options.ignore_lease) then return nil, "key_not_found" end
   local kv = successor(previous, key, self.main)
   kv.value = options.ignore_value and previous.value or value
   kv.lease = options.ignore_lease and previous.lease or int64.canonical(options.lease or 0)
@@ -64,6 +66,12 @@ end
 function methods:commit()
   self.model.revision = self:revision()
   return self.model.revision
+end
+
+--- Takes the changes back.
+function methods:roll_back()
+  local history = self.model.history
+  for _ = 1, self.sub do history[#history] = nil end
 end
 
 return { new = new }
