@@ -46,6 +46,7 @@ build = {
     ["keywatch.command.config_file"] = "lua/keywatch/command/config_file.lua",
     ["keywatch.command.environment"] = "lua/keywatch/command/environment.lua",
     ["keywatch.command.flags"] = "lua/keywatch/command/flags.lua",
+    ["keywatch.command.luajit"] = "lua/keywatch/command/luajit.lua",
     ["keywatch.command.restore"] = "lua/keywatch/command/restore.lua",
     ["keywatch.command.serve"] = "lua/keywatch/command/serve.lua",
     ["keywatch.command.settings"] = "lua/keywatch/command/settings.lua",
@@ -173,6 +174,10 @@ build = {
       incdirs = { "csrc", "$(NGHTTP2_INCDIR)", "$(LMDB_INCDIR)", "$(CRYPT_INCDIR)" },
       libdirs = { "$(NGHTTP2_LIBDIR)", "$(LMDB_LIBDIR)", "$(CRYPT_LIBDIR)" },
       libraries = { "nghttp2", "lmdb", "crypt", "pthread", "m" },
+    },
+    ["keywatch.exec"] = {
+      sources = { "csrc/exec/exec.c" },
+      incdirs = { "csrc" },
     },
     ["keywatch.uv"] = {
       sources = {

@@ -1,5 +1,8 @@
 --- The rock, as its packager and its users meet it: in a scratch directory, with a clone for the sources.
 
+local keywatch = require "keywatch"
+
+local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 
 local ROCKSPEC = "keywatch-scm-1.rockspec"
@@ -113,7 +116,7 @@ describe("the rock #once", function()
       end)
 
       it("has the program keywatch", function()
-        assert.are.equal(require("keywatch")._VERSION, shell.must(tree .. "/bin/keywatch --version"))
+        assert.are.equal(keywatch._VERSION, shell.must(tree .. "/bin/keywatch --version"))
       end)
 
       it("is found by " .. vm .. " in its tree", function()
@@ -121,6 +124,51 @@ describe("the rock #once", function()
       end)
     end)
   end
+
+  -- From the tree that was just made for LuaJIT. LuaRocks then knows of no LuaJIT, and starts programs with lua5.1.
+  describe("packed for LuaJIT, and installed by a LuaRocks for Lua 5.1", function()
+    local plain = "luarocks --lua-version=5.1"
+    local tree, program
+
+    setup(function()
+      tree = scratch .. "/packed"
+      program = tree .. "/bin/keywatch"
+      shell.must(("cd %s && %s pack --tree=%s/luajit keywatch"):format(scratch, plain, scratch))
+      shell.must(("%s install --tree=%s %s/keywatch-*.linux-*.rock"):format(plain, tree, scratch))
+    end)
+
+    after_each(process.end_all)
+
+    it("has a program that LuaRocks starts with lua5.1", function()
+      assert.matches("lua5%.1", read(program))
+      assert.are.equal(keywatch._VERSION, shell.must(program .. " --version"))
+    end)
+
+    it("has a program with arguments and a status of its own", function()
+      assert.matches("^keywatch: there is no command 'a  b%*'[^\n]*\nstatus 2$",
+        shell.must(program .. " 'a  b*' c || echo status $?"))
+    end)
+
+    it("has a program that is LuaJIT's process, and ends in order by SIGTERM", function()
+      local child = process.start { program, "serve", "--memory", "--listen-client-urls=http://127.0.0.1:0" }
+      child:expect_error("ready to serve client requests")
+      assert.matches("luajit[^/]*$", shell.must(("readlink /proc/%d/exe"):format(child.pid)))
+      child:signal("sigterm")
+      assert.are.equal(0, child:wait())
+    end)
+
+    it("has a program that says what is missing where there is no LuaJIT", function()
+      local bin = scratch .. "/bin"
+      shell.must(("mkdir %s && cp $(readlink -f $(command -v lua5.1)) %s/lua5.1"):format(bin, bin))
+      local code = read(program):match("%-e '(.-)' '/")
+      local script = shell.must(("find %s/lib -path '*/bin/keywatch'"):format(tree))
+      write(scratch .. "/paths.lua", code)
+      local ok, printed = shell.run(("PATH=%s %s/lua5.1 -e 'dofile \"%s/paths.lua\"' %s --version"):format(bin, bin,
+        scratch, script))
+      assert.is_false(ok)
+      assert.matches("^keywatch: [^\n]*PUC Lua 5%.1[^\n]*luajit[^\n]*PATH\n$", printed)
+    end)
+  end)
 
   for _, module in ipairs { "keywatch", "keywatch.core", "keywatch.uv" } do
     it("tells PUC Lua 5.1 in one sentence that it will not do, from " .. module, function()
@@ -134,7 +182,7 @@ describe("the rock #once", function()
   it("tells a compiler with PUC Lua 5.1's headers the same", function()
     local ok, log = shell.run(("cd %s && luarocks --lua-version=5.1 make --tree=%s/puc"):format(repo, scratch))
     assert.is_false(ok)
-    assert.matches("#error[^\n]*keywatch [^\n]*Lua 5%.4[^\n]*LuaJIT", log)
+    assert.matches("#error[^\n]*keywatch [^\n]*Lua 5%.4[^\n]*LUA_INCDIR[^\n]*LuaJIT", log)
   end)
 
   it("is stopped by a compiler's warning in our own build, and not in a user's luarocks make", function()

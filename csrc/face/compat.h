@@ -59,7 +59,7 @@ static inline void kw_setfuncs(lua_State *L, const luaL_Reg *list, int n) {
 }
 
 #else
-#error keywatch needs Lua 5.4 or LuaJIT 2.1: build it with luarocks --lua-version 5.4, or with the headers of LuaJIT
+#error keywatch needs Lua 5.4 or LuaJIT 2.1: luarocks --lua-version=5.4, or LUA_INCDIR= the headers of LuaJIT
 #endif
 
 #endif
