@@ -24,7 +24,7 @@ local task_type = types.classes["keywatch.Task"]
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
-  open_watch = true, next_ready = true, tend = true, keep = true, kept = true, open_snapshot = true,
+  open_watch = true, next_ready = true, tend = true, keep = true, kept = true, open_snapshot = true, disarm_own = true,
   hash_step = true,
 }
 

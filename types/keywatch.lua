@@ -532,7 +532,7 @@ function Store:hash_kv(revision) end
 ---@return keywatch.Error? err
 function Store:defragment() end
 
----The alarms that are armed.
+---The alarms that are armed, by the store itself or by clients of a server.
 ---@return keywatch.AlarmName[] names
 ---@nodiscard
 function Store:alarms() end
@@ -543,7 +543,7 @@ function Store:alarms() end
 ---@return keywatch.Error? err
 function Store:arm(name) end
 
----Disarms an alarm.
+---Disarms an alarm, whoever armed it.
 ---@param name keywatch.AlarmName
 ---@return true? done
 ---@return keywatch.Error? err

@@ -27,6 +27,10 @@ static inline bool kw_slice_equal(kw_slice a, kw_slice b) {
   return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+static inline bool kw_slice_begins(kw_slice slice, kw_slice prefix) {
+  return slice.len >= prefix.len && kw_slice_equal(kw_slice_of(slice.data, prefix.len), prefix);
+}
+
 static inline bool kw_slice_is(kw_slice slice, const char *text) {
   return kw_slice_equal(slice, kw_slice_of(text, strlen(text)));
 }

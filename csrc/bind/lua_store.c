@@ -141,7 +141,7 @@ static void push_kept(lua_State *L, const kw_kept *kept, kw_slice table) {
   lua_newtable(L);
   for (int i = 1; at < kept->n; i++, at++) {
     kw_slice name = kw_blob_slice(kept->states[at].name);
-    if (name.len < table.len || memcmp(name.data, table.data, table.len) != 0) return;
+    if (!kw_slice_begins(name, table)) return;
     lua_createtable(L, 2, 0);
     kw_bind_push_slice(L, kw_slice_of(name.data + table.len, name.len - table.len));
     lua_rawseti(L, -2, 1);
@@ -367,10 +367,13 @@ static void push_alarms(lua_State *L, unsigned armed) {
   }
 }
 
+/* store:alarms(): the names of all that are armed, and of those that are not only of other members. */
 static int l_alarms(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  push_alarms(L, kw_store_get_status(self->store).alarms);
-  return 1;
+  kw_store_status status = kw_store_get_status(self->store);
+  push_alarms(L, status.alarms);
+  push_alarms(L, status.own_alarms);
+  return 2;
 }
 
 static kw_alarm check_alarm(lua_State *L) {
@@ -388,7 +391,14 @@ static int l_arm(lua_State *L) {
 
 static int l_disarm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return give(L, self, succeed_or_fail(L, self, kw_store_disarm(self->store, check_alarm(L))));
+  int rc = kw_store_disarm(self->store, check_alarm(L), &self->arena);
+  return give(L, self, succeed_or_fail(L, self, rc));
+}
+
+/* For services, not for users. */
+static int l_disarm_own(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  return give(L, self, succeed_or_fail(L, self, kw_store_disarm_own(self->store, check_alarm(L))));
 }
 
 static int l_status(lua_State *L) {
@@ -748,6 +758,7 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"alarms", l_alarms},
                                          {"arm", l_arm},
                                          {"disarm", l_disarm},
+                                         {"disarm_own", l_disarm_own},
                                          {"keep", l_keep},
                                          {"kept", l_kept},
                                          {"deadline", l_deadline},

@@ -100,7 +100,7 @@ static int write_kept(kw_bolt_writer *writer, const kw_kept *kept, const char *t
   int rc = kw_bolt_begin(writer, text_of(table));
   for (size_t i = kw_kept_seek(kept, start); i < kept->n && rc == KW_OK; i++) {
     kw_slice name = kw_blob_slice(kept->states[i].name);
-    if (name.len < len || memcmp(name.data, table, len) != 0) break;
+    if (!kw_slice_begins(name, start)) break;
     rc = kw_bolt_put(writer, kw_slice_of(name.data + len, name.len - len),
                      kw_blob_slice(kept->states[i].bytes));
   }

@@ -49,8 +49,8 @@ struct kw_store {
   kw_log *log;
   kw_leases leases;
   kw_kept kept;
-  unsigned alarms;
-  unsigned raised; /* of them, those of a failure of the disk: everybody sees them at once */
+  unsigned alarms; /* the store's own; and by KW_ALARM_BITS higher, those of other members */
+  unsigned raised; /* of its own, those of a failure of the disk: everybody sees them at once */
 
   int64_t applied;  /* the newest revision that the index has, without the open write */
   int64_t revision; /* the newest that is visible: applied and durable */

@@ -20,6 +20,8 @@
 #define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
 #define EMPTY_BYTES 4096 /* the size of a store without records; clients divide by it */
 
+#define OWN_ALARMS ((1u << KW_ALARM_BITS) - 1)
+
 /* A write travels as the proposal of etcd's raft: beside the request, it has a header with an id and, before
  * the request, a tag and a length. Its limit counts them. */
 #define PROPOSAL_BYTES 18
@@ -318,13 +320,57 @@ int kw_store_arm(kw_store *store, kw_alarm alarm) {
   return store->failure;
 }
 
-int kw_store_disarm(kw_store *store, kw_alarm alarm) {
+int kw_store_disarm_own(kw_store *store, kw_alarm alarm) {
   if (store->failure != KW_OK) return store->failure;
   store->is_asked = true;
   store->alarms &= ~(unsigned)alarm;
   store->raised &= ~(unsigned)alarm;
   if (alarm == KW_ALARM_CORRUPT) store->compact_is_stuck = false;
   return KW_OK;
+}
+
+/* What the names of the states begin with that are an alarm of other members. */
+static kw_slice others_prefix(kw_alarm alarm) {
+  static const char no_space[] = "alarms\0no_space/", corrupt[] = "alarms\0corrupt/";
+  return alarm == KW_ALARM_NO_SPACE ? kw_slice_of(no_space, sizeof no_space - 1)
+                                    : kw_slice_of(corrupt, sizeof corrupt - 1);
+}
+
+/* How many other members have an alarm; *first is the place of the first of their states. */
+static size_t count_others(const kw_kept *kept, kw_alarm alarm, size_t *first) {
+  kw_slice prefix = others_prefix(alarm);
+  size_t at = *first = kw_kept_seek(kept, prefix);
+  while (at < kept->n && kw_slice_begins(kw_blob_slice(kept->states[at].name), prefix)) at++;
+  return at - *first;
+}
+
+/* The alarms that other members have. */
+static unsigned others_of(const kw_kept *kept) {
+  size_t first;
+  unsigned armed = 0;
+  if (count_others(kept, KW_ALARM_NO_SPACE, &first) > 0) armed |= KW_ALARM_NO_SPACE;
+  if (count_others(kept, KW_ALARM_CORRUPT, &first) > 0) armed |= KW_ALARM_CORRUPT;
+  return armed;
+}
+
+int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena) {
+  size_t first, n = count_others(&store->kept, alarm, &first);
+  kw_kept_change *changes = kw_arena_array(arena, n, sizeof *changes);
+  if (changes == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    kw_slice name = kw_blob_slice(store->kept.states[first + i].name);
+    changes[i] = (kw_kept_change){.name = name, .is_erased = true};
+  }
+  int rc = n == 0 ? KW_OK : kw_store_keep(store, changes, n);
+  return rc == KW_OK ? kw_store_disarm_own(store, alarm) : rc;
+}
+
+static unsigned all_of(unsigned alarms) {
+  return (alarms | alarms >> KW_ALARM_BITS) & OWN_ALARMS;
+}
+
+static bool is_corrupt(const kw_store *store) {
+  return all_of(store->alarms) & KW_ALARM_CORRUPT;
 }
 
 /* Bytes, and those of them that are in use. */
@@ -346,8 +392,8 @@ static int check_quota(kw_store *store, int64_t cost) {
 
 /* While an alarm is armed, writes that could make things worse fail. Reads go on. */
 static int check_alarms(const kw_store *store, int64_t cost) {
-  if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
-  return (store->alarms & KW_ALARM_NO_SPACE) && cost > 0 ? KW_ERR_NO_SPACE : KW_OK;
+  if (is_corrupt(store)) return KW_ERR_CORRUPT;
+  return (all_of(store->alarms) & KW_ALARM_NO_SPACE) && cost > 0 ? KW_ERR_NO_SPACE : KW_OK;
 }
 
 /* }====== */
@@ -397,7 +443,7 @@ void kw_store_rollback(kw_store *store) {
 int kw_store_compact(kw_store *store, int64_t revision) {
   if (store->options.follower) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
-  if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
+  if (is_corrupt(store)) return KW_ERR_CORRUPT;
   if (revision <= store->compact_asked) return KW_ERR_COMPACTED;
   if (revision > store->revision) return KW_ERR_FUTURE_REVISION;
   store->compact_asked = revision;
@@ -434,7 +480,7 @@ static int revoke(kw_store *store, kw_lease *lease) {
 int kw_store_revoke(kw_store *store, int64_t id) {
   if (store->options.follower) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
-  if (store->alarms & KW_ALARM_CORRUPT) return KW_ERR_CORRUPT;
+  if (is_corrupt(store)) return KW_ERR_CORRUPT;
   kw_lease *lease = kw_leases_find(&store->leases, id);
   return lease == NULL ? KW_ERR_LEASE_NOT_FOUND : revoke(store, lease);
 }
@@ -492,7 +538,7 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
 
 /* What is corrupt is not touched by anybody. */
 static bool may_expire(const kw_store *store) {
-  return store->failure == KW_OK && !(store->alarms & KW_ALARM_CORRUPT);
+  return store->failure == KW_OK && !is_corrupt(store);
 }
 
 /* What is past its time already is revoked again, but not at once. */
@@ -551,6 +597,7 @@ int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n) {
   kw_kept_drop(&store->kept);
   store->is_asked = true;
   store->kept = after;
+  store->alarms = (store->alarms & OWN_ALARMS) | others_of(&after) << KW_ALARM_BITS;
   return KW_OK;
 }
 
@@ -588,6 +635,7 @@ static unsigned visible_alarms(const kw_store *store) {
 
 kw_store_status kw_store_get_status(const kw_store *store) {
   int64_t in_use, size = size_of(store, &in_use);
+  unsigned alarms = visible_alarms(store);
   return (kw_store_status){.revision = store->revision,
                            .compact_revision = store->compact_revision,
                            .keys = store->index.live,
@@ -596,7 +644,8 @@ kw_store_status kw_store_get_status(const kw_store *store) {
                            .db_size_in_use = in_use,
                            .quota = store->options.quota < 0 ? 0 : store->options.quota,
                            .commits = (int64_t)kw_log_commits(store->log),
-                           .alarms = visible_alarms(store)};
+                           .alarms = all_of(alarms),
+                           .own_alarms = alarms & OWN_ALARMS};
 }
 
 int64_t kw_store_revision(const kw_store *store) {

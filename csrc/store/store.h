@@ -46,6 +46,7 @@ typedef struct kw_store_options {
 } kw_store_options;
 
 typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
+#define KW_ALARM_BITS 2
 
 typedef struct kw_store_status {
   int64_t revision;
@@ -57,6 +58,7 @@ typedef struct kw_store_status {
   int64_t quota;   /* 0: none */
   int64_t commits; /* groups of writes that have become durable since it was opened */
   unsigned alarms;
+  unsigned own_alarms; /* without those of other members */
 } kw_store_status;
 
 /* What the store tells whoever watches it. It may be called in the middle of a write: nothing of the store may be
@@ -161,8 +163,13 @@ int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool k
 /* The ids of all leases, the soonest to end first. */
 int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
 
+/* Alarms. Those of other members of a cluster have the same effect as the store's own. They are kept states of the
+ * table "alarms", with the keys no_space/ID and corrupt/ID. */
 int kw_store_arm(kw_store *store, kw_alarm alarm);
-int kw_store_disarm(kw_store *store, kw_alarm alarm);
+int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
+
+/* Ends the alarm of the store and of all other members. */
+int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
 
 /* Kept states: all of the changes happen at once, and become durable together, or none does. They want no commit. */
 int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n);

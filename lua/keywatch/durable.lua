@@ -143,7 +143,7 @@ local READS = { lease_time_to_live = true, leases = true, kept = true }
 
 for _, name in ipairs {
   "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
-  "defragment", "keep", "kept",
+  "disarm_own", "defragment", "keep", "kept",
 } do
   local method, is_read = core.store_methods[name], READS[name]
   methods[name] = function(store, ...) return relay(name, is_read, store, pcall(method, store, ...)) end

@@ -5,7 +5,7 @@ local core = require "keywatch.core"
 local serving = require "spec.support.serving"
 
 local MAINTENANCE = "/etcdserverpb.Maintenance/"
-local INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED = 3, 9, 11, 12
+local INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED = 3, 8, 9, 11, 12
 
 describe("Maintenance", function()
   local peer, client
@@ -113,6 +113,60 @@ describe("Maintenance", function()
       assert.same({}, alarms { action = "ACTIVATE", memberID = member() })
       assert.same({}, alarms { action = 9, memberID = member(), alarm = "NOSPACE" })
       assert.same({}, alarms {})
+    end)
+
+    --- Who has an alarm of a kind, in order.
+    local function members_of(request)
+      local list = {}
+      for i, alarm in ipairs(assert(ask("Alarm", request)).alarms or {}) do
+        list[i] = core.decimal(alarm.memberID or 0) .. " " .. alarm.alarm
+      end
+      table.sort(list)
+      return list
+    end
+
+    local function put_status()
+      local _, status = client:ask("/etcdserverpb.KV/Put", { key = "a" })
+      return status
+    end
+
+    it("is kept for the member that it was raised for, and ended by the same words", function()
+      for _, id in ipairs { 5, 0, "18446744073709551615" } do
+        local one = { ("%s NOSPACE"):format(id) }
+        assert.same(one, members_of { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
+        assert.same(one, members_of { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" })
+        assert.same(one, members_of {})
+        assert.equal(RESOURCE_EXHAUSTED, put_status())
+        assert.same({}, members_of { action = "DEACTIVATE", memberID = member(), alarm = "NOSPACE" })
+        assert.same({}, members_of { action = "DEACTIVATE", memberID = id, alarm = "CORRUPT" })
+        assert.same(one, members_of { action = "DEACTIVATE", memberID = id, alarm = "NOSPACE" })
+        assert.same({}, members_of {})
+        assert.is_nil(put_status())
+      end
+    end)
+
+    it("of one member outlives that of another", function()
+      local own = member()
+      for _, id in ipairs { 5, own, 7 } do ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "NOSPACE" }) end
+      ask("Alarm", { action = "ACTIVATE", memberID = 5, alarm = "CORRUPT" })
+      ask("Alarm", { action = "DEACTIVATE", memberID = 5, alarm = "CORRUPT" })
+      assert.equal(3, #members_of { memberID = 5 })
+      assert.equal(3, #ask("Status").errors)
+      ask("Alarm", { action = "DEACTIVATE", memberID = own, alarm = "NOSPACE" })
+      ask("Alarm", { action = "DEACTIVATE", memberID = 7, alarm = "NOSPACE" })
+      assert.same({ "memberID:5 alarm:NOSPACE " }, ask("Status").errors)
+      assert.is_true(serving.is_etcd or put_status() == RESOURCE_EXHAUSTED) -- etcd forgot it with the last CORRUPT
+      ask("Alarm", { action = "DEACTIVATE", memberID = 5, alarm = "NOSPACE" })
+      assert.is_nil(put_status())
+    end)
+
+    it("is refused for ever more members", function()
+      if serving.is_etcd then return end -- which has no such bound
+      for id = 1, 100 do assert(ask("Alarm", { action = "ACTIVATE", memberID = id, alarm = "CORRUPT" })) end
+      assert.same({ nil, RESOURCE_EXHAUSTED, "keywatch: there are too many alarms of other members" },
+        { ask("Alarm", { action = "ACTIVATE", memberID = 200, alarm = "CORRUPT" }) })
+      assert(ask("Alarm", { action = "ACTIVATE", memberID = 100, alarm = "CORRUPT" }))
+      assert(ask("Alarm", { action = "ACTIVATE", memberID = member(), alarm = "CORRUPT" }))
     end)
 
     it("refuses what it is about", function()

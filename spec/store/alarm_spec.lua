@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local answer = require "spec.support.answer"
+local directory = require "spec.support.directory"
 local state = require "spec.support.state"
 
 local code = answer.code
@@ -28,6 +29,56 @@ describe("alarms", function()
     store:arm("corrupt")
     assert.equal("corrupt", code(store:put("a", "")))
     assert.equal("corrupt", code(store:lease(10)))
+  end)
+end)
+
+describe("alarms of other members, which a service keeps", function()
+  it("count as the store's own", function()
+    local store = keywatch.open { now = 0 }
+    assert(store:keep { { "alarms", "no_space/5", "" }, { "alarms", "no_space/7", "" }, { "alarms", "corrupt", "" } })
+    assert.same({ "no_space" }, store:alarms())
+    assert.same({ "no_space" }, store:status().alarms)
+    assert.equal("no_space", code(store:put("a", "")))
+    assert(store:keep { { "alarms", "corrupt/5", "" }, { "alarms", "no_space/5" }, { "alarms", "no_space/7" } })
+    assert.same({ "corrupt" }, store:alarms())
+    assert.equal("corrupt", code(store:delete("a")))
+    assert(store:keep { { "alarms", "corrupt/5" } })
+    assert.same({}, store:alarms())
+    assert.is_table(store:put("a", ""))
+  end)
+
+  it("are told apart from the store's own", function()
+    local store = keywatch.open { now = 0 }
+    store:arm("corrupt")
+    assert(store:keep { { "alarms", "no_space/5", "" }, { "alarms", "corrupt/5", "" } })
+    assert.same({ { "no_space", "corrupt" }, { "corrupt" } }, { store:alarms() })
+    assert.is_true(store:disarm_own("corrupt"))
+    assert.same({ { "no_space", "corrupt" }, {} }, { store:alarms() })
+  end)
+
+  it("end with the store's own, where it is disarmed by name", function()
+    local store = keywatch.open { now = 0 }
+    store:arm("no_space")
+    assert(store:keep { { "alarms", "no_space/5", "" }, { "alarms", "no_space/7", "" }, { "alarms", "corrupt/5", "" } })
+    assert.is_true(store:disarm("no_space"))
+    assert.same({ "corrupt" }, store:alarms())
+    assert.same({ { "corrupt/5", "" } }, store:kept("alarms"))
+  end)
+
+  it("are there when the store is opened again", function()
+    local path = directory.new()
+    local store = assert(keywatch.open { path = path })
+    assert(store:keep { { "alarms", "no_space/5", "" } })
+    store:close()
+    store = assert(keywatch.open { path = path })
+    assert.same({ { "no_space" }, {} }, { store:alarms() })
+    assert.equal("no_space", code(store:put("a", "")))
+    assert.is_true(store:disarm("no_space"))
+    store:close()
+    store = assert(keywatch.open { path = path })
+    assert.same({}, store:alarms())
+    store:close()
+    directory.remove(path)
   end)
 end)
 

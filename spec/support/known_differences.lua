@@ -43,7 +43,7 @@ add {
 }
 
 add {
-  what = "the member of an alarm is the server's own: keywatch has no other members",
+  what = "alarms are raised for the server's own member, whose id is its own",
   right = "both",
   settle = function(answers, asked, world)
     if not is_call(asked, "Alarm") then return end

@@ -16,13 +16,94 @@ local HASH_OF_NOTHING = 1084519789 -- the CRC-32C of "key"
 local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- of alarms: on the wire, and in the store
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
+local ALARMS = "alarms" -- the table of what the store keeps of other members' alarms: NAME/ID
+local MOST_ALARMS = 100 -- of other members; a cluster has seven at most
+
+-- {====== Alarms ======
+-- An alarm belongs to a member. Those of this member are the store's own; those of others are kept with the store,
+-- which heeds them all alike.
+
+--- All alarms, as { memberID, alarm }, and how many of them are of other members; or nil and an error.
+local function alarms_of(server)
+  local all, own = server.store:alarms()
+  if #all == 0 then return {}, 0 end
+  local others, err = server.store:kept(ALARMS)
+  if not others then return nil, err end
+  local list = {}
+  for _, name in ipairs(own) do list[#list + 1] = { memberID = server.identity.member_id, alarm = WIRE_NAMES[name] } end
+  for _, pair in ipairs(others) do
+    local name, id = pair[1]:match("^(.*)/(.*)$")
+    list[#list + 1] = { memberID = id, alarm = WIRE_NAMES[name] }
+  end
+  return list, #others
+end
+
+local function is_among(alarms, wanted)
+  for _, alarm in ipairs(alarms) do
+    if alarm.memberID == wanted.memberID and alarm.alarm == wanted.alarm then return true end
+  end
+  return false
+end
+
+local function other_key(alarm)
+  return NAMES[alarm.alarm] .. "/" .. alarm.memberID
+end
+
+local alarm_actions = {}
+
+function alarm_actions.GET(_, alarms, wanted)
+  local found = {}
+  for _, alarm in ipairs(alarms) do
+    if wanted.alarm == "NONE" or wanted.alarm == alarm.alarm then found[#found + 1] = alarm end
+  end
+  return found
+end
+
+function alarm_actions.ACTIVATE(server, alarms, wanted, n_others)
+  if not NAMES[wanted.alarm] then return {} end
+  local ok, err = true, nil
+  if wanted.memberID == server.identity.member_id then
+    ok, err = server.store:arm(NAMES[wanted.alarm])
+  elseif not is_among(alarms, wanted) then
+    if n_others >= MOST_ALARMS then
+      return nil, refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there are too many alarms of other members")
+    end
+    ok, err = server.store:keep { { ALARMS, other_key(wanted), "" } }
+  end
+  return ok and { wanted }, err
+end
+
+function alarm_actions.DEACTIVATE(server, alarms, wanted)
+  if not is_among(alarms, wanted) then return {} end
+  local ok, err
+  if wanted.memberID == server.identity.member_id then
+    ok, err = server.store:disarm_own(NAMES[wanted.alarm])
+  else
+    ok, err = server.store:keep { { ALARMS, other_key(wanted) } }
+  end
+  return ok and { wanted }, err
+end
+
+local function alarm(server, request)
+  local action = alarm_actions[request.action or "GET"]
+  local alarms, n_others = alarms_of(server)
+  if not alarms then return nil, n_others end
+  local wanted = { memberID = core.decimal(request.memberID or 0), alarm = request.alarm or "NONE" }
+  local found, err = {}, nil
+  if action then found, err = action(server, alarms, wanted, n_others) end
+  if not found then return nil, err end
+  return { header = header.of(server, server.store:status().revision), alarms = found }
+end
+
 local function alarm_errors(server)
   local errors = {}
-  for i, name in ipairs(server.store:alarms()) do
-    errors[i] = ("memberID:%s alarm:%s "):format(server.identity.member_id, WIRE_NAMES[name])
+  for i, one in ipairs(alarms_of(server) or {}) do
+    errors[i] = ("memberID:%s alarm:%s "):format(one.memberID, one.alarm)
   end
   return errors
 end
+
+-- }======
 
 --- There is no raft: its index is the revision, which grows with every write, too. Clients divide by dbSize.
 local function status(server)
@@ -38,42 +119,6 @@ local function status(server)
     raftTerm = server.raft_term,
     errors = alarm_errors(server),
   }
-end
-
-local alarm_actions = {}
-
-function alarm_actions.GET(store, wanted)
-  local found = {}
-  for _, name in ipairs(store:alarms()) do
-    if wanted == "NONE" or wanted == WIRE_NAMES[name] then found[#found + 1] = WIRE_NAMES[name] end
-  end
-  return found
-end
-
-function alarm_actions.ACTIVATE(store, wanted)
-  if not NAMES[wanted] then return {} end
-  local ok, err = store:arm(NAMES[wanted])
-  return ok and { wanted }, err
-end
-
-function alarm_actions.DEACTIVATE(store, wanted, is_own)
-  if not is_own or not NAMES[wanted] or #alarm_actions.GET(store, wanted) == 0 then return {} end
-  local ok, err = store:disarm(NAMES[wanted])
-  return ok and { wanted }, err
-end
-
---- The alarms are those of the one member: whomever a request names, it can raise no others, nor end them.
-local function alarm(server, request)
-  local action = alarm_actions[request.action or "GET"]
-  local is_own = core.decimal(request.memberID or 0) == server.identity.member_id
-  local names, err = {}, nil
-  if action then names, err = action(server.store, request.alarm or "NONE", is_own) end
-  if not names then return nil, err end
-  local alarms = {}
-  for i, name in ipairs(names) do
-    alarms[i] = { memberID = server.identity.member_id, alarm = name }
-  end
-  return { header = header.of(server, server.store:status().revision), alarms = alarms }
 end
 
 --- Its answer has no header, as etcd's has none.
