@@ -521,7 +521,11 @@ describe("a call", function()
 
     it("has the same for something that cannot be printed", function()
       local odd = setmetatable({}, { __tostring = function() error("no") end })
-      assert.equal(UNKNOWN, failure_of(function() error(odd) end)[1])
+      local odder = setmetatable({}, { __index = function() error("no") end })
+      for _, err in ipairs { odd, odder } do
+        assert.equal(UNKNOWN, failure_of(function() error(err) end)[1])
+        assert.equal(UNKNOWN, failure_of(function() return nil, err end)[1])
+      end
     end)
 
     it("has the same if nothing is returned, or what cannot be encoded", function()
@@ -530,6 +534,21 @@ describe("a call", function()
       assert.equal(1, #lines)
       assert.equal(UNKNOWN, failure_of(function() return {} end)[1])
       assert.equal(UNKNOWN, failure_of(function() return true end)[1])
+    end)
+
+    it("has the same ways with false as with nil", function()
+      assert.same({ 7, "not you" }, (failure_of(function() return false, denied end)))
+      assert.same({ UNKNOWN, "the handler of /spec.Calls/Method has returned neither an answer nor an error" },
+        (failure_of(function() return false end)))
+    end)
+
+    it("has the error of a function that cannot decode or encode a message", function()
+      local function bad() return nil, denied end
+      local function echo(request) return tostring(request) end
+      assert.same({ 7, "not you" }, (failure_of { handler = echo, request = bad }))
+      assert.same({ 7, "not you" }, (failure_of { handler = echo, response = bad }))
+      assert.same({ UNKNOWN, "the answer of /spec.Calls/Method is a table, and no string" },
+        (failure_of { handler = echo, response = function() return {} end }))
     end)
 
     it("has any bytes in its text", function()
@@ -552,6 +571,9 @@ describe("a call", function()
       assert.same({ 7, "not you", "before" }, stream_of(function() return nil, denied end))
       assert.same({ 7, "not you", "before" }, stream_of(function() error(denied) end))
       assert.same({ UNKNOWN, "slip", "before" }, stream_of(function() error("slip", 0) end))
+      assert.same({ 7, "not you", "before" }, stream_of(function() return false, denied end))
+      assert.same({ UNKNOWN, "the handler of /spec.Calls/Method has returned false, and no error", "before" },
+        stream_of(function() return false end))
       assert.same({ OK, "", "before" }, stream_of(function() return "whatever" end))
     end)
 

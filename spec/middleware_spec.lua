@@ -8,7 +8,8 @@ local misuse = require "spec.support.misuse"
 local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
 
-local OK, CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED = 0, 1, 2, 4, 14, 16
+local OK, CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, PERMISSION_DENIED, UNAVAILABLE, UNAUTHENTICATED =
+  0, 1, 2, 4, 7, 14, 16
 local ECHO, STREAM, FAIL = "/spec.Calls/Echo", "/spec.Calls/Stream", "/spec.Calls/Fail"
 local PUT, RANGE, WATCH, STATUS = "/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch",
   "/etcdserverpb.Maintenance/Status"
@@ -194,6 +195,48 @@ describe("middleware", function()
         client:settle()
       end
       expect_nothing_left()
+    end)
+
+    for name, how in pairs {
+      ["false alone"] = function() return false end,
+      ["nil and false"] = function() return nil, false end,
+    } do
+      it("by " .. name .. " denies permission", function()
+        use_refusal(how)
+        local lines = serving.log_of(function()
+          for _, path in ipairs { ECHO, PUT, STATUS } do
+            assert.same({ nil, PERMISSION_DENIED, "keywatch: the call was refused" }, { client:unary(path, "\10\1a") })
+          end
+          local watch = client:call(WATCH)
+          send(watch, "WatchRequest", { create_request = { key = "a" } })
+          client:finish(watch)
+          assert.same({ PERMISSION_DENIED, {} }, { watch.status, watch.messages })
+        end)
+        assert.same({}, lines)
+        assert.equal(1, store:status().revision)
+        expect_nothing_left()
+      end)
+    end
+
+    it("refuses by an error, even where it says true", function()
+      use_refusal(function() return true, refusal end)
+      assert.same({ nil, UNAUTHENTICATED, "who are you?" }, { client:ask(PUT, { key = "a" }) })
+      assert.equal(1, store:status().revision)
+    end)
+
+    it("refuses by what it cannot have meant, and logs it", function()
+      local odd
+      server:use { before = function() return odd end }
+      for _, answer in ipairs { "yes", 1, {}, print, refusal } do
+        odd = answer
+        local lines = serving.log_of(function()
+          assert.same({ nil, UNKNOWN, ("before: returned a %s, which is neither true nor an error"):format(type(odd)) },
+            { client:ask(PUT, { key = "a" }) })
+        end)
+        assert.equal(1, #lines)
+        assert.matches("^" .. PUT .. " has failed: before: returned a", lines[1])
+      end
+      assert.equal(1, store:status().revision)
     end)
 
     it("by a slip says so, and logs it", function()

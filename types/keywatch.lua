@@ -854,7 +854,7 @@ function Stream:close() end
 ---@field response? keywatch.Codec of what is sent; strings without it
 
 ---@class keywatch.Middleware
----@field before? fun(call: keywatch.Call): any, any refuses the call with nil and an error
+---@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call goes on; false, or an error: it is refused
 ---@field after? fun(call: keywatch.Call, status: integer) told of the end, and of gRPC's status
 
 ---One call of a method that is answered in Lua, or that middleware looks at.

@@ -19,7 +19,7 @@ static bool hash(const char *text, unsigned long cost, char found[MAX_HASH]) {
   int work_size = 0;
   char *salt = crypt_gensalt_ra("$2b$", cost, NULL, 0);
   const char *result = salt == NULL ? NULL : crypt_ra(text, salt, &work, &work_size);
-  bool ok = result != NULL && strlen(result) < MAX_HASH;
+  bool ok = result != NULL && result[0] != '*' && strlen(result) < MAX_HASH; /* '*': failed */
   if (ok) strcpy(found, result);
   free(salt);
   free(work);

@@ -48,10 +48,17 @@ local function open(server, id)
   }, call_mt)
 end
 
+--- What a function of the user's makes of a message; raises the error that the function returns behind nil.
+local function convert(how, message)
+  local made, err = how(message)
+  if made == nil and err ~= nil then error(err, 0) end
+  return made
+end
+
 --- A message as the method has it: decoded by its name, by a function, or not at all.
 local function decode(how, bytes)
   if how == nil then return bytes end
-  if type(how) == "function" then return how(bytes) end
+  if type(how) == "function" then return convert(how, bytes) end
   local message, err = core.decode(how, bytes)
   if not message then error(err, 0) end
   return message
@@ -59,7 +66,7 @@ end
 
 local function encode(how, message)
   if how == nil then return message end
-  if type(how) == "function" then return how(message) end
+  if type(how) == "function" then return convert(how, message) end
   return core.encode(how, message)
 end
 
@@ -112,10 +119,18 @@ end
 
 -- {====== Answering ======
 
-local OK, UNKNOWN, UNAVAILABLE, LAST_STATUS = 0, 2, 14, 16 -- gRPC's
+local OK, UNKNOWN, PERMISSION_DENIED, UNAVAILABLE, LAST_STATUS = 0, 2, 7, 14, 16 -- gRPC's
+
+local REFUSED = { grpc_status = PERMISSION_DENIED, message = "keywatch: the call was refused" }
+
+--- The text of anything that was raised or returned as an error.
+local function text_of(err)
+  local ok, text = pcall(tostring, err)
+  return ok and type(text) == "string" and text or "an error that cannot be printed"
+end
 
 local function with_traceback(err)
-  return { err = err, traceback = debug.traceback(tostring(err), 2) }
+  return { err = err, traceback = debug.traceback(text_of(err), 2) }
 end
 
 --- Whether an error says how the call ends.
@@ -124,25 +139,36 @@ local function has_status(err)
   return type(status) == "number" and status > OK and status <= LAST_STATUS and status % 1 == 0
 end
 
+--- The status and the text that an error gives a call; nil if it has no status.
+local function status_of(err)
+  if type(err) == "table" and err.code == "cancelled" then return UNAVAILABLE, "etcdserver: server stopped" end
+  if has_status(err) then return err.grpc_status, text_of(err.message or err) end
+end
+
 --- Ends the call with an error: one that knows its status says so, all others are nobody's intention, and logged.
 local function fail(call, err, traceback)
-  local object = call.server.object
-  if type(err) == "table" and err.code == "cancelled" then
-    object:finish(call.id, UNAVAILABLE, "etcdserver: server stopped")
-  elseif has_status(err) then
-    object:finish(call.id, err.grpc_status, tostring(err.message or err))
-  else
+  local ok, status, text = pcall(status_of, err)
+  if not ok or not status then
     if traceback then require("keywatch.log").error("%s has failed: %s", call.path, traceback) end
-    object:finish(call.id, UNKNOWN, tostring(err))
+    status, text = UNKNOWN, text_of(err)
   end
+  call.server.object:finish(call.id, status, text)
+end
+
+--- Whether a hook lets a call go on: it returned true or nothing. Otherwise false and the error that it refuses with.
+local function verdict(ok, err)
+  if err ~= nil and err ~= false then return false, err end
+  if ok == false or err == false then return false, REFUSED end
+  if ok == nil or ok == true then return true end
+  error(("before: returned a %s, which is neither true nor an error"):format(type(ok)), 0)
 end
 
 --- Asks all that stand before the methods, each of which may refuse: false and an error.
 local function pass(call)
   for _, ware in ipairs(call.server.middleware) do
     if ware.before then
-      local ok, err = ware.before(call)
-      if not ok and err then return false, err end
+      local goes_on, err = verdict(ware.before(call))
+      if not goes_on then return false, err end
     end
   end
   return true
@@ -150,18 +176,23 @@ end
 
 local function answer_unary(call, method)
   local response, err = method.handler(decode(method.request, take(call)), call)
-  if response == nil then
+  if not response then
     if err == nil then error("the handler of " .. call.path .. " has returned neither an answer nor an error", 0) end
     return nil, err
   end
-  call.server.object:send(call.id, encode(method.response, response))
+  local bytes = encode(method.response, response)
+  if type(bytes) ~= "string" then
+    error(("the answer of %s is a %s, and no string"):format(call.path, type(bytes)), 0)
+  end
+  call.server.object:send(call.id, bytes)
   return true
 end
 
 local function answer_stream(call, method)
   call.is_streaming = true
-  local _, err = method.handler(call)
-  if err then return nil, err end
+  local ok, err = method.handler(call)
+  if err ~= nil then return nil, err end
+  if ok == false then error("the handler of " .. call.path .. " has returned false, and no error", 0) end
   return true
 end
 
@@ -183,7 +214,7 @@ local function serve(call)
     fail(call, done.err, done.traceback)
   elseif done then
     call.server.object:finish(call.id, OK)
-  elseif err then
+  elseif err ~= nil then
     fail(call, err)
   end
 end
