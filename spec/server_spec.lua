@@ -219,6 +219,53 @@ describe("a server", function()
     assert.is_table(store:status())
   end)
 
+  it("ends in order once, by whomever it was asked to", function()
+    local client = connect()
+    status(client)
+    local first = keywatch.spawn(function() return server:shutdown(1e6) end)
+    local second = keywatch.spawn(function() return server:shutdown(1e6) end)
+    wait(function()
+      client:look { has_ended = false }
+      return client.is_told_to_go
+    end)
+    client:close()
+    assert.same({ true, true }, { first:join() })
+    assert.same({ true, true }, { second:join() })
+  end)
+
+  it("ends when the shorter grace of two is over", function()
+    status(connect())
+    local patient = keywatch.spawn(function() return server:shutdown(1e6) end)
+    keywatch.spawn(function() return server:shutdown(0) end)
+    assert.is_true(patient:join())
+  end)
+
+  it("ends for whoever waits when somebody closes it", function()
+    status(connect())
+    local ender = keywatch.spawn(function() return server:shutdown(1e6) end)
+    keywatch.spawn(function() server:close() end)
+    assert.is_true(ender:join())
+  end)
+
+  it("goes on if it cannot be ended as it was asked to", function()
+    for _, grace in ipairs { "soon", {}, true, 0 / 0 } do
+      local _, words = pcall(function() server:shutdown(grace) end)
+      assert.matches("spec/server_spec.lua:%d+: bad argument #1 to 'shutdown'", words)
+    end
+    local outcome
+    coroutine.wrap(function() outcome = { pcall(server.shutdown, server, 5) } end)()
+    assert.matches("is not a task", outcome[2])
+    assert.equal(1, #server:addresses())
+    status(connect())
+    assert.is_true(server:shutdown(-1))
+    assert.is_true(server:shutdown(1))
+    assert.error_matches(function() server:shutdown("soon") end, "bad argument #1 to 'shutdown'")
+  end)
+
+  it("ends in order whatever its grace, if nobody is there", function()
+    assert.is_true(server:shutdown(math.huge))
+  end)
+
   it("ends at the end of its grace, whoever is still there", function()
     local client = connect()
     status(client)

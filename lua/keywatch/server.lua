@@ -19,6 +19,7 @@ local PORT_TRIES = 16 -- to find a port that is free on all addresses of a name
 local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
 local STALL_SECONDS = 60 -- without progress, after which a snapshot is no longer held for its reader
 local CALLS = 64 -- that are begun at a time: then others have their turn
+local GRACE, MOST_GRACE = 5, 1e9 -- seconds
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
 local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
@@ -238,16 +239,19 @@ function server_methods:close()
   return true
 end
 
---- Accepts no more, asks clients to go elsewhere, waits until they have gone, `grace` seconds at most, and closes.
+--- Accepts no more, asks clients to go elsewhere, waits until they have gone, `grace` seconds at most, and closes. Any
+-- number of tasks may do so at once.
 function server_methods:shutdown(grace)
   check.self(self, "shutdown", server_mt)
+  check.timeout(grace, "shutdown")
   if self.is_closed then return true end
   local d = driver.get()
-  grace = grace or 5
+  d.check_wait(2)
+  grace = math.max(0, math.min(grace or GRACE, MOST_GRACE))
   close_all(self.listeners)
   self.listeners = {}
   self.object:drain(grace)
-  self.gone = d.event()
+  self.gone = self.gone or d.event()
   self.gone:wait(grace + LAST_WORDS)
   return self:close()
 end
