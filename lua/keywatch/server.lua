@@ -246,7 +246,7 @@ function server_methods:shutdown(grace)
   check.timeout(grace, "shutdown")
   if self.is_closed then return true end
   local d = driver.get()
-  d.check_wait(2)
+  d.check_wait()
   grace = math.max(0, math.min(grace or GRACE, MOST_GRACE))
   close_all(self.listeners)
   self.listeners = {}

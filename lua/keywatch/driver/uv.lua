@@ -453,11 +453,6 @@ local function wait_at_top_level(event, deadline)
   error(err, 0)
 end
 
---- Raises, `level` functions up, where nobody may wait: for who must know before acting.
-function driver.check_wait(level)
-  waiter(level + 1)
-end
-
 function driver.now()
   return uv.now()
 end
