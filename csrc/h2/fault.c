@@ -63,13 +63,14 @@ static const char *output_fault(const kw_stream *stream) {
 static const char *input_fault(const kw_stream *stream) {
   const kw_session *session = stream->session;
   int32_t id = stream->id;
+  if (stream->uncredited != stream->held.len)
+    return "a stream's window is not shut for just what it holds";
   if ((stream->held.len > 0) == kw_link_is_alone(&stream->holding)) return "input is held unseen";
   if (stream->is_half_closed || stream->is_reset || stream->has_trailers) return NULL;
   int32_t shut = nghttp2_session_get_stream_effective_recv_data_length(session->h2, id);
-  if (shut < 0) return NULL; /* a request that has not left */
-  if (shut < (int32_t)stream->held.len) return "a stream's window is open for what it holds";
-  if (shut - (int32_t)stream->held.len > KW_STREAM_WINDOW / 2)
-    return "a stream's window is shut for what it does not hold";
+  bool is_sent = shut >= 0; /* else it is a request that has not left */
+  if (is_sent && shut - (int32_t)stream->held.len > KW_STREAM_WINDOW / 2)
+    return "nghttp2 keeps a stream's window shut";
   return NULL;
 }
 
@@ -120,13 +121,19 @@ static const char *order_fault(const kw_session *session) {
   return NULL;
 }
 
+static bool is_due(const kw_session *session, const kw_stream *deferred) {
+  return kw_session_deadline(session) <= deferred->read + KW_DEFERRED_MS;
+}
+
 /* Output that waits for the socket is an event: kw_session_wrote follows. */
 static const char *wait_fault(const kw_session *session) {
+  const kw_link *deferred = &session->deferred;
   bool will_go_on = session->is_late || session->out.len > 0;
   if (session->is_late && kw_session_deadline(session) > session->now)
     return "a connection that has had its time is not due";
-  if (!kw_link_is_alone(&session->deferred) && kw_session_deadline(session) == INT64_MAX)
-    return "a deferred stream is never due";
+  if (!kw_link_is_alone(deferred) &&
+      !is_due(session, KW_CONTAINER_OF(deferred->next, const kw_stream, parked)))
+    return "a deferred stream is not due";
   if (will_go_on) return NULL;
   if (!kw_link_is_alone(&session->parked)) return "a parked stream waits for nothing";
   if (!kw_link_is_alone(&session->crowded) && !kw_session_is_crowded(session))
@@ -138,8 +145,9 @@ static const char *wait_fault(const kw_session *session) {
 
 static const char *window_fault(const kw_session *session) {
   bool has_window = nghttp2_session_get_remote_window_size(session->h2) > 0;
+  if (session->uncredited > 0) return "the connection's window is shut for something";
   if (nghttp2_session_get_effective_recv_data_length(session->h2) > KW_SESSION_WINDOW / 2)
-    return "the connection's window is shut";
+    return "nghttp2 keeps the connection's window shut";
   if (session->sendable > 0 && has_window && !nghttp2_session_want_write(session->h2))
     return "nghttp2 does not send what it could";
   return NULL;

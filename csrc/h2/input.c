@@ -139,9 +139,26 @@ static size_t hear(kw_stream *stream, kw_slice bytes, bool is_last) {
   return found == KW_GRPC_MORE ? bytes.len : bytes.len - input.len;
 }
 
+/* Opens both windows again. */
 static void consume(kw_stream *stream, size_t n) {
-  if (n > 0)
-    kw_session_check(stream->session, nghttp2_session_consume(stream->session->h2, stream->id, n));
+  kw_session *session = stream->session;
+  if (n == 0) return;
+  stream->uncredited -= n;
+  session->uncredited -= n;
+  kw_session_check(session, nghttp2_session_consume(session->h2, stream->id, n));
+}
+
+/* Opens the stream's window again. */
+static void credit_stream(kw_stream *stream, size_t n) {
+  kw_session *session = stream->session;
+  stream->uncredited -= n;
+  kw_session_check(session, nghttp2_session_consume_stream(session->h2, stream->id, n));
+}
+
+/* Opens the connection's window again. */
+static void credit_session(kw_session *session, size_t n) {
+  session->uncredited -= n;
+  kw_session_check(session, nghttp2_session_consume_connection(session->h2, n));
 }
 
 /* {====== Input that waits ====== */
@@ -152,8 +169,7 @@ static void skip_held(kw_stream *stream, size_t n) {
   session->held_bytes -= n;
   kw_chain_skip(&stream->held, n);
   if (stream->held.len == 0) kw_link_remove(&stream->holding);
-  if (n > 0 && !stream->is_closing)
-    kw_session_check(session, nghttp2_session_consume_stream(session->h2, stream->id, n));
+  if (n > 0 && !stream->is_closing) credit_stream(stream, n);
 }
 
 void kw_input_forget(kw_stream *stream) {
@@ -190,7 +206,7 @@ static bool hold(kw_stream *stream, kw_slice bytes) {
   if (!kw_chain_add(&stream->held, bytes)) return false;
   if (kw_link_is_alone(&stream->holding)) kw_link_add(&session->holders, &stream->holding);
   session->held_bytes += bytes.len;
-  kw_session_check(session, nghttp2_session_consume_connection(session->h2, bytes.len));
+  credit_session(session, bytes.len);
   return true;
 }
 
@@ -210,6 +226,8 @@ static void park(kw_stream *stream) {
 }
 
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
+  stream->uncredited += bytes.len;
+  stream->session->uncredited += bytes.len;
   size_t used = is_parked(stream) && !is_deaf(stream) ? 0 : hear(stream, bytes, is_last);
   kw_slice rest = kw_slice_of(bytes.data + used, bytes.len - used);
   consume(stream, used);

@@ -69,7 +69,7 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
   session->sent_since_ping = true;
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
   if (stream != NULL) stream->is_sent = true;
-  if (stream != NULL && stream->queued > 0) kw_stream_note_window(stream);
+  if (type == NGHTTP2_DATA && stream != NULL && stream->queued > 0) kw_stream_note_window(stream);
   if (session->options.is_client || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
   if (stream != NULL && !stream->is_half_closed)
     kw_session_check(
@@ -401,7 +401,9 @@ static void *mem_realloc(void *p, size_t size, void *ctx) {
   if (head == NULL) return NULL;
   head->size = sizeof *head + size;
   kw_account_resize(account, before, head->size);
+#ifdef KW_PROBE
   session->h2_bytes += head->size - before;
+#endif
   return head + 1;
 }
 
@@ -419,7 +421,9 @@ static void mem_free(void *p, void *ctx) {
   kw_session *session = ctx;
   block_head *head = (block_head *)p - 1;
   kw_account_credit(&session->account, head->size);
+#ifdef KW_PROBE
   session->h2_bytes -= head->size;
+#endif
   kw_free(head);
 }
 

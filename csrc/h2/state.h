@@ -18,7 +18,9 @@ struct kw_session {
   kw_session_options options;
   kw_session_hooks hooks;
   kw_account account;
+#ifdef KW_PROBE
   size_t h2_bytes; /* of it, what nghttp2 takes */
+#endif
   int64_t now;
 
   kw_chain out;
@@ -28,6 +30,7 @@ struct kw_session {
   kw_link unread;    /* streams whose answers wait, by stream->read */
   size_t torn;       /* what has come of messages that are not complete */
   size_t held_bytes; /* what has come of streams that are parked */
+  size_t uncredited; /* what has come, and the connection's window is still shut for */
   kw_link holders;   /* these, oldest first */
   kw_link streams;
   size_t count;

@@ -60,9 +60,10 @@ struct kw_stream {
   size_t moved;    /* bytes that were sent since `read` */
   int64_t
       read; /* when that was; or when the first answer came to wait, or the stream was deferred */
-  kw_chain held; /* what came while it was parked */
-  kw_blob *kept; /* unary: its message, if it came before the half-close */
-  kw_blob *text; /* of the status, or NULL */
+  kw_chain held;     /* what came while it was parked */
+  size_t uncredited; /* what has come, and its window is still shut for */
+  kw_blob *kept;     /* unary: its message, if it came before the half-close */
+  kw_blob *text;     /* of the status, or NULL */
   kw_heap_node deadline;
   kw_link link;     /* among the streams of the session */
   kw_link parked;   /* among those whose input, or whose request, waits */

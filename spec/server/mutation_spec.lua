@@ -68,6 +68,7 @@ describe("a server whose client's frames are damaged", function()
           host:tend()
           peer:pending()
         end
+        host:check()
       end
       host:tend()
       peer:pending()

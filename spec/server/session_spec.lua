@@ -52,10 +52,8 @@ function program:turn()
     peer:step(host.now)
     host:pump()
   end
-  if core.probe then
-    core.probe.check_server(host.server)
-    core.probe.check(host.store)
-  end
+  host:check()
+  if core.probe then core.probe.check(host.store) end
 end
 
 function program:say(...)
@@ -302,9 +300,7 @@ end
 
 function talk:turn()
   self.host:pump()
-  if not core.probe then return end
-  core.probe.check_server(self.host.server)
-  core.probe.check_client(self.client.client)
+  self.host:check()
 end
 
 --- The server's calls that have not ended.

@@ -49,6 +49,15 @@ function host:pump()
   until not moved
 end
 
+--- Raises in a probe build if a connection is not as it must be.
+function host:check()
+  if not core.probe then return end
+  core.probe.check_server(self.server)
+  for _, one in ipairs(self.ends) do
+    if one.client then core.probe.check_client(one.client) end
+  end
+end
+
 function host:close()
   for _, one in ipairs(self.ends) do one:close() end
   self.server:close()
