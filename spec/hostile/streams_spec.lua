@@ -43,6 +43,23 @@ describe("a server and its streams #once", function()
     siege:expect_well(SLACK)
   end)
 
+  it("ends those that send more than their method takes, and serves the connection's other calls", function()
+    siege = attack.start()
+    local n = 12
+    local attacker = siege:by()
+    for i = 1, n do
+      local id = 2 * i - 1
+      attacker:send(raw.request(id, "/grpc.health.v1.Health/Watch") .. raw.data(id, frame.new("")) ..
+        raw.data(id, frame.new(("x"):rep(900 * KIB))))
+    end
+    attacker.last = 2 * n - 1
+    for id = 1, 2 * n - 1, 2 do
+      attacker:await(function() return attacker:has_ended_stream(id) end, "an end of the call")
+    end
+    assert.is_string(attacker:call(raw.PUT, frame.put("large", ("v"):rep(MIB))))
+    siege:expect_well(SLACK)
+  end)
+
   it("bears as many as it takes, and refuses the rest", function()
     siege = attack.start()
     local attacker = siege:by(watches(MAX_STREAMS + 100))
