@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * directory: the names in a directory, and making them last.
+ * directory: the names in a directory, and making them last; and what a full disk says.
  */
 #ifndef KW_BASE_DIRECTORY_H
 #define KW_BASE_DIRECTORY_H
@@ -12,6 +12,9 @@
 
 /* The path of a file in a directory; what has no room is cut off. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
+
+/* Whether an error of the system says that there is no room: on the disk, in a quota, or in a file. */
+bool kw_is_no_room(int number);
 
 /* Names last only once their directory was synced. Not all can be, which is no failure. 0 or an error of the system. */
 int kw_directory_sync(const char *directory);

@@ -13,6 +13,10 @@ typedef struct kw_revision {
   uint32_t sub;
 } kw_revision;
 
+/* The largest that are read from a file: there are always larger ones. */
+#define KW_MAX_REVISION (INT64_MAX / 2)
+#define KW_MAX_SUB (UINT32_MAX - 1)
+
 typedef struct kw_kv {
   kw_slice key;
   kw_slice value;

@@ -4,6 +4,7 @@
 
 #include "store/bolt.h"
 
+#include "base/directory.h"
 #include "base/mem.h"
 #include "model/error.h"
 
@@ -87,16 +88,12 @@ struct kw_bolt_writer {
   int64_t written;
 };
 
-static int error_of(int number) {
-  return number == ENOSPC || number == EDQUOT || number == EFBIG ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
-}
-
 static void write_at(kw_bolt_writer *w, const uint8_t *bytes, size_t len, int64_t at) {
   while (len > 0 && w->rc == KW_OK) {
     ssize_t n = pwrite(w->fd, bytes, len, at);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      w->rc = n < 0 ? error_of(errno) : KW_ERR_STORAGE;
+      w->rc = n < 0 && kw_is_no_room(errno) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
       return;
     }
     bytes += n;

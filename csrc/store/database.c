@@ -197,7 +197,7 @@ static size_t pages_to_leave(const kw_disk_change *changes, size_t n) {
 }
 
 static bool is_want_of_room(int rc) {
-  return rc == ENOSPC || rc == EDQUOT || rc == EFBIG || rc == MDB_MAP_FULL;
+  return kw_is_no_room(rc) || rc == MDB_MAP_FULL;
 }
 
 static int failure_of(int rc) {

@@ -8,6 +8,7 @@
 #include "store/image.h"
 
 #include "base/big_endian.h"
+#include "base/directory.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "codec/keyvalue.h"
@@ -20,7 +21,6 @@
 #define LEASE_BYTES 24
 #define SECTOR 512 /* of which a file without sum is a multiple */
 #define CHUNK (64 * 1024)
-#define MAX_REVISION (INT64_MAX / 2)
 
 enum { LEASE_ID = 1, LEASE_TTL = 2 };
 
@@ -42,7 +42,7 @@ static bool get_revision(kw_slice bytes, kw_revision *rev, bool *tombstone) {
   *tombstone = bytes.len == REVISION + 1 && bytes.data[REVISION] == 't';
   if ((bytes.len != REVISION && !*tombstone) || bytes.data[8] != '_') return false;
   uint64_t main = kw_big_endian_get64(bytes.data), sub = kw_big_endian_get64(bytes.data + 9);
-  if (main > MAX_REVISION || sub > UINT32_MAX) return false;
+  if (main > KW_MAX_REVISION || sub > KW_MAX_SUB) return false;
   *rev = (kw_revision){.main = (int64_t)main, .sub = (uint32_t)sub};
   return true;
 }
@@ -170,7 +170,8 @@ int kw_image_write(int fd, const kw_image_source *source, int64_t *size) {
   if (rc == KW_OK) rc = sum(fd, *size, source->must_end, source->ctx, digest);
   if (rc != KW_OK) return rc;
   ssize_t n = pwrite(fd, digest, sizeof digest, *size);
-  return n == (ssize_t)sizeof digest ? KW_OK : KW_ERR_NO_SPACE;
+  if (n == (ssize_t)sizeof digest) return KW_OK;
+  return n >= 0 || kw_is_no_room(errno) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
 }
 
 /* }====== */
@@ -269,7 +270,7 @@ static bool is_sound(kw_revision rev, bool tombstone, const kw_kv *kv) {
   if (rev.main < 1 || kv->key.len == 0) return false;
   if (tombstone) return true;
   return kv->mod_revision == rev.main && kv->create_revision > 0 &&
-         kv->create_revision <= rev.main && kv->version > 0;
+         kv->create_revision <= rev.main && kv->version > 0 && kv->version <= KW_MAX_REVISION;
 }
 
 static int finish_records(kw_image *image) {

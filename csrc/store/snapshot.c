@@ -8,6 +8,7 @@
 
 #include "store/snapshot.h"
 
+#include "base/directory.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "codec/keyvalue.h"
@@ -161,7 +162,7 @@ static int open_file(kw_snapshot *s) {
   s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (s->fd < 0) s->fd = open_named(directory);
   if (s->fd >= 0) return KW_OK;
-  return errno == ENOSPC || errno == EDQUOT ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+  return kw_is_no_room(errno) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
 }
 
 static int hold_records(kw_snapshot *s) {

@@ -103,6 +103,7 @@ static int load_leases(kw_store *store, int64_t now) {
   kw_disk *disk = kw_log_disk(store->log);
   int64_t id, ttl;
   for (const int64_t *after = NULL; kw_disk_next_lease(disk, after, &id, &ttl); after = &id) {
+    if (id == 0 || ttl <= 0 || ttl > KW_LEASE_MAX_TTL) return KW_ERR_CORRUPT;
     if (kw_leases_add(&store->leases, id, ttl, now) == NULL) return KW_ERR_NO_MEMORY;
   }
   return KW_OK;
@@ -116,10 +117,18 @@ static int load_kept(kw_store *store) {
   return rc;
 }
 
+/* What the disk says is believed only as far as it can be. */
 static bool decode(const kw_store *store, const kw_disk_entry *entry, kw_kv *kv) {
-  if (entry->rev.main > store->revision || !kw_keyvalue_has_key(entry->record)) return false;
-  return kw_keyvalue_decode(entry->record, kv) &&
-         (entry->tombstone || kv->mod_revision == entry->rev.main);
+  kw_revision rev = entry->rev;
+  if (rev.main < 1 || rev.main > store->revision || rev.sub > KW_MAX_SUB) return false;
+  if (!kw_keyvalue_has_key(entry->record) || !kw_keyvalue_decode(entry->record, kv)) return false;
+  return entry->tombstone || (kv->mod_revision == rev.main && kv->version <= KW_MAX_REVISION);
+}
+
+static bool is_sound(const kw_disk_meta *meta) {
+  return meta->revision >= 1 && meta->revision <= KW_MAX_REVISION && meta->compact_revision >= -1 &&
+         meta->compact_revision <= meta->revision && meta->compacted_until >= 0 &&
+         meta->compacted_until <= meta->compact_revision + 1;
 }
 
 static int load_record(kw_store *store, const kw_disk_entry *entry) {
@@ -155,6 +164,7 @@ int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char t
 /* The state that the disk has, but for its records. */
 static int load(kw_store *store, int64_t now) {
   kw_disk_meta meta = kw_log_meta(store->log);
+  if (!is_sound(&meta)) return KW_ERR_CORRUPT;
   store->applied = store->revision = meta.revision;
   store->compact_asked = store->compact_revision = meta.compact_revision;
   store->compact_next = meta.compacted_until;
@@ -192,7 +202,8 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
     if (store->log == NULL && disk != NULL) kw_disk_close(disk);
   }
   if (rc == KW_OK && disk != NULL) rc = load(store, now);
-  if (rc == KW_OK && disk != NULL && kw_disk_is_damaged(disk)) rc = refuse_damaged(store, text);
+  if (rc == KW_OK && disk != NULL && kw_disk_is_damaged(disk)) rc = KW_ERR_CORRUPT;
+  if (rc == KW_ERR_CORRUPT) refuse_damaged(store, text);
   if (rc == KW_OK) {
     *result = store;
     return KW_OK;

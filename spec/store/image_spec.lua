@@ -301,6 +301,12 @@ describe("restoring an image", function()
     expect_refused("damaged, or no image", ("x"):rep(65536), true)
   end)
 
+  it("is refused when the number of a change in its revision is the last that there is", function()
+    local last = bytes:gsub("(%z%z%z%z%z%z%z\2_%z%z%z%z)%z%z%z%z", "%1\255\255\255\255")
+    assert.not_equal(bytes, last)
+    expect_refused("damaged", last, true)
+  end)
+
   it("is not led astray by any byte, where the sum is not looked at", function()
     local pages, step = math.floor(#bytes / PAGE), os.getenv("KW_FAST") and 41 or 13
     for _, page in ipairs { 0, 1, 3, 8, 9, 12, pages - 4, pages - 3, pages - 2, pages - 1 } do -- of all kinds
