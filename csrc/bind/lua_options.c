@@ -82,7 +82,12 @@ static void refuse(lua_State *L, const char *what, const kw_option *option) {
   const char *wanted = lua_tostring(L, -1);
   int type = lua_type(L, -2);
   if (type == LUA_TNUMBER || type == LUA_TSTRING) {
-    lua_pushvalue(L, -2);
+    lua_Number number = type == LUA_TNUMBER ? lua_tonumber(L, -2) : 0;
+    if (number == number) {
+      lua_pushvalue(L, -2);
+    } else {
+      lua_pushliteral(L, "nan"); /* some systems write -nan */
+    }
     const char *quote = type == LUA_TSTRING ? "'" : "";
     luaL_error(L, "%s: option '%s' must be %s, not %s%s%s", what, option->name, wanted, quote,
                lua_tostring(L, -1), quote);

@@ -67,7 +67,7 @@ end
 local function encode(how, message)
   if how == nil then return message end
   if type(how) == "function" then return convert(how, message) end
-  return core.encode(how, message)
+  return check.call("send", core.encode, how, message)
 end
 
 local function check_interest(call)
@@ -87,7 +87,7 @@ end
 --- A unary method has its message as an argument, and middleware has none.
 local function check_streaming(call, name)
   if call.is_streaming then return end
-  error(("%s: only the handler of a stream receives and sends"):format(name), 3)
+  check.misuse("%s: only the handler of a stream receives and sends", name)
 end
 
 --- The next message of the client, which is waited for; nil when there will be none any more.
@@ -109,7 +109,7 @@ end
 function call_methods:send(message, timeout)
   check.self(self, "send", call_mt)
   check_streaming(self, "send")
-  check.argument(timeout == nil or type(timeout) == "number", 2, "send", "number of seconds", timeout)
+  check.timeout(timeout, "send", 2)
   local bytes = encode(self.method.response, message)
   check.argument(type(bytes) == "string", 1, "send", "string", bytes)
   check_interest(self)

@@ -92,8 +92,8 @@ end
 --- Sends a message, and waits while too much of what was sent has not left: true; or nil and an error.
 function stream_methods:send(message)
   check.self(self, "send", stream_mt)
-  if self.is_finished then error("send: the stream was finished", 2) end
-  local bytes = methods_of.encode(self.method.request, message, "send", 2)
+  if self.is_finished then check.misuse("send: the stream was finished") end
+  local bytes = methods_of.encode(self.method.request, message, "send")
   if self.is_over then return nil, self.failure or closed_error("stream") end
   if not self.line.core:send(self.number, bytes) then return nil, ended_error(self) end
   while not self.is_over and not self.line.core:has_room(self.number, UNSENT) do

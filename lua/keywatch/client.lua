@@ -34,28 +34,28 @@ local KINDS = { user = "string", password = "string" }
 local function check_options(opts)
   for name, value in pairs(opts) do
     local kind = DEFAULTS[name] and "number" or KINDS[name]
-    if not kind then error(("connect: there is no option '%s'"):format(tostring(name)), 3) end
+    if not kind then check.misuse("connect: there is no option '%s'", tostring(name)) end
     if type(value) ~= kind then
-      error(("connect: option '%s' must be a %s, not a %s"):format(name, kind, type(value)), 3)
+      check.misuse("connect: option '%s' must be a %s, not a %s", name, kind, type(value))
     end
     if kind == "number" and not (value > 0 or value == 0 and not POSITIVE[name]) then
-      error(("connect: option '%s' must be %s"):format(name, POSITIVE[name] and "positive" or "0 or more"), 3)
+      check.misuse("connect: option '%s' must be %s", name, POSITIVE[name] and "positive" or "0 or more")
     end
     if WHOLE[name] and value % 1 ~= 0 and value < math.huge then
-      error(("connect: option '%s' must be a whole number"):format(name), 3)
+      check.misuse("connect: option '%s' must be a whole number", name)
     end
   end
   if (opts.user == nil) ~= (opts.password == nil) then
-    error("connect: a user and a password belong together", 3)
+    check.misuse("connect: a user and a password belong together")
   end
 end
 
 local function parse_endpoints(endpoints)
   local parsed = {}
   for i, text in ipairs(endpoints) do
-    if type(text) ~= "string" then error(("connect: an endpoint is a URL, not a %s"):format(type(text)), 3) end
+    if type(text) ~= "string" then check.misuse("connect: an endpoint is a URL, not a %s", type(text)) end
     local endpoint, why = dialer.parse(text)
-    if not endpoint then error(("connect: the endpoint '%s' %s"):format(text, why), 3) end
+    if not endpoint then check.misuse("connect: the endpoint '%s' %s", text, why) end
     parsed[i] = endpoint
   end
   return parsed
@@ -118,25 +118,19 @@ local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
   return read_answer(is_read, answer(back, memo))
 end
 
---- Misuse is raised where the method was called, as a store would do it.
-local function relay(name, self, path, is_read, answer, ok, ...)
-  if ok then return send(self, path, is_read, answer, ...) end
-  error(check.renamed((...), name), 2) -- the method itself has called this last, and is gone
-end
-
 for name, call in pairs(CALLS) do
   local path, is_read = call[1], call[2]
   local request, answer = core.requests[name], core.answers[name]
   client_methods[name] = function(self, ...)
     check.self(self, name, client_mt)
-    return relay(name, self, path, is_read, answer, pcall(request, self, ...))
+    return send(self, path, is_read, answer, check.call(name, request, self, ...))
   end
 end
 
 --- Gives a lease its whole time again.
 function client_methods:lease_keepalive(id, opts)
   check.self(self, "lease_keepalive", client_mt)
-  local bytes, timeout, deadline = core.requests.lease_keepalive(self, id, opts)
+  local bytes, timeout, deadline = check.call("keepalive", core.requests.lease_keepalive, self, id, opts)
   local until_ = self.channel:deadline_of(timeout, deadline)
   local back, err = self.channel:unary(LEASE .. "LeaseKeepAlive", bytes, until_, true)
   if not back then return nil, err end
@@ -192,9 +186,9 @@ end
 
 -- {====== Any method ======
 
-local STREAM_OPTIONS = { timeout = "number", deadline = "number", raw = "boolean", metadata = "table" }
+local STREAM_OPTIONS = { timeout = "seconds", deadline = "seconds", raw = "boolean", metadata = "table" }
 local CALL_OPTIONS = {
-  timeout = "number", deadline = "number", raw = "boolean", metadata = "table", is_read = "boolean",
+  timeout = "seconds", deadline = "seconds", raw = "boolean", metadata = "table", is_read = "boolean",
 }
 
 local function is_path(path)
@@ -207,16 +201,16 @@ local function check_metadata(name, metadata)
   for key, value in pairs(metadata) do
     local is_name = type(key) == "string" and key:find("^[%l%d_.-]+$")
     if not is_name or key:find("^grpc%-") or key:find("%-bin$") then
-      error(("%s: metadata cannot have the name '%s'"):format(name, tostring(key)), 4)
+      check.misuse("%s: metadata cannot have the name '%s'", name, tostring(key))
     end
     if type(value) ~= "string" or value:find("[^\32-\126]") then
-      error(("%s: the value of metadata '%s' must be a string of printable ASCII"):format(name, key), 4)
+      check.misuse("%s: the value of metadata '%s' must be a string of printable ASCII", name, key)
     end
   end
 end
 
 local function check_call_options(name, opts, known)
-  check.known(opts, name, known, 4)
+  check.known(opts, name, known)
   if opts.metadata then check_metadata(name, opts.metadata) end
 end
 
@@ -228,7 +222,7 @@ function client_methods:call(path, message, opts)
   opts = check.options(opts, "call")
   check_call_options("call", opts, CALL_OPTIONS)
   local method = not opts.raw and methods_of[path] or {}
-  local bytes = methods_of.encode(method.request, message, "call", 2)
+  local bytes = methods_of.encode(method.request, message, "call")
   local is_read = opts.is_read or method.is_read or false
   local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
   local back, err = self.channel:unary(path, bytes, deadline, is_read, opts.metadata)

@@ -29,7 +29,7 @@ local function split(opts)
   for name, value in pairs(opts) do own[name] = value end
   local on_progress = own.on_progress
   if on_progress ~= nil and type(on_progress) ~= "function" then
-    error(("open: option 'on_progress' must be a function, not a %s"):format(type(on_progress)), 3)
+    check.misuse("open: option 'on_progress' must be a function, not %s", check.shown(on_progress))
   end
   own.on_progress = nil
   return own, on_progress
@@ -38,11 +38,10 @@ end
 --- Opens a store, in memory or on a disk.
 local function open(opts)
   if type(opts) ~= "table" or rawget(opts, "path") == nil and rawget(opts, "on_progress") == nil then
-    return core.open(opts)
+    return check.call("open", core.open, opts)
   end
   local own, on_progress = split(opts)
-  local ok, store, err = pcall(core.open, own)
-  if not ok then error(store, 2) end
+  local store, err = check.call("open", core.open, own)
   if not store or not own.path then return store, err end
   local is_read, opened, why = pcall(read_all, store, on_progress)
   if not (is_read and opened) then store:close() end
@@ -133,12 +132,6 @@ local function finish(store, is_read, result, err, mark)
   return result, err
 end
 
---- Misuse is raised where the method was called, as the core would do it.
-local function relay(name, is_read, store, ok, ...)
-  if ok then return finish(store, is_read, ...) end
-  error(check.renamed((...), name), 2)
-end
-
 local READS = { lease_time_to_live = true, leases = true, kept = true }
 
 for _, name in ipairs {
@@ -146,7 +139,7 @@ for _, name in ipairs {
   "disarm_own", "defragment", "keep", "kept",
 } do
   local method, is_read = core.store_methods[name], READS[name]
-  methods[name] = function(store, ...) return relay(name, is_read, store, pcall(method, store, ...)) end
+  methods[name] = function(store, ...) return finish(store, is_read, check.call(name, method, store, ...)) end
 end
 
 local compact, defragment = methods.compact, methods.defragment

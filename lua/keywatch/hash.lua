@@ -11,10 +11,10 @@ local function hash_kv(store, revision, opts)
   check.self(store, "hash_kv")
   check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
     "revision", revision)
-  check.options(opts, "hash_kv")
+  check.times(opts, "hash_kv")
   local result, rest
   repeat
-    result, rest = store:hash_step(RECORDS_AT_ONCE, revision, rest)
+    result, rest = check.call("hash_kv", store.hash_step, store, RECORDS_AT_ONCE, revision, rest)
     if result == false and driver.can_park() then driver.get().sleep(0) end
   until result ~= false
   return result, rest

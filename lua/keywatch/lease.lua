@@ -26,9 +26,9 @@ end
 --- Grants a lease of at least `ttl` seconds.
 local function grant(owner, ttl, opts)
   check.self(owner, "lease")
-  check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "whole number of seconds", ttl)
+  check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "a whole number of seconds", ttl)
   local lease = new(owner, false, false) -- before the grant: afterwards nothing may fail
-  local granted, err = owner:lease_grant(ttl, opts)
+  local granted, err = check.call("lease", owner.lease_grant, owner, ttl, opts)
   if not granted then return nil, err end
   lease.id, lease.ttl = granted.id, granted.ttl
   return lease
@@ -38,20 +38,25 @@ end
 local function by_id(owner, id)
   check.self(owner, "lease_by_id")
   local canonical = core.id(id)
-  check.argument(canonical, 1, "lease_by_id", "whole number or decimal string", id)
+  check.argument(canonical, 1, "lease_by_id", "a whole number or decimal string", id)
   return new(owner, canonical, nil)
 end
 
 --- Gives the lease its whole time again; returns that time in seconds.
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
-  return self.owner:lease_keepalive(self.id, opts)
+  return check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
+end
+
+local function time_to_live(lease, times, has_keys)
+  local asked = { keys = has_keys, timeout = times.timeout, deadline = times.deadline }
+  return check.call("lease", lease.owner.lease_time_to_live, lease.owner, lease.id, asked)
 end
 
 --- The whole seconds that remain.
 function lease_methods:remaining(opts)
   check.self(self, "remaining", lease_mt)
-  local info, err = self.owner:lease_time_to_live(self.id, opts)
+  local info, err = time_to_live(self, check.times(opts, "remaining"), false)
   if not info then return nil, err end
   return info.ttl
 end
@@ -59,9 +64,7 @@ end
 --- The keys that are bound to the lease, in order.
 function lease_methods:keys(opts)
   check.self(self, "keys", lease_mt)
-  local times = check.times(opts, "keys")
-  local asked = { keys = true, timeout = times.timeout, deadline = times.deadline }
-  local info, err = self.owner:lease_time_to_live(self.id, asked)
+  local info, err = time_to_live(self, check.times(opts, "keys"), true)
   if not info then return nil, err end
   return info.keys
 end
@@ -69,7 +72,7 @@ end
 --- Ends the lease and deletes its keys, in one revision.
 function lease_methods:revoke(opts)
   check.self(self, "revoke", lease_mt)
-  return self.owner:lease_revoke(self.id, opts)
+  return check.call("revoke", self.owner.lease_revoke, self.owner, self.id, opts)
 end
 
 return { grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }

@@ -203,10 +203,9 @@ local function open(store, key, opts)
   check.self(store, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
   opts = check.options(opts, "watch")
-  local ok, handle, tag, now = pcall(store.open_watch, store, key, watch.core_options(opts))
-  if not ok then error(handle, 2) end
+  local handle, tag, now = check.call("watch", store.open_watch, store, key, watch.core_options(opts))
   if not handle then return nil, tag end
-  local initial
+  local ok, initial = true, nil
   if opts.initial then ok, initial = pcall(initial_pages, store, handle, key, opts, now) end
   if not ok then
     handle:close()

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- methods: the methods of etcd's API by their paths: the names of their messages, and whether they only read.
 
+local check = require "keywatch.check"
 local core = require "keywatch.core"
 
 local methods = {}
@@ -69,19 +70,18 @@ add("grpc.health.v1.Health", {
   Watch = "HealthCheckRequest HealthCheckResponse reads",
 })
 
---- The bytes of a message, which is a table where its name is known, and a string where not; `level` is where misuse is
--- raised.
-local function encode(name, message, what, level)
+--- The bytes of a message, which is a table where its name is known, and a string where not. `what` is the function
+-- that was called with it.
+local function encode(name, message, what)
   if not name then
     if type(message) == "string" then return message end
-    error(("%s: a message of a method that is not known must be a string, not a %s"):format(what, type(message)),
-      level + 1)
+    check.misuse("%s: a message of a method that is not known must be a string, not a %s", what, type(message))
   end
   if message ~= nil and type(message) ~= "table" then
-    error(("%s: a %s must be a table, not a %s"):format(what, name, type(message)), level + 1)
+    check.misuse("%s: a %s must be a table, not a %s", what, name, type(message))
   end
   local ok, bytes = pcall(core.encode, name, message or {})
-  if not ok then error(bytes, level + 1) end
+  if not ok then check.misuse("%s: %s", what, bytes) end
   return bytes
 end
 

@@ -33,12 +33,19 @@ end
 local function check_count(opts, name, min)
   local n = opts[name]
   if n == nil or type(n) == "number" and n >= min and n <= 2 ^ 53 and n % 1 == 0 then return end
-  error(("each: option '%s' must be a whole number of at least %d, not %s"):format(name, min, tostring(n)), 3)
+  check.misuse("each: option '%s' must be a whole number of at least %d, not %s", name, min, check.shown(n))
 end
 
 local function refuse(opts, name)
   if opts[name] == nil then return end
-  error(("each: there is no option '%s': pages come in the order of keys"):format(name), 3)
+  check.misuse("each: there is no option '%s': pages come in the order of keys", name)
+end
+
+--- A page. Misuse of `range` is that of `each`.
+local function range(owner, key, opts)
+  local ok, result, err = pcall(owner.range, owner, key, opts)
+  if ok then return result, err end
+  check.raise_again(result, "each", "range")
 end
 
 --- What `each` returns. before_page, if given, is called before every page but the first, and may raise.
@@ -54,7 +61,7 @@ local function iterate(owner, key, opts, before_page)
   local function read()
     while true do
       opts.limit = math.min(left, page)
-      local result, err = owner:range(key, opts)
+      local result, err = range(owner, key, opts)
       if result then return result end
       if err.code ~= "answer_too_large" or opts.limit <= 1 then error(err, 0) end
       page = math.floor(opts.limit / 2)
@@ -99,10 +106,7 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  local ok, next_kv = pcall(iterate, owner, key, opts)
-  if ok then return next_kv end
-  if type(next_kv) ~= "string" then error(next_kv, 0) end
-  error((next_kv:gsub("^.-range: ", "each: ")), 2) -- misuse, which the first page has found
+  return iterate(owner, key, opts)
 end
 
 return { each = each, iterate = iterate }

@@ -220,7 +220,8 @@ local function open(client, key, opts)
   if ok then return one end
   if one.core then one:close() end
   if is_failure(err) then return nil, err end
-  error(err, type(err) == "string" and err:find("^watch: ") and 2 or 0) -- misuse is raised where it was made
+  if type(err) == "string" and err:find("^watch: ") then check.misuse("%s", err) end
+  error(err, 0)
 end
 
 -- }======

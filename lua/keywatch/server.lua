@@ -182,21 +182,21 @@ local MIDDLEWARE_FIELDS = {
   after = { "a function", is_function },
 }
 
---- Raises where mount or use was called, unless all fields of a table are as they must be.
+--- Raises, unless all fields of a table are as they must be.
 local function check_fields(given, fields, what)
   for name, value in pairs(given) do
     local field = fields[name]
-    if not field then error(("%s has no field '%s'"):format(what, tostring(name)), 4) end
-    if not field[2](value) then error(("%s: '%s' must be %s"):format(what, name, field[1]), 4) end
+    if not field then check.misuse("%s has no field '%s'", what, tostring(name)) end
+    if not field[2](value) then check.misuse("%s: '%s' must be %s", what, name, field[1]) end
   end
 end
 
 --- A method as a user has written it down: a function, or a table.
 local function read_method(name, given)
-  if type(name) ~= "string" then error("mount: methods are by name", 3) end
+  if type(name) ~= "string" then check.misuse("mount: methods are by name") end
   if type(given) == "function" then given = { handler = given } end
   if type(given) ~= "table" or given.handler == nil then
-    error(("mount: %s must be a function, or a table with a function 'handler'"):format(name), 3)
+    check.misuse("mount: %s must be a function, or a table with a function 'handler'", name)
   end
   check_fields(given, METHOD_FIELDS, "mount: " .. name)
   return {
@@ -256,12 +256,17 @@ function server_methods:shutdown(grace)
   return self:close()
 end
 
+local function check_open(server, name)
+  if server.is_closed then check.misuse("%s: the server is closed", name) end
+end
+
 --- Adds a service: methods by name, each a function of request and call that returns the answer, or a table:
 -- { handler =, stream =, request =, response = }.
 function server_methods:mount(service, methods)
   check.self(self, "mount", server_mt)
   check.argument(type(service) == "string", 1, "mount", "string", service)
   check.argument(type(methods) == "table", 2, "mount", "table", methods)
+  check_open(self, "mount")
   local read = {}
   for name, given in pairs(methods) do read[("/%s/%s"):format(service, name)] = read_method(name, given) end
   for path, method in pairs(read) do add_method(self, path, method) end
@@ -272,6 +277,7 @@ end
 function server_methods:use(middleware)
   check.self(self, "use", server_mt)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
+  check_open(self, "use")
   local read = read_middleware(middleware)
   if #self.middleware == 0 then self.object:intercept() end
   self.middleware[#self.middleware + 1] = read
@@ -293,9 +299,10 @@ local function is_list_of_strings(value)
 end
 
 local function is_string(value) return type(value) == "string" end
-local function is_number(value) return type(value) == "number" end
+local function is_number(value) return type(value) == "number" and value == value end
 local function is_table(value) return type(value) == "table" end
 local function is_amount(value) return is_number(value) and value >= 0 and value < math.huge end
+local function is_count(value) return is_amount(value) and value % 1 == 0 and value <= 2 ^ 53 end
 local function is_mode(value) return value == "periodic" or value == "revision" end
 
 --- What an option must be: in words, and as a function.
@@ -308,8 +315,8 @@ local OPTIONS = {
   advertise = { "a URL, or a list of them", is_list_of_strings },
   peer_urls = { "a URL, or a list of them", is_list_of_strings },
   cluster_token = { "a string", is_string },
-  max_concurrent_streams = { "a number", is_number },
-  quota_connection_bytes = { "a number of bytes", is_number },
+  max_concurrent_streams = { "a whole number that is not negative", is_count },
+  quota_connection_bytes = { "a whole number of bytes that is not negative", is_count },
   keepalive_min_time = { "a number of seconds", is_number },
   keepalive_interval = { "a number of seconds", is_number },
   keepalive_timeout = { "a number of seconds", is_number },
@@ -321,18 +328,18 @@ local LISTS = { listen = true, advertise = true, peer_urls = true }
 
 --- A copy in which every list is one.
 local function read_options(opts)
-  if type(opts) ~= "table" then error("serve: options must be a table, not a " .. type(opts), 3) end
+  if type(opts) ~= "table" then check.misuse("serve: options must be a table, not a %s", type(opts)) end
   local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
     auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
   for name, value in pairs(opts) do
     local option = OPTIONS[name]
-    if not option then error(("serve: there is no option '%s'"):format(tostring(name)), 3) end
+    if not option then check.misuse("serve: there is no option '%s'", tostring(name)) end
     if LISTS[name] and type(value) == "string" then value = { value } end
-    if not option[2](value) then error(("serve: option '%s' must be %s"):format(name, option[1]), 3) end
+    if not option[2](value) then check.misuse("serve: option '%s' must be %s", name, option[1]) end
     t[name] = value
   end
   if t.auto_compaction_mode == "revision" and t.auto_compaction_retention % 1 ~= 0 then
-    error("serve: option 'auto_compaction_retention' must be a whole number of revisions", 3)
+    check.misuse("serve: option 'auto_compaction_retention' must be a whole number of revisions")
   end
   return t
 end
@@ -341,18 +348,20 @@ end
 local function check_store(opts)
   if opts.thread then
     if not opts.store then return end
-    error("serve: a store cannot go to another thread: leave out 'store', and give the options of a new one as 'open'",
-      3)
+    check.misuse("serve: a store cannot go to another thread: leave out 'store', and give the options of a new one as"
+      .. " 'open'")
   end
-  if opts.open then error("serve: option 'open' is of use with 'thread' alone", 3) end
-  if not opts.store then error("serve: option 'store' must be a store", 3) end
+  if opts.open then check.misuse("serve: option 'open' is of use with 'thread' alone") end
+  if not opts.store then check.misuse("serve: option 'store' must be a store") end
+  local ok, why = pcall(opts.store.deadline, opts.store)
+  if not ok then check.misuse("serve: %s", why) end -- it is closed
 end
 
 local function parse_urls(urls)
   local addresses = {}
   for i, text in ipairs(urls) do
     local address, why = url.parse(text)
-    if not address then error(("serve: %s %s"):format(text, why), 3) end
+    if not address then check.misuse("serve: %s %s", text, why) end
     addresses[i] = address
   end
   return addresses

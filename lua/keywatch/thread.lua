@@ -112,7 +112,7 @@ end
 local function refuse(name)
   return function(self)
     check.self(self, name, server_mt)
-    error(("%s: a function cannot go to another thread: serve without 'thread' for that"):format(name), 2)
+    check.misuse("%s: a function cannot go to another thread: serve without 'thread' for that", name)
   end
 end
 
@@ -124,7 +124,7 @@ local function options_text(opts)
   for name, value in pairs(opts) do given[name] = value end
   given.thread = nil
   local ok, text = pcall(plain.write, given)
-  if not ok then error("serve: option 'open' cannot go to another thread: " .. text, 0) end
+  if not ok then check.misuse("serve: option 'open' cannot go to another thread: %s", text) end
   return text
 end
 
@@ -155,7 +155,7 @@ local function start(opts)
     }, server_mt)
   end
   thread:close()
-  if told.misuse then error(told.misuse, 0) end
+  if told.misuse then check.misuse("serve: %s", told.misuse) end
   return nil, error_of(told.failure)
 end
 

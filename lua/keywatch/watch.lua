@@ -312,16 +312,12 @@ watch_mt.__close = watch_methods.close
 local FILTERS = { no_put = true, no_delete = true }
 
 -- What the core does not know of.
-local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "number", deadline = "number" }
+local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds" }
 
 local function check_own_options(opts)
-  for name, kind in pairs(OWN_OPTIONS) do
-    local value = opts[name]
-    local found = value ~= value and "nan" or type(value)
-    if found ~= "nil" and found ~= kind then
-      error(("watch: option '%s' must be a %s, not a %s"):format(name, kind, found), 4)
-    end
-  end
+  local own = {}
+  for name in pairs(OWN_OPTIONS) do own[name] = opts[name] end
+  check.known(own, "watch", OWN_OPTIONS)
 end
 
 local function check_filters(filters)
@@ -329,21 +325,21 @@ local function check_filters(filters)
   for i, filter in pairs(filters) do
     n = n + 1
     if type(i) ~= "number" or not FILTERS[filter] then
-      error(("watch: filters must be a list of 'no_put' and 'no_delete', and has %s"):format(tostring(filter)), 4)
+      check.misuse("watch: filters must be a list of 'no_put' and 'no_delete', and has %s", tostring(filter))
     end
   end
-  if n ~= #filters then error("watch: filters must be a list without holes", 4) end
+  if n ~= #filters then check.misuse("watch: filters must be a list without holes") end
 end
 
 --- The options of the core. Names that nobody knows are left to it to refuse.
 local function core_options(opts)
   local t = {}
   if opts.initial and opts.start_revision then
-    error("watch: initial and start_revision exclude each other", 3)
+    check.misuse("watch: initial and start_revision exclude each other")
   end
   check_own_options(opts)
   for name, value in pairs(opts) do
-    if FILTERS[name] then error(("watch: there is no option '%s': it is a filter"):format(name), 3) end
+    if FILTERS[name] then check.misuse("watch: there is no option '%s': it is a filter", name) end
     if not OWN_OPTIONS[name] then t[name] = value end
   end
   check_filters(opts.filters or {})

@@ -287,6 +287,7 @@ local function specs_of(kind, tag)
       assert(client:put("large too", value))
       assert.equal(2, #client:range("large", { prefix = true }).kvs)
       assert.equal("request_too_large", code(client:put("large", value .. ("x"):rep(4096))))
+      assert.equal("resource_exhausted", code(client:put("large", ("x"):rep(3 * 2 ^ 20))))
       assert.equal(put.revision + 1, client:range("large").revision)
     end)
 

@@ -388,7 +388,8 @@ describe("a client", function()
       misuse(function() local _ = client:hash_kv(0, { foo = 1 }) end, "hash_kv: there is no option 'foo'")
       misuse(function() local _ = lease:keys { foo = 1 } end, "keys: there is no option 'foo'")
       misuse(function() local _ = client:call("/a/b", 7) end, "call: a message of a method")
-      misuse(function() local _ = client:call("/a/b", "", { timeout = 0 / 0 }) end, "must be a number, not NaN")
+      misuse(function() local _ = client:call("/a/b", "", { timeout = 0 / 0 }) end,
+        "call: option 'timeout' must be a number of seconds, not nan")
       misuse(function() local _ = client:stream("/a/b", { is_read = true }) end, "stream: there is no option 'is_read'")
       for _, name in ipairs { "Bad", "a b", "x-bin", "grpc-timeout", "" } do
         misuse(function() local _ = client:call("/a/b", "", { metadata = { [name] = "" } }) end,

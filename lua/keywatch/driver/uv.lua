@@ -32,7 +32,6 @@ local unheard              -- the first failed task that nobody has joined
 
 local CANCELS = 100 -- so often a task may go on waiting after it was cancelled at the end of a run
 local WAIT = {}     -- what a task yields, with an event and a deadline, to be parked
-local HOME = debug.getinfo(1, "S").source:match("^(.*)driver/uv%.lua$") -- where keywatch's own files are
 
 -- {====== Contexts ======
 
@@ -72,17 +71,6 @@ local function why_not()
     :format(owner)
 end
 
---- Raises where keywatch was called from.
-local function refuse(why)
-  local level = 3
-  local info = debug.getinfo(level, "S")
-  while info and (info.what == "C" or HOME and info.source:sub(1, #HOME) == HOME) do
-    level = level + 1
-    info = debug.getinfo(level, "S")
-  end
-  error(why, info and level or 0)
-end
-
 --- The task that may wait here, or nil at top level; raises where nobody may.
 local function waiter()
   heed_fork()
@@ -95,7 +83,7 @@ local function waiter()
   else
     why = why_not()
   end
-  if why then refuse(why) end
+  if why then check.misuse(why) end
   return nil
 end
 
@@ -458,7 +446,7 @@ function driver.now()
 end
 
 function driver.sleep(seconds)
-  check.argument(type(seconds) == "number" and seconds == seconds, 1, "sleep", "number of seconds", seconds)
+  check.argument(type(seconds) == "number" and seconds == seconds, 1, "sleep", "a number of seconds", seconds)
   local task = waiter()
   local deadline = uv.now() + seconds
   if task then park(task, nil, deadline) else wait_at_top_level(nil, deadline) end
@@ -520,7 +508,7 @@ end
 function task_methods:join(timeout)
   check.self(self, "join", task_mt)
   check.timeout(timeout, "join")
-  if running == self then error("keywatch: a task cannot wait for itself", 2) end
+  if running == self then check.misuse("join: a task cannot wait for itself") end
   heed_fork()
   local deadline = timeout and uv.now() + timeout
   while self.state ~= "done" do
@@ -581,7 +569,7 @@ end
 -- fn, or a task that nobody joined, has failed with.
 function driver.run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
-  if running then error("keywatch: run is for the top level; a task has keywatch.spawn", 2) end
+  if running then check.misuse("run: it is for the top level; a task has keywatch.spawn") end
   waiter()
   local main
   local function is_waiting() return main.state ~= "done" end

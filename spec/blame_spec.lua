@@ -1,0 +1,376 @@
+--- Misuse is raised where it was made: with the position of the call, and in words that name the function.
+--
+-- Every public function is called with what it cannot take, and on objects that are closed. The calls stand in a chunk
+-- of their own, whose name is the position that every error must begin with.
+
+local keywatch = require "keywatch"
+
+local annotations = require "spec.support.annotations"
+local directory = require "spec.support.directory"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+local load_text = rawget(_G, "loadstring") or load
+
+local LOCAL = "http://127.0.0.1:0"
+local nan = 0 / 0
+
+-- {====== What may be given, and what may not ======
+
+local none = {} -- stands for nil
+
+--- A kind of argument: one that is taken, and those that are refused.
+local function kind(good, ...)
+  return { good = good, bad = { ... } }
+end
+
+local key = kind("a", none, 5, true, {})
+local optional_count = kind(nil, -1, 1.5, nan, "x", {})
+local count = kind(2, none, -1, 1.5, nan, "x", {})
+local ttl = kind(10, none, 1.5, nan, "x", {})
+local id = kind(7, none, 1.5, nan, "x", {})
+local alarm = kind("no_space", none, "fire", 5)
+local seconds = kind(nil, "x", nan, {}, true)
+local needed_seconds = kind(0, none, "x", nan, {}, true)
+local fn = kind(function() end, none, 5, "x", {})
+local path = kind("/a.B/C", none, 5, "x", {})
+local txn = kind({}, none, 5, { colour = 1 }, { success = 5 }, { success = { 5 } }, { success = { { colour = 1 } } },
+  { success = { { put = "a" } } }, { compare = { {} } }, { timeout = nan })
+local times = kind(nil, 5, "x", { colour = 1 }, { timeout = "x" }, { timeout = nan }, { deadline = nan }, { 1 })
+local list = kind({}, none, 5, { 5 }, { { colour = 1 } })
+
+local function options(...)
+  return kind(nil, 5, "x", { colour = 1 }, { timeout = "x" }, { timeout = nan }, { deadline = nan }, { 1 }, ...)
+end
+
+-- What a store and a client have alike.
+local FACE = {
+  get = { key, options({ revision = -1 }) },
+  range = { key, options({ limit = "x" }, { prefix = true, range_end = "b" }, { sort_order = "up" }) },
+  each = { key, options({ limit = "x" }, { page = 0 }, { prefix = true, range_end = "b" }, { sort_order = "ascend" },
+    { prefix = 1 }, { revision = -1 }) },
+  put = { key, kind("v", none, 5, {}), options({ lease = "x" }, { prev_kv = 1 }) },
+  delete = { key, options({ prefix = true, range_end = "b" }) },
+  txn = { txn, times },
+  watch = { key, kind(nil, 5, "x", { colour = 1 }, { 1 }, { prefix = true, range_end = "b" }, { start_revision = -1 },
+    { filters = { "x" } }, { filters = 5 }, { no_put = true }, { initial = true, start_revision = 1 }, { prefix = 1 },
+    { max_bytes = 0.5 }) },
+  compact = { count, options({ physical = 1 }) },
+  lease = { ttl, options({ id = "x" }, { id = 1.5 }) },
+  lease_by_id = { id },
+  leases = { times },
+  status = { times },
+  hash_kv = { optional_count, times },
+  close = {},
+}
+
+local STORE = {
+  alarms = {},
+  arm = { alarm },
+  disarm = { alarm },
+  defragment = { times },
+  deadline = {},
+  step = { kind(nil, "x", {}) },
+}
+
+local FOLLOWER = {
+  load = { count, list },
+  replace = { count, list },
+  apply = { count, list },
+  advance = { count },
+}
+
+local CLIENT = {
+  call = { path, kind("", none, 5), options({ raw = 1 }, { metadata = 5 }, { metadata = { [5] = "x" } },
+    { metadata = { a = 5 } }, { metadata = { A = "x" } }, { is_read = 1 }) },
+  stream = { path, options({ raw = 1 }, { metadata = { ["grpc-x"] = "x" } }) },
+}
+
+local LEASE = { keepalive = { times }, remaining = { times }, keys = { times }, revoke = { times } }
+
+local WATCH = { next = { seconds }, batch = { seconds }, sync = { seconds }, events = {}, error = {}, close = {} }
+
+local STREAM = {
+  send = { kind({}, 5, "x", { colour = 1 }) },
+  receive = { seconds },
+  messages = {},
+  finish = {},
+  close = {},
+}
+
+local method = kind({}, none, 5, { [1] = print }, { a = 5 }, { a = {} }, { a = { handler = 5 } },
+  { a = { handler = print, colour = 1 } }, { a = { handler = print, request = "x" } })
+
+local SERVER = {
+  addresses = {},
+  mount = { kind("a.B", none, 5, {}), method },
+  use = { kind({}, none, 5, { befor = print }, { before = 5 }, { after = 5 }) },
+  shutdown = { seconds },
+  close = {},
+}
+
+local THREAD_SERVER = { addresses = {}, shutdown = { seconds }, close = {} }
+
+local TASK = { join = { seconds }, cancel = {} }
+
+local MODULE = {
+  open = { kind(nil, 5, "x", { colour = 1 }, { path = 5 }, { path = "x", colour = 1 }, { path = "x", now = "x" },
+    { now = "x" },
+    { on_progress = 5 }, { path = "x", on_progress = 5 }, { max_txn_ops = "x" },
+    { on_progress = print, max_txn_ops = "x" }) },
+  connect = { kind(LOCAL, none, 5, {}, "x", { 5 }, "ftp://a:1"), kind(nil, 5, { colour = 1 }, { timeout = "x" },
+    { timeout = nan }, { timeout = -1 }, { user = "x" }, { max_message = 0.5 }) },
+  serve = { kind(nil, none, 5, {}, { store = 5 }, { colour = 1 }, { thread = 1 }, { thread = true, store = 5 },
+    { thread = true, open = { colour = 1 }, listen = LOCAL }, { thread = true, open = { now = print }, listen = LOCAL },
+    { thread = true, listen = "x" }) },
+  run = { fn },
+  spawn = { fn },
+  sleep = { needed_seconds },
+  now = {},
+}
+
+-- }======
+
+--- A function that calls a method, or a function of the module, by its name.
+local function caller(name, is_function)
+  local text = ("local o = ... o%s%s(select(2, ...)) return nil"):format(is_function and "." or ":", name)
+  return assert(load_text(text, "=blame"))
+end
+
+local function shown(value)
+  if type(value) ~= "table" then return tostring(value) end
+  local parts = {}
+  for name, field in pairs(value) do parts[#parts + 1] = tostring(name) .. " = " .. shown(field) end
+  return "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+--- What is wrong with what was raised; nil if nothing is.
+local function trouble(ok, err, name)
+  if ok then return "nothing was raised" end
+  if type(err) ~= "string" then return "what was raised is no text: " .. tostring(err) end
+  if not err:find("^blame:1: ") then return "it was raised elsewhere: " .. err end
+  local words = err:gsub("^blame:1: ", "")
+  if words:find("%.lua:%d") then return "it has two positions: " .. err end
+  if words:find("number of seconds expected, got number", 1, true) then return "it helps nobody: " .. err end
+  local is_named = words:find("%f[%w]" .. name .. "%f[%W]") or words:find("^%l+%[%d+%]") -- an element of a list
+  if not is_named then return "it does not name the function: " .. err end
+end
+
+--- Calls everything that the signatures name with everything that they refuse. Returns what is wrong.
+local function misuse_all(object, signatures, is_module)
+  local found = {}
+  for name, arguments in pairs(signatures) do
+    local call, good = caller(name, is_module), {}
+    for i, argument in ipairs(arguments) do
+      for _, bad in ipairs(argument.bad) do
+        if bad == none then good[i] = nil else good[i] = bad end
+        local ok, err = pcall(call, object, unpack(good, 1, i))
+        local wrong = trouble(ok, err, name)
+        if wrong then found[#found + 1] = ("%s, argument %d = %s: %s"):format(name, i, shown(bad), wrong) end
+      end
+      good[i] = argument.good
+    end
+    if not is_module then
+      local ok, err = pcall(call, setmetatable({}, { __index = object[name] and { [name] = object[name] } }))
+      local wrong = trouble(ok, err, name)
+      if wrong then found[#found + 1] = ("%s of something else: %s"):format(name, wrong) end
+    end
+  end
+  table.sort(found)
+  return table.concat(found, "\n")
+end
+
+--- Calls everything with what it takes on an object that is closed: it must not raise, or as it should. The names that
+-- are to raise are given, or true for all. Returns what is wrong.
+local function use_closed(object, signatures, words, raising)
+  local found = {}
+  for name, arguments in pairs(signatures) do
+    local good = {}
+    for i, argument in ipairs(arguments) do good[i] = argument.good end
+    local ok, err = pcall(caller(name), object, unpack(good, 1, #arguments))
+    if raising == true and name ~= "close" and name ~= "lease_by_id" or raising ~= true and raising[name] then
+      local position, rest = tostring(err):match("^(blame:1: )(.*)$")
+      if ok then
+        found[#found + 1] = name .. ": nothing was raised"
+      elseif not position or rest:find("%.lua:%d") or not rest:find(words, 1, true) then
+        found[#found + 1] = name .. ": " .. tostring(err)
+      end
+    elseif not ok then
+      found[#found + 1] = name .. ": it was raised: " .. tostring(err)
+    end
+  end
+  table.sort(found)
+  return table.concat(found, "\n")
+end
+
+local function merged(...)
+  local all = {}
+  for _, one in ipairs { ... } do
+    for name, signature in pairs(one) do all[name] = signature end
+  end
+  return all
+end
+
+local CALL = { receive = {}, messages = {}, send = { kind("", none, 5, {}), seconds } }
+
+describe("the signatures of misuse #once", function()
+  it("have every public function", function()
+    local classes = annotations.read("types/keywatch.lua").classes
+    for class, signatures in pairs {
+      ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, FOLLOWER),
+      ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = LEASE, ["keywatch.Watch"] = WATCH,
+      ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
+    } do
+      for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
+    end
+  end)
+end)
+
+describe("misuse is raised where it was made:", function()
+  local store, server, client, closing
+
+  before_each(function()
+    closing = {}
+    store = keywatch.open()
+    server = assert(keywatch.serve { store = store, listen = LOCAL })
+    client = keywatch.connect(server:addresses()[1])
+  end)
+
+  after_each(function()
+    for i = #closing, 1, -1 do closing[i]:close() end
+    client:close()
+    server:close()
+    store:close()
+    directory.remove_all()
+  end)
+
+  local function close_later(object)
+    table.insert(closing, object)
+    return object
+  end
+
+  local function durable_store()
+    return close_later(assert(keywatch.open { path = directory.new() }))
+  end
+
+  it("functions of the module", function()
+    assert.equal("", misuse_all(keywatch, MODULE, true))
+  end)
+
+  it("options of serve that the core knows", function()
+    local call, found = caller("serve", true), {}
+    for _, name in ipairs { "max_concurrent_streams", "quota_connection_bytes", "keepalive_min_time",
+      "keepalive_interval", "keepalive_timeout" } do
+      for _, value in ipairs { nan, "x", name:find("^keep") and {} or -1 } do
+        local ok, err = pcall(call, keywatch, { store = store, listen = LOCAL, [name] = value })
+        found[#found + 1] = trouble(ok, err, "serve")
+      end
+    end
+    assert.equal("", table.concat(found, "\n"))
+  end)
+
+  it("methods of a store", function() assert.equal("", misuse_all(store, merged(FACE, STORE))) end)
+  it("methods of a durable store", function() assert.equal("", misuse_all(durable_store(), merged(FACE, STORE))) end)
+  it("methods of a client", function() assert.equal("", misuse_all(client, merged(FACE, CLIENT))) end)
+
+  it("methods of a follower", function()
+    assert.equal("", misuse_all(close_later(keywatch.open { follower = true }), FOLLOWER))
+    assert.equal("", use_closed(store, FOLLOWER, "follower", true))
+  end)
+
+  it("methods of leases", function()
+    for _, owner in ipairs { store, durable_store(), client } do
+      assert.equal("", misuse_all(owner:lease(10), LEASE))
+      assert.equal("", misuse_all(owner:lease_by_id(7), LEASE))
+    end
+  end)
+
+  it("methods of watches", function()
+    for _, owner in ipairs { store, durable_store(), client } do
+      assert.equal("", misuse_all(close_later(assert(owner:watch("a"))), WATCH))
+    end
+  end)
+
+  it("methods of streams", function()
+    local stream = close_later(assert(client:stream("/etcdserverpb.Watch/Watch")))
+    assert.equal("", misuse_all(stream, STREAM))
+    stream:finish()
+    assert.equal("", use_closed(stream, { send = { kind {} } }, "send: the stream was finished", true))
+  end)
+
+  it("methods of servers", function()
+    assert.equal("", misuse_all(server, SERVER))
+    local thread = close_later(assert(keywatch.serve { thread = true, listen = LOCAL }))
+    assert.equal("", misuse_all(thread, THREAD_SERVER))
+    assert.equal("", use_closed(thread, { mount = { key, method }, use = { method } }, "another thread", true))
+  end)
+
+  it("methods of tasks", function()
+    assert.equal("", misuse_all(keywatch.spawn(function() end), TASK))
+    keywatch.run(function() end)
+  end)
+
+  it("methods of calls", function()
+    local found
+    server:mount("spec.Calls", { Stream = { stream = true, handler = function(call)
+      found = misuse_all(call, CALL)
+    end } })
+    local stream = close_later(assert(client:stream("/spec.Calls/Stream")))
+    stream:receive()
+    assert.equal("", found)
+  end)
+
+  it("waiting where nobody may wait", function()
+    local stream = close_later(assert(client:stream("/etcdserverpb.Watch/Watch")))
+    local found = {}
+    for _, case in ipairs {
+      { client, "get", "a" }, { client, "put", "a", "" }, { client, "range", "a" }, { client, "each", "a" },
+      { client, "delete", "a" }, { client, "txn", {} }, { client, "compact", 1 }, { client, "lease", 10 },
+      { client, "leases" }, { client, "status" }, { client, "hash_kv" }, { client, "call", "/a.B/C", "" },
+      { client:lease_by_id(7), "keepalive" }, { client:lease_by_id(7), "remaining" }, { client:lease_by_id(7), "keys" },
+      { client:lease_by_id(7), "revoke" }, { stream, "receive" }, { close_later(store:watch("a")), "next" },
+      { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
+      { close_later(assert(client:watch("a"))), "sync" }, { keywatch.spawn(function() keywatch.sleep(0) end), "join" },
+      { server, "shutdown" },
+    } do
+      local ok, err
+      coroutine.wrap(function() ok, err = pcall(caller(case[2]), case[1], unpack(case, 3)) end)()
+      local is_right = not ok and tostring(err):find("^blame:1: keywatch: this call waits")
+      if not is_right then found[#found + 1] = ("%s: %s"):format(case[2], tostring(err)) end
+    end
+    assert.equal("", table.concat(found, "\n"))
+    assert.equal(1, store:status().revision)
+  end)
+
+  it("the use of a store that is closed", function()
+    for _, one in ipairs { keywatch.open(), durable_store() } do
+      local lease = one:lease(10)
+      one:close()
+      assert.equal("", use_closed(one, merged(FACE, STORE), "the store is closed", true))
+      assert.equal("", use_closed(lease, LEASE, "the store is closed", true))
+      local ok, err = pcall(caller("serve", true), keywatch, { store = one, listen = LOCAL })
+      assert.is_false(ok)
+      assert.equal("blame:1: serve: the store is closed", err)
+    end
+  end)
+
+  it("the use of a server that is closed", function()
+    server:close()
+    assert.equal("", use_closed(server, SERVER, "the server is closed", { mount = true, use = true }))
+    assert.equal("", use_closed(server, { mount = { key, kind({ A = print }) } }, "the server is closed", true))
+  end)
+
+  it("and what else is closed raises nothing", function()
+    local watch, remote = store:watch("a"), assert(client:watch("a"))
+    local stream, lease = assert(client:stream("/etcdserverpb.Watch/Watch")), client:lease(10)
+    watch:close()
+    remote:close()
+    stream:close()
+    for _, one in ipairs { watch, remote } do assert.equal("", use_closed(one, WATCH, "", {})) end
+    assert.equal("", use_closed(stream, { send = STREAM.send, receive = {}, messages = {}, close = {} }, "", {}))
+    client:close()
+    local without_each = merged(FACE, CLIENT)
+    without_each.each = nil -- which raises the error that range returns
+    assert.equal("", use_closed(client, without_each, "", {}))
+    assert.equal("", use_closed(lease, LEASE, "", {}))
+  end)
+end)
