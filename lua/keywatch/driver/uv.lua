@@ -569,7 +569,7 @@ end
 -- fn, or a task that nobody joined, has failed with.
 function driver.run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
-  if running then check.misuse("run: it is for the top level; a task has keywatch.spawn") end
+  if running then check.misuse("run is for the top level: inside of a task, use keywatch.spawn") end
   waiter()
   local main
   local function is_waiting() return main.state ~= "done" end
