@@ -11,7 +11,7 @@ struct kw_piece {
   kw_blob *blob; /* NULL: the bytes are the piece's own */
   const uint8_t *at;
   size_t len;
-  size_t size;     /* of its own bytes */
+  size_t size;     /* of its own bytes, or of those of a blob that nobody else holds */
   size_t room;     /* of them, after at + len */
   uint8_t bytes[]; /* of its own */
 };
@@ -66,9 +66,13 @@ bool kw_chain_add(kw_chain *chain, kw_slice bytes) {
   return true;
 }
 
-static bool add_reference(kw_chain *chain, kw_blob *blob, kw_slice part) {
+static bool add_reference(kw_chain *chain, kw_blob *blob, kw_slice part, bool is_own) {
   kw_piece *piece = add_piece(chain, 0);
   if (piece == NULL) return false;
+  if (is_own) {
+    piece->size = part.len;
+    kw_account_charge(chain->account, part.len);
+  }
   piece->blob = kw_blob_retain(blob);
   piece->at = part.data;
   piece->len = part.len;
@@ -78,16 +82,25 @@ static bool add_reference(kw_chain *chain, kw_blob *blob, kw_slice part) {
 
 bool kw_chain_add_blob(kw_chain *chain, kw_blob *blob, kw_slice part) {
   if (part.len < KW_CHAIN_COPIED) return kw_chain_add(chain, part);
-  return add_reference(chain, blob, part);
+  return add_reference(chain, blob, part, false);
+}
+
+bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part) {
+  if (part.len < KW_CHAIN_COPIED) return kw_chain_add(chain, part);
+  return add_reference(chain, blob, part, true);
+}
+
+/* Adds the first bytes of a piece of another chain. */
+static bool add_part(kw_chain *chain, const kw_piece *piece, kw_slice part) {
+  if (piece->blob == NULL || part.len < KW_CHAIN_COPIED) return kw_chain_add(chain, part);
+  return add_reference(chain, piece->blob, part, piece->size > 0);
 }
 
 bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to) {
   while (n > 0) {
     kw_piece *piece = from->first;
     kw_slice part = kw_slice_of(piece->at, kw_min_size(n, piece->len));
-    bool ok =
-        piece->blob != NULL ? kw_chain_add_blob(to, piece->blob, part) : kw_chain_add(to, part);
-    if (!ok) return false;
+    if (!add_part(to, piece, part)) return false;
     kw_chain_skip(from, part.len);
     n -= part.len;
   }

@@ -2,7 +2,7 @@
  *
  * chain: a queue of bytes on their way out. What is small is copied into pieces of the chain's own, what is large stays
  * in its blob, which is held until it has gone out. Bytes never move while they are in a chain.
- * Its account, if it has one, is charged for the pieces, but not for blobs, which others hold too.
+ * Its account, if it has one, is charged for the pieces, and for blobs that nobody else holds.
  */
 #ifndef KW_BASE_CHAIN_H
 #define KW_BASE_CHAIN_H
@@ -32,6 +32,9 @@ void kw_chain_commit(kw_chain *chain, size_t n);
 /* Adds bytes, or a part of a blob, which is retained if it is large. False, with nothing added, if memory is short. */
 bool kw_chain_add(kw_chain *chain, kw_slice bytes);
 bool kw_chain_add_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
+
+/* The same for a blob that the chain alone will hold. */
+bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
 /* Moves the first `n` bytes to the end of another chain. False if memory is short: then some of them have moved. */
 bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to);

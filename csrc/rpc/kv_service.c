@@ -27,7 +27,7 @@ static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, 
   if (to == NULL) return false;
   kw_service_put_header(server, reply->revision, to);
   kw_chain_commit(out, head);
-  if (!kw_range_answer_add(out, &reply->range.kvs)) return false;
+  if (!kw_range_answer_add(server, out, &reply->range.kvs)) return false;
   if (!kw_range_answer_add_end(out, reply->range.more, reply->range.count)) return false;
   kw_stream_sent(stream);
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
@@ -51,7 +51,7 @@ static void answer(kw_server *server, kw_stream *stream, const kw_op *op, const 
   size_t rest = kw_message_rest_size(message, reply);
   size_t len = kw_service_header_size(server, reply->revision) + rest;
   bool is_spliced = reply->kind == KW_OP_RANGE && rest > SPLICED && !reply->range.keys_only;
-  size_t held = is_spliced ? kw_range_answer_size(&reply->range.kvs) : len;
+  size_t held = is_spliced ? kw_range_answer_size(server, &reply->range.kvs) : len;
   if (len > KW_MAX_ANSWER) {
     kw_store_rollback(server->store);
     kw_service_refuse_size(stream, len);

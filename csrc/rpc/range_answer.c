@@ -38,21 +38,29 @@ bool kw_range_answer_can_page(const kw_range_op *op) {
 
 /* {====== Parts of the message ====== */
 
-size_t kw_range_answer_size(const kw_records *kvs) {
+/* What a durable store lends are copies of what the disk has. */
+size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs) {
+  bool is_own = kw_store_is_durable(server->store);
   size_t size = 0;
-  for (size_t i = 0; i < kvs->n; i++)
-    size += kvs->items[i]->len < KW_CHAIN_COPIED ? kvs->items[i]->len : REFERENCE_BYTES;
+  for (size_t i = 0; i < kvs->n; i++) {
+    size_t len = kvs->items[i]->len;
+    size += is_own || len < KW_CHAIN_COPIED ? len : REFERENCE_BYTES;
+  }
   return size;
 }
 
-bool kw_range_answer_add(kw_chain *out, const kw_records *kvs) {
+bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs) {
+  bool is_own = kw_store_is_durable(server->store);
   for (size_t i = 0; i < kvs->n; i++) {
     kw_blob *record = (kw_blob *)kvs->items[i];
     uint8_t *start = kw_chain_reserve(out, 1 + 10);
     if (start == NULL) return false;
     *start = KW_WIRE_TAG(KVS, KW_WIRE_BYTES);
     kw_chain_commit(out, (size_t)(kw_wire_put_varint(start + 1, record->len) - start));
-    if (!kw_chain_add_blob(out, record, kw_blob_slice(record))) return false;
+    kw_slice bytes = kw_blob_slice(record);
+    bool ok =
+        is_own ? kw_chain_add_own_blob(out, record, bytes) : kw_chain_add_blob(out, record, bytes);
+    if (!ok) return false;
   }
   return true;
 }
@@ -125,13 +133,13 @@ static int64_t left(const range_answer *a) {
   return all - a->n;
 }
 
-static int add_page(range_answer *a, const kw_reply *page) {
+static int add_page(const kw_server *server, range_answer *a, const kw_reply *page) {
   const kw_records *kvs = &page->range.kvs;
   kw_chain *out = &a->stream->out;
   if (kvs->n == 0) return KW_OK;
-  if (!kw_account_ask(kw_session_account(a->stream->session), kw_range_answer_size(kvs)))
+  if (!kw_account_ask(kw_session_account(a->stream->session), kw_range_answer_size(server, kvs)))
     return KW_ERR_TOO_MANY_REQUESTS;
-  bool ok = a->op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(out, kvs);
+  bool ok = a->op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
   kw_stream_count(a->stream);
   return ok && move_on(a, kvs) ? KW_OK : KW_ERR_NO_MEMORY;
 }
@@ -180,7 +188,7 @@ static void step(kw_server *server, range_answer *a) {
   if (rc == KW_ERR_COMPACTED && restart(server, a)) return;
   if (rc == KW_OK && !a->op.uncounted) a->count = page.range.count;
   a->op.uncounted = true;
-  if (rc == KW_OK) rc = add_page(a, &page);
+  if (rc == KW_OK) rc = add_page(server, a, &page);
   if (rc != KW_OK) fail(a, rc);
 }
 
@@ -226,7 +234,7 @@ void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_
   a->asked = op->revision;
   a->revision = first->revision;
   a->count = first->range.count;
-  int rc = begin_message(server, a) ? add_page(a, first) : KW_ERR_NO_MEMORY;
+  int rc = begin_message(server, a) ? add_page(server, a, first) : KW_ERR_NO_MEMORY;
   if (rc != KW_OK) {
     fail(a, rc);
     return;

@@ -36,11 +36,11 @@ bool kw_range_answer_tend(kw_server *server);
 /* The stream of an answer closes; or of none. */
 void kw_range_answer_close(kw_server *server, kw_stream *stream);
 
-/* What records take in a message, beside those that it refers to. */
-size_t kw_range_answer_size(const kw_records *kvs);
+/* What records take in a message, beside those that the store holds anyway. */
+size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
 /* Adds records to a message, as kvs of an answer; false if memory is short. */
-bool kw_range_answer_add(kw_chain *out, const kw_records *kvs);
+bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs);
 
 /* Ends it: what follows the kvs. */
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);

@@ -3,6 +3,7 @@
 
 local core = require "keywatch.core"
 
+local directory = require "spec.support.directory"
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
 
@@ -120,6 +121,26 @@ describe("connections together #slow", function()
     local answer = witness:unary("Range", { key = "large/", range_end = "large0" })
     assert.equal(40, #answer.kvs)
     expect_well()
+  end)
+
+  it("are charged for large values, which the store reads from its disk", function()
+    local durable = pair.host({ path = directory.new() }, { quota_connection_bytes = QUOTA })
+    finally(function()
+      durable:close()
+      directory.remove_all()
+    end)
+    for i = 1, 40 do assert(durable.store:put(("large/%02d"):format(i), ("v"):rep(MIB))) end
+    local client = durable:client()
+    local before = durable.server:held()
+    local _, status, text = client:unary("Range", { key = "large/", range_end = "large0" })
+    assert.same({ RESOURCE_EXHAUSTED, TOO_MANY }, { status, text })
+    assert.equal(3, #client:unary("Range", { key = "large/", range_end = "large0", limit = 3 }).kvs)
+    local raw = durable:raw(h2.hello { initial_window_size = 0 })
+    raw:say(h2.call(1, paths.Range, encoded("Range", { key = "large/", range_end = "large0", limit = 3 })))
+    assert.is_true(durable.server:held() > before + 3 * MIB, durable.server:held() - before)
+    raw:say(h2.reset(1))
+    assert.is_true(durable.server:held() < before + 64 * KIB)
+    durable:check()
   end)
 
   it("have no more streams than there is room for", function()
