@@ -407,13 +407,14 @@ local function turn_while(is_waiting)
   while is_waiting() do turn(is_waiting) end
 end
 
---- Does some of the driver's work: true; or false and what that has raised.
+--- Does some of the driver's work: true, and what that returns; or false and what it has raised.
 local function drive(work, argument)
+  local was_turning = is_turning
   is_turning = true
-  local ok, err = pcall(work, argument)
-  if not ok then pcall(recover, err) end
-  is_turning = false
-  return ok, err
+  local ok, result, more = pcall(work, argument)
+  if not ok then pcall(recover, result) end
+  is_turning = was_turning
+  return ok, result, more
 end
 
 -- }======
@@ -550,19 +551,17 @@ local function cancel_all()
   if trouble then error(trouble[1], 0) end
 end
 
---- Ends a run: what is left is cancelled. Returns the first failure that nobody has heard of.
-local function end_run()
+--- Runs a function as a task until that has ended, and ends all others. Returns the task, and the first of the others
+-- that has failed without anybody hearing of it.
+local function run_to_end(start)
+  local main = driver.spawn(start.fn, compat.unpack(start, 1, start.n))
+  main.is_heard = true
+  local ok, err = drive(turn_while, function() return main.state ~= "done" end)
   cancel_all()
-  local task = unheard
+  local failed = unheard
   unheard = nil
-  return task
-end
-
-local function results_of(main, ok, ...)
-  local failed = end_run()
-  if not ok then error(main.failure, 0) end
-  if failed then error(failed.failure, 0) end
-  return ...
+  if not ok then error(err, 0) end
+  return main, failed
 end
 
 --- Runs fn as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
@@ -571,14 +570,11 @@ function driver.run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if running then check.misuse("run is for the top level: inside of a task, use keywatch.spawn") end
   waiter()
-  local main
-  local function is_waiting() return main.state ~= "done" end
-  main = driver.spawn(fn, ...)
-  main.is_heard = true
-  local ok, err = drive(turn_while, is_waiting)
-  if ok then return results_of(main, main:join()) end
-  end_run()
-  error(err, 0)
+  local ok, main, failed = drive(run_to_end, { fn = fn, n = select("#", ...), ... })
+  if not ok then error(main, 0) end
+  if not main.results then error(main.failure, 0) end
+  if failed then error(failed.failure, 0) end
+  return compat.unpack(main.results, 1, main.results.n)
 end
 
 -- }======
