@@ -94,10 +94,13 @@ local function check_sources(inside)
   if n ~= 0 then return "a source is detached, and known" end
 end
 
---- What is wrong with the scheduler, in words, or nil.
+--- What is wrong with the scheduler, in words, or nil. No finalizer changes it meanwhile.
 function scheduler.check()
+  collectgarbage("stop")
   local inside = driver.inside()
-  return check_tasks(inside) or check_events(inside) or check_sleepers(inside) or check_sources(inside)
+  local why = check_tasks(inside) or check_events(inside) or check_sleepers(inside) or check_sources(inside)
+  collectgarbage("restart")
+  return why
 end
 
 return scheduler
