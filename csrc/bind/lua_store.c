@@ -547,8 +547,8 @@ static int l_settled(lua_State *L) {
 static int l_outcome(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   uint64_t mark = (uint64_t)luaL_checknumber(L, 2);
-  if (kw_store_is_settled(self->store, mark))
-    return succeed_or_fail(L, self, kw_store_outcome(self->store, mark));
+  int rc = kw_store_outcome(self->store, mark);
+  if (rc != KW_UNSETTLED) return succeed_or_fail(L, self, rc);
   lua_pushboolean(L, false);
   return 1;
 }

@@ -167,8 +167,9 @@ static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
-    int rc = kw_store_outcome(server->store, stream->mark);
-    finish_compaction(server, stream, rc == KW_OK ? stream->failure : rc);
+    int rc = kw_store_outcome(server->store,
+                              stream->mark); /* the answer waits for one that is not settled */
+    finish_compaction(server, stream, rc < 0 ? rc : stream->failure);
     kw_server_touch(stream);
   }
 }

@@ -563,7 +563,7 @@ uint64_t kw_log_settled(const kw_log *log) {
 
 int kw_log_outcome(const kw_log *log, uint64_t mark) {
   if (mark == 0) return KW_OK;
-  if (!kw_log_is_settled(log, mark)) return KW_LOG_UNSETTLED;
+  if (!kw_log_is_settled(log, mark)) return KW_UNSETTLED;
   if (mark <= log->forgotten) return KW_ERR_STORAGE;
   for (size_t i = 0; i < kw_min_size(log->n_failures, FAILURES); i++) {
     const failure *f = &log->failures[i];

@@ -95,9 +95,9 @@ bool kw_log_is_settled(const kw_log *log, uint64_t mark);
 /* Returns the newest mark that is settled. */
 uint64_t kw_log_settled(const kw_log *log);
 
-#define KW_LOG_UNSETTLED 1 /* above 0, where no error is */
+#define KW_UNSETTLED 1 /* above 0, where no error is */
 
-/* KW_OK if the writes of this mark are durable; KW_LOG_UNSETTLED if that is not known yet; else why they have failed. The
+/* KW_OK if the writes of this mark are durable; KW_UNSETTLED if that is not known yet; else why they have failed. The
  * log remembers the last failures alone: a mark that is not newer than a forgotten one is KW_ERR_STORAGE, in doubt. */
 int kw_log_outcome(const kw_log *log, uint64_t mark);
 

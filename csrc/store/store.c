@@ -262,8 +262,7 @@ bool kw_store_is_settled(const kw_store *store, uint64_t mark) {
 }
 
 int kw_store_outcome(const kw_store *store, uint64_t mark) {
-  int rc = kw_log_outcome(store->log, mark);
-  return rc == KW_LOG_UNSETTLED ? KW_OK : rc;
+  return kw_log_outcome(store->log, mark);
 }
 
 int kw_store_defragment(kw_store *store) {

@@ -121,8 +121,8 @@ uint64_t kw_store_mark(const kw_store *store);
 /* True once the writes of this mark are durable, or have failed. */
 bool kw_store_is_settled(const kw_store *store, uint64_t mark);
 
-/* KW_OK if the writes of this mark are durable, or not settled; else why they have not happened. KW_ERR_STORAGE also if
- * that is not known any more. */
+/* KW_OK if the writes of this mark are durable; KW_UNSETTLED, which is above 0, if that is not known yet; else why they
+ * have not happened. KW_ERR_STORAGE also if that is not known any more. */
 int kw_store_outcome(const kw_store *store, uint64_t mark);
 
 /* Waits for that, in the way of those who have no loop. */
