@@ -23,8 +23,8 @@
  *
  * Everything that a session holds is in its account: chains, torn messages, streams, and what nghttp2 takes.
  *
- * No stream delays another one. The connection's flow control window opens again for all that comes, a stream's only for
- * what was heard. Answers that wait for their own stream's window keep no request from being heard.
+ * No stream delays another one. The connection's flow control window opens again for all that comes, a stream's only
+ * for what was heard. Answers that wait for their own stream's window keep no request from being heard.
  */
 #ifndef KW_H2_SESSION_H
 #define KW_H2_SESSION_H
