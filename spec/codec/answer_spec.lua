@@ -216,10 +216,11 @@ describe("bytes that are no answer", function()
 
   it("are nested without end", function()
     local txn = {}
-    for _ = 1, 150 do txn = { success = { { txn = txn } } } end
+    for _ = 1, 199 do txn = { success = { { txn = txn } } } end
     local _, _, _, memo = requests.txn(nil, txn)
+    assert(memo)
     local bytes = ""
-    for _ = 1, 150 do bytes = "\16\1" .. wire.field(3, wire.field(4, bytes)) end
+    for _ = 1, 1000 do bytes = "\16\1" .. wire.field(3, wire.field(4, bytes)) end
     assert.equal("malformed", select(2, try("txn", bytes, memo)).code)
   end)
 
