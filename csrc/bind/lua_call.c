@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
 #include "bind/lua_call.h"
 
 #include "bind/lua_peer.h"
@@ -72,19 +74,21 @@ static void push_lines(lua_State *L, const kw_blob *lines) {
   }
 }
 
-/* The lines are held while they are pushed: finalizers may run, and end the call. */
+/* Finalizers may run, and end the call: its lines are held, and who calls is copied. */
 static int l_info(lua_State *L) {
   uint64_t id = check_id(L);
   kw_blob **holder = kw_bind_new_holder(L);
   kw_server *server = server_of(L);
   kw_call_info info;
   if (server == NULL || !kw_call_get_info(server, id, &info)) return 0;
+  char remote[KW_REMOTE_TEXT];
+  snprintf(remote, sizeof remote, "%s", info.remote);
   *holder = kw_blob_retain(info.lines);
   int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - kw_bind_clock_ms();
   lua_pushstring(L, info.path);
   lua_pushboolean(L, !info.is_unary);
   lua_pushboolean(L, info.is_intercepted);
-  lua_pushstring(L, info.remote);
+  lua_pushstring(L, remote);
   if (kw_bind_push_deadline(L, left) == 0) lua_pushnil(L);
   push_lines(L, *holder);
   return 6;
@@ -128,6 +132,7 @@ static int l_finish(lua_State *L) {
 static int l_proceed(lua_State *L) {
   uint64_t id = check_id(L);
   kw_server *server = server_of(L);
+  if (server != NULL && kw_server_is_busy(server)) kw_bind_refuse_finalizer(L);
   if (server != NULL) kw_call_proceed(server, id);
   return 0;
 }

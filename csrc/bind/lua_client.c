@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
 #include "bind/lua_client.h"
 
 #include "bind/lua_options.h"
@@ -176,10 +178,8 @@ static int l_has_room(lua_State *L) {
 }
 
 /* Pushes a message; or false, the status and its text, and whether the server has not looked at the call; or
- * nothing. */
-static int push_return(lua_State *L, kw_client *client, uint64_t call) {
-  kw_blob **holder = kw_bind_new_holder(L);
-  kw_return what = kw_client_take(client, call);
+ * nothing. The holder is empty. */
+static int push_return(lua_State *L, kw_blob **holder, kw_return what) {
   if (what.kind == KW_RETURN_NOTHING) return 0;
   *holder = what.bytes;
   if (what.kind == KW_RETURN_MESSAGE) {
@@ -195,8 +195,10 @@ static int push_return(lua_State *L, kw_client *client, uint64_t call) {
 
 /* client:receive(call): the next that came of it, as above. */
 static int l_receive(lua_State *L) {
+  lua_settop(L, 2);
+  kw_blob **holder = kw_bind_new_holder(L); /* first: it may let finalizers run */
   kw_client *client = check_client(L);
-  return push_return(L, client, check_call(L));
+  return push_return(L, holder, kw_client_take(client, check_call(L)));
 }
 
 /* client:next(): the number of a call that has something to receive, or nothing. */
@@ -264,8 +266,14 @@ static int l_feed(lua_State *L) {
   return 0;
 }
 
+static void *peer_of(lua_State *L) {
+  return check_client(L);
+}
+
 static int l_pending(lua_State *L) {
-  return kw_bind_push_pending(L, 2, check_client(L), pending, wrote);
+  static const kw_peer_bytes bytes = {.peer_of = peer_of, .pending = pending, .wrote = wrote};
+  lua_settop(L, 2);
+  return kw_bind_push_pending(L, 2, &bytes);
 }
 
 /* client:state(): whether it wants bytes, and whether it is done. */
@@ -286,11 +294,15 @@ static int l_health(lua_State *L) {
   }
   bool is_ready = kw_client_is_ready(client);
   bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
+  bool is_pestered = kw_client_is_pestered(client);
+  const char *reason = kw_client_why(client);
+  char why[KW_CLIENT_WHY] = ""; /* a copy: finalizers may close the client */
+  if (reason != NULL) snprintf(why, sizeof why, "%s", reason);
   kw_client_heard(client);
   lua_pushboolean(L, is_ready);
   lua_pushboolean(L, is_over);
-  lua_pushstring(L, kw_client_why(client));
-  lua_pushboolean(L, kw_client_is_pestered(client));
+  lua_pushstring(L, reason == NULL ? NULL : why);
+  lua_pushboolean(L, is_pestered);
   return 4;
 }
 

@@ -26,31 +26,6 @@ int kw_bind_push_deadline(lua_State *L, int64_t when) {
   return 1;
 }
 
-static size_t opt_max(lua_State *L, int arg) {
-  lua_Number max = luaL_optnumber(L, arg, (lua_Number)INT64_MAX);
-  return max < 0 ? 0 : max >= (lua_Number)INT64_MAX ? SIZE_MAX : (size_t)max;
-}
-
-int kw_bind_push_pending(lua_State *L, int arg, void *peer, kw_pending_fn pending,
-                         kw_wrote_fn wrote) {
-  struct iovec parts[MAX_PARTS];
-  luaL_Buffer buffer;
-  size_t n, max = opt_max(L, arg);
-  luaL_buffinit(L, &buffer);
-  while (max > 0 && (n = pending(peer, parts, MAX_PARTS)) > 0) {
-    size_t sum = 0;
-    for (size_t i = 0; i < n && sum < max; i++) {
-      size_t len = kw_min_size(parts[i].iov_len, max - sum);
-      luaL_addlstring(&buffer, parts[i].iov_base, len);
-      sum += len;
-    }
-    wrote(peer, sum);
-    max -= sum;
-  }
-  luaL_pushresult(&buffer);
-  return 1;
-}
-
 /* {====== Holders ====== */
 
 kw_blob **kw_bind_new_holder(lua_State *L) {
@@ -81,6 +56,54 @@ void kw_bind_add_holder(lua_State *L) {
   static const luaL_Reg meta[] = {{"__gc", l_holder_gc}, {NULL, NULL}};
   static const luaL_Reg none[] = {{NULL, NULL}};
   kw_add_class(L, HOLDER_NAME, meta, none);
+}
+
+/* }====== */
+
+/* {====== What is pending ====== */
+
+static size_t opt_max(lua_State *L, int arg) {
+  lua_Number max = luaL_optnumber(L, arg, (lua_Number)INT64_MAX);
+  return max < 0 ? 0 : max >= (lua_Number)INT64_MAX ? SIZE_MAX : (size_t)max;
+}
+
+static size_t sum_of(const struct iovec *parts, size_t n) {
+  size_t sum = 0;
+  for (size_t i = 0; i < n; i++) sum += parts[i].iov_len;
+  return sum;
+}
+
+/* How many bytes are in the next pieces; and copies up to `max` of them, and counts these as written. */
+
+static size_t measure(const kw_peer_bytes *bytes, void *peer) {
+  struct iovec parts[MAX_PARTS];
+  return sum_of(parts, bytes->pending(peer, parts, MAX_PARTS));
+}
+
+static size_t take(const kw_peer_bytes *bytes, void *peer, char *to, size_t max) {
+  struct iovec parts[MAX_PARTS];
+  size_t n = bytes->pending(peer, parts, MAX_PARTS), sum = 0;
+  for (size_t i = 0; i < n && sum < max; i++) {
+    size_t len = kw_min_size(parts[i].iov_len, max - sum);
+    memcpy(to + sum, parts[i].iov_base, len);
+    sum += len;
+  }
+  bytes->wrote(peer, sum);
+  return sum;
+}
+
+int kw_bind_push_pending(lua_State *L, int arg, const kw_peer_bytes *bytes) {
+  size_t n, max = opt_max(L, arg);
+  lua_pushliteral(L, "");
+  while ((n = kw_min_size(measure(bytes, bytes->peer_of(L)), max)) > 0) {
+    char *room = lua_newuserdatauv(L, n, 0);
+    n = take(bytes, bytes->peer_of(L), room, n); /* again: finalizers may have run */
+    lua_pushlstring(L, room, n);
+    lua_remove(L, -2);
+    lua_concat(L, 2);
+    max -= n;
+  }
+  return 1;
 }
 
 /* }====== */

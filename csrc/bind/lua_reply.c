@@ -7,11 +7,13 @@
 #include "codec/keyvalue.h"
 
 static const char *const names[] = {
-    "key",  "value", "create_revision", "mod_revision", "version", "lease", "revision",
-    "type", "put",   "delete",          "prev"};
+    "key",    "value", "create_revision", "mod_revision", "version", "lease",    "revision",
+    "type",   "put",   "delete",          "prev",         "events",  "progress", "compacted",
+    "corrupt"};
 
 void kw_bind_push_upvalues(lua_State *L, int push) {
-  luaL_checkstack(L, KW_UP_COUNT + 2, KW_STORE_NAME);
+  int room = 2 * KW_UP_COUNT + 2; /* whoever makes functions of them pushes them once more */
+  luaL_checkstack(L, room, KW_STORE_NAME);
   luaL_getmetatable(L, KW_STORE_NAME);
   luaL_getmetatable(L, KW_DURABLE_NAME);
   kw_bind_push_error_meta(L);

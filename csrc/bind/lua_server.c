@@ -61,6 +61,7 @@ static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .tend = kw_server_tend,
                                  .set_bell = kw_server_set_bell,
                                  .has_work = kw_server_has_work,
+                                 .is_busy = kw_server_is_busy,
                                  .accept = kw_peer_open,
                                  .dialed = &kw_bind_dialed_face,
                                  .client_of = kw_bind_client_of,
@@ -171,21 +172,24 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   options.max_fragment = options.session.max_message;
   options.others = &store->ready;
   options.clock = store->is_manual ? &store->now : NULL;
+  options.is_busy = &store->is_busy;
   return options;
 }
 
 static int l_serve(lua_State *L) {
-  kw_lua_store *store = kw_bind_to_store(L, 1);
-  luaL_argcheck(L, store->store != NULL, 1, "the store is closed");
   lua_settop(L, 2);
-  kw_server_options options = read_options(L, store);
-  kw_lua_server *self = lua_newuserdatauv(L, sizeof *self, 0);
+  kw_lua_server *self =
+      lua_newuserdatauv(L, sizeof *self, 0); /* first: it may let finalizers run */
   *self = (kw_lua_server){0};
   luaL_getmetatable(L, KW_SERVER_NAME);
   lua_setmetatable(L, -2);
+  kw_lua_store *store = kw_bind_to_store(L, 1);
+  luaL_argcheck(L, store->store != NULL, 1, "the store is closed");
+  kw_bind_check_idle(L, store);
+  kw_server_options options = read_options(L, store);
   lua_pushvalue(L, 1);
   int ref = luaL_ref(L, LUA_REGISTRYINDEX);
-  if (store->store != NULL && kw_bind_make_hub(store) == KW_OK)
+  if (kw_bind_make_hub(store) == KW_OK)
     self->server = kw_server_new(store->store, store->hub, &options);
   if (self->server == NULL) {
     luaL_unref(L, LUA_REGISTRYINDEX, ref);
@@ -209,14 +213,16 @@ static int l_drain(lua_State *L) {
   return 0;
 }
 
-/* What they hold, in bytes. */
+/* What they hold, in bytes. A server that was finalized has none. */
 static int l_held(lua_State *L) {
-  kw_bind_push_int(L, (int64_t)kw_server_held(check_server(L)->server));
+  const kw_server *server = check_server(L)->server;
+  kw_bind_push_int(L, server == NULL ? 0 : (int64_t)kw_server_held(server));
   return 1;
 }
 
 static int l_connections(lua_State *L) {
-  kw_bind_push_int(L, (int64_t)kw_server_count(check_server(L)->server));
+  const kw_server *server = check_server(L)->server;
+  kw_bind_push_int(L, server == NULL ? 0 : (int64_t)kw_server_count(server));
   return 1;
 }
 
@@ -252,9 +258,15 @@ static lua_peer *check_peer(lua_State *L) {
   return self;
 }
 
+/* One that may use the store. */
+static lua_peer *check_idle_peer(lua_State *L) {
+  lua_peer *self = check_peer(L);
+  if (kw_peer_is_busy(self->peer)) kw_bind_refuse_finalizer(L);
+  return self;
+}
+
 /* Of a server: now, and how many messages of it are heard in a turn; any number unless given. */
 static int l_accept(lua_State *L) {
-  kw_server *server = check_open(L);
   int64_t now = kw_bind_opt_now(L, 2);
   lua_Integer max_turn = luaL_optinteger(L, 3, 0);
   kw_peer_hooks hooks = {.on_dirty = on_dirty, .on_deadline = on_deadline, .is_late = is_late};
@@ -263,26 +275,33 @@ static int l_accept(lua_State *L) {
   hooks.ctx = self;
   luaL_getmetatable(L, PEER_NAME);
   lua_setmetatable(L, -2);
-  self->peer = kw_peer_open(server, &hooks, now);
+  self->peer = kw_peer_open(check_open(L), &hooks, now); /* now: finalizers may have run */
   return self->peer == NULL ? 0 : 1;
 }
 
 static int l_tend(lua_State *L) {
-  return kw_bind_push_deadline(L, kw_server_tend(check_open(L), kw_bind_opt_now(L, 2)));
+  kw_server *server = check_open(L);
+  if (kw_server_is_busy(server)) kw_bind_refuse_finalizer(L);
+  return kw_bind_push_deadline(L, kw_server_tend(server, kw_bind_opt_now(L, 2)));
 }
 
 static int l_peer_feed(lua_State *L) {
-  lua_peer *self = check_peer(L);
+  lua_peer *self = check_idle_peer(L);
   kw_slice bytes = kw_bind_check_bytes(L, 2);
   self->n_turn = 0;
   kw_peer_feed(self->peer, bytes, kw_bind_opt_now(L, 3));
   return 0;
 }
 
+static void *peer_of(lua_State *L) {
+  return check_peer(L)->peer;
+}
+
 static int l_peer_pending(lua_State *L) {
-  lua_peer *self = check_peer(L);
-  self->is_dirty = false;
-  return kw_bind_push_pending(L, 2, self->peer, pending, wrote);
+  static const kw_peer_bytes bytes = {.peer_of = peer_of, .pending = pending, .wrote = wrote};
+  check_peer(L)->is_dirty = false;
+  lua_settop(L, 2);
+  return kw_bind_push_pending(L, 2, &bytes);
 }
 
 /* Whether it wants bytes, whether it is done, and whether there may be something pending. */
@@ -300,7 +319,7 @@ static int l_peer_deadline(lua_State *L) {
 }
 
 static int l_peer_step(lua_State *L) {
-  lua_peer *self = check_peer(L);
+  lua_peer *self = check_idle_peer(L);
   int64_t now = kw_bind_opt_now(L, 2);
   self->deadline = INT64_MAX;
   self->n_turn = 0;

@@ -65,9 +65,12 @@ kw_lua_store *kw_bind_to_store(lua_State *L, int arg) {
   return luaL_checkudata(L, arg, KW_STORE_NAME);
 }
 
-static void check_idle(lua_State *L, const kw_lua_store *self) {
-  if (self->is_busy)
-    luaL_error(L, "the store is in the middle of a call, and a finalizer has to wait");
+void kw_bind_refuse_finalizer(lua_State *L) {
+  luaL_error(L, "the store is in the middle of a call, and a finalizer has to wait");
+}
+
+void kw_bind_check_idle(lua_State *L, const kw_lua_store *self) {
+  if (self->is_busy) kw_bind_refuse_finalizer(L);
 }
 
 kw_lua_store *kw_bind_check_open(lua_State *L) {
@@ -75,7 +78,7 @@ kw_lua_store *kw_bind_check_open(lua_State *L) {
   if (self->store == NULL) luaL_error(L, "the store is closed");
   if (kw_store_is_inherited(self->store))
     luaL_error(L, "the store is that of the parent process: open it after the fork");
-  check_idle(L, self);
+  kw_bind_check_idle(L, self);
   kw_arena_reset(&self->arena);
   return self;
 }
@@ -98,11 +101,22 @@ void kw_bind_step_if_due(kw_lua_store *self) {
 }
 
 bool kw_bind_tend(kw_lua_store *self, double *seconds) {
+  if (self->is_busy) return false;
   kw_bind_step_if_due(self);
   kw_store_flush(self->store);
   int64_t deadline = deadline_of(self), now = now_of(self);
   *seconds = deadline <= now ? 0 : (double)(deadline - now) / 1000;
   return deadline <= now || (deadline != KW_NEVER && !self->is_manual);
+}
+
+static void shut(lua_State *L, kw_lua_store *self) {
+  self->must_close = false;
+  kw_bind_close_servers(L, self);
+  if (self->hub != NULL) kw_hub_free(self->hub);
+  if (self->store != NULL) kw_store_free(self->store);
+  self->hub = NULL;
+  self->store = NULL;
+  kw_arena_drop(&self->arena);
 }
 
 /* Every call does at most one step of what is due first. */
@@ -173,14 +187,31 @@ static int l_push_answer(lua_State *L) {
   return 1;
 }
 
-/* Ends a call that has left a value, or nil and an error, and has seen or changed what may not be durable yet: then its
- * mark follows, which has to be waited for before anybody is told. */
-static int give(lua_State *L, kw_lua_store *self, int values) {
+/* The mark of what a call has seen or changed, and is not durable yet; or 0. */
+static uint64_t open_mark(const kw_lua_store *self) {
   uint64_t mark = kw_store_mark(self->store);
-  if (kw_store_is_settled(self->store, mark)) return values;
+  return kw_store_is_settled(self->store, mark) ? 0 : mark;
+}
+
+/* Ends a call that has left a value, or nil and an error. Its mark follows, if there is one: that has to be waited for
+ * before anybody is told. */
+static int give(lua_State *L, uint64_t mark, int values) {
+  if (mark == 0) return values;
   if (values == 1) lua_pushnil(L);
   lua_pushnumber(L, (lua_Number)mark);
   return 3;
+}
+
+/* Both end a call that may have changed something. Finalizers may close the store while an error is pushed. */
+
+static int fail(lua_State *L, const kw_lua_store *self, int rc) {
+  uint64_t mark = open_mark(self);
+  return give(L, mark, kw_bind_fail(L, self, rc));
+}
+
+static int finish(lua_State *L, const kw_lua_store *self, int rc) {
+  uint64_t mark = open_mark(self);
+  return give(L, mark, succeed_or_fail(L, self, rc));
 }
 
 /* A plain read sees only what is durable. */
@@ -191,8 +222,7 @@ static bool is_read(const kw_lua_store *self, kw_answer kind) {
 /* Makes the answer to a call that has come to `rc`. A write is committed only then: what cannot be answered has not
  * happened. */
 static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
-  if (rc != KW_OK && is_read(self, kind)) return kw_bind_fail(L, self, rc);
-  if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
+  if (rc != KW_OK) return is_read(self, kind) ? kw_bind_fail(L, self, rc) : fail(L, self, rc);
   self->answer = kind;
   self->is_busy = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
@@ -202,10 +232,12 @@ static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
   self->is_busy = false;
   if (status != 0) {
     kw_store_rollback(self->store);
-    return lua_error(L);
+  } else {
+    kw_store_commit(self->store);
   }
-  kw_store_commit(self->store);
-  return is_read(self, kind) ? 1 : give(L, self, 1);
+  uint64_t mark = is_read(self, kind) ? 0 : open_mark(self);
+  if (self->must_close) shut(L, self);
+  return status != 0 ? lua_error(L) : give(L, mark, 1);
 }
 
 /* Applies the op that was read, if that came to KW_OK, and answers it. */
@@ -256,14 +288,15 @@ static int finish_result(lua_State *L, kw_lua_store *self) {
   lua_pushvalue(L, lua_upvalueindex(KW_UP_REVISION));
   kw_bind_push_int(L, kw_store_applied(self->store));
   lua_rawset(L, -3);
-  return give(L, self, 1);
+  return give(L, open_mark(self), 1);
 }
 
 static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
   int64_t asked = kw_store_compact_asked(self->store); /* before finalizers run */
+  uint64_t mark = open_mark(self);
   kw_bind_fail(L, self, rc);
   if (rc == KW_ERR_COMPACTED) set_int(L, "compact_revision", asked);
-  return give(L, self, 2);
+  return give(L, mark, 2);
 }
 
 static int l_compact(lua_State *L) {
@@ -299,14 +332,14 @@ static int l_lease_grant(lua_State *L) {
   lua_pushliteral(L, "ttl");
   kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_grant(self->store, later_than_now(self), &lease.id, &lease.ttl);
-  if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
+  if (rc != KW_OK) return fail(L, self, rc);
   kw_store_commit(self->store);
   kw_bind_push_int(L, lease.ttl);
   lua_rawset(L, -4);
   kw_bind_push_int(L, lease.id);
   if (is_chosen) lua_rawset(L, -3);
   lua_settop(L, is_chosen ? -1 : -3);
-  return give(L, self, 1);
+  return give(L, open_mark(self), 1);
 }
 
 static int l_lease_revoke(lua_State *L) {
@@ -316,7 +349,7 @@ static int l_lease_revoke(lua_State *L) {
   push_result(L);
   kw_bind_check_open(L); /* again: finalizers may have run */
   int rc = kw_store_revoke(self->store, lease.id);
-  if (rc != KW_OK) return give(L, self, kw_bind_fail(L, self, rc));
+  if (rc != KW_OK) return fail(L, self, rc);
   kw_store_commit(self->store);
   return finish_result(L, self);
 }
@@ -386,19 +419,19 @@ static kw_alarm check_alarm(lua_State *L) {
 
 static int l_arm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return give(L, self, succeed_or_fail(L, self, kw_store_arm(self->store, check_alarm(L))));
+  return finish(L, self, kw_store_arm(self->store, check_alarm(L)));
 }
 
 static int l_disarm(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   int rc = kw_store_disarm(self->store, check_alarm(L), &self->arena);
-  return give(L, self, succeed_or_fail(L, self, rc));
+  return finish(L, self, rc);
 }
 
 /* For services, not for users. */
 static int l_disarm_own(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  return give(L, self, succeed_or_fail(L, self, kw_store_disarm_own(self->store, check_alarm(L))));
+  return finish(L, self, kw_store_disarm_own(self->store, check_alarm(L)));
 }
 
 static int l_status(lua_State *L) {
@@ -426,9 +459,8 @@ static int l_hash_step(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   lua_Integer records = luaL_checkinteger(L, 2);
   kw_hash_walk walk = {.asked = lua_isnoneornil(L, 3) ? 0 : kw_bind_check_int(L, 3, 0)};
-  size_t len;
-  const char *given = luaL_optlstring(L, 4, "", &len);
-  if (len == sizeof walk) memcpy(&walk, given, len);
+  kw_slice given = lua_isnoneornil(L, 4) ? kw_slice_of("", 0) : kw_bind_check_bytes(L, 4);
+  if (given.len == sizeof walk) memcpy(&walk, given.data, given.len);
   int rc = kw_store_hash(self->store, &walk, (size_t)records);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   if (!walk.is_done) {
@@ -447,7 +479,7 @@ static int l_hash_step(lua_State *L) {
 static int l_defragment(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_bind_read_times(L, 2, "defragment", NULL);
-  return give(L, self, succeed_or_fail(L, self, kw_store_defragment(self->store)));
+  return finish(L, self, kw_store_defragment(self->store));
 }
 
 /* }====== */
@@ -492,7 +524,7 @@ static int l_keep(lua_State *L) {
     lua_pop(L, 1);
   }
   if (rc == KW_OK) rc = kw_store_keep(self->store, changes, n);
-  return give(L, self, succeed_or_fail(L, self, rc));
+  return finish(L, self, rc);
 }
 
 /* store:kept(table): { { key, bytes }, ... }, in order; store:kept(table, key): bytes, or nil if there are none. */
@@ -563,7 +595,7 @@ static int l_wait(lua_State *L) {
 static int l_go_on(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   lua_pushboolean(L, kw_store_is_compacting(self->store));
-  return give(L, self, 1);
+  return give(L, open_mark(self), 1);
 }
 
 /* store:defragmented(): true; or nil and what the last defragmentation has failed with. */
@@ -576,6 +608,7 @@ static int l_defragmented(lua_State *L) {
 static int l_set_bell(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   const kw_bell *bell = luaL_checkudata(L, 2, KW_BELL_NAME);
+  luaL_argcheck(L, bell->ring != NULL, 2, "the bell was finalized");
   bell->retain(bell->ctx);
   kw_store_set_bell(self->store, *bell);
   return 0;
@@ -638,15 +671,14 @@ static int l_advance(lua_State *L) {
 
 /* {====== Life ====== */
 
+/* In the middle of a call the close is left to the end of that call. */
 static int l_close(lua_State *L) {
   kw_lua_store *self = check_self(L);
-  check_idle(L, self);
-  kw_bind_close_servers(L, self);
-  if (self->hub != NULL) kw_hub_free(self->hub);
-  if (self->store != NULL) kw_store_free(self->store);
-  self->hub = NULL;
-  self->store = NULL;
-  kw_arena_drop(&self->arena);
+  if (self->is_busy) {
+    self->must_close = true;
+  } else {
+    shut(L, self);
+  }
   return 0;
 }
 
@@ -724,6 +756,8 @@ static int l_open(lua_State *L) {
   int64_t progress_ms = KW_DEFAULT_PROGRESS_MS;
   if (fields.progress_interval.is_given) progress_ms = to_ms(L, fields.progress_interval.value);
   if (progress_ms < MIN_PROGRESS_MS) progress_ms = MIN_PROGRESS_MS;
+  if (fields.path.data != NULL)
+    kw_bind_push_field(L, 1, "path"); /* finalizers may empty the options */
   kw_lua_store *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (kw_lua_store){.is_manual = fields.now.is_given,
                          .now = now,

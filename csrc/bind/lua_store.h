@@ -36,6 +36,7 @@ typedef struct kw_lua_store {
   /* While an answer is being made, memory is asked for, and finalizers of the program may run: they may not use the
    * store, which lends the answer what it consists of. */
   bool is_busy;
+  bool must_close; /* a finalizer has closed it meanwhile */
   kw_answer answer;
   kw_op op;
   kw_reply reply;
@@ -56,6 +57,12 @@ kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
 /* The store at 1, which must be open and idle; and the same after a step of what is due, as calls begin. */
 kw_lua_store *kw_bind_check_open(lua_State *L);
 kw_lua_store *kw_bind_enter(lua_State *L);
+
+/* Raises: the store is in the middle of a call, so whoever is about to use the store is a finalizer; and the same if
+ * that is so. */
+void kw_bind_refuse_finalizer(lua_State *L);
+void kw_bind_check_idle(lua_State *L, const kw_lua_store *self);
+
 void kw_bind_step_if_due(kw_lua_store *self);
 
 /* Does a step of what is due, and tells in how many seconds there is more; false if there is nothing to come, or only

@@ -4,6 +4,7 @@
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
 #include "bind/lua_op.h"
+#include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
 #include "bind/lua_value.h"
 #include "codec/keyvalue.h"
@@ -17,7 +18,7 @@
 typedef struct lua_subscription {
   kw_subscription sub;
   bool is_open;   /* it has what kw_subscription_drop gives back */
-  bool is_giving; /* its events are being pushed */
+  bool is_giving; /* what it was told is being pushed */
   bool must_drop; /* it was closed meanwhile */
 } lua_subscription;
 
@@ -100,18 +101,45 @@ static int add_events(lua_State *L, const kw_news *news, int n) {
   return n;
 }
 
-/* Called protected: pushes the events of the first answer of the subscription at 1. */
-static int l_push_events(lua_State *L) {
-  const kw_subscription *sub = &((lua_subscription *)lua_touserdata(L, 1))->sub;
-  const kw_news *news = kw_subscription_first(sub);
+/* Pushes the events of an answer that may have come in pieces. */
+static void push_events(lua_State *L, const kw_news *news) {
   int n = 0;
   lua_createtable(L, (int)kw_min_size(news->n, INT16_MAX), 0);
   while (true) {
     n = add_events(L, news, n);
-    if (!news->has_more) return 1;
+    if (!news->has_more) return;
     news = KW_CONTAINER_OF(news->link.next, kw_news, link);
   }
 }
+
+static int push_failure(lua_State *L, const kw_news *news) {
+  lua_pushliteral(L, "failed");
+  lua_pushstring(L, kw_error_describe(news->error)->code);
+  if (news->bytes == NULL) return 2;
+  kw_bind_push_slice(L, kw_blob_slice(news->bytes));
+  return 3;
+}
+
+/* Called protected: pushes the first of what the subscription at 1 was told. Progress that is told meanwhile goes into
+ * the same news, so its revision is read at last. */
+static int l_push_news(lua_State *L) {
+  const kw_news *news = kw_subscription_first(&((lua_subscription *)lua_touserdata(L, 1))->sub);
+  switch (news->kind) {
+    case KW_NEWS_EVENTS:
+      lua_pushvalue(L, lua_upvalueindex(KW_UP_EVENTS));
+      push_events(L, news);
+      return 2;
+    case KW_NEWS_PROGRESS: lua_pushvalue(L, lua_upvalueindex(KW_UP_PROGRESS)); break;
+    case KW_NEWS_COMPACTED: lua_pushvalue(L, lua_upvalueindex(KW_UP_COMPACTED)); break;
+    case KW_NEWS_FAILED: return push_failure(L, news);
+  }
+  kw_bind_push_int(L, news->revision);
+  return 2;
+}
+
+/* }====== */
+
+/* {====== Taking ====== */
 
 static void drop(lua_subscription *self) {
   if (!self->is_open) return;
@@ -123,37 +151,23 @@ static void drop(lua_subscription *self) {
   kw_subscription_drop(&self->sub);
 }
 
-/* Finalizers may run meanwhile, and close it: what is being given stays until it has been. */
-static void push_events(lua_State *L, lua_subscription *self) {
+/* Pushes the first news and takes it away; how many values that are. Finalizers may run meanwhile, and close the
+ * subscription: the news stay until they have been pushed. */
+static int give(lua_State *L, lua_subscription *self) {
+  int before = lua_gettop(L);
   self->is_giving = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
   lua_pushvalue(L, 1);
-  int status = lua_pcall(L, 1, 1, 0);
+  int status = lua_pcall(L, 1, LUA_MULTRET, 0);
   self->is_giving = false;
+  if (status == 0) kw_subscription_skip(&self->sub);
   if (self->must_drop) drop(self);
-  if (status != 0) lua_error(L);
+  return status == 0 ? lua_gettop(L) - before : lua_error(L);
 }
 
-static int push_failure(lua_State *L, const kw_news *news) {
-  lua_pushliteral(L, "failed");
-  lua_pushstring(L, kw_error_describe(news->error)->code);
-  if (news->bytes == NULL) return 2;
-  kw_bind_push_slice(L, kw_blob_slice(news->bytes));
-  return 3;
-}
-
-static int push_news(lua_State *L, lua_subscription *self, const kw_news *news) {
-  switch (news->kind) {
-    case KW_NEWS_EVENTS:
-      lua_pushliteral(L, "events");
-      push_events(L, self);
-      return 2;
-    case KW_NEWS_PROGRESS: lua_pushliteral(L, "progress"); break;
-    case KW_NEWS_COMPACTED: lua_pushliteral(L, "compacted"); break;
-    case KW_NEWS_FAILED: return push_failure(L, news);
-  }
-  kw_bind_push_int(L, news->revision);
-  return 2;
+static void check_idle(lua_State *L, const lua_subscription *self) {
+  if (self->is_giving)
+    luaL_error(L, "the watch is in the middle of a call, and a finalizer has to wait");
 }
 
 /* The next of what a watch was told: "events" and a list, which may be empty; "progress", or "compacted", and a
@@ -161,17 +175,13 @@ static int push_news(lua_State *L, lua_subscription *self, const kw_news *news) 
  * What cannot be given for want of memory stays. */
 static int l_take(lua_State *L) {
   lua_subscription *self = check_self(L);
-  if (self->is_giving)
-    return luaL_error(L, "the watch is in the middle of a call, and a finalizer has to wait");
+  check_idle(L, self);
   if (!self->is_open) {
     lua_pushliteral(L, "closed");
     return 1;
   }
-  const kw_news *news = kw_subscription_first(&self->sub);
-  if (news == NULL) return 0;
-  int n = push_news(L, self, news);
-  if (self->is_open) kw_subscription_skip(&self->sub);
-  return n;
+  luaL_checkstack(L, 4, SUBSCRIPTION_NAME);
+  return kw_subscription_first(&self->sub) == NULL ? 0 : give(L, self);
 }
 
 /* }====== */
@@ -216,12 +226,13 @@ static int l_follow(lua_State *L) {
  * and there is room again; and whether its server knows less than it has seen. */
 static int l_state(lua_State *L) {
   const lua_subscription *self = check_self(L);
-  const kw_subscription *sub = &self->sub;
-  lua_pushstring(L, self->is_open ? state_names[sub->state] : "closed");
-  kw_bind_push_int(L, sub->next);
-  lua_pushboolean(L, sub->is_lagging);
-  lua_pushboolean(L, self->is_open && kw_subscription_has_room(sub));
-  lua_pushboolean(L, sub->is_suspect);
+  const kw_subscription sub = self->sub; /* as it is now: finalizers may change it */
+  bool is_open = self->is_open;
+  lua_pushstring(L, is_open ? state_names[sub.state] : "closed");
+  kw_bind_push_int(L, sub.next);
+  lua_pushboolean(L, sub.is_lagging);
+  lua_pushboolean(L, is_open && kw_subscription_has_room(&sub));
+  lua_pushboolean(L, sub.is_suspect);
   return 5;
 }
 
@@ -270,15 +281,18 @@ static int l_fail(lua_State *L) {
 /* sub:refusal(): what the server said when it refused it, unless that was taken; sub:revive(): it has not, and is
  * idle. */
 static int l_refusal(lua_State *L) {
+  kw_blob **holder = kw_bind_new_holder(L); /* first: it may let finalizers run */
   const lua_subscription *self = check_self(L);
-  const kw_blob *words = self->is_open ? kw_subscription_refusal(&self->sub) : NULL;
+  kw_blob *words = self->is_open ? kw_subscription_refusal(&self->sub) : NULL;
   if (words == NULL) return 0;
-  kw_bind_push_slice(L, kw_blob_slice(words));
+  *holder = kw_blob_retain(words);
+  kw_bind_push_held(L, holder);
   return 1;
 }
 
 static int l_revive(lua_State *L) {
   lua_subscription *self = check_self(L);
+  check_idle(L, self); /* what is being given could be what it takes back */
   if (self->is_open) kw_subscription_revive(&self->sub);
   return 0;
 }
@@ -303,7 +317,7 @@ static int l_arena_gc(lua_State *L) {
 void kw_bind_push_subscription(lua_State *L) {
   luaL_checkstack(L, KW_UP_COUNT + 6, SUBSCRIPTION_NAME);
   kw_bind_push_upvalues(L, 0);
-  lua_pushcclosure(L, l_push_events, KW_UP_COUNT);
+  lua_pushcclosure(L, l_push_news, KW_UP_COUNT);
   int push = lua_gettop(L);
   luaL_newmetatable(L, SUBSCRIPTION_NAME);
   luaL_setfuncs(L, meta, 0);

@@ -9,10 +9,10 @@
 
 #define WATCH_NAME "keywatch.core.watch"
 
-static const char *const kind_names[] = {[KW_ITEM_EVENTS] = "events",
-                                         [KW_ITEM_PROGRESS] = "progress",
-                                         [KW_ITEM_COMPACTED] = "compacted",
-                                         [KW_ITEM_CORRUPT] = "corrupt"};
+static const int kind_names[] = {[KW_ITEM_EVENTS] = KW_UP_EVENTS,
+                                 [KW_ITEM_PROGRESS] = KW_UP_PROGRESS,
+                                 [KW_ITEM_COMPACTED] = KW_UP_COMPACTED,
+                                 [KW_ITEM_CORRUPT] = KW_UP_CORRUPT};
 
 typedef struct lua_watch {
   kw_outlet outlet;    /* without a hub: closed, by itself or with its store */
@@ -101,8 +101,8 @@ static int l_push_events(lua_State *L) {
 }
 
 /* Pushes the events of the oldest item. Finalizers may run meanwhile, and write, and close: the batch is held. */
-static void push_events(lua_State *L, lua_watch *self) {
-  self->giving = *kw_outlet_first(&self->outlet);
+static void push_events(lua_State *L, lua_watch *self, const kw_item *first) {
+  self->giving = *first;
   kw_batch_retain(self->giving.batch);
   self->is_giving = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
@@ -127,13 +127,12 @@ static int l_take(lua_State *L) {
   if (self->outlet.n == 0) kw_bind_step_if_due(self->owner);
   const kw_item *first = kw_outlet_first(&self->outlet);
   if (first == NULL) return 0;
-  kw_item_kind kind = first->kind;
-  int64_t revision = first->revision;
-  lua_pushstring(L, kind_names[kind]);
-  if (kind == KW_ITEM_EVENTS) {
-    push_events(L, self);
+  luaL_checkstack(L, 4, WATCH_NAME);
+  lua_pushvalue(L, lua_upvalueindex(kind_names[first->kind]));
+  if (first->kind == KW_ITEM_EVENTS) {
+    push_events(L, self, first);
   } else {
-    kw_bind_push_int(L, revision);
+    kw_bind_push_int(L, first->revision);
   }
   if (kw_outlet_take(&self->outlet, &item) && item.batch != NULL) kw_batch_release(item.batch);
   return 2;

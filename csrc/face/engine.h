@@ -24,9 +24,11 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 4
+#define KW_ENGINE_VERSION 5
 #define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* the same of client objects */
+
+#define KW_REMOTE_TEXT 64 /* bytes of a peer's address, with the 0 at its end */
 
 #define KW_BELL_NAME "keywatch.uv.bell" /* the metatable of userdata that hold a kw_bell */
 
@@ -51,7 +53,7 @@ typedef struct kw_peer_hooks {
    * `step`, which is then wanted at once. NULL: it has all the time that it takes. */
   bool (*is_late)(void *ctx);
   void *ctx;
-  char remote[64]; /* who is at the other end, for those who ask; or "" */
+  char remote[KW_REMOTE_TEXT]; /* who is at the other end, for those who ask; or "" */
 } kw_peer_hooks;
 
 enum {
@@ -99,6 +101,10 @@ typedef struct kw_engine {
 
   /* Whether Lua has something to do for the server, so that the loop should return to it. */
   bool (*has_work)(const kw_server *server);
+
+  /* Whether the store of the server is in the middle of a call of Lua, so that whoever asks is a finalizer: then
+   * nothing may be fed, stepped or tended. */
+  bool (*is_busy)(const kw_server *server);
 
   /* A connection that was accepted. NULL if memory is short, or the server takes no more of them. */
   kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);

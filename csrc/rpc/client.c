@@ -43,9 +43,9 @@ struct kw_client {
   kw_peer_hooks hooks; /* without functions: Lua moves the bytes */
   int64_t told;        /* the deadline that the driver knows */
   bool is_closed;
-  bool was_ready;  /* Lua has heard that it takes calls */
-  bool was_closed; /* Lua has heard that it does not any more */
-  char why[128];   /* it was closed */
+  bool was_ready;          /* Lua has heard that it takes calls */
+  bool was_closed;         /* Lua has heard that it does not any more */
+  char why[KW_CLIENT_WHY]; /* it was closed */
 };
 
 /* {====== The driver ====== */

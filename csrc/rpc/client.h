@@ -42,7 +42,8 @@ void kw_client_end(kw_client *client);
 /* Whether the server has answered, and takes calls. */
 bool kw_client_is_ready(const kw_client *client);
 
-/* Why it was closed, or NULL. */
+/* Why it was closed, in fewer bytes than KW_CLIENT_WHY; or NULL. */
+#define KW_CLIENT_WHY 128
 const char *kw_client_why(const kw_client *client);
 bool kw_client_is_closed(const kw_client *client);
 bool kw_client_is_pestered(const kw_client *client);

@@ -170,6 +170,10 @@ int64_t kw_peer_moved(const kw_peer *peer) {
   return peer->moved;
 }
 
+bool kw_peer_is_busy(const kw_peer *peer) {
+  return peer->server != NULL && kw_server_is_busy(peer->server);
+}
+
 void kw_peer_close(kw_peer *peer) {
   peer->hooks.on_dirty = NULL;
   kw_peer_detach(peer);

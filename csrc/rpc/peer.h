@@ -17,6 +17,9 @@ void kw_peer_wrote(kw_peer *peer, size_t bytes);
 unsigned kw_peer_state(const kw_peer *peer);
 void kw_peer_step(kw_peer *peer, int64_t now);
 
+/* Whether its server is. */
+bool kw_peer_is_busy(const kw_peer *peer);
+
 /* For the server: the peer of a link in its list, and ending one. A peer without a server only writes what it has. */
 kw_peer *kw_peer_at(kw_link *link);
 void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now);

@@ -129,6 +129,10 @@ bool kw_server_has_work(const kw_server *server) {
          kw_snapshot_is_awaited(server->store);
 }
 
+bool kw_server_is_busy(const kw_server *server) {
+  return server->store != NULL && server->options.is_busy != NULL && *server->options.is_busy;
+}
+
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {
   server->is_draining = true;
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next)

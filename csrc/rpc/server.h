@@ -30,6 +30,7 @@ typedef struct kw_server_options {
   size_t connection_quota; /* that all connections together may hold */
   const kw_ready *others;  /* watches of the store's owner, for whom readiness is work; or NULL */
   const int64_t *clock;    /* of a store whose time is moved by hand; or NULL */
+  const bool *is_busy;     /* whether the store's owner is in the middle of a call; or NULL */
   kw_session_options session;
 } kw_server_options;
 
@@ -45,6 +46,7 @@ void kw_server_free(kw_server *server);
 /* As in face/engine.h. */
 int64_t kw_server_tend(kw_server *server, int64_t now);
 bool kw_server_has_work(const kw_server *server);
+bool kw_server_is_busy(const kw_server *server);
 void kw_server_set_bell(kw_server *server, kw_bell bell);
 
 /* No new connections and streams are taken; what there is may end, at most for `ms`. Watch streams are ended so that

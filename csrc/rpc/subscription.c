@@ -69,6 +69,7 @@ void kw_subscription_skip(kw_subscription *sub) {
     kw_news *news = news_at(sub->news.next);
     has_more = news->has_more;
     drop_news(sub, news);
+    if (sub->sure_pieces > 0) sub->sure_pieces--;
   }
   if (sub->call != NULL && kw_subscription_has_room(sub)) kw_watch_call_relieve(sub->call);
 }
@@ -174,7 +175,7 @@ void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_sli
   sub->state = KW_SUBSCRIPTION_FAILED;
 }
 
-const kw_blob *kw_subscription_refusal(const kw_subscription *sub) {
+kw_blob *kw_subscription_refusal(const kw_subscription *sub) {
   if (kw_link_is_alone(&sub->news)) return NULL;
   const kw_news *last = news_at(sub->news.prev);
   return last->kind == KW_NEWS_FAILED ? last->bytes : NULL;

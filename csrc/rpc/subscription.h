@@ -129,7 +129,7 @@ void kw_subscription_believe(kw_subscription *sub);
 void kw_subscription_retract(kw_subscription *sub);
 
 /* What the server said when it refused it, if that was not taken yet, or NULL; and taking that back: it is idle. */
-const kw_blob *kw_subscription_refusal(const kw_subscription *sub);
+kw_blob *kw_subscription_refusal(const kw_subscription *sub);
 void kw_subscription_revive(kw_subscription *sub);
 
 /* What is not complete will never be. */

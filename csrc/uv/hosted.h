@@ -40,4 +40,8 @@ static inline bool kw_hosted_has_work(const kw_hosted *hosted) {
   return hosted->engine->has_work(hosted->server);
 }
 
+static inline bool kw_hosted_is_busy(const kw_hosted *hosted) {
+  return hosted->engine->is_busy(hosted->server);
+}
+
 #endif

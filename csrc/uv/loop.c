@@ -262,6 +262,13 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited) {
   loop->is_woken = loop->is_rung = loop->has_parted = false;
 }
 
+bool kw_loop_is_busy(const kw_loop *loop) {
+  for (kw_link *link = loop->hosted.next; link != &loop->hosted; link = link->next) {
+    if (kw_hosted_is_busy(hosted_at(link))) return true;
+  }
+  return false;
+}
+
 bool kw_loop_is_awaiting(const kw_loop *loop) {
   if (!kw_link_is_alone(&loop->hosted) || !kw_link_is_alone(&loop->dialed)) return true;
   return is_awaiting_signals(loop) || may_be_woken(loop);

@@ -87,6 +87,9 @@ int kw_loop_enter(kw_loop *loop);
  * milliseconds are over; negative: as long as it takes. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited);
 
+/* Whether a server on it is in the middle of a call of Lua: then only a finalizer could turn the loop, and must not. */
+bool kw_loop_is_busy(const kw_loop *loop);
+
 /* What makes it iterate; with a reference. */
 kw_bell kw_loop_bell(kw_loop *loop);
 

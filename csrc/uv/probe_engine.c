@@ -135,6 +135,11 @@ static bool has_work(const kw_server *server) {
   return server->work > 0;
 }
 
+static bool is_busy(const kw_server *server) {
+  (void)server;
+  return false;
+}
+
 static kw_peer *accept_peer(kw_server *server, const kw_peer_hooks *hooks, int64_t now) {
   (void)now;
   kw_peer *peer = server->refuses ? NULL : kw_alloc_zeroed(sizeof *peer);
@@ -293,6 +298,7 @@ static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .tend = tend,
                                .set_bell = set_bell,
                                .has_work = has_work,
+                               .is_busy = is_busy,
                                .accept = accept_peer,
                                .client_of = client_of,
                                .dial = client_dial,
