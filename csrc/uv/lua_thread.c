@@ -62,15 +62,25 @@ static int l_start(lua_State *L) {
   return 2;
 }
 
+/* Pushes a text of the thread at 1. Finalizers may close the thread, so room for the text is made first, and the text
+ * looked at again. */
+static void push_text(lua_State *L, kw_slice (*text_of)(kw_thread *thread)) {
+  size_t len = text_of(check_here(L)).len;
+  char *copy = lua_newuserdatauv(L, len + 1, 0);
+  kw_slice text = text_of(check_here(L));
+  memcpy(copy, text.data, len);
+  lua_pushlstring(L, copy, len);
+  lua_remove(L, -2);
+}
+
 /* thread:wait(seconds): until it has told something, which is returned, or has ended, or time is over: nil. */
 static int l_wait(lua_State *L) {
   kw_thread *thread = check_here(L);
   if (kw_thread_wait(thread, (int64_t)ceil(luaL_checknumber(L, 2) * 1000)) == KW_THREAD_STARTING) {
     return 0;
   }
-  kw_slice told = kw_thread_told(thread);
-  if (told.data == NULL) return 0;
-  push_slice(L, told);
+  if (kw_thread_told(thread).data == NULL) return 0;
+  push_text(L, kw_thread_told);
   return 1;
 }
 
@@ -92,6 +102,12 @@ static int l_stop(lua_State *L) {
   return 0;
 }
 
+static kw_slice failure_of(kw_thread *thread) {
+  kw_slice why = {0};
+  kw_thread_join(thread, &why);
+  return why;
+}
+
 /* thread:join(): waits for its end; true, or nil and what it failed with. */
 static int l_join(lua_State *L) {
   kw_slice why;
@@ -101,7 +117,7 @@ static int l_join(lua_State *L) {
   }
   lua_pushnil(L);
   if (why.len > 0) {
-    push_slice(L, why);
+    push_text(L, failure_of);
   } else {
     lua_pushliteral(L, "not enough memory");
   }

@@ -5,6 +5,9 @@
  * A loop's uservalue holds the server and client objects whose pointer the loop has, each under a handle: a userdata
  * that is younger than the object. When the state ends, finalizers run from the youngest on: the handle's closes the
  * listeners and the connections of the object before the object's own runs.
+ *
+ * Whatever asks Lua for memory may let finalizers run, and these may close the loop: what a function needs of Lua it
+ * makes first, and only then it looks at the loop.
  */
 #include <math.h>
 #include <sys/resource.h>
@@ -154,14 +157,13 @@ static const kw_engine *check_engine(lua_State *L) {
   return engine;
 }
 
-/* The server object at 2, as the loop at 1 hosts it. */
-static kw_hosted *check_hosted(lua_State *L, kw_loop *loop) {
+/* The server object at 2, as the loop at 1 hosts it; with the handle that it gets if it is new there. */
+static kw_hosted *check_hosted(lua_State *L, kw_loop *loop, handle *self) {
   const kw_engine *engine = check_engine(L);
   kw_server *server = engine->server_of(luaL_checkudata(L, 2, KW_SERVER_NAME));
   if (server == NULL) luaL_error(L, "the server is closed");
   kw_hosted *hosted = kw_hosted_find(loop, server);
   if (hosted != NULL) return hosted;
-  handle *self = add_handle(L);
   if (kw_hosted_open(&self->hosted, loop, engine, server) < 0) luaL_error(L, "not enough memory");
   return self->hosted;
 }
@@ -224,8 +226,9 @@ static void push_hosts(lua_State *L, const kw_address *addresses, int n) {
 /* loop:resolve(name): a list of hosts in digits; or nil, text and name of the error. */
 static int l_resolve(lua_State *L) {
   kw_address addresses[KW_LOOKUP_ADDRESSES];
-  uv_loop_t *uv = &check_open(L)->uv;
-  int n = kw_address_resolve(uv, luaL_checkstring(L, 2), addresses, KW_LOOKUP_ADDRESSES);
+  check_open(L);
+  const char *name = luaL_checkstring(L, 2);
+  int n = kw_address_resolve(&check_open(L)->uv, name, addresses, KW_LOOKUP_ADDRESSES);
   if (n < 0) return push_failure(L, n);
   push_hosts(L, addresses, n);
   return 1;
@@ -233,10 +236,10 @@ static int l_resolve(lua_State *L) {
 
 /* loop:lookup(name): a lookup, whose end ends a turn; or nil, text and name of the error. */
 static int l_lookup(lua_State *L) {
-  kw_loop *loop = check_open(L);
+  check_open(L);
   const char *name = luaL_checkstring(L, 2);
   kw_object_push(L, LOOKUP_NAME, 0);
-  int rc = kw_lookup_open(lua_touserdata(L, -1), loop, name);
+  int rc = kw_lookup_open(lua_touserdata(L, -1), check_open(L), name);
   return rc == 0 ? 1 : push_failure(L, rc);
 }
 
@@ -247,6 +250,7 @@ static kw_lookup **check_lookup(lua_State *L) {
 /* lookup:result(): nil while it is under way; a list of hosts in digits; or false, text and name of the error. */
 static int l_result(lua_State *L) {
   kw_lookup *lookup = *check_lookup(L);
+  kw_address copies[KW_LOOKUP_ADDRESSES];
   const kw_address *addresses;
   int n;
   if (lookup == NULL) return luaL_error(L, "the lookup is closed");
@@ -255,7 +259,8 @@ static int l_result(lua_State *L) {
     return 1;
   }
   if (n >= 0) {
-    push_hosts(L, addresses, n);
+    memcpy(copies, addresses, (size_t)n * sizeof *addresses); /* finalizers may close the lookup */
+    push_hosts(L, copies, n);
     return 1;
   }
   lua_pushboolean(L, 0);
@@ -281,16 +286,17 @@ static kw_listener **check_listener(lua_State *L) {
 
 /* loop:listen(server, address): a listener; or nil, text and name of the error. */
 static int l_listen(lua_State *L) {
-  kw_loop *loop = check_open(L);
   kw_address address;
+  check_open(L);
   lua_settop(L, 3);
   int rc = read_address(L, 3, &address);
   if (rc < 0) return push_failure(L, rc);
   kw_object_push(L, LISTENER_NAME, 0);
-  rc = kw_listener_open(lua_touserdata(L, -1), check_hosted(L, loop), &address);
-  if (rc == 0) return 1;
-  release_idle(L);
-  return push_failure(L, rc);
+  handle *self = add_handle(L);
+  kw_hosted *hosted = check_hosted(L, check_open(L), self);
+  rc = kw_listener_open(lua_touserdata(L, -1), hosted, &address);
+  release_idle(L); /* the handle, if the server has one already; or the server */
+  return rc == 0 ? 1 : push_failure(L, rc);
 }
 
 /* listener:address(): where it listens, with the port that the kernel chose. */
@@ -318,15 +324,18 @@ static int l_listener_close(lua_State *L) {
 
 /* loop:dial(client, address): true; or nil, text and name of the error. */
 static int l_dial(lua_State *L) {
-  kw_loop *loop = check_open(L);
-  const kw_engine *engine = check_engine(L);
   kw_address address;
+  check_open(L);
   lua_settop(L, 3);
-  kw_client *client = engine->client_of(luaL_checkudata(L, 2, KW_CLIENT_NAME));
-  if (client == NULL) return luaL_error(L, "the client is closed, or was dialed before");
+  void *object = luaL_checkudata(L, 2, KW_CLIENT_NAME);
   int rc = read_address(L, 3, &address);
   if (rc < 0) return push_failure(L, rc);
-  rc = kw_dialed_open(&add_handle(L)->dialed, loop, engine, client, &address);
+  handle *self = add_handle(L);
+  kw_loop *loop = check_open(L);
+  const kw_engine *engine = check_engine(L);
+  kw_client *client = engine->client_of(object);
+  if (client == NULL) return luaL_error(L, "the client is closed, or was dialed before");
+  rc = kw_dialed_open(&self->dialed, loop, engine, client, &address);
   if (rc < 0) {
     release_idle(L);
     return push_failure(L, rc);
@@ -341,8 +350,8 @@ static int l_dial(lua_State *L) {
 
 /* loop:signals(names): from now on these are caught, and no others. */
 static int l_signals(lua_State *L) {
-  kw_loop *loop = check_open(L);
   bool wanted[KW_SIGNALS] = {false};
+  check_open(L);
   luaL_checktype(L, 2, LUA_TTABLE);
   for (int i = 1; i <= (int)lua_rawlen(L, 2); i++) {
     lua_rawgeti(L, 2, i);
@@ -351,7 +360,7 @@ static int l_signals(lua_State *L) {
     wanted[at] = true;
     lua_pop(L, 1);
   }
-  int rc = kw_loop_watch_signals(loop, wanted);
+  int rc = kw_loop_watch_signals(check_open(L), wanted);
   if (rc < 0) return push_failure(L, rc);
   lua_pushboolean(L, 1);
   return 1;
@@ -379,7 +388,8 @@ static int l_open(lua_State *L) {
 }
 
 /* loop:turn(seconds, is_awaited): rounded up, so that what is waited for is due afterwards; without an end if not
- * given. With is_awaited the bell ends it, too. */
+ * given. With is_awaited the bell ends it, too. A finalizer in the middle of a store's call may not wait, and its look
+ * finds nothing. */
 static int l_turn(lua_State *L) {
   kw_loop *loop = check_open(L);
   int64_t ms = -1;
@@ -388,6 +398,9 @@ static int l_turn(lua_State *L) {
     ms = seconds < 1e12 ? (int64_t)ceil(seconds * 1000) : INT64_MAX / 2;
     if (ms < 0) ms = 0;
   }
+  bool is_busy = kw_loop_is_busy(loop);
+  if (is_busy && ms == 0) return 0;
+  if (is_busy) luaL_error(L, "a store is in the middle of a call, and a finalizer has to wait");
   kw_loop_turn(loop, ms, lua_toboolean(L, 3));
   release_idle(L);
   return 0;
@@ -395,11 +408,11 @@ static int l_turn(lua_State *L) {
 
 /* loop:bell(): what makes it turn, for those who have threads. */
 static int l_bell(lua_State *L) {
-  kw_loop *loop = check_open(L);
   kw_bell *bell = lua_newuserdatauv(L, sizeof *bell, 0);
-  *bell = kw_loop_bell(loop);
+  *bell = (kw_bell){0};
   luaL_getmetatable(L, KW_BELL_NAME);
   lua_setmetatable(L, -2);
+  *bell = kw_loop_bell(check_open(L));
   return 1;
 }
 
