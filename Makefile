@@ -100,8 +100,8 @@ endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)
 
-check: $(PROBES) build/fault.so fuzz           ## sanitizers, valgrind, aggressive collection, fuzzing
-	@spec/run $(foreach how,valgrind check gc,$(VMS:%=$(how)-%))
+check: $(PROBES) build/fault.so fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
+	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
 FUZZERS := split decode serve client image

@@ -3,6 +3,8 @@
 
 #ifdef KW_PROBE
 
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "bind/lua_store.h"
 #include "bind/probe_codec.h"
@@ -52,6 +54,59 @@ static int l_fail_none(lua_State *L) {
   return 0;
 }
 
+/* {====== Collections at a given allocation ====== */
+
+static _Thread_local lua_State *collected;
+static _Thread_local size_t collect_in, collect_every;
+
+static void *collecting_alloc(void *ud, void *p, size_t old, size_t new) {
+  bool grows = new > 0 && (p == NULL || new > old);
+  if (grows && collect_in > 0 && --collect_in == 0) {
+    collect_in = collect_every;
+    lua_gc(collected, LUA_GCRESTART, 0);
+  }
+  return lua_alloc(ud, p, old, new);
+}
+
+/* Makes a string that nobody has, in a call that lets no collection begin. */
+static void owe_memory(lua_State *L) {
+  static _Thread_local unsigned n;
+  char name[24];
+  snprintf(name, sizeof name, "probe %u", n++);
+  lua_getfield(L, LUA_REGISTRYINDEX, name);
+  lua_pop(L, 1);
+}
+
+/* collect_at(n, every): a collection is due from the n-th allocation of Lua on, and, if `every` is given, again after
+ * each so many more; from now on, if n is 0. */
+static int l_collect_at(lua_State *L) {
+  void *ud;
+  lua_Integer n = luaL_checkinteger(L, 1);
+  collect_every = (size_t)luaL_optinteger(L, 2, 0);
+  collected = L;
+  collect_in = n == 0 ? collect_every : (size_t)n;
+  lua_Alloc alloc = lua_getallocf(L, &ud);
+  if (alloc != collecting_alloc) {
+    lua_alloc = alloc;
+    lua_setallocf(L, collecting_alloc, ud);
+  }
+  if (n > 0) return 0;
+  lua_gc(L, LUA_GCRESTART, 0);
+  owe_memory(L);
+  return 0;
+}
+
+/* collect_never(): no more; whether one that was asked for has not become due. */
+static int l_collect_never(lua_State *L) {
+  void *ud;
+  lua_pushboolean(L, collect_in > 0 && collect_every == 0);
+  collect_in = 0;
+  if (lua_getallocf(L, &ud) == collecting_alloc) lua_setallocf(L, lua_alloc, ud);
+  return 1;
+}
+
+/* }====== */
+
 static int l_allocations(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)kw_mem_count());
   return 1;
@@ -66,6 +121,8 @@ static const luaL_Reg probe[] = {{"check", l_check},
                                  {"fail_core", l_fail_core},
                                  {"fail_all", l_fail_all},
                                  {"fail_none", l_fail_none},
+                                 {"collect_at", l_collect_at},
+                                 {"collect_never", l_collect_never},
                                  {"allocations", l_allocations},
                                  {"live", l_live},
                                  {NULL, NULL}};

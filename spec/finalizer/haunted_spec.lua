@@ -1,0 +1,34 @@
+--- Finalizers that close, cancel, put and compact in the middle of calls: in every binding, at every allocation; and in
+-- what tasks do with stores, watches, clients and servers.
+--
+-- Both are programs of their own, since what goes wrong here goes very wrong. They need a probe. They count which
+-- action happened inside of how many bindings, and how often; that is printed.
+
+local probe = require("keywatch.core").probe
+
+local directory = require "spec.support.directory"
+local program = require "spec.support.program"
+
+local SECONDS = 300 -- after which a program is taken for one that never ends
+
+local function expect_well(name)
+  local text = 'KW_HAUNTED = "%s" math.randomseed(%d) require "spec.support.%s"'
+  local seed = tonumber(os.getenv("KW_SEED")) or 0
+  local status, printed = program.run(text:format(directory.new(), seed % 2 ^ 31, name), SECONDS)
+  if status ~= 0 or not printed:find("\nwell\n$") then
+    error(("status %d: %s"):format(status, printed:sub(-4000)), 2)
+  end
+  print(name .. ": " .. printed:match("\t(actions, .*)well\n$"))
+end
+
+describe("a finalizer", function()
+  after_each(directory.remove_all)
+
+  it("leaves every binding alive in whose middle it runs, at whichever allocation", function()
+    if probe then expect_well "haunted_bindings" end
+  end)
+
+  it("leaves tasks, watches, clients and servers alive, and nobody waits in vain", function()
+    if probe then expect_well "haunted_flows" end
+  end)
+end)

@@ -1,0 +1,137 @@
+--- Finalizers that act in the middle of calls: at a chosen allocation of one call, or all along a program.
+--
+-- For programs of their own, with the probe: a collection is a whole cycle, from the allocation on that the probe was
+-- told, and none comes by itself. Each has a finalizer to run. What that does is noted with the binding inside of which
+-- it ran: the function of the core, or of keywatch.uv, that has asked for memory.
+
+local core = require "keywatch.core"
+local uv = require "keywatch.uv"
+
+local probe = core.probe
+
+local haunt = {}
+
+-- {====== Bindings ======
+
+local OBJECTS = {
+  ["keywatch.store"] = "store", ["keywatch.core.watch"] = "watch", ["keywatch.core.subscription"] = "subscription",
+  ["keywatch.core.server"] = "server", ["keywatch.core.peer"] = "peer", ["keywatch.core.client"] = "client",
+  ["keywatch.core.snapshot"] = "snapshot", ["keywatch.uv.loop"] = "loop", ["keywatch.uv.listener"] = "listener",
+  ["keywatch.uv.lookup"] = "lookup", ["keywatch.uv.thread"] = "thread", ["keywatch.uv.this_thread"] = "this_thread",
+}
+
+local names, functions = {}, {} -- of bindings: by function, and the functions by name
+
+local function add_all(prefix, list)
+  for name, value in pairs(list) do
+    if type(value) == "function" and debug.getinfo(value, "S").what == "C" then
+      names[value], functions[prefix .. name] = prefix .. name, value
+    end
+  end
+end
+
+add_all("core.", core)
+add_all("requests.", core.requests)
+add_all("answers.", core.answers)
+add_all("durable:", core.durable_methods)
+add_all("uv.", uv)
+for class, name in pairs(OBJECTS) do
+  local meta = debug.getregistry()[class]
+  add_all(name .. ":", meta.__index)
+  add_all(name .. ":", { tostring = meta.__tostring })
+end
+
+haunt.functions = functions
+
+--- The name of the binding that the caller's caller has interrupted, if it is one.
+local function interrupted()
+  for level = 3, 12 do
+    local info = debug.getinfo(level, "fS")
+    if not info or info.what ~= "C" then return nil end
+    if names[info.func] then return names[info.func] end
+  end
+end
+
+-- }======
+
+-- {====== Finalizers ======
+
+local act            -- what the next finalizer does, given the name of the binding
+local acting = false
+
+local function leave_one()
+  local function finalize()
+    leave_one()
+    if acting or not act then return end
+    acting = true
+    act(interrupted())
+    acting = false
+  end
+  if rawget(_G, "newproxy") then
+    getmetatable(_G.newproxy(true)).__gc = finalize
+  else
+    setmetatable({}, { __gc = finalize })
+  end
+end
+
+--- From now on collections come when they are asked for. LuaJIT's compiled code stays out of this: some versions do not
+-- come out of a compiled loop over pairs inside of a finalizer.
+function haunt.begin()
+  if jit then
+    jit.off()
+    collectgarbage("setpause", 1000)
+    collectgarbage("setstepmul", 0)
+  else
+    collectgarbage("incremental", 1000, 400, 63)
+  end
+  collectgarbage()
+  leave_one()
+end
+
+--- Calls a function, and has a finalizer do `what` at its n-th allocation, once. Returns whether the call has come so
+-- far; the name of the binding where that was done; and what the call has raised, if it did.
+function haunt.at(n, what, call, ...)
+  local where
+  act = function(binding)
+    act, where = nil, binding
+    what(binding)
+  end
+  probe.collect_at(n)
+  local ok, err = pcall(call, ...)
+  local is_missed = probe.collect_never()
+  act = nil
+  return not is_missed, where, not ok and err or nil
+end
+
+--- Calls a function, while finalizers do `what`, given the name of the binding, at every so many allocations. Returns
+-- as pcall does.
+function haunt.all_along(every, what, call, ...)
+  act = function(binding)
+    probe.collect_at(every, every) -- none for what is done here
+    what(binding)
+  end
+  probe.collect_at(every, every)
+  local ok, result, err = pcall(call, ...)
+  probe.collect_never()
+  act = nil
+  return ok, result, err
+end
+
+-- }======
+
+-- {====== Errors ======
+
+local CLEAN = { "closed", "a finalizer has to wait", "not enough memory", "was finalized", "not ready", "has ended" }
+
+--- Whether what was raised tells of something that a finalizer may have done.
+function haunt.is_clean(err)
+  if type(err) == "table" then return err.code ~= nil end
+  for _, words in ipairs(CLEAN) do
+    if tostring(err):find(words, 1, true) then return true end
+  end
+  return false
+end
+
+-- }======
+
+return haunt

@@ -1,0 +1,470 @@
+--- A program: every binding, with every action of a finalizer that could touch it, at every allocation that it makes.
+--
+-- It prints what it is about to do, so that a death tells where it was; and at the end, how often each action happened,
+-- inside of how many bindings. It fails if an action never happened inside of a binding that asks for memory and has
+-- the parts for it, or if there is a binding that was not tried.
+
+local core = require "keywatch.core"
+
+local haunt = require "spec.support.haunt"
+local world = require "spec.support.haunted_world"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local function pack(...) return { n = select("#", ...), ... } end
+
+local LONG = ("x"):rep(300) -- not interned
+local NOW = 1000
+local GOAWAY = "\0\0\8\7" .. ("\0"):rep(13) -- a frame of HTTP/2
+local PAST = 500 -- allocations: no binding here makes as many
+
+-- {====== Cases ======
+
+local cases = {} -- { binding =, setup = function(world) that returns what the binding is called with }
+
+local function case(binding, setup)
+  assert(haunt.functions[binding], binding)
+  cases[#cases + 1] = { binding = binding, setup = setup }
+end
+
+local function of(part, ...)
+  local arguments = pack(...)
+  return function(w) return w[part], unpack(arguments, 1, arguments.n) end
+end
+
+-- The store: what succeeds, and what fails.
+case("store:get", of("store", "k1"))
+case("store:get", of("store", "k1", { revision = 1 }))
+case("store:range", function(w) return w.store, "k", { prefix = true } end)
+case("store:range", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
+case("store:put", function(w) return w.store, "k1", LONG, { prev_kv = true } end)
+case("store:put", of("store", "k1", "v", { lease = 99 }))
+case("store:put", of("store", "k1", "v", { no = "such" }))
+case("store:delete", function(w) return w.store, "k", { prefix = true, prev_kv = true } end)
+case("store:delete", of("store", ""))
+case("store:txn", function(w)
+  return w.store, { compare = { { key = "k1", version = 0, op = ">" } }, success = {
+    { put = "k1", value = LONG .. "1", prev_kv = true }, { get = "k2" }, { range = "k", prefix = true },
+    { txn = { success = { { delete = "k3", prev_kv = true } } } } } }
+end)
+case("store:txn", function(w)
+  return w.store, { success = { { put = "k1", value = "1" }, { put = "k1", value = "2" } } }
+end)
+case("store:txn", function(w) return w.store, { success = { { put = "k1", value = "1" }, {} } } end)
+case("store:compact", of("store", 4))
+case("store:compact", of("store", 1))
+case("store:compact", of("store", 2 ^ 40))
+case("store:lease_grant", of("store", 100))
+case("store:lease_grant", of("store", 100, { id = 7 }))
+case("store:lease_revoke", of("store", 7))
+case("store:lease_revoke", of("store", 99))
+case("store:lease_keepalive", of("store", 7))
+case("store:lease_keepalive", of("store", 99))
+case("store:lease_time_to_live", of("store", 7, { keys = true }))
+case("store:lease_time_to_live", of("store", 99))
+case("store:leases", of "store")
+case("store:status", of "store")
+case("store:hash_step", of("store", 1))
+case("store:hash_step", of("store", 1000))
+case("store:hash_step", of("store", 1000, 1))
+case("store:defragment", of "store")
+case("store:alarms", function(w)
+  w.store:arm("corrupt")
+  return w.store
+end)
+case("store:arm", of("store", "corrupt"))
+case("store:arm", of("store", "other"))
+case("store:disarm", of("store", "corrupt"))
+case("store:keep", function(w) return w.store, { { "t", "k1", LONG }, { "t", "k2" } } end)
+case("store:keep", function(w) return w.store, { {} } end)
+case("store:kept", function(w)
+  w.store:keep { { "t", "k1", LONG }, { "t", "k2", LONG .. "2" } }
+  return w.store, "t"
+end)
+case("store:kept", function(w)
+  w.store:keep { { "t", "k1", LONG } }
+  return w.store, "t", "k1"
+end)
+case("store:deadline", of "store")
+case("store:step", of "store")
+case("store:tend", of "store")
+case("store:next_ready", of "store")
+case("store:tostring", of "store")
+case("store:close", of "store")
+case("store:open_watch", function(w) return w.store, "k", { prefix = true } end)
+case("store:open_watch", function(w) return w.store, "k", { range_end = "a" } end)
+case("store:open_snapshot", of "store")
+case("core.open", function() return { now = 0, min_lease_ttl = 3 } end)
+case("core.open", function() return { path = ("/no/such/path/%d"):format(os.time()), now = 0 } end)
+
+local KVS = { { "k1", 1 }, { "k2", 2 } }
+local function kvs()
+  local list = {}
+  for i, kv in ipairs(KVS) do
+    list[i] = { key = kv[1], value = LONG .. i, create_revision = 1, mod_revision = 2, version = 1, lease = 0 }
+  end
+  return list
+end
+case("store:load", function(w) return w.follower, 6, kvs() end)
+case("store:load", function() return core.open { follower = true, now = 0 }, 6, kvs() end)
+case("store:replace", function(w) return w.follower, 6, kvs() end)
+case("store:replace", function(w) return w.follower, 6, { {} } end)
+case("store:apply", function(w) return w.follower, 6, { { type = "delete", key = "k1" } } end)
+case("store:apply", function(w) return w.follower, 3, { { type = "delete", key = "k1" } } end)
+case("store:advance", of("follower", 7))
+case("store:advance", of("follower", 1))
+
+-- A store with a disk, and one whose disk has failed: there every write fails.
+for _, name in ipairs { "settled", "go_on", "defragmented" } do case("durable:" .. name, of "durable") end
+case("durable:read_on", of("durable", 1))
+case("durable:set_bell", function(w) return w.durable, w.loop:bell() end)
+case("durable:wait", function(w)
+  core.probe.hold_disk(w.durable, false)
+  return w.durable, w.mark
+end)
+case("durable:outcome", function(w) return w.broken, w.mark end)
+case("durable:wait", function(w) return w.broken, w.mark end)
+for _, part in ipairs { "durable", "broken" } do
+  case("store:put", of(part, "k1", LONG))
+  case("store:put", of(part, "k1", "v", { lease = 99 }))
+  case("store:delete", of(part, "k1"))
+  case("store:txn", function(w) return w[part], { success = { { put = "k1", value = LONG } } } end)
+  case("store:compact", of(part, 1))
+  case("store:compact", of(part, 2 ^ 40))
+  case("store:lease_grant", of(part, 100))
+  case("store:lease_revoke", of(part, 99))
+  case("store:lease_time_to_live", of(part, 99))
+  case("store:arm", of(part, "corrupt"))
+  case("store:disarm", of(part, "corrupt"))
+  case("store:disarm_own", of(part, "corrupt"))
+  case("store:defragment", of(part))
+  case("store:keep", function(w) return w[part], { { "t", "k1", LONG } } end)
+end
+
+-- A store with a server on a loop, and a client who is about to write, and to compact what there is.
+local function call(client, path, message, request)
+  local number = client:call(path)
+  client:send(number, core.encode(message, request))
+  client:half_close(number)
+end
+
+local function served(...)
+  local arguments = pack(...)
+  return function(w)
+    local revision = w.store:status().revision
+    assert(w.listener)
+    call(w.client, "/etcdserverpb.KV/Put", "PutRequest", { key = "k1", value = "by a client" })
+    call(w.client, "/etcdserverpb.KV/Compact", "CompactionRequest", { revision = revision + 1, physical = true })
+    return w.store, unpack(arguments, 1, arguments.n)
+  end
+end
+
+case("store:get", served "k1")
+case("store:range", served("k", { prefix = true }))
+case("store:put", served("k1", LONG, { prev_kv = true }))
+case("store:delete", served("k", { prefix = true, prev_kv = true }))
+case("store:txn", served { success = { { get = "k1" }, { delete = "k1", prev_kv = true } } })
+case("store:lease_time_to_live", served(7, { keys = true }))
+case("store:leases", served())
+
+-- Watches of the store.
+case("watch:take", of "watch")
+case("watch:take", function(w)
+  repeat until not w.watch:take()
+  w.watch:request_progress()
+  return w.watch
+end)
+case("watch:take", function(w)
+  rawset(w, "watch", (w.store:open_watch("k", { start_revision = 1 })))
+  w.store:tend()
+  return w.watch
+end)
+case("watch:take", function(w)
+  w.watch:close()
+  return w.watch
+end)
+for _, name in ipairs { "arm", "disarm", "request_progress", "is_blocked", "has_failed", "close" } do
+  case("watch:" .. name, of "watch")
+end
+
+-- Snapshots.
+case("snapshot:is_ready", of "snapshot")
+case("snapshot:size", of "snapshot")
+case("snapshot:read", of("snapshot", 0, 4096))
+case("snapshot:close", of "snapshot")
+case("core.restore", function() return "/no/such/file", "/no/such/directory" end)
+
+-- Servers.
+case("core.serve", function(w) return w.store, { outlet_bytes = 5000 } end)
+case("server:mount", of("server", "/another", true))
+case("server:intercept", of "server")
+case("server:next_news", of "server")
+case("server:connections", of "server")
+case("server:held", of "server")
+case("server:tend", of("server", NOW))
+case("server:drain", of("server", 1, NOW))
+case("server:accept", of("server", NOW))
+case("server:close", of "server")
+case("server:info", function(w) return w.server, w.call.server, w.client end)
+case("server:receive", function(w) return w.server, w.call.server, w.client end)
+case("server:send", function(w) return w.server, w.call.server, LONG end)
+case("server:finish", function(w) return w.server, w.call.server, 5, LONG end)
+case("server:proceed", function(w) return w.server, w.call.server end)
+case("peer:feed", function(w)
+  w.client:send(w.call.client, LONG)
+  return w.peer, w.client:pending(), NOW
+end)
+case("peer:pending", function(w)
+  w.server:send(w.call.server, LONG:rep(300))
+  return w.peer
+end)
+case("peer:state", of "peer")
+case("peer:deadline", of "peer")
+case("peer:step", of("peer", NOW))
+case("peer:close", of "peer")
+
+-- Clients.
+case("core.client", function() return "spec", { keepalive = 1 }, NOW end)
+case("client:call", of("client", "/x", { name = "value" }))
+case("client:send", function(w) return w.client, w.call.client, LONG end)
+case("client:half_close", function(w) return w.client, w.call.client end)
+case("client:has_room", function(w) return w.client, w.call.client, 0 end)
+case("client:cancel", function(w) return w.client, w.call.client end)
+case("client:receive", function(w) return w.client, w.ended.client end)
+case("client:receive", function(w)
+  w.client:receive(w.ended.client)
+  return w.client, w.call.client
+end)
+case("client:next", function(w) return w.client, w.ended end)
+case("client:watch", of("client", { name = "value" }, 1000))
+case("client:ask", function(w) return w.client, w.watch_call end)
+case("client:trust", function(w) return w.client, w.watch_call end)
+case("client:inspect", function(w) return w.client, w.watch_call end)
+case("client:next_watch", function(w)
+  w.subscription:arm()
+  return w.client
+end)
+case("client:feed", function(w)
+  w.server:send(w.call.server, LONG)
+  return w.client, w.peer:pending(), NOW
+end)
+case("client:pending", function(w)
+  w.client:send(w.call.client, LONG:rep(300))
+  return w.client
+end)
+case("client:state", of "client")
+case("client:health", of "client")
+case("client:health", function(w)
+  w.client:feed(GOAWAY, NOW)
+  return w.client
+end)
+case("client:deadline", of "client")
+case("client:step", of("client", NOW))
+case("client:close", of "client")
+
+-- Watches of a client.
+case("core.subscription", function() return 1, "k", { prefix = true } end)
+case("subscription:take", of "subscription")
+case("subscription:take", function(w)
+  repeat until not w.subscription:take()
+  w.client:trust(w.watch_call)
+  w.client:ask(w.watch_call)
+  world.pump(w)
+  return w.subscription
+end)
+case("subscription:take", function(w)
+  repeat until not w.subscription:take()
+  w.subscription:fail("unavailable", LONG)
+  return w.subscription
+end)
+case("subscription:take", function(w)
+  rawset(w, "subscription", core.subscription(2, "k", { start_revision = 1 }))
+  w.subscription:attach(w.client, w.watch_call)
+  world.pump(w)
+  return w.subscription
+end)
+case("subscription:attach", function(w)
+  w.subscription:detach()
+  return w.subscription, w.client, w.watch_call
+end)
+for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "accept", "revive", "close" } do
+  case("subscription:" .. name, of "subscription")
+end
+case("subscription:follow", of("subscription", true))
+case("subscription:begin", of("subscription", 9, "18446744073709551615"))
+case("subscription:fail", of("subscription", "unavailable", LONG))
+case("subscription:refusal", function(w)
+  w.subscription:fail("unavailable", LONG)
+  return w.subscription
+end)
+
+-- Messages, and what has no state.
+local REQUESTS = {
+  get = { "k1" }, range = { "k", { prefix = true } }, put = { "k1", LONG }, delete = { "k", { prefix = true } },
+  txn = { { success = { { put = "k1", value = LONG }, { get = "k1" } } } }, compact = { 5 }, lease_grant = { 5 },
+  lease_revoke = { 7 }, lease_keepalive = { 7 }, lease_time_to_live = { 7, { keys = true } }, leases = {},
+}
+local KV = { key = "k1", value = LONG, mod_revision = 5, create_revision = 5, version = 1 }
+local ANSWERS = {
+  get = { "RangeResponse", { kvs = { KV }, count = 1 } }, range = { "RangeResponse", { kvs = { KV }, count = 1 } },
+  put = { "PutResponse", { prev_kv = KV } },
+  delete = { "DeleteRangeResponse", { prev_kvs = { KV }, deleted = 1 }, true },
+  txn = { "TxnResponse", { succeeded = true, responses = { { response_put = {} }, { response_range = {} } } } },
+  compact = { "CompactionResponse", {} }, lease_grant = { "LeaseGrantResponse", { ID = 7, TTL = 5 } },
+  lease_revoke = { "LeaseRevokeResponse", {} }, lease_keepalive = { "LeaseKeepAliveResponse", { ID = 7, TTL = 5 } },
+  lease_time_to_live = { "LeaseTimeToLiveResponse", { ID = 7, TTL = 5, grantedTTL = 5, keys = { "k1" } }, true },
+  leases = { "LeaseLeasesResponse", { leases = { { ID = 7 } } } },
+}
+for name, arguments in pairs(REQUESTS) do
+  case("requests." .. name, function() return nil, arguments[1], arguments[2] end)
+end
+for name, answer in pairs(ANSWERS) do
+  local memo = answer[3]
+  if name == "txn" then memo = select(4, core.requests.txn(nil, REQUESTS.txn[1])) end
+  if name == "get" then memo = "k1" end
+  case("answers." .. name, function() return core.encode(answer[1], answer[2]), memo end)
+  case("answers." .. name, function() return "\255", memo end)
+end
+case("core.header", function() return core.encode("PutResponse", { header = { cluster_id = 5, revision = 4 } }) end)
+case("core.encode", function() return "RangeResponse", { kvs = { { key = LONG:rep(10) }, { key = "k2" } } } end)
+case("core.decode", function() return "RangeResponse", core.encode("RangeResponse", { kvs = { KV, KV } }) end)
+case("core.decode", function() return "RangeResponse", "\255" end)
+case("core.new_error", function() return "compacted" end)
+case("core.error_of", function() return 5, "etcdserver: words" end)
+case("core.id", function() return "123456789012345678" end)
+case("core.decimal", function() return "12345678901234567890" end)
+case("core.hex", function() return "123456789012345678" end)
+case("core.pid", function() end)
+case("core.sha1", function() return LONG end)
+case("core.hash_password", function() return "word", 4 end)
+
+-- Loops.
+case("uv.open", function() end)
+for _, name in ipairs { "now", "time", "pid", "raise_limit", "this_thread" } do case("uv." .. name, function() end) end
+case("loop:turn", function(w) return w.loop, 0, w.listener end)
+case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 } end)
+case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 }, w.listener end)
+case("loop:listen", function(w) return w.loop, w.server, { path = "/no/such/directory/socket" } end)
+case("loop:dial", function(w) return w.loop, core.client("spec", nil, NOW), w.listener:address() end)
+case("loop:dial", function(w) return w.loop, core.client("spec", nil, NOW), { host = "words", port = 1 } end)
+case("loop:hosts", function(w) return w.loop, w.server, w.listener end)
+case("loop:release", function(w) return w.loop, w.server, w.listener end)
+case("loop:resolve", of("loop", "127.0.0.1"))
+case("loop:lookup", of("loop", "127.0.0.1"))
+case("loop:signals", function(w) return w.loop, { "HUP" } end)
+case("loop:signals", function(w) return w.loop, { "KILL" } end)
+case("loop:next_signal", of "loop")
+case("loop:is_awaiting", of "loop")
+case("loop:connections", of "loop")
+case("loop:bell", of "loop")
+case("loop:close", function(w) return w.loop, w.listener end)
+case("listener:address", of "listener")
+case("listener:close", of "listener")
+case("lookup:result", of "lookup")
+case("lookup:close", of "lookup")
+case("uv.start_thread", function() return "no_such_module", "", "", "text" end)
+case("thread:wait", of("thread", 0))
+case("thread:join", of "thread")
+case("thread:join", of "failed_thread")
+for _, name in ipairs { "is_here", "has_ended", "stop", "abandon", "close" } do case("thread:" .. name, of "thread") end
+case("thread:wakes", function(w) return w.thread, w.loop end)
+
+--- They belong to the thread that they are in, and nobody there closes it.
+local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:tell"] = true, ["this_thread:asked"] = true,
+  ["this_thread:wakes"] = true }
+
+-- }======
+
+local fired = {}   -- by action: by binding, how often
+local silent = {}  -- bindings that ask for no memory
+local never = {}   -- { binding, action }: which could have happened there
+local unclean = {} -- errors that tell of nothing that a finalizer has done
+
+--- One call, in the middle of which an action happens. Returns whether the call has come so far; the binding where the
+-- action happened; and what the call has raised.
+local function try(one, action, n)
+  local w = world.new()
+  w.arguments = pack(one.setup(w))
+  local is_come_to, where, err = false, nil, nil
+  if rawget(w, action.part) then
+    is_come_to, where, err = haunt.at(n, function() pcall(action.act, w) end, haunt.functions[one.binding],
+      unpack(w.arguments, 1, w.arguments.n))
+  end
+  world.check(w)
+  world.close(w)
+  return is_come_to, where, err
+end
+
+local function count(action, binding)
+  fired[action] = fired[action] or {}
+  fired[action][binding] = (fired[action][binding] or 0) + 1
+end
+
+--- An action at every allocation of a call. Returns whether it happened inside of the binding.
+local function try_each(one, action)
+  local is_within = false
+  for n = 0, PAST do
+    local is_come_to, where, err = try(one, action, n)
+    if where == one.binding then
+      is_within = true
+      count(action.name, one.binding)
+    end
+    if err and err ~= one.misuse and not haunt.is_clean(err) then
+      unclean[#unclean + 1] = ("%s, %s at %d: %s"):format(one.binding, action.name, n, tostring(err))
+    end
+    if not is_come_to then return is_within end
+  end
+  error("there is no end of " .. one.binding)
+end
+
+--- What a case raises when it is left alone, if it does.
+local function misuse_of(one)
+  local w = world.new()
+  local arguments = pack(one.setup(w))
+  local ok, err = pcall(haunt.functions[one.binding], unpack(arguments, 1, arguments.n))
+  world.close(w)
+  return not ok and err or nil
+end
+
+local NOTHING = { name = "nothing", part = "arguments", act = function() end }
+
+haunt.begin()
+for _, one in ipairs(cases) do
+  one.misuse = misuse_of(one)
+  local asks_for_memory = try_each(one, NOTHING)
+  if silent[one.binding] == nil or asks_for_memory then silent[one.binding] = not asks_for_memory end
+  for _, action in ipairs(asks_for_memory and world.actions or {}) do
+    print(one.binding, action.name)
+    io.stdout:flush()
+    if not try_each(one, action) and world.has(one.setup, action.part) then
+      never[#never + 1] = ("%s: %s"):format(one.binding, action.name)
+    end
+  end
+end
+
+for name in pairs(haunt.functions) do
+  if silent[name] == nil and not ELSEWHERE[name] then never[#never + 1] = name .. ": was not tried" end
+end
+
+-- {====== What it prints ======
+
+local function sorted(list)
+  table.sort(list)
+  return list
+end
+
+print("", "actions, the bindings where they happened, and how often")
+for _, action in ipairs(world.actions) do
+  local bindings, times = 0, 0
+  for _, n in pairs(fired[action.name] or {}) do bindings, times = bindings + 1, times + n end
+  print(action.name, bindings, times)
+end
+local quiet = {}
+for name, is_silent in pairs(silent) do quiet[#quiet + 1] = is_silent and name or nil end
+print("ask for no memory: " .. table.concat(sorted(quiet), ", "))
+for _, what in ipairs(sorted(never)) do print("NEVER", what) end
+for _, what in ipairs(sorted(unclean)) do print("UNCLEAN", what) end
+if #never + #unclean > 0 then os.exit(1) end
+print "well"
+
+-- }======
