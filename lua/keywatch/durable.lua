@@ -67,10 +67,10 @@ local function is_closed(store)
   return store:tend() == false
 end
 
---- Why the writes of a settled mark are not durable, or nil.
+--- Why the writes of a settled mark are not durable, or nil. A finalizer may have closed the store meanwhile.
 local function failure_of(store, mark, has_closed)
-  if has_closed then return core.new_error("closed") end
-  local _, err = store:outcome(mark)
+  local ok, _, err = pcall(store.outcome, store, mark)
+  if has_closed or not ok then return core.new_error("closed") end
   return err
 end
 
