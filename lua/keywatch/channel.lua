@@ -227,9 +227,7 @@ function channel_methods:look()
 end
 
 local function await_change(self, deadline)
-  local d = driver.get()
-  self.changed = self.changed or d.event()
-  return self.changed:wait(deadline and math.max(0, deadline - d.now()))
+  return self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
 end
 
 --- A connection that takes calls, which is waited for; or nil and an error.
@@ -241,6 +239,7 @@ function channel_methods:await_line(deadline)
     self:look() -- at the end, if one came after it
   end
   if self.line then return self.line end
+  self.changed = self.changed or driver.get().event() -- before the look: a finalizer may close the channel meanwhile
   count(self, "waiting", 1)
   self:retain()
   local ok, came = true, true
@@ -356,6 +355,7 @@ local function pause(self, line, failures, deadline)
   local seconds = dialer.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
   self.closing = self.closing or d.event()
+  if self.is_closed then return true end -- a finalizer was before the event
   self:retain()
   local ok, err = pcall(self.closing.wait, self.closing, seconds)
   self:release()

@@ -252,6 +252,7 @@ function server_methods:shutdown(grace)
   self.listeners = {}
   self.object:drain(grace)
   self.gone = self.gone or d.event()
+  if self.is_closed then return true end -- a finalizer was before the event
   self.gone:wait(grace + LAST_WORDS)
   return self:close()
 end

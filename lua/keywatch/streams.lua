@@ -53,11 +53,18 @@ function streams_methods:new_tag()
   return self.last_tag
 end
 
---- From here on the watch is attached, now and whenever its call has ended.
+local function fail_closed(watch)
+  watch.core:fail("closed", "keywatch: the client is closed")
+  wake(watch)
+end
+
+--- From here on the watch is attached, now and whenever its call has ended. It fails if a finalizer has closed the
+-- channel since the channel was looked at.
 function streams_methods:add(watch)
   self.watches[watch.tag] = watch
   self.idle[watch] = true
   self.channel:update()
+  if self.channel.is_closed then fail_closed(watch) end
 end
 
 function streams_methods:has_watches()
@@ -493,10 +500,7 @@ end
 
 --- The channel is closed: watches fail.
 function streams_methods:close()
-  for _, watch in pairs(self.watches) do
-    watch.core:fail("closed", "keywatch: the client is closed")
-    wake(watch)
-  end
+  for _, watch in pairs(self.watches) do fail_closed(watch) end
   self.list, self.shared, self.idle = {}, nil, {}
 end
 

@@ -49,10 +49,14 @@ local function is_read_by_other(watch)
   return not driver.has_ended(reader)
 end
 
---- Waits until something may have come; false if `deadline` is over.
+--- Waits until something may have come; false if `deadline` is over. While the event was made, a finalizer may have
+-- closed the watch: whoever waits looks again first.
 local function wait(watch, deadline)
   local d = driver.get()
-  watch.arrival = watch.arrival or d.event()
+  if not watch.arrival then
+    watch.arrival = d.event()
+    return true
+  end
   watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
   local ok, came = pcall(watch.origin.wait, watch, deadline and math.max(0, deadline - d.now()))
   if me() == "main" then watch.is_awaited_by_main = false end
