@@ -44,9 +44,14 @@ local function is_authority(text)
   return host:find(HOST) ~= nil or host:find(BRACKETED) ~= nil
 end
 
+--- The text without the space around it, in time that grows with its length alone.
+local function trim(text)
+  return text:match("^.*%S", (text:find("%S"))) or ""
+end
+
 --- Whether etcd takes the text as the URL of a member: http, https, or a socket; with a port, without a path.
 local function is_peer(text)
-  text = text:match("^%s*(.-)%s*$")
+  text = trim(text)
   if text:find("%c") then return false end
   local scheme, rest = text:match("^(%a[%w+.-]*):([^#]*)")
   scheme = (scheme or ""):lower()
