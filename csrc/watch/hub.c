@@ -293,16 +293,18 @@ static bool is_long_enough(const kw_hub *hub, size_t revisions) {
 }
 
 /* Walks whole revisions from `from` on; returns the last one that was covered, or 0 if memory is short, or a record
- * cannot be read. */
-static int64_t walk_from(kw_hub *hub, int64_t from) {
+ * cannot be read: not one before `reached`. */
+static int64_t walk_from(kw_hub *hub, int64_t from, int64_t *reached) {
   kw_log_cursor cursor = kw_store_seek(hub->store, from);
   kw_log_entry entry;
   bool more = kw_store_next(hub->store, &cursor, &entry);
   for (size_t revisions = 0; more; revisions++) {
     if (is_long_enough(hub, revisions)) return entry.rev.main - 1;
-    if (!walk_revision(hub, hub->behind, &cursor, &entry, &more)) return 0;
+    if (!walk_revision(hub, hub->behind, &cursor, &entry, &more)) break;
   }
-  return kw_store_read_failure(hub->store) == KW_OK ? kw_store_revision(hub->store) : 0;
+  if (!more && kw_store_read_failure(hub->store) == KW_OK) return kw_store_revision(hub->store);
+  *reached = cursor.next.main > from ? cursor.next.main : from;
+  return 0;
 }
 
 static void place(kw_hub *hub, kw_watcher *watcher, int64_t covered) {
@@ -325,7 +327,7 @@ static void place(kw_hub *hub, kw_watcher *watcher, int64_t covered) {
 }
 
 /* 1. Some that lag are chosen. 2. One walk gathers what concerns them. 3. They are told. 4. Each goes to where it
- * belongs now. */
+ * belongs now. Who begins behind a damaged record is brought up by a later walk, without those who need that record. */
 static void catch_up(kw_hub *hub) {
   if (hub->chosen == NULL) {
     hub->chosen = kw_alloc(hub->options.walk_watchers * sizeof *hub->chosen);
@@ -334,11 +336,12 @@ static void catch_up(kw_hub *hub) {
   hub->n_chosen = 0;
   int64_t from = choose_near(hub);
   if (hub->n_chosen == 0) return;
-  int64_t covered = walk_from(hub, from);
+  int64_t reached = from;
+  int64_t covered = walk_from(hub, from, &reached);
   bool is_corrupt = covered == 0 && kw_store_read_failure(hub->store) == KW_ERR_CORRUPT;
   for (size_t i = 0; i < hub->n_chosen; i++) {
     hub->chosen[i]->was_refused = false;
-    hub->chosen[i]->is_unreadable = is_corrupt;
+    hub->chosen[i]->is_unreadable = is_corrupt && hub->chosen[i]->next_rev <= reached;
     if (covered > 0) tell(hub, hub->chosen[i]);
   }
   kw_walk_reset(&hub->walk);

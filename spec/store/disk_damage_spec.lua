@@ -288,6 +288,19 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
+  it("fails no watch that begins behind it, also if one that needs it is brought up at the same time", function()
+    expect("true corrupt 1", [[
+      local host = require("spec.support.pair").host_of(store)
+      local stream = host:client():stream("Watch")
+      stream:send { create_request = { key = "key", range_end = "kez", start_revision = 2, watch_id = 7 } }
+      local told = {}
+      for _, one in ipairs(stream:ask { create_request = { key = "key 190", start_revision = 3, watch_id = 8 } }) do
+        told[tonumber(one.watch_id)] = one
+      end
+      print(told[7].canceled, told[7].cancel_reason:match("corrupt"), #told[8].events)
+    ]])
+  end)
+
   it("fails the watches of clients that need it", function()
     expect("corrupt corrupt fine", [[
       local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })

@@ -28,7 +28,11 @@ local host_mt = { __index = host }
 function pair.host(store_options, server_options)
   local options = { now = 0 }
   for name, v in pairs(store_options or {}) do options[name] = v end
-  local store = keywatch.open(options)
+  return pair.host_of(keywatch.open(options), server_options)
+end
+
+--- A server over a store that there is.
+function pair.host_of(store, server_options)
   return setmetatable({ store = store, server = assert(core.serve(store, server_options)), ends = {}, now = 1000 },
     host_mt)
 end
