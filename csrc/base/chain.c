@@ -5,6 +5,7 @@
 
 #define LEAST_ROOM 256
 #define MOST_ROOM 65536
+#define ROOM_BETWEEN 64 /* after a blob: most likely another one follows a few bytes later */
 
 struct kw_piece {
   kw_piece *next;
@@ -41,8 +42,9 @@ static void remove_first(kw_chain *chain) {
 
 /* Pieces grow with what is in the chain, so that neither few bytes nor many cost much. */
 static size_t room_for(const kw_chain *chain, size_t n) {
-  size_t room = kw_min_size(chain->len, MOST_ROOM);
-  if (room < LEAST_ROOM) room = LEAST_ROOM;
+  bool is_between = chain->last != NULL && chain->last->blob != NULL;
+  size_t room = is_between ? ROOM_BETWEEN : kw_min_size(chain->len, MOST_ROOM);
+  if (room < LEAST_ROOM && !is_between) room = LEAST_ROOM;
   return room < n ? n : room;
 }
 

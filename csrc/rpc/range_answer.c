@@ -8,7 +8,7 @@
 #include "model/error.h"
 
 #define MAX_RESTARTS 3
-#define REFERENCE_BYTES 128 /* what a record takes that is not copied */
+#define REFERENCE_BYTES 160 /* what a record takes in a chain that is not copied */
 
 enum { KVS = 2, MORE = 3, COUNT = 4 };
 

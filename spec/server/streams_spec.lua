@@ -175,6 +175,14 @@ describe("of two streams of a connection #slow", function()
       expect_served()
     end)
 
+    it("takes no more than it holds for an answer of many values", function()
+      for i = 1, 2000 do host.store:put(("many/%05d"):format(i), ("v"):rep(5000)) end
+      local id = call("Range", { key = "many/", range_end = "many0" })
+      assert.is_true(host.server:held() < 2 * MIB, host.server:held())
+      raw:say(h2.window(id, WIDE))
+      assert.equal(2000, #answers(id, "Range")[1].kvs)
+    end)
+
     it("of thousands leaves the others served, and what waits is bounded", function()
       host.store:put("k", ("v"):rep(60000))
       for _ = 1, 4000 do call("Range", { key = "k" }) end
