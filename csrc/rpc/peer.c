@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/error.h"
 #include "rpc/method.h"
+#include "rpc/range_answer.h"
 
 struct kw_peer {
   kw_server *server;   /* NULL: it has ended, and what is left is to be written */
@@ -248,7 +249,7 @@ const char *kw_peer_fault(const kw_peer *peer) {
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
     const kw_method *method = stream->role;
     has_watch = has_watch || (method != NULL && method == kw_watch_methods);
-    charge += kw_call_charge(stream);
+    charge += kw_call_charge(stream) + kw_range_answer_charge(stream);
   }
   size_t held = kw_peer_held(peer);
   if (held < charge || (held > charge && !has_watch))

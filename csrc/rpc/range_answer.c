@@ -86,9 +86,19 @@ bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count) {
 
 /* }====== */
 
+/* What an answer holds of its request, which its connection is charged for. */
+static size_t request_size(const kw_range_op *op) {
+  return sizeof(range_answer) + op->range.key.len + op->range.end.len;
+}
+
+static size_t charge_of(const range_answer *a) {
+  return sizeof *a + a->end->len;
+}
+
 static void free_answer(range_answer *a) {
   kw_link_remove(&a->link);
-  if (a->end != NULL) kw_blob_release(a->end);
+  kw_account_credit(kw_session_account(a->stream->session), charge_of(a));
+  kw_blob_release(a->end);
   if (a->next != NULL) kw_blob_release(a->next);
   a->stream->owner = NULL;
   kw_free(a);
@@ -207,8 +217,14 @@ static bool keep(range_answer *a, const kw_range_op *op) {
   return true;
 }
 
-/* An answer that is in no list yet; NULL if memory is short: then the call has failed. */
+/* An answer that is in no list yet; NULL if memory is short, or its connection may hold no more: then the call has
+ * failed. */
 static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
+  kw_account *account = kw_session_account(stream->session);
+  if (!kw_account_ask(account, request_size(op))) {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+    return NULL;
+  }
   range_answer *a = kw_alloc_zeroed(sizeof *a);
   if (a == NULL || !keep(a, op)) {
     kw_free(a);
@@ -217,6 +233,7 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   }
   a->stream = stream;
   stream->owner = a;
+  kw_account_charge(account, charge_of(a));
   kw_link_init(&a->link);
   return a;
 }
@@ -274,3 +291,13 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream) {
   (void)server;
   if (stream->owner != NULL) free_answer(stream->owner);
 }
+
+#ifdef KW_PROBE
+
+size_t kw_range_answer_charge(const kw_stream *stream) {
+  const kw_method *method = stream->role;
+  bool is_range = method != NULL && method->on_close == kw_range_answer_close;
+  return is_range && stream->owner != NULL ? charge_of(stream->owner) : 0;
+}
+
+#endif

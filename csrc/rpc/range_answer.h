@@ -45,4 +45,9 @@ bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_record
 /* Ends it: what follows the kvs. */
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
 
+#ifdef KW_PROBE
+/* What a stream's account is charged for the request whose answer is being made, or is deferred; or 0. */
+size_t kw_range_answer_charge(const kw_stream *stream);
+#endif
+
 #endif

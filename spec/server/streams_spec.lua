@@ -183,6 +183,20 @@ describe("of two streams of a connection #slow", function()
       assert.equal(2000, #answers(id, "Range")[1].kvs)
     end)
 
+    it("has its request charged while it waits", function()
+      put_large(65)
+      call("Range", LARGE)
+      local before = host.server:held()
+      last = last + 2
+      raw:say(h2.request(last, paths.Range), h2.data_in_parts(last, h2.message(encoded("Range",
+        { key = ("k"):rep(MIB) })), 16384, { ends = true }))
+      assert.is_true(host.server:held() - before > MIB, host.server:held() - before)
+      host:check()
+      pass(UNREAD)
+      assert.is_true(host.server:held() < before, host.server:held())
+      host:check()
+    end)
+
     it("of thousands leaves the others served, and what waits is bounded", function()
       host.store:put("k", ("v"):rep(60000))
       for _ = 1, 4000 do call("Range", { key = "k" }) end
