@@ -130,10 +130,15 @@ void kw_stream_forget(kw_stream *stream) {
   kw_chain_drop(&stream->out);
 }
 
-/* nghttp2 may be about to send a part of them: they are not counted any more, and go with the stream. */
+/* The stream itself goes when the socket has taken its end, which may be never. Of one stream at most the answers go
+ * only then, too: nghttp2 is about to send a part of them. */
 static void lose_answers(kw_stream *stream) {
-  set_queued(stream, 0);
-  set_sendable(stream, 0);
+  if (stream->is_framed) {
+    set_queued(stream, 0);
+    set_sendable(stream, 0);
+  } else {
+    kw_stream_forget(stream);
+  }
   kw_stream_reset(stream, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
@@ -185,6 +190,7 @@ static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_
     session->is_pulling = false;
   }
   size_t n = kw_min_size(length, stream->out.len);
+  stream->is_framed = n > 0;
   *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
   if (stream->is_finished && n == stream->out.len) {
     *flags |= NGHTTP2_DATA_FLAG_EOF;
@@ -210,6 +216,7 @@ int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint
     kw_session_end(session);
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
+  stream->is_framed = false;
   stream->seen -= length;
   note_sent(stream, length);
   return 0;

@@ -40,6 +40,7 @@ struct kw_stream {
   bool is_waiting : 1;     /* its data is deferred until there is something */
   bool is_paused : 1;      /* its owner wants to hear nothing for now */
   bool is_choked : 1;      /* it is heard no further until its own answers have left */
+  bool is_framed : 1;      /* nghttp2 is about to send the first of its data */
   bool has_trailers : 1;   /* they were submitted */
   bool has_one : 1;        /* its only message has come */
   bool has_deadline : 1;   /* in the session's heap */

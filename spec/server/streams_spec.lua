@@ -197,6 +197,27 @@ describe("of two streams of a connection #slow", function()
       host:check()
     end)
 
+    it("holds nothing when it has lost its answer, also if nothing can be written", function()
+      put_large(65)
+      raw.is_deaf = true
+      call("Range", { key = "large/01" }, WIDE)
+      raw.reader:feed(raw.peer:pending(1))
+      for _ = 1, 3 do
+        call("Range", LARGE)
+        pass(UNREAD)
+      end
+      local before = host.server:held()
+      for _ = 1, 3 do
+        call("Range", LARGE)
+        pass(UNREAD)
+      end
+      assert.is_true(host.server:held() - before < 100 * KIB, host.server:held() - before)
+      raw.is_deaf = false
+      host:pump()
+      host:check()
+      expect_served()
+    end)
+
     it("of thousands leaves the others served, and what waits is bounded", function()
       host.store:put("k", ("v"):rep(60000))
       for _ = 1, 4000 do call("Range", { key = "k" }) end
