@@ -8,6 +8,8 @@
 #define RESET_BURST 10000 /* streams that may be reset at once, and then each second */
 #define RESET_RATE 1000
 #define PING_STRIKES 2
+#define SETTINGS_BURST 2000000 /* streams that settings may touch at once, and then each ms */
+#define SETTINGS_RATE 1000
 #define KEPT_LINES 64   /* that there stays room for, from one header block to the next */
 #define PREFACE 24      /* bytes that a client begins with: before them a server says nothing */
 #define MAX_FRAMES 1000 /* of nghttp2's own that wait: more are not provoked */
@@ -307,10 +309,24 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
            nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
 }
 
-/* The first settings are those that the other side begins with. */
-static void take_settings(kw_session *session, bool is_ack) {
+/* Settings make nghttp2 look at all streams: if they come too often for so many, the connection ends, and the rest of
+ * what came with them is not heard. The first settings are those that the other side begins with. */
+static int take_settings(kw_session *session, bool is_ack) {
+  int64_t most = session->now * SETTINGS_RATE;
   session->has_settled = true;
-  if (is_ack) return;
+  if (is_ack) return 0;
+  session->has_windows = true;
+  if (session->settled < most - SETTINGS_BURST) session->settled = most - SETTINGS_BURST;
+  session->settled += (int64_t)session->count + 1;
+  if (session->settled <= most) return 0;
+  end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_settings");
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+/* After settings. Once for all that came together. */
+static void note_windows(kw_session *session) {
+  if (!session->has_windows) return;
+  session->has_windows = false;
   for (kw_link *link = session->unread.next; link != &session->unread; link = link->next)
     kw_stream_note_window(KW_CONTAINER_OF(link, kw_stream, unread));
 }
@@ -331,7 +347,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
       stream = kw_session_find(session, frame->hd.stream_id);
       if (stream != NULL) kw_input_end(stream);
       break;
-    case NGHTTP2_SETTINGS: take_settings(session, frame->hd.flags & NGHTTP2_FLAG_ACK); break;
+    case NGHTTP2_SETTINGS: return take_settings(session, frame->hd.flags & NGHTTP2_FLAG_ACK);
     case NGHTTP2_WINDOW_UPDATE: take_window(session, frame->hd.stream_id); break;
     case NGHTTP2_GOAWAY: take_goaway(session, &frame->goaway); break;
     case NGHTTP2_PING:
@@ -482,6 +498,7 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
                           .pinged = NEVER,
                           .pong_due = NEVER,
                           .drain_due = NEVER,
+                          .settled = INT64_MIN,
                           .n_heard = options->is_client ? PREFACE : 0};
   kw_account_init(&session->account, options->budget);
   kw_account_charge(&session->account, sizeof *session);
@@ -542,6 +559,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   session->pong_due = NEVER;
   ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
   if (rc == NGHTTP2_ERR_FLOODED) note_breach(session, "the server asks for too much at once");
+  note_windows(session);
   if (rc >= 0) {
     kw_input_resume(session);
     if (!session->must_end) return;

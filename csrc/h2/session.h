@@ -12,7 +12,7 @@
  *   streams            max_streams; refused
  *   resets             by rate: the connection is ended with INTERNAL_ERROR, by nghttp2
  *   pings              by rate: the connection is ended with ENHANCE_YOUR_CALM
- *   settings           those that wait to be acknowledged: the connection is ended
+ *   settings           by rate and streams, the same; those that wait to be acknowledged: the connection is ended
  *   continuations      of one header block: the connection is ended
  *   framed output      max_framed
  *   answers            those that streams' windows let out and the socket does not take, max_queued: beyond it unary

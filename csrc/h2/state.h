@@ -63,10 +63,12 @@ struct kw_session {
   bool is_leaving;  /* the other side takes no more streams */
   bool is_pestered; /* and it says that it was asked too often whether it lives */
   char why[128];    /* it has ended, or is about to, in words; or empty */
+  bool has_windows; /* settings may have changed those of all streams */
   bool is_draining;
   bool sent_since_ping;
   int strikes;
   int64_t began;
+  int64_t settled;   /* up to where settings have used up what they may touch, see take_settings */
   int64_t heard;     /* when bytes came last */
   int64_t pinged;    /* when the other side asked last; or NEVER */
   int64_t pong_due;  /* or NEVER */

@@ -229,6 +229,17 @@ describe("of two streams of a connection #slow", function()
     end)
   end)
 
+  it("none is kept waiting by settings that come again and again", function()
+    host.store:put("k", "v")
+    for _ = 1, 3000 do call("Range", { key = "k" }) end
+    raw:say(h2.settings({}):rep(100))
+    assert.equal(0, #raw.reader.goaways)
+    expect_served()
+    raw:say(h2.settings({}):rep(900))
+    assert.equal("enhance_your_calm", raw.reader.goaways[1].code)
+    assert.is_true(raw:is_done())
+  end)
+
   describe("one whose messages nobody receives", function()
     local part = ("x"):rep(16 * KIB)
 
