@@ -326,7 +326,7 @@ static int write_all(const kw_database *db, const kw_disk_change *changes, size_
   return failure_of(rc);
 }
 
-/* Removes records, `most` of those that are there; *removed says how many. */
+/* Removes the first `most` records of those that are there; *removed says how many. */
 static int remove_some(writing *w, const kw_disk_change *changes, size_t n, size_t most,
                        size_t *removed) {
   uint8_t bytes[RECORD_KEY];

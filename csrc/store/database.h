@@ -76,9 +76,9 @@ typedef struct kw_disk_change {
 } kw_disk_change;
 
 /* Makes changes, and `meta`, true and durable at once. Records that are put rise; removing what is not there is fine.
- * After KW_ERR_NO_MEMORY nothing has happened. After KW_ERR_NO_SPACE nothing has happened but that some of the records
- * that were to be removed may be: then there is more room for the next write. KW_ERR_STORAGE leaves open what has
- * happened.
+ * After KW_ERR_NO_MEMORY nothing has happened. After KW_ERR_NO_SPACE nothing has happened but that the first of the
+ * records that were to be removed may be: then there is more room for the next write. KW_ERR_STORAGE leaves open what
+ * has happened.
  *
  * Puts leave some room to deletes, and both leave some to removals, so that a full disk can be freed by compaction. */
 int kw_database_write(const kw_database *db, const kw_disk_change *changes, size_t n,

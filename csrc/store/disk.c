@@ -257,16 +257,17 @@ static void keep_removals(group *to, const group *from) {
 }
 
 int kw_disk_forget(kw_disk *disk) {
-  group *g = &disk->gathering;
-  release_kept(g);
-  release_kept(&disk->writing);
-  keep_removals(g, g);
-  keep_removals(&disk->writing, &disk->writing);
-  if (!kw_reserve(&g->changes, &g->cap, g->n + disk->writing.n, sizeof *g->changes))
-    return KW_ERR_NO_MEMORY;
-  keep_removals(g, &disk->writing);
-  disk->writing.n = 0;
-  return KW_OK;
+  group kept = disk->writing, newer = disk->gathering;
+  release_kept(&kept);
+  release_kept(&newer);
+  keep_removals(&kept, &kept);
+  keep_removals(&newer, &newer);
+  bool ok = kw_reserve(&kept.changes, &kept.cap, kept.n + newer.n, sizeof *kept.changes);
+  if (ok) keep_removals(&kept, &newer);
+  newer.n = 0;
+  disk->gathering = kept;
+  disk->writing = newer; /* its memory is used again */
+  return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 bool kw_disk_is_idle(const kw_disk *disk) {

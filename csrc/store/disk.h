@@ -70,8 +70,8 @@ int kw_disk_defragmented(const kw_disk *disk);
  * `wait`, waits for it. False if nothing is under way. */
 bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc);
 
-/* After a failure: throws away what was submitted and what gathers, but not the removals, which are good at any time.
- * KW_ERR_NO_MEMORY if these are lost. */
+/* After a failure: throws away what was submitted and what gathers, but not the removals, which are good at any time in
+ * their order: a tombstone outlasts the records that it hides. KW_ERR_NO_MEMORY if some are lost. */
 int kw_disk_forget(kw_disk *disk);
 
 /* }====== */

@@ -61,6 +61,12 @@ describe("a full disk #slow", function()
     end)
   end
 
+  it("has no key again that was deleted, where compaction has room for a part of what it removes", function()
+    local program = disk:start("part", ("room %d 28"):format(12 * 1024 * 1024))
+    assert.equal(0, program:wait(), program:transcript())
+    assert.matches("done %d+\n", program:stdout())
+  end)
+
   it("is written to again only after a while, where nobody asks for it", function()
     local program = disk:start("patient")
     assert.equal(0, program:wait(), program:transcript())

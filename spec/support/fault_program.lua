@@ -6,6 +6,7 @@
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
 --   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
+--   fault_program.lua part DIRECTORY CONTROL PLAN   the same, and compaction has room for a part of its removals
 --
 -- The store lies in DIRECTORY/store.
 
@@ -167,15 +168,18 @@ function modes.full()
 end
 
 local LONG = ("k"):rep(900) -- a delete takes as much room as a put
+local HALF = ("k"):rep(1900) -- two of them fill a page
 local TOGETHER = 60 -- changes of a transaction: many pages, of which a full disk writes a part
 
 --- Changes one key after the other, many in a transaction, until that is refused for want of room, and nothing else.
--- Returns how many were changed.
-local function change(store, last, make)
+-- Keys end in `rest`; the numbers of two that follow each other differ by `stride`. Returns how many were changed.
+local function change(store, last, make, rest, stride)
   local n = 0
   while n < last do
     local ops = {}
-    for i = 1, math.min(TOGETHER, last - n) do ops[i] = make(("%06d"):format(n + i) .. LONG) end
+    for i = 1, math.min(TOGETHER, last - n) do
+      ops[i] = make(("%06d"):format((n + i) * (stride or 1)) .. (rest or LONG))
+    end
     local done, err = store:txn { success = ops }
     if not done then
       assert(err.code == "no_space", tostring(err))
@@ -240,6 +244,41 @@ local function await(what, fn)
     keywatch.sleep(0)
   end
   error("it never comes: " .. what, 0)
+end
+
+--- Turns a store at the time `now`, until its disk has nothing to do, or is to be tried again later.
+local function await_disk(store, now)
+  await("the disk", function()
+    local _, is_pending = store:tend()
+    return not is_pending or store:deadline() == now + RETRY
+  end)
+end
+
+--- A step of compaction visits the puts, the next one the deletes. Each page loses one record, so there is room for a
+-- part of that alone. A key that is deleted stays so whenever the store is closed.
+function modes.part()
+  local store = assert(keywatch.open { path = path, now = 0 })
+  plan(arg[4])
+  local puts = change(store, 1e6, put, HALF)
+  local deletes = change(store, math.floor(puts / 2), delete, HALF, 2)
+  local revision = store:status().revision
+  local function reopen()
+    store:close()
+    store = assert(keywatch.open { path = path, now = 0, step_records = puts })
+    expect_keys(store, revision, puts - deletes)
+  end
+  reopen()
+  assert(store:compact(revision))
+  for _ = 1, 5 do
+    store:step(0)
+    store:step(0)
+    await_disk(store, 0)
+    store:step(RETRY)
+    await_disk(store, RETRY)
+    reopen()
+  end
+  store:close()
+  print("done " .. deletes)
 end
 
 --- What nobody asked for, such as an alarm of the store's own, is not tried again and again on a full disk, but later.
