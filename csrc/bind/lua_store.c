@@ -594,6 +594,7 @@ static int l_wait(lua_State *L) {
 /* store:go_on(): a step of what is due; whether a compaction goes on, nil, and a mark. */
 static int l_go_on(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
+  kw_store_ask(self->store);
   lua_pushboolean(L, kw_store_is_compacting(self->store));
   return give(L, open_mark(self), 1);
 }

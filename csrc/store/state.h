@@ -68,6 +68,7 @@ struct kw_store {
 
   bool is_asked;    /* something was asked for since the last flush */
   bool was_asked;   /* the same of the group that is being written */
+  uint64_t asked;   /* the mark of the last group that was asked for; 0 if it has failed */
   bool is_held;     /* a group that nobody asked for has failed, and is tried again later: */
   int64_t retry_at; /* then */
 

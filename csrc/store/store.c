@@ -64,6 +64,7 @@ static void on_failure(int rc, void *ctx) {
     store->raised |= KW_ALARM_NO_SPACE;
   }
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
+  store->asked = 0;
   store->is_held = !store->was_asked;
   store->retry_at = store->now + RETRY_MS;
   retry_expiry(store);
@@ -231,6 +232,7 @@ void kw_store_flush(kw_store *store) {
   if (store->failure != KW_OK || (store->is_held && !store->is_asked)) return;
   if (!kw_log_flush(store->log, &meta)) return;
   store->undo.submitted = store->undo.committed;
+  if (store->is_asked) store->asked = kw_log_mark(store->log, &meta);
   store->was_asked = store->is_asked;
   store->is_asked = false;
 }
@@ -252,9 +254,17 @@ void kw_store_set_bell(kw_store *store, kw_bell bell) {
   kw_disk_set_bell(kw_log_disk(store->log), bell);
 }
 
-uint64_t kw_store_mark(const kw_store *store) {
+static uint64_t newest_mark(const kw_store *store) {
   kw_disk_meta meta = meta_of(store);
   return store->failure == KW_OK ? kw_log_mark(store->log, &meta) : 0;
+}
+
+uint64_t kw_store_mark(const kw_store *store) {
+  return store->is_asked || store->failure != KW_OK ? newest_mark(store) : store->asked;
+}
+
+void kw_store_ask(kw_store *store) {
+  store->is_asked = true;
 }
 
 bool kw_store_is_settled(const kw_store *store, uint64_t mark) {
@@ -281,7 +291,7 @@ uint64_t kw_store_settled(const kw_store *store) {
 }
 
 bool kw_store_is_pending(const kw_store *store) {
-  return !kw_store_is_settled(store, kw_store_mark(store));
+  return !kw_store_is_settled(store, newest_mark(store));
 }
 
 bool kw_store_is_durable(const kw_store *store) {
@@ -396,7 +406,7 @@ static int check_quota(kw_store *store, int64_t cost) {
   if (cost == 0 || quota < 0) return KW_OK;
   size_of(store, &in_use);
   if (in_use + (int64_t)kw_log_pending_bytes(store->log) + cost < quota) return KW_OK;
-  arm(store, KW_ALARM_NO_SPACE);
+  kw_store_arm(store, KW_ALARM_NO_SPACE);
   return KW_ERR_NO_SPACE;
 }
 

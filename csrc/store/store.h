@@ -115,8 +115,12 @@ void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
-/* Returns a mark for what has been committed up to now, and what of it an answer may have seen. */
+/* Returns a mark for what has been committed up to now, and what of it an answer may have seen. What the store does by
+ * itself has no part in it: steps of a compaction, and an alarm that a full disk has raised. */
 uint64_t kw_store_mark(const kw_store *store);
+
+/* For those who wait for that, too: the next mark is for all that there is to write. */
+void kw_store_ask(kw_store *store);
 
 /* True once the writes of this mark are durable, or have failed. */
 bool kw_store_is_settled(const kw_store *store, uint64_t mark);

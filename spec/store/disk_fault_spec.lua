@@ -72,6 +72,11 @@ describe("a full disk #slow", function()
     assert.equal(0, program:wait(), program:transcript())
   end)
 
+  it("answers what has changed nothing, also while it takes no write at all", function()
+    local program = disk:start("read")
+    assert.equal(0, program:wait(), program:transcript())
+  end)
+
   it("is a small file system whose end deletes have come to: it is read, and compaction makes room", function()
     local program = disk:start_small(12 * 1024 * 1024, "exhaust", "")
     assert.equal(0, program:wait(600), program:transcript())

@@ -5,6 +5,7 @@
 --                                                         says "done I" when the store has done one
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
+--   fault_program.lua read DIRECTORY CONTROL   answers that have changed nothing, while the disk takes nothing
 --   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
 --   fault_program.lua part DIRECTORY CONTROL PLAN   the same, and compaction has room for a part of its removals
 --
@@ -309,6 +310,34 @@ function modes.patient()
   store:close()
   store = assert(keywatch.open { path = path, now = 0 })
   assert(store:alarms()[1] == "no_space", "the alarm was not written")
+  store:close()
+end
+
+--- What has seen nothing but durable writes does not wait for what the store writes by itself, such as its alarm.
+function modes.read()
+  local store = assert(keywatch.open { path = path, now = 0 })
+  local lease = assert(store:lease(100))
+  assert(store:put("a", "1"))
+  plan("fail write 1 on 28")
+  local _, err = store:put("b", "2")
+  assert(err.code == "no_space", tostring(err))
+  local function read()
+    assert(#assert(store:leases()) == 1)
+    assert(assert(lease:remaining()) > 0)
+    assert(not assert(store:txn { compare = { { key = "a", version = 9 } }, failure = { { get = "a" } } }).succeeded)
+    assert(store:kept("alarms"))
+  end
+  read()
+  keywatch.run(read)
+  await("a pause", function()
+    store:tend()
+    return store:deadline() == RETRY
+  end)
+  read()
+  keywatch.run(read)
+  assert(store:deadline() == RETRY, "it was tried again")
+  plan("")
+  assert(store:disarm("no_space"))
   store:close()
 end
 
