@@ -63,6 +63,7 @@ static void on_failure(int rc, void *ctx) {
     arm(store, KW_ALARM_NO_SPACE);
     store->raised |= KW_ALARM_NO_SPACE;
   }
+  if (store->compact_is_stuck) arm(store, KW_ALARM_CORRUPT);
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
   store->asked = 0;
   store->is_held = !store->was_asked;
@@ -702,6 +703,7 @@ const char *kw_store_check(const kw_store *store) {
   const char *fault = kw_index_check(&store->index);
   if (fault == NULL) fault = kw_log_check(store->log);
   if (fault != NULL) return fault;
+  if (store->compact_is_stuck && !is_corrupt(store)) return "a compaction is stuck without alarm";
   while ((history = kw_index_next(&cursor)) != NULL) {
     const kw_change *all = kw_key_history_changes(history);
     for (uint32_t i = history->first; i < history->n; i++, changes++) {

@@ -269,6 +269,19 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
+  if require("keywatch.core").probe then
+    it("keeps the alarm when it cannot be written, and writes it later", function()
+      expect("corrupt corrupt corrupt", [[
+        for i = 1, 100 do assert(store:put("key " .. i, "new")) end
+        assert(store:compact(store:status().revision))
+        require("keywatch.core").probe.fail_disk(store, "no_memory")
+        store:step()
+        while not store:alarms()[1] and select(2, store:tend()) do keywatch.sleep(0) end
+        print(code(store:put("a", "1")), store:alarms()[1], code(store:compact(store:status().revision)))
+      ]])
+    end)
+  end
+
   it("fails the watches that need it, and no other", function()
     expect("corrupt fine corrupt fine corrupt", [[
       local function last(key, opts)
