@@ -431,6 +431,15 @@ static int open_env(const kw_database *db, const char *file_name, unsigned flags
   return rc;
 }
 
+/* So that a full disk is met here, and not inside of a commit. */
+static int make_pages(MDB_env *env) {
+  MDB_stat stat;
+  mdb_filehandle_t fd;
+  mdb_env_stat(env, &stat);
+  mdb_env_get_fd(env, &fd);
+  return allocate(fd, 0, (off_t)(PAGES_PER_WRITE * stat.ms_psize));
+}
+
 static int make_tables(MDB_env *env) {
   static const char *const others[] = {"records", "leases", "kept"};
   MDB_txn *txn;
@@ -463,6 +472,7 @@ static int make_file(const kw_database *db) {
   MDB_env *env = NULL;
   if (access(kw_directory_name(db->path, DATA, name), F_OK) == 0) return 0;
   int rc = open_env(db, COPY, MDB_NOLOCK, &env);
+  if (rc == 0) rc = make_pages(env);
   if (rc == 0) rc = make_tables(env);
   if (env != NULL) mdb_env_close(env);
   return rc == 0 ? rename_in(db, COPY, DATA) : rc;

@@ -77,6 +77,12 @@ describe("a full disk #slow", function()
     assert.equal(0, program:wait(), program:transcript())
   end)
 
+  it("is no place for a new store, and says why", function()
+    local program = disk:start("make")
+    assert.equal(0, program:wait(), program:transcript())
+    assert.matches("done %d+\n", program:stdout())
+  end)
+
   it("is a small file system whose end deletes have come to: it is read, and compaction makes room", function()
     local program = disk:start_small(12 * 1024 * 1024, "exhaust", "")
     assert.equal(0, program:wait(600), program:transcript())

@@ -6,6 +6,7 @@
 --   fault_program.lua full DIRECTORY CONTROL   until the disk is full, and then until there is room again
 --   fault_program.lua patient DIRECTORY CONTROL   nobody asks for anything while the disk is full
 --   fault_program.lua read DIRECTORY CONTROL   answers that have changed nothing, while the disk takes nothing
+--   fault_program.lua make DIRECTORY CONTROL   makes stores where there is room for a part of one
 --   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
 --   fault_program.lua part DIRECTORY CONTROL PLAN   the same, and compaction has room for a part of its removals
 --
@@ -339,6 +340,20 @@ function modes.read()
   plan("")
   assert(store:disarm("no_space"))
   store:close()
+end
+
+--- A store that has no room to be made says so, whichever of its writes meets the end.
+function modes.make()
+  local room = 0
+  repeat
+    durable.remove(path)
+    plan(("room %d 28"):format(room))
+    local store, err = keywatch.open { path = path }
+    assert(store or err.code == "no_space", ("%d bytes: %s"):format(room, tostring(err)))
+    if store then store:close() end
+    room = room + 1000
+  until store
+  print("done " .. room)
 end
 
 modes[mode]()
