@@ -70,8 +70,8 @@ struct kw_outlet {
   uint64_t tag; /* the owner's own */
 };
 
-/* Puts an item in; takes the reference to its batch. False, with nothing taken, if it is refused: the item's watcher, if
- * it has one, then knows how much room it needs. */
+/* Puts an item in, and takes the reference to its batch. False, with nothing taken, if the item is refused: the item's
+ * watcher, if it has one, then knows how much room it needs. */
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
 
 /* The same for what may not be refused, but for want of memory. */
@@ -89,8 +89,8 @@ void kw_outlet_forget_marks(kw_outlet *outlet);
 
 void kw_outlet_drop_items(kw_outlet *outlet);
 
-/* Whether a blocked watcher may go on, where others that need `promised` bytes go on already. Always in an empty outlet;
- * else the outlet has to be half empty, so that a reader who takes item by item does not wake watchers for each. */
+/* Whether a blocked watcher may go on, where others that need `promised` bytes already do. In an empty outlet: always.
+ * Else the outlet has to be half empty, so that a reader who takes item by item does not wake watchers for each. */
 bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
 
 #ifdef KW_PROBE
