@@ -142,11 +142,16 @@ static void lose_answers(kw_stream *stream) {
   kw_stream_reset(stream, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
+/* A stream whose window lets all of its few answers out waits for the connection, and is read as far as it can be. */
 bool kw_session_make_room(kw_session *session) {
   while (session->queued > session->options.max_waiting && !kw_link_is_alone(&session->unread)) {
     kw_stream *first = KW_CONTAINER_OF(session->unread.next, kw_stream, unread);
     if (first->read + KW_UNREAD_MS > session->now) return false;
-    lose_answers(first);
+    if (first->sendable == first->queued && !first->is_reset) {
+      begin_unread(first);
+    } else {
+      lose_answers(first);
+    }
   }
   return session->queued <= session->options.max_waiting;
 }

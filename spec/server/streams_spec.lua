@@ -197,6 +197,26 @@ describe("of two streams of a connection #slow", function()
       host:check()
     end)
 
+    it("alone loses it, and not one whose answer waits for the socket", function()
+      put_large(65)
+      local keep = open("LeaseKeepAlive", 10000)
+      raw.is_deaf = true
+      call("Range", { key = "large/01" }, WIDE)
+      raw.reader:feed(raw.peer:pending(1))
+      tell(keep, "LeaseKeepAlive", { ID = 7 })
+      local unread = call("Range", LARGE)
+      local other = call("Range", LARGE, 1)
+      raw.peer:step(host.now + UNREAD)
+      raw.is_deaf = false
+      host:pump()
+      assert.equal("enhance_your_calm", raw.reader:stream(unread).reset)
+      assert.is_nil(raw.reader:stream(keep).reset)
+      assert.equal(1, #answers(keep, "LeaseKeepAlive"))
+      host:check()
+      raw:say(h2.window(other, WIDE - 1))
+      assert.equal(65, #answers(other, "Range")[1].kvs)
+    end)
+
     it("holds nothing when it has lost its answer, also if nothing can be written", function()
       put_large(65)
       raw.is_deaf = true
