@@ -43,6 +43,7 @@ after_each(function()
   while #opened > 0 do table.remove(opened):close() end
   pcall(keywatch.run, function() end) -- whatever a test has left
   process.end_all()
+  directory.remove_all()
 end)
 
 describe("to connect", function()
