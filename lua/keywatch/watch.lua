@@ -53,6 +53,7 @@ end
 -- closed the watch: whoever waits looks again first.
 local function wait(watch, deadline)
   local d = driver.get()
+  if deadline then d.check_wait() end -- also if that is over by now
   if not watch.arrival then
     watch.arrival = d.event()
     return true

@@ -76,6 +76,19 @@ describe("at top level", function()
       "try_all()")
   end)
 
+  it("nothing may wait while luv turns its loop, for the shortest time neither", function()
+    local status, printed = program.run(TRY .. [[
+      package.loaded.luv = { loop_mode = function() return "default" end }
+      try("next", w.next, w, 1e-9)
+      try("batch", w.batch, w, 1e-9)
+      try("join", function() return keywatch.spawn(function() end):join(1e-9) end)
+      local signals = require("keywatch.driver").get().signals { "SIGTERM" }
+      try("wait", signals.wait, signals, 1e-9)
+      try("wait", signals.wait, signals, 0)
+    ]])
+    assert.same({ 0, "next\tluv\nbatch\tluv\njoin\tluv\nwait\tluv\nwait\ttrue\n" }, { status, printed })
+  end)
+
   it("everything may wait while luv does not", function()
     expect_refusals(nil, "package.loaded.luv = { loop_mode = function() return nil end }\n" .. TRY .. "try_all()")
   end)

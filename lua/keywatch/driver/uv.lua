@@ -91,6 +91,11 @@ function driver.check_wait()
   waiter()
 end
 
+--- Raises where nobody may wait for a time, also if that is over by the time of the wait.
+local function check_timeout(timeout)
+  if timeout and timeout > 0 then waiter() end
+end
+
 -- }======
 
 -- {====== Events ======
@@ -511,6 +516,7 @@ function task_methods:join(timeout)
   check.timeout(timeout, "join")
   if running == self then check.misuse("join: a task cannot wait for itself") end
   heed_fork()
+  if self.state ~= "done" then check_timeout(timeout) end
   local deadline = timeout and uv.now() + timeout
   while self.state ~= "done" do
     if not self.done:wait(deadline and math.max(0, deadline - uv.now())) then return nil, core.new_error("timeout") end
@@ -637,8 +643,9 @@ end
 
 --- The name of the next signal; nil if `timeout` seconds are over.
 function signals_methods:wait(timeout)
-  local deadline = timeout and uv.now() + timeout
   heed_fork()
+  if #self.names == 0 and catcher == self then check_timeout(timeout) end
+  local deadline = timeout and uv.now() + timeout
   while #self.names == 0 do
     if catcher ~= self then error("keywatch: these signals are not caught any more, or not in this process", 2) end
     if not self.arrival:wait(deadline and math.max(0, deadline - uv.now())) then return nil end
