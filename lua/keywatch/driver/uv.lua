@@ -287,6 +287,7 @@ local function after_resume(task, ok, ...)
 end
 
 local function resume(task)
+  if task.state == "done" then return end
   running = task
   task.state = "running"
   local arguments = task.arguments
@@ -314,7 +315,7 @@ local function run_ready()
     local task = queue[first]
     queue[first] = nil
     first = first + 1
-    if task.state ~= "done" then resume(task) end
+    resume(task)
   end
   if first > last then first, last = 1, 0 end
   return until_ > 0
