@@ -43,7 +43,6 @@ after_each(function()
   while #opened > 0 do table.remove(opened):close() end
   pcall(keywatch.run, function() end) -- whatever a test has left
   process.end_all()
-  directory.remove_all()
 end)
 
 describe("to connect", function()
@@ -83,7 +82,9 @@ describe("to connect", function()
   end)
 
   it("is by a socket of a path", function()
-    local path = directory.new() .. "/socket"
+    local parent = directory.new()
+    local path = parent .. "/socket"
+    finally(function() directory.remove(parent) end)
     serve("unix:" .. path)
     assert.equal(2, connect("unix:" .. path):put("a", "").revision)
     assert.equal(3, connect("unix://" .. path):put("a", "").revision)
