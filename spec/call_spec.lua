@@ -28,7 +28,7 @@ describe("a call", function()
   end)
 
   local function event()
-    return require("keywatch.driver").get().event()
+    return require("keywatch.task.driver").get().event()
   end
 
   --- Mounts one method: its path.
@@ -725,7 +725,7 @@ describe("server:mount", function()
   end)
 
   it("adds methods to a service, and replaces them; calls that have begun go on", function()
-    local gate = require("keywatch.driver").get().event()
+    local gate = require("keywatch.task.driver").get().event()
     server:mount("a.B", { C = function() gate:wait() return "old" end })
     local old = client:begin("/a.B/C", "")
     client:settle()

@@ -1,9 +1,9 @@
 --- Compaction by itself, as etcd does it, on a clock that the spec turns.
 
 local keywatch = require "keywatch"
-local compactor = require "keywatch.compactor"
-local driver = require "keywatch.driver"
-local log = require "keywatch.log"
+local compactor = require "keywatch.server.compactor"
+local driver = require "keywatch.task.driver"
+local log = require "keywatch.support.log"
 
 local HOUR = 3600
 

@@ -1,7 +1,7 @@
 --- Ids as etcd makes them, and the digest that they are made with.
 
 local core = require "keywatch.core"
-local identity = require "keywatch.identity"
+local identity = require "keywatch.server.identity"
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"

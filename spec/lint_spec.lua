@@ -1,12 +1,29 @@
 local shell = require "spec.support.shell"
 
--- The floors of the house, from the ground up. The loop stands apart, on base and face alone; and exec, on face.
-local FLOORS = { "face", "base", "model", "codec", "store", "watch", "h2", "rpc", "bind" }
-local ABOVE = { uv = { face = true, base = true, uv = true }, exec = { face = true } }
-for i, floor in ipairs(FLOORS) do
-  ABOVE[floor] = {}
-  for j = 1, i do ABOVE[floor][FLOORS[j]] = true end
+--- What each floor may use, for a list of floors from the ground up: itself and those below. Names in one string stand
+-- beside each other, and do not use each other.
+local function floors(list)
+  local uses, below = {}, {}
+  for _, names in ipairs(list) do
+    for name in names:gmatch("%S+") do
+      uses[name] = { [name] = true }
+      for other in pairs(below) do uses[name][other] = true end
+    end
+    for name in names:gmatch("%S+") do below[name] = true end
+  end
+  return uses
 end
+
+-- The loop stands apart, on base and face alone; and exec, on face.
+local C = floors { "face", "base", "model", "codec", "store", "watch", "h2", "rpc", "bind" }
+C.uv = { face = true, base = true, uv = true }
+C.exec = { face = true }
+
+-- A driver implements what tasks ask for, and is chosen by them. `init` is the public module.
+local LUA = floors { "support", "task driver", "store", "watch", "client server", "init", "command" }
+LUA.task.driver, LUA.driver.task = true, true
+
+local OBJECTS = { core = true, uv = true, exec = true } -- modules in C, which every floor of Lua may use
 
 describe("the tree #once", function()
   it("passes luacheck and clang-format", function()
@@ -23,9 +40,21 @@ describe("the tree #once", function()
     local lines = shell.must([[grep -rnE '^#include "' csrc]])
     for line in lines:gmatch("[^\n]+") do
       local from, to = line:match('^csrc/(%w+)/.*#include "(%w+)/')
-      if not (ABOVE[from] and ABOVE[from][to]) then wrong[#wrong + 1] = line end
+      if not (C[from] and C[from][to]) then wrong[#wrong + 1] = line end
     end
     assert.same({}, wrong)
+  end)
+
+  it("has no require that points up a floor, be it lazy or computed", function()
+    local wrong, n = {}, 0
+    local lines = shell.must([[grep -rnE 'require *[(,]? *"keywatch|^local MODULE = ' lua/keywatch]])
+    for line in lines:gmatch("[^\n]+") do
+      local from, to = line:match("^lua/keywatch/(%w+)"), line:match('"keywatch%.([%a_]+)') or "init"
+      if not (LUA[from] and (OBJECTS[to] or LUA[from][to])) then wrong[#wrong + 1] = line end
+      n = n + 1
+    end
+    assert.same({}, wrong)
+    assert(n > 100, "few modules are required: are they found?")
   end)
 
   it("builds objects that export nothing but what Lua opens", function()

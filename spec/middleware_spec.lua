@@ -39,7 +39,7 @@ describe("middleware", function()
   end)
 
   local function event()
-    return require("keywatch.driver").get().event()
+    return require("keywatch.task.driver").get().event()
   end
 
   local function note(...)

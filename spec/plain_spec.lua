@@ -1,6 +1,6 @@
 --- Plain data as text.
 
-local plain = require "keywatch.plain"
+local plain = require "keywatch.support.plain"
 
 describe("plain data", function()
   local function again(value) return plain.read(plain.write(value)) end

@@ -149,7 +149,7 @@ describe("a server", function()
 
   it("lives on when a handler fails, and says so with a traceback", function()
     local client = connect()
-    local lines, log = {}, require "keywatch.log"
+    local lines, log = {}, require "keywatch.support.log"
     local write = log.write
     log.write = function(_, format, ...) table.insert(lines, format:format(...)) end
     server:mount("etcdserverpb.Maintenance", { Status = function() error("a slip") end })
@@ -164,7 +164,7 @@ describe("a server", function()
 
   it("lets a handler wait, while others are served", function()
     local client = connect()
-    local gate = require("keywatch.driver").get().event()
+    local gate = require("keywatch.task.driver").get().event()
     server:mount("etcdserverpb.Maintenance", {
       Status = function()
         gate:wait()

@@ -286,7 +286,7 @@ describe("keywatch.serve with a thread", function()
     assert.is_true(ok)
     assert.is_nil(server)
     assert.equal("thread_failed", err.code)
-    assert.matches("^keywatch: the thread has failed: module 'keywatch.thread' not found", err.message)
+    assert.matches("^keywatch: the thread has failed: module 'keywatch.server.thread' not found", err.message)
   end)
 
   it("raises if it is misused", function()
@@ -308,8 +308,8 @@ describe("keywatch.serve with a thread", function()
 
   it("has the methods that it has without", function()
     local names = {}
-    for name in pairs(require("keywatch.server").methods) do names[name] = true end
-    for name in pairs(require("keywatch.thread").methods) do
+    for name in pairs(require("keywatch.server.server").methods) do names[name] = true end
+    for name in pairs(require("keywatch.server.thread").methods) do
       assert.is_true(names[name])
       names[name] = nil
     end
@@ -398,8 +398,8 @@ describe("a program with a server in a thread", function()
     --- In the thread, a service is this one.
     local function shadow(text)
       directory = assert(luv.fs_mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/keywatch-thread-XXXXXX"))
-      shell.must(("mkdir -p %s/keywatch/services"):format(directory))
-      local file = assert(io.open(directory .. "/keywatch/services/health.lua", "w"))
+      shell.must(("mkdir -p %s/keywatch/server/services"):format(directory))
+      local file = assert(io.open(directory .. "/keywatch/server/services/health.lua", "w"))
       file:write(text)
       file:close()
       return ("package.path = '%s/?.lua;' .. package.path\n"):format(directory)
@@ -409,7 +409,7 @@ describe("a program with a server in a thread", function()
 
     it("is told so by a line with a traceback, and when it closes it", function()
       local exit_status, printed = program.run(shadow [[
-        require("keywatch.driver").get().attach { poll = function() error("a slip") end }
+        require("keywatch.task.driver").get().attach { poll = function() error("a slip") end }
         return {}
       ]] .. START .. [[
         while #server:addresses() > 0 do keywatch.sleep(0.001) end
@@ -428,7 +428,7 @@ describe("a program with a server in a thread", function()
 
     it("is told of a task that nobody has joined", function()
       local exit_status, printed = program.run(shadow [[
-        require("keywatch.driver").get().spawn(error, "a slip", 0)
+        require("keywatch.task.driver").get().spawn(error, "a slip", 0)
         return {}
       ]] .. START .. "print(server:close())")
       assert.equal(0, exit_status)

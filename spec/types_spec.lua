@@ -1,13 +1,13 @@
 --- The annotations for editors and the code that they describe say the same.
 
 local keywatch = require "keywatch"
-local call_methods = require("keywatch.call").methods
-local client_methods = require("keywatch.client").methods
+local call_methods = require("keywatch.server.call").methods
+local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
-local lease_methods = require("keywatch.lease").methods
-local server_methods = require("keywatch.server").methods
-local stream_methods = require("keywatch.call_stream").methods
-local watch_methods = require("keywatch.watch").methods
+local lease_methods = require("keywatch.store.lease").methods
+local server_methods = require("keywatch.server.server").methods
+local stream_methods = require("keywatch.client.stream").methods
+local watch_methods = require("keywatch.watch.watch").methods
 
 local annotations = require "spec.support.annotations"
 local directory = require "spec.support.directory"

@@ -39,7 +39,7 @@ network.of_each(function(kind, tag)
     end
 
     it("tries all addresses of a name", function()
-      local d, asked = require("keywatch.driver").get(), nil
+      local d, asked = require("keywatch.task.driver").get(), nil
       local lookup = d.lookup
       function d.lookup(name)
         asked = name

@@ -1,6 +1,6 @@
 --- Clients of a server in the same process, which does what a spec wants of it at the right moment.
 
-local dialer = require "keywatch.dialer"
+local dialer = require "keywatch.client.dialer"
 local keywatch = require "keywatch"
 
 local code = require("spec.support.answer").code

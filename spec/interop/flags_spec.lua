@@ -143,7 +143,7 @@ describe("a server with the flag #once", function()
     it("--auto-compaction-mode=revision leaves so many revisions, and looks every five minutes", function()
       peer = server.start {
         before = [[
-          local driver = require("keywatch.driver").get()
+          local driver = require("keywatch.task.driver").get()
           local now = driver.now
           driver.now = function() return 600 * now() end
         ]],

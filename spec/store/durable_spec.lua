@@ -157,7 +157,7 @@ describe("a write that is not durable yet", function()
   end)
 
   it("is not answered because somebody wakes its task", function()
-    local driver = require("keywatch.driver").get()
+    local driver = require("keywatch.task.driver").get()
     local event, events_made = driver.event, {}
     while_held(function()
       driver.event = function()

@@ -1,7 +1,7 @@
 --- The invariants of the scheduler: every task stands in the one place that its state says, and nothing is left of a
 -- wait that is over. They hold whenever no function of the driver is at work; where a finalizer comes, one may be.
 
-local driver = require("keywatch.driver").get()
+local driver = require("keywatch.task.driver").get()
 
 local scheduler = {}
 

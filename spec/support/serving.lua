@@ -2,7 +2,7 @@
 -- find in both; `is_etcd` marks where etcd 3.4 is known to differ.
 
 local keywatch = require "keywatch"
-local log = require "keywatch.log"
+local log = require "keywatch.support.log"
 
 local etcd = require "spec.support.server"
 local rpc = require "spec.support.rpc"

@@ -2,8 +2,8 @@
 -- the wire, and through core.answers. Time is moved by hand.
 
 local core = require "keywatch.core"
-local lease = require "keywatch.lease"
-local pages = require "keywatch.pages"
+local lease = require "keywatch.store.lease"
+local pages = require "keywatch.store.pages"
 
 local pair = require "spec.support.pair"
 

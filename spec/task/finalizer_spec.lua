@@ -1,8 +1,8 @@
 --- Finalizers run in the middle of anything. They may spawn, cancel and set events; they may not wait, neither in a
 -- task nor while the driver turns. And interrupts, which come in the middle of anything, too.
 
-local compat = require "keywatch.compat"
-local driver = require("keywatch.driver").get()
+local compat = require "keywatch.support.compat"
+local driver = require("keywatch.task.driver").get()
 local keywatch = require "keywatch"
 
 local program = require "spec.support.program"

@@ -10,7 +10,7 @@ local function run(text)
     local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
     io.stdout:setvbuf("no")
     local keywatch = require "keywatch"
-    local driver = require("keywatch.driver").get()
+    local driver = require("keywatch.task.driver").get()
     local uv = require "keywatch.uv"
     local function child(fn)
       local parent = uv.pid()

@@ -1,7 +1,7 @@
 --- Looking at sockets without waiting, and looking names up.
 
 local keywatch = require "keywatch"
-local driver = require("keywatch.driver").get()
+local driver = require("keywatch.task.driver").get()
 
 describe("looking", function()
   it("is allowed anywhere, and resumes no task", function()

@@ -1,8 +1,8 @@
 --- Random programs of tasks. After each step the invariants of the scheduler hold, no wait has ended too early or for
 -- nothing, and in the end nothing is left.
 
-local compat = require "keywatch.compat"
-local driver = require("keywatch.driver").get()
+local compat = require "keywatch.support.compat"
+local driver = require("keywatch.task.driver").get()
 local keywatch = require "keywatch"
 
 local random = require "spec.support.random"
@@ -225,7 +225,7 @@ end)
 
 describe("random timers", function()
   it("keep the heap whole, whoever is called off", function()
-    local timers = require "keywatch.timers"
+    local timers = require "keywatch.task.timers"
     local rnd, heap, kept = random.new(seed), timers.new(), {}
     for _ = 1, 2000 do
       if rnd:one_in(3) and #kept > 0 then

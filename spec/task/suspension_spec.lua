@@ -1,7 +1,7 @@
 --- Where a task cannot be suspended: inside of a function that C calls. A wait there raises, and leaves nothing behind.
 
-local compat = require "keywatch.compat"
-local driver = require("keywatch.driver").get()
+local compat = require "keywatch.support.compat"
+local driver = require("keywatch.task.driver").get()
 local keywatch = require "keywatch"
 
 local directory = require "spec.support.directory"

@@ -662,7 +662,7 @@ end)
 
 describe("an event", function()
   it("holds few places for those who have left, however many come and go", function()
-    local event = require("keywatch.driver").get().event()
+    local event = require("keywatch.task.driver").get().event()
     keywatch.run(function()
       local before
       for _ = 1, 200 do

@@ -1,6 +1,6 @@
 --- The heap of those who wait for a time.
 
-local timers = require "keywatch.timers"
+local timers = require "keywatch.task.timers"
 
 local random = require "spec.support.random"
 

@@ -360,7 +360,7 @@ describe("a program", function()
   for _, way in ipairs(ends) do
     it("that loads the parts in another order " .. way[1], function()
       expect_end(begin(orders[6], { "keywatch.uv", "keywatch.core" }) .. way[2], way[3], way[4])
-      expect_end(begin(orders[6], { "keywatch.core", "keywatch.watch", "keywatch.uv" }) .. way[2], way[3], way[4])
+      expect_end(begin(orders[6], { "keywatch.core", "keywatch.watch.watch", "keywatch.uv" }) .. way[2], way[3], way[4])
     end)
 
     it("that is inside of a task " .. way[1], function()

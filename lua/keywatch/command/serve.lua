@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --- serve: a store as a server, with etcd's flags.
 
-local driver = require "keywatch.driver"
+local driver = require "keywatch.task.driver"
 local flags = require "keywatch.command.flags"
 local keywatch = require "keywatch"
-local log = require "keywatch.log"
+local log = require "keywatch.support.log"
 local settings = require "keywatch.command.settings"
-local url = require "keywatch.url"
+local url = require "keywatch.support.url"
 local uv = require "keywatch.uv"
 
 local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses

@@ -7,10 +7,10 @@
 -- A finalizer may run inside of any call and any allocation, here too. It may spawn, cancel and set events. So whatever
 -- is changed together is changed without a call or an allocation in between, and marked "at once".
 
-local check = require "keywatch.check"
-local compat = require "keywatch.compat"
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
-local timers = require "keywatch.timers"
+local timers = require "keywatch.task.timers"
 local uv = require "keywatch.uv"
 
 local driver = {}

@@ -10,10 +10,10 @@
 -- those that are silent, progress is asked for; it also keeps idle watches from falling behind what is compacted.
 
 local core = require "keywatch.core"
-local dialer = require "keywatch.dialer"
-local driver = require "keywatch.driver"
-local reason = require "keywatch.reason"
-local wake = require("keywatch.watch").wake
+local dialer = require "keywatch.client.dialer"
+local driver = require "keywatch.task.driver"
+local reason = require "keywatch.support.reason"
+local wake = require("keywatch.watch.watch").wake
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"

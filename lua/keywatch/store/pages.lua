@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- pages: a range read page by page at one revision, as an iterator.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local DEFAULT_PAGE = 1000 -- kvs: large enough to be quick, small enough not to be felt

@@ -2,9 +2,9 @@
 --- maintenance: the methods of etcd's service of that name.
 
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local header = require "keywatch.services.header"
-local refusal = require "keywatch.services.refusal"
+local driver = require "keywatch.task.driver"
+local header = require "keywatch.server.services.header"
+local refusal = require "keywatch.server.services.refusal"
 
 local VERSION = "3.5.21" -- the etcd that clients may take us for
 

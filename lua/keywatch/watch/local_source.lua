@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --- local_watch: watches of a store in this process. The core queues what they are told, in bounds, and never waits.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local pages = require "keywatch.pages"
-local source = require "keywatch.source"
-local watch = require "keywatch.watch"
+local driver = require "keywatch.task.driver"
+local pages = require "keywatch.store.pages"
+local source = require "keywatch.store.source"
+local watch = require "keywatch.watch.watch"
 
 local SYNC_STEPS = 64 -- that sync does, or batches that it puts into the buffer, for a reader that asks for itself
 
@@ -228,5 +228,7 @@ local function open(store, key, opts)
     waiters = 0,
   }
 end
+
+core.store_methods.watch = open
 
 return { open = open }

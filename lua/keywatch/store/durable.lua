@@ -4,10 +4,10 @@
 -- The core hands a write over and returns a mark with its answer. A task parks until the mark is settled, so that
 -- many tasks share one commit; anybody else, and a task that cannot be suspended where it writes, waits for the disk.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local source = require "keywatch.source"
+local driver = require "keywatch.task.driver"
+local source = require "keywatch.store.source"
 
 local methods = core.durable_methods
 

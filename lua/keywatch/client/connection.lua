@@ -5,7 +5,7 @@
 -- something to receive of the call.
 
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
+local driver = require "keywatch.task.driver"
 
 local line_methods = {}
 local line_mt = { __index = line_methods }

@@ -3,17 +3,17 @@
 --
 -- Arguments are checked, requests made and answers read by the same code as those of a store; here they are sent.
 
-local call_stream = require "keywatch.call_stream"
-local channel = require "keywatch.channel"
-local check = require "keywatch.check"
-local compat = require "keywatch.compat"
+local call_stream = require "keywatch.client.stream"
+local channel = require "keywatch.client.transport"
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
-local dialer = require "keywatch.dialer"
-local driver = require "keywatch.driver"
-local lease = require "keywatch.lease"
-local methods_of = require "keywatch.methods"
-local pages = require "keywatch.pages"
-local remote_watch = require "keywatch.remote_watch"
+local dialer = require "keywatch.client.dialer"
+local driver = require "keywatch.task.driver"
+local lease = require "keywatch.store.lease"
+local methods_of = require "keywatch.client.methods"
+local pages = require "keywatch.store.pages"
+local remote_watch = require "keywatch.watch.remote_source"
 
 local client_methods = {}
 local client_mt = { __name = "keywatch.client", __index = client_methods }

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- health: gRPC's own service for those who ask whether anybody is there.
 
-local driver = require "keywatch.driver"
-local refusal = require "keywatch.services.refusal"
+local driver = require "keywatch.task.driver"
+local refusal = require "keywatch.server.services.refusal"
 
 local function check(_, request)
   if (request.service or "") ~= "" then return nil, refusal.new(refusal.NOT_FOUND, "unknown service") end

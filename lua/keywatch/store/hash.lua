@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- hash: a sum over all that a store has, so that two of them can be held against each other.
 
-local check = require "keywatch.check"
-local driver = require "keywatch.driver"
+local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
 
 local RECORDS_AT_ONCE = 10000 -- a few milliseconds
 

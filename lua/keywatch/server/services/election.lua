@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- election: the methods of etcd's service of that name.
 
-local contest = require "keywatch.services.contest"
-local header = require "keywatch.services.header"
-local refusal = require "keywatch.services.refusal"
+local contest = require "keywatch.server.services.contest"
+local header = require "keywatch.server.services.header"
+local refusal = require "keywatch.server.services.refusal"
 
 local function no_leader_given()
   return nil, refusal.new(refusal.UNKNOWN, '"leader" field must be provided')

@@ -4,9 +4,9 @@
 -- Fields: path, peer (who calls), deadline (a time of keywatch.now, or nil), metadata (values by name), server.
 -- Once the client has lost interest, or its time is over, whatever the handler does with the call raises "cancelled".
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
+local driver = require "keywatch.task.driver"
 
 local call_methods = {}
 local call_mt = { __name = "keywatch.call", __index = call_methods }
@@ -149,7 +149,7 @@ end
 local function fail(call, err, traceback)
   local ok, status, text = pcall(status_of, err)
   if not ok or not status then
-    if traceback then require("keywatch.log").error("%s has failed: %s", call.path, traceback) end
+    if traceback then require("keywatch.support.log").error("%s has failed: %s", call.path, traceback) end
     status, text = UNKNOWN, text_of(err)
   end
   call.server.object:finish(call.id, status, text)
@@ -224,7 +224,7 @@ local function tell_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
       local ok, trouble = xpcall(ware.after, with_traceback, call, status)
-      if not ok then require("keywatch.log").error("after %s: %s", call.path, trouble.traceback) end
+      if not ok then require("keywatch.support.log").error("after %s: %s", call.path, trouble.traceback) end
     end
   end
 end

@@ -4,13 +4,13 @@
 -- The core answers what is hot, and queues the calls of mounted methods. The driver polls the server when there is
 -- nothing to run: each of those calls becomes a task. A server lives until it is closed, whoever has forgotten it.
 
-local call = require "keywatch.call"
-local check = require "keywatch.check"
-local compactor = require "keywatch.compactor"
+local call = require "keywatch.server.call"
+local check = require "keywatch.support.check"
+local compactor = require "keywatch.server.compactor"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local identity = require "keywatch.identity"
-local url = require "keywatch.url"
+local driver = require "keywatch.task.driver"
+local identity = require "keywatch.server.identity"
+local url = require "keywatch.support.url"
 
 local DEFAULT_LISTEN = "http://localhost:2379"
 local DEFAULT_PEER = "http://localhost:2380" -- nobody listens there; the ids are made of it
@@ -22,7 +22,7 @@ local CALLS = 64 -- that are begun at a time: then others have their turn
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
 local LAST_WORDS = 0.5 -- seconds, for those who are told at the end of the grace that it is over
 
-local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules of keywatch.services
+local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules, in services/
 
 local server_methods = {}
 local server_mt = { __name = "keywatch.server", __index = server_methods }
@@ -148,7 +148,7 @@ end
 --- The services of this house have the server as their first argument.
 local function mount_all(server)
   for _, name in ipairs(SERVICES) do
-    for path, entry in pairs(require("keywatch.services." .. name)) do
+    for path, entry in pairs(require("keywatch.server.services." .. name)) do
       local handler = entry[3]
       add_method(server, path, {
         request = entry[1],
@@ -379,7 +379,7 @@ local function serve(opts)
   opts = read_options(opts)
   check_store(opts)
   local addresses = parse_urls(opts.listen)
-  if opts.thread then return require("keywatch.thread").start(opts) end
+  if opts.thread then return require("keywatch.server.thread").start(opts) end
   local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
   if not ids then return nil, err end
   local object

@@ -9,7 +9,7 @@
 -- What is younger is never taken. The store is anything with its face: status and compact may wait, so each step is a
 -- task. A compactor lives in the driver, which polls it, until it is closed.
 
-local driver = require "keywatch.driver"
+local driver = require "keywatch.task.driver"
 
 local HOUR = 3600
 local NOTES = 10 -- of a period
@@ -24,7 +24,7 @@ end
 
 --- Compacts; what others have compacted meanwhile is as good.
 local function compact(self, revision, now)
-  local log = require "keywatch.log" -- it is loaded with the driver's loop, and not before
+  local log = require "keywatch.support.log" -- it is loaded with the driver's loop, and not before
   local result, err = self.store:compact(revision)
   if not result and err.code ~= "compacted" then
     log.warn("compacting to revision %d has failed: %s", revision, err.message)
@@ -90,7 +90,7 @@ function compactor_methods:step()
     self.last_time = self.last_time or now
     step_in[self.mode](self, state.revision, now)
   else
-    require("keywatch.log").warn("how far the store is cannot be asked: %s", err.message)
+    require("keywatch.support.log").warn("how far the store is cannot be asked: %s", err.message)
   end
 end
 
@@ -107,7 +107,7 @@ local function run(self)
   self.is_busy = false
   if ok or is_cancellation(err) then return end
   self:close()
-  require("keywatch.log").warn("there will be no more compactions: %s", tostring(err))
+  require("keywatch.support.log").warn("there will be no more compactions: %s", tostring(err))
 end
 
 --- For the driver: begins a step if it is time, and returns the seconds until the next.

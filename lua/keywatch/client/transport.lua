@@ -7,12 +7,12 @@
 --
 -- What has not reached a server is tried again until the deadline. Of what may have reached one, only reads are.
 
-local compat = require "keywatch.compat"
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
-local dialer = require "keywatch.dialer"
-local driver = require "keywatch.driver"
-local methods = require "keywatch.methods"
-local streams = require "keywatch.streams"
+local dialer = require "keywatch.client.dialer"
+local driver = require "keywatch.task.driver"
+local methods = require "keywatch.client.methods"
+local streams = require "keywatch.client.watch_calls"
 
 local OK, UNAVAILABLE, UNAUTHENTICATED = 0, 14, 16
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"

@@ -2,7 +2,7 @@
 --- check: arguments of the functions that are written in Lua. Misuse is raised with the position of the line that
 -- called into keywatch, however deep inside of keywatch it is found.
 
-local HOME = debug.getinfo(1, "S").source:match("^@.*/") -- what the sources of our modules begin with
+local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- what the sources of our modules begin with
 
 --- Where keywatch was called from: "file:line: ", or "" if that is not known.
 local function position()

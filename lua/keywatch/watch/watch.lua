@@ -17,9 +17,9 @@
 --   sync(watch, timeout)
 --   close(watch)
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
+local driver = require "keywatch.task.driver"
 
 local watch_methods = {}
 local watch_mt = { __name = "keywatch.watch", __index = watch_methods }

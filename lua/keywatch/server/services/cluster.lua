@@ -2,9 +2,9 @@
 --- cluster: the methods of etcd's service of that name. The cluster has one member, and takes no others.
 
 local core = require "keywatch.core"
-local header = require "keywatch.services.header"
-local refusal = require "keywatch.services.refusal"
-local url = require "keywatch.url"
+local header = require "keywatch.server.services.header"
+local refusal = require "keywatch.server.services.refusal"
+local url = require "keywatch.support.url"
 
 local function members(server)
   return {

@@ -7,9 +7,9 @@
 -- hash, and so does everybody else: some 50 ms; between two of them all have their turn.
 
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local header = require "keywatch.services.header"
-local refusal = require "keywatch.services.refusal"
+local driver = require "keywatch.task.driver"
+local header = require "keywatch.server.services.header"
+local refusal = require "keywatch.server.services.refusal"
 
 local USERS, ROLES, AUTH = "authUsers", "authRoles", "auth"
 local REVISION = "authRevision"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- methods: the methods of etcd's API by their paths: the names of their messages, and whether they only read.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local methods = {}

@@ -4,7 +4,7 @@
 -- A source is a table with a method poll, which the driver knows of while `count`, of those who wait, is not 0.
 
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
+local driver = require "keywatch.task.driver"
 
 local source = {}
 

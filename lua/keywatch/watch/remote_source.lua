@@ -2,12 +2,12 @@
 --- remote_watch: watches over the wire. The core queues what they are told, in bounds, and streams.lua sees to it that
 -- each is attached to some call.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local pages = require "keywatch.pages"
-local reason = require "keywatch.reason"
-local watch = require "keywatch.watch"
+local driver = require "keywatch.task.driver"
+local pages = require "keywatch.store.pages"
+local reason = require "keywatch.support.reason"
+local watch = require "keywatch.watch.watch"
 
 local RANGE = "/etcdserverpb.KV/Range"
 local ASK_AGAIN = 0.1  -- seconds: servers drop requests for progress while any watch of the call is behind

@@ -4,14 +4,15 @@
 -- start() is called by whoever wants one, and main() in the thread. Between them goes plain data: options there,
 -- addresses or an error back. The owner waits for the thread in C, and never turns a loop for it.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local log = require "keywatch.log"
-local plain = require "keywatch.plain"
+local driver = require "keywatch.task.driver"
+local log = require "keywatch.support.log"
+local plain = require "keywatch.support.plain"
+local stores = require "keywatch.store.store"
 local uv = require "keywatch.uv"
 
-local MODULE = "keywatch.thread"
+local MODULE = "keywatch.server.thread"
 local START_SECONDS = 30 -- a resolver that gets no answer gives up before
 local GRACE = 5
 local AT_ONCE = -1
@@ -192,13 +193,12 @@ end
 
 --- The store and the server; or nil, and the text for the owner.
 local function open(opts)
-  local keywatch = require "keywatch"
-  local ok, store, err = pcall(keywatch.open, opts.open)
+  local ok, store, err = pcall(stores.open, opts.open)
   if not ok then return nil, plain.write { misuse = tostring(store) } end
   if not store then return nil, text_of(err) end
   local server
   opts.open, opts.is_interpreted, opts.store = nil, nil, store
-  ok, server, err = pcall(keywatch.serve, opts)
+  ok, server, err = pcall(require("keywatch.server.server").serve, opts)
   if not ok then return nil, plain.write { misuse = tostring(server) } end
   if not server then return nil, text_of(err) end
   return store, server

@@ -3,7 +3,7 @@
 -- whose key was created first has it. Locks and elections are made of this, as etcd makes them.
 
 local core = require "keywatch.core"
-local refusal = require "keywatch.services.refusal"
+local refusal = require "keywatch.server.services.refusal"
 
 local DEFAULT_TTL = 60 -- of the lease of those who bring none
 

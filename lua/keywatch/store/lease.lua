@@ -4,7 +4,7 @@
 -- The owner has lease_grant, lease_revoke, lease_keepalive and lease_time_to_live; a lease only knows
 -- its id, so that any number of objects may stand for the same lease.
 
-local check = require "keywatch.check"
+local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local lease_methods = {}

@@ -2,12 +2,12 @@
 --- call_stream: a call of a client with any number of messages, both ways. It belongs to one connection, and ends with
 -- it: whoever wants it to go on begins another one.
 
-local channel = require "keywatch.channel"
-local check = require "keywatch.check"
-local compat = require "keywatch.compat"
+local channel = require "keywatch.client.transport"
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local methods_of = require "keywatch.methods"
+local driver = require "keywatch.task.driver"
+local methods_of = require "keywatch.client.methods"
 
 local UNSENT = 65536 -- bytes that may wait to leave before a sender has to
 

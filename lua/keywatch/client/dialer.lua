@@ -5,9 +5,9 @@
 -- less than that: so many clients of a server that comes back do not come back at once.
 
 local core = require "keywatch.core"
-local driver = require "keywatch.driver"
-local line = require "keywatch.line"
-local url = require "keywatch.url"
+local driver = require "keywatch.task.driver"
+local line = require "keywatch.client.connection"
+local url = require "keywatch.support.url"
 
 local FIRST_WAIT, LONGEST_WAIT = 0.05, 3 -- seconds
 local STABLE = 5                         -- seconds, after which a connection that ends was a good one

@@ -1,0 +1,15 @@
+-- SPDX-License-Identifier: MIT
+--- store: what Lua adds to the stores of the core. Each function here becomes a method beside those of C.
+
+local core = require "keywatch.core"
+local durable = require "keywatch.store.durable"
+local hash = require "keywatch.store.hash"
+local lease = require "keywatch.store.lease"
+local pages = require "keywatch.store.pages"
+
+core.store_methods.each = pages.each
+core.store_methods.hash_kv = hash.hash_kv
+core.store_methods.lease = lease.grant
+core.store_methods.lease_by_id = lease.by_id
+
+return { open = durable.open }
