@@ -231,8 +231,12 @@ function client:stop_reading()
   self.handle:read_stop()
 end
 
+--- Whoever meets a reset first is told of it, and no other: a write that does leaves an end in order to the read.
 function client:send(bytes)
-  if not self.handle:is_closing() then self.handle:write(bytes) end
+  if self.handle:is_closing() then return end
+  self.handle:write(bytes, function(err)
+    if err == "ECONNRESET" then self.failure = self.failure or err end
+  end)
 end
 
 --- A FIN: it sends no more.
