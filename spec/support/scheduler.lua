@@ -48,8 +48,8 @@ end
 local function check_tasks(inside)
   local counts, trouble = count_queued(inside)
   if not counts then return trouble end
-  for co, task in pairs(inside.tasks) do
-    if task.co ~= co or task.state == "done" then return "a task is known that is done" end
+  for task in pairs(inside.tasks) do
+    if task.state == "done" then return "a task is known that is done" end
     local wanted = (task.state == "new" or task.state == "ready") and 1 or 0
     if (counts[task] or 0) ~= wanted then return ("a task that is %s is not once in the queue"):format(task.state) end
     local why = misplaced(inside, task)
@@ -71,7 +71,7 @@ local function check_event(event)
 end
 
 local function check_events(inside)
-  for _, task in pairs(inside.tasks) do
+  for task in pairs(inside.tasks) do
     local why = check_event(task.done) or task.event and check_event(task.event)
     if why then return why end
   end
@@ -95,9 +95,13 @@ local function check_sources(inside)
 end
 
 --- What is wrong with the scheduler, in words, or nil. No finalizer changes it meanwhile.
-function scheduler.check()
+function scheduler.check(which)
   collectgarbage("stop")
-  local inside = driver.inside()
+  local tasks, owner = (which or driver).inside()
+  local inside = {
+    queue = tasks.queue, first = tasks.first, last = tasks.last, sources = tasks.sources, places = tasks.places,
+    sleepers = owner.sleepers, tasks = owner.tasks, running = owner.running,
+  }
   local why = check_tasks(inside) or check_events(inside) or check_sleepers(inside) or check_sources(inside)
   collectgarbage("restart")
   return why

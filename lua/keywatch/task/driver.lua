@@ -44,6 +44,13 @@ local function get()
   return current
 end
 
+--- Makes another driver that of this program; returns the one that was before, or nil. For tests.
+local function use(driver)
+  local before = current
+  current = driver
+  return before
+end
+
 --- Whether the caller is a task that can be suspended here; without choosing a driver.
 local function can_park()
   return current ~= nil and current.can_park()
@@ -59,4 +66,4 @@ local function forget(object)
   if current then current.forget(object) end
 end
 
-return { get = get, can_park = can_park, has_ended = has_ended, forget = forget }
+return { get = get, use = use, can_park = can_park, has_ended = has_ended, forget = forget }
