@@ -23,11 +23,6 @@ local mt = { __index = methods }
 
 -- {====== The queue ======
 
-local function push(self, task)
-  self.queue[self.last + 1] = task
-  self.last = self.last + 1
-end
-
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
   self.beneath.enter()
@@ -81,6 +76,7 @@ end
 --- Closes the gaps in the list of sources. At once.
 local function squeeze(self)
   local sources, n = self.sources, 0
+  self.has_gaps = false
   for i = 1, #sources do
     local source = sources[i]
     sources[i] = nil
@@ -95,7 +91,7 @@ end
 -- polled may attach others, and detach any.
 local function poll_sources(self, wait)
   local is_awaited, i = false, 1
-  squeeze(self)
+  if self.has_gaps then squeeze(self) end
   while i <= #self.sources do
     local source = self.sources[i]
     if source then
@@ -117,7 +113,7 @@ end
 function methods:detach(source)
   local sources, place = self.sources, self.places[source]
   if not place then return end
-  sources[place], self.places[source] = false, nil
+  sources[place], self.places[source], self.has_gaps = false, nil, true
   while sources[#sources] == false do sources[#sources] = nil end
 end
 
@@ -155,17 +151,21 @@ end
 -- {====== Turning ======
 
 local function close_forgotten(self)
-  for object in function() return table.remove(self.forgotten) end do object:close() end
+  local forgotten = self.forgotten
+  while forgotten[1] do table.remove(forgotten):close() end
 end
+
 
 --- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case, unless
 -- somebody has just become ready because of that.
 local function turn(self, is_waiting)
   local beneath = self.beneath
-  close_forgotten(self)
-  self.scheduler:wake_due()
+  local scheduler = self.scheduler
+  local sleepers = scheduler.sleepers
+  if self.forgotten[1] then close_forgotten(self) end
+  if sleepers.heap[1] then scheduler:wake_due() end
   local has_run = self:run_ready()
-  local wait, is_bell_awaited = poll_sources(self, self.scheduler:time_left(self.scheduler.sleepers:next()))
+  local wait, is_bell_awaited = poll_sources(self, sleepers.heap[1] and scheduler:time_left(sleepers:next()))
   local is_ready = self.first <= self.last
   if is_ready or not is_waiting() then
     if (has_run or not is_ready) and beneath.is_awaiting() then beneath.block(0) end
@@ -207,12 +207,19 @@ local function driver_of(self)
   driver.now, driver.enter = beneath.now, beneath.enter
   driver.can_suspend = compat.is_yieldable
 
-  function driver.start(task, fn)
-    task.thread = coroutine.create(fn)
-    push(self, task)
+  local function wake(task)
+    local last = self.last + 1
+    self.queue[last] = task
+    self.last = last
   end
 
-  function driver.wake(task) push(self, task) end
+  driver.wake = wake
+
+  function driver.start(task, fn)
+    task.thread = coroutine.create(fn)
+    wake(task)
+  end
+
   function driver.suspend(event, deadline) coroutine.yield(WAIT, event, deadline) end
   function driver.is_inside(task) return coroutine.running() == task.thread end
   function driver.turn_while(is_waiting) return drive(self, turn_all, self, is_waiting) end
@@ -266,6 +273,7 @@ local function new(beneath, driver)
     last = 0,
     sources = {},       -- those that are attached, in order; false where one was detached
     places = {},        -- of the sources in that list
+    has_gaps = false,   -- there may be such places
     forgotten = {},     -- what finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- coroutines that are suspended, and never resumed again
     is_turning = false, -- the driver is at work: at top level there is nobody but finalizers

@@ -14,8 +14,8 @@ local tasks          -- coroutines, over what is beneath
 
 -- {====== What the tasks ask for ======
 
---- In a child of the process there is no task but the one that has forked: the parent does what the others were about to
--- do. They count as cancelled. Sources are told, and the top level looks for itself whether it still waits.
+--- In a child of the process there is no task but the one that has forked: the parent does what the others were about
+-- to do. They count as cancelled. Sources are told, and the top level looks for itself whether it still waits.
 function beneath.enter()
   if uv.pid() == pid then return end
   catcher = nil

@@ -129,17 +129,15 @@ function scheduler_methods:make_ready(one)
   one.state = "ready"
 end
 
---- Wakes those whose time is over. Returns the next deadline, or nil.
+--- Wakes those whose time is over.
 function scheduler_methods:wake_due()
   local sleepers = self.sleepers
-  if not sleepers:next() then return nil end
   local now = self.driver.now()
   local who = sleepers:due(now)
   while who do
     self:wake(who, "timeout")
     who = sleepers:due(now)
   end
-  return sleepers:next()
 end
 
 --- Parks the task until the event is set, or `deadline`; returns which. Raises if the task is cancelled.
@@ -216,11 +214,6 @@ function scheduler_methods:finish(one, results, failure, traceback)
   if results or is_heard or is_cancellation(one) then return end
   self.unheard = self.unheard or one
   report(one)
-end
-
---- Somebody has heard how the task ended.
-function scheduler_methods:hear(one)
-  if self.unheard == one then self.unheard = nil end
 end
 
 --- Ends a task whose code never runs again, not even to clean up.

@@ -52,9 +52,9 @@ function task_methods:join(timeout)
   if self.state ~= "done" then scheduler:check_timeout(timeout) end
   local deadline = timeout and scheduler:now() + timeout
   while self.state ~= "done" do
-    if not self.done:wait(scheduler:time_left(deadline)) then return nil, core.new_error("timeout") end
+    if not self.done:wait(deadline and scheduler:time_left(deadline)) then return nil, core.new_error("timeout") end
   end
-  scheduler:hear(self)
+  if scheduler.unheard == self then scheduler.unheard = nil end
   if self.results then return true, compat.unpack(self.results, 1, self.results.n) end
   return false, self.failure
 end
