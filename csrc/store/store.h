@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * store: a versioned key-value store with etcd's semantics, without clock and without I/O.
+ * store: a versioned key-value store with etcd's semantics. It reads no clock. A durable store does its I/O in the
+ * commit thread of its log; only kw_store_wait and opening block.
  *
  * A write goes in two moves: kw_store_apply (or kw_store_grant, kw_store_revoke) evaluates it and changes the state,
  * then kw_store_commit makes the change final or kw_store_rollback undoes it, as if it had never been asked. So a

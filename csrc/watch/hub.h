@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * hub: brings what happens in a store to those who watch it.
+ * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers are told as revisions become visible, inside of the commit. Lagging ones are brought up in steps:
- * each step walks a bounded part of the log once for all lagging watchers that stand near its beginning.
- * A writer never waits, and what a watcher has missed takes no memory.
+ * Synced watchers are told inside the commit, as soon as a revision becomes visible. Lagging watchers are brought up in
+ * steps: each step walks a bounded part of the log once, for all lagging watchers that stand near its beginning. A
+ * writer never waits for a watcher, and what a watcher has missed takes no memory.
  *
- * The hub is the store's driver's door to time: its deadline and its step include the store's.
- * It never calls out: outlets that have something for a reader who asked for it gather in its owner's list, to be
- * drained.
+ * The hub's deadline and step cover those of the store. The hub never calls out: an outlet that was armed and has
+ * received something enters its owner's ready list, and the owner drains that list.
  */
 #ifndef KW_WATCH_HUB_H
 #define KW_WATCH_HUB_H
@@ -39,46 +38,58 @@ typedef struct kw_watch_spec {
 
 kw_hub_options kw_hub_defaults(void);
 
-/* Attaches to a store, which it outlives in no case. NULL if memory is short. */
+/* Makes the hub of a store. The hub must be freed before the store. Returns NULL if memory is short. */
 kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options);
 
-/* Watchers end; outlets stay, with what they hold, and nothing more will come. */
+/* Closes all outlets of the hub, and frees the hub. The memory of an outlet is its caller's, and stays. */
 void kw_hub_free(kw_hub *hub);
 
-/* An outlet belongs to its caller. Closing it cancels its watchers and throws away what it holds. With ids,
- * watchers are found by them; without, it has at most one watcher. When it was armed and gets something it goes into
- * the list `ready`, which lives longer than it. Its account, if it is given one, is charged for it. */
+/* Opens an outlet, whose memory belongs to the caller. With ids, watchers are found by their id; without ids, the
+ * outlet has at most one watcher. An armed outlet that receives something enters `ready`, which must outlive the
+ * outlet. The caller may set outlet->account afterwards: the account is then charged for watchers and items. */
 void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
                         bool with_ids);
+
+/* Cancels all watchers of the outlet, and drops its items. Closing twice is fine. */
 void kw_outlet_close(kw_outlet *outlet);
 
-/* Adds a watcher to an outlet. Its events are those after the store's present revision, or from the start
- * revision on: then progress of the whole outlet that waits in it is thrown away, since it would not hold for this
- * watcher. KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start,
+/* Adds a watcher to an outlet. The watcher is told events after the store's present revision, or from the start
+ * revision on. A start in the past drops progress of the whole outlet that is queued: it would not be true of this
+ * watcher. Errors: KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start,
  * KW_ERR_TOO_MANY_REQUESTS, KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
-/* Ends a watcher: nothing of it comes out of its outlet any more. */
+/* Ends and frees a watcher. Its queued items are dropped. */
 void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher);
 
-/* The watcher of an id, or NULL. */
+/* Returns the watcher of an id, or NULL. */
 kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id);
 
-/* Takes the oldest item of an outlet; false if there is none. Watchers that were blocked may go on. */
+/* Takes the oldest item of an outlet. Returns false if the outlet is empty. Blocked watchers may go on afterwards. */
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 
-/* Queues progress at the store's revision, behind all events before it: for one watcher, or for all of an outlet
- * at once. Only if the watcher, or every watcher, is synced and has begun; false if not, or if there is no room. */
+/* Queues progress at the store's revision for one watcher, behind its events. Returns false, with nothing queued, if
+ * the watcher is not synced, begins at a later revision, or its outlet has no room. */
 bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher);
+
+/* Queues progress for all watchers of an outlet as one item. Returns false if this does not hold for each of them, if
+ * there are none, or if the outlet has no room. */
 bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
-/* Asks to be told when an outlet gets something, and who was: each outlet once for each asking. */
+/* Arms an outlet: the next item that it receives puts the outlet into its ready list, once. */
 void kw_outlet_arm(kw_outlet *outlet);
-void kw_outlet_disarm(kw_outlet *outlet); /* nobody waits any more */
+
+/* Disarms an outlet, and takes it out of its ready list. */
+void kw_outlet_disarm(kw_outlet *outlet);
+
+/* Takes the oldest outlet out of a ready list. Returns NULL if the list is empty. */
 kw_outlet *kw_ready_next(kw_ready *ready);
 
-/* When a step is next of use, and a step: the store's own and that of its watchers. */
+/* Returns when kw_hub_step next has something to do: the store's deadline included. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
+
+/* Does a bounded part of what is due: the store's step, lagging watchers, periodic progress. Returns whether more is
+ * due. */
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
 #ifdef KW_PROBE
