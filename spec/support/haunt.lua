@@ -4,6 +4,7 @@
 -- told, and none comes by itself. Each has a finalizer to run. What that does is noted with the binding inside of which
 -- it ran: the function of the core, or of keywatch.uv, that has asked for memory.
 
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local uv = require "keywatch.uv"
 
@@ -67,11 +68,7 @@ local function leave_one()
     act(interrupted())
     acting = false
   end
-  if rawget(_G, "newproxy") then
-    getmetatable(_G.newproxy(true)).__gc = finalize
-  else
-    setmetatable({}, { __gc = finalize })
-  end
+  compat.sentinel(finalize)
 end
 
 --- From now on collections come when they are asked for. LuaJIT's compiled code stays out of this: some versions do not

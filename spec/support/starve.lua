@@ -1,5 +1,6 @@
 --- Calls whose memory runs out, and calls in the middle of which finalizers act.
 
+local compat = require "keywatch.support.compat"
 local probe = require("keywatch.core").probe
 
 local starve = {}
@@ -118,11 +119,7 @@ function starve.haunt(act, body)
       act()
       acting = false
     end
-    if rawget(_G, "newproxy") then
-      getmetatable(_G.newproxy(true)).__gc = finalize
-    else
-      setmetatable({}, { __gc = finalize })
-    end
+    compat.sentinel(finalize)
   end
   for _ = 1, 10 do haunt() end
   at_ease(body)

@@ -31,8 +31,8 @@ contexts["in a task"] = function(fn)
   end)
 end
 
---- While the driver polls.
-contexts["while the driver turns"] = function(fn)
+--- Has a function run as a finalizer when the driver polls during a wait.
+local function while_polling(fn, wait, ...)
   local source, has_run = {}, false
   function source.poll()
     if has_run then return end
@@ -41,27 +41,16 @@ contexts["while the driver turns"] = function(fn)
     assert.is_nil(scheduler.check())
   end
   driver.attach(source)
-  local ok, err = pcall(keywatch.run, keywatch.sleep, 0.001)
+  local ok, err = pcall(wait, ...)
   driver.detach(source)
   assert.is_true(has_run)
   if not ok then error(err, 0) end
 end
 
---- While the driver turns for the top level, which is no run.
-contexts["while the top level waits"] = function(fn)
-  local source, has_run = {}, false
-  function source.poll()
-    if has_run then return end
-    has_run = true
-    finalize(fn)
-    assert.is_nil(scheduler.check())
-  end
-  driver.attach(source)
-  local ok, err = pcall(keywatch.sleep, 0.001)
-  driver.detach(source)
-  assert.is_true(has_run)
-  if not ok then error(err, 0) end
-end
+contexts["while the driver turns"] = function(fn) while_polling(fn, keywatch.run, keywatch.sleep, 0.001) end
+
+--- The driver turns for the top level, which is no run.
+contexts["while the top level waits"] = function(fn) while_polling(fn, keywatch.sleep, 0.001) end
 
 local REFUSED = { ["in a task"] = "cannot be suspended here" }
 
