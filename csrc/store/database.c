@@ -26,10 +26,9 @@
 #define FREE_DBI 0 /* LMDB's own tables */
 #define MAIN_DBI 1
 #define META_PAGES 2
-#define GROWN_AHEAD 2048    /* pages of the file that are there before they are needed */
-#define KEPT_FROM_PUTS 1024 /* of them, those that are left to what deletes and compacts */
-#define KEPT_FROM_DELETES                                                                          \
-  512 /* and those that are left to what compacts, since only that makes room */
+#define GROWN_AHEAD 2048      /* pages of the file that are there before they are needed */
+#define KEPT_FROM_PUTS 1024   /* of them, those that are left to what deletes and compacts */
+#define KEPT_FROM_DELETES 512 /* and those that are left to what compacts: that alone makes room */
 #define LOCK_BYTES (16 << 10) /* more than LMDB's own lock file needs */
 #define PAGES_PER_WRITE 16
 #define RECORD_OVERHEAD 64 /* of LMDB, for its key and its place in a page */

@@ -356,8 +356,10 @@ bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
     *found = (kw_log_entry){e.rev, e.tombstone, lend(log, e.record)};
     return found->record->len > 0;
   }
-  if (rc < 0) log->failure = rc;
-  if (rc < 0) return false;
+  if (rc < 0) {
+    log->failure = rc;
+    return false;
+  }
   *cursor = seek_tail(log, (kw_revision){.main = log->on_disk + 1});
   return next_in_tail(log, cursor, found);
 }

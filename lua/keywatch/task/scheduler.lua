@@ -14,8 +14,10 @@
 --   why_not()         why the caller, who is no task, may not wait; nil if the loop can be turned meanwhile
 --   turn_while(fn)    turns the loop as long as fn() is true
 --   run_once()        runs those tasks that are ready, and waits for nothing
+--   work(fn, ...)     calls fn as the driver's own work, during which nobody else at top level may wait
+--   give_up(task)     the code of the task never runs again
 --   enter()           at every door: notices that the process has forked
--- and tells its driver: park, ended.
+-- A driver calls park, make_ready, finish and recover for its tasks, and wake_due when time has passed.
 --
 -- A wait is recorded after the task was suspended: a task that cannot be suspended leaves no trace of its wait. A
 -- finalizer may run inside of any call and any allocation, here too. It may spawn, cancel and set events. So whatever
