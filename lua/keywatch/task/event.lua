@@ -2,8 +2,8 @@
 --- event: something to wait for. Setting an event wakes all who wait for it. If nobody waits, the next one who would
 -- does not.
 --
--- Waiters stand in a list, and each knows its place. A waiter that leaves from the middle leaves a gap, so that leaving
--- costs the same for any number of waiters.
+-- Waiters stand in a list, and each knows its place. The scheduler adds them, in `park`. A waiter that leaves from the
+-- middle leaves a gap, so that leaving costs the same for any number of waiters.
 --
 -- A finalizer may set an event in the middle of anything. So whatever is changed together is changed without a call or
 -- an allocation in between, and marked "at once".
@@ -36,14 +36,6 @@ local function squeeze(self)
   end
   self.gaps = 0
   if n == 0 then self.waiters = nil end
-end
-
---- Adds a waiter. `fresh` is an empty table, in case there is no list yet. At once.
-function event.join(self, who, fresh)
-  local waiters = self.waiters or fresh
-  who.place = #waiters + 1
-  waiters[who.place] = who
-  self.waiters = waiters
 end
 
 --- Removes a waiter, if it is one. At once.

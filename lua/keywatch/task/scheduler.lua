@@ -102,8 +102,8 @@ end
 --- Wakes who is parked, a task or the top level; `why` is what the wait returns. False if something else was first.
 function scheduler_methods:wake(who, why)
   if who.state ~= "parked" then return false end
+  who.state, who.why = "ready", why -- at once: nobody else wakes it
   if who.thread then self.driver.wake(who) end
-  who.state, who.why = "ready", why
   end_wait(self, who)
   return true
 end
@@ -115,7 +115,12 @@ function scheduler_methods:park(who, awaited, deadline)
   -- at once:
   local why = who.must_cancel and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
-    if awaited then event.join(awaited, who, fresh) end
+    if awaited then -- without a call: a finalizer that set the event in between would wake nobody
+      local waiters = awaited.waiters or fresh
+      who.place = #waiters + 1
+      waiters[who.place] = who
+      awaited.waiters = waiters
+    end
     who.event, who.state = awaited, "parked"
     return
   end
