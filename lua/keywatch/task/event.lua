@@ -26,6 +26,7 @@ end
 --- Closes the gaps. At once.
 local function squeeze(self)
   local waiters, n = self.waiters, 0
+  if not waiters then return end -- the event was set meanwhile
   for i = 1, #waiters do
     local who = waiters[i]
     waiters[i] = nil
