@@ -72,7 +72,7 @@ local STORE = {
   step = { kind(nil, "x", {}) },
 }
 
-local FOLLOWER = {
+local REPLICA = {
   load = { count, list },
   replace = { count, list },
   apply = { count, list },
@@ -216,7 +216,7 @@ describe("the signatures of misuse #once", function()
   it("have every public function", function()
     local classes = annotations.read("types/keywatch.lua").classes
     for class, signatures in pairs {
-      ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, FOLLOWER),
+      ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = LEASE, ["keywatch.Watch"] = WATCH,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
     } do
@@ -272,9 +272,9 @@ describe("misuse is raised where it was made:", function()
   it("methods of a durable store", function() assert.equal("", misuse_all(durable_store(), merged(FACE, STORE))) end)
   it("methods of a client", function() assert.equal("", misuse_all(client, merged(FACE, CLIENT))) end)
 
-  it("methods of a follower", function()
-    assert.equal("", misuse_all(close_later(keywatch.open { follower = true }), FOLLOWER))
-    assert.equal("", use_closed(store, FOLLOWER, "follower", true))
+  it("methods of a replica", function()
+    assert.equal("", misuse_all(close_later(keywatch.open { replica = true }), REPLICA))
+    assert.equal("", use_closed(store, REPLICA, "replica", true))
   end)
 
   it("methods of leases", function()

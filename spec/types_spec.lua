@@ -24,8 +24,8 @@ local task_type = types.classes["keywatch.Task"]
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
-  open_watch = true, next_ready = true, tend = true, keep = true, kept = true, open_snapshot = true, disarm_own = true,
-  hash_step = true,
+  open_watch = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
+  disarm_own = true, hash_step = true,
 }
 
 local function names(...)
@@ -129,10 +129,10 @@ describe("what a call returns is as annotated #slow:", function()
     disarm = function() return store:disarm("no_space") end,
     deadline = function() return store:deadline() end,
     step = function() return store:step(1) end,
-    load = function() return keywatch.open({ follower = true }):load(5, {}) end,
-    replace = function() return keywatch.open({ follower = true }):replace(5, {}) end,
-    apply = function() return keywatch.open({ follower = true }):apply(5, {}) end,
-    advance = function() return keywatch.open({ follower = true }):advance(5) end,
+    load = function() return keywatch.open({ replica = true }):load(5, {}) end,
+    replace = function() return keywatch.open({ replica = true }):replace(5, {}) end,
+    apply = function() return keywatch.open({ replica = true }):apply(5, {}) end,
+    advance = function() return keywatch.open({ replica = true }):advance(5) end,
   }
 
   for _, method in ipairs(names(results)) do
@@ -263,13 +263,13 @@ describe("the options #slow of", function()
       return store:txn { compare = { with(base, opts) } }
     end },
 
-    ["a kv for a follower"] = { "keywatch.BaseKV", function(opts)
+    ["a kv for a replica"] = { "keywatch.BaseKV", function(opts)
       local base = { key = "k", value = "v", create_revision = 1, mod_revision = 1, version = 1 }
-      return keywatch.open({ follower = true }):load(1, { with(base, opts) })
+      return keywatch.open({ replica = true }):load(1, { with(base, opts) })
     end },
-    ["an event for a follower"] = { "keywatch.Event", function(opts)
+    ["an event for a replica"] = { "keywatch.Event", function(opts)
       local base = { type = "put", key = "k", value = "v", create_revision = 1, version = 1 }
-      return keywatch.open({ follower = true }):apply(1, { with(base, opts) })
+      return keywatch.open({ replica = true }):apply(1, { with(base, opts) })
     end },
   }
 

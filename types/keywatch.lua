@@ -108,9 +108,9 @@ function keywatch.now() end
 ---| "thread_failed" # the thread of a server has ended, or could not start
 ---| "no_space" # the quota is used up, or the disk
 ---| "out_of_memory" # nothing has changed
----| "read_only" # a write to a follower
+---| "read_only" # a write to a replica
 ---| "request_too_large" # more than max_request_bytes
----| "stale_revision" # a follower already is as far
+---| "stale_revision" # a replica already is as far
 ---| "storage" # the disk has failed: the store can only be read until it is opened again; or it cannot be opened
 ---| "timeout" # the time to wait is over; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
@@ -236,8 +236,8 @@ function keywatch.now() end
 ---@field min_lease_ttl? integer in seconds; 2
 ---@field step_records? integer how many records one step of a compaction visits; 1000
 ---@field progress_interval? number seconds after which an idle watch that wants progress gets it; 600, at least 0.1
----@field follower? boolean revisions come from upstream, through load, apply, advance and replace
----@field history_bytes? integer how much history a follower keeps; 67108864
+---@field replica? boolean revisions come from upstream, through load, apply, advance and replace
+---@field history_bytes? integer how much history a replica keeps; 67108864
 
 ---@class keywatch.ServeOptions
 ---@field store? keywatch.Store which it serves; not with `thread`, and needed without
@@ -371,7 +371,7 @@ function keywatch.now() end
 ---| keywatch.RangeOp
 ---| keywatch.TxnOp
 
----What happened upstream, for a follower.
+---What happened upstream, for a replica.
 ---@class keywatch.Event
 ---@field type keywatch.EventType
 ---@field key string
@@ -382,7 +382,7 @@ function keywatch.now() end
 ---@field lease? keywatch.Id
 ---@field prev? any accepted, and not read
 
----What exists upstream, for a follower.
+---What exists upstream, for a replica.
 ---@class keywatch.BaseKV
 ---@field key string
 ---@field value string
@@ -563,27 +563,27 @@ function Store:step(now) end
 ---Frees everything. Twice is fine; any other use of a closed store raises.
 function Store:close() end
 
----Of a follower: what exists at `revision`, in the order of keys. Reads before `revision` fail with "compacted".
----@param revision integer not less than the follower's own
+---Of a replica: what exists at `revision`, in the order of keys. Reads before `revision` fail with "compacted".
+---@param revision integer not less than the replica's own
 ---@param kvs keywatch.BaseKV[]
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:load(revision, kvs) end
 
----Of a follower: what happened at `revision`.
----@param revision integer greater than the follower's own
+---Of a replica: what happened at `revision`.
+---@param revision integer greater than the replica's own
 ---@param events keywatch.Event[]
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:apply(revision, events) end
 
----Of a follower: upstream has come to `revision`, and nothing happened.
----@param revision integer greater than the follower's own
+---Of a replica: upstream has come to `revision`, and nothing happened.
+---@param revision integer greater than the replica's own
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:advance(revision) end
 
----Of a follower: forget everything, then load.
+---Of a replica: forget everything, then load.
 ---@param revision integer
 ---@param kvs keywatch.BaseKV[]
 ---@return true? ok

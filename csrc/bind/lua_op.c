@@ -511,7 +511,7 @@ void kw_bind_read_time_to_live(lua_State *L, kw_lease_message *lease, kw_times *
 
 /* }====== */
 
-/* {====== Kvs and events for a follower ====== */
+/* {====== Kvs and events for a replica ====== */
 
 typedef struct event_fields {
   int type;
@@ -567,7 +567,7 @@ static void check_event(lua_State *L, const char *what, int64_t rev, event_field
 }
 
 int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
-                        kw_follower_event **events, size_t *n) {
+                        kw_replica_event **events, size_t *n) {
   static const kw_option fields[] = {
       {"type", KW_OPTION_ENUM, offsetof(event_fields, type), event_types},
       KV_FIELDS,
@@ -583,7 +583,7 @@ int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
     element_name what = push_element(L, "events", i);
     kw_bind_read_options(L, -1, what.text, fields, &found);
     check_event(L, what.text, rev, &found);
-    (*events)[i] = (kw_follower_event){.is_delete = found.type == 1, .kv = found.kv};
+    (*events)[i] = (kw_replica_event){.is_delete = found.type == 1, .kv = found.kv};
     lua_pop(L, 1);
   }
   return KW_OK;

@@ -16,7 +16,7 @@
 #include "face/compat.h"
 #include "model/kv.h"
 #include "model/op.h"
-#include "store/follower.h"
+#include "store/replica.h"
 #include "watch/hub.h"
 
 /* From the arguments of a method: (self, key, [value,] options). */
@@ -44,6 +44,6 @@ int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op 
 /* From lists of tables: kvs in strict order of keys, none newer than `rev`; events of revision `rev`. */
 int kw_bind_read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n);
 int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
-                        kw_follower_event **events, size_t *n);
+                        kw_replica_event **events, size_t *n);
 
 #endif

@@ -10,7 +10,7 @@
 #include "bind/lua_reply.h"
 #include "bind/lua_server.h"
 #include "bind/lua_store.h"
-#include "store/follower.h"
+#include "store/replica.h"
 
 #define MIN_PROGRESS_MS 100 /* etcd's */
 
@@ -150,22 +150,22 @@ static void set_int(lua_State *L, const char *name, int64_t v) {
 }
 
 /* Pushes the keys and the bytes of a table: { { key, bytes }, ... }. */
-static void push_kept(lua_State *L, const kw_kept *kept, kw_slice table) {
-  size_t at = kw_kept_seek(kept, table);
+static void push_rows(lua_State *L, const kw_rows *rows, kw_slice table) {
+  size_t at = kw_rows_seek(rows, table);
   lua_newtable(L);
-  for (int i = 1; at < kept->n; i++, at++) {
-    kw_slice name = kw_blob_slice(kept->states[at].name);
+  for (int i = 1; at < rows->n; i++, at++) {
+    kw_slice name = kw_blob_slice(rows->items[at].name);
     if (!kw_slice_begins(name, table)) return;
     lua_createtable(L, 2, 0);
     kw_bind_push_slice(L, kw_slice_of(name.data + table.len, name.len - table.len));
     lua_rawseti(L, -2, 1);
-    kw_bind_push_slice(L, kw_blob_slice(kept->states[at].bytes));
+    kw_bind_push_slice(L, kw_blob_slice(rows->items[at].bytes));
     lua_rawseti(L, -2, 2);
     lua_rawseti(L, -2, i);
   }
 }
 
-static void push_state(lua_State *L, const kw_kept_state *state) {
+static void push_row(lua_State *L, const kw_row *state) {
   if (state == NULL) {
     lua_pushnil(L);
   } else {
@@ -181,37 +181,37 @@ static int l_push_answer(lua_State *L) {
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
     case KW_ANSWER_IDS: kw_bind_push_ids(L, self->ids, self->n_ids); break;
     case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
-    case KW_ANSWER_KEPT: push_kept(L, self->kept, self->kept_name); break;
-    case KW_ANSWER_STATE: push_state(L, kw_kept_find(self->kept, self->kept_name)); break;
+    case KW_ANSWER_ROWS: push_rows(L, self->rows, self->row_name); break;
+    case KW_ANSWER_ROW: push_row(L, kw_rows_find(self->rows, self->row_name)); break;
   }
   return 1;
 }
 
-/* The mark of what a call has seen or changed, and is not durable yet; or 0. */
-static uint64_t open_mark(const kw_lua_store *self) {
-  uint64_t mark = kw_store_mark(self->store);
-  return kw_store_is_settled(self->store, mark) ? 0 : mark;
+/* The ticket of what a call has seen or changed, and is not durable yet; or 0. */
+static uint64_t open_ticket(const kw_lua_store *self) {
+  uint64_t ticket = kw_store_ticket(self->store);
+  return kw_store_is_settled(self->store, ticket) ? 0 : ticket;
 }
 
-/* Ends a call that has left a value, or nil and an error. Its mark follows, if there is one: that has to be waited for
- * before anybody is told. */
-static int give(lua_State *L, uint64_t mark, int values) {
-  if (mark == 0) return values;
+/* Ends a call that has left a value, or nil and an error. Adds the ticket as the third result, unless it is 0: the
+ * caller has to wait for the ticket before it returns the others. */
+static int give(lua_State *L, uint64_t ticket, int values) {
+  if (ticket == 0) return values;
   if (values == 1) lua_pushnil(L);
-  lua_pushnumber(L, (lua_Number)mark);
+  lua_pushnumber(L, (lua_Number)ticket);
   return 3;
 }
 
 /* Both end a call that may have changed something. Finalizers may close the store while an error is pushed. */
 
 static int fail(lua_State *L, const kw_lua_store *self, int rc) {
-  uint64_t mark = open_mark(self);
-  return give(L, mark, kw_bind_fail(L, self, rc));
+  uint64_t ticket = open_ticket(self);
+  return give(L, ticket, kw_bind_fail(L, self, rc));
 }
 
 static int finish(lua_State *L, const kw_lua_store *self, int rc) {
-  uint64_t mark = open_mark(self);
-  return give(L, mark, succeed_or_fail(L, self, rc));
+  uint64_t ticket = open_ticket(self);
+  return give(L, ticket, succeed_or_fail(L, self, rc));
 }
 
 /* A plain read sees only what is durable. */
@@ -235,9 +235,9 @@ static int answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
   } else {
     kw_store_commit(self->store);
   }
-  uint64_t mark = is_read(self, kind) ? 0 : open_mark(self);
+  uint64_t ticket = is_read(self, kind) ? 0 : open_ticket(self);
   if (self->must_close) shut(L, self);
-  return status != 0 ? lua_error(L) : give(L, mark, 1);
+  return status != 0 ? lua_error(L) : give(L, ticket, 1);
 }
 
 /* Applies the op that was read, if that came to KW_OK, and answers it. */
@@ -288,15 +288,15 @@ static int finish_result(lua_State *L, kw_lua_store *self) {
   lua_pushvalue(L, lua_upvalueindex(KW_UP_REVISION));
   kw_bind_push_int(L, kw_store_applied(self->store));
   lua_rawset(L, -3);
-  return give(L, open_mark(self), 1);
+  return give(L, open_ticket(self), 1);
 }
 
 static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
   int64_t asked = kw_store_compact_asked(self->store); /* before finalizers run */
-  uint64_t mark = open_mark(self);
+  uint64_t ticket = open_ticket(self);
   kw_bind_fail(L, self, rc);
   if (rc == KW_ERR_COMPACTED) set_int(L, "compact_revision", asked);
-  return give(L, mark, 2);
+  return give(L, ticket, 2);
 }
 
 static int l_compact(lua_State *L) {
@@ -339,7 +339,7 @@ static int l_lease_grant(lua_State *L) {
   kw_bind_push_int(L, lease.id);
   if (is_chosen) lua_rawset(L, -3);
   lua_settop(L, is_chosen ? -1 : -3);
-  return give(L, open_mark(self), 1);
+  return give(L, open_ticket(self), 1);
 }
 
 static int l_lease_revoke(lua_State *L) {
@@ -484,7 +484,7 @@ static int l_defragment(lua_State *L) {
 
 /* }====== */
 
-/* {====== Kept states: for services, not for users ====== */
+/* {====== Rows: for services, not for users ====== */
 
 static kw_slice check_table(lua_State *L, int at) {
   if (lua_type(L, at) != LUA_TSTRING) luaL_error(L, "keep: the name of a table must be a string");
@@ -495,7 +495,7 @@ static kw_slice check_table(lua_State *L, int at) {
 }
 
 /* Reads the change on top of the stack: { table, key, bytes }, without bytes one that erases. */
-static bool read_kept_change(lua_State *L, kw_arena *arena, kw_kept_change *change) {
+static bool read_row_change(lua_State *L, kw_arena *arena, kw_row_change *change) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at)) luaL_error(L, "keep: a change must be a table");
   for (int i = 1; i <= 3; i++) lua_rawgeti(L, at, i);
@@ -505,38 +505,38 @@ static bool read_kept_change(lua_State *L, kw_arena *arena, kw_kept_change *chan
       (!change->is_erased && lua_type(L, at + 3) != LUA_TSTRING))
     luaL_error(L, "keep: keys and bytes must be strings");
   if (!change->is_erased) change->bytes = kw_bind_bytes(L, at + 3);
-  bool ok = kw_kept_name(arena, table, kw_bind_bytes(L, at + 2), &change->name);
+  bool ok = kw_rows_name(arena, table, kw_bind_bytes(L, at + 2), &change->name);
   lua_settop(L, at);
   return ok;
 }
 
 /* store:keep{ { table, key, bytes }, { table, key }, ... }: puts and erases, all or none. */
-static int l_keep(lua_State *L) {
+static int l_change_rows(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   luaL_checktype(L, 2, LUA_TTABLE);
-  luaL_checkstack(L, 8, "keep");
+  luaL_checkstack(L, 8, "change_rows");
   size_t n = lua_rawlen(L, 2);
-  kw_kept_change *changes = kw_arena_array(&self->arena, n, sizeof *changes);
+  kw_row_change *changes = kw_arena_array(&self->arena, n, sizeof *changes);
   int rc = changes == NULL ? KW_ERR_NO_MEMORY : KW_OK;
   for (size_t i = 0; i < n && rc == KW_OK; i++) {
     lua_rawgeti(L, 2, (int)i + 1);
-    if (!read_kept_change(L, &self->arena, &changes[i])) rc = KW_ERR_NO_MEMORY;
+    if (!read_row_change(L, &self->arena, &changes[i])) rc = KW_ERR_NO_MEMORY;
     lua_pop(L, 1);
   }
-  if (rc == KW_OK) rc = kw_store_keep(self->store, changes, n);
+  if (rc == KW_OK) rc = kw_store_change_rows(self->store, changes, n);
   return finish(L, self, rc);
 }
 
-/* store:kept(table): { { key, bytes }, ... }, in order; store:kept(table, key): bytes, or nil if there are none. */
-static int l_kept(lua_State *L) {
+/* store:rows(table): { { key, bytes }, ... }, in order; store:rows(table, key): bytes, or nil if there are none. */
+static int l_rows(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   bool is_one = !lua_isnoneornil(L, 3);
   kw_slice table = check_table(L, 2);
   kw_slice key = is_one ? kw_bind_check_bytes(L, 3) : kw_slice_of("", 0);
   luaL_checkstack(L, 4, "answer");
-  int rc = kw_store_kept(self->store, &self->kept);
-  if (!kw_kept_name(&self->arena, table, key, &self->kept_name)) rc = KW_ERR_NO_MEMORY;
-  return answer(L, self, rc, is_one ? KW_ANSWER_STATE : KW_ANSWER_KEPT);
+  int rc = kw_store_rows(self->store, &self->rows);
+  if (!kw_rows_name(&self->arena, table, key, &self->row_name)) rc = KW_ERR_NO_MEMORY;
+  return answer(L, self, rc, is_one ? KW_ANSWER_ROW : KW_ANSWER_ROWS);
 }
 
 /* }====== */
@@ -567,7 +567,7 @@ static int l_step(lua_State *L) {
 
 /* {====== Durable stores ====== */
 
-/* store:settled(): the mark up to which all fates are known. */
+/* store:settled(): the ticket up to which all fates are known. */
 static int l_settled(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   kw_store_poll(self->store);
@@ -575,28 +575,28 @@ static int l_settled(lua_State *L) {
   return 1;
 }
 
-/* store:outcome(mark): true; nil and why it has not happened; or false, if that is not known yet. */
+/* store:outcome(ticket): true; nil and why it has not happened; or false, if that is not known yet. */
 static int l_outcome(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
-  uint64_t mark = (uint64_t)luaL_checknumber(L, 2);
-  int rc = kw_store_outcome(self->store, mark);
+  uint64_t ticket = (uint64_t)luaL_checknumber(L, 2);
+  int rc = kw_store_outcome(self->store, ticket);
   if (rc != KW_UNSETTLED) return succeed_or_fail(L, self, rc);
   lua_pushboolean(L, false);
   return 1;
 }
 
-/* store:wait(mark): the same, once it is known. Nothing else happens meanwhile. */
+/* store:wait(ticket): the same, once it is known. Nothing else happens meanwhile. */
 static int l_wait(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   return succeed_or_fail(L, self, kw_store_wait(self->store, (uint64_t)luaL_checknumber(L, 2)));
 }
 
-/* store:go_on(): a step of what is due; whether a compaction goes on, nil, and a mark. */
+/* store:go_on(): a step of what is due; whether a compaction goes on, nil, and a ticket. */
 static int l_go_on(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   kw_store_ask(self->store);
   lua_pushboolean(L, kw_store_is_compacting(self->store));
-  return give(L, open_mark(self), 1);
+  return give(L, open_ticket(self), 1);
 }
 
 /* store:defragmented(): true; or nil and what the last defragmentation has failed with. */
@@ -610,18 +610,17 @@ static int l_set_bell(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   const kw_bell *bell = luaL_checkudata(L, 2, KW_BELL_NAME);
   luaL_argcheck(L, bell->ring != NULL, 2, "the bell was finalized");
-  bell->retain(bell->ctx);
-  kw_store_set_bell(self->store, *bell);
+  kw_store_set_bell(self->store, kw_bell_retain(bell));
   return 0;
 }
 
 /* }====== */
 
-/* {====== Followers ====== */
+/* {====== Replicas ====== */
 
-static kw_lua_store *enter_follower(lua_State *L) {
+static kw_lua_store *enter_replica(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  if (!kw_store_is_follower(self->store)) luaL_error(L, "the store is not a follower");
+  if (!kw_store_is_replica(self->store)) luaL_error(L, "the store is not a replica");
   return self;
 }
 
@@ -635,7 +634,7 @@ static int64_t check_revision(lua_State *L) {
 }
 
 static int fill(lua_State *L, fill_fn fn) {
-  kw_lua_store *self = enter_follower(L);
+  kw_lua_store *self = enter_replica(L);
   int64_t rev = check_revision(L);
   kw_kv *kvs;
   size_t n;
@@ -646,26 +645,26 @@ static int fill(lua_State *L, fill_fn fn) {
 }
 
 static int l_load(lua_State *L) {
-  return fill(L, kw_follower_load);
+  return fill(L, kw_replica_load);
 }
 
 static int l_replace(lua_State *L) {
-  return fill(L, kw_follower_replace);
+  return fill(L, kw_replica_replace);
 }
 
 static int l_apply(lua_State *L) {
-  kw_lua_store *self = enter_follower(L);
+  kw_lua_store *self = enter_replica(L);
   int64_t rev = check_revision(L);
-  kw_follower_event *events;
+  kw_replica_event *events;
   size_t n;
   int rc = kw_bind_read_events(L, 3, rev, &self->arena, &events, &n);
-  if (rc == KW_OK) rc = kw_follower_apply(self->store, rev, events, n);
+  if (rc == KW_OK) rc = kw_replica_apply(self->store, rev, events, n);
   return succeed_or_fail(L, self, rc);
 }
 
 static int l_advance(lua_State *L) {
-  kw_lua_store *self = enter_follower(L);
-  return succeed_or_fail(L, self, kw_follower_advance(self->store, check_revision(L)));
+  kw_lua_store *self = enter_replica(L);
+  return succeed_or_fail(L, self, kw_replica_advance(self->store, check_revision(L)));
 }
 
 /* }====== */
@@ -738,7 +737,7 @@ static int l_open(lua_State *L) {
       OPEN_OPTION(quota_backend_bytes, INT, quota),
       OPEN_OPTION(min_lease_ttl, COUNT, min_lease_ttl),
       OPEN_OPTION(step_records, COUNT, step_records),
-      OPEN_OPTION(follower, BOOL, follower),
+      OPEN_OPTION(replica, BOOL, replica),
       OPEN_OPTION(history_bytes, COUNT, history_bytes),
       {"path", KW_OPTION_BYTES, offsetof(open_fields, path), NULL},
       {"now", KW_OPTION_SECONDS, offsetof(open_fields, now), NULL},
@@ -748,8 +747,8 @@ static int l_open(lua_State *L) {
   kw_bind_read_options(L, 1, "open", options, &fields);
   if (fields.path.len > 0 && memchr(fields.path.data, 0, fields.path.len) != NULL)
     luaL_error(L, "open: path must not have a zero byte");
-  if (fields.options.follower && fields.path.data != NULL)
-    luaL_error(L, "open: a follower is in memory");
+  if (fields.options.replica && fields.path.data != NULL)
+    luaL_error(L, "open: a replica is in memory");
   if (fields.options.step_records == 0) luaL_error(L, "open: step_records must not be 0");
   if (fields.options.min_lease_ttl > KW_LEASE_MAX_TTL)
     luaL_error(L, "open: min_lease_ttl is too large");
@@ -794,8 +793,8 @@ static const luaL_Reg store_methods[] = {{"get", l_get},
                                          {"arm", l_arm},
                                          {"disarm", l_disarm},
                                          {"disarm_own", l_disarm_own},
-                                         {"keep", l_keep},
-                                         {"kept", l_kept},
+                                         {"change_rows", l_change_rows},
+                                         {"rows", l_rows},
                                          {"deadline", l_deadline},
                                          {"step", l_step},
                                          {"load", l_load},

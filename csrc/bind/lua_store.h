@@ -15,8 +15,8 @@ typedef enum kw_answer {
   KW_ANSWER_GET,
   KW_ANSWER_IDS,
   KW_ANSWER_LEASE,
-  KW_ANSWER_KEPT,
-  KW_ANSWER_STATE
+  KW_ANSWER_ROWS,
+  KW_ANSWER_ROW
 } kw_answer;
 
 typedef struct kw_lua_server kw_lua_server;
@@ -43,8 +43,8 @@ typedef struct kw_lua_store {
   const int64_t *ids;
   size_t n_ids;
   kw_lease_info lease;
-  const kw_kept *kept;
-  kw_slice kept_name; /* of a state, or what all names of a table begin with */
+  const kw_rows *rows;
+  kw_slice row_name; /* of a state, or what all names of a table begin with */
 } kw_lua_store;
 
 /* Pushes `open`, the table of the store's methods, to which others add theirs, and that of what a durable store has in

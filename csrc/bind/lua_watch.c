@@ -150,8 +150,8 @@ static int l_disarm(lua_State *L) {
   return 0;
 }
 
-/* The revision up to which all that has happened is queued, with a mark behind it; false if that is not so now. What
- * begins later has nothing to be told yet, and needs no mark. */
+/* The revision up to which all that has happened is queued, with progress behind it; false if that is not so now. What
+ * begins later has nothing to be told yet, and needs no progress. */
 static int l_request_progress(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_hub *hub = self->outlet.hub;

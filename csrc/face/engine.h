@@ -23,6 +23,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/bell.h"
+
 #define KW_ENGINE_KEY "keywatch.engine"
 #define KW_ENGINE_VERSION 5
 #define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
@@ -34,14 +36,6 @@
 
 typedef struct kw_server kw_server;
 typedef struct kw_client kw_client;
-
-/* What makes a loop turn, from any thread; it may outlive the loop. Whoever has it has a reference. */
-typedef struct kw_bell {
-  void (*ring)(void *ctx); /* NULL: there is none */
-  void (*retain)(void *ctx);
-  void (*release)(void *ctx);
-  void *ctx;
-} kw_bell;
 typedef struct kw_peer kw_peer;
 
 typedef struct kw_peer_hooks {

@@ -74,7 +74,7 @@ struct kw_stream {
   void *owner;
   void *watched;
   kw_link waiting;
-  uint64_t mark;
+  uint64_t ticket;
   int failure;
 };
 

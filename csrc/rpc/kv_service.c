@@ -156,20 +156,20 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   int rc = kw_store_compact(server->store, asked->revision);
   if (can_wait && kw_store_is_compacting(server->store)) {
     stream->failure = rc;
-    stream->mark = kw_store_mark(server->store);
+    stream->ticket = kw_store_ticket(server->store);
     server->compactions[server->n_compactions++] = stream;
   } else {
     finish_compaction(server, stream, rc);
   }
 }
 
-/* Ends the calls of physical compactions that are over. The answer waits for a mark that is not settled. */
+/* Ends the calls of physical compactions that are over. The answer waits for a ticket that is not settled. */
 static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_ask(server->store);
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
-    int rc = kw_store_outcome(server->store, stream->mark);
+    int rc = kw_store_outcome(server->store, stream->ticket);
     finish_compaction(server, stream, rc < 0 ? rc : stream->failure);
     kw_server_touch(stream);
   }

@@ -118,7 +118,7 @@ void kw_server_set_bell(kw_server *server, kw_bell bell) {
   if (server->store != NULL) {
     kw_store_set_bell(server->store, bell);
   } else {
-    bell.release(bell.ctx);
+    kw_bell_release(&bell);
   }
 }
 

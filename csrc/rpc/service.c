@@ -62,7 +62,7 @@ void kw_service_send(kw_answer_room *room) {
 /* {====== Answers that have to wait ====== */
 
 static void finish(const kw_server *server, kw_stream *stream) {
-  int rc = kw_store_outcome(server->store, stream->mark);
+  int rc = kw_store_outcome(server->store, stream->ticket);
   if (rc == KW_OK) rc = stream->failure;
   if (rc == KW_OK) {
     kw_stream_sent(stream);
@@ -75,8 +75,8 @@ static void finish(const kw_server *server, kw_stream *stream) {
 
 static void finish_durable(kw_server *server, kw_stream *stream, int failure) {
   stream->failure = failure;
-  stream->mark = kw_store_mark(server->store);
-  if (kw_store_is_settled(server->store, stream->mark)) {
+  stream->ticket = kw_store_ticket(server->store);
+  if (kw_store_is_settled(server->store, stream->ticket)) {
     finish(server, stream);
   } else {
     kw_link_add(&server->undurable, &stream->waiting);
@@ -95,7 +95,7 @@ void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc) {
 void kw_service_tend(kw_server *server) {
   while (!kw_link_is_alone(&server->undurable)) {
     kw_stream *stream = KW_CONTAINER_OF(server->undurable.next, kw_stream, waiting);
-    if (!kw_store_is_settled(server->store, stream->mark)) return;
+    if (!kw_store_is_settled(server->store, stream->ticket)) return;
     kw_link_remove(&stream->waiting);
     finish(server, stream);
     kw_server_touch(stream);

@@ -40,7 +40,7 @@ typedef struct file {
   MDB_env *env;
   MDB_dbi records;
   MDB_dbi leases;
-  MDB_dbi kept;
+  MDB_dbi rows;
   MDB_dbi meta;
   int refs; /* atomic */
 } file;
@@ -134,13 +134,13 @@ static int write_change(const file *f, MDB_txn *txn, const kw_disk_change *c) {
       key = lease_key(bytes, c->main);
       rc = mdb_del(txn, f->leases, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
-    case KW_DISK_PUT_KEPT:
+    case KW_DISK_PUT_ROW:
       key = value_of(c->name);
-      value = value_of(c->kept);
-      return mdb_put(txn, f->kept, &key, &value, 0);
-    case KW_DISK_REMOVE_KEPT:
+      value = value_of(c->row);
+      return mdb_put(txn, f->rows, &key, &value, 0);
+    case KW_DISK_REMOVE_ROW:
       key = value_of(c->name);
-      rc = mdb_del(txn, f->kept, &key, NULL);
+      rc = mdb_del(txn, f->rows, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
   }
   return EINVAL;
@@ -177,7 +177,7 @@ static size_t most_bytes(const kw_database *db, const kw_disk_change *changes, s
     } else {
       others++;
     }
-    if (changes[i].kind == KW_DISK_PUT_KEPT) appended += 2 * (size_t)changes[i].kept->len;
+    if (changes[i].kind == KW_DISK_PUT_ROW) appended += 2 * (size_t)changes[i].row->len;
   }
   return appended + (PAGES_PER_WRITE + 2 * kw_min_size(others, leaves)) * db->page;
 }
@@ -188,8 +188,7 @@ static size_t pages_to_leave(const kw_disk_change *changes, size_t n) {
   for (size_t i = 0; i < n; i++) {
     const kw_disk_change *c = &changes[i];
     bool is_put = c->kind == KW_DISK_PUT && !c->tombstone;
-    if (is_put || c->kind == KW_DISK_PUT_LEASE || c->kind == KW_DISK_PUT_KEPT)
-      return KEPT_FROM_PUTS;
+    if (is_put || c->kind == KW_DISK_PUT_LEASE || c->kind == KW_DISK_PUT_ROW) return KEPT_FROM_PUTS;
     if (c->kind == KW_DISK_PUT) most = KEPT_FROM_DELETES;
   }
   return most;
@@ -315,7 +314,7 @@ static int write_all(const kw_database *db, const kw_disk_change *changes, size_
   int rc = begin_writing(db, &w);
   if (rc != 0) return failure_of(rc);
   size_t leaves =
-      leaves_of(w.txn, f->records) + leaves_of(w.txn, f->leases) + leaves_of(w.txn, f->kept);
+      leaves_of(w.txn, f->records) + leaves_of(w.txn, f->leases) + leaves_of(w.txn, f->rows);
   w.most = (off_t)most_bytes(db, changes, n, leaves);
   rc = grow_ahead(&w, pages_to_leave(changes, n));
   if (rc == 0) rc = fill(f, w.txn, changes, n);
@@ -541,7 +540,7 @@ static int open_tables(file *f, int64_t *format) {
   if (rc == 0) *format = get_number(txn, f->meta, "format", -1);
   if (rc == 0) rc = mdb_dbi_open(txn, "records", 0, &f->records);
   if (rc == 0) rc = mdb_dbi_open(txn, "leases", 0, &f->leases);
-  if (rc == 0) rc = mdb_dbi_open(txn, "kept", 0, &f->kept);
+  if (rc == 0) rc = mdb_dbi_open(txn, "kept", 0, &f->rows);
   if (rc == 0) return mdb_txn_commit(txn);
   mdb_txn_abort(txn);
   return rc;
@@ -560,7 +559,7 @@ static void measure(kw_database *db) {
   mdb_env_info(f->env, &info);
   size_t used = META_PAGES + pages_of(db, FREE_DBI) + pages_of(db, MAIN_DBI) +
                 pages_of(db, f->meta) + pages_of(db, f->records) + pages_of(db, f->leases) +
-                pages_of(db, f->kept);
+                pages_of(db, f->rows);
   db->size = (int64_t)((info.me_last_pgno + 1) * db->page);
   db->in_use = (int64_t)(used * db->page);
 }
@@ -729,10 +728,10 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
   return true;
 }
 
-bool kw_database_next_kept(kw_database *db, kw_slice *name, kw_slice *bytes) {
+bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes) {
   MDB_cursor *cursor;
   MDB_val key = {name->len, (void *)name->data}, value;
-  if (mdb_cursor_open(db->reading, db->file->kept, &cursor) != 0) return false;
+  if (mdb_cursor_open(db->reading, db->file->rows, &cursor) != 0) return false;
   int rc = mdb_cursor_get(cursor, &key, &value, name->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
   if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
     rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);

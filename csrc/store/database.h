@@ -4,7 +4,7 @@
  *
  *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
  *   leases    id, big-endian                                                   ->  seconds, big-endian
- *   kept      names, see store/kept.h                                          ->  bytes
+ *   kept      names, see store/rows.h                                          ->  bytes
  *   meta      names                                                            ->  numbers, big-endian
  *
  * It has one reader, which sees what was durable when it last moved on. Writing and copying may happen in another
@@ -56,8 +56,8 @@ typedef enum kw_disk_change_kind {
   KW_DISK_REMOVE,
   KW_DISK_PUT_LEASE,
   KW_DISK_REMOVE_LEASE,
-  KW_DISK_PUT_KEPT,
-  KW_DISK_REMOVE_KEPT
+  KW_DISK_PUT_ROW,
+  KW_DISK_REMOVE_ROW
 } kw_disk_change_kind;
 
 typedef struct kw_disk_change {
@@ -71,7 +71,7 @@ typedef struct kw_disk_change {
   union {
     const kw_blob *record;
     int64_t ttl;
-    kw_blob *kept; /* NULL of what is removed */
+    kw_blob *row; /* NULL of what is removed */
   };
 } kw_disk_change;
 
@@ -103,11 +103,11 @@ int kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry);
  * end. */
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);
 
-/* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
+/* The first row whose name is above *name, which becomes its name: start with an empty one. Both slices are good
  * until the reader moves on. False at the end. */
-bool kw_database_next_kept(kw_database *db, kw_slice *name, kw_slice *bytes);
+bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes);
 
-/* Whether a lease or a kept state cannot be read: then the ends above may be false ones. */
+/* Whether a lease or a row cannot be read: then the ends above may be false ones. */
 bool kw_database_is_damaged(const kw_database *db);
 
 /* Bytes of the file, and those of it that are in use. */

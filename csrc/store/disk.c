@@ -9,7 +9,7 @@ typedef struct group {
   kw_disk_change *changes;
   size_t n;
   size_t cap;
-  size_t n_kept; /* changes of kept states */
+  size_t n_rows; /* changes of rows */
   kw_disk_meta meta;
   bool defragment;
 } group;
@@ -102,7 +102,7 @@ static void *run(void *ctx) {
     disk->copied = copied;
     disk->work = DONE;
     pthread_cond_broadcast(&disk->changed);
-    if (disk->bell.ring != NULL) disk->bell.ring(disk->bell.ctx);
+    kw_bell_ring(&disk->bell);
   }
   pthread_mutex_unlock(&disk->mutex);
   return NULL;
@@ -127,13 +127,13 @@ static void end_thread(kw_disk *disk) {
 /* {====== Opening ====== */
 
 /* A group holds on to what is kept until it was taken. */
-static void release_kept(group *g) {
-  for (size_t i = 0; i < g->n && g->n_kept > 0; i++) {
+static void release_rows(group *g) {
+  for (size_t i = 0; i < g->n && g->n_rows > 0; i++) {
     const kw_disk_change *c = &g->changes[i];
-    if (c->kind != KW_DISK_PUT_KEPT && c->kind != KW_DISK_REMOVE_KEPT) continue;
+    if (c->kind != KW_DISK_PUT_ROW && c->kind != KW_DISK_REMOVE_ROW) continue;
     kw_blob_release(c->name);
-    if (c->kept != NULL) kw_blob_release(c->kept);
-    g->n_kept--;
+    if (c->row != NULL) kw_blob_release(c->row);
+    g->n_rows--;
   }
 }
 
@@ -171,8 +171,8 @@ static void end(kw_disk *disk) {
 void kw_disk_close(kw_disk *disk) {
   end(disk);
   kw_database_close(disk->database);
-  release_kept(&disk->gathering);
-  release_kept(&disk->writing);
+  release_rows(&disk->gathering);
+  release_rows(&disk->writing);
   kw_free(disk->gathering.changes);
   kw_free(disk->writing.changes);
   kw_free(disk);
@@ -183,7 +183,7 @@ void kw_disk_set_bell(kw_disk *disk, kw_bell bell) {
   kw_bell before = disk->bell;
   disk->bell = bell;
   pthread_mutex_unlock(&disk->mutex);
-  if (before.ring != NULL) before.release(before.ctx);
+  kw_bell_release(&before);
 }
 
 /* }====== */
@@ -219,20 +219,20 @@ bool kw_disk_remove_lease(kw_disk *disk, int64_t id) {
   return add(disk, (kw_disk_change){.kind = KW_DISK_REMOVE_LEASE, .main = id});
 }
 
-static bool add_kept(kw_disk *disk, kw_disk_change c) {
+static bool add_row(kw_disk *disk, kw_disk_change c) {
   if (!add(disk, c)) return false;
   kw_blob_retain(c.name);
-  if (c.kept != NULL) kw_blob_retain(c.kept);
-  disk->gathering.n_kept++;
+  if (c.row != NULL) kw_blob_retain(c.row);
+  disk->gathering.n_rows++;
   return true;
 }
 
-bool kw_disk_put_kept(kw_disk *disk, kw_blob *name, kw_blob *bytes) {
-  return add_kept(disk, (kw_disk_change){.kind = KW_DISK_PUT_KEPT, .name = name, .kept = bytes});
+bool kw_disk_put_row(kw_disk *disk, kw_blob *name, kw_blob *bytes) {
+  return add_row(disk, (kw_disk_change){.kind = KW_DISK_PUT_ROW, .name = name, .row = bytes});
 }
 
-bool kw_disk_remove_kept(kw_disk *disk, kw_blob *name) {
-  return add_kept(disk, (kw_disk_change){.kind = KW_DISK_REMOVE_KEPT, .name = name});
+bool kw_disk_remove_row(kw_disk *disk, kw_blob *name) {
+  return add_row(disk, (kw_disk_change){.kind = KW_DISK_REMOVE_ROW, .name = name});
 }
 
 void kw_disk_undo(kw_disk *disk) {
@@ -258,8 +258,8 @@ static void keep_removals(group *to, const group *from) {
 
 int kw_disk_forget(kw_disk *disk) {
   group kept = disk->writing, newer = disk->gathering;
-  release_kept(&kept);
-  release_kept(&newer);
+  release_rows(&kept);
+  release_rows(&newer);
   keep_removals(&kept, &kept);
   keep_removals(&newer, &newer);
   bool ok = kw_reserve(&kept.changes, &kept.cap, kept.n + newer.n, sizeof *kept.changes);
@@ -313,7 +313,7 @@ bool kw_disk_take(kw_disk *disk, bool wait, kw_disk_meta *meta, int *rc) {
   if (is_done) disk->work = IDLE;
   pthread_mutex_unlock(&disk->mutex);
   if (!is_done) return false;
-  release_kept(&disk->writing);
+  release_rows(&disk->writing);
   *meta = disk->writing.meta;
   *rc = disk->rc;
   if (disk->rc == KW_OK) *rc = move_on(disk);
@@ -350,8 +350,8 @@ bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_
   return kw_database_next_lease(disk->database, after, id, ttl);
 }
 
-bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes) {
-  return kw_database_next_kept(disk->database, name, bytes);
+bool kw_disk_next_row(kw_disk *disk, kw_slice *name, kw_slice *bytes) {
+  return kw_database_next_row(disk->database, name, bytes);
 }
 
 bool kw_disk_is_damaged(const kw_disk *disk) {

@@ -11,7 +11,7 @@
 #ifndef KW_STORE_DISK_H
 #define KW_STORE_DISK_H
 
-#include "face/engine.h"
+#include "base/bell.h"
 #include "store/database.h"
 
 typedef struct kw_disk kw_disk;
@@ -44,11 +44,11 @@ bool kw_disk_remove(kw_disk *disk, kw_revision rev, bool tombstone);
 bool kw_disk_put_lease(kw_disk *disk, int64_t id, int64_t ttl);
 bool kw_disk_remove_lease(kw_disk *disk, int64_t id);
 
-/* The same for kept states. The group holds on to their blobs. */
-bool kw_disk_put_kept(kw_disk *disk, kw_blob *name, kw_blob *bytes);
-bool kw_disk_remove_kept(kw_disk *disk, kw_blob *name);
+/* The same for rows. The group holds on to their blobs. */
+bool kw_disk_put_row(kw_disk *disk, kw_blob *name, kw_blob *bytes);
+bool kw_disk_remove_row(kw_disk *disk, kw_blob *name);
 
-/* Takes the last change of the group that gathers back, which is not one of a kept state. */
+/* Takes the last change of the group that gathers back, which is not one of a row. */
 void kw_disk_undo(kw_disk *disk);
 
 /* Room for more changes, so that the next ones cannot fail; false if memory is short. */
@@ -88,11 +88,11 @@ int kw_disk_next(kw_disk *disk, kw_revision rev, kw_disk_entry *entry);
  * end. */
 bool kw_disk_next_lease(kw_disk *disk, const int64_t *after, int64_t *id, int64_t *ttl);
 
-/* The first kept state whose name is above *name, which becomes its name: start with an empty one. Both slices are good
+/* The first row whose name is above *name, which becomes its name: start with an empty one. Both slices are good
  * until the next take. False at the end. */
-bool kw_disk_next_kept(kw_disk *disk, kw_slice *name, kw_slice *bytes);
+bool kw_disk_next_row(kw_disk *disk, kw_slice *name, kw_slice *bytes);
 
-/* Whether a lease or a kept state cannot be read: then the ends above may be false ones. */
+/* Whether a lease or a row cannot be read: then the ends above may be false ones. */
 bool kw_disk_is_damaged(const kw_disk *disk);
 
 /* Bytes of the file, and those of it that are in use. */

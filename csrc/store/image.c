@@ -94,15 +94,15 @@ static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
 }
 
 /* What is kept under the bucket's name. */
-static int write_kept(kw_bolt_writer *writer, const kw_kept *kept, const char *table) {
+static int write_row(kw_bolt_writer *writer, const kw_rows *rows, const char *table) {
   size_t len = strlen(table) + 1; /* with the zero that ends a table's name */
   kw_slice start = kw_slice_of(table, len);
   int rc = kw_bolt_begin(writer, text_of(table));
-  for (size_t i = kw_kept_seek(kept, start); i < kept->n && rc == KW_OK; i++) {
-    kw_slice name = kw_blob_slice(kept->states[i].name);
+  for (size_t i = kw_rows_seek(rows, start); i < rows->n && rc == KW_OK; i++) {
+    kw_slice name = kw_blob_slice(rows->items[i].name);
     if (!kw_slice_begins(name, start)) break;
     rc = kw_bolt_put(writer, kw_slice_of(name.data + len, name.len - len),
-                     kw_blob_slice(kept->states[i].bytes));
+                     kw_blob_slice(rows->items[i].bytes));
   }
   return rc;
 }
@@ -124,7 +124,7 @@ static int write_file(int fd, const kw_image_source *source, int64_t *size) {
   int rc = KW_OK;
   for (size_t i = 0; i < KW_LENGTH(buckets) && rc == KW_OK; i++) {
     rc = buckets[i].write != NULL ? buckets[i].write(writer, source)
-                                  : write_kept(writer, source->kept, buckets[i].name);
+                                  : write_row(writer, source->rows, buckets[i].name);
   }
   if (rc == KW_OK) rc = kw_bolt_finish(writer, size);
   kw_bolt_writer_free(writer);
@@ -185,7 +185,7 @@ struct kw_image {
   kw_disk_meta meta;
   kw_revision last;
   bool has_records; /* read to their end */
-  size_t n_tables;  /* of what is kept, that were begun */
+  size_t n_tables;  /* of what is rows, that were begun */
 };
 
 static int refuse(char *text, const char *path, int rc, const char *why) {
@@ -312,7 +312,7 @@ int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl) {
   return ok ? 1 : KW_ERR_CORRUPT;
 }
 
-int kw_image_next_kept(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes) {
+int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes) {
   static const char *const tables[] = {"auth", "authRoles", "authUsers"};
   while (true) {
     int rc = image->n_tables == 0 ? 0 : kw_bolt_next(image->reader, key, bytes);

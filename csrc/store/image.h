@@ -6,7 +6,7 @@
  *   lease   id, big-endian                                                            ->  leasepb.Lease
  *   meta    "scheduledCompactRev", "finishedCompactRev" -> revision, as above; "consistent_index" -> 8 bytes
  *
- *   auth, authRoles, authUsers   what is kept in the tables of these names, see store/kept.h
+ *   auth, authRoles, authUsers   what is kept in the tables of these names, see store/rows.h
  *
  * The other buckets that etcd has are written empty, and not read: they are about members and alarms, which belong to a
  * server and not to its data.
@@ -16,7 +16,7 @@
 
 #include "model/kv.h"
 #include "store/disk.h"
-#include "store/kept.h"
+#include "store/rows.h"
 
 /* What an image is made of. The functions return 1, 0 at the end, or an error. */
 typedef struct kw_image_source {
@@ -25,7 +25,7 @@ typedef struct kw_image_source {
   bool (*must_end)(void *ctx);                             /* nobody wants it any more */
   void *ctx;
   kw_disk_meta meta;
-  const kw_kept *kept;
+  const kw_rows *rows;
 } kw_image_source;
 
 /* Writes an image to an empty file; *size is that of its bbolt file. KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY,
@@ -43,7 +43,7 @@ void kw_image_close(kw_image *image);
  * KW_ERR_CORRUPT, KW_ERR_NO_MEMORY. Slices are good until the next call. */
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv);
 int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
-int kw_image_next_kept(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
+int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
 /* What it says beside: compaction; and, once all records were read, the revision. */
 kw_disk_meta kw_image_meta(const kw_image *image);

@@ -31,7 +31,7 @@ typedef struct place {
   chunk *chunk;
 } place;
 
-/* Marks that came to nothing. */
+/* Tickets that came to nothing. */
 typedef struct failure {
   uint64_t from;
   uint64_t to;
@@ -51,12 +51,12 @@ struct kw_log {
   bool must_defragment;
   int64_t on_disk;   /* up to this revision records are read from there */
   int64_t committed; /* the newest revision that the group has that gathers */
-  uint64_t mark;     /* of the group that gathers */
-  uint64_t settled;  /* the mark up to which all is durable, but for what has failed */
+  uint64_t ticket;   /* of the group that gathers */
+  uint64_t settled;  /* the ticket up to which all is durable, but for what has failed */
   uint64_t commits;
   failure failures[FAILURES]; /* the last ones */
   size_t n_failures;
-  uint64_t forgotten;   /* the newest mark of a failure that is not among them any more, or 0 */
+  uint64_t forgotten;   /* the newest ticket of a failure that is not among them any more, or 0 */
   kw_disk_meta meta;    /* that was submitted last */
   kw_disk_meta durable; /* that is durable */
   kw_blob **lent;
@@ -82,7 +82,7 @@ kw_log *kw_log_new(kw_log_hook hook, kw_disk *disk) {
   if (log == NULL) return NULL;
   log->hook = hook;
   log->disk = disk;
-  log->mark = 1;
+  log->ticket = 1;
   if (disk != NULL) log->meta = log->durable = kw_disk_get_meta(disk);
   log->on_disk = log->committed = log->meta.revision;
   return log;
@@ -477,7 +477,7 @@ bool kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
   if (!has_more(log, meta) || !kw_disk_is_idle(log->disk)) return false;
   log->meta = *meta;
   log->meta.revision = log->committed;
-  log->mark++;
+  log->ticket++;
   kw_disk_submit(log->disk, &log->meta, log->must_defragment);
   log->must_defragment = false;
   return true;
@@ -522,9 +522,9 @@ static void remember(kw_log *log, failure failed) {
 }
 
 static void fail(kw_log *log, int rc) {
-  remember(log, (failure){log->settled + 1, log->mark, rc});
-  log->settled = log->mark + 1; /* what is asked from now on has no part in it */
-  log->mark += 2;
+  remember(log, (failure){log->settled + 1, log->ticket, rc});
+  log->settled = log->ticket + 1; /* what is asked from now on has no part in it */
+  log->ticket += 2;
   log->meta = log->durable;
   if (forget(log) != KW_OK) rc = KW_ERR_STORAGE;
   log->hook.on_failure(rc, log->hook.ctx);
@@ -547,12 +547,12 @@ bool kw_log_poll(kw_log *log, bool wait) {
   return true;
 }
 
-uint64_t kw_log_mark(const kw_log *log, const kw_disk_meta *meta) {
-  return has_more(log, meta) ? log->mark : log->mark - 1;
+uint64_t kw_log_ticket(const kw_log *log, const kw_disk_meta *meta) {
+  return has_more(log, meta) ? log->ticket : log->ticket - 1;
 }
 
-bool kw_log_is_settled(const kw_log *log, uint64_t mark) {
-  return mark <= log->settled;
+bool kw_log_is_settled(const kw_log *log, uint64_t ticket) {
+  return ticket <= log->settled;
 }
 
 uint64_t kw_log_commits(const kw_log *log) {
@@ -563,13 +563,13 @@ uint64_t kw_log_settled(const kw_log *log) {
   return log->settled;
 }
 
-int kw_log_outcome(const kw_log *log, uint64_t mark) {
-  if (mark == 0) return KW_OK;
-  if (!kw_log_is_settled(log, mark)) return KW_UNSETTLED;
-  if (mark <= log->forgotten) return KW_ERR_STORAGE;
+int kw_log_outcome(const kw_log *log, uint64_t ticket) {
+  if (ticket == 0) return KW_OK;
+  if (!kw_log_is_settled(log, ticket)) return KW_UNSETTLED;
+  if (ticket <= log->forgotten) return KW_ERR_STORAGE;
   for (size_t i = 0; i < kw_min_size(log->n_failures, FAILURES); i++) {
     const failure *f = &log->failures[i];
-    if (mark >= f->from && mark <= f->to) return f->rc;
+    if (ticket >= f->from && ticket <= f->to) return f->rc;
   }
   return KW_OK;
 }

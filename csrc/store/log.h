@@ -86,20 +86,21 @@ void kw_log_defragment(kw_log *log);
 /* Takes what the disk has done, and calls the hook; with `wait`, waits for it. False if nothing was under way. */
 bool kw_log_poll(kw_log *log, bool wait);
 
-/* Returns a mark for what has been committed up to now, and for `meta`. Marks rise. 0 is the mark of nothing. */
-uint64_t kw_log_mark(const kw_log *log, const kw_disk_meta *meta);
+/* Returns a ticket for what has been committed up to now, and for `meta`. Tickets rise. 0 is the ticket of nothing. */
+uint64_t kw_log_ticket(const kw_log *log, const kw_disk_meta *meta);
 
-/* True once the writes of this mark are durable, or have failed. */
-bool kw_log_is_settled(const kw_log *log, uint64_t mark);
+/* True once the writes of this ticket are durable, or have failed. */
+bool kw_log_is_settled(const kw_log *log, uint64_t ticket);
 
-/* Returns the newest mark that is settled. */
+/* Returns the newest ticket that is settled. */
 uint64_t kw_log_settled(const kw_log *log);
 
 #define KW_UNSETTLED 1 /* above 0, where no error is */
 
-/* KW_OK if the writes of this mark are durable; KW_UNSETTLED if that is not known yet; else why they have failed. The
- * log remembers the last failures alone: a mark that is not newer than a forgotten one is KW_ERR_STORAGE, in doubt. */
-int kw_log_outcome(const kw_log *log, uint64_t mark);
+/* Returns KW_OK if the writes of this ticket are durable, KW_UNSETTLED if the ticket is not settled, else why the
+ * writes failed. The log remembers only the last failures: a ticket that is not newer than a forgotten failure gives
+ * KW_ERR_STORAGE, since its outcome is unknown. */
+int kw_log_outcome(const kw_log *log, uint64_t ticket);
 
 /* Ends the loan of records. */
 void kw_log_release(kw_log *log);

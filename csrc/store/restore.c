@@ -82,7 +82,7 @@ static int copy_leases(kw_image *image, kw_disk *disk, kw_restored *restored) {
   return found;
 }
 
-/* The name of a state, see store/kept.h. */
+/* The name of a state, see store/rows.h. */
 static kw_blob *new_name(kw_slice table, kw_slice key) {
   kw_blob *name = kw_blob_new(table.len + 1 + key.len);
   if (name == NULL) return NULL;
@@ -92,24 +92,24 @@ static kw_blob *new_name(kw_slice table, kw_slice key) {
   return name;
 }
 
-static int add_kept(kw_disk *disk, kw_slice table, kw_slice key, kw_slice bytes) {
+static int add_row(kw_disk *disk, kw_slice table, kw_slice key, kw_slice bytes) {
   kw_blob *name = new_name(table, key), *value = kw_blob_copy(bytes);
-  bool ok = name != NULL && value != NULL && kw_disk_put_kept(disk, name, value);
+  bool ok = name != NULL && value != NULL && kw_disk_put_row(disk, name, value);
   if (name != NULL) kw_blob_release(name);
   if (value != NULL) kw_blob_release(value);
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 /* That authentication was enabled is told, and not kept: nobody would heed it. */
-static int copy_kept(kw_image *image, kw_disk *disk, kw_restored *restored) {
+static int copy_rows(kw_image *image, kw_disk *disk, kw_restored *restored) {
   kw_slice table, key, bytes;
   int found;
-  while ((found = kw_image_next_kept(image, &table, &key, &bytes)) > 0) {
+  while ((found = kw_image_next_row(image, &table, &key, &bytes)) > 0) {
     if (kw_slice_is(table, "auth") && kw_slice_is(key, "authEnabled")) {
       restored->was_protected = bytes.len == 1 && bytes.data[0] == 1;
       continue;
     }
-    int rc = add_kept(disk, table, key, bytes);
+    int rc = add_row(disk, table, key, bytes);
     if (rc != KW_OK) return rc;
   }
   return found;
@@ -120,7 +120,7 @@ static int copy(kw_image *image, kw_disk *disk, kw_restored *restored) {
   if (g == NULL) return KW_ERR_NO_MEMORY;
   int rc = copy_records(image, disk, g, restored);
   if (rc == KW_OK) rc = copy_leases(image, disk, restored);
-  if (rc == KW_OK) rc = copy_kept(image, disk, restored);
+  if (rc == KW_OK) rc = copy_rows(image, disk, restored);
   if (rc == KW_OK) rc = write_group(disk, g, kw_image_meta(image));
   release(g);
   kw_free(g);
@@ -194,16 +194,16 @@ static int make(kw_image *image, const char *directory, kw_restored *restored, c
 
 /* }====== */
 
-/* Reads a kept state, and adds it to `kept`, whose bounds are those of a store. */
-static int walk_kept(kw_image *image, kw_kept *kept) {
+/* Reads a row, and adds it to `rows`, whose bounds are those of a store. */
+static int walk_row(kw_image *image, kw_rows *rows) {
   kw_slice table, key;
-  kw_kept_change change = {0};
-  int rc = kw_image_next_kept(image, &table, &key, &change.bytes);
+  kw_row_change change = {0};
+  int rc = kw_image_next_row(image, &table, &key, &change.bytes);
   if (rc <= 0) return rc;
   kw_blob *name = new_name(table, key);
   if (name == NULL) return KW_ERR_NO_MEMORY;
   change.name = kw_blob_slice(name);
-  rc = kw_kept_apply(kept, &change);
+  rc = kw_rows_apply(rows, &change);
   kw_blob_release(name);
   return rc == KW_OK ? 1 : rc;
 }
@@ -214,12 +214,12 @@ static int walk(kw_image *image) {
   bool tombstone;
   kw_kv kv;
   int64_t id, ttl;
-  kw_kept kept = {0};
+  kw_rows rows = {0};
   int rc;
   while ((rc = kw_image_next_record(image, &rev, &tombstone, &kv)) > 0) continue;
   while (rc == 0 && (rc = kw_image_next_lease(image, &id, &ttl)) > 0) rc = 0;
-  while (rc == 0 && (rc = walk_kept(image, &kept)) > 0) rc = 0;
-  kw_kept_drop(&kept);
+  while (rc == 0 && (rc = walk_row(image, &rows)) > 0) rc = 0;
+  kw_rows_drop(&rows);
   return rc;
 }
 

@@ -41,7 +41,7 @@ struct kw_snapshot {
   held_lease *leases;
   size_t n_leases;
   size_t cap_leases;
-  kw_kept kept;
+  kw_rows rows;
 
   kw_image_source source;
   size_t next_record; /* the thread's */
@@ -121,7 +121,7 @@ static void *run(void *ctx) {
   s->rc = rc;
   s->size = size;
   s->is_done = true;
-  if (s->bell.ring != NULL) s->bell.ring(s->bell.ctx);
+  kw_bell_ring(&s->bell);
   pthread_mutex_unlock(&s->mutex);
   return NULL;
 }
@@ -214,10 +214,10 @@ static int open_view(kw_snapshot *s) {
 static int begin(kw_snapshot *s) {
   int rc = open_file(s);
   if (rc == KW_OK) rc = kw_log_disk(s->store->log) != NULL ? open_view(s) : hold(s);
-  if (rc == KW_OK && !kw_kept_copy(&s->store->kept, &s->kept)) rc = KW_ERR_NO_MEMORY;
+  if (rc == KW_OK && !kw_rows_copy(&s->store->rows, &s->rows)) rc = KW_ERR_NO_MEMORY;
   if (rc != KW_OK) return rc;
   s->source.must_end = must_end;
-  s->source.kept = &s->kept;
+  s->source.rows = &s->rows;
   s->source.ctx = s;
   s->has_thread = kw_thread_start(&s->thread, run, s);
   return s->has_thread ? KW_OK : KW_ERR_NO_MEMORY;
@@ -238,8 +238,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
   s->fd = -1;
   s->pid = getpid();
   s->store = store;
-  s->bell = store->bell;
-  if (s->bell.ring != NULL) s->bell.retain(s->bell.ctx);
+  s->bell = kw_bell_retain(&store->bell);
   kw_link_init(&s->link);
   kw_link_add(&store->snapshots, &s->link);
   int rc = begin(s);
@@ -262,7 +261,7 @@ static void settle(kw_snapshot *s) {
   if (s->view != NULL) kw_view_close(s->view);
   s->view = NULL;
   while (s->n_records > 0) kw_blob_release(s->records[--s->n_records].blob);
-  kw_kept_drop(&s->kept);
+  kw_rows_drop(&s->rows);
   kw_free(s->records);
   kw_free(s->leases);
   s->records = NULL;
@@ -286,7 +285,7 @@ static void stop(kw_snapshot *s) {
 void kw_snapshot_close(kw_snapshot *s) {
   stop(s);
   kw_link_remove(&s->link);
-  if (s->bell.ring != NULL) s->bell.release(s->bell.ctx);
+  kw_bell_release(&s->bell);
   if (s->fd >= 0) close(s->fd);
   pthread_mutex_destroy(&s->mutex);
   kw_free(s);

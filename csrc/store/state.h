@@ -11,7 +11,7 @@
 
 #include "base/link.h"
 #include "store/index.h"
-#include "store/kept.h"
+#include "store/rows.h"
 #include "store/lease.h"
 #include "store/log.h"
 #include "store/store.h"
@@ -48,7 +48,7 @@ struct kw_store {
   kw_index index;
   kw_log *log;
   kw_leases leases;
-  kw_kept kept;
+  kw_rows rows;
   unsigned alarms; /* the store's own; and by KW_ALARM_BITS higher, those of other members */
   unsigned raised; /* of its own, those of a failure of the disk: everybody sees them at once */
 
@@ -61,14 +61,14 @@ struct kw_store {
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compact_next;     /* the first revision that the running compaction has not visited */
   bool compact_is_stuck;    /* at a damaged record, until the alarm is out */
-  int64_t history_bytes;    /* of a follower: the records after compact_revision */
-  int64_t base_revision;    /* of a follower: up to here there is a state, but not what led to it */
+  int64_t history_bytes;    /* of a replica: the records after compact_revision */
+  int64_t base_revision;    /* of a replica: up to here there is a state, but not what led to it */
 
   kw_revision loading; /* of a durable store: the first revision that was not read yet */
 
   bool is_asked;    /* something was asked for since the last flush */
   bool was_asked;   /* the same of the group that is being written */
-  uint64_t asked;   /* the mark of the last group that was asked for; 0 if it has failed */
+  uint64_t asked;   /* the ticket of the last group that was asked for; 0 if it has failed */
   bool is_held;     /* a group that nobody asked for has failed, and is tried again later: */
   int64_t retry_at; /* then */
 

@@ -36,7 +36,7 @@ kw_store_options kw_store_defaults(void) {
 
 static void arm(kw_store *store, kw_alarm alarm);
 static void retry_expiry(kw_store *store);
-static int load_kept(kw_store *store);
+static int load_rows(kw_store *store);
 
 static void on_durable(int64_t rev, void *ctx) {
   kw_store *store = ctx;
@@ -57,8 +57,8 @@ static void on_failure(int rc, void *ctx) {
   store->applied = store->revision;
   store->compact_asked = store->compact_revision;
   store->alarms = (unsigned)kw_log_meta(store->log).alarms;
-  kw_kept_drop(&store->kept);
-  if (load_kept(store) != KW_OK) store->failure = KW_ERR_STORAGE;
+  kw_rows_drop(&store->rows);
+  if (load_rows(store) != KW_OK) store->failure = KW_ERR_STORAGE;
   if (rc == KW_ERR_NO_SPACE) {
     arm(store, KW_ALARM_NO_SPACE);
     store->raised |= KW_ALARM_NO_SPACE;
@@ -111,11 +111,11 @@ static int load_leases(kw_store *store, int64_t now) {
   return KW_OK;
 }
 
-static int load_kept(kw_store *store) {
-  kw_kept_change found = {0};
+static int load_rows(kw_store *store) {
+  kw_row_change found = {0};
   int rc = KW_OK;
-  while (rc == KW_OK && kw_disk_next_kept(kw_log_disk(store->log), &found.name, &found.bytes))
-    rc = kw_kept_apply(&store->kept, &found);
+  while (rc == KW_OK && kw_disk_next_row(kw_log_disk(store->log), &found.name, &found.bytes))
+    rc = kw_rows_apply(&store->rows, &found);
   return rc;
 }
 
@@ -172,7 +172,7 @@ static int load(kw_store *store, int64_t now) {
   store->compact_next = meta.compacted_until;
   store->alarms = (unsigned)meta.alarms;
   int rc = load_leases(store, now);
-  return rc == KW_OK ? load_kept(store) : rc;
+  return rc == KW_OK ? load_rows(store) : rc;
 }
 
 /* A map has room for the quota twice: pages that are free again can be used again only in part. */
@@ -233,7 +233,7 @@ void kw_store_flush(kw_store *store) {
   if (store->failure != KW_OK || (store->is_held && !store->is_asked)) return;
   if (!kw_log_flush(store->log, &meta)) return;
   store->undo.submitted = store->undo.committed;
-  if (store->is_asked) store->asked = kw_log_mark(store->log, &meta);
+  if (store->is_asked) store->asked = kw_log_ticket(store->log, &meta);
   store->was_asked = store->is_asked;
   store->is_asked = false;
 }
@@ -248,32 +248,31 @@ bool kw_store_poll(kw_store *store) {
 
 /* Snapshots ring it, too. */
 void kw_store_set_bell(kw_store *store, kw_bell bell) {
-  if (store->bell.ring != NULL) store->bell.release(store->bell.ctx);
+  kw_bell_release(&store->bell);
   store->bell = bell;
   if (bell.ring == NULL || !kw_store_is_durable(store)) return;
-  bell.retain(bell.ctx);
-  kw_disk_set_bell(kw_log_disk(store->log), bell);
+  kw_disk_set_bell(kw_log_disk(store->log), kw_bell_retain(&bell));
 }
 
-static uint64_t newest_mark(const kw_store *store) {
+static uint64_t newest_ticket(const kw_store *store) {
   kw_disk_meta meta = meta_of(store);
-  return store->failure == KW_OK ? kw_log_mark(store->log, &meta) : 0;
+  return store->failure == KW_OK ? kw_log_ticket(store->log, &meta) : 0;
 }
 
-uint64_t kw_store_mark(const kw_store *store) {
-  return store->is_asked || store->failure != KW_OK ? newest_mark(store) : store->asked;
+uint64_t kw_store_ticket(const kw_store *store) {
+  return store->is_asked || store->failure != KW_OK ? newest_ticket(store) : store->asked;
 }
 
 void kw_store_ask(kw_store *store) {
   store->is_asked = true;
 }
 
-bool kw_store_is_settled(const kw_store *store, uint64_t mark) {
-  return kw_log_is_settled(store->log, mark);
+bool kw_store_is_settled(const kw_store *store, uint64_t ticket) {
+  return kw_log_is_settled(store->log, ticket);
 }
 
-int kw_store_outcome(const kw_store *store, uint64_t mark) {
-  return kw_log_outcome(store->log, mark);
+int kw_store_outcome(const kw_store *store, uint64_t ticket) {
+  return kw_log_outcome(store->log, ticket);
 }
 
 int kw_store_defragment(kw_store *store) {
@@ -292,21 +291,21 @@ uint64_t kw_store_settled(const kw_store *store) {
 }
 
 bool kw_store_is_pending(const kw_store *store) {
-  return !kw_store_is_settled(store, newest_mark(store));
+  return !kw_store_is_settled(store, newest_ticket(store));
 }
 
 bool kw_store_is_durable(const kw_store *store) {
   return kw_log_disk(store->log) != NULL;
 }
 
-int kw_store_wait(kw_store *store, uint64_t mark) {
-  while (!kw_log_is_settled(store->log, mark)) {
+int kw_store_wait(kw_store *store, uint64_t ticket) {
+  while (!kw_log_is_settled(store->log, ticket)) {
     store->is_asked = true;
     kw_store_flush(store);
     if (!kw_log_poll(store->log, true)) return KW_ERR_STORAGE;
   }
   kw_store_flush(store);
-  return kw_log_outcome(store->log, mark);
+  return kw_log_outcome(store->log, ticket);
 }
 
 /* }====== */
@@ -322,7 +321,7 @@ void kw_store_free(kw_store *store) {
   kw_write_settle(store, store->undo.n);
   kw_leases_drop(&store->leases);
   kw_index_drop(&store->index);
-  kw_kept_drop(&store->kept);
+  kw_rows_drop(&store->rows);
   kw_log_free(store->log);
   kw_free(store->undo.steps);
   kw_arena_drop(&store->scratch);
@@ -358,31 +357,31 @@ static kw_slice others_prefix(kw_alarm alarm) {
 }
 
 /* How many other members have an alarm; *first is the place of the first of their states. */
-static size_t count_others(const kw_kept *kept, kw_alarm alarm, size_t *first) {
+static size_t count_others(const kw_rows *rows, kw_alarm alarm, size_t *first) {
   kw_slice prefix = others_prefix(alarm);
-  size_t at = *first = kw_kept_seek(kept, prefix);
-  while (at < kept->n && kw_slice_begins(kw_blob_slice(kept->states[at].name), prefix)) at++;
+  size_t at = *first = kw_rows_seek(rows, prefix);
+  while (at < rows->n && kw_slice_begins(kw_blob_slice(rows->items[at].name), prefix)) at++;
   return at - *first;
 }
 
 /* The alarms that other members have. */
-static unsigned others_of(const kw_kept *kept) {
+static unsigned others_of(const kw_rows *rows) {
   size_t first;
   unsigned armed = 0;
-  if (count_others(kept, KW_ALARM_NO_SPACE, &first) > 0) armed |= KW_ALARM_NO_SPACE;
-  if (count_others(kept, KW_ALARM_CORRUPT, &first) > 0) armed |= KW_ALARM_CORRUPT;
+  if (count_others(rows, KW_ALARM_NO_SPACE, &first) > 0) armed |= KW_ALARM_NO_SPACE;
+  if (count_others(rows, KW_ALARM_CORRUPT, &first) > 0) armed |= KW_ALARM_CORRUPT;
   return armed;
 }
 
 int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena) {
-  size_t first, n = count_others(&store->kept, alarm, &first);
-  kw_kept_change *changes = kw_arena_array(arena, n, sizeof *changes);
+  size_t first, n = count_others(&store->rows, alarm, &first);
+  kw_row_change *changes = kw_arena_array(arena, n, sizeof *changes);
   if (changes == NULL) return KW_ERR_NO_MEMORY;
   for (size_t i = 0; i < n; i++) {
-    kw_slice name = kw_blob_slice(store->kept.states[first + i].name);
-    changes[i] = (kw_kept_change){.name = name, .is_erased = true};
+    kw_slice name = kw_blob_slice(store->rows.items[first + i].name);
+    changes[i] = (kw_row_change){.name = name, .is_erased = true};
   }
-  int rc = n == 0 ? KW_OK : kw_store_keep(store, changes, n);
+  int rc = n == 0 ? KW_OK : kw_store_change_rows(store, changes, n);
   return rc == KW_OK ? kw_store_disarm_own(store, alarm) : rc;
 }
 
@@ -425,7 +424,7 @@ static int check_alarms(const kw_store *store, int64_t cost) {
 static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int64_t cost = kw_check_cost(op);
   bool is_write = kw_check_is_write(op);
-  if (is_write && store->options.follower) return KW_ERR_READ_ONLY;
+  if (is_write && store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK && is_write) return store->failure;
   if (is_write && kw_log_pending_bytes(store->log) > MAX_PENDING) return KW_ERR_TOO_MANY_REQUESTS;
   int rc = check_quota(store, cost);
@@ -462,7 +461,7 @@ void kw_store_rollback(kw_store *store) {
 }
 
 int kw_store_compact(kw_store *store, int64_t revision) {
-  if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (is_corrupt(store)) return KW_ERR_CORRUPT;
   if (revision <= store->compact_asked) return KW_ERR_COMPACTED;
@@ -478,7 +477,7 @@ int kw_store_compact(kw_store *store, int64_t revision) {
 /* {====== Leases ====== */
 
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
-  if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   int rc = check_quota(store, LEASE_COST);
   if (rc == KW_OK) rc = check_alarms(store, LEASE_COST);
@@ -499,7 +498,7 @@ static int revoke(kw_store *store, kw_lease *lease) {
 }
 
 int kw_store_revoke(kw_store *store, int64_t id) {
-  if (store->options.follower) return KW_ERR_READ_ONLY;
+  if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (is_corrupt(store)) return KW_ERR_CORRUPT;
   kw_lease *lease = kw_leases_find(&store->leases, id);
@@ -587,43 +586,43 @@ static bool expire(kw_store *store, int64_t now) {
 
 /* }====== */
 
-/* {====== Kept states ====== */
+/* {====== Rows ====== */
 
 /* Room for it was made. */
-static void write_kept(kw_disk *disk, const kw_kept *before, const kw_kept *after, kw_slice name) {
-  const kw_kept_state *old = kw_kept_find(before, name), *new = kw_kept_find(after, name);
+static void write_row(kw_disk *disk, const kw_rows *before, const kw_rows *after, kw_slice name) {
+  const kw_row *old = kw_rows_find(before, name), *new = kw_rows_find(after, name);
   if (new != NULL) {
-    kw_disk_put_kept(disk, new->name, new->bytes);
+    kw_disk_put_row(disk, new->name, new->bytes);
   } else if (old != NULL) {
-    kw_disk_remove_kept(disk, old->name);
+    kw_disk_remove_row(disk, old->name);
   }
 }
 
 /* A copy is changed, and takes the place of the old one when nothing can fail any more. */
-int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n) {
+int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n) {
   kw_disk *disk = kw_log_disk(store->log);
-  kw_kept after;
-  if (store->options.follower) return KW_ERR_READ_ONLY;
+  kw_rows after;
+  if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (disk != NULL && !kw_disk_reserve(disk, n)) return KW_ERR_NO_MEMORY;
-  if (!kw_kept_copy(&store->kept, &after)) return KW_ERR_NO_MEMORY;
+  if (!kw_rows_copy(&store->rows, &after)) return KW_ERR_NO_MEMORY;
   int rc = KW_OK;
-  for (size_t i = 0; i < n && rc == KW_OK; i++) rc = kw_kept_apply(&after, &changes[i]);
+  for (size_t i = 0; i < n && rc == KW_OK; i++) rc = kw_rows_apply(&after, &changes[i]);
   if (rc != KW_OK) {
-    kw_kept_drop(&after);
+    kw_rows_drop(&after);
     return rc;
   }
   for (size_t i = 0; i < n && disk != NULL; i++)
-    write_kept(disk, &store->kept, &after, changes[i].name);
-  kw_kept_drop(&store->kept);
+    write_row(disk, &store->rows, &after, changes[i].name);
+  kw_rows_drop(&store->rows);
   store->is_asked = true;
-  store->kept = after;
+  store->rows = after;
   store->alarms = (store->alarms & OWN_ALARMS) | others_of(&after) << KW_ALARM_BITS;
   return KW_OK;
 }
 
-int kw_store_kept(const kw_store *store, const kw_kept **kept) {
-  *kept = &store->kept;
+int kw_store_rows(const kw_store *store, const kw_rows **rows) {
+  *rows = &store->rows;
   return KW_OK;
 }
 
@@ -685,8 +684,8 @@ int64_t kw_store_compact_asked(const kw_store *store) {
   return store->compact_asked;
 }
 
-bool kw_store_is_follower(const kw_store *store) {
-  return store->options.follower;
+bool kw_store_is_replica(const kw_store *store) {
+  return store->options.replica;
 }
 
 #ifdef KW_PROBE

@@ -19,7 +19,7 @@
 #include "model/kv.h"
 #include "model/op.h"
 #include "model/reply.h"
-#include "store/kept.h"
+#include "store/rows.h"
 #include "store/log.h"
 
 #define KW_NEVER INT64_MAX
@@ -40,8 +40,8 @@ typedef struct kw_store_options {
   int64_t quota;         /* bytes; 0: the default, negative: none */
   int64_t min_lease_ttl; /* seconds */
   int64_t step_records;  /* how many records one step of compaction visits */
-  bool follower;         /* revisions come from upstream, see store/follower.h */
-  int64_t history_bytes; /* of a follower: how much history it keeps */
+  bool replica;          /* revisions come from upstream, see store/replica.h */
+  int64_t history_bytes; /* of a replica: how much history it keeps */
   uint64_t seed;         /* of the lease ids that the store chooses */
   const char *path;      /* of the directory of a durable store; NULL: in memory */
 } kw_store_options;
@@ -67,7 +67,7 @@ typedef struct kw_store_status {
 typedef struct kw_store_hook {
   /* Everything up to the store's revision, and after `before`, has become visible. */
   void (*on_visible)(int64_t before, void *ctx);
-  /* A follower, which was at `before`, has been given another base: history does not go on. */
+  /* A replica, which was at `before`, has been given another base: history does not go on. */
   void (*on_replace)(int64_t before, void *ctx);
   void *ctx;
 } kw_store_hook;
@@ -116,29 +116,29 @@ void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
-/* Returns a mark for what has been committed up to now, and what of it an answer may have seen. What the store does by
- * itself has no part in it: steps of a compaction, and an alarm that a full disk has raised. */
-uint64_t kw_store_mark(const kw_store *store);
+/* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Writes of the
+ * store itself are not included: steps of a compaction, and an alarm that a full disk has raised. */
+uint64_t kw_store_ticket(const kw_store *store);
 
-/* For those who wait for that, too: the next mark is for all that there is to write. */
+/* For those who wait for that, too: the next ticket is for all that there is to write. */
 void kw_store_ask(kw_store *store);
 
-/* True once the writes of this mark are durable, or have failed. */
-bool kw_store_is_settled(const kw_store *store, uint64_t mark);
+/* True once the writes of this ticket are durable, or have failed. */
+bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
 
-/* KW_OK if the writes of this mark are durable; KW_UNSETTLED, which is above 0, if that is not known yet; else why they
- * have not happened. KW_ERR_STORAGE also if that is not known any more. */
-int kw_store_outcome(const kw_store *store, uint64_t mark);
+/* Returns KW_OK if the writes of this ticket are durable, KW_UNSETTLED (above 0) if the ticket is not settled, else why
+ * the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
+int kw_store_outcome(const kw_store *store, uint64_t ticket);
 
 /* Waits for that, in the way of those who have no loop. */
-int kw_store_wait(kw_store *store, uint64_t mark);
+int kw_store_wait(kw_store *store, uint64_t ticket);
 
 /* Gives the space back that is not in use, with the next group; then kw_store_defragmented says how that went. In
  * memory there is nothing to do. */
 int kw_store_defragment(kw_store *store);
 int kw_store_defragmented(const kw_store *store);
 
-/* The mark up to which all fates are known; whether there is anything beyond; and whether the store has a disk. */
+/* The ticket up to which all fates are known; whether there is anything beyond; and whether the store has a disk. */
 uint64_t kw_store_settled(const kw_store *store);
 bool kw_store_is_pending(const kw_store *store);
 bool kw_store_is_durable(const kw_store *store);
@@ -168,7 +168,7 @@ int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool k
 /* The ids of all leases, the soonest to end first. */
 int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
 
-/* Alarms. Those of other members of a cluster have the same effect as the store's own. They are kept states of the
+/* Alarms. Those of other members of a cluster have the same effect as the store's own. They are rows of the
  * table "alarms", with the keys no_space/ID and corrupt/ID. */
 int kw_store_arm(kw_store *store, kw_alarm alarm);
 int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
@@ -176,9 +176,9 @@ int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
 /* Ends the alarm of the store and of all other members. */
 int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
 
-/* Kept states: all of the changes happen at once, and become durable together, or none does. They want no commit. */
-int kw_store_keep(kw_store *store, const kw_kept_change *changes, size_t n);
-int kw_store_kept(const kw_store *store, const kw_kept **kept); /* until the next change */
+/* Rows: all of the changes happen at once, and become durable together, or none does. They want no commit. */
+int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
+int kw_store_rows(const kw_store *store, const kw_rows **rows); /* until the next change */
 
 /* etcd's HashKV, by up to so many records at a time; writes may come between. A walk begins with all but `asked` zero;
  * revision 0 is the current one. A compaction makes it begin anew. */
@@ -202,7 +202,7 @@ int64_t kw_store_compact_asked(const kw_store *store);
 
 /* The newest revision that was committed; it is visible once it is durable. */
 int64_t kw_store_applied(const kw_store *store);
-bool kw_store_is_follower(const kw_store *store);
+bool kw_store_is_replica(const kw_store *store);
 
 void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 

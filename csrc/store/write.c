@@ -54,7 +54,7 @@ static int add_change(kw_store *store, kw_key_history *history, kw_change change
 int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const kw_kv *kv) {
   kw_key_state state = {.create_revision = kv->create_revision,
                         .version = kv->version,
-                        .lease = store->options.follower ? 0 : kv->lease};
+                        .lease = store->options.replica ? 0 : kv->lease};
   return add_change(store, history, (kw_change){.main = main}, kw_keyvalue_encode(kv), state);
 }
 

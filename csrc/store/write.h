@@ -11,7 +11,7 @@
 
 /* Both take a history of the index, and remove it again if it was added for them and they fail. */
 
-/* The kv becomes a record at revision `main`, as it is. Its lease must exist, unless the store is a follower. */
+/* The kv becomes a record at revision `main`, as it is. Its lease must exist, unless the store is a replica. */
 int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const kw_kv *kv);
 
 /* A tombstone at revision `main`. */

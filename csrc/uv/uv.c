@@ -418,7 +418,7 @@ static int l_bell(lua_State *L) {
 
 static int l_bell_gc(lua_State *L) {
   kw_bell *bell = luaL_checkudata(L, 1, KW_BELL_NAME);
-  if (bell->ring != NULL) bell->release(bell->ctx);
+  kw_bell_release(bell);
   bell->ring = NULL;
   return 0;
 }

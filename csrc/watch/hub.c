@@ -11,8 +11,8 @@
 struct kw_hub {
   kw_store *store;
   kw_hub_options options;
-  kw_group *synced;
-  kw_group *behind; /* those lagging watchers that a step brings up; empty between steps */
+  kw_watch_group *synced;
+  kw_watch_group *behind; /* those lagging watchers that a step brings up; empty between steps */
   kw_watcher_list lagging;
   kw_watcher **chosen; /* the same, as a list */
   size_t n_chosen;
@@ -85,7 +85,7 @@ kw_outlet *kw_ready_next(kw_ready *ready) {
 /* The only door: a watcher leaves the place that its state gives it, and enters another. */
 static void leave(kw_hub *hub, kw_watcher *watcher) {
   switch ((kw_watcher_state)watcher->state) {
-    case KW_WATCHER_SYNCED: kw_group_remove(hub->synced, watcher); return;
+    case KW_WATCHER_SYNCED: kw_watch_group_remove(hub->synced, watcher); return;
     case KW_WATCHER_LAGGING: kw_watcher_list_remove(&hub->lagging, watcher); return;
     case KW_WATCHER_BLOCKED: kw_watcher_list_remove(&watcher->outlet->blocked, watcher); return;
     case KW_WATCHER_FAILED: return;
@@ -107,7 +107,7 @@ static void enter_blocked(kw_watcher *watcher) {
 /* Without memory for its slot it lags a little longer. */
 static void enter_synced(kw_hub *hub, kw_watcher *watcher) {
   watcher->state = KW_WATCHER_SYNCED;
-  if (!kw_group_add(hub->synced, watcher)) enter_lagging(hub, watcher);
+  if (!kw_watch_group_add(hub->synced, watcher)) enter_lagging(hub, watcher);
 }
 
 /* After a refusal: until its outlet has room; or, where that is empty and memory was short, until the next step. */
@@ -181,13 +181,13 @@ static bool tell(kw_hub *hub, kw_watcher *watcher) {
 
 /* Tells all watchers of the first slot; those that refuse leave the group, once the walk has let go of the slot. */
 static void tell_slot(kw_hub *hub) {
-  kw_slot *slot = kw_walk_slot_first(&hub->walk);
+  kw_watched *slot = kw_walk_first(&hub->walk);
   kw_watcher *first = slot->first, *next;
   size_t refused = 0;
   for (kw_watcher *watcher = first; watcher != NULL; watcher = watcher->next) {
     refused += !tell(hub, watcher);
   }
-  kw_walk_slot_done(&hub->walk);
+  kw_walk_done(&hub->walk);
   for (kw_watcher *watcher = first; refused > 0; watcher = next) {
     next = watcher->next;
     if (!watcher->was_refused) continue;
@@ -212,8 +212,8 @@ static void lag_all(kw_hub *hub, int64_t rev) {
 }
 
 /* All events of one revision, of which `entry` is the first; it becomes that of the next. */
-static bool walk_revision(kw_hub *hub, kw_group *group, kw_log_cursor *cursor, kw_log_entry *entry,
-                          bool *more) {
+static bool walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
+                          kw_log_entry *entry, bool *more) {
   int64_t rev = entry->rev.main;
   do {
     if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(&hub->walk, group, entry))
@@ -227,13 +227,13 @@ static bool walk_revision(kw_hub *hub, kw_group *group, kw_log_cursor *cursor, k
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   kw_log_entry entry;
-  if (kw_group_count(hub->synced) == 0) return;
+  if (kw_watch_group_count(hub->synced) == 0) return;
   kw_log_cursor cursor = kw_store_seek(hub->store, before + 1);
   bool more = kw_store_next(hub->store, &cursor, &entry);
   while (more) {
     int64_t rev = entry.rev.main;
     bool ok = walk_revision(hub, hub->synced, &cursor, &entry, &more);
-    while (ok && kw_walk_slot_first(&hub->walk) != NULL) tell_slot(hub);
+    while (ok && kw_walk_first(&hub->walk) != NULL) tell_slot(hub);
     kw_walk_reset(&hub->walk);
     if (ok) continue;
     lag_all(hub, rev);
@@ -261,7 +261,7 @@ static void on_replace(int64_t before, void *ctx) {
 /* Moves a watcher that lags to those that this step brings up. */
 static bool choose(kw_hub *hub, kw_watcher *watcher) {
   kw_watcher_list_remove(&hub->lagging, watcher);
-  if (kw_group_add(hub->behind, watcher)) {
+  if (kw_watch_group_add(hub->behind, watcher)) {
     hub->chosen[hub->n_chosen++] = watcher;
     return true;
   }
@@ -308,7 +308,7 @@ static int64_t walk_from(kw_hub *hub, int64_t from, int64_t *reached) {
 }
 
 static void place(kw_hub *hub, kw_watcher *watcher, int64_t covered) {
-  kw_group_remove(hub->behind, watcher);
+  kw_watch_group_remove(hub->behind, watcher);
   if (watcher->is_unreadable) {
     enter_lagging(hub, watcher);
     fail_corrupt(hub, watcher);
@@ -356,14 +356,14 @@ kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   kw_hub *hub = kw_alloc(sizeof *hub);
   if (hub == NULL) return NULL;
   *hub = (kw_hub){.store = store, .options = *options, .walk = {.store = store}};
-  hub->synced = kw_group_new(options->seed);
-  hub->behind = kw_group_new(options->seed);
+  hub->synced = kw_watch_group_new(options->seed);
+  hub->behind = kw_watch_group_new(options->seed);
   if (hub->synced != NULL && hub->behind != NULL) {
     kw_store_set_hook(store, (kw_store_hook){on_visible, on_replace, hub});
     return hub;
   }
-  if (hub->synced != NULL) kw_group_free(hub->synced);
-  if (hub->behind != NULL) kw_group_free(hub->behind);
+  if (hub->synced != NULL) kw_watch_group_free(hub->synced);
+  if (hub->behind != NULL) kw_watch_group_free(hub->behind);
   kw_free(hub);
   return NULL;
 }
@@ -397,8 +397,8 @@ void kw_outlet_close(kw_outlet *outlet) {
 void kw_hub_free(kw_hub *hub) {
   while (hub->outlets != NULL) kw_outlet_close(hub->outlets);
   kw_store_set_hook(hub->store, (kw_store_hook){0});
-  kw_group_free(hub->synced);
-  kw_group_free(hub->behind);
+  kw_watch_group_free(hub->synced);
+  kw_watch_group_free(hub->behind);
   kw_walk_drop(&hub->walk);
   kw_map_drop(&hub->progress);
   kw_free(hub->chosen);
@@ -450,7 +450,7 @@ static bool begin(kw_hub *hub, kw_watcher *watcher) {
   watcher->begins_later = watcher->next_rev > now;
   if (watcher->next_rev == 0) watcher->next_rev = now + 1;
   watcher->state = KW_WATCHER_SYNCED;
-  return kw_group_add(hub->synced, watcher);
+  return kw_watch_group_add(hub->synced, watcher);
 }
 
 static bool reserve(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec) {
@@ -482,7 +482,7 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
     outlet->only = watcher;
   }
   if (watcher->state == KW_WATCHER_LAGGING) {
-    kw_outlet_forget_marks(outlet); /* true of the others alone */
+    kw_outlet_forget_progress_all(outlet); /* true of the others alone */
     unblock(outlet);
   }
   if (spec->progress && hub->progress.n == 0) hub->progress_due = INT64_MIN;
@@ -586,7 +586,7 @@ bool kw_hub_step(kw_hub *hub, int64_t now) {
 /* Every watcher stands where its state says, and nowhere else. */
 const char *kw_hub_check(const kw_hub *hub) {
   size_t n = 0, synced = 0, lagging = 0;
-  const char *fault = kw_group_check(hub->synced);
+  const char *fault = kw_watch_group_check(hub->synced);
   if (fault != NULL) return fault;
   for (const kw_watcher *w = hub->lagging.first; w != NULL; w = w->next) lagging++;
   for (const kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
@@ -602,15 +602,15 @@ const char *kw_hub_check(const kw_hub *hub) {
       queued += w->queued;
     }
     if (blocked != 0) return "the blocked watchers of an outlet are wrong";
-    if (queued + outlet->marks != outlet->n) return "the items of an outlet are wrong";
+    if (queued + outlet->progress_all != outlet->n) return "the items of an outlet are wrong";
     if ((fault = kw_outlet_check(outlet)) != NULL) return fault;
     const kw_watcher *waits = outlet->blocked.first;
     if (waits != NULL && kw_outlet_has_room(outlet, waits, 0))
       return "a watcher is blocked, and nothing will let it go on";
   }
   if (lagging != 0) return "the lagging watchers are wrong";
-  if (synced != kw_group_count(hub->synced)) return "the synced watchers are wrong";
-  if (kw_group_count(hub->behind) != 0) return "a step has left something behind";
+  if (synced != kw_watch_group_count(hub->synced)) return "the synced watchers are wrong";
+  if (kw_watch_group_count(hub->behind) != 0) return "a step has left something behind";
   return n == hub->n ? NULL : "the number of watchers is wrong";
 }
 

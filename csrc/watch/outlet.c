@@ -59,7 +59,7 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   if (item->watcher != NULL) {
     item->watcher->queued++;
   } else {
-    outlet->marks++;
+    outlet->progress_all++;
   }
   return true;
 }
@@ -90,7 +90,7 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item) {
   if (item->watcher != NULL) {
     item->watcher->queued--;
   } else {
-    outlet->marks--;
+    outlet->progress_all--;
   }
   if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an idle outlet is a small one */
     kw_free(outlet->items);
@@ -125,10 +125,10 @@ void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher) {
   watcher->queued = 0;
 }
 
-void kw_outlet_forget_marks(kw_outlet *outlet) {
-  if (outlet->marks == 0) return;
+void kw_outlet_forget_progress_all(kw_outlet *outlet) {
+  if (outlet->progress_all == 0) return;
   forget(outlet, NULL);
-  outlet->marks = 0;
+  outlet->progress_all = 0;
 }
 
 void kw_outlet_drop_items(kw_outlet *outlet) {
@@ -150,13 +150,13 @@ bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size
 #ifdef KW_PROBE
 
 const char *kw_outlet_check(const kw_outlet *outlet) {
-  size_t bytes = 0, marks = 0;
+  size_t bytes = 0, progress_all = 0;
   for (size_t i = 0; i < outlet->n; i++) {
     bytes += item_at(outlet, i)->charge;
-    marks += item_at(outlet, i)->watcher == NULL;
+    progress_all += item_at(outlet, i)->watcher == NULL;
   }
   if (bytes != outlet->bytes) return "the bytes of an outlet are wrong";
-  return marks == outlet->marks ? NULL : "the marks of an outlet are wrong";
+  return progress_all == outlet->progress_all ? NULL : "the progress of an outlet is wrong";
 }
 
 #endif

@@ -53,7 +53,7 @@ struct kw_outlet {
   size_t cap;
   size_t bytes;
   size_t max_bytes;
-  size_t marks;        /* items of progress of the whole outlet */
+  size_t progress_all; /* items of progress of the whole outlet */
   kw_account *account; /* charged for watchers and items, not for the store's records; or NULL */
 
   bool with_ids;
@@ -85,7 +85,7 @@ const kw_item *kw_outlet_first(const kw_outlet *outlet);
 
 /* Throws away what waits for a watcher; or progress of the whole outlet. */
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
-void kw_outlet_forget_marks(kw_outlet *outlet);
+void kw_outlet_forget_progress_all(kw_outlet *outlet);
 
 void kw_outlet_drop_items(kw_outlet *outlet);
 

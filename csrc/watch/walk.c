@@ -9,9 +9,9 @@
 /* What a watcher may want of a slot: 3 bits. */
 #define VARIANTS 8
 
-struct kw_walk_slot {
-  kw_slot *slot;
-  kw_walk_slot *next;
+struct kw_walk_watched {
+  kw_watched *slot;
+  kw_walk_watched *next;
   uint32_t *at; /* which events */
   uint32_t n;
   uint32_t cap;
@@ -24,9 +24,9 @@ static unsigned variant_of(const kw_watcher *watcher) {
          (unsigned)watcher->prev_kv << 2;
 }
 
-static kw_walk_slot *slot_of(kw_walk *walk, kw_slot *slot) {
+static kw_walk_watched *slot_of(kw_walk *walk, kw_watched *slot) {
   if (slot->pending != NULL) return slot->pending;
-  kw_walk_slot *mine = kw_arena_alloc(&walk->arena, sizeof *mine);
+  kw_walk_watched *mine = kw_arena_alloc(&walk->arena, sizeof *mine);
   if (mine == NULL) return NULL;
   mine->slot = slot;
   mine->next = walk->slots;
@@ -35,7 +35,7 @@ static kw_walk_slot *slot_of(kw_walk *walk, kw_slot *slot) {
   return mine;
 }
 
-static bool note(kw_walk *walk, kw_walk_slot *mine, uint32_t event) {
+static bool note(kw_walk *walk, kw_walk_watched *mine, uint32_t event) {
   if (mine->n == mine->cap) {
     uint32_t cap = mine->cap == 0 ? 4 : mine->cap * 2;
     uint32_t *at = kw_arena_array(&walk->arena, cap, sizeof *at);
@@ -51,16 +51,16 @@ static bool note(kw_walk *walk, kw_walk_slot *mine, uint32_t event) {
   return true;
 }
 
-bool kw_walk_add(kw_walk *walk, kw_group *group, const kw_log_entry *entry) {
+bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry) {
   kw_match match;
-  if (!kw_group_match(group, kw_keyvalue_key(entry->record), &match)) return false;
+  if (!kw_watch_group_match(group, kw_keyvalue_key(entry->record), &match)) return false;
   if (match.n == 0) return true;
   if (walk->n == UINT32_MAX) return false;
   if (!kw_reserve(&walk->events, &walk->cap, walk->n + 1, sizeof *walk->events)) return false;
   walk->events[walk->n++] = (kw_event){
       .revision = entry->rev.main, .is_delete = entry->tombstone, .record = entry->record};
   for (size_t i = 0; i < match.n; i++) {
-    kw_walk_slot *mine = slot_of(walk, match.slots[i]);
+    kw_walk_watched *mine = slot_of(walk, match.slots[i]);
     if (mine == NULL || !note(walk, mine, (uint32_t)walk->n - 1)) return false;
   }
   return true;
@@ -78,7 +78,7 @@ static bool wants(const kw_watcher *watcher, const kw_event *event) {
 }
 
 /* Fills a batch with what a watcher wants of a slot. False if a record before one of the events could not be read. */
-static bool fill(const kw_walk *walk, const kw_walk_slot *mine, const kw_watcher *watcher,
+static bool fill(const kw_walk *walk, const kw_walk_watched *mine, const kw_watcher *watcher,
                  kw_batch *batch) {
   for (uint32_t i = 0; i < mine->n; i++) {
     kw_event event = walk->events[mine->at[i]];
@@ -92,7 +92,7 @@ static bool fill(const kw_walk *walk, const kw_walk_slot *mine, const kw_watcher
 
 /* The batch of what a watcher wants of a slot, be it before its next_rev or not. It may be empty, and belongs to the
  * slot. Or NULL, and why: KW_NO_MEMORY, KW_UNREADABLE. */
-static kw_batch *batch_for(const kw_walk *walk, kw_walk_slot *mine, const kw_watcher *watcher,
+static kw_batch *batch_for(const kw_walk *walk, kw_walk_watched *mine, const kw_watcher *watcher,
                            kw_told *why) {
   kw_batch **shared = &mine->variants[variant_of(watcher)];
   *why = KW_NO_MEMORY;
@@ -118,18 +118,18 @@ static uint32_t first_from(const kw_batch *batch, int64_t rev) {
   return low;
 }
 
-static int64_t last_revision(const kw_walk *walk, const kw_walk_slot *mine) {
+static int64_t last_revision(const kw_walk *walk, const kw_walk_watched *mine) {
   return walk->events[mine->at[mine->n - 1]].revision;
 }
 
 /* Where a watcher goes on that could not be told: not before what the walk has for its slot. */
-static void stay(const kw_walk *walk, const kw_walk_slot *mine, kw_watcher *watcher) {
+static void stay(const kw_walk *walk, const kw_walk_watched *mine, kw_watcher *watcher) {
   int64_t first = walk->events[mine->at[0]].revision;
   if (watcher->next_rev < first) watcher->next_rev = first;
 }
 
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
-  kw_walk_slot *mine = watcher->slot->pending;
+  kw_walk_watched *mine = watcher->slot->pending;
   if (mine == NULL || last_revision(walk, mine) < watcher->next_rev) return KW_UNTOLD;
   kw_told why;
   kw_batch *batch = batch_for(walk, mine, watcher, &why);
@@ -151,12 +151,12 @@ kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
   return KW_REFUSED;
 }
 
-kw_slot *kw_walk_slot_first(const kw_walk *walk) {
+kw_watched *kw_walk_first(const kw_walk *walk) {
   return walk->slots == NULL ? NULL : walk->slots->slot;
 }
 
-void kw_walk_slot_done(kw_walk *walk) {
-  kw_walk_slot *mine = walk->slots;
+void kw_walk_done(kw_walk *walk) {
+  kw_walk_watched *mine = walk->slots;
   walk->slots = mine->next;
   mine->slot->pending = NULL;
   for (unsigned i = 0; i < VARIANTS; i++) {
@@ -165,7 +165,7 @@ void kw_walk_slot_done(kw_walk *walk) {
 }
 
 void kw_walk_reset(kw_walk *walk) {
-  while (walk->slots != NULL) kw_walk_slot_done(walk);
+  while (walk->slots != NULL) kw_walk_done(walk);
   walk->n = walk->matches = walk->most_bytes = 0;
   kw_arena_reset(&walk->arena);
   if (walk->cap <= KEEP_EVENTS) return;

@@ -16,10 +16,10 @@
 
 #include "base/arena.h"
 #include "store/store.h"
-#include "watch/group.h"
+#include "watch/watch_group.h"
 #include "watch/outlet.h"
 
-typedef struct kw_walk_slot kw_walk_slot;
+typedef struct kw_walk_watched kw_walk_watched;
 
 typedef struct kw_walk {
   const kw_store *store;
@@ -27,9 +27,9 @@ typedef struct kw_walk {
   kw_event *events; /* borrowed from the log, without `prev` */
   size_t n;
   size_t cap;
-  kw_walk_slot *slots; /* those that were concerned */
-  size_t matches;      /* events times slots */
-  size_t most_bytes;   /* of the slot that has the most */
+  kw_walk_watched *slots; /* those that were concerned */
+  size_t matches;         /* events times slots */
+  size_t most_bytes;      /* of the slot that has the most */
 } kw_walk;
 
 typedef enum kw_told {
@@ -41,14 +41,14 @@ typedef enum kw_told {
 } kw_told;
 
 /* Adds an event and finds whom it concerns; false if memory is short. */
-bool kw_walk_add(kw_walk *walk, kw_group *group, const kw_log_entry *entry);
+bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry);
 
 /* Tells a watcher of the group what concerns it. If that fails, its next_rev is where it has to go on. */
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher);
 
 /* A slot that was concerned, or NULL; and letting go of that slot, after which the group may do without it. */
-kw_slot *kw_walk_slot_first(const kw_walk *walk);
-void kw_walk_slot_done(kw_walk *walk);
+kw_watched *kw_walk_first(const kw_walk *walk);
+void kw_walk_done(kw_walk *walk);
 
 /* Ends the walk, and lets go of all slots. */
 void kw_walk_reset(kw_walk *walk);

@@ -19,7 +19,7 @@
 #include "model/range.h"
 
 typedef struct kw_watcher kw_watcher;
-typedef struct kw_slot kw_slot;
+typedef struct kw_watched kw_watched;
 typedef struct kw_outlet kw_outlet;
 
 typedef enum kw_watcher_state {
@@ -41,7 +41,7 @@ struct kw_watcher {
   int64_t id;
   int64_t next_rev; /* of a synced watcher: what is before it does not concern it */
   kw_outlet *outlet;
-  kw_slot *slot; /* NULL unless it stands in a group */
+  kw_watched *slot; /* NULL unless it stands in a group */
 
   kw_watcher *next;  /* in the slot or list where it stands */
   kw_watcher **prev; /* what points to it there */

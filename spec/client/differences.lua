@@ -14,7 +14,7 @@ local CLIENT = {
     },
   },
   ["store/error"] = {
-    ["clients cannot arm alarms, nor lead followers"] = {
+    ["clients cannot arm alarms, nor lead replicas"] = {
       "has the code, the words and the status of the table", "prints its words and its code",
       "tells the compacted revision if it is about that, and only then",
     },
@@ -23,19 +23,19 @@ local CLIENT = {
   ["store/misuse"] = {
     ["only a store has them"] = {
       "that there is no such choice", "that a name is known only up to a zero byte", "that a step is to no time",
-      "that a store is led that is no follower", "do no harm as the revision of a follower",
+      "that a store is led that is no replica", "do no harm as the revision of a replica",
       "to finalize another object",
     },
     ["it is a store that is opened"] = { "to open a store is refused", "do no harm as the options of a store" },
   },
-  ["store/ids"] = { ["a follower is a store"] = { "is kept by a follower" } },
+  ["store/ids"] = { ["a replica is a store"] = { "is kept by a replica" } },
   ["store/hash_kv"] = {
     ["servers do not tell the revision of a hash"] = {
       "tells the revision of the store, of the hash, and of the last compaction",
     },
   },
   ["watch/watch"] = {
-    ["a follower is a store"] = { "reads what a follower is told" },
+    ["a replica is a store"] = { "reads what a replica is told" },
     ["errors over the wire do not tell it"] = { "tells the compacted revision if it fails so" },
     ["the server still holds what the watch has no room for"] = {
       "fails if what it has missed is compacted away, after all that it still holds",

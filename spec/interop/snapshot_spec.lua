@@ -164,7 +164,7 @@ describe("a snapshot #once", function()
         changes[i] = { kind, name, core.encode(message, { name = name }) }
         lines[kind][i] = name .. "\n"
       end
-      assert(store:keep(changes))
+      assert(store:change_rows(changes))
     end
     store:close()
     local _, ctl = start_durable("data")

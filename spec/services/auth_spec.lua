@@ -319,7 +319,7 @@ describe("Auth", function()
   it("keeps all of it with the store, as etcd's file has it", function()
     if serving.is_etcd then return end
     local function kept(message, name)
-      return core.decode(message, peer.store:kept("auth" .. message .. "s", name))
+      return core.decode(message, peer.store:rows("auth" .. message .. "s", name))
     end
     must("UserAdd", { name = "ann", password = "secret" })
     grant("ann", "root")
@@ -333,7 +333,7 @@ describe("Auth", function()
       kept("Role", "reader"))
     local revision = must("AuthStatus").authRevision
     assert.equal(("\0"):rep(6) .. string.char(math.floor(revision / 256), revision % 256),
-      peer.store:kept("auth", "authRevision"))
+      peer.store:rows("auth", "authRevision"))
   end)
 
   it("loses none of the changes that come at once to a durable store", function()
@@ -389,7 +389,7 @@ describe("Auth", function()
 
   it("takes a hash in place of another password", function()
     if serving.is_etcd then return end -- that came with 3.5
-    local function password() return core.decode("User", peer.store:kept("authUsers", "ann")).password end
+    local function password() return core.decode("User", peer.store:rows("authUsers", "ann")).password end
     must("UserAdd", { name = "ann", password = "secret", hashedPassword = "eA==" })
     assert.equal(60, #password())
     for _, case in ipairs { { "JDJhJDEw", "$2a$10" }, { "AP8=", "\0\255" }, { "eA==", "x" } } do

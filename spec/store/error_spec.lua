@@ -37,8 +37,8 @@ local function requests()
   bad:arm("corrupt")
   local full = keywatch.open { now = 0 }
   full:arm("no_space")
-  local follower = keywatch.open { now = 0, follower = true }
-  follower:advance(5)
+  local replica = keywatch.open { now = 0, replica = true }
+  replica:advance(5)
   return {
     empty_key = { store:get("") },
     key_not_found = { store:put("none", nil, { ignore_value = true }) },
@@ -54,8 +54,8 @@ local function requests()
     lease_exists = { store:lease(10, { id = 7 }) },
     lease_ttl_too_large = { store:lease(9000000001) },
     corrupt = { bad:put("a", "") },
-    read_only = { follower:put("a", "") },
-    stale_revision = { follower:advance(5) },
+    read_only = { replica:put("a", "") },
+    stale_revision = { replica:advance(5) },
   }
 end
 

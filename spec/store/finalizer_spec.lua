@@ -18,7 +18,7 @@ local prelude = [[
     collectgarbage("incremental", 100, 400, 63)
   end
 
-  local store, follower, act
+  local store, replica, act
 
   -- Acts from finalizers, again and again, but not while one of them acts.
   local runs, acting = 0, false
@@ -40,7 +40,7 @@ local prelude = [[
   local function name(i) return ("k%03d"):format(i) end
 
   local function new_stores()
-    store, follower = keywatch.open { now = 0 }, keywatch.open { now = 0, follower = true }
+    store, replica = keywatch.open { now = 0 }, keywatch.open { now = 0, replica = true }
     for i = 1, KEYS do store:put(name(i), "value") end
     store:lease(100, { id = 7 })
     store:put("leased", "", { lease = 7 })
@@ -103,13 +103,13 @@ local prelude = [[
       assert(lease:revoke().revision > 1)
       assert(store:get("of lease") == nil)
     end },
-    { "keep", function()
+    { "change_rows", function()
       local changes = {}
       for i = 1, KEYS do changes[i] = { "t", name(i), "v" .. runs } end
-      assert(store:keep(changes))
-      local found = store:kept("t")
+      assert(store:change_rows(changes))
+      local found = store:rows("t")
       assert(#found == KEYS)
-      for i, pair in ipairs(found) do assert(pair[1] == name(i) and pair[2] == store:kept("t", name(i))) end
+      for i, pair in ipairs(found) do assert(pair[1] == name(i) and pair[2] == store:rows("t", name(i))) end
     end },
     { "status", function()
       assert(store:status().keys >= KEYS and store:hash_kv().revision > 1 and #store:alarms() == 0)
@@ -120,17 +120,17 @@ local prelude = [[
       for i = 1, KEYS do
         kvs[i] = { key = name(i), value = "v" .. runs, create_revision = 1, mod_revision = 2, version = 1, lease = 0 }
       end
-      assert(follower:replace(5, kvs))
-      check_kvs(follower:range("", { prefix = true }).kvs)
+      assert(replica:replace(5, kvs))
+      check_kvs(replica:range("", { prefix = true }).kvs)
     end },
     { "apply", function()
-      local revision, events = follower:status().revision + 1, {}
+      local revision, events = replica:status().revision + 1, {}
       for i = 1, KEYS do
         events[i] = { type = "put", key = name(i), value = "w" .. runs, create_revision = 1, mod_revision = revision,
           version = 2, lease = 0 }
       end
-      assert(follower:apply(revision, events))
-      check_kvs(follower:range("", { prefix = true }).kvs)
+      assert(replica:apply(revision, events))
+      check_kvs(replica:range("", { prefix = true }).kvs)
     end },
   }
 
@@ -244,7 +244,7 @@ local check_calls = [[
   assert(runs > rounds, "finalizers ran " .. runs .. " times")
   if probe then
     probe.check(store)
-    probe.check(follower)
+    probe.check(replica)
   end
   print "well"
 ]]
@@ -272,7 +272,7 @@ local check_closing = [[
 
   local function close_stores()
     store:close()
-    follower:close()
+    replica:close()
   end
 
   local function close_objects()
@@ -295,7 +295,7 @@ local acts = {
   { "reads", [[
     store:range("", { prefix = true, limit = 10 })
     store:get(name(1))
-    follower:range("", { prefix = true })
+    replica:range("", { prefix = true })
   ]] },
   { "writes other keys", 'store:put("other" .. runs % 5, tostring(runs))' },
   { "writes the same keys", "store:put(name(1), tostring(runs)) store:put(name(40), tostring(runs))" },

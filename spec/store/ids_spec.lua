@@ -140,15 +140,15 @@ describe("an id of 64 bits", function()
     assert.same({ "-9223372036854775808", "-1", "2", "9007199254740993", "9223372036854775807" }, listed)
   end)
 
-  it("is kept by a follower", function()
+  it("is kept by a replica", function()
     each_id(function(_, text, id)
-      local follower = keywatch.open { now = 0, follower = true }
+      local replica = keywatch.open { now = 0, replica = true }
       local kv = { key = "a", value = "", create_revision = 2, mod_revision = 2, version = 1, lease = text }
-      follower:load(2, { kv })
-      same(id, follower:get("a").lease)
-      follower:apply(3, { { type = "put", key = "b", value = "", create_revision = 3, mod_revision = 3, version = 1,
+      replica:load(2, { kv })
+      same(id, replica:get("a").lease)
+      replica:apply(3, { { type = "put", key = "b", value = "", create_revision = 3, mod_revision = 3, version = 1,
         lease = id } })
-      same(id, follower:get("b").lease)
+      same(id, replica:get("b").lease)
     end)
   end)
 

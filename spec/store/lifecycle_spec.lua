@@ -160,10 +160,10 @@ describe("a store", function()
       store:txn { success = { { put = "a", value = "" }, { delete = "key", prefix = true, prev_kv = true } } }
       store:range("", { prefix = true, revision = 20, sort_target = "value", sort_order = "descend" })
       store:step(i % 3 * 10)
-      local follower = keywatch.open { now = 0, follower = true, history_bytes = 100 }
-      follower:load(5, { { key = "a", value = "", create_revision = 1, mod_revision = 2, version = 1, lease = 7 } })
-      for revision = 6, 20 do follower:apply(revision, { { type = "delete", key = "a" } }) end
-      if i % 2 == 0 then store:close() follower:close() end
+      local replica = keywatch.open { now = 0, replica = true, history_bytes = 100 }
+      replica:load(5, { { key = "a", value = "", create_revision = 1, mod_revision = 2, version = 1, lease = 7 } })
+      for revision = 6, 20 do replica:apply(revision, { { type = "delete", key = "a" } }) end
+      if i % 2 == 0 then store:close() replica:close() end
     end
     assert.is_true(probe.live() > base)
     collect()

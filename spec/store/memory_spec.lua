@@ -37,14 +37,14 @@ local function kvs_at(revision, n)
   return kvs
 end
 
-local function new_follower(n)
-  local follower = keywatch.open { now = 0, follower = true, history_bytes = 400 }
-  follower:load(10, kvs_at(10, n))
+local function new_replica(n)
+  local replica = keywatch.open { now = 0, replica = true, history_bytes = 400 }
+  replica:load(10, kvs_at(10, n))
   for revision = 11, 10 + n do
-    follower:apply(revision, { { type = "put", key = "new", value = tostring(revision), create_revision = 11,
+    replica:apply(revision, { { type = "put", key = "new", value = tostring(revision), create_revision = 11,
       mod_revision = revision, version = revision - 10, lease = 0 } })
   end
-  return follower
+  return replica
 end
 
 --- A request that is a method call.
@@ -136,20 +136,20 @@ local requests = {
   { "the status", call("status") },
   { "the hash", call("hash_kv", 0) },
   { "the list of alarms", call("alarms"), call("arm", "no_space") },
-  { "what is kept", call("kept", "t"), call("keep", { { "t", "1", "x" }, { "t", "2", long } }) },
-  { "one state that is kept", call("kept", "t", "1"), call("keep", { { "t", "1", "x" } }) },
-  { "states to keep", call("keep", { { "t", "1" }, { "t", "2", "y" }, { "t", "0", long }, { "u", "1", long } }),
-    call("keep", { { "t", "1", "x" }, { "t", "2", long } }) },
-  { "the load of a follower", call("load", 200, kvs_at(200, 20)), follower = true },
-  { "the replacement of a follower", call("replace", 5, kvs_at(5, 20)), follower = true },
-  { "events of a follower", call("apply", 99, events), follower = true },
-  { "an advance of a follower", call("advance", 99), follower = true },
+  { "rows", call("rows", "t"), call("change_rows", { { "t", "1", "x" }, { "t", "2", long } }) },
+  { "one row", call("rows", "t", "1"), call("change_rows", { { "t", "1", "x" } }) },
+  { "changes of rows", call("change_rows", { { "t", "1" }, { "t", "2", "y" }, { "t", "0", long }, { "u", "1", long } }),
+    call("change_rows", { { "t", "1", "x" }, { "t", "2", long } }) },
+  { "the load of a replica", call("load", 200, kvs_at(200, 20)), replica = true },
+  { "the replacement of a replica", call("replace", 5, kvs_at(5, 20)), replica = true },
+  { "events of a replica", call("apply", 99, events), replica = true },
+  { "an advance of a replica", call("advance", 99), replica = true },
 }
 
 -- Trying -----------------------------------------------------------------------------------------------------
 
 local function prepare(request, n)
-  local store = request.follower and new_follower(n) or new_store(n)
+  local store = request.replica and new_replica(n) or new_store(n)
   if request[3] then request[3](store) end
   return store
 end
@@ -248,7 +248,7 @@ describe("where memory runs out #starved,", function()
     end)
 
     for _, request in ipairs(requests) do
-      if not request.follower and not request.is_physical then
+      if not request.replica and not request.is_physical then
         it(request[1] .. " fails and leaves everything as it was", function()
           try_all(request, math.max(9, request.least or 0), probe.fail_core, 1)
         end)

@@ -164,7 +164,7 @@ describe("it is refused", function()
     { "the end of time", function(store) store:step(inf) end },
   })
 
-  refuses("that a store is led that is no follower", {
+  refuses("that a store is led that is no replica", {
     { "load", function(store) store:load(9, {}) end },
     { "apply", function(store) store:apply(9, {}) end },
     { "advance", function(store) store:advance(9) end },
@@ -195,7 +195,7 @@ describe("to open a store is refused", function()
   refuses_values("with a quota that is no whole number", { 1.5, nan, inf, "1", {} }, {
     { "quota_backend_bytes", open },
   })
-  refuses_values("with what is yes or no and is neither", not_bools, { { "follower", open } })
+  refuses_values("with what is yes or no and is neither", not_bools, { { "replica", open } })
 end)
 
 describe("a method is refused", function()
@@ -256,22 +256,22 @@ describe("numbers as large as they get", function()
     end
   end)
 
-  it("do no harm as the revision of a follower", function()
-    local follower = keywatch.open { now = 0, follower = true }
+  it("do no harm as the revision of a replica", function()
+    local replica = keywatch.open { now = 0, replica = true }
     local last = math.tointeger and math.tointeger(2 ^ 62) - 1 or huge -- there is always room for a next one
     local kv = { key = "a", value = "", create_revision = last - 1, mod_revision = last - 1, version = huge, lease = 0 }
     for _, verb in ipairs { "load", "replace" } do
-      follower[verb](follower, last - 1, { kv })
-      assert.equal(last - 1, follower:status().revision)
-      assert.is_true(follower:apply(last, { { type = "delete", key = "a" } }))
-      assert.equal("stale_revision", select(2, follower:apply(last, {})).code)
-      assert.is_nil(follower:get("a"))
-      assert.equal(1, follower:range("a", { revision = last - 1 }).count)
-      follower:replace(1, {})
+      replica[verb](replica, last - 1, { kv })
+      assert.equal(last - 1, replica:status().revision)
+      assert.is_true(replica:apply(last, { { type = "delete", key = "a" } }))
+      assert.equal("stale_revision", select(2, replica:apply(last, {})).code)
+      assert.is_nil(replica:get("a"))
+      assert.equal(1, replica:range("a", { revision = last - 1 }).count)
+      replica:replace(1, {})
     end
-    follower:replace(last, {})
-    assert.is_false(follower:step(0))
-    assert.equal(last, follower:status().revision)
-    if huge > last then misuse.raises(follower.replace, follower, huge, {}) end
+    replica:replace(last, {})
+    assert.is_false(replica:step(0))
+    assert.equal(last, replica:status().revision)
+    if huge > last then misuse.raises(replica.replace, replica, huge, {}) end
   end)
 end)

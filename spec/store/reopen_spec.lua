@@ -326,8 +326,8 @@ describe("the directory of a store", function()
     damage("key 7\16\8\24\8", "key 7\16\8\24\9") -- its revision
   end)
 
-  it("cannot be that of a follower", function()
-    assert.has_error(function() keywatch.open { path = path, follower = true } end)
+  it("cannot be that of a replica", function()
+    assert.has_error(function() keywatch.open { path = path, replica = true } end)
     assert.has_error(function() keywatch.open { path = "a\0b" } end)
     assert.has_error(function() keywatch.open { path = 7 } end)
   end)

@@ -326,7 +326,7 @@ function modes.read()
     assert(#assert(store:leases()) == 1)
     assert(assert(lease:remaining()) > 0)
     assert(not assert(store:txn { compare = { { key = "a", version = 9 } }, failure = { { get = "a" } } }).succeeded)
-    assert(store:kept("alarms"))
+    assert(store:rows("alarms"))
   end
   read()
   keywatch.run(read)

@@ -78,11 +78,11 @@ case("store:disarm", of("store", "corrupt"))
 case("store:keep", function(w) return w.store, { { "t", "k1", LONG }, { "t", "k2" } } end)
 case("store:keep", function(w) return w.store, { {} } end)
 case("store:kept", function(w)
-  w.store:keep { { "t", "k1", LONG }, { "t", "k2", LONG .. "2" } }
+  w.store:change_rows { { "t", "k1", LONG }, { "t", "k2", LONG .. "2" } }
   return w.store, "t"
 end)
 case("store:kept", function(w)
-  w.store:keep { { "t", "k1", LONG } }
+  w.store:change_rows { { "t", "k1", LONG } }
   return w.store, "t", "k1"
 end)
 case("store:deadline", of "store")
@@ -105,14 +105,14 @@ local function kvs()
   end
   return list
 end
-case("store:load", function(w) return w.follower, 6, kvs() end)
-case("store:load", function() return core.open { follower = true, now = 0 }, 6, kvs() end)
-case("store:replace", function(w) return w.follower, 6, kvs() end)
-case("store:replace", function(w) return w.follower, 6, { {} } end)
-case("store:apply", function(w) return w.follower, 6, { { type = "delete", key = "k1" } } end)
-case("store:apply", function(w) return w.follower, 3, { { type = "delete", key = "k1" } } end)
-case("store:advance", of("follower", 7))
-case("store:advance", of("follower", 1))
+case("store:load", function(w) return w.replica, 6, kvs() end)
+case("store:load", function() return core.open { replica = true, now = 0 }, 6, kvs() end)
+case("store:replace", function(w) return w.replica, 6, kvs() end)
+case("store:replace", function(w) return w.replica, 6, { {} } end)
+case("store:apply", function(w) return w.replica, 6, { { type = "delete", key = "k1" } } end)
+case("store:apply", function(w) return w.replica, 3, { { type = "delete", key = "k1" } } end)
+case("store:advance", of("replica", 7))
+case("store:advance", of("replica", 1))
 
 -- A store with a disk, and one whose disk has failed: there every write fails.
 for _, name in ipairs { "settled", "go_on", "defragmented" } do case("durable:" .. name, of "durable") end

@@ -27,8 +27,8 @@ function make.store()
   return store
 end
 
-function make.follower()
-  local store = core.open { now = 0, follower = true }
+function make.replica()
+  local store = core.open { now = 0, replica = true }
   assert(store:load(5, { { key = "k1", value = "v", create_revision = 1, mod_revision = 2, version = 1, lease = 0 } }))
   return store
 end
@@ -178,7 +178,7 @@ local mt = {
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
 local CLOSED = { "subscription", "watch", "snapshot", "client", "peer", "lookup", "thread", "failed_thread", "server",
-  "listener", "store", "follower", "durable", "broken", "loop" }
+  "listener", "store", "replica", "durable", "broken", "loop" }
 
 --- Closes what there is.
 function world.close(w)
@@ -189,7 +189,7 @@ end
 
 --- Looks at what is still open.
 function world.check(w)
-  for _, part in ipairs { "store", "follower" } do
+  for _, part in ipairs { "store", "replica" } do
     local store = rawget(w, part)
     if store and store:tend() ~= false then core.probe.check(store) end
   end

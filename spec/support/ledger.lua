@@ -7,7 +7,7 @@
 local methods = {}
 local meta = { __index = methods }
 
---- A ledger that begins after `revision`. What a follower was loaded with has no events: `base` is its revision.
+--- A ledger that begins after `revision`. What a replica was loaded with has no events: `base` is its revision.
 local function new(revision, base)
   local ledger = setmetatable({
     entries = {},

@@ -29,7 +29,7 @@ local function new(options)
     compact_revision = -1,
     grants = {}, -- id -> { id, ttl, expiry }
     now = options.now or 0,
-    is_follower = options.follower or false,
+    is_replica = options.replica or false,
     armed = {}, -- alarm name -> true
 
     max_request_bytes = options.max_request_bytes or 1572864,
@@ -134,7 +134,7 @@ end
 
 --- The code of why no write at all is taken, or nil.
 function methods:refused(bytes, is_put)
-  if self.is_follower then return "read_only" end
+  if self.is_replica then return "read_only" end
   if bytes > self.max_request_bytes then return "request_too_large" end
   if self.armed.corrupt then return "corrupt" end
   if is_put and self.armed.no_space then return "no_space" end
@@ -203,7 +203,7 @@ function methods:txn(request)
 end
 
 function methods:compact(revision)
-  if self.is_follower then return self:fail "read_only" end
+  if self.is_replica then return self:fail "read_only" end
   if self.armed.corrupt then return self:fail "corrupt" end
   if revision <= self.compact_revision then return self:fail "compacted" end
   if revision > self.revision then return self:fail "future_revision" end

@@ -429,7 +429,7 @@ function methods:on_compaction()
   if not self.is_synced then self.behind = first end
 end
 
---- The history of a follower has been replaced by another: only who waits for its future goes on with it.
+--- The history of a replica has been replaced by another: only who waits for its future goes on with it.
 function methods:on_replace(old, ledger)
   if self.ledger ~= old or self.asked_start <= old.revision or self.asked_start <= ledger.revision then return end
   self.ledger = ledger

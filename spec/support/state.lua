@@ -38,7 +38,7 @@ local function of(store)
     kvs = store:range("", { prefix = true }).kvs,
     leases = leases_of(store),
     alarms = store:alarms(),
-    kept = store:kept("t"), -- the table of the specs
+    kept = store:rows("t"), -- the table of the specs
     deadline = store:deadline(),
   }
 end

@@ -772,13 +772,13 @@ end)
 
 -- }======
 
--- {====== Followers ======
+-- {====== Replicas ======
 
-describe("a follower's watchers", function()
-  local function new_follower(revision)
-    local follower = keywatch.open { now = 0, follower = true }
-    follower:load(revision, {})
-    return follower
+describe("a replica's watchers", function()
+  local function new_replica(revision)
+    local replica = keywatch.open { now = 0, replica = true }
+    replica:load(revision, {})
+    return replica
   end
 
   local function code_of(w)
@@ -787,27 +787,27 @@ describe("a follower's watchers", function()
   end
 
   it("fail when its history is replaced, after what they were told", function()
-    local follower = new_follower(5)
-    local synced, blocked = follower:watch("k"), follower:watch("k", { max_bytes = 1 })
-    for revision = 6, 8 do follower:apply(revision, { put_event(revision, "k") }) end
-    local lagging = follower:watch("k", { start_revision = 6 })
-    follower:replace(20, {})
+    local replica = new_replica(5)
+    local synced, blocked = replica:watch("k"), replica:watch("k", { max_bytes = 1 })
+    for revision = 6, 8 do replica:apply(revision, { put_event(revision, "k") }) end
+    local lagging = replica:watch("k", { start_revision = 6 })
+    replica:replace(20, {})
     assert.same({ "put k 6, put k 7, put k 8", "compacted", 21 }, { code_of(synced) })
     assert.same({ "put k 6", "compacted", 21 }, { code_of(blocked) })
     local list, code = events.drain(lagging)
     assert.is_true(list == "" or list == "put k 6, put k 7, put k 8")
     assert.equal("compacted", code)
-    check(follower)
+    check(replica)
   end)
 
   it("that begin with what exists have all of it before they fail, whatever was asked meanwhile", function()
     for _, base in ipairs { 20, 4 } do
-      local follower = new_follower(5)
-      follower:apply(6, { put_event(6, "a"), put_event(6, "b") })
-      local plain = follower:watch("", { prefix = true, initial = true })
-      local asked = follower:watch("", { prefix = true, initial = true })
-      follower:apply(7, { put_event(7, "c") })
-      follower:replace(base, {})
+      local replica = new_replica(5)
+      replica:apply(6, { put_event(6, "a"), put_event(6, "b") })
+      local plain = replica:watch("", { prefix = true, initial = true })
+      local asked = replica:watch("", { prefix = true, initial = true })
+      replica:apply(7, { put_event(7, "c") })
+      replica:replace(base, {})
       assert.equal("compacted", answer.code(asked:sync(0)))
       local expected = { "initial a 6, initial b 6, synced 6, put c 7", "compacted", base + 1 }
       assert.same(expected, { code_of(plain) })
@@ -824,11 +824,11 @@ describe("a follower's watchers", function()
       end
       return list
     end
-    local follower = keywatch.open { now = 0, follower = true }
-    follower:load(10, kvs("old", 10))
-    local w = follower:watch("k", { prefix = true, initial = true })
-    follower:replace(5, kvs("new", 5))
-    follower:advance(12)
+    local replica = keywatch.open { now = 0, replica = true }
+    replica:load(10, kvs("old", 10))
+    local w = replica:watch("k", { prefix = true, initial = true })
+    replica:replace(5, kvs("new", 5))
+    replica:advance(12)
     local list, code = events.read(w)
     for _, event in ipairs(list) do
       if event.value == "new" then error("the pages are of two histories") end
@@ -837,66 +837,66 @@ describe("a follower's watchers", function()
   end)
 
   it("that had begun later fail as well when history goes back", function()
-    local follower = new_follower(5)
-    local w = follower:watch("k", { start_revision = 10 })
-    local held = follower:watch("k", { start_revision = 10, max_bytes = 1 })
-    follower:apply(12, { put_event(12, "k") })
-    follower:apply(13, { put_event(13, "k") })
+    local replica = new_replica(5)
+    local w = replica:watch("k", { start_revision = 10 })
+    local held = replica:watch("k", { start_revision = 10, max_bytes = 1 })
+    replica:apply(12, { put_event(12, "k") })
+    replica:apply(13, { put_event(13, "k") })
     assert.equal("put k 12, put k 13", (events.drain(held))) -- held back, and brought up again
-    follower:replace(5, {})
-    follower:apply(12, { put_event(12, "k") })
+    replica:replace(5, {})
+    replica:apply(12, { put_event(12, "k") })
     assert.same({ "put k 12, put k 13", "compacted", 6 }, { code_of(w) })
     assert.same({ "", "compacted", 6 }, { code_of(held) })
   end)
 
   it("that wait for a revision still to come go on waiting", function()
-    local follower = new_follower(5)
-    local w = follower:watch("k", { start_revision = 10 })
-    follower:replace(8, {})
-    follower:apply(9, { put_event(9, "k") })
-    follower:apply(10, { put_event(10, "k") })
+    local replica = new_replica(5)
+    local w = replica:watch("k", { start_revision = 10 })
+    replica:replace(8, {})
+    replica:apply(9, { put_event(9, "k") })
+    replica:apply(10, { put_event(10, "k") })
     assert.same({ "put k 10", "timeout" }, { events.drain(w) })
-    local passed = follower:watch("k", { start_revision = 20 })
-    follower:replace(20, {})
+    local passed = replica:watch("k", { start_revision = 20 })
+    replica:replace(20, {})
     assert.equal("compacted", select(2, events.drain(passed)))
   end)
 
   it("are brought up from behind its base, and fail from its base on", function()
-    local follower = new_follower(5)
-    follower:apply(6, { put_event(6, "k") })
-    assert.same({ "put k 6", "timeout" }, { events.drain(follower:watch("k", { start_revision = 6 })) })
-    local w = follower:watch("k", { start_revision = 5 })
+    local replica = new_replica(5)
+    replica:apply(6, { put_event(6, "k") })
+    assert.same({ "put k 6", "timeout" }, { events.drain(replica:watch("k", { start_revision = 6 })) })
+    local w = replica:watch("k", { start_revision = 5 })
     assert.same({ "", "compacted", 6 }, { code_of(w) })
-    local again = follower:watch("k", { start_revision = w:error().compact_revision })
+    local again = replica:watch("k", { start_revision = w:error().compact_revision })
     assert.same({ "put k 6", "timeout" }, { events.drain(again) })
   end)
 
   it("fail when what they have missed is more than it keeps", function()
-    local follower = keywatch.open { now = 0, follower = true, history_bytes = 500 }
-    follower:load(5, {})
-    local synced, blocked = follower:watch("k"), follower:watch("k", { max_bytes = 1 })
-    for revision = 6, 30 do follower:apply(revision, { put_event(revision, "k", { value = ("x"):rep(50) }) }) end
-    local compacted = follower:status().compact_revision
+    local replica = keywatch.open { now = 0, replica = true, history_bytes = 500 }
+    replica:load(5, {})
+    local synced, blocked = replica:watch("k"), replica:watch("k", { max_bytes = 1 })
+    for revision = 6, 30 do replica:apply(revision, { put_event(revision, "k", { value = ("x"):rep(50) }) }) end
+    local compacted = replica:status().compact_revision
     assert.is_true(compacted > 7)
     expect_revisions(6, 30, (events.read(synced)))
     assert.same({ "put k 6", "compacted", compacted }, { code_of(blocked) })
   end)
 
   it("need not fail for a revision that it has forgotten as soon as it was refused", function()
-    local follower = keywatch.open { now = 0, follower = true, history_bytes = 1 }
-    follower:load(5, {})
-    local w = follower:watch("k", { max_bytes = 1 })
-    follower:apply(6, { put_event(6, "k") })
-    follower:apply(7, { put_event(7, "k") })
-    assert.equal(7, follower:status().compact_revision)
+    local replica = keywatch.open { now = 0, replica = true, history_bytes = 1 }
+    replica:load(5, {})
+    local w = replica:watch("k", { max_bytes = 1 })
+    replica:apply(6, { put_event(6, "k") })
+    replica:apply(7, { put_event(7, "k") })
+    assert.equal(7, replica:status().compact_revision)
     assert.same({ "put k 6, put k 7", "timeout" }, { events.drain(w) })
   end)
 
   it("see a key deleted and made again in one revision, with what was before the delete alone", function()
-    local follower = new_follower(5)
-    follower:apply(6, { put_event(6, "k", { value = "old" }) })
-    local w = follower:watch("k", { prev_kv = true })
-    follower:apply(7, { { type = "delete", key = "k" }, put_event(7, "k", { value = "new" }) })
+    local replica = new_replica(5)
+    replica:apply(6, { put_event(6, "k", { value = "old" }) })
+    local w = replica:watch("k", { prev_kv = true })
+    replica:apply(7, { { type = "delete", key = "k" }, put_event(7, "k", { value = "new" }) })
     local batch = w:batch(0)
     assert.equal("delete k 7, put k 7", events.texts(batch.events))
     assert.equal("old", batch.events[1].prev.value)
@@ -1097,11 +1097,11 @@ describe("where memory runs out", function()
     end)
   end)
 
-  it("the failure of a follower's watches is told later", function()
+  it("the failure of a replica's watches is told later", function()
     for_each_failure(function()
-      local follower = keywatch.open { now = 0, follower = true }
-      follower:load(5, {})
-      return { store = follower, handles = open_all(follower) }
+      local replica = keywatch.open { now = 0, replica = true }
+      replica:load(5, {})
+      return { store = replica, handles = open_all(replica) }
     end, function(made)
       return made.store:replace(9, {})
     end, function(made, results)

@@ -34,9 +34,9 @@ local function new_world(scenario, random)
     random = random,
     requests = history.new(random, scenario),
     store = keywatch.open(scenario.options),
-    model = new_model(not scenario.options.follower and scenario.options or nil), -- of a follower: its upstream
+    model = new_model(not scenario.options.replica and scenario.options or nil), -- of a replica: its upstream
     within = scenario.within or everything,
-    is_follower = scenario.options.follower,
+    is_replica = scenario.options.replica,
     starves = scenario.starves, -- whether memory runs out now and then
     ledger = new_ledger(1),
     recorded = 0, -- records of the model that the ledger has
@@ -145,10 +145,10 @@ function leader.nudge(self)
   self:ask(request.new("nudge", self.model.now))
 end
 
--- A follower of some keys of the model, which is always ahead of it.
-local follower = {}
+-- A replica of some keys of the model, which is always ahead of it.
+local replica = {}
 
-function world:tell_follower(verb, ...)
+function world:tell_replica(verb, ...)
   local asked = request.new(verb, ...)
   self.doing = request.show(asked)
   assert(request.perform(asked, self.store))
@@ -162,7 +162,7 @@ function world:events_at(revision)
   return events
 end
 
---- History is bounded, so the follower alone knows how far back it still goes.
+--- History is bounded, so the replica alone knows how far back it still goes.
 function world:learn_compaction()
   self:compacted(self.store:status().compact_revision)
 end
@@ -172,7 +172,7 @@ local function kv_of(event)
 end
 
 --- Follows the upstream by a revision; where nothing happened to its keys, it need not be told.
-function follower.change(self)
+function replica.change(self)
   local revision = self.ledger.revision + 1
   while self.model.revision < revision do
     request.perform(self.requests:next_change(self.model), self.model)
@@ -183,9 +183,9 @@ function follower.change(self)
     events = self:events_at(revision)
   end
   if #events == 0 then
-    self:tell_follower("advance", revision)
+    self:tell_replica("advance", revision)
   else
-    self:tell_follower("apply", revision, events)
+    self:tell_replica("apply", revision, events)
   end
   for _, event in ipairs(events) do
     self.ledger:enter(revision, event.key, kv_of(event), self.model:kv_at(revision - 1, event.key))
@@ -194,25 +194,25 @@ function follower.change(self)
   self:learn_compaction()
 end
 
-function follower.nudge(self)
+function replica.nudge(self)
   self.doing = "a step"
   self.store:step(self.model.now)
 end
 
 --- Begins anew at some revision of the upstream.
-function follower.compact(self)
-  if not self.random:one_in(4) then return follower.nudge(self) end
+function replica.compact(self)
+  if not self.random:one_in(4) then return replica.nudge(self) end
   local now = self.ledger.revision
   local verb = self.random:pick { "load", "replace" }
   local base = self.random:between(verb == "load" and now or math.max(1, now - 30), math.max(now, self.model.revision))
-  self:tell_follower(verb, base, self.model:kvs_at(base, self.within))
+  self:tell_replica(verb, base, self.model:kvs_at(base, self.within))
   local old = self.ledger
   old:close(base + 1)
   self.ledger = new_ledger(base, base)
   for _, each in ipairs(self.observers) do each:on_replace(old, self.ledger) end
 end
 
-follower.bulk = follower.change
+replica.bulk = replica.change
 
 -- }======
 
@@ -390,7 +390,7 @@ function world:walk(steps)
   for step = 1, steps do
     self.step = step
     local verb = self.random:weighted(weights)
-    local happen = (self.is_follower and follower or leader)[verb]
+    local happen = (self.is_replica and replica or leader)[verb]
     if self.starves and self.random:one_in(2) then probe.fail_core(self.random:between(1, 15)) end
     if happen then happen(self) else act[verb](self) end
     if self.starves then probe.fail_none() end
@@ -461,14 +461,14 @@ local scenarios = {
     prepare = write_long_history,
   },
   {
-    name = "a follower",
-    options = { now = 0, follower = true, step_records = 3 },
+    name = "a replica",
+    options = { now = 0, replica = true, step_records = 3 },
     steps = 500,
     rounds = 24,
   },
   {
-    name = "a follower of some keys that keeps little history",
-    options = { now = 0, follower = true, history_bytes = 3000, step_records = 5 },
+    name = "a replica of some keys that keeps little history",
+    options = { now = 0, replica = true, history_bytes = 3000, step_records = 5 },
     within = span.new("a", { range_end = "c/2" }),
     steps = 500,
     rounds = 24,

@@ -55,9 +55,9 @@ end
 local function of(store, peer_urls, token)
   local ids = new(peer_urls, token or DEFAULT_TOKEN, not token and salt_of(store) or nil)
   if not store:status().commits then return ids end
-  local kept = { member_id = store:kept(TABLE, "member_id"), cluster_id = store:kept(TABLE, "cluster_id") }
-  if kept.member_id and kept.cluster_id then return kept end
-  local ok, err = store:keep {
+  local rows = { member_id = store:rows(TABLE, "member_id"), cluster_id = store:rows(TABLE, "cluster_id") }
+  if rows.member_id and rows.cluster_id then return rows end
+  local ok, err = store:change_rows {
     { TABLE, "member_id", ids.member_id },
     { TABLE, "cluster_id", ids.cluster_id },
   }

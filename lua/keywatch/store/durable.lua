@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- durable: the calls of a store that has a disk. What they return is durable, and so is all that it has seen.
 --
--- The core hands a write over and returns a mark with its answer. A task parks until the mark is settled, so that
+-- The core hands a write over and returns a ticket with its answer. A task parks until the ticket is settled, so that
 -- many tasks share one commit; anybody else, and a task that cannot be suspended where it writes, waits for the disk.
 
 local check = require "keywatch.support.check"
@@ -57,7 +57,7 @@ local source_mt = { __index = source_methods }
 local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiting = {}, -- by number: { mark =, is_settled =, failure = an error, settled = event }; marks rise
+    waiting = {}, -- by number: { ticket =, is_settled =, failure = an error, settled = event }; tickets rise
     first = 1,
     last = 0,
   }, source_mt)
@@ -67,20 +67,20 @@ local function is_closed(store)
   return store:tend() == false
 end
 
---- Why the writes of a settled mark are not durable, or nil. A finalizer may have closed the store meanwhile.
-local function failure_of(store, mark, has_closed)
-  local ok, _, err = pcall(store.outcome, store, mark)
+--- Why the writes of a settled ticket are not durable, or nil. A finalizer may have closed the store meanwhile.
+local function failure_of(store, ticket, has_closed)
+  local ok, _, err = pcall(store.outcome, store, ticket)
   if has_closed or not ok then return core.new_error("closed") end
   return err
 end
 
---- Wakes those whose marks are settled, and tells each what has become of its own.
+--- Wakes those whose tickets are settled, and tells each what has become of its own.
 function source_methods:poll()
   local seconds, is_pending = self.store:tend()
   local settled = seconds == false and math.huge or self.store:settled()
-  while self.first <= self.last and self.waiting[self.first].mark <= settled do
+  while self.first <= self.last and self.waiting[self.first].ticket <= settled do
     local who = self.waiting[self.first]
-    who.failure = failure_of(self.store, who.mark, seconds == false)
+    who.failure = failure_of(self.store, who.ticket, seconds == false)
     who.is_settled = true
     self.waiting[self.first] = nil
     self.first = self.first + 1
@@ -93,9 +93,9 @@ local function await_fate(who)
   while not who.is_settled do who.settled:wait() end
 end
 
---- Parks the task until the mark is settled. The error if its writes are not durable.
-function source_methods:wait(mark)
-  local who = { mark = mark, is_settled = false, failure = nil, settled = driver.get().event() }
+--- Parks the task until the ticket is settled. The error if its writes are not durable.
+function source_methods:wait(ticket)
+  local who = { ticket = ticket, is_settled = false, failure = nil, settled = driver.get().event() }
   source.enter(self)
   self.last = self.last + 1
   self.waiting[self.last] = who
@@ -105,10 +105,10 @@ function source_methods:wait(mark)
   return who.failure
 end
 
---- Waits until the mark is settled. The error if its writes are not durable, and never will be.
-local function await(store, mark)
-  if driver.can_park() then return get_source(store):wait(mark) end
-  local _, err = store:wait(mark)
+--- Waits until the ticket is settled. The error if its writes are not durable, and never will be.
+local function await(store, ticket)
+  if driver.can_park() then return get_source(store):wait(ticket) end
+  local _, err = store:wait(ticket)
   return err
 end
 
@@ -123,20 +123,20 @@ local function doubt(err)
 end
 
 --- Ends a call: what it came to is returned when that is durable.
-local function finish(store, is_read, result, err, mark)
-  if not mark then return result, err end
-  local ok, failure = pcall(await, store, mark)
+local function finish(store, is_read, result, err, ticket)
+  if not ticket then return result, err end
+  local ok, failure = pcall(await, store, ticket)
   if failure and result ~= nil and not is_read then doubt(failure) end
   if not ok then error(failure, 0) end
   if failure then return nil, failure end
   return result, err
 end
 
-local READS = { lease_time_to_live = true, leases = true, kept = true }
+local READS = { lease_time_to_live = true, leases = true, rows = true }
 
 for _, name in ipairs {
   "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "lease_time_to_live", "leases", "arm", "disarm",
-  "disarm_own", "defragment", "keep", "kept",
+  "disarm_own", "defragment", "change_rows", "rows",
 } do
   local method, is_read = core.store_methods[name], READS[name]
   methods[name] = function(store, ...) return finish(store, is_read, check.call(name, method, store, ...)) end
@@ -146,8 +146,8 @@ local compact, defragment = methods.compact, methods.defragment
 
 --- What is kept is in a snapshot as it is now: so that has to be durable first.
 function methods.open_snapshot(store)
-  local kept, err = store:kept("auth")
-  if not kept then return nil, err end
+  local rows, err = store:rows("auth")
+  if not rows then return nil, err end
   return core.store_methods.open_snapshot(store)
 end
 

@@ -19,7 +19,7 @@ local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
     waiting = {}, -- watches by tag
-    asking = {},  -- watches that want a mark of progress, as soon as they are synced
+    asking = {},  -- watches that want progress, as soon as they are synced
     syncing = {}, -- watches whose reader somebody waits for, and by how many
   }, source_mt)
 end)
@@ -92,7 +92,7 @@ local function why_not(one)
   return one.failure
 end
 
---- The reader asks for itself. Once the core has queued a mark behind all that has happened, all of it can be had
+--- The reader asks for itself. Once the core has queued progress behind all that has happened, all of it can be had
 -- without waiting; a watch that lags is brought up, and one that holds as much as it may is relieved a little.
 local function sync_alone(one)
   for i = 1, SYNC_STEPS do

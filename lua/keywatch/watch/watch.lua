@@ -76,12 +76,12 @@ local function fail(watch, err)
 end
 
 local function clear(watch)
-  watch.buffer, watch.at, watch.n, watch.is_plain = {}, 0, 0, false
+  watch.buffer, watch.at, watch.n, watch.has_only_changes = {}, 0, 0, false
 end
 
 local function append(watch, events)
   if watch.at == watch.n then clear(watch) end
-  watch.is_plain = false
+  watch.has_only_changes = false
   local buffer, n = watch.buffer, watch.n
   for i = 1, #events do buffer[n + i] = events[i] end
   watch.n = n + #events
@@ -92,7 +92,7 @@ local function take(watch)
   local kind, what = watch.origin.take(watch)
   if not kind then return false end
   if kind == "events" and watch.at == watch.n then
-    watch.buffer, watch.at, watch.n, watch.is_plain = what, 0, #what, true
+    watch.buffer, watch.at, watch.n, watch.has_only_changes = what, 0, #what, true
   elseif kind == "events" then
     append(watch, what)
   elseif kind == "progress" then
@@ -122,7 +122,8 @@ local function is_taking(watch)
   return taker ~= nil and (taker == "main" or not driver.has_ended(taker))
 end
 
---- The next of what exists, as an event; or the mark that ends it. A client may wait for it; others do not take then.
+--- Returns the next existing kv as an event, or the "synced" event that ends them. With a client this call may wait;
+-- no other task takes events meanwhile.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
   watch.taker = me()
@@ -245,7 +246,7 @@ function watch_methods:events()
   check.self(self, "events", watch_mt)
   return function()
     local at = self.at + 1
-    if self.is_plain and at <= self.n then -- the way of most events, as hand_out does it
+    if self.has_only_changes and at <= self.n then -- the way of most events, as hand_out does it
       local buffer = self.buffer
       local event, following = buffer[at], buffer[at + 1]
       local revision = event.mod_revision
@@ -358,7 +359,7 @@ local function new(fields)
   fields.buffer = {} -- events that came; false where they were handed out
   fields.n = 0       -- how many came
   fields.at = 0      -- how many were handed out
-  fields.is_plain = false -- they are changes for certain, and neither what exists nor marks
+  fields.has_only_changes = false -- they are changes for certain, and neither what exists nor progress
   fields.is_awaited_by_main = false
   fields.is_closed = false
   -- Set when they are needed, and not here: an idle watch is a smaller table without them.

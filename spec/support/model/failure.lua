@@ -15,8 +15,8 @@ local known = {
   lease_exists = { 9, "etcdserver: lease already exists" },
   lease_ttl_too_large = { 11, "etcdserver: too large lease TTL" },
   corrupt = { 15, "etcdserver: corrupt cluster" },
-  read_only = { 9, "keywatch: a follower takes its changes from upstream alone" },
-  stale_revision = { 9, "keywatch: revision is not newer than the follower's own" },
+  read_only = { 9, "keywatch: a replica takes its changes from upstream alone" },
+  stale_revision = { 9, "keywatch: revision is not newer than the replica's own" },
 }
 
 --- The error object for a code; `compact_revision` goes with "compacted" alone.

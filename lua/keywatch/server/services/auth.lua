@@ -97,15 +97,15 @@ end
 local MESSAGES = { [USERS] = "User", [ROLES] = "Role" }
 
 --- A store that has failed gives nothing, and says so: that is the answer.
-local function kept(server, ...)
-  local found, err = server.store:kept(...)
+local function rows(server, ...)
+  local found, err = server.store:rows(...)
   if err then error(err, 0) end
   return found
 end
 
 --- A user or a role, or nil.
 local function read(server, table_name, name)
-  local bytes = kept(server, table_name, name or "")
+  local bytes = rows(server, table_name, name or "")
   return bytes and core.decode(MESSAGES[table_name], bytes)
 end
 
@@ -115,12 +115,12 @@ end
 
 local function names(server, table_name)
   local list = {}
-  for i, pair in ipairs(kept(server, table_name)) do list[i] = pair[1] end
+  for i, pair in ipairs(rows(server, table_name)) do list[i] = pair[1] end
   return list
 end
 
 local function revision(server)
-  local bytes = kept(server, AUTH, REVISION)
+  local bytes = rows(server, AUTH, REVISION)
   return bytes and from_big_endian(bytes) or 1
 end
 
@@ -133,7 +133,7 @@ end
 --- Makes the changes, and raises the revision, all at once.
 local function change(server, changes)
   changes[#changes + 1] = { AUTH, REVISION, to_big_endian(revision(server) + 1) }
-  local ok, err = server.store:keep(changes)
+  local ok, err = server.store:change_rows(changes)
   if not ok then return nil, err end
   return answer(server)
 end

@@ -27,7 +27,7 @@ local MOST_ALARMS = 100 -- of other members; a cluster has seven at most
 local function alarms_of(server)
   local all, own = server.store:alarms()
   if #all == 0 then return {}, 0 end
-  local others, err = server.store:kept(ALARMS)
+  local others, err = server.store:rows(ALARMS)
   if not others then return nil, err end
   local list = {}
   for _, name in ipairs(own) do list[#list + 1] = { memberID = server.identity.member_id, alarm = WIRE_NAMES[name] } end
@@ -68,7 +68,7 @@ function alarm_actions.ACTIVATE(server, alarms, wanted, n_others)
     if n_others >= MOST_ALARMS then
       return nil, refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there are too many alarms of other members")
     end
-    ok, err = server.store:keep { { ALARMS, other_key(wanted), "" } }
+    ok, err = server.store:change_rows { { ALARMS, other_key(wanted), "" } }
   end
   return ok and { wanted }, err
 end
@@ -79,7 +79,7 @@ function alarm_actions.DEACTIVATE(server, alarms, wanted)
   if wanted.memberID == server.identity.member_id then
     ok, err = server.store:disarm_own(NAMES[wanted.alarm])
   else
-    ok, err = server.store:keep { { ALARMS, other_key(wanted) } }
+    ok, err = server.store:change_rows { { ALARMS, other_key(wanted) } }
   end
   return ok and { wanted }, err
 end

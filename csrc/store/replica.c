@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "store/follower.h"
+#include "store/replica.h"
 
 #include "base/mem.h"
 #include "codec/keyvalue.h"
@@ -33,14 +33,14 @@ static void trim(kw_store *store) {
 
 /* }====== */
 
-static int write_event(kw_store *store, int64_t rev, const kw_follower_event *event) {
+static int write_event(kw_store *store, int64_t rev, const kw_replica_event *event) {
   kw_key_history *history = kw_index_find_or_add(&store->index, event->kv.key);
   if (history == NULL) return KW_ERR_NO_MEMORY;
   if (event->is_delete) return kw_write_delete(store, rev, history);
   return kw_write_put(store, rev, history, &event->kv);
 }
 
-int kw_follower_apply(kw_store *store, int64_t rev, const kw_follower_event *events, size_t n) {
+int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *events, size_t n) {
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
   size_t bytes = kw_log_bytes(store->log);
   for (size_t i = 0; i < n; i++) {
@@ -51,12 +51,12 @@ int kw_follower_apply(kw_store *store, int64_t rev, const kw_follower_event *eve
   }
   store->history_bytes += (int64_t)(kw_log_bytes(store->log) - bytes);
   kw_store_commit(store);
-  if (store->applied < rev) return kw_follower_advance(store, rev); /* there were no events */
+  if (store->applied < rev) return kw_replica_advance(store, rev); /* there were no events */
   trim(store);
   return KW_OK;
 }
 
-int kw_follower_advance(kw_store *store, int64_t rev) {
+int kw_replica_advance(kw_store *store, int64_t rev) {
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
   store->applied = rev;
   kw_log_commit(store->log, rev);
@@ -101,7 +101,7 @@ static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
   return rc;
 }
 
-int kw_follower_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   kw_index old_index = store->index;
   kw_log *old_log = store->log;
   kw_log *log = kw_log_new(kw_log_get_hook(old_log), NULL);
@@ -128,9 +128,9 @@ int kw_follower_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n
   return KW_OK;
 }
 
-int kw_follower_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   if (rev < store->applied) return KW_ERR_STALE_REVISION;
-  return kw_follower_replace(store, rev, kvs, n);
+  return kw_replica_replace(store, rev, kvs, n);
 }
 
 /* }====== */

@@ -13,14 +13,14 @@
  * farthest end below it. What contains a key is found in O(log n) for each slot found, and most often there is
  * one range to a stem, and nothing to look at for a key that nobody watches.
  */
-#ifndef KW_WATCH_GROUP_H
-#define KW_WATCH_GROUP_H
+#ifndef KW_WATCH_WATCH_GROUP_H
+#define KW_WATCH_WATCH_GROUP_H
 
 #include "watch/watcher.h"
 
-typedef struct kw_group kw_group;
+typedef struct kw_watch_group kw_watch_group;
 
-struct kw_slot {
+struct kw_watched {
   kw_watcher *first; /* never NULL; all watchers of a slot have the same range */
   void *pending;     /* the hub's: what it gathers for the slot in one walk */
   uint32_t hash;     /* of the first `len` bytes of the range's key */
@@ -29,27 +29,27 @@ struct kw_slot {
 
 /* What a match found, until the next match or change of the group. */
 typedef struct kw_match {
-  kw_slot **slots;
+  kw_watched **slots;
   size_t n;
 } kw_match;
 
 /* NULL if memory is short. */
-kw_group *kw_group_new(uint64_t seed);
+kw_watch_group *kw_watch_group_new(uint64_t seed);
 /* The group must be empty. */
-void kw_group_free(kw_group *group);
+void kw_watch_group_free(kw_watch_group *group);
 
 /* False, with nothing changed, if memory is short. */
-bool kw_group_add(kw_group *group, kw_watcher *watcher);
-void kw_group_remove(kw_group *group, kw_watcher *watcher);
+bool kw_watch_group_add(kw_watch_group *group, kw_watcher *watcher);
+void kw_watch_group_remove(kw_watch_group *group, kw_watcher *watcher);
 
 /* The slots whose range contains `key`; false if memory is short. */
-bool kw_group_match(kw_group *group, kw_slice key, kw_match *match);
+bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match);
 
-size_t kw_group_count(const kw_group *group);
+size_t kw_watch_group_count(const kw_watch_group *group);
 
 #ifdef KW_PROBE
 /* Whether every invariant of the group holds; else the text of one that does not. */
-const char *kw_group_check(const kw_group *group);
+const char *kw_watch_group_check(const kw_watch_group *group);
 #endif
 
 #endif

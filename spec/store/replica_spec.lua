@@ -1,4 +1,4 @@
---- A follower repeats an upstream: at every revision that it still has, it answers what the upstream answered.
+--- A replica repeats an upstream: at every revision that it still has, it answers what the upstream answered.
 --
 -- The upstream is the naive model, led through a random history. A failure tells the seed and the revision;
 -- KW_SEED=… repeats it, KW_FAST=1 makes it short.
@@ -42,20 +42,20 @@ local function delete(key)
   return { type = "delete", key = key }
 end
 
--- A follower of a part of an upstream's keys ----------------------------------------------------------------
+-- A replica of a part of an upstream's keys ----------------------------------------------------------------
 
 local mirror = {}
 mirror.__index = mirror
 
 local function new_mirror(random, options)
-  options.follower = true
+  options.replica = true
   return setmetatable({
     random = random,
     requests = history.new(random, {}),
     upstream = new_model(),
     within = everything, -- which keys are followed
-    follower = keywatch.open(options),
-    twin = new_model { follower = true }, -- what the follower should be
+    replica = keywatch.open(options),
+    twin = new_model { replica = true }, -- what the replica should be
     history_bytes = options.history_bytes or math.huge,
     base = 0, -- the revision where it began
   }, mirror)
@@ -70,7 +70,7 @@ function mirror:change_upstream(n)
 end
 
 function mirror:ask(asked)
-  local words = request.disagreement(asked, self.follower, self.twin)
+  local words = request.disagreement(asked, self.replica, self.twin)
   if words then error(("%s\n  while doing %s"):format(words, request.show(asked)), 0) end
 end
 
@@ -92,7 +92,7 @@ function mirror:events_at(revision)
   return events
 end
 
---- Tells the follower what happened at one revision; where nothing did, sometimes that.
+--- Tells the replica what happened at one revision; where nothing did, sometimes that.
 function mirror:follow(revision)
   local events = self:events_at(revision)
   if #events > 0 then
@@ -119,9 +119,9 @@ function mirror:check_bounds()
   assert(self:cost_from(compacted) > self.history_bytes, "history was forgotten that would have had room")
 end
 
---- History is bounded, so the follower alone knows how far back it still goes.
+--- History is bounded, so the replica alone knows how far back it still goes.
 function mirror:learn_compaction()
-  local status = self.follower:status()
+  local status = self.replica:status()
   assert(status.compact_revision >= self.twin.compact_revision, "the compacted revision went back")
   assert(status.compact_revision <= self.twin.revision, "the compacted revision went ahead")
   self.twin.compact_revision = status.compact_revision
@@ -130,10 +130,10 @@ function mirror:learn_compaction()
   expect(status.keys, #self.twin:all_kvs(), "status().keys")
 end
 
---- At every revision that can be read, the follower has what the upstream had.
+--- At every revision that can be read, the replica has what the upstream had.
 function mirror:check_against_upstream()
   for revision = self.twin.compact_revision, self.twin.revision do
-    local found = assert(self.follower:range("", { prefix = true, revision = revision }))
+    local found = assert(self.replica:range("", { prefix = true, revision = revision }))
     local expected = self.upstream:kvs_at(revision, self.within)
     expect(found.kvs, expected, "kvs at revision " .. revision)
     expect(found.count, #expected, "count at revision " .. revision)
@@ -143,13 +143,13 @@ end
 function mirror:check()
   self:learn_compaction()
   for _ = 1, 4 do self:ask(self.requests:next_read(self.twin)) end
-  if probe then probe.check(self.follower) end
+  if probe then probe.check(self.replica) end
 end
 
---- Once it has forgotten what it does not keep, the follower holds what is left and nothing else.
+--- Once it has forgotten what it does not keep, the replica holds what is left and nothing else.
 function mirror:settle()
-  while self.follower:step(0) do end -- luacheck: ignore 542
-  expect(self.follower:status().db_size_in_use, space.size(self.twin:records_left()), "status().db_size_in_use")
+  while self.replica:step(0) do end -- luacheck: ignore 542
+  expect(self.replica:status().db_size_in_use, space.size(self.twin:records_left()), "status().db_size_in_use")
 end
 
 function mirror:follow_all()
@@ -190,7 +190,7 @@ local function run(options, its_seed, length)
   local ok, err = xpcall(the_mirror.run, function(e)
     return type(e) == "string" and e or debug.traceback(tostring(e))
   end, the_mirror, length)
-  the_mirror.follower:close()
+  the_mirror.replica:close()
   if ok then return end
   error(("%s\n  at revision %d, with seed %d (KW_SEED=%d for the whole file)")
     :format(tostring(err), the_mirror.twin.revision, its_seed, seed), 0)
@@ -198,7 +198,7 @@ end
 
 -----------------------------------------------------------------------------------------------------------------
 
-describe("a follower", function()
+describe("a replica", function()
   local rounds, length = is_fast and 2 or 25, is_fast and 15 or 60
 
   it("has what its upstream had, at every revision since its base", function()
@@ -215,7 +215,7 @@ describe("a follower", function()
     local store
 
     before_each(function()
-      store = keywatch.open { follower = true }
+      store = keywatch.open { replica = true }
       assert(store:load(10, { kv("a", 3), kv("b", 7, { create_revision = 2, version = 4, lease = 77 }), kv("c", 5) }))
     end)
 
@@ -381,9 +381,9 @@ describe("a follower", function()
   describe("with bounded history", function()
     local VALUE = ("x"):rep(100)
 
-    --- A follower that saw `n` revisions of a few keys.
+    --- A replica that saw `n` revisions of a few keys.
     local function seen(n, history_bytes)
-      local store = keywatch.open { follower = true, history_bytes = history_bytes }
+      local store = keywatch.open { replica = true, history_bytes = history_bytes }
       assert(store:load(1, {}))
       for revision = 2, n + 1 do
         local event = put("key" .. revision % 10, revision, { value = VALUE })

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "watch/group.h"
+#include "watch/watch_group.h"
 
 #include "base/mem.h"
-#include "watch/slots.h"
+#include "watch/watched_table.h"
 
 /* A slot of a range is a node in the tree of its stem. */
 typedef struct node {
-  kw_slot slot;
+  kw_watched slot;
   struct node *left;
   struct node *right;
   struct node *far; /* the node, here or below, whose range ends last */
@@ -22,35 +22,35 @@ typedef struct stem_length {
   uint32_t n;
 } stem_length;
 
-struct kw_group {
-  kw_slots keys;
-  kw_slots stems; /* the roots of the trees */
+struct kw_watch_group {
+  kw_watched_table keys;
+  kw_watched_table stems; /* the roots of the trees */
   stem_length *lengths;
   size_t n_lengths; /* in rising order */
   size_t cap_lengths;
-  kw_slot **found; /* by the last match */
+  kw_watched **found; /* by the last match */
   size_t n_found;
   size_t cap_found;
   size_t n; /* watchers */
   uint64_t seed;
 };
 
-kw_group *kw_group_new(uint64_t seed) {
-  kw_group *group = kw_alloc_zeroed(sizeof *group);
+kw_watch_group *kw_watch_group_new(uint64_t seed) {
+  kw_watch_group *group = kw_alloc_zeroed(sizeof *group);
   if (group != NULL) group->seed = seed;
   return group;
 }
 
-void kw_group_free(kw_group *group) {
+void kw_watch_group_free(kw_watch_group *group) {
   assert(group->n == 0);
-  kw_slots_drop(&group->keys);
-  kw_slots_drop(&group->stems);
+  kw_watched_table_drop(&group->keys);
+  kw_watched_table_drop(&group->stems);
   kw_free(group->lengths);
   kw_free(group->found);
   kw_free(group);
 }
 
-size_t kw_group_count(const kw_group *group) {
+size_t kw_watch_group_count(const kw_watch_group *group) {
   return group->n;
 }
 
@@ -65,7 +65,7 @@ typedef struct hasher {
   size_t done;
 } hasher;
 
-static hasher hash_begin(const kw_group *group, kw_slice key) {
+static hasher hash_begin(const kw_watch_group *group, kw_slice key) {
   return (hasher){.data = key.data, .state = group->seed};
 }
 
@@ -94,7 +94,7 @@ static kw_range range_of(const node *n) {
   return kw_watcher_range(n->slot.first);
 }
 
-static node *node_of(kw_slot *slot) {
+static node *node_of(kw_watched *slot) {
   return KW_CONTAINER_OF(slot, node, slot);
 }
 
@@ -239,18 +239,18 @@ static size_t stem_of(const kw_range *range) {
 }
 
 /* The place of a length among those in use, or where it would go. */
-static size_t length_at(const kw_group *group, uint32_t len) {
+static size_t length_at(const kw_watch_group *group, uint32_t len) {
   size_t i = 0;
   while (i < group->n_lengths && group->lengths[i].len < len) i++;
   return i;
 }
 
-static bool reserve_length(kw_group *group) {
+static bool reserve_length(kw_watch_group *group) {
   return kw_reserve(&group->lengths, &group->cap_lengths, group->n_lengths + 1,
                     sizeof *group->lengths);
 }
 
-static void use_length(kw_group *group, uint32_t len) {
+static void use_length(kw_watch_group *group, uint32_t len) {
   size_t at = length_at(group, len);
   if (at == group->n_lengths || group->lengths[at].len != len) {
     memmove(&group->lengths[at + 1], &group->lengths[at],
@@ -261,7 +261,7 @@ static void use_length(kw_group *group, uint32_t len) {
   group->lengths[at].n++;
 }
 
-static void unuse_length(kw_group *group, uint32_t len) {
+static void unuse_length(kw_watch_group *group, uint32_t len) {
   size_t at = length_at(group, len);
   if (--group->lengths[at].n > 0) return;
   group->n_lengths--;
@@ -270,27 +270,28 @@ static void unuse_length(kw_group *group, uint32_t len) {
 }
 
 /* A new root takes the place of the old one, the place of nothing, or leaves it. */
-static void set_root(kw_group *group, node *old, node *root) {
+static void set_root(kw_watch_group *group, node *old, node *root) {
   if (old == root) return;
   if (old == NULL) {
-    kw_slots_add(&group->stems, &root->slot);
+    kw_watched_table_add(&group->stems, &root->slot);
     use_length(group, root->slot.len);
   } else if (root == NULL) {
-    kw_slots_remove(&group->stems, &old->slot);
+    kw_watched_table_remove(&group->stems, &old->slot);
     unuse_length(group, old->slot.len);
   } else {
-    kw_slots_replace(&group->stems, &old->slot, &root->slot);
+    kw_watched_table_replace(&group->stems, &old->slot, &root->slot);
   }
 }
 
-static node *root_of(const kw_group *group, const kw_range *range, size_t stem, uint32_t hash) {
-  kw_slot *slot = kw_slots_find(&group->stems, kw_slice_of(range->key.data, stem), hash);
+static node *root_of(const kw_watch_group *group, const kw_range *range, size_t stem,
+                     uint32_t hash) {
+  kw_watched *slot = kw_watched_table_find(&group->stems, kw_slice_of(range->key.data, stem), hash);
   return slot == NULL ? NULL : node_of(slot);
 }
 
 /* }====== */
 
-static void join_slot(kw_slot *slot, kw_watcher *watcher) {
+static void join_slot(kw_watched *slot, kw_watcher *watcher) {
   watcher->slot = slot;
   watcher->next = slot->first;
   watcher->prev = &slot->first;
@@ -298,21 +299,22 @@ static void join_slot(kw_slot *slot, kw_watcher *watcher) {
   slot->first = watcher;
 }
 
-static bool add_to_key(kw_group *group, kw_watcher *watcher) {
+static bool add_to_key(kw_watch_group *group, kw_watcher *watcher) {
   kw_slice key = kw_watcher_range(watcher).key;
   hasher h = hash_begin(group, key);
   uint32_t hash = hash_until(&h, key.len);
-  kw_slot *slot = kw_slots_find(&group->keys, key, hash);
+  kw_watched *slot = kw_watched_table_find(&group->keys, key, hash);
   if (slot == NULL) {
-    if (!kw_slots_reserve(&group->keys) || (slot = kw_alloc(sizeof *slot)) == NULL) return false;
-    *slot = (kw_slot){.hash = hash, .len = watcher->key_len};
-    kw_slots_add(&group->keys, slot);
+    if (!kw_watched_table_reserve(&group->keys) || (slot = kw_alloc(sizeof *slot)) == NULL)
+      return false;
+    *slot = (kw_watched){.hash = hash, .len = watcher->key_len};
+    kw_watched_table_add(&group->keys, slot);
   }
   join_slot(slot, watcher);
   return true;
 }
 
-static bool add_to_range(kw_group *group, kw_watcher *watcher) {
+static bool add_to_range(kw_watch_group *group, kw_watcher *watcher) {
   kw_range range = kw_watcher_range(watcher);
   size_t stem = stem_of(&range);
   hasher h = hash_begin(group, range.key);
@@ -320,7 +322,7 @@ static bool add_to_range(kw_group *group, kw_watcher *watcher) {
   node *root = root_of(group, &range, stem, hash);
   node *n = find_range(root, &range);
   if (n == NULL) {
-    if (!kw_slots_reserve(&group->stems) || !reserve_length(group)) return false;
+    if (!kw_watched_table_reserve(&group->stems) || !reserve_length(group)) return false;
     if ((n = kw_alloc_zeroed(sizeof *n)) == NULL) return false;
     n->slot.hash = hash;
     n->slot.len = (uint32_t)stem;
@@ -332,16 +334,16 @@ static bool add_to_range(kw_group *group, kw_watcher *watcher) {
   return true;
 }
 
-bool kw_group_add(kw_group *group, kw_watcher *watcher) {
+bool kw_watch_group_add(kw_watch_group *group, kw_watcher *watcher) {
   bool ok = watcher->end_len > 0 ? add_to_range(group, watcher) : add_to_key(group, watcher);
   if (ok) group->n++;
   return ok;
 }
 
 /* The slot goes with its last watcher, while that still gives it its range. */
-static void remove_slot(kw_group *group, kw_slot *slot, const kw_range *range) {
+static void remove_slot(kw_watch_group *group, kw_watched *slot, const kw_range *range) {
   if (range->end.len == 0) {
-    kw_slots_remove(&group->keys, slot);
+    kw_watched_table_remove(&group->keys, slot);
     kw_free(slot);
     return;
   }
@@ -351,8 +353,8 @@ static void remove_slot(kw_group *group, kw_slot *slot, const kw_range *range) {
   kw_free(n);
 }
 
-void kw_group_remove(kw_group *group, kw_watcher *watcher) {
-  kw_slot *slot = watcher->slot;
+void kw_watch_group_remove(kw_watch_group *group, kw_watcher *watcher) {
+  kw_watched *slot = watcher->slot;
   kw_range range = kw_watcher_range(watcher);
   if (slot->first == watcher && watcher->next == NULL) {
     remove_slot(group, slot, &range);
@@ -366,7 +368,7 @@ void kw_group_remove(kw_group *group, kw_watcher *watcher) {
 
 /* {====== Matching ====== */
 
-static bool note(kw_group *group, kw_slot *slot) {
+static bool note(kw_watch_group *group, kw_watched *slot) {
   if (!kw_reserve(&group->found, &group->cap_found, group->n_found + 1, sizeof *group->found))
     return false;
   group->found[group->n_found++] = slot;
@@ -385,7 +387,7 @@ static bool begins_after(const node *n, kw_slice key, uint64_t head) {
   return kw_slice_compare(range_of(n).key, key) > 0;
 }
 
-static bool match_tree(kw_group *group, node *n, kw_slice key, uint64_t head) {
+static bool match_tree(kw_watch_group *group, node *n, kw_slice key, uint64_t head) {
   while (n != NULL && may_reach(n, key, head)) {
     if (begins_after(n, key, head)) {
       n = n->left;
@@ -399,17 +401,17 @@ static bool match_tree(kw_group *group, node *n, kw_slice key, uint64_t head) {
   return true;
 }
 
-bool kw_group_match(kw_group *group, kw_slice key, kw_match *match) {
+bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match) {
   hasher h = hash_begin(group, key);
   bool ok = true;
   group->n_found = 0;
   for (size_t i = 0; i < group->n_lengths && group->lengths[i].len <= key.len && ok; i++) {
     kw_slice stem = {key.data, group->lengths[i].len};
-    kw_slot *slot = kw_slots_find(&group->stems, stem, hash_until(&h, stem.len));
+    kw_watched *slot = kw_watched_table_find(&group->stems, stem, hash_until(&h, stem.len));
     if (slot != NULL) ok = match_tree(group, node_of(slot), key, head_of(key, stem.len));
   }
   if (group->keys.n > 0) {
-    kw_slot *slot = kw_slots_find(&group->keys, key, hash_until(&h, key.len));
+    kw_watched *slot = kw_watched_table_find(&group->keys, key, hash_until(&h, key.len));
     if (slot != NULL) ok = ok && note(group, slot);
   }
   *match = (kw_match){.slots = group->found, .n = group->n_found};
@@ -420,10 +422,11 @@ bool kw_group_match(kw_group *group, kw_slice key, kw_match *match) {
 
 #ifdef KW_PROBE
 
-static const char *check_slot(const kw_slots *slots, const kw_slot *slot, bool is_filed,
+static const char *check_slot(const kw_watched_table *slots, const kw_watched *slot, bool is_filed,
                               size_t *watchers) {
   kw_slice bytes = {slot->first->bytes, slot->len};
-  if (is_filed && kw_slots_find(slots, bytes, slot->hash) != slot) return "a slot is not found";
+  if (is_filed && kw_watched_table_find(slots, bytes, slot->hash) != slot)
+    return "a slot is not found";
   for (const kw_watcher *w = slot->first; w != NULL; w = w->next, (*watchers)++) {
     if (w->slot != slot) return "a watcher in another slot than it thinks";
     if (*w->prev != w) return "a watcher does not know its place";
@@ -431,7 +434,7 @@ static const char *check_slot(const kw_slots *slots, const kw_slot *slot, bool i
   return NULL;
 }
 
-static const char *check_node(const kw_group *group, const node *n, size_t *watchers) {
+static const char *check_node(const kw_watch_group *group, const node *n, size_t *watchers) {
   if (n == NULL) return NULL;
   const char *fault = check_node(group, n->left, watchers);
   if (fault == NULL) fault = check_node(group, n->right, watchers);
@@ -457,7 +460,7 @@ static const char *check_node(const kw_group *group, const node *n, size_t *watc
   return NULL;
 }
 
-const char *kw_group_check(const kw_group *group) {
+const char *kw_watch_group_check(const kw_watch_group *group) {
   size_t watchers = 0, trees = 0;
   const char *fault = NULL;
   for (size_t i = 0; i < group->keys.cap && fault == NULL; i++) {
@@ -466,9 +469,10 @@ const char *kw_group_check(const kw_group *group) {
   }
   for (size_t i = 0; i < group->stems.cap && fault == NULL; i++) {
     if (group->stems.tags[i] == 0) continue;
-    kw_slot *slot = group->stems.places[i];
+    kw_watched *slot = group->stems.places[i];
     kw_slice stem = {slot->first->bytes, slot->len};
-    if (kw_slots_find(&group->stems, stem, slot->hash) != slot) return "a stem is not found";
+    if (kw_watched_table_find(&group->stems, stem, slot->hash) != slot)
+      return "a stem is not found";
     fault = check_node(group, node_of(slot), &watchers);
   }
   for (size_t i = 0; i < group->n_lengths; i++) trees += group->lengths[i].n;

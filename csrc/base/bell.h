@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bell: wakes an event loop from any thread.
+ *
+ * A bell may outlive its loop; ringing it then does nothing. Each holder of a bell has a reference of its own.
+ */
+#ifndef KW_BASE_BELL_H
+#define KW_BASE_BELL_H
+
+#include <stddef.h>
+
+typedef struct kw_bell {
+  void (*ring)(void *ctx); /* NULL: there is no bell */
+  void (*retain)(void *ctx);
+  void (*release)(void *ctx);
+  void *ctx;
+} kw_bell;
+
+/* Rings the bell, if there is one. Any thread may call this function. */
+static inline void kw_bell_ring(const kw_bell *bell) {
+  if (bell->ring != NULL) bell->ring(bell->ctx);
+}
+
+/* Returns the same bell with a reference more. */
+static inline kw_bell kw_bell_retain(const kw_bell *bell) {
+  if (bell->ring != NULL) bell->retain(bell->ctx);
+  return *bell;
+}
+
+/* Gives up a reference. */
+static inline void kw_bell_release(const kw_bell *bell) {
+  if (bell->ring != NULL) bell->release(bell->ctx);
+}
+
+#endif
