@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "store/check.h"
 
-#include "codec/wire.h"
+#include "codec/messages.h"
 #include "model/error.h"
 
-#define PUT_COST 256 /* what etcd adds to the key and the value of a put */
+#define PUT_COST 256  /* what etcd adds to the key and the value of a put */
+#define PUT_FIELDS 64 /* more than everything in a PutRequest but the bytes of its key and value */
 
 typedef struct branch {
   const kw_op *ops;
@@ -263,65 +264,25 @@ int64_t kw_check_cost(const kw_op *op) {
 
 /* {====== Size as a message ====== */
 
-static size_t range_size(const kw_range *range) {
-  return kw_wire_bytes_size(range->key.len) + kw_wire_bytes_size(range->end.len);
-}
-
-static size_t flag_size(bool flag) {
-  return flag ? 2 : 0;
-}
-
-static size_t range_op_size(const kw_range_op *op) {
-  return range_size(&op->range) + kw_wire_number_size((uint64_t)op->limit) +
-         kw_wire_number_size((uint64_t)op->revision) + flag_size(op->sort_order != 0) +
-         flag_size(op->sort_target != 0) + flag_size(op->keys_only) + flag_size(op->count_only) +
-         kw_wire_number_size((uint64_t)op->min_mod_revision) +
-         kw_wire_number_size((uint64_t)op->max_mod_revision) +
-         kw_wire_number_size((uint64_t)op->min_create_revision) +
-         kw_wire_number_size((uint64_t)op->max_create_revision);
-}
-
-static size_t put_size(const kw_put_op *op) {
-  return kw_wire_bytes_size(op->key.len) + kw_wire_bytes_size(op->value.len) +
-         kw_wire_number_size((uint64_t)op->lease) + flag_size(op->prev_kv) +
-         flag_size(op->ignore_value) + flag_size(op->ignore_lease);
-}
-
-/* A message inside another: tag and length before it, even if it is empty. */
-static size_t nested_size(size_t size) {
-  return 1 + kw_wire_varint_size(size) + size;
-}
-
-static size_t compare_size(const kw_compare *compare) {
-  size_t operand = compare->target == KW_COMPARE_VALUE
-                       ? 1 + kw_wire_varint_size(compare->value.len) + compare->value.len
-                       : 1 + kw_wire_varint_size((uint64_t)compare->number);
-  size_t end = compare->range.end.len == 0 ? 0 : 1 + kw_wire_bytes_size(compare->range.end.len);
-  return flag_size(compare->result != 0) + flag_size(compare->target != 0) +
-         kw_wire_bytes_size(compare->range.key.len) + operand + end;
-}
-
-static size_t branch_size(branch b) {
-  size_t sum = 0;
-  for (size_t i = 0; i < b.n; i++) sum += nested_size(nested_size(kw_check_size(&b.ops[i])));
-  return sum;
-}
-
-static size_t txn_size(const kw_txn_op *txn) {
-  size_t sum = branch_size(success_of(txn)) + branch_size(failure_of(txn));
-  for (size_t i = 0; i < txn->n_compares; i++) sum += nested_size(compare_size(&txn->compares[i]));
-  return sum;
-}
-
-size_t kw_check_size(const kw_op *op) {
+static int64_t message_size(const kw_op *op) {
   switch (op->kind) {
-    case KW_OP_RANGE: return range_op_size(&op->range);
-    case KW_OP_PUT: return put_size(&op->put);
-    case KW_OP_DELETE: return range_size(&op->delete.range) + flag_size(op->delete.prev_kv);
-    case KW_OP_TXN: return txn_size(&op->txn);
+    case KW_OP_RANGE: return (int64_t)kw_message_size(&kw_msg_range_request, &op->range);
+    case KW_OP_PUT: return (int64_t)kw_message_size(&kw_msg_put_request, &op->put);
+    case KW_OP_DELETE: return (int64_t)kw_message_size(&kw_msg_delete_range_request, &op->delete);
+    case KW_OP_TXN: return (int64_t)kw_message_size(&kw_msg_txn_request, &op->txn);
     case KW_OP_NONE: break;
   }
   return 0;
+}
+
+/* Most puts are far below the limit, and need no exact size. */
+static bool is_small_put(const kw_op *op, int64_t bytes) {
+  return op->kind == KW_OP_PUT &&
+         (int64_t)(op->put.key.len + op->put.value.len) + PUT_FIELDS <= bytes;
+}
+
+bool kw_check_exceeds(const kw_op *op, int64_t bytes) {
+  return !is_small_put(op, bytes) && message_size(op) > bytes;
 }
 
 /* }====== */

@@ -430,7 +430,7 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int rc = check_quota(store, cost);
   if (rc == KW_OK) rc = kw_check_op(op, store->options.max_txn_ops, arena);
   if (rc != KW_OK) return rc;
-  if (is_write && kw_check_size(op) + PROPOSAL_BYTES > (size_t)store->options.max_request_bytes) {
+  if (is_write && kw_check_exceeds(op, store->options.max_request_bytes - PROPOSAL_BYTES)) {
     return KW_ERR_REQUEST_TOO_LARGE;
   }
   return is_write ? check_alarms(store, cost) : KW_OK;

@@ -56,6 +56,16 @@ describe("a request", function()
     refuses(store:txn { success = { { put = "a", value = half }, { put = "b", value = half } } })
   end)
 
+  it("is measured with every field of its message", function()
+    local value = ""
+    local function txn(read) return store:txn { success = { { put = "k", value = value }, read } } end
+    while txn { get = "k" } do value = value .. "x" end
+    value = value:sub(2)
+    assert.is_table(txn { get = "k" })
+    refuses(txn { get = "k", serializable = true })
+    refuses(txn { get = "k", revision = 1 })
+  end)
+
   it("that only reads may be of any size", function()
     assert.is_nil(store:get(long))
     assert.equal(0, store:range(long, { prefix = true }).count)
