@@ -96,6 +96,7 @@ build = {
         "csrc/base/chain.c",
         "csrc/base/crc32c.c",
         "csrc/base/directory.c",
+        "csrc/base/file.c",
         "csrc/base/heap.c",
         "csrc/base/map.c",
         "csrc/base/mem.c",

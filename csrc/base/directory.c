@@ -11,10 +11,6 @@ const char *kw_directory_name(const char *directory, const char *file, char name
   return name;
 }
 
-bool kw_is_no_room(int number) {
-  return number == ENOSPC || number == EDQUOT || number == EFBIG;
-}
-
 int kw_directory_sync(const char *directory) {
   int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? 0 : errno;

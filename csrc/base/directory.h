@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * directory: the names in a directory, and making them last; and what a full disk says.
+ * directory: paths of the files in a directory, and syncing a directory.
+ *
+ * A file that was created or renamed has its name after a crash only if its directory was synced since.
  */
 #ifndef KW_BASE_DIRECTORY_H
 #define KW_BASE_DIRECTORY_H
 
-#include "base/common.h"
+#include "base/file.h"
 
-#define KW_DIRECTORY_ROOM 4096 /* for the path of a directory */
-#define KW_NAME_ROOM (KW_DIRECTORY_ROOM + 16)
+#define KW_DIRECTORY_ROOM 4096 /* bytes for the path of a directory, with the 0 at its end */
+#define KW_NAME_ROOM (KW_DIRECTORY_ROOM + 16) /* bytes for the path of a file in it */
 
-/* The path of a file in a directory; what has no room is cut off. */
+/* Writes the path of a file in a directory to `name`, and returns `name`. A path that does not fit is cut off. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
-/* Whether an error of the system says that there is no room: on the disk, in a quota, or in a file. */
-bool kw_is_no_room(int number);
-
-/* Names last only once their directory was synced. Not all can be, which is no failure. 0 or an error of the system. */
+/* Syncs a directory. Returns 0 or an errno. Returns 0, too, where a directory cannot be synced: without the permission
+ * to read it (EACCES), or on a file system that has no such sync (EINVAL). */
 int kw_directory_sync(const char *directory);
 
-/* The same for the name of the directory itself. */
+/* Syncs the parent of a directory, so that the name of the directory itself is durable. Returns what kw_directory_sync
+ * returns. */
 int kw_directory_sync_parent(const char *directory);
 
 #endif

@@ -16,6 +16,11 @@ static inline kw_slice kw_slice_of(const void *data, size_t len) {
   return (kw_slice){.data = data, .len = len};
 }
 
+/* The bytes of a C string, without the 0 at its end. */
+static inline kw_slice kw_slice_text(const char *text) {
+  return kw_slice_of(text, strlen(text));
+}
+
 /* Bytewise order; a prefix comes first. Negative, zero or positive. */
 static inline int kw_slice_compare(kw_slice a, kw_slice b) {
   size_t n = kw_min_size(a.len, b.len);
@@ -32,7 +37,7 @@ static inline bool kw_slice_begins(kw_slice slice, kw_slice prefix) {
 }
 
 static inline bool kw_slice_is(kw_slice slice, const char *text) {
-  return kw_slice_equal(slice, kw_slice_of(text, strlen(text)));
+  return kw_slice_equal(slice, kw_slice_text(text));
 }
 
 #endif

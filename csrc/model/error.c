@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/error.h"
 
+#include "base/file.h"
+
 static const kw_error_info errors[] = {
 #define X(name, symbol, status, words) {.code = symbol, .text = words, .grpc_status = status},
     KW_ERRORS(X)
@@ -11,6 +13,10 @@ const kw_error_info *kw_error_describe(int rc) {
   int i = rc - KW_ERR_BEFORE_FIRST_ - 1;
   assert(i >= 0 && (size_t)i < KW_LENGTH(errors));
   return &errors[i];
+}
+
+int kw_error_of_errno(int number) {
+  return kw_is_no_room(number) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
 }
 
 static int error_at(size_t i) {
@@ -35,7 +41,7 @@ static const int general[] = {[1] = KW_ERR_CANCELLED,           [2] = KW_ERR_UNK
 
 int kw_error_recognize(int grpc_status, kw_slice text) {
   for (size_t i = 0; i < KW_LENGTH(errors); i++) {
-    kw_slice own = kw_slice_of(errors[i].text, strlen(errors[i].text));
+    kw_slice own = kw_slice_text(errors[i].text);
     if (kw_slice_equal(own, text)) return error_at(i);
   }
   bool is_known = grpc_status > 0 && (size_t)grpc_status < KW_LENGTH(general);

@@ -85,6 +85,10 @@ typedef struct kw_error_info {
 /* What is known of an error; the result is static. */
 const kw_error_info *kw_error_describe(int rc);
 
+/* Returns the error of a failed system call on a file: KW_ERR_NO_SPACE if its errno says that there is no room, else
+ * KW_ERR_STORAGE. */
+int kw_error_of_errno(int number);
+
 /* The error of a code, or KW_OK if there is none. */
 int kw_error_find(const char *code);
 

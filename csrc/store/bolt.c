@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <unistd.h>
-
 #include "store/bolt.h"
 
-#include "base/directory.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "model/error.h"
 
@@ -89,17 +86,9 @@ struct kw_bolt_writer {
 };
 
 static void write_at(kw_bolt_writer *w, const uint8_t *bytes, size_t len, int64_t at) {
-  while (len > 0 && w->rc == KW_OK) {
-    ssize_t n = pwrite(w->fd, bytes, len, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      w->rc = n < 0 && kw_is_no_room(errno) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
-      return;
-    }
-    bytes += n;
-    at += n;
-    len -= (size_t)n;
-  }
+  if (w->rc != KW_OK) return;
+  int number = kw_file_write(w->fd, bytes, len, at);
+  if (number != 0) w->rc = kw_error_of_errno(number);
 }
 
 static void flush(kw_bolt_writer *w) {
@@ -387,18 +376,6 @@ struct kw_bolt_reader {
   size_t n_buckets;
 };
 
-static bool read_at(int fd, uint8_t *to, size_t len, uint64_t at) {
-  while (len > 0) {
-    ssize_t n = pread(fd, to, len, (off_t)at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    to += n;
-    at += (uint64_t)n;
-    len -= (size_t)n;
-  }
-  return true;
-}
-
 /* Pages up to `last` are there, and are come to for the first time: a tree has no page twice. */
 static bool mark(kw_bolt_reader *r, uint64_t first, uint64_t last) {
   if (first < FREE_PAGES || last >= r->pages) return false;
@@ -422,16 +399,20 @@ static bool begin_frame(frame *f, kw_slice bytes) {
   return has_kind && (f->is_leaf || f->count > 0) && HEADER + f->count * ELEMENT <= bytes.len;
 }
 
+static bool read_page(const kw_bolt_reader *r, uint8_t *to, size_t len, uint64_t id) {
+  return kw_file_read(r->fd, to, len, (int64_t)(id * r->page_size));
+}
+
 static int load(kw_bolt_reader *r, frame *f, uint64_t id) {
   uint8_t header[HEADER];
-  if (id >= r->pages || !read_at(r->fd, header, HEADER, id * r->page_size)) return KW_ERR_CORRUPT;
+  if (id >= r->pages || !read_page(r, header, HEADER, id)) return KW_ERR_CORRUPT;
   uint64_t pages = get_little(header + 12, 4) + 1;
   if (get_little(header, 8) != id || pages > r->pages - id || !mark(r, id, id + pages - 1))
     return KW_ERR_CORRUPT;
   if (pages > KW_BOLT_RUN / r->page_size) return KW_ERR_CORRUPT;
   size_t len = (size_t)pages * r->page_size;
   if (!kw_reserve(&f->page, &f->cap, len, 1)) return KW_ERR_NO_MEMORY;
-  if (!read_at(r->fd, f->page, len, id * r->page_size)) return KW_ERR_CORRUPT;
+  if (!read_page(r, f->page, len, id)) return KW_ERR_CORRUPT;
   return begin_frame(f, kw_slice_of(f->page, len)) ? KW_OK : KW_ERR_CORRUPT;
 }
 
@@ -502,7 +483,8 @@ typedef struct meta {
 static bool read_meta(int fd, uint64_t at, int64_t size, meta *m) {
   uint8_t bytes[HEADER + META];
   const uint8_t *from = bytes + HEADER;
-  if ((int64_t)(at + sizeof bytes) > size || !read_at(fd, bytes, sizeof bytes, at)) return false;
+  if ((int64_t)(at + sizeof bytes) > size || !kw_file_read(fd, bytes, sizeof bytes, (int64_t)at))
+    return false;
   if (get_little(from, 4) != MAGIC || get_little(from + 4, 4) != VERSION) return false;
   if (get_little(from + SUMMED, 8) != checksum(from)) return false;
   *m = (meta){.page_size = get_little(from + 8, 4),

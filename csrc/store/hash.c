@@ -6,19 +6,15 @@
  * as big-endian numbers, with "_" between and "t" behind for a tombstone) and its bytes. What compaction
  * forgets, or is about to, does not count.
  */
-#include "base/big_endian.h"
 #include "base/crc32c.h"
 #include "codec/keyvalue.h"
+#include "codec/revision_key.h"
 #include "store/read.h"
 #include "store/state.h"
 
 static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
-  uint8_t key[18], *to = key;
-  to = kw_big_endian_put64(to, (uint64_t)entry->rev.main);
-  *to++ = '_';
-  to = kw_big_endian_put64(to, entry->rev.sub);
-  if (entry->tombstone) *to++ = 't';
-  crc = kw_crc32c(crc, kw_slice_of(key, (size_t)(to - key)));
+  uint8_t key[KW_REVISION_KEY_ROOM];
+  crc = kw_crc32c(crc, kw_revision_key_put(key, entry->rev, entry->tombstone));
   return kw_crc32c(crc, kw_blob_slice(entry->record));
 }
 

@@ -8,58 +8,33 @@
 #include "store/image.h"
 
 #include "base/big_endian.h"
-#include "base/directory.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "codec/keyvalue.h"
+#include "codec/revision_key.h"
 #include "codec/wire.h"
 #include "model/error.h"
 #include "store/bolt.h"
 #include "store/store.h"
 
-#define REVISION 17 /* bytes of its key, without the mark of a tombstone */
 #define LEASE_BYTES 24
 #define SECTOR 512 /* of which a file without sum is a multiple */
 #define CHUNK (64 * 1024)
 
 enum { LEASE_ID = 1, LEASE_TTL = 2 };
 
-static kw_slice text_of(const char *text) {
-  return kw_slice_of(text, strlen(text));
-}
-
-/* {====== Revisions ====== */
-
-static kw_slice put_revision(uint8_t bytes[REVISION + 1], kw_revision rev, bool tombstone) {
-  uint8_t *to = kw_big_endian_put64(bytes, (uint64_t)rev.main);
-  *to++ = '_';
-  to = kw_big_endian_put64(to, rev.sub);
-  if (tombstone) *to++ = 't';
-  return kw_slice_of(bytes, (size_t)(to - bytes));
-}
-
-static bool get_revision(kw_slice bytes, kw_revision *rev, bool *tombstone) {
-  *tombstone = bytes.len == REVISION + 1 && bytes.data[REVISION] == 't';
-  if ((bytes.len != REVISION && !*tombstone) || bytes.data[8] != '_') return false;
-  uint64_t main = kw_big_endian_get64(bytes.data), sub = kw_big_endian_get64(bytes.data + 9);
-  if (main > KW_MAX_REVISION || sub > KW_MAX_SUB) return false;
-  *rev = (kw_revision){.main = (int64_t)main, .sub = (uint32_t)sub};
-  return true;
-}
-
-/* }====== */
-
 /* {====== Writing ====== */
 
 static int write_records(kw_bolt_writer *writer, const kw_image_source *source) {
-  uint8_t key[REVISION + 1];
+  uint8_t key[KW_REVISION_KEY_ROOM];
   kw_disk_entry entry;
-  int rc = kw_bolt_begin(writer, text_of("key"));
+  int rc = kw_bolt_begin(writer, kw_slice_text("key"));
   while (rc == KW_OK) {
     if (source->must_end(source->ctx)) return KW_ERR_CANCELLED;
     int found = source->next_record(source->ctx, &entry);
     if (found <= 0) return found;
-    rc = kw_bolt_put(writer, put_revision(key, entry.rev, entry.tombstone), entry.record);
+    rc = kw_bolt_put(writer, kw_revision_key_put(key, entry.rev, entry.tombstone), entry.record);
   }
   return rc;
 }
@@ -67,7 +42,7 @@ static int write_records(kw_bolt_writer *writer, const kw_image_source *source) 
 static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
   uint8_t key[8], value[LEASE_BYTES];
   int64_t id, ttl;
-  int rc = kw_bolt_begin(writer, text_of("lease"));
+  int rc = kw_bolt_begin(writer, kw_slice_text("lease"));
   while (rc == KW_OK) {
     int found = source->next_lease(source->ctx, &id, &ttl);
     if (found <= 0) return found;
@@ -82,22 +57,23 @@ static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
 /* A compaction that has not removed everything yet is one that etcd finishes. */
 static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
   const kw_disk_meta *meta = &source->meta;
-  uint8_t bytes[REVISION + 1];
-  int rc = kw_bolt_begin(writer, text_of("meta"));
+  uint8_t bytes[KW_REVISION_KEY_ROOM];
+  int rc = kw_bolt_begin(writer, kw_slice_text("meta"));
   kw_big_endian_put64(bytes, (uint64_t)meta->revision);
-  if (rc == KW_OK) rc = kw_bolt_put(writer, text_of("consistent_index"), kw_slice_of(bytes, 8));
+  if (rc == KW_OK)
+    rc = kw_bolt_put(writer, kw_slice_text("consistent_index"), kw_slice_of(bytes, 8));
   if (rc != KW_OK || meta->compact_revision < 0) return rc;
-  kw_slice rev = put_revision(bytes, (kw_revision){.main = meta->compact_revision}, false);
+  kw_slice rev = kw_revision_key_put(bytes, (kw_revision){.main = meta->compact_revision}, false);
   if (meta->compacted_until > meta->compact_revision)
-    rc = kw_bolt_put(writer, text_of("finishedCompactRev"), rev);
-  return rc == KW_OK ? kw_bolt_put(writer, text_of("scheduledCompactRev"), rev) : rc;
+    rc = kw_bolt_put(writer, kw_slice_text("finishedCompactRev"), rev);
+  return rc == KW_OK ? kw_bolt_put(writer, kw_slice_text("scheduledCompactRev"), rev) : rc;
 }
 
 /* What is kept under the bucket's name. */
 static int write_row(kw_bolt_writer *writer, const kw_rows *rows, const char *table) {
   size_t len = strlen(table) + 1; /* with the zero that ends a table's name */
   kw_slice start = kw_slice_of(table, len);
-  int rc = kw_bolt_begin(writer, text_of(table));
+  int rc = kw_bolt_begin(writer, kw_slice_text(table));
   for (size_t i = kw_rows_seek(rows, start); i < rows->n && rc == KW_OK; i++) {
     kw_slice name = kw_blob_slice(rows->items[i].name);
     if (!kw_slice_begins(name, start)) break;
@@ -131,18 +107,6 @@ static int write_file(int fd, const kw_image_source *source, int64_t *size) {
   return rc;
 }
 
-static bool read_all(int fd, uint8_t *to, size_t len, int64_t at) {
-  while (len > 0) {
-    ssize_t n = pread(fd, to, len, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    to += n;
-    at += n;
-    len -= (size_t)n;
-  }
-  return true;
-}
-
 static bool never(void *ctx) {
   (void)ctx;
   return false;
@@ -157,7 +121,7 @@ static int sum(int fd, int64_t size, bool (*must_end)(void *ctx), void *ctx,
   for (int64_t at = 0; at < size; at += CHUNK) {
     size_t n = kw_min_size(CHUNK, (size_t)(size - at));
     if (must_end(ctx)) return KW_ERR_CANCELLED;
-    if (!read_all(fd, chunk, n, at)) return KW_ERR_STORAGE;
+    if (!kw_file_read(fd, chunk, n, at)) return KW_ERR_STORAGE;
     kw_sha256_add(&sha, kw_slice_of(chunk, n));
   }
   kw_sha256_end(&sha, digest);
@@ -169,9 +133,8 @@ int kw_image_write(int fd, const kw_image_source *source, int64_t *size) {
   int rc = write_file(fd, source, size);
   if (rc == KW_OK) rc = sum(fd, *size, source->must_end, source->ctx, digest);
   if (rc != KW_OK) return rc;
-  ssize_t n = pwrite(fd, digest, sizeof digest, *size);
-  if (n == (ssize_t)sizeof digest) return KW_OK;
-  return n >= 0 || kw_is_no_room(errno) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+  int number = kw_file_write(fd, digest, sizeof digest, *size);
+  return number == 0 ? KW_OK : kw_error_of_errno(number);
 }
 
 /* }====== */
@@ -195,7 +158,7 @@ static int refuse(char *text, const char *path, int rc, const char *why) {
 
 static int check_sum(const kw_image *image, const char *path, char *text) {
   uint8_t expected[KW_SHA256_BYTES], digest[KW_SHA256_BYTES];
-  bool ok = read_all(image->fd, expected, sizeof expected, image->size) &&
+  bool ok = kw_file_read(image->fd, expected, sizeof expected, image->size) &&
             sum(image->fd, image->size, never, NULL, digest) == KW_OK;
   if (!ok) return refuse(text, path, KW_ERR_STORAGE, "it cannot be read");
   if (memcmp(expected, digest, sizeof digest) == 0) return KW_OK;
@@ -223,12 +186,12 @@ static int read_compaction(kw_image *image) {
   kw_revision rev;
   bool tombstone;
   int64_t finished = -1, scheduled = -1;
-  int rc = kw_bolt_seek(image->reader, text_of("meta"));
+  int rc = kw_bolt_seek(image->reader, kw_slice_text("meta"));
   while (rc == KW_OK && (rc = kw_bolt_next(image->reader, &key, &value)) > 0) {
     bool is_finished = kw_slice_is(key, "finishedCompactRev");
     rc = KW_OK;
     if (!is_finished && !kw_slice_is(key, "scheduledCompactRev")) continue;
-    if (!get_revision(value, &rev, &tombstone) || tombstone) return KW_ERR_CORRUPT;
+    if (!kw_revision_key_get(value, &rev, &tombstone) || tombstone) return KW_ERR_CORRUPT;
     *(is_finished ? &finished : &scheduled) = rev.main;
   }
   image->meta.compact_revision = finished > scheduled ? finished : scheduled;
@@ -238,9 +201,9 @@ static int read_compaction(kw_image *image) {
 
 static int read_head(kw_image *image) {
   int rc = kw_bolt_open(image->fd, image->size, &image->reader);
-  if (rc == KW_OK && !kw_bolt_has(image->reader, text_of("key"))) rc = KW_ERR_CORRUPT;
+  if (rc == KW_OK && !kw_bolt_has(image->reader, kw_slice_text("key"))) rc = KW_ERR_CORRUPT;
   if (rc == KW_OK) rc = read_compaction(image);
-  return rc == KW_OK ? kw_bolt_seek(image->reader, text_of("key")) : rc;
+  return rc == KW_OK ? kw_bolt_seek(image->reader, kw_slice_text("key")) : rc;
 }
 
 int kw_image_open(const char *path, bool skip_hash, kw_image **result, char text[KW_DISK_TEXT]) {
@@ -278,7 +241,7 @@ static int finish_records(kw_image *image) {
   image->has_records = true;
   image->meta.revision = image->last.main > floor ? image->last.main : floor;
   if (image->meta.revision < 1) image->meta.revision = 1;
-  return kw_bolt_seek(image->reader, text_of("lease"));
+  return kw_bolt_seek(image->reader, kw_slice_text("lease"));
 }
 
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv) {
@@ -286,8 +249,9 @@ int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_
   int rc = kw_bolt_next(image->reader, &key, &record);
   if (rc == 0) return finish_records(image);
   if (rc < 0) return rc;
-  bool ok = get_revision(key, rev, tombstone) && kw_revision_compare(*rev, image->last) > 0 &&
-            kw_keyvalue_decode(record, kv) && is_sound(*rev, *tombstone, kv);
+  bool ok = kw_revision_key_get(key, rev, tombstone) &&
+            kw_revision_compare(*rev, image->last) > 0 && kw_keyvalue_decode(record, kv) &&
+            is_sound(*rev, *tombstone, kv);
   if (!ok) return KW_ERR_CORRUPT;
   if (*tombstone) *kv = (kw_kv){.key = kv->key};
   image->last = *rev;
@@ -316,9 +280,9 @@ int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice 
   static const char *const tables[] = {"auth", "authRoles", "authUsers"};
   while (true) {
     int rc = image->n_tables == 0 ? 0 : kw_bolt_next(image->reader, key, bytes);
-    if (rc > 0) *table = text_of(tables[image->n_tables - 1]);
+    if (rc > 0) *table = kw_slice_text(tables[image->n_tables - 1]);
     if (rc != 0 || image->n_tables == KW_LENGTH(tables)) return rc;
-    rc = kw_bolt_seek(image->reader, text_of(tables[image->n_tables++]));
+    rc = kw_bolt_seek(image->reader, kw_slice_text(tables[image->n_tables++]));
     if (rc != KW_OK) return rc;
   }
 }

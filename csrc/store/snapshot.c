@@ -8,7 +8,7 @@
 
 #include "store/snapshot.h"
 
-#include "base/directory.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "codec/keyvalue.h"
@@ -162,7 +162,7 @@ static int open_file(kw_snapshot *s) {
   s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (s->fd < 0) s->fd = open_named(directory);
   if (s->fd >= 0) return KW_OK;
-  return kw_is_no_room(errno) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
+  return kw_error_of_errno(errno);
 }
 
 static int hold_records(kw_snapshot *s) {
@@ -326,13 +326,5 @@ int64_t kw_snapshot_size(const kw_snapshot *s) {
 }
 
 int kw_snapshot_read(const kw_snapshot *s, int64_t at, uint8_t *to, size_t n) {
-  while (n > 0) {
-    ssize_t read = pread(s->fd, to, n, at);
-    if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return KW_ERR_STORAGE;
-    to += read;
-    at += read;
-    n -= (size_t)read;
-  }
-  return KW_OK;
+  return kw_file_read(s->fd, to, n, at) ? KW_OK : KW_ERR_STORAGE;
 }

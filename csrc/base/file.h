@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * file: reads and writes all of a piece of a file at a given offset.
+ *
+ * The functions repeat the system call after a signal (EINTR) and after a short read or write. They do not use the
+ * file's own position, so that several threads may read one descriptor.
+ */
+#ifndef KW_BASE_FILE_H
+#define KW_BASE_FILE_H
+
+#include "base/common.h"
+
+/* Reads exactly `len` bytes from offset `at`. Returns false if the file ends before, or if reading fails; `to` is then
+ * partly filled. */
+bool kw_file_read(int fd, void *to, size_t len, int64_t at);
+
+/* Writes all `len` bytes at offset `at`. Returns 0, or the errno of the failed write; some of the bytes may then be in
+ * the file. Does not sync. */
+int kw_file_write(int fd, const void *bytes, size_t len, int64_t at);
+
+/* True if an errno says that there is no room: on the disk (ENOSPC), in a quota (EDQUOT), or in the file (EFBIG). */
+bool kw_is_no_room(int number);
+
+#endif
