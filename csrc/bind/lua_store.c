@@ -292,7 +292,7 @@ static int finish_result(lua_State *L, kw_lua_store *self) {
 }
 
 static int fail_compaction(lua_State *L, kw_lua_store *self, int rc) {
-  int64_t asked = kw_store_compact_asked(self->store); /* before finalizers run */
+  int64_t asked = kw_store_compact_requested(self->store); /* before finalizers run */
   uint64_t ticket = open_ticket(self);
   kw_bind_fail(L, self, rc);
   if (rc == KW_ERR_COMPACTED) set_int(L, "compact_revision", asked);
@@ -594,7 +594,7 @@ static int l_wait(lua_State *L) {
 /* store:go_on(): a step of what is due; whether a compaction goes on, nil, and a ticket. */
 static int l_go_on(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
-  kw_store_ask(self->store);
+  kw_store_include_background(self->store);
   lua_pushboolean(L, kw_store_is_compacting(self->store));
   return give(L, open_ticket(self), 1);
 }

@@ -5,15 +5,15 @@
 
 #include "bind/lua_store.h"
 
-static kw_disk *check_disk(lua_State *L) {
-  kw_disk *disk = kw_store_disk(kw_bind_check_store(L, 1)->store);
-  luaL_argcheck(L, disk != NULL, 1, "the store is in memory");
-  return disk;
+static kw_committer *check_committer(lua_State *L) {
+  kw_committer *committer = kw_store_committer(kw_bind_check_store(L, 1)->store);
+  luaL_argcheck(L, committer != NULL, 1, "the store is in memory");
+  return committer;
 }
 
 /* hold_disk(store, hold): while it is held, groups are submitted but not written. */
 static int l_hold(lua_State *L) {
-  kw_disk_hold(check_disk(L), lua_toboolean(L, 2));
+  kw_committer_hold(check_committer(L), lua_toboolean(L, 2));
   return 0;
 }
 
@@ -22,13 +22,13 @@ static int l_hold(lua_State *L) {
 static int l_fail(lua_State *L) {
   static const char *const names[] = {"no_space", "no_memory", "storage", NULL};
   static const int codes[] = {KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, KW_ERR_STORAGE};
-  kw_disk_fail_next(check_disk(L), codes[luaL_checkoption(L, 2, NULL, names)]);
+  kw_committer_fail_next(check_committer(L), codes[luaL_checkoption(L, 2, NULL, names)]);
   return 0;
 }
 
 /* flush_disk(store): what was committed is submitted, if the disk is idle; without waiting for it. */
 static int l_flush(lua_State *L) {
-  check_disk(L);
+  check_committer(L);
   kw_store_flush(kw_bind_check_store(L, 1)->store);
   return 0;
 }

@@ -166,7 +166,7 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
 /* Ends the calls of physical compactions that are over. The answer waits for a ticket that is not settled. */
 static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
-  kw_store_ask(server->store);
+  kw_store_include_background(server->store);
   while (server->n_compactions > 0) {
     kw_stream *stream = server->compactions[--server->n_compactions];
     int rc = kw_store_outcome(server->store, stream->ticket);

@@ -11,11 +11,11 @@ static int64_t from_of(const kw_store *store) {
 void kw_compaction_start(kw_store *store, int64_t rev) {
   if (store->compact_next > from_of(store)) store->compact_next = from_of(store);
   store->compact_revision = rev;
-  if (store->compact_asked < rev) store->compact_asked = rev;
+  if (store->compact_requested < rev) store->compact_requested = rev;
 }
 
 int64_t kw_compaction_next(const kw_store *store) {
-  if (store->compact_asked == store->compact_revision) return store->compact_next;
+  if (store->compact_requested == store->compact_revision) return store->compact_next;
   return from_of(store) < store->compact_next ? from_of(store) : store->compact_next;
 }
 
@@ -29,7 +29,7 @@ bool kw_compaction_is_due(const kw_store *store) {
 
 bool kw_store_is_compacting(const kw_store *store) {
   if (store->failure != KW_OK || store->compact_is_stuck) return false;
-  return store->compact_asked > store->compact_revision || is_running(store);
+  return store->compact_requested > store->compact_revision || is_running(store);
 }
 
 static bool is_before(const kw_change *change, kw_revision rev) {
@@ -42,8 +42,8 @@ static void forget_first(kw_store *store, kw_key_history *history) {
   kw_key_history_drop_first(history);
 }
 
-/* How many changes are known up to the one at `rev`, with it; 0 if that is not known. Of what was removed the disk may
- * still have a record, until its group is durable. */
+/* How many changes are known up to the one at `rev`, with it; 0 if that is not known. Of what was removed the disk
+ * may still have a record, until its group is durable. */
 static size_t count_until(const kw_key_history *history, kw_revision rev) {
   if (history == NULL) return 0;
   const kw_change *all = kw_key_history_changes(history);

@@ -112,33 +112,33 @@ static int64_t get_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t o
 
 /* {====== Writing ====== */
 
-static int write_change(const file *f, MDB_txn *txn, const kw_disk_change *c) {
+static int write_change(const file *f, MDB_txn *txn, const kw_commit_change *c) {
   uint8_t bytes[RECORD_KEY], ttl[8];
   MDB_val key, value;
   int rc;
   switch (c->kind) {
-    case KW_DISK_PUT:
+    case KW_COMMIT_PUT:
       key = record_key(bytes, c->main, c->sub, c->tombstone);
       value = value_of(c->record);
       return mdb_put(txn, f->records, &key, &value, MDB_APPEND);
-    case KW_DISK_REMOVE:
+    case KW_COMMIT_REMOVE:
       key = record_key(bytes, c->main, c->sub, c->tombstone);
       rc = mdb_del(txn, f->records, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
-    case KW_DISK_PUT_LEASE:
-      key = lease_key(bytes, c->main);
+    case KW_COMMIT_PUT_LEASE:
+      key = lease_key(bytes, c->lease);
       kw_big_endian_put64(ttl, (uint64_t)c->ttl);
       value = (MDB_val){8, ttl};
       return mdb_put(txn, f->leases, &key, &value, 0);
-    case KW_DISK_REMOVE_LEASE:
-      key = lease_key(bytes, c->main);
+    case KW_COMMIT_REMOVE_LEASE:
+      key = lease_key(bytes, c->lease);
       rc = mdb_del(txn, f->leases, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
-    case KW_DISK_PUT_ROW:
+    case KW_COMMIT_PUT_ROW:
       key = value_of(c->name);
       value = value_of(c->row);
       return mdb_put(txn, f->rows, &key, &value, 0);
-    case KW_DISK_REMOVE_ROW:
+    case KW_COMMIT_REMOVE_ROW:
       key = value_of(c->name);
       rc = mdb_del(txn, f->rows, &key, NULL);
       return rc == MDB_NOTFOUND ? 0 : rc;
@@ -168,28 +168,29 @@ static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
 
 /* Records are appended, and fill pages of their own at least by half. Any other change may touch a page each, but no
  * more than there are. */
-static size_t most_bytes(const kw_database *db, const kw_disk_change *changes, size_t n,
-                         size_t leaves) {
+static size_t most_bytes(const kw_database *db, const kw_commit_group *group, size_t leaves) {
   size_t appended = 0, others = 0;
-  for (size_t i = 0; i < n; i++) {
-    if (changes[i].kind == KW_DISK_PUT) {
-      appended += 2 * (RECORD_OVERHEAD + (size_t)changes[i].record->len);
+  for (size_t i = 0; i < group->n; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (c->kind == KW_COMMIT_PUT) {
+      appended += 2 * (RECORD_OVERHEAD + (size_t)c->record->len);
     } else {
       others++;
     }
-    if (changes[i].kind == KW_DISK_PUT_ROW) appended += 2 * (size_t)changes[i].row->len;
+    if (c->kind == KW_COMMIT_PUT_ROW) appended += 2 * (size_t)c->row->len;
   }
   return appended + (PAGES_PER_WRITE + 2 * kw_min_size(others, leaves)) * db->page;
 }
 
 /* The pages that a write has to leave free. */
-static size_t pages_to_leave(const kw_disk_change *changes, size_t n) {
+static size_t pages_to_leave(const kw_commit_group *group) {
   size_t most = 0;
-  for (size_t i = 0; i < n; i++) {
-    const kw_disk_change *c = &changes[i];
-    bool is_put = c->kind == KW_DISK_PUT && !c->tombstone;
-    if (is_put || c->kind == KW_DISK_PUT_LEASE || c->kind == KW_DISK_PUT_ROW) return KEPT_FROM_PUTS;
-    if (c->kind == KW_DISK_PUT) most = KEPT_FROM_DELETES;
+  for (size_t i = 0; i < group->n; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    bool is_put = c->kind == KW_COMMIT_PUT && !c->tombstone;
+    if (is_put || c->kind == KW_COMMIT_PUT_LEASE || c->kind == KW_COMMIT_PUT_ROW)
+      return KEPT_FROM_PUTS;
+    if (c->kind == KW_COMMIT_PUT) most = KEPT_FROM_DELETES;
   }
   return most;
 }
@@ -261,8 +262,8 @@ typedef struct writing {
 } writing;
 
 /* Allocates all that may be written, so that a full disk is met here, where nothing has happened yet. On a full disk
- * free pages may do, and for a write that has to leave nothing they are tried: whether they really do, the commit finds
- * out. */
+ * free pages may do, and for a write that has to leave nothing they are tried: whether they really do, the commit
+ * finds out. */
 static int grow_ahead(writing *w, size_t to_leave) {
   const kw_database *db = w->db;
   struct stat st;
@@ -285,8 +286,8 @@ static bool is_full(const writing *w) {
 }
 
 /* A commit writes pages that nothing refers to yet, and then the page that does. If the first fails for want of room
- * or memory, nothing has happened; if the last fails, LMDB takes no more writes. A full disk may write less than it was
- * asked to, which LMDB calls EIO. */
+ * or memory, nothing has happened; if the last fails, LMDB takes no more writes. A full disk may write less than it
+ * was asked to, which LMDB calls EIO. */
 static int commit(writing *w) {
   MDB_txn *next;
   int rc = mdb_txn_commit(w->txn);
@@ -301,38 +302,35 @@ static int begin_writing(const kw_database *db, writing *w) {
   return mdb_txn_begin(db->file->env, NULL, 0, &w->txn);
 }
 
-static int fill(const file *f, MDB_txn *txn, const kw_disk_change *changes, size_t n) {
+static int fill(const file *f, MDB_txn *txn, const kw_commit_group *group) {
   int rc = 0;
-  for (size_t i = 0; i < n && rc == 0; i++) rc = write_change(f, txn, &changes[i]);
-  return rc;
+  for (size_t i = 0; i < group->n && rc == 0; i++) rc = write_change(f, txn, &group->changes[i]);
+  return rc == 0 ? write_meta(f, txn, &group->meta) : rc;
 }
 
-static int write_all(const kw_database *db, const kw_disk_change *changes, size_t n,
-                     const kw_disk_meta *meta) {
+static int write_all(const kw_database *db, const kw_commit_group *group) {
   const file *f = db->file;
   writing w;
   int rc = begin_writing(db, &w);
   if (rc != 0) return failure_of(rc);
   size_t leaves =
       leaves_of(w.txn, f->records) + leaves_of(w.txn, f->leases) + leaves_of(w.txn, f->rows);
-  w.most = (off_t)most_bytes(db, changes, n, leaves);
-  rc = grow_ahead(&w, pages_to_leave(changes, n));
-  if (rc == 0) rc = fill(f, w.txn, changes, n);
-  if (rc == 0) rc = write_meta(f, w.txn, meta);
+  w.most = (off_t)most_bytes(db, group, leaves);
+  rc = grow_ahead(&w, pages_to_leave(group));
+  if (rc == 0) rc = fill(f, w.txn, group);
   if (rc == 0) return commit(&w);
   mdb_txn_abort(w.txn);
   return failure_of(rc);
 }
 
 /* Removes the first `most` records of those that are there; *removed says how many. */
-static int remove_some(writing *w, const kw_disk_change *changes, size_t n, size_t most,
-                       size_t *removed) {
+static int remove_some(writing *w, const kw_commit_group *group, size_t most, size_t *removed) {
   uint8_t bytes[RECORD_KEY];
   int rc = 0;
   *removed = 0;
-  for (size_t i = 0; i < n && *removed < most && (rc == 0 || rc == MDB_NOTFOUND); i++) {
-    const kw_disk_change *c = &changes[i];
-    if (c->kind != KW_DISK_REMOVE) continue;
+  for (size_t i = 0; i < group->n && *removed < most && (rc == 0 || rc == MDB_NOTFOUND); i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (c->kind != KW_COMMIT_REMOVE) continue;
     MDB_val key = record_key(bytes, c->main, c->sub, c->tombstone);
     rc = mdb_del(w->txn, w->db->file->records, &key, NULL);
     *removed += rc == 0;
@@ -343,7 +341,7 @@ static int remove_some(writing *w, const kw_disk_change *changes, size_t n, size
 /* On a full disk: of records that are to be removed, removes as many as there is room for, each of which may need two
  * pages. Their own pages are free again for the second write from now. KW_ERR_STORAGE if LMDB takes no more writes,
  * otherwise KW_ERR_NO_SPACE. */
-static int make_room(const kw_database *db, const kw_disk_change *changes, size_t n) {
+static int make_room(const kw_database *db, const kw_commit_group *group) {
   struct stat st;
   writing w;
   size_t removed;
@@ -351,17 +349,16 @@ static int make_room(const kw_database *db, const kw_disk_change *changes, size_
   size_t pages = (size_t)room_of(db, st.st_size) / db->page;
   if (pages <= PAGES_PER_WRITE || begin_writing(db, &w) != 0) return KW_ERR_NO_SPACE;
   w.is_short = true;
-  int rc = remove_some(&w, changes, n, (pages - PAGES_PER_WRITE) / 2, &removed);
+  int rc = remove_some(&w, group, (pages - PAGES_PER_WRITE) / 2, &removed);
   if (rc == 0 && removed > 0)
     return commit(&w) == KW_ERR_STORAGE ? KW_ERR_STORAGE : KW_ERR_NO_SPACE;
   mdb_txn_abort(w.txn);
   return KW_ERR_NO_SPACE;
 }
 
-int kw_database_write(const kw_database *db, const kw_disk_change *changes, size_t n,
-                      const kw_disk_meta *meta) {
-  int rc = write_all(db, changes, n, meta);
-  return rc == KW_ERR_NO_SPACE ? make_room(db, changes, n) : rc;
+int kw_database_write(const kw_database *db, const kw_commit_group *group) {
+  int rc = write_all(db, group);
+  return rc == KW_ERR_NO_SPACE ? make_room(db, group) : rc;
 }
 
 /* }====== */
@@ -506,8 +503,8 @@ static bool is_page(const head *h, size_t number) {
   return number == NO_PAGE || (number > 1 && number <= h->last_page);
 }
 
-/* What LMDB believes, and would be fatal if it were false: it reads through memory. What it finds out by itself is left
- * to it, but for an empty file, which it takes for a new one. */
+/* What LMDB believes, and would be fatal if it were false: it reads through memory. What it finds out by itself is
+ * left to it, but for an empty file, which it takes for a new one. */
 static int check_heads(int fd, size_t size) {
   head one, other;
   if (size == 0) return INCOMPLETE;

@@ -13,17 +13,9 @@
 #ifndef KW_STORE_DATABASE_H
 #define KW_STORE_DATABASE_H
 
-#include "base/blob.h"
-#include "model/kv.h"
+#include "store/commit_group.h"
 
 typedef struct kw_database kw_database;
-
-typedef struct kw_disk_meta {
-  int64_t revision;
-  int64_t compact_revision; /* -1 before the first */
-  int64_t compacted_until;  /* all that it asks for up to here has been removed */
-  int64_t alarms;
-} kw_disk_meta;
 
 typedef struct kw_disk_entry {
   kw_revision rev;
@@ -33,8 +25,8 @@ typedef struct kw_disk_entry {
 
 #define KW_DISK_TEXT 512
 
-/* Opens or makes a database in a directory, which it makes, too. KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in
- * `text`, if that cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
+/* Opens or makes a database in a directory, which it makes, too. KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence
+ * in `text`, if that cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
 int kw_database_open(const char *path, size_t map_bytes, kw_database **db, char text[KW_DISK_TEXT]);
 void kw_database_close(kw_database *db);
 
@@ -51,38 +43,14 @@ const char *kw_database_path(const kw_database *db);
 
 /* {====== Writing ====== */
 
-typedef enum kw_disk_change_kind {
-  KW_DISK_PUT,
-  KW_DISK_REMOVE,
-  KW_DISK_PUT_LEASE,
-  KW_DISK_REMOVE_LEASE,
-  KW_DISK_PUT_ROW,
-  KW_DISK_REMOVE_ROW
-} kw_disk_change_kind;
-
-typedef struct kw_disk_change {
-  kw_disk_change_kind kind;
-  bool tombstone;
-  uint32_t sub;
-  union {
-    int64_t main; /* or the id of a lease */
-    kw_blob *name;
-  };
-  union {
-    const kw_blob *record;
-    int64_t ttl;
-    kw_blob *row; /* NULL of what is removed */
-  };
-} kw_disk_change;
-
 /* Makes changes, and `meta`, true and durable at once. Records that are put rise; removing what is not there is fine.
  * After KW_ERR_NO_MEMORY nothing has happened. After KW_ERR_NO_SPACE nothing has happened but that the first of the
  * records that were to be removed may be: then there is more room for the next write. KW_ERR_STORAGE leaves open what
  * has happened.
  *
- * Puts leave some room to deletes, and both leave some to removals, so that a full disk can be freed by compaction. */
-int kw_database_write(const kw_database *db, const kw_disk_change *changes, size_t n,
-                      const kw_disk_meta *meta);
+ * Puts leave some room to deletes, and both leave some to removals, so that a full disk can be freed by
+ * compaction. */
+int kw_database_write(const kw_database *db, const kw_commit_group *group);
 
 /* }====== */
 
@@ -120,8 +88,8 @@ int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);
 /* Copies all that there is to a file beside it, without the gaps. KW_ERR_NO_SPACE, KW_ERR_STORAGE: there is none. */
 int kw_database_copy(const kw_database *db);
 
-/* The copy takes the place of what it is a copy of, and the reader moves on to it. *is_swapped says whether it did: if
- * so, after a failure it might not last; if not, all is as it was, and the copy is gone. KW_ERR_NO_SPACE,
+/* The copy takes the place of what it is a copy of, and the reader moves on to it. *is_swapped says whether it did:
+ * if so, after a failure it might not last; if not, all is as it was, and the copy is gone. KW_ERR_NO_SPACE,
  * KW_ERR_STORAGE. */
 int kw_database_swap(kw_database *db, bool *is_swapped);
 
@@ -129,8 +97,8 @@ int kw_database_swap(kw_database *db, bool *is_swapped);
 
 /* {====== Views ======
  *
- * What is durable when a view is opened, all of it, whatever is written later. A view may be walked in any one thread,
- * while the database stays open. Until it is closed no page that it sees is used again, and the file grows.
+ * What is durable when a view is opened, all of it, whatever is written later. A view may be walked in any one
+ * thread, while the database stays open. Until it is closed no page that it sees is used again, and the file grows.
  */
 typedef struct kw_view kw_view;
 

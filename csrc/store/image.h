@@ -15,7 +15,7 @@
 #define KW_STORE_IMAGE_H
 
 #include "model/kv.h"
-#include "store/disk.h"
+#include "store/database.h"
 #include "store/rows.h"
 
 /* What an image is made of. The functions return 1, 0 at the end, or an error. */

@@ -37,8 +37,8 @@ int64_t kw_leases_choose_id(kw_leases *leases);
 /* Adds a lease that ends `ttl` seconds after `now`; NULL if memory is short. The id must be free. */
 kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now);
 
-/* Takes a lease out, which then is the caller's: to be put back, for which no memory is needed, or to be freed. It has
- * no keys any more. */
+/* Takes a lease out, which then is the caller's: to be put back, for which no memory is needed, or to be freed. It
+ * has no keys any more. */
 void kw_leases_take_out(kw_leases *leases, kw_lease *lease);
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease);
 void kw_lease_free(kw_lease *lease);

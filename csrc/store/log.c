@@ -6,8 +6,7 @@
 #include "model/error.h"
 
 #define CACHE_LINE 64
-#define PREFETCH_BYTES 320 /* of a record: what a usual one has */
-#define FAILURES 16        /* that are remembered: those who wait ask long before there are more */
+#define PREFETCH_BYTES 320                                  /* of a record: what a usual one has */
 #define AHEAD (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan sends for records that far */
 #define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
 
@@ -31,35 +30,18 @@ typedef struct place {
   chunk *chunk;
 } place;
 
-/* Tickets that came to nothing. */
-typedef struct failure {
-  uint64_t from;
-  uint64_t to;
-  int rc;
-} failure;
-
 struct kw_log {
   place *places; /* the directory */
   size_t n;
   size_t cap;
-  size_t count;
-  size_t bytes;
-  size_t tail_bytes; /* of what is in memory */
-  kw_log_hook hook;
+  size_t count;      /* records, those of the database included */
+  size_t bytes;      /* cost of them */
+  size_t tail_bytes; /* cost of the records in memory */
 
-  kw_disk *disk; /* or NULL */
-  bool must_defragment;
-  int64_t on_disk;   /* up to this revision records are read from there */
-  int64_t committed; /* the newest revision that the group has that gathers */
-  uint64_t ticket;   /* of the group that gathers */
-  uint64_t settled;  /* the ticket up to which all is durable, but for what has failed */
-  uint64_t commits;
-  failure failures[FAILURES]; /* the last ones */
-  size_t n_failures;
-  uint64_t forgotten;   /* the newest ticket of a failure that is not among them any more, or 0 */
-  kw_disk_meta meta;    /* that was submitted last */
-  kw_disk_meta durable; /* that is durable */
-  kw_blob **lent;
+  kw_database *database;  /* NULL: the store is in memory */
+  kw_commit_group *group; /* gathering; NULL as well */
+  int64_t on_disk;        /* records up to this revision are read from the database */
+  kw_blob **lent;         /* copies of records of the database */
   size_t n_lent;
   size_t cap_lent;
   int failure; /* of the last record that could not be read since the last release */
@@ -77,32 +59,26 @@ static chunk *resize_chunk(chunk *old, size_t cap) {
   return c;
 }
 
-kw_log *kw_log_new(kw_log_hook hook, kw_disk *disk) {
+kw_log *kw_log_new(kw_database *database, kw_commit_group *group) {
   kw_log *log = kw_alloc_zeroed(sizeof *log);
   if (log == NULL) return NULL;
-  log->hook = hook;
-  log->disk = disk;
-  log->ticket = 1;
-  if (disk != NULL) log->meta = log->durable = kw_disk_get_meta(disk);
-  log->on_disk = log->committed = log->meta.revision;
+  log->database = database;
+  log->group = group;
+  if (database != NULL) log->on_disk = kw_database_get_meta(database).revision;
   return log;
 }
 
-kw_log_hook kw_log_get_hook(const kw_log *log) {
-  return log->hook;
+static void free_chunk(chunk *c) {
+  for (uint32_t i = 0; i < c->n; i++) {
+    if (c->entries[i].record != NULL) kw_blob_release(c->entries[i].record);
+  }
+  kw_free(c);
 }
 
 void kw_log_free(kw_log *log) {
-  if (log->disk != NULL) kw_disk_close(log->disk); /* first: it may be writing what we hold */
   kw_log_release(log);
   kw_free(log->lent);
-  for (size_t i = 0; i < log->n; i++) {
-    chunk *c = log->places[i].chunk;
-    for (uint32_t j = 0; j < c->n; j++) {
-      if (c->entries[j].record != NULL) kw_blob_release(c->entries[j].record);
-    }
-    kw_free(c);
-  }
+  for (size_t i = 0; i < log->n; i++) free_chunk(log->places[i].chunk);
   kw_free(log->places);
   kw_free(log);
 }
@@ -116,7 +92,7 @@ size_t kw_log_bytes(const kw_log *log) {
 }
 
 size_t kw_log_pending_bytes(const kw_log *log) {
-  return log->disk == NULL ? 0 : log->tail_bytes;
+  return log->database == NULL ? 0 : log->tail_bytes;
 }
 
 static size_t cost_of(size_t len) {
@@ -151,7 +127,7 @@ static kw_blob *lend(kw_log *log, kw_slice bytes) {
 
 static kw_blob *read_disk(kw_log *log, kw_revision rev, bool tombstone) {
   kw_slice record;
-  int rc = kw_disk_read(log->disk, rev, tombstone, &record);
+  int rc = kw_database_read(log->database, rev, tombstone, &record);
   return rc == KW_OK ? lend(log, record) : lend_nothing(log, rc);
 }
 
@@ -184,12 +160,13 @@ static chunk *tail_with_room(kw_log *log, kw_revision rev) {
 }
 
 int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record) {
-  if (log->disk != NULL && !kw_disk_reserve(log->disk, 1)) return KW_ERR_NO_MEMORY;
+  if (log->database != NULL && !kw_commit_group_reserve(log->group, 1)) return KW_ERR_NO_MEMORY;
   chunk *c = tail_with_room(log, rev);
   if (c == NULL) return KW_ERR_NO_MEMORY;
   if (c->n == 0) log->places[log->n - 1].first = rev;
   assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
-  if (log->disk != NULL) kw_disk_put(log->disk, rev, tombstone, record); /* there is room */
+  if (log->database != NULL)
+    kw_commit_group_put(log->group, rev, tombstone, record); /* there is room */
   c->entries[c->n++] =
       (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
   log->count++;
@@ -214,13 +191,9 @@ static void remove_place(kw_log *log, size_t at) {
 
 void kw_log_undo(kw_log *log) {
   chunk *c = log->places[log->n - 1].chunk;
+  if (log->group != NULL) kw_commit_group_undo(log->group);
   release_entry(log, &c->entries[--c->n]);
   if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
-}
-
-void kw_log_commit(kw_log *log, int64_t rev) {
-  log->committed = rev;
-  if (log->disk == NULL) log->hook.on_durable(rev, log->hook.ctx);
 }
 
 /* }====== */
@@ -282,7 +255,7 @@ static kw_blob *read_tail(const kw_log *log, kw_revision rev) {
 }
 
 static bool is_on_disk(const kw_log *log, int64_t main) {
-  return log->disk != NULL && main <= log->on_disk;
+  return log->database != NULL && main <= log->on_disk;
 }
 
 kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
@@ -311,7 +284,7 @@ static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
 }
 
 void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_blob **records) {
-  if (log->disk == NULL) {
+  if (log->database == NULL) {
     read_batch(log, revs, n, records);
     return;
   }
@@ -350,7 +323,7 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
   kw_disk_entry e;
   if (!cursor->is_on_disk) return next_in_tail(log, cursor, found);
-  int rc = kw_disk_next(log->disk, cursor->next, &e);
+  int rc = kw_database_next(log->database, cursor->next, &e);
   if (rc > 0 && e.rev.main <= log->on_disk) {
     cursor->next = (kw_revision){.main = e.rev.main, .sub = e.rev.sub + 1};
     *found = (kw_log_entry){e.rev, e.tombstone, lend(log, e.record)};
@@ -418,8 +391,8 @@ static void remove_from_tail(kw_log *log, kw_revision rev) {
 
 static void remove_from_disk(kw_log *log, kw_revision rev, bool tombstone) {
   kw_slice record;
-  if (kw_disk_read(log->disk, rev, tombstone, &record) != KW_OK) return;
-  bool ok = kw_disk_remove(log->disk, rev, tombstone);
+  if (kw_database_read(log->database, rev, tombstone, &record) != KW_OK) return;
+  bool ok = kw_commit_group_remove(log->group, rev, tombstone);
   assert(ok);
   (void)ok;
   log->count--;
@@ -427,7 +400,7 @@ static void remove_from_disk(kw_log *log, kw_revision rev, bool tombstone) {
 }
 
 void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone) {
-  if (log->disk == NULL) {
+  if (log->database == NULL) {
     remove_from_tail(log, rev);
   } else {
     remove_from_disk(log, rev, tombstone);
@@ -435,57 +408,23 @@ void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone) {
 }
 
 bool kw_log_reserve_removals(kw_log *log, size_t n) {
-  return log->disk == NULL || kw_disk_reserve(log->disk, n);
+  return log->database == NULL || kw_commit_group_reserve(log->group, n);
 }
 
 bool kw_log_may_remove(const kw_log *log, size_t n) {
-  return log->disk == NULL || kw_disk_count(log->disk) < n;
+  return log->database == NULL || log->group->n < n;
 }
 
 /* }====== */
 
-/* {====== With a disk ====== */
-
-kw_disk *kw_log_disk(const kw_log *log) {
-  return log->disk;
-}
-
-kw_disk_meta kw_log_meta(const kw_log *log) {
-  return log->durable;
-}
+/* {====== With a database ====== */
 
 void kw_log_found(kw_log *log, const kw_disk_entry *e) {
   log->count++;
   log->bytes += cost_of(e->record.len);
 }
 
-static bool is_same(const kw_disk_meta *a, const kw_disk_meta *b) {
-  return a->compact_revision == b->compact_revision && a->compacted_until == b->compacted_until &&
-         a->alarms == b->alarms;
-}
-
-static bool has_more(const kw_log *log, const kw_disk_meta *meta) {
-  return log->disk != NULL &&
-         (kw_disk_count(log->disk) > 0 || !is_same(meta, &log->meta) || log->must_defragment);
-}
-
-void kw_log_defragment(kw_log *log) {
-  log->must_defragment = true;
-}
-
-bool kw_log_flush(kw_log *log, const kw_disk_meta *meta) {
-  if (!has_more(log, meta) || !kw_disk_is_idle(log->disk)) return false;
-  log->meta = *meta;
-  log->meta.revision = log->committed;
-  log->ticket++;
-  kw_disk_submit(log->disk, &log->meta, log->must_defragment);
-  log->must_defragment = false;
-  return true;
-}
-
-/* What the disk has now is dropped here. */
 static void drop_tail(kw_log *log, int64_t rev) {
-  size_t count = log->count, bytes = log->bytes;
   while (log->n > 0) {
     chunk *c = log->places[0].chunk;
     uint32_t gone = 0;
@@ -494,16 +433,21 @@ static void drop_tail(kw_log *log, int64_t rev) {
     c->n -= gone;
     if (c->n > 0) {
       log->places[0].first = revision_of(&c->entries[0]);
-      break;
+      return;
     }
     remove_place(log, 0);
   }
-  log->count = count; /* they are still there */
-  log->bytes = bytes;
 }
 
-/* The tail, and what was to be written. */
-static int forget(kw_log *log) {
+void kw_log_move_to_disk(kw_log *log, int64_t rev) {
+  size_t count = log->count, bytes = log->bytes;
+  drop_tail(log, rev);
+  log->count = count; /* the database has them */
+  log->bytes = bytes;
+  log->on_disk = rev;
+}
+
+void kw_log_forget_tail(kw_log *log) {
   while (log->n > 0) {
     chunk *c = log->places[0].chunk;
     for (uint32_t i = 0; i < c->n; i++) {
@@ -511,67 +455,6 @@ static int forget(kw_log *log) {
     }
     remove_place(log, 0);
   }
-  log->committed = log->on_disk;
-  return kw_disk_forget(log->disk);
-}
-
-static void remember(kw_log *log, failure failed) {
-  failure *oldest = &log->failures[log->n_failures++ % FAILURES];
-  if (log->n_failures > FAILURES) log->forgotten = oldest->to;
-  *oldest = failed;
-}
-
-static void fail(kw_log *log, int rc) {
-  remember(log, (failure){log->settled + 1, log->ticket, rc});
-  log->settled = log->ticket + 1; /* what is asked from now on has no part in it */
-  log->ticket += 2;
-  log->meta = log->durable;
-  if (forget(log) != KW_OK) rc = KW_ERR_STORAGE;
-  log->hook.on_failure(rc, log->hook.ctx);
-}
-
-bool kw_log_poll(kw_log *log, bool wait) {
-  kw_disk_meta meta;
-  int rc;
-  if (log->disk == NULL || !kw_disk_take(log->disk, wait, &meta, &rc)) return false;
-  if (rc != KW_OK) {
-    fail(log, rc);
-    return true;
-  }
-  log->settled++;
-  log->commits++;
-  log->durable = meta;
-  log->hook.on_durable(meta.revision, log->hook.ctx); /* while the tail is there to be told of */
-  drop_tail(log, meta.revision);
-  log->on_disk = meta.revision;
-  return true;
-}
-
-uint64_t kw_log_ticket(const kw_log *log, const kw_disk_meta *meta) {
-  return has_more(log, meta) ? log->ticket : log->ticket - 1;
-}
-
-bool kw_log_is_settled(const kw_log *log, uint64_t ticket) {
-  return ticket <= log->settled;
-}
-
-uint64_t kw_log_commits(const kw_log *log) {
-  return log->commits;
-}
-
-uint64_t kw_log_settled(const kw_log *log) {
-  return log->settled;
-}
-
-int kw_log_outcome(const kw_log *log, uint64_t ticket) {
-  if (ticket == 0) return KW_OK;
-  if (!kw_log_is_settled(log, ticket)) return KW_UNSETTLED;
-  if (ticket <= log->forgotten) return KW_ERR_STORAGE;
-  for (size_t i = 0; i < kw_min_size(log->n_failures, FAILURES); i++) {
-    const failure *f = &log->failures[i];
-    if (ticket >= f->from && ticket <= f->to) return f->rc;
-  }
-  return KW_OK;
 }
 
 /* }====== */
@@ -600,7 +483,7 @@ const char *kw_log_check(const kw_log *log) {
     }
     if (holes != c->holes) return "the number of holes is wrong";
   }
-  if (log->disk != NULL) return NULL; /* most are elsewhere */
+  if (log->database != NULL) return NULL; /* most are elsewhere */
   return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
 }
 

@@ -58,8 +58,7 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 
 int kw_replica_advance(kw_store *store, int64_t rev) {
   if (rev <= store->applied) return KW_ERR_STALE_REVISION;
-  store->applied = rev;
-  kw_log_commit(store->log, rev);
+  kw_store_set_applied(store, rev);
   return KW_OK;
 }
 
@@ -73,7 +72,7 @@ static int by_mod_revision(const void *a, const void *b) {
 
 static void make_final(kw_store *store) {
   kw_write_commit(store);
-  kw_write_settle(store, store->undo.committed);
+  kw_write_forget_undo(store, store->undo.committed);
 }
 
 /* Writes the base into an empty store in the order of revisions: kvs of one revision become its subs. It is final
@@ -104,7 +103,7 @@ static int fill(kw_store *store, const kw_kv *kvs, size_t n) {
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   kw_index old_index = store->index;
   kw_log *old_log = store->log;
-  kw_log *log = kw_log_new(kw_log_get_hook(old_log), NULL);
+  kw_log *log = kw_log_new(NULL, NULL);
   if (log == NULL) return KW_ERR_NO_MEMORY;
   store->index = (kw_index){0};
   store->log = log;

@@ -26,6 +26,12 @@ typedef struct group {
   size_t bytes;
 } group;
 
+/* The database that is written, and the changes that are written to it next. */
+typedef struct target {
+  kw_database *database;
+  kw_commit_group changes;
+} target;
+
 static int refuse(char *text, const char *what, const char *why) {
   snprintf(text, KW_DISK_TEXT, "keywatch: %s: %s", what, why);
   return KW_ERR_STORAGE;
@@ -38,25 +44,26 @@ static void release(group *g) {
   g->bytes = 0;
 }
 
-static int write_group(kw_disk *disk, group *g, kw_disk_meta meta) {
-  int rc = KW_OK;
-  kw_disk_submit(disk, &meta, false);
-  if (!kw_disk_take(disk, true, &meta, &rc)) rc = KW_ERR_STORAGE;
+static int write_group(target *to, group *g, kw_disk_meta meta) {
+  to->changes.meta = meta;
+  int rc = kw_database_write(to->database, &to->changes);
+  if (rc == KW_OK) rc = kw_database_renew(to->database); /* so that free pages are used again */
+  kw_commit_group_clear(&to->changes);
   release(g);
   return rc;
 }
 
 /* A record is encoded anew, so that it is one of ours, whoever wrote the image. */
-static int add_record(kw_disk *disk, group *g, kw_revision rev, bool tombstone, const kw_kv *kv) {
+static int add_record(target *to, group *g, kw_revision rev, bool tombstone, const kw_kv *kv) {
   kw_blob *record = kw_keyvalue_encode(kv);
   if (record == NULL) return KW_ERR_NO_MEMORY;
   g->records[g->n++] = record;
   g->bytes += record->len;
-  return kw_disk_put(disk, rev, tombstone, record) ? KW_OK : KW_ERR_NO_MEMORY;
+  return kw_commit_group_put(&to->changes, rev, tombstone, record) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 /* Until all is there, what is written is nobody's: the meta of the last group counts. */
-static int copy_records(kw_image *image, kw_disk *disk, group *g, kw_restored *restored) {
+static int copy_records(kw_image *image, target *to, group *g, kw_restored *restored) {
   kw_revision rev;
   bool tombstone;
   kw_kv kv;
@@ -65,19 +72,19 @@ static int copy_records(kw_image *image, kw_disk *disk, group *g, kw_restored *r
     int found = kw_image_next_record(image, &rev, &tombstone, &kv);
     if (found <= 0) return found;
     restored->records++;
-    rc = add_record(disk, g, rev, tombstone, &kv);
+    rc = add_record(to, g, rev, tombstone, &kv);
     if (rc == KW_OK && (g->n == GROUP_RECORDS || g->bytes >= GROUP_BYTES))
-      rc = write_group(disk, g, kw_image_meta(image));
+      rc = write_group(to, g, kw_image_meta(image));
   }
   return rc;
 }
 
-static int copy_leases(kw_image *image, kw_disk *disk, kw_restored *restored) {
+static int copy_leases(kw_image *image, target *to, kw_restored *restored) {
   int64_t id, ttl;
   int found;
   while ((found = kw_image_next_lease(image, &id, &ttl)) > 0) {
     restored->leases++;
-    if (!kw_disk_put_lease(disk, id, ttl)) return KW_ERR_NO_MEMORY;
+    if (!kw_commit_group_put_lease(&to->changes, id, ttl)) return KW_ERR_NO_MEMORY;
   }
   return found;
 }
@@ -92,16 +99,16 @@ static kw_blob *new_name(kw_slice table, kw_slice key) {
   return name;
 }
 
-static int add_row(kw_disk *disk, kw_slice table, kw_slice key, kw_slice bytes) {
+static int add_row(target *to, kw_slice table, kw_slice key, kw_slice bytes) {
   kw_blob *name = new_name(table, key), *value = kw_blob_copy(bytes);
-  bool ok = name != NULL && value != NULL && kw_disk_put_row(disk, name, value);
+  bool ok = name != NULL && value != NULL && kw_commit_group_put_row(&to->changes, name, value);
   if (name != NULL) kw_blob_release(name);
   if (value != NULL) kw_blob_release(value);
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 /* That authentication was enabled is told, and not kept: nobody would heed it. */
-static int copy_rows(kw_image *image, kw_disk *disk, kw_restored *restored) {
+static int copy_rows(kw_image *image, target *to, kw_restored *restored) {
   kw_slice table, key, bytes;
   int found;
   while ((found = kw_image_next_row(image, &table, &key, &bytes)) > 0) {
@@ -109,19 +116,19 @@ static int copy_rows(kw_image *image, kw_disk *disk, kw_restored *restored) {
       restored->was_protected = bytes.len == 1 && bytes.data[0] == 1;
       continue;
     }
-    int rc = add_row(disk, table, key, bytes);
+    int rc = add_row(to, table, key, bytes);
     if (rc != KW_OK) return rc;
   }
   return found;
 }
 
-static int copy(kw_image *image, kw_disk *disk, kw_restored *restored) {
+static int copy(kw_image *image, target *to, kw_restored *restored) {
   group *g = kw_alloc_zeroed(sizeof *g);
   if (g == NULL) return KW_ERR_NO_MEMORY;
-  int rc = copy_records(image, disk, g, restored);
-  if (rc == KW_OK) rc = copy_leases(image, disk, restored);
-  if (rc == KW_OK) rc = copy_rows(image, disk, restored);
-  if (rc == KW_OK) rc = write_group(disk, g, kw_image_meta(image));
+  int rc = copy_records(image, to, g, restored);
+  if (rc == KW_OK) rc = copy_leases(image, to, restored);
+  if (rc == KW_OK) rc = copy_rows(image, to, restored);
+  if (rc == KW_OK) rc = write_group(to, g, kw_image_meta(image));
   release(g);
   kw_free(g);
   kw_disk_meta meta = kw_image_meta(image);
@@ -171,12 +178,13 @@ static bool name_beside(const char *directory, char path[PATH_ROOM]) {
 }
 
 static int fill(kw_image *image, const char *directory, kw_restored *restored, char *text) {
-  kw_disk *disk;
+  target to = {0};
   int64_t map = MAP_PER_BYTE * kw_image_size(image) + MAP_MARGIN;
-  int rc = kw_disk_open(directory, (size_t)map, &disk, text);
+  int rc = kw_database_open(directory, (size_t)map, &to.database, text);
   if (rc != KW_OK) return rc;
-  rc = copy(image, disk, restored);
-  kw_disk_close(disk);
+  rc = copy(image, &to, restored);
+  kw_commit_group_drop(&to.changes);
+  kw_database_close(to.database);
   return rc;
 }
 

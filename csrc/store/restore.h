@@ -5,7 +5,7 @@
 #ifndef KW_STORE_RESTORE_H
 #define KW_STORE_RESTORE_H
 
-#include "store/disk.h"
+#include "store/database.h"
 
 typedef struct kw_restored {
   int64_t revision;

@@ -150,8 +150,7 @@ static int open_named(const char *directory) {
 }
 
 static const char *directory_of(const kw_store *store) {
-  const kw_disk *disk = kw_log_disk(store->log);
-  if (disk != NULL) return kw_disk_path(disk);
+  if (store->database != NULL) return kw_database_path(store->database);
   const char *directory = getenv("TMPDIR");
   return directory == NULL || directory[0] == 0 ? "/tmp" : directory;
 }
@@ -204,7 +203,7 @@ static int hold(kw_snapshot *s) {
 }
 
 static int open_view(kw_snapshot *s) {
-  int rc = kw_disk_open_view(kw_log_disk(s->store->log), &s->view);
+  int rc = kw_view_open(s->store->database, &s->view);
   if (rc != KW_OK) return rc;
   s->source = (kw_image_source){
       .next_record = next_of_view, .next_lease = next_lease_of_view, .meta = kw_view_meta(s->view)};
@@ -213,7 +212,7 @@ static int open_view(kw_snapshot *s) {
 
 static int begin(kw_snapshot *s) {
   int rc = open_file(s);
-  if (rc == KW_OK) rc = kw_log_disk(s->store->log) != NULL ? open_view(s) : hold(s);
+  if (rc == KW_OK) rc = s->store->database != NULL ? open_view(s) : hold(s);
   if (rc == KW_OK && !kw_rows_copy(&s->store->rows, &s->rows)) rc = KW_ERR_NO_MEMORY;
   if (rc != KW_OK) return rc;
   s->source.must_end = must_end;

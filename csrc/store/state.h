@@ -1,95 +1,132 @@
 /* SPDX-License-Identifier: MIT
  *
- * state: what a store consists of. For the files of this folder only.
+ * state: the struct kw_store. For the files of this folder only.
  *
- * The index has the applied state: what the newest write left. A revision becomes visible when the log calls it
- * durable. Until then it can be taken back: the open write (`open`), which was applied since the last commit, and what
- * was committed and is not durable. Undone in reverse, they leave no trace.
+ *   open write -> committed (applied) -> submitted -> durable (visible)
+ *
+ * The index has the applied state: the result of the newest committed write, and of the open one. A revision becomes
+ * visible when it is durable; in memory that is at its commit. Until then it can be undone: first the open write,
+ * which was applied since the last commit; then the committed writes that are not durable. Undone in reverse order,
+ * they leave no trace.
  */
 #ifndef KW_STORE_STATE_H
 #define KW_STORE_STATE_H
 
 #include "base/link.h"
+#include "store/committer.h"
 #include "store/index.h"
-#include "store/rows.h"
 #include "store/lease.h"
 #include "store/log.h"
+#include "store/rows.h"
 #include "store/store.h"
+#include "store/tickets.h"
+
+#define KW_RETRY_MS                                                                                \
+  500 /* delay of the next try, where room or memory was short and no caller waits */
+#define KW_OWN_ALARMS ((1u << KW_ALARM_BITS) - 1)
 
 typedef enum kw_undo_kind { KW_UNDO_CHANGE, KW_UNDO_GRANT, KW_UNDO_REVOKE } kw_undo_kind;
 
-/* How to take one step of a write back; each is one change of the disk, too. */
+/* How to undo one step of a write. Each step is one change of the commit group, too. */
 typedef struct kw_undo {
   kw_undo_kind kind;
   union {
-    kw_key_history *history; /* whose record is the newest of the log */
-    kw_lease *lease;         /* which was granted; or revoked, and is kept here */
+    kw_key_history *history; /* of the changed key */
+    kw_lease *lease;         /* granted; or revoked, and owned by this step */
   };
-  kw_key_state before; /* of the history */
+  kw_key_state before; /* of the key */
 } kw_undo;
 
-/* All that can be taken back, the oldest first: of the group that is being written, the one that gathers, the open
- * write. */
+/* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of
+ * the open write. */
 typedef struct kw_undo_list {
   kw_undo *steps;
   size_t n;
   size_t cap;
-  size_t submitted; /* so many are being written */
-  size_t committed; /* so many are not of the open write */
+  size_t submitted; /* steps of the submitted group */
+  size_t committed; /* steps of both groups: all but those of the open write */
 } kw_undo_list;
 
 typedef struct kw_open_write {
-  int64_t main; /* the revision of its changes, if it has any */
-  size_t n;     /* how many records it has appended to the log */
+  int64_t main; /* revision of its changes, if there are any */
+  size_t n;     /* records that it has appended to the log */
 } kw_open_write;
+
+/* How far a durable store has come. A change is *requested* if a caller has made it or waits for it. All others are
+ * background changes: steps of a compaction, and the alarm of a full disk. */
+typedef struct kw_durability {
+  kw_tickets tickets;
+  kw_disk_meta submitted; /* of the commit group that was submitted last */
+  kw_disk_meta durable;   /* of the one that became durable last */
+  uint64_t commits;       /* groups that became durable since the store was opened */
+  bool must_defragment;   /* with the next group */
+
+  bool is_requested;           /* the gathering group has a requested change */
+  bool is_submitted_requested; /* the submitted group has one */
+  uint64_t requested_ticket;   /* of the last submitted group that has one; 0 after a failure */
+  bool is_delayed;  /* a group of background changes alone has failed, and is tried again */
+  int64_t retry_at; /* at this time */
+} kw_durability;
 
 struct kw_store {
   kw_store_options options;
+  kw_database *database;   /* NULL, like the next two, if the store is in memory */
+  kw_committer *committer; /* the commit thread */
+  kw_commit_group *group;  /* the committer's gathering commit group */
+  kw_durability durability;
   kw_index index;
   kw_log *log;
   kw_leases leases;
   kw_rows rows;
-  unsigned alarms; /* the store's own; and by KW_ALARM_BITS higher, those of other members */
-  unsigned raised; /* of its own, those of a failure of the disk: everybody sees them at once */
+  unsigned alarms; /* the store's own; those of other members are KW_ALARM_BITS higher */
+  unsigned
+      disk_alarms; /* own alarms that a failed commit group has raised: visible before they are durable */
 
-  int64_t applied;  /* the newest revision that the index has, without the open write */
-  int64_t revision; /* the newest that is visible: applied and durable */
+  int64_t applied;  /* newest revision of the index, without the open write */
+  int64_t revision; /* newest visible revision */
   kw_open_write open;
   kw_undo_list undo;
 
-  int64_t compact_asked;    /* what was asked for last; it takes effect when it is durable */
-  int64_t compact_revision; /* -1 before the first compaction */
-  int64_t compact_next;     /* the first revision that the running compaction has not visited */
-  bool compact_is_stuck;    /* at a damaged record, until the alarm is out */
-  int64_t history_bytes;    /* of a replica: the records after compact_revision */
-  int64_t base_revision;    /* of a replica: up to here there is a state, but not what led to it */
+  int64_t compact_requested; /* takes effect when it is durable */
+  int64_t compact_revision;  /* -1 before the first compaction */
+  int64_t compact_next;      /* first revision that the running compaction has not visited */
+  bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
+  int64_t history_bytes;     /* of a replica: the records after compact_revision */
+  int64_t base_revision;     /* of a replica: it has no events up to this revision */
 
-  kw_revision loading; /* of a durable store: the first revision that was not read yet */
-
-  bool is_asked;    /* something was asked for since the last flush */
-  bool was_asked;   /* the same of the group that is being written */
-  uint64_t asked;   /* the ticket of the last group that was asked for; 0 if it has failed */
-  bool is_held;     /* a group that nobody asked for has failed, and is tried again later: */
-  int64_t retry_at; /* then */
+  kw_revision loading; /* of a durable store: first revision that was not loaded yet */
 
   int64_t now; /* of the last step */
-  int failure; /* KW_OK, or what has made the store read-only */
+  int failure; /* KW_OK, or KW_ERR_STORAGE: the store is read-only until it is opened again */
 
-  kw_store_hook hook; /* its functions are NULL while nobody watches */
-  kw_bell bell;       /* rung by other threads; or none */
-  kw_link snapshots;  /* that are being written or read */
+  kw_store_hook hook; /* its functions may be NULL */
+  kw_bell bell;       /* rung by other threads */
+  kw_link snapshots;  /* list of kw_snapshot: those that are being written or read */
 
-  kw_arena scratch; /* for the length of a step */
+  kw_arena scratch; /* for one call */
 };
 
-/* What a read inside of the open write sees. */
+/* Returns the revision that a read inside of the open write sees. */
 static inline int64_t kw_store_seen_revision(const kw_store *store) {
   return store->open.n > 0 ? store->open.main : store->applied;
 }
 
-/* The record that a change wrote. */
+/* Returns the record that a change wrote. Borrowed, see kw_log_read. */
 static inline kw_blob *kw_store_record(const kw_store *store, const kw_change *change) {
   return kw_log_read(store->log, kw_change_revision(change), change->tombstone);
+}
+
+/* Makes everything up to `rev` visible, and calls the hook. */
+static inline void kw_store_set_visible(kw_store *store, int64_t rev) {
+  int64_t before = store->revision;
+  store->revision = rev;
+  if (store->hook.on_visible != NULL) store->hook.on_visible(before, store->hook.ctx);
+}
+
+/* `rev` is the newest committed revision. In memory it becomes visible at once. */
+static inline void kw_store_set_applied(kw_store *store, int64_t rev) {
+  store->applied = rev;
+  if (store->database == NULL) kw_store_set_visible(store, rev);
 }
 
 #endif

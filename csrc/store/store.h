@@ -19,8 +19,10 @@
 #include "model/kv.h"
 #include "model/op.h"
 #include "model/reply.h"
-#include "store/rows.h"
+#include "store/committer.h"
 #include "store/log.h"
+#include "store/rows.h"
+#include "store/tickets.h"
 
 #define KW_NEVER INT64_MAX
 
@@ -91,7 +93,8 @@ typedef struct kw_hash {
 kw_store_options kw_store_defaults(void);
 
 /* Opens a store; a durable one as it was left, with every lease at its full time, but for its records.
- * KW_ERR_NO_MEMORY; KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if it is damaged, with a sentence in `text`. */
+ * KW_ERR_NO_MEMORY; KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if it is damaged, with a sentence in
+ * `text`. */
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_DISK_TEXT]);
 void kw_store_free(kw_store *store);
@@ -105,9 +108,9 @@ bool kw_store_is_inherited(const kw_store *store);
 
 /* {====== Durability ======
  *
- * What was committed is visible once it is durable: at once in memory, with its group on the disk. kw_store_flush hands
- * over what is committed, kw_store_poll takes what has become of it: both belong into every turn of a loop, after
- * the disk has rung its bell. The reference to the bell becomes the store's.
+ * What was committed is visible once it is durable: at once in memory, with its group on the disk. kw_store_flush
+ * hands over what is committed, kw_store_poll takes what has become of it: both belong into every turn of a loop,
+ * after the disk has rung its bell. The reference to the bell becomes the store's.
  *
  * Without room on the disk, what was not durable has not happened, and the alarm is raised. After any other failure
  * writes fail with KW_ERR_STORAGE until the store is opened anew, and what is durable can be read.
@@ -121,13 +124,13 @@ void kw_store_set_bell(kw_store *store, kw_bell bell);
 uint64_t kw_store_ticket(const kw_store *store);
 
 /* For those who wait for that, too: the next ticket is for all that there is to write. */
-void kw_store_ask(kw_store *store);
+void kw_store_include_background(kw_store *store);
 
 /* True once the writes of this ticket are durable, or have failed. */
 bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
 
-/* Returns KW_OK if the writes of this ticket are durable, KW_UNSETTLED (above 0) if the ticket is not settled, else why
- * the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
+/* Returns KW_OK if the writes of this ticket are durable, KW_UNSETTLED (above 0) if the ticket is not settled, else
+ * why the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
 int kw_store_outcome(const kw_store *store, uint64_t ticket);
 
 /* Waits for that, in the way of those who have no loop. */
@@ -180,8 +183,8 @@ int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
 int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
 int kw_store_rows(const kw_store *store, const kw_rows **rows); /* until the next change */
 
-/* etcd's HashKV, by up to so many records at a time; writes may come between. A walk begins with all but `asked` zero;
- * revision 0 is the current one. A compaction makes it begin anew. */
+/* etcd's HashKV, by up to so many records at a time; writes may come between. A walk begins with all but `asked`
+ * zero; revision 0 is the current one. A compaction makes it begin anew. */
 typedef struct kw_hash_walk {
   int64_t asked;
   kw_hash hash; /* good once it is done */
@@ -198,7 +201,7 @@ int64_t kw_store_revision(const kw_store *store);
 int64_t kw_store_compact_revision(const kw_store *store);
 
 /* What was asked for last: the same, once it is durable. */
-int64_t kw_store_compact_asked(const kw_store *store);
+int64_t kw_store_compact_requested(const kw_store *store);
 
 /* The newest revision that was committed; it is visible once it is durable. */
 int64_t kw_store_applied(const kw_store *store);
@@ -214,8 +217,8 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
  * empty one could not be read. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
-/* Why the last record that could not be read since the last step or poll could not: KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT
- * if it is damaged. KW_OK if all could. kw_store_next has come to an end there. */
+/* Why the last record that could not be read since the last step or poll could not: KW_ERR_NO_MEMORY, or
+ * KW_ERR_CORRUPT if it is damaged. KW_OK if all could. kw_store_next has come to an end there. */
 int kw_store_read_failure(const kw_store *store);
 
 /* The first revision whose events are all known. */
@@ -228,8 +231,8 @@ int64_t kw_store_deadline(const kw_store *store);
 bool kw_store_step(kw_store *store, int64_t now);
 
 #ifdef KW_PROBE
-/* NULL if it is in memory. */
-kw_disk *kw_store_disk(const kw_store *store);
+/* Returns the commit thread; NULL if the store is in memory. */
+kw_committer *kw_store_committer(const kw_store *store);
 
 /* Whether every invariant holds; else the text of one that does not. */
 const char *kw_store_check(const kw_store *store);

@@ -83,12 +83,12 @@ int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv) {
 /* {====== Leases ====== */
 
 int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
-  kw_disk *disk = kw_log_disk(store->log);
   if (!reserve_undo(&store->undo)) return KW_ERR_NO_MEMORY;
-  if (disk != NULL && !kw_disk_put_lease(disk, id, ttl)) return KW_ERR_NO_MEMORY;
+  kw_commit_group *group = store->group;
+  if (group != NULL && !kw_commit_group_put_lease(group, id, ttl)) return KW_ERR_NO_MEMORY;
   kw_lease *lease = kw_leases_add(&store->leases, id, ttl, now);
   if (lease == NULL) {
-    if (disk != NULL) kw_disk_undo(disk);
+    if (group != NULL) kw_commit_group_undo(group);
     return KW_ERR_NO_MEMORY;
   }
   store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_GRANT, .lease = lease};
@@ -96,9 +96,9 @@ int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
 }
 
 int kw_write_revoke(kw_store *store, kw_lease *lease) {
-  kw_disk *disk = kw_log_disk(store->log);
   if (!reserve_undo(&store->undo)) return KW_ERR_NO_MEMORY;
-  if (disk != NULL && !kw_disk_remove_lease(disk, lease->id)) return KW_ERR_NO_MEMORY;
+  kw_commit_group *group = store->group;
+  if (group != NULL && !kw_commit_group_remove_lease(group, lease->id)) return KW_ERR_NO_MEMORY;
   kw_leases_take_out(&store->leases, lease);
   store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease};
   return KW_OK;
@@ -132,11 +132,13 @@ void kw_write_commit(kw_store *store) {
 
 void kw_write_rollback(kw_store *store) {
   kw_undo_list *undo = &store->undo;
-  kw_disk *disk = kw_log_disk(store->log);
   while (undo->n > undo->committed) {
     const kw_undo *step = &undo->steps[--undo->n];
-    if (disk != NULL) kw_disk_undo(disk);
-    if (step->kind == KW_UNDO_CHANGE) kw_log_undo(store->log);
+    if (step->kind == KW_UNDO_CHANGE) {
+      kw_log_undo(store->log);
+    } else if (store->group != NULL) {
+      kw_commit_group_undo(store->group);
+    }
     take_back(store, step);
   }
   store->open.n = 0;
@@ -148,7 +150,7 @@ void kw_write_undo_all(kw_store *store) {
   undo->submitted = undo->committed = 0;
 }
 
-void kw_write_settle(kw_store *store, size_t n) {
+void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
   for (size_t i = 0; i < n; i++) {
     if (undo->steps[i].kind == KW_UNDO_REVOKE) kw_lease_free(undo->steps[i].lease);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * write: one change of one key or lease, in the index, the log, the leases and on the disk at once; and how it is taken
- * back.
- * For the files of this folder only.
+ * write: one change of one key or lease, in the index, the log, the leases and on the disk at once; and how it is
+ * taken back. For the files of this folder only.
  */
 #ifndef KW_STORE_WRITE_H
 #define KW_STORE_WRITE_H
@@ -32,6 +31,6 @@ void kw_write_rollback(kw_store *store);
 void kw_write_undo_all(kw_store *store);
 
 /* The first `n` steps cannot be taken back any more. */
-void kw_write_settle(kw_store *store, size_t n);
+void kw_write_forget_undo(kw_store *store, size_t n);
 
 #endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * commit_group: the changes that become durable together, and the numbers that become durable with them.
+ *
+ * A commit group is a list of changes in the order in which they were made. A record is only pointed to: it has to
+ * stay where it is until the group is cleared. The bytes of a row are retained by the group.
+ */
+#ifndef KW_STORE_COMMIT_GROUP_H
+#define KW_STORE_COMMIT_GROUP_H
+
+#include "base/blob.h"
+#include "model/kv.h"
+
+typedef struct kw_disk_meta {
+  int64_t revision;         /* newest revision of the store */
+  int64_t compact_revision; /* -1 before the first compaction */
+  int64_t compacted_until;  /* first revision that the compaction has still to visit */
+  int64_t alarms;           /* bits, see state.h */
+} kw_disk_meta;
+
+typedef enum kw_commit_kind {
+  KW_COMMIT_PUT,
+  KW_COMMIT_REMOVE,
+  KW_COMMIT_PUT_LEASE,
+  KW_COMMIT_REMOVE_LEASE,
+  KW_COMMIT_PUT_ROW,
+  KW_COMMIT_REMOVE_ROW
+} kw_commit_kind;
+
+typedef struct kw_commit_change {
+  kw_commit_kind kind;
+  bool tombstone;
+  uint32_t sub;
+  union {
+    int64_t main;  /* of a record */
+    int64_t lease; /* id */
+    kw_blob *name; /* of a row, retained */
+  };
+  union {
+    const kw_blob *record;
+    int64_t ttl;  /* of a lease, in seconds */
+    kw_blob *row; /* bytes of a row, retained; NULL if the row is removed */
+  };
+} kw_commit_change;
+
+/* All zero is an empty group. */
+typedef struct kw_commit_group {
+  kw_commit_change *changes;
+  size_t n;
+  size_t cap;
+  size_t n_rows; /* changes of rows among them */
+  kw_disk_meta meta;
+} kw_commit_group;
+
+/* Releases the rows, and frees the memory of the group. */
+void kw_commit_group_drop(kw_commit_group *group);
+
+/* Empties the group. Its memory is kept for the next changes. */
+void kw_commit_group_clear(kw_commit_group *group);
+
+/* Makes room for `n` more changes: the next `n` cannot fail. Returns false if memory is short. */
+bool kw_commit_group_reserve(kw_commit_group *group, size_t n);
+
+/* Adds a record. Revisions of records rise. Returns false, as all that follow, if memory is short. */
+bool kw_commit_group_put(kw_commit_group *group, kw_revision rev, bool tombstone,
+                         const kw_blob *record);
+
+/* Removes the record of a revision. It need not exist. */
+bool kw_commit_group_remove(kw_commit_group *group, kw_revision rev, bool tombstone);
+
+/* Adds a lease. */
+bool kw_commit_group_put_lease(kw_commit_group *group, int64_t id, int64_t ttl);
+
+/* Removes a lease. It need not exist. */
+bool kw_commit_group_remove_lease(kw_commit_group *group, int64_t id);
+
+/* Adds a row, or replaces it. Retains both blobs. */
+bool kw_commit_group_put_row(kw_commit_group *group, kw_blob *name, kw_blob *bytes);
+
+/* Removes a row. It need not exist. Retains the name. */
+bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
+
+/* Takes back the last change, which must not be one of a row. */
+void kw_commit_group_undo(kw_commit_group *group);
+
+/* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns
+ * KW_ERR_NO_MEMORY if the removals of `newer` were lost. */
+int kw_commit_group_keep_removals(kw_commit_group *group, kw_commit_group *newer);
+
+#endif

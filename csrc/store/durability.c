@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/durability.h"
+
+#include "store/alarm.h"
+#include "store/compaction.h"
+#include "store/lessor.h"
+#include "store/load.h"
+#include "store/write.h"
+
+void kw_durability_init(kw_store *store) {
+  kw_durability *d = &store->durability;
+  kw_tickets_init(&d->tickets);
+  if (store->database != NULL) d->submitted = d->durable = kw_database_get_meta(store->database);
+}
+
+/* {====== Submitting ====== */
+
+static kw_disk_meta meta_of(const kw_store *store) {
+  return (kw_disk_meta){.revision = store->applied,
+                        .compact_revision = store->compact_requested,
+                        .compacted_until = kw_compaction_next(store),
+                        .alarms = (int64_t)store->alarms};
+}
+
+/* The revision rises only with changes of the group. */
+static bool is_same(const kw_disk_meta *a, const kw_disk_meta *b) {
+  return a->compact_revision == b->compact_revision && a->compacted_until == b->compacted_until &&
+         a->alarms == b->alarms;
+}
+
+static bool has_more(const kw_store *store, const kw_disk_meta *meta) {
+  const kw_durability *d = &store->durability;
+  return store->group->n > 0 || d->must_defragment || !is_same(meta, &d->submitted);
+}
+
+void kw_store_flush(kw_store *store) {
+  kw_durability *d = &store->durability;
+  if (store->database == NULL || store->failure != KW_OK) return;
+  if (d->is_delayed && !d->is_requested) return;
+  kw_disk_meta meta = meta_of(store);
+  if (!has_more(store, &meta) || !kw_committer_is_idle(store->committer)) return;
+  kw_committer_submit(store->committer, &meta, d->must_defragment);
+  store->undo.submitted = store->undo.committed;
+  d->submitted = meta;
+  d->must_defragment = false;
+  if (d->is_requested) d->requested_ticket = d->tickets.gathering;
+  d->is_submitted_requested = d->is_requested;
+  d->is_requested = false;
+  kw_tickets_submit(&d->tickets);
+}
+
+/* }====== */
+
+/* {====== Taking the outcome ====== */
+
+/* The hook is called while the group's records are in memory: the watchers read them. */
+static void succeed(kw_store *store, const kw_disk_meta *meta) {
+  kw_durability *d = &store->durability;
+  kw_tickets_succeed(&d->tickets);
+  d->commits++;
+  d->durable = *meta;
+  d->is_delayed = false;
+  kw_write_forget_undo(store, store->undo.submitted);
+  if (meta->compact_revision > store->compact_revision)
+    kw_compaction_start(store, meta->compact_revision);
+  kw_store_set_visible(store, meta->revision);
+  kw_log_move_to_disk(store->log, meta->revision);
+}
+
+/* Goes back to the durable state. Returns false if memory was short: the store then lacks rows, or removals are
+ * lost. */
+static bool undo_all(kw_store *store) {
+  kw_durability *d = &store->durability;
+  d->submitted = d->durable;
+  kw_log_forget_tail(store->log);
+  bool ok = kw_committer_forget(store->committer) == KW_OK;
+  kw_write_undo_all(store);
+  store->applied = store->revision;
+  store->compact_requested = store->compact_revision;
+  store->alarms = (unsigned)d->durable.alarms;
+  kw_rows_drop(&store->rows);
+  return kw_load_rows(store) == KW_OK && ok;
+}
+
+static void fail(kw_store *store, int rc) {
+  kw_durability *d = &store->durability;
+  kw_tickets_fail(&d->tickets, rc);
+  if (!undo_all(store)) store->failure = KW_ERR_STORAGE;
+  if (rc == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
+  if (store->compact_is_stuck) kw_alarm_raise(store, KW_ALARM_CORRUPT);
+  if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
+  d->requested_ticket = 0;
+  d->is_delayed = !d->is_submitted_requested;
+  d->retry_at = store->now + KW_RETRY_MS;
+  kw_lessor_postpone(store);
+}
+
+static bool take(kw_store *store, bool wait) {
+  kw_disk_meta meta;
+  int rc;
+  if (store->database == NULL || !kw_committer_take(store->committer, wait, &meta, &rc))
+    return false;
+  if (rc == KW_OK) {
+    succeed(store, &meta);
+  } else {
+    fail(store, rc);
+  }
+  return true;
+}
+
+bool kw_store_poll(kw_store *store) {
+  kw_log_release(store->log);
+  bool any = take(store, false);
+  if (any) kw_store_flush(store);
+  return any;
+}
+
+int kw_store_wait(kw_store *store, uint64_t ticket) {
+  while (!kw_store_is_settled(store, ticket)) {
+    store->durability.is_requested = true;
+    kw_store_flush(store);
+    if (!take(store, true)) return KW_ERR_STORAGE;
+  }
+  kw_store_flush(store);
+  return kw_store_outcome(store, ticket);
+}
+
+/* }====== */
+
+/* {====== Tickets ====== */
+
+/* The ticket of all changes up to now, background changes included. */
+static uint64_t newest_ticket(const kw_store *store) {
+  if (store->database == NULL || store->failure != KW_OK) return 0;
+  kw_disk_meta meta = meta_of(store);
+  uint64_t gathering = store->durability.tickets.gathering;
+  return has_more(store, &meta) ? gathering : gathering - 1;
+}
+
+uint64_t kw_store_ticket(const kw_store *store) {
+  const kw_durability *d = &store->durability;
+  return d->is_requested || store->failure != KW_OK ? newest_ticket(store) : d->requested_ticket;
+}
+
+void kw_store_include_background(kw_store *store) {
+  store->durability.is_requested = true;
+}
+
+bool kw_store_is_settled(const kw_store *store, uint64_t ticket) {
+  return kw_tickets_is_settled(&store->durability.tickets, ticket);
+}
+
+int kw_store_outcome(const kw_store *store, uint64_t ticket) {
+  return kw_tickets_outcome(&store->durability.tickets, ticket);
+}
+
+uint64_t kw_store_settled(const kw_store *store) {
+  return store->durability.tickets.settled;
+}
+
+bool kw_store_is_pending(const kw_store *store) {
+  return !kw_store_is_settled(store, newest_ticket(store));
+}
+
+bool kw_store_is_durable(const kw_store *store) {
+  return store->database != NULL;
+}
+
+/* }====== */
+
+int kw_store_defragment(kw_store *store) {
+  if (store->failure != KW_OK) return store->failure;
+  store->durability.is_requested = true;
+  store->durability.must_defragment = store->database != NULL;
+  return KW_OK;
+}
+
+int kw_store_defragmented(const kw_store *store) {
+  return store->database == NULL ? KW_OK : kw_committer_defragmented(store->committer);
+}
+
+/* Snapshots ring the store's bell, too. */
+void kw_store_set_bell(kw_store *store, kw_bell bell) {
+  kw_bell_release(&store->bell);
+  store->bell = bell;
+  if (bell.ring == NULL || store->committer == NULL) return;
+  kw_committer_set_bell(store->committer, kw_bell_retain(&bell));
+}
+
+int64_t kw_durability_deadline(const kw_store *store) {
+  bool must_retry = store->durability.is_delayed && store->failure == KW_OK;
+  return must_retry ? store->durability.retry_at : KW_NEVER;
+}
+
+void kw_durability_step(kw_store *store, int64_t now) {
+  if (now >= store->durability.retry_at) store->durability.is_delayed = false;
+}

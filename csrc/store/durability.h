@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * durability: from committed to durable. For the files of this folder only; store.h has the public part.
+ *
+ * A flush submits the gathering commit group to the commit thread. A poll takes the outcome. After success the
+ * group's revisions become visible. After a failure the store goes back to its durable state: the group is undone,
+ * and with it everything that was committed later.
+ *
+ *   no room      the alarm is raised
+ *   no memory    callers get the error, and may try again
+ *   otherwise    the outcome is unknown: the store is read-only until it is opened again
+ */
+#ifndef KW_STORE_DURABILITY_H
+#define KW_STORE_DURABILITY_H
+
+#include "store/state.h"
+
+/* Sets the durability of a store whose database was just opened, or which is in memory. */
+void kw_durability_init(kw_store *store);
+
+/* Returns the time at which a failed group of background changes is tried again, or KW_NEVER. */
+int64_t kw_durability_deadline(const kw_store *store);
+
+/* Ends the delay of that group if its time has come. */
+void kw_durability_step(kw_store *store, int64_t now);
+
+#endif

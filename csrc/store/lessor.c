@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/lessor.h"
+
+#include "store/alarm.h"
+#include "store/quota.h"
+#include "store/txn.h"
+#include "store/write.h"
+
+#define LEASES_PER_STEP 500 /* etcd's limit for one pass */
+#define LEASE_COST 64       /* what the quota counts for a lease */
+
+int kw_lessor_load(kw_store *store, int64_t now) {
+  int64_t id, ttl;
+  for (const int64_t *after = NULL; kw_database_next_lease(store->database, after, &id, &ttl);
+       after = &id) {
+    if (id == 0 || ttl <= 0 || ttl > KW_LEASE_MAX_TTL) return KW_ERR_CORRUPT;
+    if (kw_leases_add(&store->leases, id, ttl, now) == NULL) return KW_ERR_NO_MEMORY;
+  }
+  return KW_OK;
+}
+
+int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
+  if (store->options.replica) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
+  int rc = kw_quota_check(store, LEASE_COST);
+  if (rc == KW_OK) rc = kw_alarm_check(store, LEASE_COST);
+  if (rc != KW_OK) return rc;
+  if (*ttl > KW_LEASE_MAX_TTL) return KW_ERR_LEASE_TTL_TOO_LARGE;
+  if (*id != 0 && kw_leases_find(&store->leases, *id) != NULL) return KW_ERR_LEASE_EXISTS;
+  if (*id == 0) *id = kw_leases_choose_id(&store->leases);
+  if (*ttl < store->options.min_lease_ttl) *ttl = store->options.min_lease_ttl;
+  return kw_write_grant(store, now, *id, *ttl);
+}
+
+static int revoke(kw_store *store, kw_lease *lease) {
+  kw_arena_reset(&store->scratch);
+  int rc = kw_txn_delete_lease(store, lease, &store->scratch);
+  if (rc == KW_OK) rc = kw_write_revoke(store, lease);
+  if (rc != KW_OK) kw_store_rollback(store);
+  return rc;
+}
+
+int kw_store_revoke(kw_store *store, int64_t id) {
+  if (store->options.replica) return KW_ERR_READ_ONLY;
+  if (store->failure != KW_OK) return store->failure;
+  if (kw_alarm_is_corrupt(store)) return KW_ERR_CORRUPT;
+  kw_lease *lease = kw_leases_find(&store->leases, id);
+  return lease == NULL ? KW_ERR_LEASE_NOT_FOUND : revoke(store, lease);
+}
+
+static bool is_over(const kw_lease *lease, int64_t now) {
+  return lease->due.when <= now;
+}
+
+/* A lease whose revocation is not durable still exists for callers. Returns its ttl, or 0 if there is none. */
+static int64_t pending_ttl(const kw_store *store, int64_t id) {
+  for (size_t i = 0; i < store->undo.n; i++) {
+    const kw_undo *step = &store->undo.steps[i];
+    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id) return step->lease->ttl;
+  }
+  return 0;
+}
+
+void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {
+  kw_lease *lease = kw_leases_find(&store->leases, id);
+  *ttl = lease == NULL ? pending_ttl(store, id) : 0;
+  if (lease == NULL || is_over(lease, now)) return;
+  kw_leases_renew(&store->leases, lease, now);
+  *ttl = lease->ttl;
+}
+
+/* {====== Asking ====== */
+
+static int list_keys(const kw_lease *lease, kw_arena *arena, kw_lease_info *info) {
+  kw_key_history **keys;
+  if (!kw_lease_list(lease, arena, &keys, &info->n_keys)) return KW_ERR_NO_MEMORY;
+  kw_slice *slices = kw_arena_array(arena, info->n_keys, sizeof *slices);
+  if (slices == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < info->n_keys; i++) slices[i] = kw_key_history_key(keys[i]);
+  info->keys = slices;
+  return KW_OK;
+}
+
+int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
+                          kw_arena *arena, kw_lease_info *info) {
+  const kw_lease *lease = kw_leases_find(&store->leases, id);
+  *info = (kw_lease_info){.id = id, .ttl = -1};
+  if (lease == NULL || is_over(lease, now)) return KW_OK;
+  info->ttl = (lease->due.when - now) / 1000;
+  info->granted_ttl = lease->ttl;
+  return keys ? list_keys(lease, arena, info) : KW_OK;
+}
+
+int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n) {
+  const kw_lease **list;
+  if (!kw_leases_list(&store->leases, arena, &list, n)) return KW_ERR_NO_MEMORY;
+  int64_t *found = kw_arena_array(arena, *n, sizeof *found);
+  if (found == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < *n; i++) found[i] = list[i]->id;
+  *ids = found;
+  return KW_OK;
+}
+
+/* }====== */
+
+/* {====== Expiry ====== */
+
+static bool may_expire(const kw_store *store) {
+  return store->failure == KW_OK && !kw_alarm_is_corrupt(store);
+}
+
+static kw_lease *first_expired(const kw_store *store, int64_t now) {
+  kw_lease *lease = kw_leases_first(&store->leases);
+  return lease != NULL && is_over(lease, now) ? lease : NULL;
+}
+
+static void postpone(kw_store *store, kw_lease *lease, int64_t now) {
+  kw_heap_move(&store->leases.due, &lease->due, now + KW_RETRY_MS);
+}
+
+int64_t kw_lessor_deadline(const kw_store *store) {
+  const kw_lease *lease = kw_leases_first(&store->leases);
+  return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
+}
+
+bool kw_lessor_step(kw_store *store, int64_t now) {
+  kw_lease *lease;
+  if (!may_expire(store)) return false;
+  for (int i = 0; i < LEASES_PER_STEP; i++) {
+    if ((lease = first_expired(store, now)) == NULL) return false;
+    if (revoke(store, lease) == KW_OK) {
+      kw_store_commit(store);
+    } else {
+      postpone(store, lease, now);
+    }
+  }
+  return first_expired(store, now) != NULL;
+}
+
+void kw_lessor_postpone(kw_store *store) {
+  kw_lease *lease;
+  while ((lease = first_expired(store, store->now)) != NULL) postpone(store, lease, store->now);
+}
+
+/* }====== */

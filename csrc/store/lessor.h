@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lessor: grants leases, renews them, and revokes them when their time is over. For the files of this folder only;
+ * store.h has the public part, and lease.h the table of leases.
+ *
+ * Revoking a lease deletes its keys in the same write. Expiry does so in bounded steps.
+ */
+#ifndef KW_STORE_LESSOR_H
+#define KW_STORE_LESSOR_H
+
+#include "store/state.h"
+
+/* Loads the leases of the database, each with its full time from `now` on. Returns KW_OK, KW_ERR_NO_MEMORY or
+ * KW_ERR_CORRUPT. */
+int kw_lessor_load(kw_store *store, int64_t now);
+
+/* Returns when the first lease expires, or KW_NEVER. */
+int64_t kw_lessor_deadline(const kw_store *store);
+
+/* Revokes a bounded number of expired leases. Returns true if more are due. A lease whose revocation has failed for
+ * want of memory is tried again after KW_RETRY_MS. */
+bool kw_lessor_step(kw_store *store, int64_t now);
+
+/* After a failed commit group: leases that have expired already are revoked again after KW_RETRY_MS. */
+void kw_lessor_postpone(kw_store *store);
+
+#endif

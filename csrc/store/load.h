@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * load: from the database into memory, when a store is opened. For the files of this folder only.
+ *
+ * First come the numbers, leases and rows (kw_load_state), then the records, in pieces (kw_store_load in store.h).
+ * Nothing in the database is trusted: what the rest of the store relies on is checked here, and fails with
+ * KW_ERR_CORRUPT.
+ */
+#ifndef KW_STORE_LOAD_H
+#define KW_STORE_LOAD_H
+
+#include "store/state.h"
+
+/* Loads everything but the records. Leases get their full time from `now` on. Returns KW_OK, KW_ERR_NO_MEMORY, or
+ * KW_ERR_CORRUPT with a sentence in `text`. */
+int kw_load_state(kw_store *store, int64_t now, char text[KW_DISK_TEXT]);
+
+/* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, or the error of a row that a store
+ * cannot have. */
+int kw_load_rows(kw_store *store);
+
+#endif

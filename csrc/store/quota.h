@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quota: how many bytes a store takes, and whether a write still fits. For the files of this folder only.
+ */
+#ifndef KW_STORE_QUOTA_H
+#define KW_STORE_QUOTA_H
+
+#include "store/state.h"
+
+/* Returns the size of the store in bytes; *in_use becomes the part of it that holds data. */
+int64_t kw_quota_size(const kw_store *store, int64_t *in_use);
+
+/* Returns KW_OK if a write of this cost fits. Otherwise arms the alarm and returns KW_ERR_NO_SPACE. A write of cost 0
+ * always fits. */
+int kw_quota_check(kw_store *store, int64_t cost);
+
+#endif
