@@ -34,4 +34,12 @@ static inline bool kw_range_contains(const kw_range *range, kw_slice key) {
   return kw_slice_compare(range->key, key) <= 0 && kw_range_reaches(range, key);
 }
 
+/* Copies the key, then the end, to `to`, which has room for both. Returns the range of the copy. */
+static inline kw_range kw_range_copy(const kw_range *range, uint8_t *to) {
+  uint8_t *end = to + range->key.len;
+  if (range->key.len > 0) memcpy(to, range->key.data, range->key.len);
+  if (range->end.len > 0) memcpy(end, range->end.data, range->end.len);
+  return (kw_range){.key = {to, range->key.len}, .end = {end, range->end.len}};
+}
+
 #endif

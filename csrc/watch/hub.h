@@ -2,12 +2,12 @@
  *
  * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers are told inside the commit, as soon as a revision becomes visible. Lagging watchers are brought up in
- * steps: each step walks a bounded part of the log once, for all lagging watchers that stand near its beginning. A
- * writer never waits for a watcher, and what a watcher has missed takes no memory.
+ * Synced watchers are told inside the commit, as soon as a revision becomes visible. Lagging watchers catch up in steps:
+ * each step walks a bounded part of the log once, for all lagging watchers that are near the start of that part. A
+ * writer never waits for a watcher, and the events that a watcher has missed take no memory.
  *
- * The hub's deadline and step cover those of the store. The hub never calls out: an outlet that was armed and has
- * received something enters its owner's ready list, and the owner drains that list.
+ * The hub's deadline and step include the store's. The hub calls none of its users: an armed outlet that has received
+ * something enters its owner's ready list (watch/ready.h), and the owner drains that list.
  */
 #ifndef KW_WATCH_HUB_H
 #define KW_WATCH_HUB_H
@@ -18,27 +18,30 @@
 #define KW_DEFAULT_PROGRESS_MS (10 * 60 * 1000)
 
 typedef struct kw_hub_options {
-  size_t walk_revisions; /* at most in a batch of a lagging watcher, and in a step */
-  size_t walk_bytes;     /* the same, in bytes */
-  size_t walk_watchers;  /* at most in a step */
-  int64_t progress_ms;   /* how often idle watchers that want progress get it */
-  uint64_t seed;
+  size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
+  size_t
+      walk_bytes; /* limit of a watched range's bytes in a step; the last revision may exceed it */
+  size_t walk_watchers; /* limit of watchers that a step looks at */
+  int64_t progress_ms;  /* period of progress for idle watchers that want it */
+  uint64_t seed;        /* of the watch groups' hashes */
 } kw_hub_options;
 
 typedef struct kw_watch_spec {
-  kw_range range;         /* an empty key is the least of all, as in etcd */
-  int64_t start_revision; /* 0: from now on */
-  int64_t id;             /* 0: the outlet chooses */
+  kw_range range;         /* an empty key means the smallest key, as in etcd */
+  int64_t start_revision; /* 0: after the store's revision */
+  int64_t id;             /* 0: the outlet chooses one */
   bool no_put;
   bool no_delete;
   bool prev_kv;
-  bool progress;
-  bool fragment; /* its reader's own */
+  bool progress; /* wants periodic progress */
+  bool fragment; /* for the reader: large batches may be split on the wire */
 } kw_watch_spec;
 
+/* Returns the default options. */
 kw_hub_options kw_hub_defaults(void);
 
-/* Makes the hub of a store. The hub must be freed before the store. Returns NULL if memory is short. */
+/* Makes the hub of a store, and sets the store's hook. The hub must be freed before the store. Returns NULL if memory is
+ * short. */
 kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options);
 
 /* Closes all outlets of the hub, and frees the hub. The memory of an outlet is its caller's, and stays. */
@@ -76,15 +79,6 @@ bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher);
  * there are none, or if the outlet has no room. */
 bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
-/* Arms an outlet: the next item that it receives puts the outlet into its ready list, once. */
-void kw_outlet_arm(kw_outlet *outlet);
-
-/* Disarms an outlet, and takes it out of its ready list. */
-void kw_outlet_disarm(kw_outlet *outlet);
-
-/* Takes the oldest outlet out of a ready list. Returns NULL if the list is empty. */
-kw_outlet *kw_ready_next(kw_ready *ready);
-
 /* Returns when kw_hub_step next has something to do: the store's deadline included. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
 
@@ -93,6 +87,7 @@ int64_t kw_hub_deadline(const kw_hub *hub);
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
 #ifdef KW_PROBE
+/* Returns NULL if every invariant of the hub holds, else the text of one that does not. */
 const char *kw_hub_check(const kw_hub *hub);
 #endif
 

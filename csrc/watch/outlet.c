@@ -9,21 +9,21 @@ static kw_item *item_at(const kw_outlet *outlet, size_t i) {
   return &outlet->items[(outlet->first + i) & (outlet->cap - 1)];
 }
 
-/* What an item is charged if it becomes the last: items of one batch that follow each other are charged for it once. */
+/* Returns the charge of an item that becomes the last. Items of one batch that follow each other pay for it once. */
 static size_t cost_of(const kw_outlet *outlet, const kw_item *item) {
   bool is_shared = outlet->n > 0 && item_at(outlet, outlet->n - 1)->batch == item->batch;
   bool is_free = item->batch == NULL || is_shared;
   return KW_OUTLET_ITEM_BYTES + (is_free ? 0 : item->batch->bytes);
 }
 
-/* What it takes by itself: its batch may be shared, but need not be. */
+/* Returns the memory of an item for its account, as if its batch were not shared: it need not be. */
 static size_t own_size(const kw_item *item) {
   const kw_batch *batch = item->batch;
   return KW_OUTLET_ITEM_BYTES +
          (batch == NULL ? 0 : sizeof *batch + batch->n * sizeof batch->events[0]);
 }
 
-/* An item goes: if the next one has the same batch, it is charged for it from now on. */
+/* Takes off the charge of an item that leaves. If the next item has the same batch, the batch's charge passes to it. */
 static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
   outlet->bytes -= KW_OUTLET_ITEM_BYTES;
   kw_account_credit(outlet->account, own_size(item));
@@ -35,7 +35,7 @@ static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
   }
 }
 
-/* A ring of twice the size, with the items from its beginning on. */
+/* Doubles the ring buffer; the oldest item comes to lie at its start. */
 static bool grow(kw_outlet *outlet) {
   size_t cap = outlet->cap == 0 ? FIRST_CAP : outlet->cap * 2;
   kw_item *items = kw_alloc(cap * sizeof *items);
@@ -64,7 +64,8 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   return true;
 }
 
-/* What a watcher waits for is room in this outlet, and nothing else, since only that is sure to come. */
+/* Notes how much room in the outlet a refused watcher waits for. A watcher waits for nothing else, not for its account:
+ * only room in the outlet is sure to come. */
 static bool refuse(const kw_item *item, size_t needs) {
   if (item->watcher != NULL)
     item->watcher->needs = needs < KW_NEEDS_ALL ? (uint32_t)needs : KW_NEEDS_ALL;
@@ -92,7 +93,7 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item) {
   } else {
     outlet->progress_all--;
   }
-  if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an idle outlet is a small one */
+  if (outlet->n == 0 && outlet->cap > FIRST_CAP) { /* an idle outlet keeps no large ring buffer */
     kw_free(outlet->items);
     outlet->items = NULL;
     outlet->cap = outlet->first = 0;
@@ -104,7 +105,12 @@ const kw_item *kw_outlet_first(const kw_outlet *outlet) {
   return outlet->n == 0 ? NULL : item_at(outlet, 0);
 }
 
-/* Takes all items of a watcher out of the queue; NULL: those of the whole outlet. */
+kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at) {
+  if (outlet->with_ids) return kw_map_next(&outlet->ids, at);
+  return (*at)++ == 0 ? outlet->only : NULL;
+}
+
+/* Drops all items of a watcher; NULL: the items of the whole outlet. */
 static void forget(kw_outlet *outlet, const kw_watcher *watcher) {
   size_t kept = 0;
   for (size_t i = 0; i < outlet->n; i++) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * outlet: where what watchers are told waits for whoever reads it: one stream, with the watchers that share it.
+ * outlet: a bounded FIFO of what the watchers of one reader are told. A reader is a stream, or a watch in process.
  *
- * A queue bounded in bytes, where a batch counts once for all who are told it together. Offering is a try: a full
- * outlet refuses, and the watcher waits in its list of blocked ones until there is room for what was refused. What is
- * said once and for a watcher alone (its failure) is never refused. An empty outlet takes any batch, however large.
- * So an outlet with blocked watchers is never empty: what it holds will be taken, and that lets them go on.
+ * The bound is in bytes. A batch that follows itself, for several watchers, counts once. Offering is a try: a full
+ * outlet refuses the item, and the watcher then waits in the outlet's list of blocked watchers until there is room for
+ * what was refused. The failure of a watcher is said once, and is never refused for its size. An empty outlet takes any
+ * batch, however large. So an outlet with blocked watchers is never empty: its reader will take what it holds, and that
+ * lets the blocked watchers go on.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
@@ -13,88 +14,91 @@
 #include "base/account.h"
 #include "base/map.h"
 #include "watch/batch.h"
+#include "watch/ready.h"
 #include "watch/watcher.h"
 
 #define KW_DEFAULT_OUTLET_BYTES (1 << 20)
-#define KW_OUTLET_ITEM_BYTES 64 /* what an item is charged beside its records */
+#define KW_OUTLET_ITEM_BYTES 64 /* charge of an item, beside its records */
 
 typedef enum kw_item_kind {
   KW_ITEM_EVENTS,
-  KW_ITEM_PROGRESS,  /* all before `revision`, and itself, has been told */
-  KW_ITEM_COMPACTED, /* the watcher has failed: history up to `revision` is gone */
+  KW_ITEM_PROGRESS,  /* everything up to and with `revision` has been told */
+  KW_ITEM_COMPACTED, /* the watcher has failed: history before `revision` is gone */
   KW_ITEM_CORRUPT    /* the watcher has failed: a record that it needs is damaged */
 } kw_item_kind;
 
 typedef struct kw_item {
   kw_item_kind kind;
   kw_watcher *watcher; /* NULL: progress of the whole outlet */
-  kw_batch *batch;     /* of EVENTS; who takes the item takes the reference */
-  uint32_t from;       /* the first event of the batch that is meant */
+  kw_batch *batch;     /* of EVENTS: a reference, which passes to the taker of the item */
+  uint32_t from;       /* of EVENTS: the first event of the batch that is meant for the watcher */
   int64_t revision;
-  size_t charge; /* the outlet's own */
+  size_t charge; /* set by the outlet */
 } kw_item;
 
 typedef struct kw_hub kw_hub;
 
-/* Those outlets of an owner that were armed and have got something, the oldest first. All zero, it is empty. */
-typedef struct kw_ready {
-  kw_outlet *first;
-  kw_outlet **last; /* where the next one goes; NULL while the list was never used */
-} kw_ready;
-
 struct kw_outlet {
-  kw_hub *hub; /* NULL once the hub is gone: nothing will come any more */
-  kw_outlet *next;
-  kw_outlet **prev; /* among the outlets of the hub */
+  kw_hub *hub;      /* NULL: closed, nothing will come any more */
+  kw_outlet *next;  /* in the hub's list of outlets */
+  kw_outlet **prev; /* the pointer there that points to this outlet */
 
-  kw_item *items; /* a ring */
+  kw_item *items; /* a ring buffer */
   size_t first;
   size_t n;
   size_t cap;
-  size_t bytes;
+  size_t bytes; /* charges of all items */
   size_t max_bytes;
   size_t progress_all; /* items of progress of the whole outlet */
   kw_account *account; /* charged for watchers and items, not for the store's records; or NULL */
 
   bool with_ids;
-  kw_watcher *only; /* its watcher, without ids */
-  kw_map ids;       /* its watchers, with ids */
+  kw_watcher *only; /* the only watcher, without ids; or NULL */
+  kw_map ids;       /* watchers by id, with ids */
   int64_t next_id;
   kw_watcher_list blocked;
 
-  kw_ready *ready; /* where its owner looks */
-  bool is_armed;   /* to be put there when something comes */
-  bool is_ready;   /* it stands there */
-  kw_outlet *next_ready;
-  kw_outlet **prev_ready;
-  uint64_t tag; /* the owner's own */
+  kw_ready *ready;        /* the owner's ready list */
+  bool is_armed;          /* the next item puts the outlet into the ready list */
+  bool is_ready;          /* in the ready list */
+  kw_outlet *next_ready;  /* in the ready list */
+  kw_outlet **prev_ready; /* the pointer there that points to this outlet */
+  uint64_t tag;           /* the owner's own */
 };
 
-/* Puts an item in, and takes the reference to its batch. False, with nothing taken, if the item is refused: the item's
- * watcher, if it has one, then knows how much room it needs. */
+/* Offers an item. If it is taken, the reference to its batch passes to the outlet. Returns false, with nothing taken,
+ * if the outlet is full, its account is refused more, or memory is short: the item's watcher, if there is one, then has
+ * its `needs` set. */
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
 
-/* The same for what may not be refused, but for want of memory. */
+/* Adds an item that may not be refused for its size. Returns false, with nothing taken, only if memory is short. */
 bool kw_outlet_push(kw_outlet *outlet, const kw_item *item);
 
-/* Takes the oldest item; false if there is none. */
+/* Takes the oldest item. Returns false if the outlet is empty. Does not unblock: readers call kw_outlet_take. */
 bool kw_outlet_pop(kw_outlet *outlet, kw_item *item);
 
-/* The oldest item, which stays, or NULL. */
+/* Returns the oldest item, which stays in the outlet; or NULL. */
 const kw_item *kw_outlet_first(const kw_outlet *outlet);
 
-/* Throws away what waits for a watcher; or progress of the whole outlet. */
+/* Returns the next watcher of the outlet, in no particular order. Start with *at = 0; the end is NULL. */
+kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at);
+
+/* Drops all queued items of a watcher. */
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
+
+/* Drops queued progress of the whole outlet. */
 void kw_outlet_forget_progress_all(kw_outlet *outlet);
 
+/* Drops all items, and frees the ring buffer. */
 void kw_outlet_drop_items(kw_outlet *outlet);
 
-/* Whether a blocked watcher may go on, where others that need `promised` bytes already do. In an empty outlet: always.
- * Else the outlet has to be half empty, so that a reader who takes item by item does not wake watchers for each. */
+/* True if a blocked watcher may go on, after others whose refused batches need `promised` bytes. Always true of an empty
+ * outlet. Any other outlet has to be half empty, so that a reader who takes item by item does not wake watchers for
+ * each. */
 bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
 
 #ifdef KW_PROBE
-/* Whether the counts of an outlet are those of its items; else the text of one that is not. */
+/* Returns NULL if the counts of an outlet are those of its items, else the text of one that is not. */
 const char *kw_outlet_check(const kw_outlet *outlet);
 #endif
 

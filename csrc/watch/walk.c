@@ -4,19 +4,20 @@
 #include "base/mem.h"
 #include "codec/keyvalue.h"
 
-#define KEEP_EVENTS 4096 /* room that is kept from one walk to the next */
+#define KEEP_EVENTS 4096 /* capacity that is kept from one walk to the next */
 
-/* What a watcher may want of a slot: 3 bits. */
+/* Combinations of no_put, no_delete and prev_kv. */
 #define VARIANTS 8
 
-struct kw_walk_watched {
-  kw_watched *slot;
-  kw_walk_watched *next;
-  uint32_t *at; /* which events */
+struct kw_pending {
+  kw_watched *watched;
+  kw_pending *next;
+  uint32_t *at; /* positions in walk->events */
   uint32_t n;
   uint32_t cap;
-  size_t bytes;
-  kw_batch *variants[VARIANTS]; /* all of them, as those want it who stand before the first */
+  size_t bytes; /* of the records */
+  kw_batch
+      *variants[VARIANTS]; /* all events of the range for each combination, or NULL: not made yet */
 };
 
 static unsigned variant_of(const kw_watcher *watcher) {
@@ -24,29 +25,30 @@ static unsigned variant_of(const kw_watcher *watcher) {
          (unsigned)watcher->prev_kv << 2;
 }
 
-static kw_walk_watched *slot_of(kw_walk *walk, kw_watched *slot) {
-  if (slot->pending != NULL) return slot->pending;
-  kw_walk_watched *mine = kw_arena_alloc(&walk->arena, sizeof *mine);
-  if (mine == NULL) return NULL;
-  mine->slot = slot;
-  mine->next = walk->slots;
-  walk->slots = mine;
-  slot->pending = mine;
-  return mine;
+/* Returns the kw_pending of a watched range, which is made on first use. */
+static kw_pending *pending_of(kw_walk *walk, kw_watched *watched) {
+  if (watched->pending != NULL) return watched->pending;
+  kw_pending *pending = kw_arena_alloc(&walk->arena, sizeof *pending);
+  if (pending == NULL) return NULL;
+  pending->watched = watched;
+  pending->next = walk->pending;
+  walk->pending = pending;
+  watched->pending = pending;
+  return pending;
 }
 
-static bool note(kw_walk *walk, kw_walk_watched *mine, uint32_t event) {
-  if (mine->n == mine->cap) {
-    uint32_t cap = mine->cap == 0 ? 4 : mine->cap * 2;
+static bool note(kw_walk *walk, kw_pending *pending, uint32_t event) {
+  if (pending->n == pending->cap) {
+    uint32_t cap = pending->cap == 0 ? 4 : pending->cap * 2;
     uint32_t *at = kw_arena_array(&walk->arena, cap, sizeof *at);
     if (at == NULL) return false;
-    if (mine->n > 0) memcpy(at, mine->at, mine->n * sizeof *at);
-    mine->at = at;
-    mine->cap = cap;
+    if (pending->n > 0) memcpy(at, pending->at, pending->n * sizeof *at);
+    pending->at = at;
+    pending->cap = cap;
   }
-  mine->at[mine->n++] = event;
-  mine->bytes += walk->events[event].record->len;
-  if (mine->bytes > walk->most_bytes) walk->most_bytes = mine->bytes;
+  pending->at[pending->n++] = event;
+  pending->bytes += walk->events[event].record->len;
+  if (pending->bytes > walk->most_bytes) walk->most_bytes = pending->bytes;
   walk->matches++;
   return true;
 }
@@ -60,13 +62,14 @@ bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry
   walk->events[walk->n++] = (kw_event){
       .revision = entry->rev.main, .is_delete = entry->tombstone, .record = entry->record};
   for (size_t i = 0; i < match.n; i++) {
-    kw_walk_watched *mine = slot_of(walk, match.slots[i]);
-    if (mine == NULL || !note(walk, mine, (uint32_t)walk->n - 1)) return false;
+    kw_pending *pending = pending_of(walk, match.watched[i]);
+    if (pending == NULL || !note(walk, pending, (uint32_t)walk->n - 1)) return false;
   }
   return true;
 }
 
-/* A put that made the key has nothing before it. */
+/* Returns the record that the key had before an event, borrowed. NULL: there was none, or it has been compacted. An
+ * empty record: it could not be read. */
 static kw_blob *previous_of(const kw_walk *walk, const kw_event *event) {
   kw_kv kv = kw_keyvalue_of(event->record);
   if (!event->is_delete && kv.create_revision == kv.mod_revision) return NULL;
@@ -77,11 +80,12 @@ static bool wants(const kw_watcher *watcher, const kw_event *event) {
   return event->is_delete ? !watcher->no_delete : !watcher->no_put;
 }
 
-/* Fills a batch with what a watcher wants of a slot. False if a record before one of the events could not be read. */
-static bool fill(const kw_walk *walk, const kw_walk_watched *mine, const kw_watcher *watcher,
+/* Fills a batch with the events of a range that a watcher wants. Returns false if the record before one of them could
+ * not be read. */
+static bool fill(const kw_walk *walk, const kw_pending *pending, const kw_watcher *watcher,
                  kw_batch *batch) {
-  for (uint32_t i = 0; i < mine->n; i++) {
-    kw_event event = walk->events[mine->at[i]];
+  for (uint32_t i = 0; i < pending->n; i++) {
+    kw_event event = walk->events[pending->at[i]];
     if (!wants(watcher, &event)) continue;
     if (watcher->prev_kv) event.prev = previous_of(walk, &event);
     if (event.prev != NULL && event.prev->len == 0) return false;
@@ -90,20 +94,20 @@ static bool fill(const kw_walk *walk, const kw_walk_watched *mine, const kw_watc
   return true;
 }
 
-/* The batch of what a watcher wants of a slot, be it before its next_rev or not. It may be empty, and belongs to the
- * slot. Or NULL, and why: KW_NO_MEMORY, KW_UNREADABLE. */
-static kw_batch *batch_for(const kw_walk *walk, kw_walk_watched *mine, const kw_watcher *watcher,
+/* Returns the batch of all events of a range that a watcher wants, also of those before its next_rev. The batch may be
+ * empty, and belongs to `pending`. Or returns NULL, with *why set to KW_NO_MEMORY or KW_UNREADABLE. */
+static kw_batch *batch_for(const kw_walk *walk, kw_pending *pending, const kw_watcher *watcher,
                            kw_told *why) {
-  kw_batch **shared = &mine->variants[variant_of(watcher)];
+  kw_batch **shared = &pending->variants[variant_of(watcher)];
   *why = KW_NO_MEMORY;
-  if (*shared != NULL || (*shared = kw_batch_new(mine->n)) == NULL) return *shared;
-  if (fill(walk, mine, watcher, *shared)) return *shared;
+  if (*shared != NULL || (*shared = kw_batch_new(pending->n)) == NULL) return *shared;
+  if (fill(walk, pending, watcher, *shared)) return *shared;
   if (kw_store_read_failure(walk->store) == KW_ERR_CORRUPT) *why = KW_UNREADABLE;
   kw_batch_release(*shared);
   return *shared = NULL;
 }
 
-/* The first event of a batch that is not before `rev`, or its end. */
+/* Returns the position of the first event of a batch that is not before `rev`, or batch->n. */
 static uint32_t first_from(const kw_batch *batch, int64_t rev) {
   uint32_t low = 0, high = batch->n;
   if (high == 0 || batch->events[0].revision >= rev) return 0;
@@ -118,23 +122,23 @@ static uint32_t first_from(const kw_batch *batch, int64_t rev) {
   return low;
 }
 
-static int64_t last_revision(const kw_walk *walk, const kw_walk_watched *mine) {
-  return walk->events[mine->at[mine->n - 1]].revision;
+static int64_t last_revision(const kw_walk *walk, const kw_pending *pending) {
+  return walk->events[pending->at[pending->n - 1]].revision;
 }
 
-/* Where a watcher goes on that could not be told: not before what the walk has for its slot. */
-static void stay(const kw_walk *walk, const kw_walk_watched *mine, kw_watcher *watcher) {
-  int64_t first = walk->events[mine->at[0]].revision;
+/* Raises the next_rev of a watcher that could not be told to the first event that the walk has for its range. */
+static void stay(const kw_walk *walk, const kw_pending *pending, kw_watcher *watcher) {
+  int64_t first = walk->events[pending->at[0]].revision;
   if (watcher->next_rev < first) watcher->next_rev = first;
 }
 
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
-  kw_walk_watched *mine = watcher->slot->pending;
-  if (mine == NULL || last_revision(walk, mine) < watcher->next_rev) return KW_UNTOLD;
+  kw_pending *pending = watcher->watched->pending;
+  if (pending == NULL || last_revision(walk, pending) < watcher->next_rev) return KW_UNTOLD;
   kw_told why;
-  kw_batch *batch = batch_for(walk, mine, watcher, &why);
+  kw_batch *batch = batch_for(walk, pending, watcher, &why);
   if (batch == NULL) {
-    stay(walk, mine, watcher);
+    stay(walk, pending, watcher);
     watcher->needs = KW_NEEDS_ALL;
     return why;
   }
@@ -147,25 +151,25 @@ kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher) {
                   .revision = batch->events[batch->n - 1].revision};
   if (kw_outlet_offer(watcher->outlet, &item)) return KW_TOLD;
   kw_batch_release(batch);
-  stay(walk, mine, watcher);
+  stay(walk, pending, watcher);
   return KW_REFUSED;
 }
 
 kw_watched *kw_walk_first(const kw_walk *walk) {
-  return walk->slots == NULL ? NULL : walk->slots->slot;
+  return walk->pending == NULL ? NULL : walk->pending->watched;
 }
 
 void kw_walk_done(kw_walk *walk) {
-  kw_walk_watched *mine = walk->slots;
-  walk->slots = mine->next;
-  mine->slot->pending = NULL;
+  kw_pending *pending = walk->pending;
+  walk->pending = pending->next;
+  pending->watched->pending = NULL;
   for (unsigned i = 0; i < VARIANTS; i++) {
-    if (mine->variants[i] != NULL) kw_batch_release(mine->variants[i]);
+    if (pending->variants[i] != NULL) kw_batch_release(pending->variants[i]);
   }
 }
 
 void kw_walk_reset(kw_walk *walk) {
-  while (walk->slots != NULL) kw_walk_done(walk);
+  while (walk->pending != NULL) kw_walk_done(walk);
   walk->n = walk->matches = walk->most_bytes = 0;
   kw_arena_reset(&walk->arena);
   if (walk->cap <= KEEP_EVENTS) return;

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * walk: events of some revisions, sorted out to the slots of a group that they concern, and told to its watchers.
+ * walk: the events of some revisions, gathered for each watched range of a watch group, then told to its watchers.
+ * For the hub only.
  *
- * Both ways of telling go through it: a commit is a walk of one revision over the synced watchers, catching up is one
- * of many revisions over some of the lagging. For the hub only.
+ * Both ways of telling use a walk. A commit is a walk of one revision over the synced watchers. Catching up is a walk
+ * of many revisions over some of the lagging watchers.
  *
- *   events    2 put a   3 put b   5 put a   5 delete b
- *   slot "a"  ^                   ^                      at = 0, 2
- *   slot [a,c)^         ^         ^         ^            at = 0, 1, 2, 3
+ *   events         2 put a   3 put b   5 put a   5 delete b
+ *   range "a"      ^                   ^                      pending: at = 0, 2
+ *   range [a,c)    ^         ^         ^         ^            pending: at = 0, 1, 2, 3
  *
- * Watchers of a slot that want the same share one batch; one with next_rev 4 is given it from 5 on.
+ * Watchers of one range with the same filters and prev_kv share one batch. A watcher with next_rev 4 is given that
+ * batch from its first event of revision 5 on.
+ *
+ * kw_walk_add, for each event; then kw_walk_tell, for each watcher; then kw_walk_done or kw_walk_reset. While a watched
+ * range has a kw_pending, its last watcher may not leave the watch group.
  */
 #ifndef KW_WATCH_WALK_H
 #define KW_WATCH_WALK_H
@@ -19,39 +24,48 @@
 #include "watch/watch_group.h"
 #include "watch/outlet.h"
 
-typedef struct kw_walk_watched kw_walk_watched;
+/* What a walk has gathered for one watched range. */
+typedef struct kw_pending kw_pending;
 
+/* All zero but for the store, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
   kw_arena arena;
   kw_event *events; /* borrowed from the log, without `prev` */
   size_t n;
   size_t cap;
-  kw_walk_watched *slots; /* those that were concerned */
-  size_t matches;         /* events times slots */
-  size_t most_bytes;      /* of the slot that has the most */
+  kw_pending *pending; /* a list, one for each watched range that has events */
+  size_t matches;      /* events of all ranges; an event counts once for each range */
+  size_t most_bytes;   /* of the range with the most bytes of records */
 } kw_walk;
 
+/* Outcome of telling one watcher. */
 typedef enum kw_told {
-  KW_TOLD,      /* the outlet took it */
-  KW_UNTOLD,    /* there was nothing to tell */
+  KW_TOLD,      /* its batch is in the outlet */
+  KW_UNTOLD,    /* the walk has no event for it */
   KW_REFUSED,   /* the outlet is full */
-  KW_NO_MEMORY, /* there was not enough to make the batch */
+  KW_NO_MEMORY, /* there was no memory for the batch */
   KW_UNREADABLE /* a record of the batch is damaged */
 } kw_told;
 
-/* Adds an event and finds whom it concerns; false if memory is short. */
+/* Adds an event for every watched range that contains its key. Returns false if memory is short: then the walk is
+ * incomplete, and has to be reset. */
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry);
 
-/* Tells a watcher of the group what concerns it. If that fails, its next_rev is where it has to go on. */
+/* Offers a watcher of the watch group its events, from its next_rev on. If the offer fails, next_rev is raised to the
+ * first event that the walk has for its range, and the watcher's `needs` are set. */
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher);
 
-/* A slot that was concerned, or NULL; and letting go of that slot, after which the group may do without it. */
+/* Returns a watched range that has events, or NULL. */
 kw_watched *kw_walk_first(const kw_walk *walk);
+
+/* Drops the kw_pending of the range that kw_walk_first returns. Its watchers may leave the watch group from then on. */
 void kw_walk_done(kw_walk *walk);
 
-/* Ends the walk, and lets go of all slots. */
+/* Drops all events and every kw_pending. The walk can be used again. */
 void kw_walk_reset(kw_walk *walk);
+
+/* Frees the memory of a walk that has been reset. */
 void kw_walk_drop(kw_walk *walk);
 
 #endif

@@ -4,31 +4,31 @@
 #include "base/mem.h"
 #include "watch/watched_table.h"
 
-/* A slot of a range is a node in the tree of its stem. */
+/* A watched range in the tree of its stem. A head is the next eight bytes after the stem, as a big-endian number: it
+ * decides most comparisons without a look at the key. */
 typedef struct node {
-  kw_watched slot;
+  kw_watched watched;
   struct node *left;
   struct node *right;
-  struct node *far; /* the node, here or below, whose range ends last */
-  uint64_t
-      key_head; /* the eight bytes of the key after the stem, as a number in the order of bytes */
-  uint64_t far_head; /* the same of the end of `far`; the greatest number where it has no end */
+  struct node *far;  /* the node, this one or below, whose range ends last */
+  uint64_t key_head; /* head of the range's key */
+  uint64_t far_head; /* head of the end of `far`; UINT64_MAX if that range is open */
   uint32_t height;
 } node;
 
-/* A length of stems that is in use, and by how many trees. */
+/* A length of stems that is in use. */
 typedef struct stem_length {
   uint32_t len;
-  uint32_t n;
+  uint32_t n; /* trees with a stem of this length */
 } stem_length;
 
 struct kw_watch_group {
-  kw_watched_table keys;
-  kw_watched_table stems; /* the roots of the trees */
-  stem_length *lengths;
-  size_t n_lengths; /* in rising order */
+  kw_watched_table keys;  /* single keys */
+  kw_watched_table stems; /* roots of the trees */
+  stem_length *lengths;   /* in rising order */
+  size_t n_lengths;
   size_t cap_lengths;
-  kw_watched **found; /* by the last match */
+  kw_watched **found; /* result of the last match */
   size_t n_found;
   size_t cap_found;
   size_t n; /* watchers */
@@ -54,9 +54,10 @@ size_t kw_watch_group_count(const kw_watch_group *group) {
   return group->n;
 }
 
-/* {====== Hashes of beginnings ======
+/* {====== Hashes of prefixes ======
  *
- * Seeded, since keys are chosen by strangers. Longer beginnings of the same key go on where shorter ones ended.
+ * The hash is seeded, because clients choose the keys. The hash of a longer prefix of the same key continues from the
+ * shorter one.
  */
 
 typedef struct hasher {
@@ -74,7 +75,7 @@ static uint64_t mix(uint64_t h) {
   return h ^ h >> 32;
 }
 
-/* The hash of the first `len` bytes; not fewer than the last time. */
+/* Returns the hash of the first `len` bytes. `len` may not fall from one call to the next. */
 static uint32_t hash_until(hasher *h, size_t len) {
   uint64_t word;
   for (; h->done + 8 <= len; h->done += 8) {
@@ -91,11 +92,11 @@ static uint32_t hash_until(hasher *h, size_t len) {
 /* {====== The tree of a stem ====== */
 
 static kw_range range_of(const node *n) {
-  return kw_watcher_range(n->slot.first);
+  return kw_watcher_range(n->watched.first);
 }
 
-static node *node_of(kw_watched *slot) {
-  return KW_CONTAINER_OF(slot, node, slot);
+static node *node_of(kw_watched *watched) {
+  return KW_CONTAINER_OF(watched, node, watched);
 }
 
 static uint64_t head_of(kw_slice key, size_t skip) {
@@ -107,7 +108,7 @@ static uint64_t head_of(kw_slice key, size_t skip) {
   return head;
 }
 
-/* Ends in order; that of an open range is after all others. */
+/* Compares the ends of two ranges. An open range ends after every other. */
 static int compare_ends(const kw_range *a, const kw_range *b) {
   bool a_open = kw_range_is_open(a), b_open = kw_range_is_open(b);
   if (a_open || b_open) return a_open - b_open;
@@ -129,7 +130,7 @@ static void take_far(node *n, const node *child) {
   if (compare_ends(&mine, &other) < 0) n->far = child->far;
 }
 
-/* Works out what a node knows of those below it. */
+/* Computes the height, the farthest end and the heads of a node from its children. */
 static void update(node *n) {
   uint32_t left = height_of(n->left), right = height_of(n->right);
   n->height = 1 + (left > right ? left : right);
@@ -137,8 +138,8 @@ static void update(node *n) {
   take_far(n, n->left);
   take_far(n, n->right);
   kw_range range = range_of(n), far = range_of(n->far);
-  n->key_head = head_of(range.key, n->slot.len);
-  n->far_head = kw_range_is_open(&far) ? UINT64_MAX : head_of(far.end, n->slot.len);
+  n->key_head = head_of(range.key, n->watched.len);
+  n->far_head = kw_range_is_open(&far) ? UINT64_MAX : head_of(far.end, n->watched.len);
 }
 
 static node *rotate_right(node *n) {
@@ -159,7 +160,7 @@ static node *rotate_left(node *n) {
   return top;
 }
 
-/* Updates a node whose children have changed, and restores the balance; returns what stands in its place. */
+/* Updates a node whose children have changed, and restores the balance. Returns the root of the subtree. */
 static node *balance(node *n) {
   int lean = (int)height_of(n->left) - (int)height_of(n->right);
   if (lean > 1) {
@@ -198,7 +199,7 @@ static node *insert(node *n, node *fresh) {
   return balance(n);
 }
 
-/* Takes the first node below `n` out, as *first; returns what stands in place of `n`. */
+/* Takes the leftmost node out of the subtree of `n`, as *first. Returns the new root of the subtree. */
 static node *remove_first(node *n, node **first) {
   if (n->left == NULL) {
     *first = n;
@@ -230,7 +231,7 @@ static node *remove_node(node *n, const node *gone) {
 
 /* {====== Stems ====== */
 
-/* What the two ends have in common, so that every key between them begins with it; nothing if there is no end. */
+/* Returns the length of the stem: the common prefix of key and end. An open range has an empty stem. */
 static size_t stem_of(const kw_range *range) {
   if (kw_range_is_open(range)) return 0;
   size_t n = 0, max = kw_min_size(range->key.len, range->end.len);
@@ -238,7 +239,7 @@ static size_t stem_of(const kw_range *range) {
   return n;
 }
 
-/* The place of a length among those in use, or where it would go. */
+/* Returns the position of a length among the lengths in use, or where it would be inserted. */
 static size_t length_at(const kw_watch_group *group, uint32_t len) {
   size_t i = 0;
   while (i < group->n_lengths && group->lengths[i].len < len) i++;
@@ -269,48 +270,49 @@ static void unuse_length(kw_watch_group *group, uint32_t len) {
           (group->n_lengths - at) * sizeof *group->lengths);
 }
 
-/* A new root takes the place of the old one, the place of nothing, or leaves it. */
+/* Files `root` in place of `old`. Without `old` a tree begins, without `root` a tree ends. */
 static void set_root(kw_watch_group *group, node *old, node *root) {
   if (old == root) return;
   if (old == NULL) {
-    kw_watched_table_add(&group->stems, &root->slot);
-    use_length(group, root->slot.len);
+    kw_watched_table_add(&group->stems, &root->watched);
+    use_length(group, root->watched.len);
   } else if (root == NULL) {
-    kw_watched_table_remove(&group->stems, &old->slot);
-    unuse_length(group, old->slot.len);
+    kw_watched_table_remove(&group->stems, &old->watched);
+    unuse_length(group, old->watched.len);
   } else {
-    kw_watched_table_replace(&group->stems, &old->slot, &root->slot);
+    kw_watched_table_replace(&group->stems, &old->watched, &root->watched);
   }
 }
 
 static node *root_of(const kw_watch_group *group, const kw_range *range, size_t stem,
                      uint32_t hash) {
-  kw_watched *slot = kw_watched_table_find(&group->stems, kw_slice_of(range->key.data, stem), hash);
-  return slot == NULL ? NULL : node_of(slot);
+  kw_watched *watched =
+      kw_watched_table_find(&group->stems, kw_slice_of(range->key.data, stem), hash);
+  return watched == NULL ? NULL : node_of(watched);
 }
 
 /* }====== */
 
-static void join_slot(kw_watched *slot, kw_watcher *watcher) {
-  watcher->slot = slot;
-  watcher->next = slot->first;
-  watcher->prev = &slot->first;
-  if (slot->first != NULL) slot->first->prev = &watcher->next;
-  slot->first = watcher;
+static void join(kw_watched *watched, kw_watcher *watcher) {
+  watcher->watched = watched;
+  watcher->next = watched->first;
+  watcher->prev = &watched->first;
+  if (watched->first != NULL) watched->first->prev = &watcher->next;
+  watched->first = watcher;
 }
 
 static bool add_to_key(kw_watch_group *group, kw_watcher *watcher) {
   kw_slice key = kw_watcher_range(watcher).key;
   hasher h = hash_begin(group, key);
   uint32_t hash = hash_until(&h, key.len);
-  kw_watched *slot = kw_watched_table_find(&group->keys, key, hash);
-  if (slot == NULL) {
-    if (!kw_watched_table_reserve(&group->keys) || (slot = kw_alloc(sizeof *slot)) == NULL)
+  kw_watched *watched = kw_watched_table_find(&group->keys, key, hash);
+  if (watched == NULL) {
+    if (!kw_watched_table_reserve(&group->keys) || (watched = kw_alloc(sizeof *watched)) == NULL)
       return false;
-    *slot = (kw_watched){.hash = hash, .len = watcher->key_len};
-    kw_watched_table_add(&group->keys, slot);
+    *watched = (kw_watched){.hash = hash, .len = watcher->key_len};
+    kw_watched_table_add(&group->keys, watched);
   }
-  join_slot(slot, watcher);
+  join(watched, watcher);
   return true;
 }
 
@@ -324,13 +326,13 @@ static bool add_to_range(kw_watch_group *group, kw_watcher *watcher) {
   if (n == NULL) {
     if (!kw_watched_table_reserve(&group->stems) || !reserve_length(group)) return false;
     if ((n = kw_alloc_zeroed(sizeof *n)) == NULL) return false;
-    n->slot.hash = hash;
-    n->slot.len = (uint32_t)stem;
-    join_slot(&n->slot, watcher);
+    n->watched.hash = hash;
+    n->watched.len = (uint32_t)stem;
+    join(&n->watched, watcher);
     set_root(group, root, insert(root, n));
     return true;
   }
-  join_slot(&n->slot, watcher);
+  join(&n->watched, watcher);
   return true;
 }
 
@@ -340,42 +342,42 @@ bool kw_watch_group_add(kw_watch_group *group, kw_watcher *watcher) {
   return ok;
 }
 
-/* The slot goes with its last watcher, while that still gives it its range. */
-static void remove_slot(kw_watch_group *group, kw_watched *slot, const kw_range *range) {
+/* Removes a watched range whose last watcher leaves. That watcher is still linked, because it holds the range's bytes. */
+static void remove_watched(kw_watch_group *group, kw_watched *watched, const kw_range *range) {
   if (range->end.len == 0) {
-    kw_watched_table_remove(&group->keys, slot);
-    kw_free(slot);
+    kw_watched_table_remove(&group->keys, watched);
+    kw_free(watched);
     return;
   }
-  node *n = node_of(slot);
-  node *root = root_of(group, range, slot->len, slot->hash);
+  node *n = node_of(watched);
+  node *root = root_of(group, range, watched->len, watched->hash);
   set_root(group, root, remove_node(root, n));
   kw_free(n);
 }
 
 void kw_watch_group_remove(kw_watch_group *group, kw_watcher *watcher) {
-  kw_watched *slot = watcher->slot;
+  kw_watched *watched = watcher->watched;
   kw_range range = kw_watcher_range(watcher);
-  if (slot->first == watcher && watcher->next == NULL) {
-    remove_slot(group, slot, &range);
+  if (watched->first == watcher && watcher->next == NULL) {
+    remove_watched(group, watched, &range);
   } else {
     *watcher->prev = watcher->next;
     if (watcher->next != NULL) watcher->next->prev = watcher->prev;
   }
-  watcher->slot = NULL;
+  watcher->watched = NULL;
   group->n--;
 }
 
 /* {====== Matching ====== */
 
-static bool note(kw_watch_group *group, kw_watched *slot) {
+static bool note(kw_watch_group *group, kw_watched *watched) {
   if (!kw_reserve(&group->found, &group->cap_found, group->n_found + 1, sizeof *group->found))
     return false;
-  group->found[group->n_found++] = slot;
+  group->found[group->n_found++] = watched;
   return true;
 }
 
-/* Whether anything below a node, or itself, may end after the key. */
+/* True if the range of the node, or of one below it, may end after the key. */
 static bool may_reach(const node *n, kw_slice key, uint64_t head) {
   if (n->far_head != head) return n->far_head > head;
   kw_range far = range_of(n->far);
@@ -394,7 +396,7 @@ static bool match_tree(kw_watch_group *group, node *n, kw_slice key, uint64_t he
       continue;
     }
     kw_range range = range_of(n);
-    if (kw_range_reaches(&range, key) && !note(group, &n->slot)) return false;
+    if (kw_range_reaches(&range, key) && !note(group, &n->watched)) return false;
     if (!match_tree(group, n->left, key, head)) return false;
     n = n->right;
   }
@@ -407,14 +409,14 @@ bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match) 
   group->n_found = 0;
   for (size_t i = 0; i < group->n_lengths && group->lengths[i].len <= key.len && ok; i++) {
     kw_slice stem = {key.data, group->lengths[i].len};
-    kw_watched *slot = kw_watched_table_find(&group->stems, stem, hash_until(&h, stem.len));
-    if (slot != NULL) ok = match_tree(group, node_of(slot), key, head_of(key, stem.len));
+    kw_watched *watched = kw_watched_table_find(&group->stems, stem, hash_until(&h, stem.len));
+    if (watched != NULL) ok = match_tree(group, node_of(watched), key, head_of(key, stem.len));
   }
   if (group->keys.n > 0) {
-    kw_watched *slot = kw_watched_table_find(&group->keys, key, hash_until(&h, key.len));
-    if (slot != NULL) ok = ok && note(group, slot);
+    kw_watched *watched = kw_watched_table_find(&group->keys, key, hash_until(&h, key.len));
+    if (watched != NULL) ok = ok && note(group, watched);
   }
-  *match = (kw_match){.slots = group->found, .n = group->n_found};
+  *match = (kw_match){.watched = group->found, .n = group->n_found};
   return ok;
 }
 
@@ -422,14 +424,14 @@ bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match) 
 
 #ifdef KW_PROBE
 
-static const char *check_slot(const kw_watched_table *slots, const kw_watched *slot, bool is_filed,
-                              size_t *watchers) {
-  kw_slice bytes = {slot->first->bytes, slot->len};
-  if (is_filed && kw_watched_table_find(slots, bytes, slot->hash) != slot)
-    return "a slot is not found";
-  for (const kw_watcher *w = slot->first; w != NULL; w = w->next, (*watchers)++) {
-    if (w->slot != slot) return "a watcher in another slot than it thinks";
-    if (*w->prev != w) return "a watcher does not know its place";
+static const char *check_watched(const kw_watched_table *table, const kw_watched *watched,
+                                 bool is_filed, size_t *watchers) {
+  kw_slice bytes = {watched->first->bytes, watched->len};
+  if (is_filed && kw_watched_table_find(table, bytes, watched->hash) != watched)
+    return "a watched range is not found";
+  for (const kw_watcher *w = watched->first; w != NULL; w = w->next, (*watchers)++) {
+    if (w->watched != watched) return "a watcher is in another watched range than it knows";
+    if (*w->prev != w) return "the back pointer of a watcher is wrong";
   }
   return NULL;
 }
@@ -438,7 +440,7 @@ static const char *check_node(const kw_watch_group *group, const node *n, size_t
   if (n == NULL) return NULL;
   const char *fault = check_node(group, n->left, watchers);
   if (fault == NULL) fault = check_node(group, n->right, watchers);
-  if (fault == NULL) fault = check_slot(&group->stems, &n->slot, false, watchers);
+  if (fault == NULL) fault = check_watched(&group->stems, &n->watched, false, watchers);
   if (fault != NULL) return fault;
   int lean = (int)height_of(n->left) - (int)height_of(n->right);
   if (lean < -1 || lean > 1) return "a tree of ranges is out of balance";
@@ -448,7 +450,7 @@ static const char *check_node(const kw_watch_group *group, const node *n, size_t
   kw_range range = range_of(n), far = range_of(n->far), far_found = range_of(found);
   if (compare_ends(&far, &far_found) != 0) return "a farthest end is wrong";
   if (copy.key_head != n->key_head || copy.far_head != n->far_head) return "a head is wrong";
-  if (stem_of(&range) != n->slot.len) return "a stem is wrong";
+  if (stem_of(&range) != n->watched.len) return "a stem is wrong";
   if (n->left != NULL) {
     kw_range other = range_of(n->left);
     if (compare_ranges(&other, &range) >= 0) return "ranges are out of order";
@@ -465,15 +467,15 @@ const char *kw_watch_group_check(const kw_watch_group *group) {
   const char *fault = NULL;
   for (size_t i = 0; i < group->keys.cap && fault == NULL; i++) {
     if (group->keys.tags[i] == 0) continue;
-    fault = check_slot(&group->keys, group->keys.places[i], true, &watchers);
+    fault = check_watched(&group->keys, group->keys.slots[i], true, &watchers);
   }
   for (size_t i = 0; i < group->stems.cap && fault == NULL; i++) {
     if (group->stems.tags[i] == 0) continue;
-    kw_watched *slot = group->stems.places[i];
-    kw_slice stem = {slot->first->bytes, slot->len};
-    if (kw_watched_table_find(&group->stems, stem, slot->hash) != slot)
+    kw_watched *watched = group->stems.slots[i];
+    kw_slice stem = {watched->first->bytes, watched->len};
+    if (kw_watched_table_find(&group->stems, stem, watched->hash) != watched)
       return "a stem is not found";
-    fault = check_node(group, node_of(slot), &watchers);
+    fault = check_node(group, node_of(watched), &watchers);
   }
   for (size_t i = 0; i < group->n_lengths; i++) trees += group->lengths[i].n;
   if (fault != NULL) return fault;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * group: watchers by what they watch, so that a change finds those that it concerns.
+ * watch_group: watchers filed by range, so that a change finds the watchers of its key.
  *
- * Watchers of the same range share a slot. Slots of single keys are found by the hash of the key. The keys of a range
- * all begin with what its two ends have in common, its stem; ranges are filed under their stem, again by hash, and
- * a key asks at each of its own beginnings whose length is in use:
+ * Watchers of the same range share one kw_watched. A watched range of a single key is found by the hash of the key.
+ * The keys of any other range all begin with the bytes that its key and its end have in common: the stem. Such a range
+ * is filed under its stem, again by hash. A key is looked up under each of its own prefixes whose length is in use:
  *
  *   ranges   [/a/1, /a/2) and [/a/2, /a/5) under "/a/"     [/a/1/x, /a/1/y) under "/a/1/"     [b, end) under ""
- *   key      /a/1/k asks at "", "/a/" and "/a/1/"
+ *   key      /a/1/k is looked up under "", "/a/" and "/a/1/"
  *
- * Ranges of one stem form an interval tree: a balanced tree in the order of (key, end), where each node knows the
- * farthest end below it. What contains a key is found in O(log n) for each slot found, and most often there is
- * one range to a stem, and nothing to look at for a key that nobody watches.
+ * The ranges of one stem form an interval tree: a balanced tree in the order of (key, end), in which each node knows
+ * the farthest end below it. Each range that contains a key is found in O(log n). Most often a stem has one range, and
+ * a key that nobody watches ends at a tag of the hash table.
  */
 #ifndef KW_WATCH_WATCH_GROUP_H
 #define KW_WATCH_WATCH_GROUP_H
@@ -20,35 +20,41 @@
 
 typedef struct kw_watch_group kw_watch_group;
 
+/* One watched range with its watchers. The watch group makes it with its first watcher, frees it with its last. */
 struct kw_watched {
-  kw_watcher *first; /* never NULL; all watchers of a slot have the same range */
-  void *pending;     /* the hub's: what it gathers for the slot in one walk */
+  kw_watcher *first; /* never NULL; all watchers have the same range */
+  void *pending;     /* for the walk: the kw_pending of this range; NULL outside a walk */
   uint32_t hash;     /* of the first `len` bytes of the range's key */
-  uint32_t len;      /* the whole key, or the stem */
+  uint32_t len;      /* of the key, or of the stem */
 };
 
-/* What a match found, until the next match or change of the group. */
+/* Result of a match. It stays valid until the next match, or the next change of the watch group. */
 typedef struct kw_match {
-  kw_watched **slots;
+  kw_watched **watched;
   size_t n;
 } kw_match;
 
-/* NULL if memory is short. */
+/* Makes an empty watch group. The seed makes the hashes unpredictable. Returns NULL if memory is short. */
 kw_watch_group *kw_watch_group_new(uint64_t seed);
-/* The group must be empty. */
+
+/* Frees a watch group, which must be empty. */
 void kw_watch_group_free(kw_watch_group *group);
 
-/* False, with nothing changed, if memory is short. */
+/* Adds a watcher, which must be in no watch group and no list, and sets watcher->watched. Does not own the watcher.
+ * Returns false, with nothing changed, if memory is short. */
 bool kw_watch_group_add(kw_watch_group *group, kw_watcher *watcher);
+
+/* Removes a watcher from the watch group that it is in. */
 void kw_watch_group_remove(kw_watch_group *group, kw_watcher *watcher);
 
-/* The slots whose range contains `key`; false if memory is short. */
+/* Finds every watched range that contains `key`. Returns false, with some of them in *match, if memory is short. */
 bool kw_watch_group_match(kw_watch_group *group, kw_slice key, kw_match *match);
 
+/* Returns the number of watchers. */
 size_t kw_watch_group_count(const kw_watch_group *group);
 
 #ifdef KW_PROBE
-/* Whether every invariant of the group holds; else the text of one that does not. */
+/* Returns NULL if every invariant of the watch group holds, else the text of one that does not. */
 const char *kw_watch_group_check(const kw_watch_group *group);
 #endif
 

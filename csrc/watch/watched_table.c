@@ -9,75 +9,76 @@ static uint8_t tag_of(uint32_t hash) {
   return (uint8_t)(hash >> 25) | 0x80;
 }
 
-void kw_watched_table_drop(kw_watched_table *slots) {
-  kw_free(slots->places);
-  kw_free(slots->tags);
-  *slots = (kw_watched_table){0};
+void kw_watched_table_drop(kw_watched_table *table) {
+  kw_free(table->slots);
+  kw_free(table->tags);
+  *table = (kw_watched_table){0};
 }
 
-kw_watched *kw_watched_table_find(const kw_watched_table *slots, kw_slice bytes, uint32_t hash) {
-  if (slots->n == 0) return NULL;
-  const size_t mask = slots->cap - 1;
+kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes, uint32_t hash) {
+  if (table->n == 0) return NULL;
+  const size_t mask = table->cap - 1;
   const uint8_t tag = tag_of(hash);
-  for (size_t i = hash & mask; slots->tags[i] != 0; i = (i + 1) & mask) {
-    if (slots->tags[i] != tag) continue;
-    kw_watched *slot = slots->places[i];
-    if (slot->hash == hash && slot->len == bytes.len &&
-        memcmp(slot->first->bytes, bytes.data, bytes.len) == 0) {
-      return slot;
+  for (size_t i = hash & mask; table->tags[i] != 0; i = (i + 1) & mask) {
+    if (table->tags[i] != tag) continue;
+    kw_watched *watched = table->slots[i];
+    if (watched->hash == hash && watched->len == bytes.len &&
+        memcmp(watched->first->bytes, bytes.data, bytes.len) == 0) {
+      return watched;
     }
   }
   return NULL;
 }
 
-bool kw_watched_table_reserve(kw_watched_table *slots) {
-  if ((slots->n + 1) * 4 <= slots->cap * 3) return true;
-  kw_watched_table grown = {.cap = slots->cap == 0 ? FIRST_CAP : slots->cap * 2};
-  grown.places = kw_alloc(grown.cap * sizeof *grown.places);
+bool kw_watched_table_reserve(kw_watched_table *table) {
+  if ((table->n + 1) * 4 <= table->cap * 3) return true;
+  kw_watched_table grown = {.cap = table->cap == 0 ? FIRST_CAP : table->cap * 2};
+  grown.slots = kw_alloc(grown.cap * sizeof *grown.slots);
   grown.tags = kw_alloc_zeroed(grown.cap);
-  if (grown.places == NULL || grown.tags == NULL) {
+  if (grown.slots == NULL || grown.tags == NULL) {
     kw_watched_table_drop(&grown);
     return false;
   }
-  for (size_t i = 0; i < slots->cap; i++) {
-    if (slots->tags[i] != 0) kw_watched_table_add(&grown, slots->places[i]);
+  for (size_t i = 0; i < table->cap; i++) {
+    if (table->tags[i] != 0) kw_watched_table_add(&grown, table->slots[i]);
   }
-  kw_watched_table_drop(slots);
-  *slots = grown;
+  kw_watched_table_drop(table);
+  *table = grown;
   return true;
 }
 
-void kw_watched_table_add(kw_watched_table *slots, kw_watched *slot) {
-  const size_t mask = slots->cap - 1;
-  size_t i = slot->hash & mask;
-  while (slots->tags[i] != 0) i = (i + 1) & mask;
-  slots->places[i] = slot;
-  slots->tags[i] = tag_of(slot->hash);
-  slots->n++;
+void kw_watched_table_add(kw_watched_table *table, kw_watched *watched) {
+  const size_t mask = table->cap - 1;
+  size_t i = watched->hash & mask;
+  while (table->tags[i] != 0) i = (i + 1) & mask;
+  table->slots[i] = watched;
+  table->tags[i] = tag_of(watched->hash);
+  table->n++;
 }
 
-static size_t place_of(const kw_watched_table *slots, const kw_watched *slot) {
-  size_t i = slot->hash & (slots->cap - 1);
-  while (slots->places[i] != slot) i = (i + 1) & (slots->cap - 1);
+static size_t position_of(const kw_watched_table *table, const kw_watched *watched) {
+  size_t i = watched->hash & (table->cap - 1);
+  while (table->slots[i] != watched) i = (i + 1) & (table->cap - 1);
   return i;
 }
 
-/* What stood behind the slot only because of it moves back. */
-void kw_watched_table_remove(kw_watched_table *slots, const kw_watched *slot) {
-  const size_t mask = slots->cap - 1;
-  size_t hole = place_of(slots, slot);
-  for (size_t i = (hole + 1) & mask; slots->tags[i] != 0; i = (i + 1) & mask) {
-    size_t want = slots->places[i]->hash & mask;
+/* Ranges further along the probe sequence move back into the hole, so that no search ends too early. */
+void kw_watched_table_remove(kw_watched_table *table, const kw_watched *watched) {
+  const size_t mask = table->cap - 1;
+  size_t hole = position_of(table, watched);
+  for (size_t i = (hole + 1) & mask; table->tags[i] != 0; i = (i + 1) & mask) {
+    size_t want = table->slots[i]->hash & mask;
     if (((i - want) & mask) >= ((i - hole) & mask)) {
-      slots->places[hole] = slots->places[i];
-      slots->tags[hole] = slots->tags[i];
+      table->slots[hole] = table->slots[i];
+      table->tags[hole] = table->tags[i];
       hole = i;
     }
   }
-  slots->tags[hole] = 0;
-  slots->n--;
+  table->tags[hole] = 0;
+  table->n--;
 }
 
-void kw_watched_table_replace(kw_watched_table *slots, const kw_watched *slot, kw_watched *other) {
-  slots->places[place_of(slots, slot)] = other;
+void kw_watched_table_replace(kw_watched_table *table, const kw_watched *watched,
+                              kw_watched *other) {
+  table->slots[position_of(table, watched)] = other;
 }

@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: MIT
  *
- * slots: a hash table of slots by the bytes that their ranges begin with. For the group only.
+ * watched_table: a hash table of watched ranges, by the first `len` bytes of each range's key: a whole key, or a stem.
+ * For watch_group.c only.
  *
- * Beside each place stands one byte of the hash that it holds, so that to find nothing costs, most often, one look
- * into a small array.
+ * Open addressing with linear probing. Beside each slot lies a tag, one byte of the hash, so that looking for bytes
+ * that are not in the table reads, most often, one byte of a small array.
  */
 #ifndef KW_WATCH_WATCHED_TABLE_H
 #define KW_WATCH_WATCHED_TABLE_H
 
 #include "watch/watch_group.h"
 
+/* All zero, a table is empty and ready for use. */
 typedef struct kw_watched_table {
-  kw_watched **places;
-  uint8_t *tags; /* 0: free */
+  kw_watched **slots;
+  uint8_t *tags; /* 0: the slot is free */
   size_t n;
   size_t cap; /* a power of two, or 0 */
 } kw_watched_table;
 
-/* An all-zero table is empty and ready for use. */
-void kw_watched_table_drop(kw_watched_table *slots);
+/* Frees the table's memory, not the watched ranges. */
+void kw_watched_table_drop(kw_watched_table *table);
 
-kw_watched *kw_watched_table_find(const kw_watched_table *slots, kw_slice bytes, uint32_t hash);
+/* Returns the watched range that is filed under `bytes`, or NULL. */
+kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes, uint32_t hash);
 
-/* Makes room for one more, so that the next add cannot fail; false if memory is short. */
-bool kw_watched_table_reserve(kw_watched_table *slots);
-void kw_watched_table_add(kw_watched_table *slots, kw_watched *slot);
-void kw_watched_table_remove(kw_watched_table *slots, const kw_watched *slot);
+/* Makes room for one more watched range, so that the next add cannot fail. Returns false if memory is short. */
+bool kw_watched_table_reserve(kw_watched_table *table);
 
-/* Puts another slot with the same bytes and hash into the place of one. */
-void kw_watched_table_replace(kw_watched_table *slots, const kw_watched *slot, kw_watched *other);
+/* Adds a watched range. There must be room, and no range may be filed under the same bytes. */
+void kw_watched_table_add(kw_watched_table *table, kw_watched *watched);
+
+/* Removes a watched range, which must be in the table. */
+void kw_watched_table_remove(kw_watched_table *table, const kw_watched *watched);
+
+/* Puts `other`, with the same bytes and hash, into the slot of `watched`. */
+void kw_watched_table_replace(kw_watched_table *table, const kw_watched *watched,
+                              kw_watched *other);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * watcher: who wants to know what happens to which keys, from which revision on.
+ * watcher: watches one range of keys, from one revision on.
  *
  *                 start in the past
  *                        |
@@ -8,10 +8,14 @@
  *   BLOCKED <------- LAGGING --------------> SYNCED     start now, or in the future
  *      |  ^------------------------------------+
  *      |   outlet full                                  history is gone or damaged: FAILED, from any state
- *      +--> LAGGING, when the outlet has room again for what it refused, or is empty
+ *      +--> LAGGING, when the outlet has room for the refused batch, or is empty
  *
- * A watcher that is not synced holds no events, only `next_rev`: the first revision that it has not been told of.
- * It stands in one place at a time: a slot of a group, the hub's list of lagging ones, or its outlet's list of blocked.
+ * Only a synced watcher is told events inside the commit. A watcher in any other state holds no events. It only knows
+ * `next_rev`, the first revision that it has not been told.
+ *
+ * A watcher is in one place at a time: in a watch group while it is synced, in the hub's list while it is lagging, in
+ * its outlet's list while it is blocked, in no list after it has failed. A step that catches up takes some lagging
+ * watchers out of the hub's list, into a watch group of its own, and puts them back before it returns.
  */
 #ifndef KW_WATCH_WATCHER_H
 #define KW_WATCH_WATCHER_H
@@ -31,49 +35,52 @@ typedef enum kw_watcher_state {
 
 #define KW_NEEDS_ALL UINT32_MAX /* the outlet has to be empty */
 
-/* A list that its members know their place in, so that each can leave by itself. */
+/* A FIFO of watchers. A watcher leaves it in constant time. All zero, the list is empty. */
 typedef struct kw_watcher_list {
   kw_watcher *first;
-  kw_watcher **last; /* where the next one goes; NULL while the list was never used */
+  kw_watcher **last; /* where the next watcher is linked; NULL until the list is first used */
 } kw_watcher_list;
 
 struct kw_watcher {
   int64_t id;
-  int64_t next_rev; /* of a synced watcher: what is before it does not concern it */
+  int64_t
+      next_rev; /* first revision not told; of a synced watcher: older events are not meant for it */
   kw_outlet *outlet;
-  kw_watched *slot; /* NULL unless it stands in a group */
+  kw_watched *watched; /* its range in a watch group; NULL unless it is in one */
 
-  kw_watcher *next;  /* in the slot or list where it stands */
-  kw_watcher **prev; /* what points to it there */
+  kw_watcher *next;  /* in its watched range or list */
+  kw_watcher **prev; /* the pointer there that points to this watcher */
 
   uint8_t state; /* kw_watcher_state */
   bool no_put : 1;
   bool no_delete : 1;
   bool prev_kv : 1;
-  bool progress : 1;      /* wants progress from time to time */
-  bool was_told : 1;      /* of an event, since the last progress */
-  bool was_refused : 1;   /* in the present walk */
-  bool is_unreadable : 1; /* in the present walk: a record that it needs is damaged */
-  bool begins_later : 1;  /* was asked for from a revision on that there was not yet */
-  bool fragment : 1;      /* its reader's own: large batches may be split on the wire */
+  bool progress : 1;      /* wants periodic progress */
+  bool was_told : 1;      /* an event, since the last round of progress */
+  bool was_refused : 1;   /* in the current walk: its batch was not queued */
+  bool is_unreadable : 1; /* in the current walk: a record that it needs is damaged */
+  bool begins_later : 1;  /* was started at a revision that did not exist yet */
+  bool fragment : 1;      /* for its reader: large batches may be split on the wire */
   uint32_t queued;        /* its items in the outlet */
-  uint32_t needs;         /* bytes in the outlet for what was refused last, or KW_NEEDS_ALL */
+  uint32_t needs;         /* bytes that the batch refused last needs, or KW_NEEDS_ALL */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */
 };
 
+/* Returns the watcher's range: slices of its own bytes. */
 static inline kw_range kw_watcher_range(const kw_watcher *watcher) {
   return (kw_range){.key = {watcher->bytes, watcher->key_len},
                     .end = {watcher->bytes + watcher->key_len, watcher->end_len}};
 }
 
-/* Whether it was asked for from a revision on that has not come yet. */
+/* True if the watcher was started at a revision after `revision`, and so has not begun. */
 static inline bool kw_watcher_is_early(const kw_watcher *watcher, int64_t revision) {
   return watcher->state == KW_WATCHER_SYNCED && watcher->begins_later &&
          watcher->next_rev > revision;
 }
 
+/* Adds a watcher, which must be in no list, at the end of a list. */
 static inline void kw_watcher_list_add(kw_watcher_list *list, kw_watcher *watcher) {
   if (list->first == NULL) list->last = &list->first;
   watcher->next = NULL;
@@ -82,6 +89,7 @@ static inline void kw_watcher_list_add(kw_watcher_list *list, kw_watcher *watche
   list->last = &watcher->next;
 }
 
+/* Removes a watcher from the list that it is in. */
 static inline void kw_watcher_list_remove(kw_watcher_list *list, kw_watcher *watcher) {
   *watcher->prev = watcher->next;
   if (watcher->next != NULL) {

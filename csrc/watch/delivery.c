@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * delivery: the synced watchers are told of each revision inside the commit, as it becomes visible.
+ *
+ * A watcher that cannot be told becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
+ */
+#include "watch/state.h"
+
+bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher) {
+  kw_told told = kw_walk_tell(&hub->walk, watcher);
+  watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY || told == KW_UNREADABLE;
+  watcher->is_unreadable = told == KW_UNREADABLE;
+  if (told == KW_TOLD) {
+    watcher->was_told = true;
+    kw_ready_add(watcher->outlet);
+  }
+  return !watcher->was_refused;
+}
+
+/* Tells all watchers of the walk's first watched range. Those that were refused leave the watch group, after the walk
+ * has let go of the range. */
+static void tell_watched(kw_hub *hub) {
+  kw_watched *watched = kw_walk_first(&hub->walk);
+  kw_watcher *first = watched->first, *next;
+  size_t refused = 0;
+  for (kw_watcher *watcher = first; watcher != NULL; watcher = watcher->next) {
+    refused += !kw_delivery_tell(hub, watcher);
+  }
+  kw_walk_done(&hub->walk);
+  for (kw_watcher *watcher = first; refused > 0; watcher = next) {
+    next = watcher->next;
+    if (!watcher->was_refused) continue;
+    refused--;
+    kw_watcher_leave(hub, watcher);
+    kw_watcher_enter_refused(hub, watcher);
+  }
+}
+
+/* Makes all synced watchers lagging, from revision `rev` on: the walk of that revision has failed. Watchers that begin
+ * at a revision that is not visible yet stay synced. */
+static void lag_all(kw_hub *hub, int64_t rev) {
+  int64_t now = kw_store_revision(hub->store);
+  kw_watcher *w;
+  for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
+    for (size_t at = 0; (w = kw_outlet_next_watcher(outlet, &at)) != NULL;) {
+      if (w->state != KW_WATCHER_SYNCED || w->next_rev > now) continue;
+      kw_watcher_leave(hub, w);
+      if (w->next_rev < rev) w->next_rev = rev;
+      kw_watcher_enter_lagging(hub, w);
+    }
+  }
+}
+
+bool kw_delivery_walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
+                               kw_log_entry *entry, bool *more) {
+  int64_t rev = entry->rev.main;
+  do {
+    if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(&hub->walk, group, entry))
+      return false;
+    *more = kw_store_next(hub->store, cursor, entry);
+  } while (*more && entry->rev.main == rev);
+  return *more || kw_store_read_failure(hub->store) == KW_OK;
+}
+
+/* Each revision is a walk of its own, so that each is told as one batch. */
+static void on_visible(int64_t before, void *ctx) {
+  kw_hub *hub = ctx;
+  kw_log_entry entry;
+  if (kw_watch_group_count(hub->synced) == 0) return;
+  kw_log_cursor cursor = kw_store_seek(hub->store, before + 1);
+  bool more = kw_store_next(hub->store, &cursor, &entry);
+  while (more) {
+    int64_t rev = entry.rev.main;
+    bool ok = kw_delivery_walk_revision(hub, hub->synced, &cursor, &entry, &more);
+    while (ok && kw_walk_first(&hub->walk) != NULL) tell_watched(hub);
+    kw_walk_reset(&hub->walk);
+    if (ok) continue;
+    lag_all(hub, rev);
+    return;
+  }
+}
+
+/* Fails every watcher that has begun: its history does not go on. A watcher that begins after the old and after the new
+ * revision goes on. */
+static void on_replace(int64_t before, void *ctx) {
+  kw_hub *hub = ctx;
+  int64_t now = kw_store_revision(hub->store);
+  int64_t rev = before > now ? before : now;
+  kw_watcher *w;
+  for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {
+    for (size_t at = 0; (w = kw_outlet_next_watcher(outlet, &at)) != NULL;) {
+      if (w->state != KW_WATCHER_FAILED && !kw_watcher_is_early(w, rev))
+        kw_watcher_fail_compacted(hub, w);
+    }
+  }
+}
+
+void kw_delivery_begin(kw_hub *hub) {
+  kw_store_set_hook(hub->store, (kw_store_hook){on_visible, on_replace, hub});
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * progress: says up to which revision watchers have been told everything, on request and from time to time.
+ *
+ * A progress item is queued behind the events that it covers, so it is true when the reader takes it.
+ */
+#include "watch/state.h"
+
+#define WATCHERS_PER_STEP 1024
+
+/* True if the watcher has been told, or has queued, everything up to the store's revision. */
+static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
+  if (watcher->state != KW_WATCHER_SYNCED) return false;
+  return !kw_watcher_is_early(watcher, kw_store_revision(hub->store));
+}
+
+static bool offer(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) {
+  kw_item item = {
+      .kind = KW_ITEM_PROGRESS, .watcher = watcher, .revision = kw_store_revision(hub->store)};
+  if (!kw_outlet_offer(outlet, &item)) return false;
+  kw_ready_add(outlet);
+  return true;
+}
+
+bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher) {
+  return is_up_to_date(hub, watcher) && offer(hub, watcher->outlet, watcher);
+}
+
+bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet) {
+  size_t at = 0, n = 0;
+  for (const kw_watcher *w; (w = kw_outlet_next_watcher(outlet, &at)) != NULL; n++) {
+    if (!is_up_to_date(hub, w)) return false;
+  }
+  return n > 0 && offer(hub, outlet, NULL);
+}
+
+/* A watcher that was told an event since the last round needs no progress in this one. */
+void kw_progress_step(kw_hub *hub, int64_t now) {
+  if (hub->progress_due == INT64_MIN) {
+    hub->progress_due = now + hub->options.progress_ms;
+    return;
+  }
+  for (size_t i = 0; i < WATCHERS_PER_STEP; i++) {
+    kw_watcher *watcher = kw_map_next(&hub->progress, &hub->progress_at);
+    if (watcher == NULL) {
+      hub->progress_at = 0;
+      hub->progress_due = now + hub->options.progress_ms;
+      return;
+    }
+    if (!watcher->was_told) kw_hub_progress(hub, watcher);
+    watcher->was_told = false;
+  }
+}

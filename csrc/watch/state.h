@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state: the inside of a hub, for the files that make it up.
+ *
+ *   hub.c        the hub, its outlets and watchers: open, watch, cancel, close
+ *   watcher.c    the states of a watcher: every move from one place to another
+ *   delivery.c   telling the synced watchers, inside the commit
+ *   catch_up.c   telling the lagging watchers, in steps
+ *   progress.c   progress, on request and from time to time
+ */
+#ifndef KW_WATCH_STATE_H
+#define KW_WATCH_STATE_H
+
+#include "watch/hub.h"
+#include "watch/walk.h"
+
+struct kw_hub {
+  kw_store *store;
+  kw_hub_options options;
+  kw_watch_group *synced;
+  kw_watcher_list lagging;
+  kw_walk walk; /* empty between calls */
+  kw_outlet *outlets;
+  size_t n; /* watchers */
+
+  kw_watch_group
+      *chosen_group;   /* lagging watchers that the current step tells; empty between steps */
+  kw_watcher **chosen; /* the same watchers, as an array; NULL until first used */
+  size_t n_chosen;
+
+  kw_map progress;    /* watchers that want periodic progress, by address */
+  size_t progress_at; /* position of the current round in the map */
+  int64_t
+      progress_due; /* time of the next round, or part of a round; INT64_MIN: the next step sets it */
+};
+
+/* {====== watcher.c ====== */
+
+/* Makes a watcher of a range and a start revision. The watcher is in no place yet. Returns NULL if memory is short. */
+kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range);
+
+/* Takes a watcher out of the place that its state gives it. One of the kw_watcher_enter functions, or kw_free, has to
+ * follow. */
+void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher);
+
+/* Makes a watcher lagging, behind the others that lag. */
+void kw_watcher_enter_lagging(kw_hub *hub, kw_watcher *watcher);
+
+/* Makes a watcher synced; or lagging, if there is no memory for its place in the watch group. */
+void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher);
+
+/* Makes a watcher blocked, after a refusal; or lagging, if its outlet is empty, so that no room would ever come. */
+void kw_watcher_enter_refused(kw_hub *hub, kw_watcher *watcher);
+
+/* Fails a watcher whose history is gone. Without memory to say so the watcher lags, and fails in a later step. */
+void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher);
+
+/* Fails a watcher that needs a damaged record. Without memory to say so the watcher lags, and fails in a later step. */
+void kw_watcher_fail_corrupt(kw_hub *hub, kw_watcher *watcher);
+
+/* Makes blocked watchers lagging, as many as the outlet has room for. To be called after items have left an outlet. */
+void kw_watcher_unblock(kw_outlet *outlet);
+
+/* }====== */
+
+/* {====== delivery.c ====== */
+
+/* Sets the store's hook, so that synced watchers are told of every revision that becomes visible. */
+void kw_delivery_begin(kw_hub *hub);
+
+/* Adds all events of one revision to the walk. *entry is its first event, and is moved to the first one of the next
+ * revision; *more tells whether there is one. Returns false if memory is short or a record cannot be read. */
+bool kw_delivery_walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
+                               kw_log_entry *entry, bool *more);
+
+/* Tells a watcher what the walk has for it, and sets was_refused and is_unreadable. Returns false if its batch could not
+ * be queued. */
+bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher);
+
+/* }====== */
+
+/* Does one step for some of the lagging watchers. */
+void kw_catch_up_step(kw_hub *hub);
+
+/* Does a part of a round of periodic progress, which is due. */
+void kw_progress_step(kw_hub *hub, int64_t now);
+
+#endif

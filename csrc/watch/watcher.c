@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+#include "watch/watcher.h"
+
+#include "base/mem.h"
+#include "watch/state.h"
+
+kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
+  if (range->key.len > UINT32_MAX || range->end.len > UINT32_MAX) return NULL;
+  kw_watcher *watcher = kw_alloc(sizeof *watcher + range->key.len + range->end.len);
+  if (watcher == NULL) return NULL;
+  *watcher = (kw_watcher){.next_rev = spec->start_revision,
+                          .no_put = spec->no_put,
+                          .no_delete = spec->no_delete,
+                          .prev_kv = spec->prev_kv,
+                          .progress = spec->progress,
+                          .fragment = spec->fragment,
+                          .key_len = (uint32_t)range->key.len,
+                          .end_len = (uint32_t)range->end.len};
+  kw_range_copy(range, watcher->bytes);
+  return watcher;
+}
+
+/* {====== Places ====== */
+
+void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher) {
+  switch ((kw_watcher_state)watcher->state) {
+    case KW_WATCHER_SYNCED: kw_watch_group_remove(hub->synced, watcher); return;
+    case KW_WATCHER_LAGGING: kw_watcher_list_remove(&hub->lagging, watcher); return;
+    case KW_WATCHER_BLOCKED: kw_watcher_list_remove(&watcher->outlet->blocked, watcher); return;
+    case KW_WATCHER_FAILED: return;
+  }
+}
+
+void kw_watcher_enter_lagging(kw_hub *hub, kw_watcher *watcher) {
+  watcher->state = KW_WATCHER_LAGGING;
+  watcher->begins_later = false; /* it has begun */
+  kw_watcher_list_add(&hub->lagging, watcher);
+}
+
+static void enter_blocked(kw_watcher *watcher) {
+  watcher->state = KW_WATCHER_BLOCKED;
+  watcher->begins_later = false;
+  kw_watcher_list_add(&watcher->outlet->blocked, watcher);
+}
+
+void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher) {
+  watcher->state = KW_WATCHER_SYNCED;
+  if (!kw_watch_group_add(hub->synced, watcher)) kw_watcher_enter_lagging(hub, watcher);
+}
+
+void kw_watcher_enter_refused(kw_hub *hub, kw_watcher *watcher) {
+  if (watcher->outlet->n == 0) {
+    kw_watcher_enter_lagging(hub, watcher);
+  } else {
+    enter_blocked(watcher);
+  }
+}
+
+/* }====== */
+
+/* True if two watchers seem to have been refused the same batch, which an outlet would hold once for both. */
+static bool is_alike(const kw_watcher *watcher, const kw_watcher *other) {
+  return other != NULL && watcher->next_rev == other->next_rev && watcher->needs == other->needs;
+}
+
+void kw_watcher_unblock(kw_outlet *outlet) {
+  const kw_watcher *last = NULL;
+  size_t promised = 0;
+  kw_watcher *watcher;
+  while ((watcher = outlet->blocked.first) != NULL) {
+    size_t others = is_alike(watcher, last) ? promised - watcher->needs : promised;
+    if (!kw_outlet_has_room(outlet, watcher, others)) return;
+    promised = others + watcher->needs;
+    last = watcher;
+    kw_watcher_leave(outlet->hub, watcher);
+    kw_watcher_enter_lagging(outlet->hub, watcher);
+  }
+}
+
+/* Fails a watcher with an item that says why. Returns false if there is no memory for the item: the watcher lags. */
+static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
+  kw_watcher_leave(hub, watcher);
+  if (!kw_outlet_push(watcher->outlet, &item)) {
+    kw_watcher_enter_lagging(hub, watcher);
+    return false;
+  }
+  watcher->state = KW_WATCHER_FAILED;
+  kw_ready_add(watcher->outlet);
+  return true;
+}
+
+/* next_rev 0 is before every event, so the next step that looks at the watcher fails it again. */
+void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher) {
+  kw_item item = {
+      .kind = KW_ITEM_COMPACTED, .watcher = watcher, .revision = kw_store_first_event(hub->store)};
+  if (!fail_with(hub, watcher, item)) watcher->next_rev = 0;
+}
+
+void kw_watcher_fail_corrupt(kw_hub *hub, kw_watcher *watcher) {
+  fail_with(hub, watcher, (kw_item){.kind = KW_ITEM_CORRUPT, .watcher = watcher});
+}
