@@ -22,8 +22,8 @@ static bool choose(kw_hub *hub, kw_watcher *watcher) {
   return false;
 }
 
-/* Chooses the first lagging watcher and those near it; fails those whose history is gone. Looks at walk_watchers of them
- * at most. Returns the first watcher's next_rev, or INT64_MAX if none was found. */
+/* Chooses the first lagging watcher and those near it; fails those whose history is gone. Looks at walk_watchers of
+ * them at most. Returns the first watcher's next_rev, or INT64_MAX if none was found. */
 static int64_t choose_near(kw_hub *hub) {
   int64_t from = INT64_MAX, first_event = kw_store_first_event(hub->store);
   kw_watcher *next, *watcher = hub->lagging.first;

@@ -2,9 +2,9 @@
  *
  * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers are told inside the commit, as soon as a revision becomes visible. Lagging watchers catch up in steps:
- * each step walks a bounded part of the log once, for all lagging watchers that are near the start of that part. A
- * writer never waits for a watcher, and the events that a watcher has missed take no memory.
+ * Synced watchers are told inside the commit, as soon as a revision becomes visible. Lagging watchers catch up in
+ * steps: each step walks a bounded part of the log once, for all lagging watchers that are near the start of that
+ * part. A writer never waits for a watcher, and the events that a watcher has missed take no memory.
  *
  * The hub's deadline and step include the store's. The hub calls none of its users: an armed outlet that has received
  * something enters its owner's ready list (watch/ready.h), and the owner drains that list.
@@ -40,8 +40,8 @@ typedef struct kw_watch_spec {
 /* Returns the default options. */
 kw_hub_options kw_hub_defaults(void);
 
-/* Makes the hub of a store, and sets the store's hook. The hub must be freed before the store. Returns NULL if memory is
- * short. */
+/* Makes the hub of a store, and sets the store's hook. The hub must be freed before the store. Returns NULL if memory
+ * is short. */
 kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options);
 
 /* Closes all outlets of the hub, and frees the hub. The memory of an outlet is its caller's, and stays. */

@@ -92,9 +92,9 @@ void kw_outlet_forget_progress_all(kw_outlet *outlet);
 /* Drops all items, and frees the ring buffer. */
 void kw_outlet_drop_items(kw_outlet *outlet);
 
-/* True if a blocked watcher may go on, after others whose refused batches need `promised` bytes. Always true of an empty
- * outlet. Any other outlet has to be half empty, so that a reader who takes item by item does not wake watchers for
- * each. */
+/* True if a blocked watcher may go on, after others whose refused batches need `promised` bytes. Always true of an
+ * empty outlet. Any other outlet has to be half empty, so that a reader who takes item by item does not wake watchers
+ * for each. */
 bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
 
 #ifdef KW_PROBE

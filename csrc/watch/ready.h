@@ -2,7 +2,7 @@
  *
  * ready: a FIFO of outlets that have received something. It belongs to the owner of the outlets, who drains it.
  *
- *   arm -> (an item comes) -> in the list -> kw_ready_next -> the owner reads the outlet until it is empty, and arms again
+ *   arm -> (an item comes) -> in the list -> kw_ready_next -> the owner reads the outlet until it is empty, then arms
  *
  * So an outlet is in its list at most once, however much it receives, and the hub never has to call its owner.
  */
@@ -19,8 +19,8 @@ typedef struct kw_ready {
   kw_outlet **last; /* where the next outlet is linked; NULL until the list is first used */
 } kw_ready;
 
-/* Arms an outlet: the next item that it receives puts the outlet into its ready list. Does nothing for an outlet that is
- * in the list, or closed. */
+/* Arms an outlet: the next item that it receives puts the outlet into its ready list. Does nothing for an outlet that
+ * is in the list, or closed. */
 void kw_outlet_arm(kw_outlet *outlet);
 
 /* Disarms an outlet, and takes it out of its ready list. */

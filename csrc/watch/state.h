@@ -73,8 +73,8 @@ void kw_delivery_begin(kw_hub *hub);
 bool kw_delivery_walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
                                kw_log_entry *entry, bool *more);
 
-/* Tells a watcher what the walk has for it, and sets was_refused and is_unreadable. Returns false if its batch could not
- * be queued. */
+/* Tells a watcher what the walk has for it, and sets was_refused and is_unreadable. Returns false if its batch could
+ * not be queued. */
 bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher);
 
 /* }====== */

@@ -342,7 +342,8 @@ bool kw_watch_group_add(kw_watch_group *group, kw_watcher *watcher) {
   return ok;
 }
 
-/* Removes a watched range whose last watcher leaves. That watcher is still linked, because it holds the range's bytes. */
+/* Removes a watched range whose last watcher leaves. That watcher is still linked, because it holds the range's
+ * bytes. */
 static void remove_watched(kw_watch_group *group, kw_watched *watched, const kw_range *range) {
   if (range->end.len == 0) {
     kw_watched_table_remove(&group->keys, watched);
