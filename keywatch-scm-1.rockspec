@@ -151,7 +151,7 @@ build = {
         "csrc/h2/fault.c",
         "csrc/h2/input.c",
         "csrc/h2/session.c",
-        "csrc/h2/status.c",
+        "csrc/h2/fields.c",
         "csrc/h2/stream.c",
         "csrc/rpc/call.c",
         "csrc/rpc/client.c",

@@ -116,7 +116,7 @@ static void connect(world *w) {
   kw_session_options options = kw_session_defaults();
   options.max_message = 24000;
   options.max_header_bytes = 4096;
-  options.max_torn = 30000;
+  options.max_partial = 30000;
   options.max_framed = 8192;
   w->due = INT64_MAX;
   w->n_calls = w->taking = 0;
@@ -156,7 +156,7 @@ static void begin_call(world *w, script_line *line) {
   line_bytes(line, &path);
   line_bytes(line, &value);
   bool is_unary = line_flags(line) & 1;
-  kw_field_line own = {kw_slice_of("hasleader", 9), bytes_slice(&value)};
+  kw_field own = {kw_slice_of("hasleader", 9), bytes_slice(&value)};
   if (w->n_calls + 1 < MAX_CALLS)
     note_call(w, kw_client_call(w->client, bytes_slice(&path), &own, value.len > 0, is_unary, NULL),
               is_unary, false);

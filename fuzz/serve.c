@@ -433,10 +433,10 @@ static void open_world(world *w) {
   server.session.max_streams = 20;
   server.session.max_message = 30000;
   server.session.max_header_bytes = 4096;
-  server.session.max_torn = 24000;
+  server.session.max_partial = 24000;
   server.session.max_framed = 8192;
   kw_session_set_queue(&server.session, 24000);
-  server.session.max_waiting = server.session.max_held = 48000;
+  server.session.max_waiting = server.session.max_input = 48000;
   *w = (world){.now = 1000, .piece = INT32_MAX};
   w->base = memory_used();
   char why[KW_DISK_TEXT];

@@ -246,7 +246,7 @@ static void on_deadline(void *ctx, int64_t when) {
   ((lua_peer *)ctx)->deadline = when;
 }
 
-static bool is_late(void *ctx) {
+static bool is_turn_over(void *ctx) {
   lua_peer *self = ctx;
   self->n_turn++;
   return self->max_turn > 0 && self->n_turn >= self->max_turn;
@@ -269,7 +269,8 @@ static lua_peer *check_idle_peer(lua_State *L) {
 static int l_accept(lua_State *L) {
   int64_t now = kw_bind_opt_now(L, 2);
   lua_Integer max_turn = luaL_optinteger(L, 3, 0);
-  kw_peer_hooks hooks = {.on_dirty = on_dirty, .on_deadline = on_deadline, .is_late = is_late};
+  kw_peer_hooks hooks = {
+      .on_dirty = on_dirty, .on_deadline = on_deadline, .is_turn_over = is_turn_over};
   lua_peer *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (lua_peer){.deadline = INT64_MAX, .max_turn = (size_t)max_turn};
   hooks.ctx = self;

@@ -45,7 +45,7 @@ typedef struct kw_peer_hooks {
   void (*on_deadline)(void *ctx, int64_t when);
   /* Asked after each message: whether the peer has had its time for this turn. What has come beyond that waits for
    * `step`, which is then wanted at once. NULL: it has all the time that it takes. */
-  bool (*is_late)(void *ctx);
+  bool (*is_turn_over)(void *ctx);
   void *ctx;
   char remote[KW_REMOTE_TEXT]; /* who is at the other end, for those who ask; or "" */
 } kw_peer_hooks;

@@ -16,10 +16,10 @@ typedef struct sums {
   size_t n;
   size_t queued;
   size_t sendable;
-  size_t held;
-  size_t torn;
-  size_t n_unread;
-  size_t n_holders;
+  size_t input_bytes;
+  size_t partial_bytes;
+  size_t n_with_answers;
+  size_t n_with_input;
   size_t n_parked;
 } sums;
 
@@ -29,19 +29,19 @@ static size_t count_links(const kw_link *list) {
   return n;
 }
 
-static size_t torn_of(const kw_stream *stream) {
-  return stream->splitter.n + (stream->kept == NULL ? 0 : stream->kept->len);
+static size_t partial_of(const kw_stream *stream) {
+  return stream->splitter.n + (stream->unary_message == NULL ? 0 : stream->unary_message->len);
 }
 
 static void add_stream(sums *all, const kw_stream *stream) {
   all->n++;
   all->queued += stream->queued;
   all->sendable += stream->sendable;
-  all->held += stream->held.len;
-  all->torn += torn_of(stream);
-  all->n_unread += !kw_link_is_alone(&stream->unread);
-  all->n_holders += !kw_link_is_alone(&stream->holding);
-  all->n_parked += !kw_link_is_alone(&stream->parked);
+  all->input_bytes += stream->input.len;
+  all->partial_bytes += partial_of(stream);
+  all->n_with_answers += !kw_link_is_alone(&stream->answers_link);
+  all->n_with_input += !kw_link_is_alone(&stream->input_link);
+  all->n_parked += !kw_link_is_alone(&stream->parked_link);
 }
 
 /* {====== One stream ====== */
@@ -49,10 +49,11 @@ static void add_stream(sums *all, const kw_stream *stream) {
 static const char *output_fault(const kw_stream *stream) {
   const kw_session *session = stream->session;
   bool is_sent = stream->queued > 0 && stream->has_answered;
-  if (stream->seen > stream->out.len || stream->queued > stream->seen)
+  if (stream->counted > stream->out.len || stream->queued > stream->counted)
     return "a stream counts more than it has to send";
   if (stream->is_reset || session->options.is_client) return NULL;
-  if (is_sent == kw_link_is_alone(&stream->unread)) return "a stream's answers wait unseen";
+  if (is_sent == kw_link_is_alone(&stream->answers_link))
+    return "a stream with answers is not in the list of these";
   int32_t window = nghttp2_session_get_stream_remote_window_size(session->h2, stream->id);
   size_t sendable = kw_min_size(stream->queued, window < 0 ? 0 : (size_t)window);
   sendable = is_sent ? kw_min_size(sendable, session->options.max_stream_queued) : 0;
@@ -63,13 +64,14 @@ static const char *output_fault(const kw_stream *stream) {
 static const char *input_fault(const kw_stream *stream) {
   const kw_session *session = stream->session;
   int32_t id = stream->id;
-  if (stream->uncredited != stream->held.len)
-    return "a stream's window is not shut for just what it holds";
-  if ((stream->held.len > 0) == kw_link_is_alone(&stream->holding)) return "input is held unseen";
+  if (stream->uncredited != stream->input.len)
+    return "the window of a stream is not reduced by just the input that waits";
+  if ((stream->input.len > 0) == kw_link_is_alone(&stream->input_link))
+    return "a stream with input is not in the list of these";
   if (stream->is_half_closed || stream->is_reset || stream->has_trailers) return NULL;
   int32_t shut = nghttp2_session_get_stream_effective_recv_data_length(session->h2, id);
   bool is_sent = shut >= 0; /* else it is a request that has not left */
-  if (is_sent && shut - (int32_t)stream->held.len > KW_STREAM_WINDOW / 2)
+  if (is_sent && shut - (int32_t)stream->input.len > KW_STREAM_WINDOW / 2)
     return "nghttp2 keeps a stream's window shut";
   return NULL;
 }
@@ -77,12 +79,13 @@ static const char *input_fault(const kw_stream *stream) {
 static const char *progress_fault(const kw_stream *stream) {
   const kw_session *session = stream->session;
   bool has_output = stream->out.len > 0 && stream->has_answered;
-  bool is_listed = !kw_link_is_alone(&stream->parked);
+  bool is_listed = !kw_link_is_alone(&stream->parked_link);
   if (stream->is_reset) return NULL;
-  if (has_output && stream->is_waiting) return "a stream has output that nghttp2 does not know of";
-  if (stream->is_choked && stream->queued <= session->options.max_stream_queued / 2)
+  if (has_output && stream->needs_resume)
+    return "a stream has output that nghttp2 does not know of";
+  if (stream->is_parked_by_answers && stream->queued <= session->options.max_stream_queued / 2)
     return "a stream waits for answers that have left";
-  if (stream->held.len > 0 && !stream->is_paused && !stream->is_choked && !is_listed)
+  if (stream->input.len > 0 && !stream->is_paused && !stream->is_parked_by_answers && !is_listed)
     return "a stream's input waits for nothing";
   return NULL;
 }
@@ -98,45 +101,51 @@ static const char *stream_fault(const kw_stream *stream) {
 /* {====== The session ====== */
 
 static const char *count_fault(const kw_session *session, const sums *all) {
-  size_t parked = count_links(&session->parked) + count_links(&session->crowded) +
-                  count_links(&session->deferred);
+  size_t parked = count_links(&session->parked_for_turn) +
+                  count_links(&session->parked_for_output) + count_links(&session->deferred);
   if (all->n != session->count) return "the streams are not as many as were counted";
   if (all->queued != session->queued) return "the answers are not what was counted";
   if (all->sendable != session->sendable) return "what can be sent is not what was counted";
-  if (all->held != session->held_bytes) return "what is held is not what was counted";
-  if (all->torn != session->torn) return "what is torn is not what was counted";
-  if (all->n_unread != count_links(&session->unread)) return "the answers wait elsewhere";
-  if (all->n_holders != count_links(&session->holders)) return "input is held elsewhere";
+  if (all->input_bytes != session->input_bytes)
+    return "the input that waits is not what was counted";
+  if (all->partial_bytes != session->partial_bytes)
+    return "the bytes of partial messages are not what was counted";
+  if (all->n_with_answers != count_links(&session->with_answers))
+    return "a stream with answers is not in the list of these";
+  if (all->n_with_input != count_links(&session->with_input))
+    return "a stream with input is not in the list of these";
   if (all->n_parked != parked) return "a stream waits elsewhere";
   return NULL;
 }
 
 static const char *order_fault(const kw_session *session) {
   int64_t last = INT64_MIN;
-  for (const kw_link *at = session->unread.next; at != &session->unread; at = at->next) {
-    const kw_stream *stream = KW_CONTAINER_OF(at, const kw_stream, unread);
-    if (stream->read < last) return "streams are not in the order in which they were read";
-    last = stream->read;
+  for (const kw_link *at = session->with_answers.next; at != &session->with_answers;
+       at = at->next) {
+    const kw_stream *stream = KW_CONTAINER_OF(at, const kw_stream, answers_link);
+    if (stream->waiting_since < last)
+      return "streams with answers are not in the order in which they began to wait";
+    last = stream->waiting_since;
   }
   return NULL;
 }
 
 static bool is_due(const kw_session *session, const kw_stream *deferred) {
-  return kw_session_deadline(session) <= deferred->read + KW_DEFERRED_MS;
+  return kw_session_deadline(session) <= deferred->waiting_since + KW_DEFERRED_MS;
 }
 
 /* Output that waits for the socket is an event: kw_session_wrote follows. */
 static const char *wait_fault(const kw_session *session) {
   const kw_link *deferred = &session->deferred;
-  bool will_go_on = session->is_late || session->out.len > 0;
-  if (session->is_late && kw_session_deadline(session) > session->now)
+  bool will_go_on = session->is_turn_over || session->out.len > 0;
+  if (session->is_turn_over && kw_session_deadline(session) > session->now)
     return "a connection that has had its time is not due";
   if (!kw_link_is_alone(deferred) &&
-      !is_due(session, KW_CONTAINER_OF(deferred->next, const kw_stream, parked)))
+      !is_due(session, KW_CONTAINER_OF(deferred->next, const kw_stream, parked_link)))
     return "a deferred stream is not due";
   if (will_go_on) return NULL;
-  if (!kw_link_is_alone(&session->parked)) return "a parked stream waits for nothing";
-  if (!kw_link_is_alone(&session->crowded) && !kw_session_is_crowded(session))
+  if (!kw_link_is_alone(&session->parked_for_turn)) return "a parked stream waits for nothing";
+  if (!kw_link_is_alone(&session->parked_for_output) && !kw_session_has_enough_output(session))
     return "a stream waits for room that there is";
   if (!kw_link_is_alone(&session->deferred) && session->queued <= session->options.max_waiting)
     return "a deferred stream waits for room that there is";
@@ -170,11 +179,12 @@ const char *kw_session_fault(const kw_session *session) {
 
 size_t kw_session_charge(const kw_session *session) {
   const kw_stream *stream = NULL;
-  size_t charge = sizeof *session + session->h2_bytes + kw_session_lines_room(session) +
+  size_t charge = sizeof *session + session->h2_bytes + kw_session_fields_room(session) +
                   kw_chain_charge(&session->out);
   while ((stream = kw_session_next(session, stream)) != NULL) {
-    charge += sizeof *stream + kw_chain_charge(&stream->out) + kw_chain_charge(&stream->held);
-    charge += stream->splitter.cap + (stream->kept == NULL ? 0 : stream->kept->len);
+    charge += sizeof *stream + kw_chain_charge(&stream->out) + kw_chain_charge(&stream->input);
+    charge +=
+        stream->splitter.cap + (stream->unary_message == NULL ? 0 : stream->unary_message->len);
   }
   return charge;
 }

@@ -5,7 +5,7 @@
 #include "model/error.h"
 
 /* Whether nothing more of the stream concerns its owner. */
-static bool is_deaf(const kw_stream *stream) {
+static bool ignores_input(const kw_stream *stream) {
   return stream->is_reset || (stream->is_finished && !stream->session->options.is_client);
 }
 
@@ -44,48 +44,49 @@ static void refuse_split(kw_stream *stream, kw_grpc_split why) {
 }
 
 /* Something was done for the connection: it may have had its time. */
-static void note_turn(kw_session *session) {
-  if (session->hooks.is_late != NULL) session->is_late = session->hooks.is_late(session->hooks.ctx);
+static void check_turn(kw_session *session) {
+  if (session->hooks.is_turn_over != NULL)
+    session->is_turn_over = session->hooks.is_turn_over(session->hooks.ctx);
 }
 
-static void tell_message(kw_stream *stream, kw_slice message) {
+static void deliver_message(kw_stream *stream, kw_slice message) {
   kw_session *session = stream->session;
   session->hooks.on_message(stream, message, session->hooks.ctx);
-  note_turn(session);
+  check_turn(session);
 }
 
 /* It counts as torn until it is told. */
-static void keep_message(kw_stream *stream, kw_slice message) {
-  stream->kept = kw_blob_copy(message);
-  if (stream->kept == NULL) {
+static void keep_unary_message(kw_stream *stream, kw_slice message) {
+  stream->unary_message = kw_blob_copy(message);
+  if (stream->unary_message == NULL) {
     fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: out of memory");
   } else {
-    stream->session->torn += message.len;
+    stream->session->partial_bytes += message.len;
     kw_account_charge(&stream->session->account, message.len);
   }
 }
 
 /* The one message of a unary call is told when nothing can follow it. */
-static void hear_message(kw_stream *stream, kw_slice message, bool is_last) {
+static void take_message(kw_stream *stream, kw_slice message, bool is_last) {
   if (!stream->is_unary) {
-    stream->has_one = true;
-    tell_message(stream, message);
-  } else if (stream->has_one) {
+    stream->has_message = true;
+    deliver_message(stream, message);
+  } else if (stream->has_message) {
     fail(stream, KW_GRPC_INTERNAL, "keywatch: more than one message in a unary call");
   } else {
-    stream->has_one = true;
+    stream->has_message = true;
     if (is_last) {
-      stream->is_half_closed = stream->is_told = true;
-      tell_message(stream, message);
+      stream->is_half_closed = stream->has_reported_end = true;
+      deliver_message(stream, message);
     } else {
-      keep_message(stream, message);
+      keep_unary_message(stream, message);
     }
   }
 }
 
 /* Whether the socket has to take answers before the stream is heard. */
-static bool is_crowded_out(const kw_stream *stream) {
-  return stream->is_unary && kw_session_is_crowded(stream->session);
+static bool must_wait_for_output(const kw_stream *stream) {
+  return stream->is_unary && kw_session_has_enough_output(stream->session);
 }
 
 static bool is_over_queue(const kw_stream *stream) {
@@ -97,45 +98,45 @@ static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
   if (stream->is_closing) return false;
   if (stream->is_paused || session->options.is_client) return stream->is_paused;
-  return session->is_late || is_crowded_out(stream) || is_over_queue(stream);
+  return session->is_turn_over || must_wait_for_output(stream) || is_over_queue(stream);
 }
 
 /* What has come of a message that is not complete may be too much of it. */
-static void check_torn(kw_stream *stream) {
+static void check_partial(kw_stream *stream) {
   kw_session *session = stream->session;
-  if (stream->splitter.n == 0 && stream->kept == NULL) return;
-  if (session->torn > session->options.max_torn) {
+  if (stream->splitter.n == 0 && stream->unary_message == NULL) return;
+  if (session->partial_bytes > session->options.max_partial) {
     fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: too much of torn messages on a connection");
   } else if (!kw_account_ask(&session->account, 0)) {
     fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
   } else {
     return;
   }
-  kw_stream_forget_torn(stream);
+  kw_stream_drop_partial(stream);
 }
 
 /* Splits what came. Returns how much of it was used: all, unless the stream had to wait. */
-static size_t hear(kw_stream *stream, kw_slice bytes, bool is_last) {
+static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_session *session = stream->session;
   kw_slice input = bytes, message;
   kw_grpc_split found = KW_GRPC_MESSAGE;
-  while (found == KW_GRPC_MESSAGE && !is_deaf(stream) && !must_wait(stream)) {
-    if (stream->takes_one && stream->has_one && input.len > 0) {
+  while (found == KW_GRPC_MESSAGE && !ignores_input(stream) && !must_wait(stream)) {
+    if (stream->takes_one && stream->has_message && input.len > 0) {
       fail(stream, KW_GRPC_INTERNAL, "keywatch: more than one message in a call that takes one");
       break;
     }
     size_t torn = stream->splitter.n, cap = stream->splitter.cap;
     found = kw_grpc_next(&stream->splitter, &input, &message);
-    session->torn += stream->splitter.n - torn;
+    session->partial_bytes += stream->splitter.n - torn;
     kw_account_resize(&session->account, cap, stream->splitter.cap);
     if (found == KW_GRPC_MESSAGE) {
-      hear_message(stream, message, is_last && input.len == 0);
+      take_message(stream, message, is_last && input.len == 0);
     } else if (found != KW_GRPC_MORE) {
       refuse_split(stream, found);
     }
   }
-  if (is_deaf(stream)) return bytes.len;
-  check_torn(stream);
+  if (ignores_input(stream)) return bytes.len;
+  check_partial(stream);
   return found == KW_GRPC_MORE ? bytes.len : bytes.len - input.len;
 }
 
@@ -164,25 +165,25 @@ static void credit_session(kw_session *session, size_t n) {
 /* {====== Input that waits ====== */
 
 /* Forgets the first bytes of what is held: the stream's window opens again for them. */
-static void skip_held(kw_stream *stream, size_t n) {
+static void skip_input(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
-  session->held_bytes -= n;
-  kw_chain_skip(&stream->held, n);
-  if (stream->held.len == 0) kw_link_remove(&stream->holding);
+  session->input_bytes -= n;
+  kw_chain_skip(&stream->input, n);
+  if (stream->input.len == 0) kw_link_remove(&stream->input_link);
   if (n > 0 && !stream->is_closing) credit_stream(stream, n);
 }
 
-void kw_input_forget(kw_stream *stream) {
-  skip_held(stream, stream->held.len);
+void kw_input_drop(kw_stream *stream) {
+  skip_input(stream, stream->input.len);
 }
 
 /* Of the streams that have held something for longest the one that holds most; or NULL. */
-static kw_stream *heaviest_holder(const kw_session *session) {
+static kw_stream *largest_input(const kw_session *session) {
   kw_stream *found = NULL;
   size_t n = 0;
-  for (kw_link *at = session->holders.next; at != &session->holders && n < LOOKED_AT; n++) {
-    kw_stream *stream = KW_CONTAINER_OF(at, kw_stream, holding);
-    if (found == NULL || stream->held.len > found->held.len) found = stream;
+  for (kw_link *at = session->with_input.next; at != &session->with_input && n < LOOKED_AT; n++) {
+    kw_stream *stream = KW_CONTAINER_OF(at, kw_stream, input_link);
+    if (found == NULL || stream->input.len > found->input.len) found = stream;
     at = at->next;
   }
   return found;
@@ -191,11 +192,11 @@ static kw_stream *heaviest_holder(const kw_session *session) {
 /* Whether the stream may hold `n` bytes more: if all together hold too much, one that holds more than it has to go. */
 static bool make_room(kw_stream *stream, size_t n) {
   const kw_session *session = stream->session;
-  while (!session->options.is_client && session->held_bytes + n > session->options.max_held) {
-    kw_stream *heaviest = heaviest_holder(session);
-    if (heaviest == NULL || heaviest->held.len <= stream->held.len) return false;
-    fail(heaviest, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
-    kw_input_forget(heaviest);
+  while (!session->options.is_client && session->input_bytes + n > session->options.max_input) {
+    kw_stream *largest = largest_input(session);
+    if (largest == NULL || largest->input.len <= stream->input.len) return false;
+    fail(largest, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
+    kw_input_drop(largest);
   }
   return true;
 }
@@ -203,16 +204,16 @@ static bool make_room(kw_stream *stream, size_t n) {
 /* The connection's window opens again at once. False if memory is short. */
 static bool hold(kw_stream *stream, kw_slice bytes) {
   kw_session *session = stream->session;
-  if (!kw_chain_add(&stream->held, bytes)) return false;
-  if (kw_link_is_alone(&stream->holding)) kw_link_add(&session->holders, &stream->holding);
-  session->held_bytes += bytes.len;
+  if (!kw_chain_add(&stream->input, bytes)) return false;
+  if (kw_link_is_alone(&stream->input_link)) kw_link_add(&session->with_input, &stream->input_link);
+  session->input_bytes += bytes.len;
   credit_session(session, bytes.len);
   return true;
 }
 
 static bool is_parked(const kw_stream *stream) {
   if (stream->is_paused && !stream->is_closing) return true;
-  return stream->is_choked || !kw_link_is_alone(&stream->parked);
+  return stream->is_parked_by_answers || !kw_link_is_alone(&stream->parked_link);
 }
 
 /* A stream that is paused goes on when its owner says so, one with too many answers when they have left, all others in
@@ -220,15 +221,18 @@ static bool is_parked(const kw_stream *stream) {
 static void park(kw_stream *stream) {
   kw_session *session = stream->session;
   if (is_parked(stream)) return;
-  stream->is_choked = is_over_queue(stream);
-  if (stream->is_choked) return;
-  kw_link_add(is_crowded_out(stream) ? &session->crowded : &session->parked, &stream->parked);
+  stream->is_parked_by_answers = is_over_queue(stream);
+  if (stream->is_parked_by_answers) return;
+  kw_link_add(must_wait_for_output(stream) ? &session->parked_for_output
+                                           : &session->parked_for_turn,
+              &stream->parked_link);
 }
 
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   stream->uncredited += bytes.len;
   stream->session->uncredited += bytes.len;
-  size_t used = is_parked(stream) && !is_deaf(stream) ? 0 : hear(stream, bytes, is_last);
+  size_t used =
+      is_parked(stream) && !ignores_input(stream) ? 0 : split_input(stream, bytes, is_last);
   kw_slice rest = kw_slice_of(bytes.data + used, bytes.len - used);
   consume(stream, used);
   if (rest.len == 0) return;
@@ -240,30 +244,30 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   }
   fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_hold ? "keywatch: out of memory" : too_many);
   consume(stream, rest.len);
-  kw_input_forget(stream);
+  kw_input_drop(stream);
 }
 
 /* }====== */
 
-static void tell_kept(kw_stream *stream) {
-  kw_blob *kept = stream->kept;
-  stream->kept = NULL;
-  stream->session->torn -= kept->len;
+static void deliver_unary_message(kw_stream *stream) {
+  kw_blob *kept = stream->unary_message;
+  stream->unary_message = NULL;
+  stream->session->partial_bytes -= kept->len;
   kw_account_credit(&stream->session->account, kept->len);
-  tell_message(stream, kw_blob_slice(kept));
+  deliver_message(stream, kw_blob_slice(kept));
   kw_blob_release(kept);
 }
 
 void kw_input_end(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_half_closed = true;
-  if (is_parked(stream) || stream->is_told) return;
-  if (!is_deaf(stream) && must_wait(stream)) {
+  if (is_parked(stream) || stream->has_reported_end) return;
+  if (!ignores_input(stream) && must_wait(stream)) {
     park(stream);
     return;
   }
-  stream->is_told = true;
-  if (is_deaf(stream)) return;
+  stream->has_reported_end = true;
+  if (ignores_input(stream)) return;
   if (!kw_grpc_is_between(&stream->splitter)) {
     fail(stream, KW_GRPC_INTERNAL, "unexpected EOF");
   } else if (session->options.is_client) {
@@ -271,8 +275,8 @@ void kw_input_end(kw_stream *stream) {
       kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* nobody hears it any more */
   } else if (!stream->is_unary) {
     session->hooks.on_half_close(stream, session->hooks.ctx);
-  } else if (stream->kept != NULL) {
-    tell_kept(stream);
+  } else if (stream->unary_message != NULL) {
+    deliver_unary_message(stream);
   } else {
     fail(stream, KW_GRPC_INTERNAL, "EOF");
   }
@@ -280,10 +284,10 @@ void kw_input_end(kw_stream *stream) {
 
 static void resume_one(kw_stream *stream) {
   struct iovec part;
-  while (!is_parked(stream) && kw_chain_peek(&stream->held, &part, 1) > 0) {
+  while (!is_parked(stream) && kw_chain_peek(&stream->input, &part, 1) > 0) {
     kw_slice bytes = kw_slice_of(part.iov_base, part.iov_len);
-    size_t used = hear(stream, bytes, false);
-    skip_held(stream, used);
+    size_t used = split_input(stream, bytes, false);
+    skip_input(stream, used);
     if (used < bytes.len) park(stream);
   }
   if (!is_parked(stream) && stream->is_half_closed) kw_input_end(stream);
@@ -291,12 +295,12 @@ static void resume_one(kw_stream *stream) {
 
 void kw_input_finish(kw_stream *stream) {
   stream->is_closing = true;
-  kw_link_remove(&stream->parked);
+  kw_link_remove(&stream->parked_link);
   resume_one(stream);
 }
 
 void kw_stream_pause(kw_stream *stream) {
-  kw_link_remove(&stream->parked);
+  kw_link_remove(&stream->parked_link);
   stream->is_paused = true;
 }
 
@@ -307,21 +311,21 @@ void kw_stream_resume(kw_stream *stream) {
 }
 
 static kw_stream *take_first(kw_link *list) {
-  kw_stream *stream = KW_CONTAINER_OF(list->next, kw_stream, parked);
-  kw_link_remove(&stream->parked);
+  kw_stream *stream = KW_CONTAINER_OF(list->next, kw_stream, parked_link);
+  kw_link_remove(&stream->parked_link);
   return stream;
 }
 
 static bool has_next(const kw_session *session, const kw_link *list) {
-  return !session->is_late && !session->is_over && !kw_link_is_alone(list);
+  return !session->is_turn_over && !session->is_over && !kw_link_is_alone(list);
 }
 
 /* Those that have waited too long. */
 static void refuse_deferred(kw_session *session) {
   while (!kw_link_is_alone(&session->deferred)) {
-    kw_stream *first = KW_CONTAINER_OF(session->deferred.next, kw_stream, parked);
-    if (first->read + KW_DEFERRED_MS > session->now) return;
-    kw_link_remove(&first->parked);
+    kw_stream *first = KW_CONTAINER_OF(session->deferred.next, kw_stream, parked_link);
+    if (first->waiting_since + KW_DEFERRED_MS > session->now) return;
+    kw_link_remove(&first->parked_link);
     fail(first, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
   }
 }
@@ -329,12 +333,13 @@ static void refuse_deferred(kw_session *session) {
 void kw_input_resume(kw_session *session) {
   if (session->is_resuming) return;
   session->is_resuming = true;
-  while (has_next(session, &session->parked)) resume_one(take_first(&session->parked));
-  while (has_next(session, &session->crowded) && !kw_session_is_crowded(session))
-    resume_one(take_first(&session->crowded));
+  while (has_next(session, &session->parked_for_turn))
+    resume_one(take_first(&session->parked_for_turn));
+  while (has_next(session, &session->parked_for_output) && !kw_session_has_enough_output(session))
+    resume_one(take_first(&session->parked_for_output));
   while (has_next(session, &session->deferred) && kw_session_make_room(session)) {
     session->hooks.on_room(take_first(&session->deferred), session->hooks.ctx);
-    note_turn(session);
+    check_turn(session);
   }
   refuse_deferred(session);
   session->is_resuming = false;

@@ -22,7 +22,7 @@ void kw_input_end(kw_stream *stream);
 void kw_input_finish(kw_stream *stream);
 
 /* Throws away what is held of a stream that has got its status. */
-void kw_input_forget(kw_stream *stream);
+void kw_input_drop(kw_stream *stream);
 
 /* Streams that are parked, and requests that are deferred, go on, in turn, while there is room for output. */
 void kw_input_resume(kw_session *session);

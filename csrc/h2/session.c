@@ -10,7 +10,7 @@
 #define PING_STRIKES 2
 #define SETTINGS_BURST 2000000 /* streams that settings may touch at once, and then each ms */
 #define SETTINGS_RATE 1000
-#define KEPT_LINES 64   /* that there stays room for, from one header block to the next */
+#define SPARE_FIELDS 64 /* that there stays room for, from one header block to the next */
 #define PREFACE 24      /* bytes that a client begins with: before them a server says nothing */
 #define MAX_FRAMES 1000 /* of nghttp2's own that wait: more are not provoked */
 #define NEVER INT64_MAX
@@ -19,7 +19,7 @@ kw_session_options kw_session_defaults(void) {
   kw_session_options options = {.max_streams = 65536,
                                 .max_message = 2 << 20,
                                 .max_header_bytes = 65536,
-                                .max_torn = 64 << 20,
+                                .max_partial = 64 << 20,
                                 .max_framed = 256 << 10,
                                 .handshake_ms = 120 * 1000,
                                 .keepalive_ms = 2 * 60 * 60 * 1000,
@@ -33,7 +33,7 @@ kw_session_options kw_session_defaults(void) {
 void kw_session_set_queue(kw_session_options *options, size_t max_queued) {
   options->max_queued = max_queued;
   options->max_stream_queued = max_queued / 16;
-  options->max_waiting = options->max_held = max_queued * 16;
+  options->max_waiting = options->max_input = max_queued * 16;
 }
 
 void kw_session_end(kw_session *session) {
@@ -46,7 +46,7 @@ void kw_session_end(kw_session *session) {
 static void note_breach(kw_session *session, const char *words) {
   if (session->why[0] != 0) return;
   snprintf(session->why, sizeof session->why, "%s",
-           session->has_settled ? words : "it does not speak HTTP/2");
+           session->has_peer_settings ? words : "it does not speak HTTP/2");
 }
 
 static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, int flags,
@@ -83,33 +83,35 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
 
 /* {====== Headers that come ====== */
 
-static bool reserve_lines(kw_session *session, size_t n) {
-  size_t before = kw_session_lines_room(session);
-  bool ok = kw_reserve(&session->lines, &session->cap_lines, n, sizeof *session->lines) &&
-            kw_reserve(&session->held, &session->cap_held, 2 * n, sizeof *session->held);
-  kw_account_resize(&session->account, before, kw_session_lines_room(session));
+static bool reserve_fields(kw_session *session, size_t n) {
+  size_t before = kw_session_fields_room(session);
+  bool ok = kw_reserve(&session->fields, &session->cap_fields, n, sizeof *session->fields) &&
+            kw_reserve(&session->field_buffers, &session->cap_field_buffers, 2 * n,
+                       sizeof *session->field_buffers);
+  kw_account_resize(&session->account, before, kw_session_fields_room(session));
   return ok;
 }
 
-static void free_lines(kw_session *session) {
-  kw_account_credit(&session->account, kw_session_lines_room(session));
-  kw_free(session->lines);
-  kw_free(session->held);
-  session->lines = NULL;
-  session->held = NULL;
-  session->cap_lines = session->cap_held = 0;
+static void free_fields(kw_session *session) {
+  kw_account_credit(&session->account, kw_session_fields_room(session));
+  kw_free(session->fields);
+  kw_free(session->field_buffers);
+  session->fields = NULL;
+  session->field_buffers = NULL;
+  session->cap_fields = session->cap_field_buffers = 0;
 }
 
-static void drop_lines(kw_session *session) {
-  for (size_t i = 0; i < 2 * session->n_lines; i++) nghttp2_rcbuf_decref(session->held[i]);
-  session->n_lines = session->header_bytes = 0;
-  session->known = (kw_request_lines){0};
-  if (session->cap_lines > KEPT_LINES) free_lines(session);
+static void drop_fields(kw_session *session) {
+  for (size_t i = 0; i < 2 * session->n_fields; i++)
+    nghttp2_rcbuf_decref(session->field_buffers[i]);
+  session->n_fields = session->header_bytes = 0;
+  session->known = (kw_known_fields){0};
+  if (session->cap_fields > SPARE_FIELDS) free_fields(session);
 }
 
 static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
-  drop_lines(session);
+  drop_fields(session);
   if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
   kw_stream *stream = kw_stream_new(session, frame->hd.stream_id);
   if (stream == NULL) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -126,19 +128,19 @@ static kw_slice slice_of(nghttp2_rcbuf *buf) {
 static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
                      nghttp2_rcbuf *value, uint8_t flags, void *ctx) {
   kw_session *session = ctx;
-  size_t n = session->n_lines;
-  kw_field_line line = {slice_of(name), slice_of(value)};
+  size_t n = session->n_fields;
+  kw_header_field field = {slice_of(name), slice_of(value)};
   (void)h2, (void)frame, (void)flags;
-  session->header_bytes += line.name.len + line.value.len + 32;
+  session->header_bytes += field.name.len + field.value.len + 32;
   if (session->header_bytes > session->options.max_header_bytes) return 0;
-  if (!reserve_lines(session, n + 1)) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  if (!reserve_fields(session, n + 1)) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   nghttp2_rcbuf_incref(name);
   nghttp2_rcbuf_incref(value);
-  session->held[2 * n] = name;
-  session->held[2 * n + 1] = value;
-  session->lines[n] = line;
-  session->n_lines = n + 1;
-  kw_request_note(&session->known, &line);
+  session->field_buffers[2 * n] = name;
+  session->field_buffers[2 * n + 1] = value;
+  session->fields[n] = field;
+  session->n_fields = n + 1;
+  kw_known_note(&session->known, &field);
   return 0;
 }
 
@@ -152,13 +154,13 @@ static void refuse_quoted(kw_stream *stream, int http_status, int status, const 
 
 /* What gRPC wants of a request before anybody looks at what it asks for. */
 static bool check_request(kw_session *session, kw_stream *stream) {
-  const kw_request_lines *known = &session->known;
+  const kw_known_fields *known = &session->known;
   kw_slice none = {0};
   if (session->header_bytes > session->options.max_header_bytes) {
     kw_stream_refuse(stream, 431, KW_GRPC_RESOURCE_EXHAUSTED, none);
   } else if (!kw_slice_is(known->method, "POST")) {
     refuse_quoted(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
-  } else if (!kw_request_is_grpc(known)) {
+  } else if (!kw_known_is_grpc(known)) {
     refuse_quoted(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
                   known->content_type);
   } else if (known->timeout.len > 0 && kw_grpc_timeout(known->timeout) < 0) {
@@ -173,7 +175,7 @@ static bool check_request(kw_session *session, kw_stream *stream) {
 }
 
 static void take_request(kw_session *session, kw_stream *stream) {
-  stream->is_plus_proto = kw_request_is_plus_proto(&session->known);
+  stream->is_plus_proto = kw_known_is_plus_proto(&session->known);
   if (!check_request(session, stream)) return;
   kw_slice timeout = session->known.timeout;
   if (timeout.len > 0) kw_stream_set_deadline(stream, session->now + kw_grpc_timeout(timeout));
@@ -186,7 +188,7 @@ static void give_up(kw_stream *stream, int status, const char *text, uint32_t co
   kw_stream_reset(stream, code);
 }
 
-static void give_up_page(kw_stream *stream, const kw_request_lines *known) {
+static void give_up_page(kw_stream *stream, const kw_known_fields *known) {
   char text[256];
   kw_slice type = known->content_type;
   snprintf(text, sizeof text,
@@ -198,12 +200,12 @@ static void give_up_page(kw_stream *stream, const kw_request_lines *known) {
 
 /* What gRPC wants of an answer before anybody looks at what it says. */
 static bool check_answer(kw_session *session, kw_stream *stream) {
-  const kw_request_lines *known = &session->known;
-  bool is_good = kw_request_is_grpc(known) && (known->has_status || known->http_status == 200);
+  const kw_known_fields *known = &session->known;
+  bool is_good = kw_known_is_grpc(known) && (known->has_status || known->http_status == 200);
   if (session->header_bytes > session->options.max_header_bytes) {
     give_up(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: the headers of the answer are too large",
             KW_RESET_CANCEL);
-  } else if (!stream->has_begun && !is_good) {
+  } else if (!stream->has_answer_headers && !is_good) {
     give_up_page(stream, known);
   } else {
     return true;
@@ -213,11 +215,11 @@ static bool check_answer(kw_session *session, kw_stream *stream) {
 
 /* An answer's headers, or its trailers. What is only informational comes before them. */
 static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
-  const kw_request_lines *known = &session->known;
+  const kw_known_fields *known = &session->known;
   bool is_informational = known->http_status / 100 == 1 && !ends;
   if (stream->is_reset || is_informational || !check_answer(session, stream)) return;
-  stream->has_begun = true;
-  if (known->has_status) kw_request_take_status(known, stream);
+  stream->has_answer_headers = true;
+  if (known->has_status) kw_known_take_status(known, stream);
   if (ends) kw_input_end(stream);
 }
 
@@ -260,12 +262,12 @@ static void take_ping(kw_session *session) {
       session->count > 0 ? session->options.ping_min_ms : session->options.ping_idle_min_ms;
   if (session->sent_since_ping) {
     session->sent_since_ping = false;
-    session->strikes = 0;
-  } else if (session->pinged != NEVER && session->now - session->pinged < least) {
-    session->strikes++;
+    session->ping_strikes = 0;
+  } else if (session->last_ping != NEVER && session->now - session->last_ping < least) {
+    session->ping_strikes++;
   }
-  session->pinged = session->now;
-  if (session->strikes > PING_STRIKES)
+  session->last_ping = session->now;
+  if (session->ping_strikes > PING_STRIKES)
     end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_pings");
 }
 
@@ -284,7 +286,7 @@ static void take_headers(kw_session *session, const nghttp2_frame *frame) {
     if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) take_request(session, stream);
     if (ends) kw_input_end(stream);
   }
-  drop_lines(session);
+  drop_fields(session);
 }
 
 static void take_goaway_ack(kw_session *session) {
@@ -303,8 +305,8 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
     words[i] = (char)(c >= ' ' && c <= '~' ? c : '?');
   }
   words[n] = 0;
-  session->is_leaving = true;
-  if (goaway->error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->is_pestered = true;
+  session->got_goaway = true;
+  if (goaway->error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->got_enhance_your_calm = true;
   snprintf(session->why, sizeof session->why, "the server goes away: %s%s%s",
            nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
 }
@@ -313,22 +315,24 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
  * what came with them is not heard. The first settings are those that the other side begins with. */
 static int take_settings(kw_session *session, bool is_ack) {
   int64_t most = session->now * SETTINGS_RATE;
-  session->has_settled = true;
+  session->has_peer_settings = true;
   if (is_ack) return 0;
-  session->has_windows = true;
-  if (session->settled < most - SETTINGS_BURST) session->settled = most - SETTINGS_BURST;
-  session->settled += (int64_t)session->count + 1;
-  if (session->settled <= most) return 0;
+  session->windows_changed = true;
+  if (session->settings_used_up_to < most - SETTINGS_BURST)
+    session->settings_used_up_to = most - SETTINGS_BURST;
+  session->settings_used_up_to += (int64_t)session->count + 1;
+  if (session->settings_used_up_to <= most) return 0;
   end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_settings");
   return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 /* After settings. Once for all that came together. */
 static void note_windows(kw_session *session) {
-  if (!session->has_windows) return;
-  session->has_windows = false;
-  for (kw_link *link = session->unread.next; link != &session->unread; link = link->next)
-    kw_stream_note_window(KW_CONTAINER_OF(link, kw_stream, unread));
+  if (!session->windows_changed) return;
+  session->windows_changed = false;
+  for (kw_link *link = session->with_answers.next; link != &session->with_answers;
+       link = link->next)
+    kw_stream_note_window(KW_CONTAINER_OF(link, kw_stream, answers_link));
 }
 
 static void take_window(kw_session *session, int32_t id) {
@@ -456,7 +460,7 @@ static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp
   nghttp2_session_callbacks_set_on_stream_close_callback(calls, on_stream_close);
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
-  nghttp2_option_set_no_http_messaging(option, 1); /* see kw_request_note */
+  nghttp2_option_set_no_http_messaging(option, 1); /* see kw_known_note */
   nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
   nghttp2_option_set_peer_max_concurrent_streams(option, 100); /* until its settings come */
   return session->options.is_client
@@ -493,21 +497,21 @@ kw_session *kw_session_new(const kw_session_options *options, const kw_session_h
   *session = (kw_session){.options = *options,
                           .hooks = *hooks,
                           .now = now,
-                          .began = now,
-                          .heard = now,
-                          .pinged = NEVER,
-                          .pong_due = NEVER,
-                          .drain_due = NEVER,
-                          .settled = INT64_MIN,
-                          .n_heard = options->is_client ? PREFACE : 0};
+                          .created = now,
+                          .last_received = now,
+                          .last_ping = NEVER,
+                          .pong_deadline = NEVER,
+                          .drain_deadline = NEVER,
+                          .settings_used_up_to = INT64_MIN,
+                          .preface_bytes = options->is_client ? PREFACE : 0};
   kw_account_init(&session->account, options->budget);
   kw_account_charge(&session->account, sizeof *session);
   session->out.account = &session->account;
   kw_link_init(&session->streams);
-  kw_link_init(&session->unread);
-  kw_link_init(&session->holders);
-  kw_link_init(&session->parked);
-  kw_link_init(&session->crowded);
+  kw_link_init(&session->with_answers);
+  kw_link_init(&session->with_input);
+  kw_link_init(&session->parked_for_turn);
+  kw_link_init(&session->parked_for_output);
   kw_link_init(&session->deferred);
   if (open_h2(session) && submit_settings(session)) return session;
   kw_session_free(session);
@@ -526,11 +530,11 @@ void kw_session_free(kw_session *session) {
     }
     kw_stream_free(stream);
   }
-  drop_lines(session);
+  drop_fields(session);
   if (session->h2 != NULL) nghttp2_session_del(session->h2);
   kw_chain_drop(&session->out);
   kw_heap_drop(&session->deadlines);
-  free_lines(session);
+  free_fields(session);
   kw_account_drop(&session->account);
   kw_free(session);
 }
@@ -554,9 +558,9 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
     kw_session_end(session);
     return;
   }
-  session->heard = now;
-  session->n_heard += kw_min_size(bytes.len, PREFACE - session->n_heard);
-  session->pong_due = NEVER;
+  session->last_received = now;
+  session->preface_bytes += kw_min_size(bytes.len, PREFACE - session->preface_bytes);
+  session->pong_deadline = NEVER;
   ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
   if (rc == NGHTTP2_ERR_FLOODED) note_breach(session, "the server asks for too much at once");
   note_windows(session);
@@ -573,7 +577,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
 }
 
 void kw_session_flush(kw_session *session) {
-  if (session->is_over || session->n_heard < PREFACE) return;
+  if (session->is_over || session->preface_bytes < PREFACE) return;
   if (nghttp2_session_send(session->h2) != 0) kw_session_end(session);
 }
 
@@ -592,22 +596,22 @@ kw_chain *kw_session_out(kw_session *session) {
 /* A client reads whatever it has to write: of two that wait for each other to read nobody would go on. */
 bool kw_session_wants_bytes(const kw_session *session) {
   bool is_stuck = session->out.len > 0; /* the other side does not read */
-  if (session->is_over || session->is_late) return false;
+  if (session->is_over || session->is_turn_over) return false;
   return session->options.is_client || !is_stuck ||
-         (!kw_session_is_crowded(session) &&
+         (!kw_session_has_enough_output(session) &&
           nghttp2_session_get_outbound_queue_size(session->h2) <= MAX_FRAMES);
 }
 
 bool kw_session_is_ready(const kw_session *session) {
-  return session->has_settled && !session->is_leaving && !session->is_over;
+  return session->has_peer_settings && !session->got_goaway && !session->is_over;
 }
 
-bool kw_session_is_pestered(const kw_session *session) {
-  return session->is_pestered;
+bool kw_session_got_enhance_your_calm(const kw_session *session) {
+  return session->got_enhance_your_calm;
 }
 
-bool kw_session_is_leaving(const kw_session *session) {
-  return session->is_leaving;
+bool kw_session_got_goaway(const kw_session *session) {
+  return session->got_goaway;
 }
 
 const char *kw_session_why(const kw_session *session) {
@@ -620,21 +624,23 @@ bool kw_session_is_done(const kw_session *session) {
 }
 
 static int64_t keepalive_due(const kw_session *session) {
-  if (session->pong_due != NEVER) return session->pong_due;
-  if (!session->has_settled) return session->began + session->options.handshake_ms;
+  if (session->pong_deadline != NEVER) return session->pong_deadline;
+  if (!session->has_peer_settings) return session->created + session->options.handshake_ms;
   bool is_idle = session->options.is_client && session->count == 0;
   return session->options.keepalive_ms == 0 || is_idle
              ? NEVER
-             : session->heard + session->options.keepalive_ms;
+             : session->last_received + session->options.keepalive_ms;
 }
 
 /* When the next stream that is not read may lose its answers, for one that was deferred, or that one is refused. */
 static int64_t room_due(const kw_session *session) {
-  const kw_link *deferred = &session->deferred, *unread = &session->unread;
+  const kw_link *deferred = &session->deferred, *unread = &session->with_answers;
   if (kw_link_is_alone(deferred)) return NEVER;
-  int64_t due = KW_CONTAINER_OF(deferred->next, kw_stream, parked)->read + KW_DEFERRED_MS;
+  int64_t due =
+      KW_CONTAINER_OF(deferred->next, kw_stream, parked_link)->waiting_since + KW_DEFERRED_MS;
   if (kw_link_is_alone(unread)) return due;
-  int64_t lost = KW_CONTAINER_OF(unread->next, kw_stream, unread)->read + KW_UNREAD_MS;
+  int64_t lost =
+      KW_CONTAINER_OF(unread->next, kw_stream, answers_link)->waiting_since + KW_STALL_MS;
   return lost < due ? lost : due;
 }
 
@@ -642,23 +648,23 @@ int64_t kw_session_deadline(const kw_session *session) {
   const kw_heap_node *first = kw_heap_first(&session->deadlines);
   int64_t due = keepalive_due(session), room = room_due(session);
   if (session->is_over) return NEVER;
-  if (session->is_late) return session->now;
+  if (session->is_turn_over) return session->now;
   if (room < due) due = room;
-  if (session->drain_due < due) due = session->drain_due;
+  if (session->drain_deadline < due) due = session->drain_deadline;
   if (first != NULL && first->when < due) due = first->when;
   return due;
 }
 
 static void keep_alive(kw_session *session) {
   if (session->now < keepalive_due(session)) return;
-  if (!session->has_settled || session->pong_due != NEVER) {
+  if (!session->has_peer_settings || session->pong_deadline != NEVER) {
     snprintf(session->why, sizeof session->why, "%s",
-             session->has_settled ? "the server does not answer to a PING"
-                                  : "it does not answer in time");
+             session->has_peer_settings ? "the server does not answer to a PING"
+                                        : "it does not answer in time");
     kw_session_end(session);
   } else {
     kw_session_ping(session);
-    session->pong_due = session->now + session->options.keepalive_wait_ms;
+    session->pong_deadline = session->now + session->options.keepalive_wait_ms;
   }
 }
 
@@ -668,7 +674,7 @@ static void expire_streams(kw_session *session) {
     kw_stream *stream = KW_CONTAINER_OF(first, kw_stream, deadline);
     kw_stream_clear_deadline(stream);
     session->hooks.on_timeout(stream, session->hooks.ctx);
-    kw_input_forget(stream);
+    kw_input_drop(stream);
   }
 }
 
@@ -677,17 +683,17 @@ void kw_session_step(kw_session *session, int64_t now) {
   if (session->is_over) return;
   expire_streams(session);
   keep_alive(session);
-  if (session->drain_due <= now) kw_session_end(session);
-  session->is_late = false;
+  if (session->drain_deadline <= now) kw_session_end(session);
+  session->is_turn_over = false;
   if (!session->is_over) kw_input_resume(session);
 }
 
 void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
   session->now = now;
-  session->drain_due = now + ms;
+  session->drain_deadline = now + ms;
   if (session->is_draining || session->is_over) return;
   session->is_draining = true;
-  if (session->n_heard < PREFACE) {
+  if (session->preface_bytes < PREFACE) {
     kw_session_end(session);
   } else if (session->count == 0) {
     kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
@@ -717,9 +723,9 @@ kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream) {
   return next == &session->streams ? NULL : KW_CONTAINER_OF(next, kw_stream, link);
 }
 
-const kw_field_line *kw_session_lines(const kw_session *session, size_t *n) {
-  *n = session->n_lines;
-  return session->lines;
+const kw_header_field *kw_session_fields(const kw_session *session, size_t *n) {
+  *n = session->n_fields;
+  return session->fields;
 }
 
 void kw_session_ping(kw_session *session) {
@@ -731,15 +737,15 @@ void kw_session_ping(kw_session *session) {
 /* {====== Requests ====== */
 
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
-                              const kw_field_line *lines, size_t n, void *owner) {
-  nghttp2_nv sent[KW_REQUEST_LINES + KW_MAX_METADATA];
+                              const kw_header_field *fields, size_t n, void *owner) {
+  nghttp2_nv sent[KW_REQUEST_FIELDS + KW_MAX_METADATA];
   kw_stream *stream = kw_stream_new(session, 0);
   if (stream == NULL) return NULL;
   nghttp2_data_provider data = kw_stream_data(stream);
-  size_t all = kw_request_lines_put(sent, authority, path, lines, n);
+  size_t all = kw_request_fields(sent, authority, path, fields, n);
   stream->owner = owner;
   stream->has_answered = true;
-  int32_t id = session->is_over || session->is_leaving
+  int32_t id = session->is_over || session->got_goaway
                    ? -1
                    : nghttp2_submit_request(session->h2, NULL, sent, all, &data, stream);
   if (id > 0) {

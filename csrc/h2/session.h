@@ -8,7 +8,7 @@
  * What is bounded, and by what:
  *   header lists       max_header_bytes; 431 for the request, status 8 for the call of a client
  *   messages           max_message; status 8 for the call
- *   torn messages      max_torn for all streams together; status 8 for the call
+ *   torn messages      max_partial for all streams together; status 8 for the call
  *   streams            max_streams; refused
  *   resets             by rate: the connection is ended with INTERNAL_ERROR, by nghttp2
  *   pings              by rate: the connection is ended with ENHANCE_YOUR_CALM
@@ -18,7 +18,7 @@
  *   answers            those that streams' windows let out and the socket does not take, max_queued: beyond it unary
  *                      requests wait in turn. Those of a stream that takes many messages, max_stream_queued: beyond it
  *                      that stream is heard no further. All that wait, max_waiting: see kw_stream_has_room.
- *   input that waits   a stream's window; max_held for all streams together: status 8 for the stream that holds most
+ *   input that waits   a stream's window; max_input for all streams together: status 8 for the stream that holds most
  *   all of it          the budget of all sessions: status 8 for calls of a session that holds more than its share
  *
  * Everything that a session holds is in its account: chains, torn messages, streams, and what nghttp2 takes.
@@ -36,12 +36,12 @@ typedef struct kw_session_options {
   uint32_t max_streams;
   size_t max_message;
   size_t max_header_bytes;
-  size_t max_torn;
+  size_t max_partial;
   size_t max_framed;
   size_t max_queued;
   size_t max_stream_queued;
   size_t max_waiting;
-  size_t max_held;
+  size_t max_input;
   int64_t handshake_ms; /* for the first settings to come */
   int64_t
       keepalive_ms; /* without bytes, until we ask; 0: never. A client asks only while it has streams */
@@ -52,15 +52,15 @@ typedef struct kw_session_options {
 } kw_session_options;
 
 /* A header of the request or answer that is being heard; good only inside of the hook. */
-typedef struct kw_field_line {
+typedef struct kw_header_field {
   kw_slice name;
   kw_slice value;
-} kw_field_line;
+} kw_header_field;
 
 #define KW_MAX_METADATA 32 /* lines that a client may add to a request */
 
 typedef struct kw_session_hooks {
-  /* A server's: a call has come, with the path and the other headers in kw_session_lines. The owner sets is_unary and
+  /* A server's: a call has come, with the path and the other headers in kw_session_fields. The owner sets is_unary and
    * owner, or finishes it. */
   void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
   /* A message. */
@@ -78,7 +78,7 @@ typedef struct kw_session_hooks {
   /* The stream goes. */
   void (*on_close)(kw_stream *stream, void *ctx);
   /* A server's: whether no more messages may be told before the next step, which is then due; or NULL. */
-  bool (*is_late)(void *ctx);
+  bool (*is_turn_over)(void *ctx);
   void *ctx;
 } kw_session_hooks;
 
@@ -117,10 +117,10 @@ bool kw_session_wants_bytes(const kw_session *session);
 
 /* A client's: the server has answered, and takes calls; and whether it complains of too many pings. */
 bool kw_session_is_ready(const kw_session *session);
-bool kw_session_is_pestered(const kw_session *session);
+bool kw_session_got_enhance_your_calm(const kw_session *session);
 
 /* The other side takes no more streams. */
-bool kw_session_is_leaving(const kw_session *session);
+bool kw_session_got_goaway(const kw_session *session);
 
 /* Why it has ended, or is about to, in words; empty where there is nothing to say. */
 const char *kw_session_why(const kw_session *session);
@@ -142,11 +142,11 @@ void *kw_session_ctx(const kw_session *session);
 kw_account *kw_session_account(kw_session *session);
 
 /* The headers of what is being heard. */
-const kw_field_line *kw_session_lines(const kw_session *session, size_t *n);
+const kw_header_field *kw_session_fields(const kw_session *session, size_t *n);
 
 /* A client's: a new call. NULL if memory is short, or the server takes no more. */
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
-                              const kw_field_line *lines, size_t n, void *owner);
+                              const kw_header_field *fields, size_t n, void *owner);
 
 /* Asks the other side for a sign of life. */
 void kw_session_ping(kw_session *session);

@@ -8,7 +8,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include "h2/session.h"
-#include "h2/status.h"
+#include "h2/fields.h"
 
 #define KW_STREAM_WINDOW (1 << 20)
 #define KW_SESSION_WINDOW (8 << 20)
@@ -24,59 +24,62 @@ struct kw_session {
   int64_t now;
 
   kw_chain out;
-  size_t queued;     /* answers in the chains of all streams */
-  size_t sendable;   /* of these: what waits for nothing but the connection */
-  bool is_pulling;   /* what is added now was asked for, and is no answer */
-  kw_link unread;    /* streams whose answers wait, by stream->read */
-  size_t torn;       /* what has come of messages that are not complete */
-  size_t held_bytes; /* what has come of streams that are parked */
-  size_t uncredited; /* what has come, and the connection's window is still shut for */
-  kw_link holders;   /* these, oldest first */
+  size_t queued;        /* answers in the chains of all streams */
+  size_t sendable;      /* of these: what waits for nothing but the connection */
+  bool is_pulling;      /* what is added now was asked for, and is no answer */
+  kw_link with_answers; /* streams whose answers wait, by stream->waiting_since */
+  size_t partial_bytes; /* what has come of messages that are not complete */
+  size_t input_bytes;   /* what has come of streams that are parked */
+  size_t uncredited;    /* what has come, and the connection's window is still shut for */
+  kw_link with_input;   /* these, oldest first */
   kw_link streams;
   size_t count;
   size_t
-      stranded; /* a client's: streams that were reset before they have left, and have not gone */
+      n_reset_unsent; /* a client's: streams that were reset before they have left, and have not gone */
   kw_heap deadlines;
 
-  kw_link parked;   /* streams whose input goes on in this turn or in the next, oldest first */
-  kw_link crowded;  /* unary ones whose input waits for room in the output, oldest first */
-  kw_link deferred; /* those whose request waits until fewer answers do, oldest first */
+  kw_link
+      parked_for_turn; /* streams whose input goes on in this turn or in the next, oldest first */
+  kw_link parked_for_output; /* unary ones whose input waits for room in the output, oldest first */
+  kw_link deferred;          /* those whose request waits until fewer answers do, oldest first */
   bool is_resuming;
-  bool is_late; /* they wait for the next step */
+  bool is_turn_over; /* they wait for the next step */
 
   /* The header block that is being heard: there is only one at a time. */
-  kw_field_line *lines;
-  nghttp2_rcbuf **held; /* two for each line */
-  size_t n_lines;
-  size_t cap_lines;
-  size_t cap_held;
+  kw_header_field *fields;
+  nghttp2_rcbuf **field_buffers; /* two for each line */
+  size_t n_fields;
+  size_t cap_fields;
+  size_t cap_field_buffers;
   size_t header_bytes;
-  kw_request_lines known;
+  kw_known_fields known;
 
   size_t frame_left; /* of the DATA frame that is being heard */
   bool frame_ends;   /* its stream */
 
-  size_t n_heard;   /* bytes, up to the length of the preface */
-  bool must_end;    /* once it has said why */
-  bool is_over;     /* nothing more is heard, and nothing said but what has been framed */
-  bool has_settled; /* the other side's settings have come */
-  bool is_leaving;  /* the other side takes no more streams */
-  bool is_pestered; /* and it says that it was asked too often whether it lives */
-  char why[128];    /* it has ended, or is about to, in words; or empty */
-  bool has_windows; /* settings may have changed those of all streams */
+  size_t preface_bytes;       /* bytes, up to the length of the preface */
+  bool must_end;              /* once it has said why */
+  bool is_over;               /* nothing more is heard, and nothing said but what has been framed */
+  bool has_peer_settings;     /* the other side's settings have come */
+  bool got_goaway;            /* the other side takes no more streams */
+  bool got_enhance_your_calm; /* and it says that it was asked too often whether it lives */
+  char why[128];              /* it has ended, or is about to, in words; or empty */
+  bool windows_changed;       /* settings may have changed those of all streams */
   bool is_draining;
   bool sent_since_ping;
-  int strikes;
-  int64_t began;
-  int64_t settled;   /* up to where settings have used up what they may touch, see take_settings */
-  int64_t heard;     /* when bytes came last */
-  int64_t pinged;    /* when the other side asked last; or NEVER */
-  int64_t pong_due;  /* or NEVER */
-  int64_t drain_due; /* or NEVER */
+  int ping_strikes;
+  int64_t created;
+  int64_t
+      settings_used_up_to; /* up to where settings have used up what they may touch, see take_settings */
+  int64_t last_received;  /* when bytes came last */
+  int64_t last_ping;      /* when the other side asked last; or NEVER */
+  int64_t pong_deadline;  /* or NEVER */
+  int64_t drain_deadline; /* or NEVER */
 };
 
-static inline size_t kw_session_lines_room(const kw_session *session) {
-  return session->cap_lines * sizeof *session->lines + session->cap_held * sizeof *session->held;
+static inline size_t kw_session_fields_room(const kw_session *session) {
+  return session->cap_fields * sizeof *session->fields +
+         session->cap_field_buffers * sizeof *session->field_buffers;
 }
 
 /* What nghttp2 has answered: without memory, a session ends. */
@@ -92,7 +95,7 @@ void kw_stream_set_deadline(kw_stream *stream, int64_t when);
 void kw_stream_clear_deadline(kw_stream *stream);
 
 /* What has come of messages that were not told yet. */
-void kw_stream_forget_torn(kw_stream *stream);
+void kw_stream_drop_partial(kw_stream *stream);
 
 static inline kw_stream *kw_session_find(kw_session *session, int32_t id) {
   return nghttp2_session_get_stream_user_data(session->h2, id);
@@ -108,7 +111,7 @@ static inline bool kw_session_is_full(const kw_session *session) {
 }
 
 /* A server's: whether the connection has enough to send. */
-static inline bool kw_session_is_crowded(const kw_session *session) {
+static inline bool kw_session_has_enough_output(const kw_session *session) {
   return session->out.len + session->sendable > session->options.max_queued;
 }
 

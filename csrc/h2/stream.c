@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define MAX_STRANDED 1000 /* each holds about 1 KiB */
+#define MAX_RESET_UNSENT 1000 /* each holds about 1 KiB */
 
 kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_stream *stream = kw_alloc_zeroed(sizeof *stream);
@@ -11,11 +11,11 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   stream->session = session;
   stream->id = id;
   stream->splitter.max_len = session->options.max_message;
-  stream->out.account = stream->held.account = &session->account;
+  stream->out.account = stream->input.account = &session->account;
   kw_account_charge(&session->account, sizeof *stream);
-  kw_link_init(&stream->parked);
-  kw_link_init(&stream->holding);
-  kw_link_init(&stream->unread);
+  kw_link_init(&stream->parked_link);
+  kw_link_init(&stream->input_link);
+  kw_link_init(&stream->answers_link);
   kw_link_init(&stream->waiting);
   kw_link_init(&stream->link);
   kw_link_add(&session->streams, &stream->link);
@@ -38,31 +38,31 @@ void kw_stream_clear_deadline(kw_stream *stream) {
   stream->has_deadline = false;
 }
 
-void kw_stream_forget_torn(kw_stream *stream) {
+void kw_stream_drop_partial(kw_stream *stream) {
   kw_session *session = stream->session;
-  session->torn -= stream->splitter.n;
+  session->partial_bytes -= stream->splitter.n;
   kw_account_credit(&session->account, stream->splitter.cap);
   kw_grpc_drop(&stream->splitter);
-  if (stream->kept == NULL) return;
-  session->torn -= stream->kept->len;
-  kw_account_credit(&session->account, stream->kept->len);
-  kw_blob_release(stream->kept);
-  stream->kept = NULL;
+  if (stream->unary_message == NULL) return;
+  session->partial_bytes -= stream->unary_message->len;
+  kw_account_credit(&session->account, stream->unary_message->len);
+  kw_blob_release(stream->unary_message);
+  stream->unary_message = NULL;
 }
 
 void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
   session->hooks.on_close(stream, session->hooks.ctx);
-  session->stranded -= stream->is_stranded;
-  session->held_bytes -= stream->held.len;
-  kw_link_remove(&stream->parked);
-  kw_link_remove(&stream->holding);
+  session->n_reset_unsent -= stream->is_reset_unsent;
+  session->input_bytes -= stream->input.len;
+  kw_link_remove(&stream->parked_link);
+  kw_link_remove(&stream->input_link);
   kw_link_remove(&stream->waiting);
   kw_link_remove(&stream->link);
   kw_stream_clear_deadline(stream);
-  kw_stream_forget_torn(stream);
+  kw_stream_drop_partial(stream);
   kw_stream_forget(stream);
-  kw_chain_drop(&stream->held);
+  kw_chain_drop(&stream->input);
   if (stream->text != NULL) kw_blob_release(stream->text);
   session->count--;
   kw_account_credit(&session->account, sizeof *stream);
@@ -90,16 +90,16 @@ void kw_stream_note_window(kw_stream *stream) {
 static void set_queued(kw_stream *stream, size_t n) {
   stream->session->queued += n - stream->queued;
   stream->queued = n;
-  if (n == 0) kw_link_remove(&stream->unread);
+  if (n == 0) kw_link_remove(&stream->answers_link);
 }
 
 /* From now on the stream is read, if it is read at all. */
-static void begin_unread(kw_stream *stream) {
+static void restart_wait(kw_stream *stream) {
   kw_session *session = stream->session;
-  stream->read = session->now;
-  stream->moved = 0;
-  kw_link_remove(&stream->unread);
-  kw_link_add(&session->unread, &stream->unread);
+  stream->waiting_since = session->now;
+  stream->sent_while_waiting = 0;
+  kw_link_remove(&stream->answers_link);
+  kw_link_add(&session->with_answers, &stream->answers_link);
 }
 
 /* nghttp2 takes it off the window later, see on_frame_send. */
@@ -108,17 +108,18 @@ static void note_sent(kw_stream *stream, size_t n) {
   if (stream->queued == 0) return;
   set_queued(stream, stream->queued - kw_min_size(n, stream->queued));
   set_sendable(stream, kw_min_size(stream->sendable, stream->queued));
-  stream->moved += n;
-  if (stream->queued > 0 && stream->moved >= KW_UNREAD_BYTES) begin_unread(stream);
-  if (!stream->is_choked || stream->queued > session->options.max_stream_queued / 2) return;
-  stream->is_choked = false;
-  kw_link_add(&session->parked, &stream->parked);
+  stream->sent_while_waiting += n;
+  if (stream->queued > 0 && stream->sent_while_waiting >= KW_STALL_BYTES) restart_wait(stream);
+  if (!stream->is_parked_by_answers || stream->queued > session->options.max_stream_queued / 2)
+    return;
+  stream->is_parked_by_answers = false;
+  kw_link_add(&session->parked_for_turn, &stream->parked_link);
 }
 
 void kw_stream_count(kw_stream *stream) {
   const kw_session *session = stream->session;
-  size_t added = stream->out.len - stream->seen;
-  stream->seen = stream->out.len;
+  size_t added = stream->out.len - stream->counted;
+  stream->counted = stream->out.len;
   if (!session->is_pulling && !session->options.is_client)
     set_queued(stream, stream->queued + added);
 }
@@ -126,13 +127,13 @@ void kw_stream_count(kw_stream *stream) {
 void kw_stream_forget(kw_stream *stream) {
   set_queued(stream, 0);
   set_sendable(stream, 0);
-  stream->seen = 0;
+  stream->counted = 0;
   kw_chain_drop(&stream->out);
 }
 
 /* The stream itself goes when the socket has taken its end, which may be never. Of one stream at most the answers go
  * only then, too: nghttp2 is about to send a part of them. */
-static void lose_answers(kw_stream *stream) {
+static void drop_answers(kw_stream *stream) {
   if (stream->is_framed) {
     set_queued(stream, 0);
     set_sendable(stream, 0);
@@ -144,13 +145,14 @@ static void lose_answers(kw_stream *stream) {
 
 /* A stream whose window lets all of its few answers out waits for the connection, and is read as far as it can be. */
 bool kw_session_make_room(kw_session *session) {
-  while (session->queued > session->options.max_waiting && !kw_link_is_alone(&session->unread)) {
-    kw_stream *first = KW_CONTAINER_OF(session->unread.next, kw_stream, unread);
-    if (first->read + KW_UNREAD_MS > session->now) return false;
+  while (session->queued > session->options.max_waiting &&
+         !kw_link_is_alone(&session->with_answers)) {
+    kw_stream *first = KW_CONTAINER_OF(session->with_answers.next, kw_stream, answers_link);
+    if (first->waiting_since + KW_STALL_MS > session->now) return false;
     if (first->sendable == first->queued && !first->is_reset) {
-      begin_unread(first);
+      restart_wait(first);
     } else {
-      lose_answers(first);
+      drop_answers(first);
     }
   }
   return session->queued <= session->options.max_waiting;
@@ -163,8 +165,8 @@ bool kw_stream_has_room(kw_stream *stream, size_t len) {
 }
 
 void kw_stream_defer(kw_stream *stream) {
-  stream->read = stream->session->now;
-  kw_link_add(&stream->session->deferred, &stream->parked);
+  stream->waiting_since = stream->session->now;
+  kw_link_add(&stream->session->deferred, &stream->parked_link);
 }
 
 /* }====== */
@@ -176,10 +178,10 @@ static void submit_trailers(kw_stream *stream) {
   if (stream->has_trailers) return;
   stream->has_trailers = true;
   uint8_t text[KW_STATUS_ROOM];
-  nghttp2_nv lines[2];
-  size_t n = kw_status_lines(stream, text, lines);
+  nghttp2_nv fields[2];
+  size_t n = kw_trailer_fields(stream, text, fields);
   kw_session_check(stream->session,
-                   nghttp2_submit_trailer(stream->session->h2, stream->id, lines, n));
+                   nghttp2_submit_trailer(stream->session->h2, stream->id, fields, n));
 }
 
 /* The data of a stream, as much as the other side may be sent now: it goes from chain to chain in on_send_data. */
@@ -206,7 +208,7 @@ static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_
     return (ssize_t)n;
   }
   if (n > 0) return (ssize_t)n;
-  stream->is_waiting = true;
+  stream->needs_resume = true;
   return NGHTTP2_ERR_DEFERRED;
 }
 
@@ -222,7 +224,7 @@ int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
   stream->is_framed = false;
-  stream->seen -= length;
+  stream->counted -= length;
   note_sent(stream, length);
   return 0;
 }
@@ -235,11 +237,11 @@ static void answer(kw_stream *stream) {
   nghttp2_data_provider data = kw_stream_data(stream);
   bool has_data = !stream->is_finished || stream->out.len > 0;
   uint8_t text[KW_STATUS_ROOM];
-  nghttp2_nv lines[4];
-  size_t n = kw_status_answer_lines(stream, lines);
-  if (!has_data) n += kw_status_lines(stream, text, lines + n);
+  nghttp2_nv fields[4];
+  size_t n = kw_answer_fields(stream, fields);
+  if (!has_data) n += kw_trailer_fields(stream, text, fields + n);
   stream->has_answered = true;
-  kw_session_check(stream->session, nghttp2_submit_response(stream->session->h2, stream->id, lines,
+  kw_session_check(stream->session, nghttp2_submit_response(stream->session->h2, stream->id, fields,
                                                             n, has_data ? &data : NULL));
 }
 
@@ -247,8 +249,8 @@ void kw_stream_wake(kw_stream *stream) {
   if (stream->is_reset) return;
   if (!stream->has_answered) {
     answer(stream);
-  } else if (stream->is_waiting) {
-    stream->is_waiting = false;
+  } else if (stream->needs_resume) {
+    stream->needs_resume = false;
     kw_session_check(stream->session, nghttp2_session_resume_data(stream->session->h2, stream->id));
   }
 }
@@ -274,7 +276,7 @@ void kw_stream_sent(kw_stream *stream) {
   kw_stream_wake(stream);
   if (stream->queued == 0 || stream->is_reset) return;
   kw_stream_note_window(stream);
-  if (kw_link_is_alone(&stream->unread)) begin_unread(stream);
+  if (kw_link_is_alone(&stream->answers_link)) restart_wait(stream);
 }
 
 void kw_stream_set_status(kw_stream *stream, int status, kw_slice text) {
@@ -303,18 +305,18 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
 
 /* nghttp2 keeps a request that it has not sent until the server takes one more, even if nobody wants it any more: what
  * was to be sent with it goes at once, and a server that takes no more is left. */
-static void strand(kw_stream *stream) {
+static void note_reset_unsent(kw_stream *stream) {
   kw_session *session = stream->session;
-  stream->is_stranded = true;
+  stream->is_reset_unsent = true;
   kw_stream_forget(stream);
-  if (++session->stranded > MAX_STRANDED) kw_session_end(session);
+  if (++session->n_reset_unsent > MAX_RESET_UNSENT) kw_session_end(session);
 }
 
 void kw_stream_reset(kw_stream *stream, uint32_t code) {
   if (stream->is_reset) return;
   stream->is_reset = true;
   if (stream->is_closing) return;
-  if (stream->session->options.is_client && !stream->is_sent) strand(stream);
+  if (stream->session->options.is_client && !stream->is_sent) note_reset_unsent(stream);
   kw_session_check(stream->session, nghttp2_submit_rst_stream(stream->session->h2,
                                                               NGHTTP2_FLAG_NONE, stream->id, code));
 }

@@ -93,7 +93,7 @@ uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
 /* The metadata of the call that is being opened, in one blob. */
 static kw_blob *copy_lines(const kw_stream *stream) {
   size_t n, size = 0;
-  const kw_field_line *lines = kw_session_lines(stream->session, &n);
+  const kw_header_field *lines = kw_session_fields(stream->session, &n);
   for (size_t i = 0; i < n; i++) size += lines[i].name.len + lines[i].value.len + 2;
   kw_blob *blob = kw_blob_new(size);
   if (blob == NULL) return NULL;
@@ -179,8 +179,8 @@ static void on_pull(kw_server *server, kw_stream *stream) {
 static void on_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL) return;
-  bool is_known =
-      !(stream->is_unary && !c->is_intercepted && first_message(c) == NULL && !stream->is_told);
+  bool is_known = !(stream->is_unary && !c->is_intercepted && first_message(c) == NULL &&
+                    !stream->has_reported_end);
   part(c);
   c->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
   stream->owner = NULL;

@@ -252,7 +252,7 @@ static outcall *new_call(kw_client *client, bool is_unary, const kw_call_hooks *
   return call;
 }
 
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_field_line *lines, size_t n,
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *lines, size_t n,
                         bool is_unary, const kw_call_hooks *hooks) {
   if (!kw_map_reserve(&client->calls)) return 0;
   outcall *call = new_call(client, is_unary, hooks);
@@ -388,7 +388,7 @@ static void end_calls(kw_client *client) {
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
     outcall *call = stream->owner;
     if (call == NULL) continue;
-    if (stream->has_status && (stream->is_told || stream->is_reset)) {
+    if (stream->has_status && (stream->has_reported_end || stream->is_reset)) {
       if (stream->text != NULL) call->text = kw_blob_retain(stream->text);
       end_call(call, stream->status, NULL, false);
     } else {
@@ -472,8 +472,8 @@ const char *kw_client_why(const kw_client *client) {
   return why[0] == 0 ? NULL : why;
 }
 
-bool kw_client_is_pestered(const kw_client *client) {
-  return kw_session_is_pestered(client->session);
+bool kw_client_got_enhance_your_calm(const kw_client *client) {
+  return kw_session_got_enhance_your_calm(client->session);
 }
 
 bool kw_client_has_news(const kw_client *client) {
@@ -494,7 +494,7 @@ void kw_client_heard(kw_client *client) {
 /* A session that has ended by itself has ended its calls, too, before its socket is closed. */
 static void settle(kw_client *client) {
   if (kw_session_is_done(client->session)) end_calls(client);
-  if (kw_session_is_leaving(client->session)) refuse_unsent(client);
+  if (kw_session_got_goaway(client->session)) refuse_unsent(client);
   moved(client);
 }
 

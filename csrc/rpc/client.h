@@ -46,10 +46,10 @@ bool kw_client_is_ready(const kw_client *client);
 #define KW_CLIENT_WHY 128
 const char *kw_client_why(const kw_client *client);
 bool kw_client_is_closed(const kw_client *client);
-bool kw_client_is_pestered(const kw_client *client);
+bool kw_client_got_enhance_your_calm(const kw_client *client);
 
 /* Begins a call; 0 if memory is short, or the connection takes no more. The hooks may be NULL. */
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_field_line *lines, size_t n,
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *lines, size_t n,
                         bool is_unary, const kw_call_hooks *hooks);
 
 /* Whether a call has not ended. */

@@ -79,9 +79,9 @@ static void on_timeout(kw_stream *stream, void *ctx) {
     method->on_timeout(((kw_peer *)ctx)->server, stream);
 }
 
-static bool is_late(void *ctx) {
+static bool is_turn_over(void *ctx) {
   const kw_peer *peer = ctx;
-  return peer->hooks.is_late != NULL && peer->hooks.is_late(peer->hooks.ctx);
+  return peer->hooks.is_turn_over != NULL && peer->hooks.is_turn_over(peer->hooks.ctx);
 }
 
 static void on_close(kw_stream *stream, void *ctx) {
@@ -126,7 +126,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
                             .on_room = on_room,
                             .on_timeout = on_timeout,
                             .on_close = on_close,
-                            .is_late = is_late,
+                            .is_turn_over = is_turn_over,
                             .ctx = peer};
   peer->session = kw_session_new(&server->options.session, &heard, now);
   if (peer->session == NULL) {

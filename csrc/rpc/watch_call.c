@@ -423,7 +423,7 @@ static void on_end(void *ctx) {
 
 /* }====== */
 
-uint64_t kw_watch_call_open(kw_client *client, const kw_field_line *lines, size_t n,
+uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *lines, size_t n,
                             size_t max_torn) {
   kw_watch_call *call = kw_alloc_zeroed(sizeof *call);
   if (call == NULL) return 0;

@@ -18,7 +18,7 @@ typedef struct kw_watch_call_info {
 } kw_watch_call_info;
 
 /* Begins a call; its number, or 0 as of kw_client_call. Answers in pieces may have max_torn bytes. */
-uint64_t kw_watch_call_open(kw_client *client, const kw_field_line *lines, size_t n,
+uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *lines, size_t n,
                             size_t max_torn);
 
 /* The call of a number, or NULL if it has ended. */

@@ -42,7 +42,7 @@ static void begin_turn(kw_loop *loop) {
   loop->turn_until = clock_ns() + TURN_NS;
 }
 
-static bool is_late(void *ctx) {
+static bool is_turn_over(void *ctx) {
   kw_connection *connection = ctx;
   return clock_ns() >= connection->loop->turn_until;
 }
@@ -310,7 +310,7 @@ void kw_connection_accept(kw_hosted *hosted, int fd) {
   }
   kw_link_add(&hosted->connections, &connection->link);
   kw_peer_hooks hooks = hooks_of(connection);
-  hooks.is_late = is_late;
+  hooks.is_turn_over = is_turn_over;
   kw_address remote;
   if (kw_address_init_remote(&remote, fd) == 0)
     kw_address_print(&remote, hooks.remote, sizeof hooks.remote);

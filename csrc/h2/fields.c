@@ -40,52 +40,52 @@ static bool is_of_connection(kw_slice name) {
 }
 
 /* HTTP/2's own lines come first. */
-static bool is_in_order(kw_request_lines *known, kw_slice name) {
+static bool is_in_order(kw_known_fields *known, kw_slice name) {
   if (name.data[0] == ':') return !known->has_regular;
   known->has_regular = true;
   return !is_of_connection(name);
 }
 
-void kw_request_note(kw_request_lines *known, const kw_field_line *line) {
-  kw_slice name = line->name;
-  if (!is_name(name) || !is_value(line->value) || !is_in_order(known, name)) {
+void kw_known_note(kw_known_fields *known, const kw_header_field *field) {
+  kw_slice name = field->name;
+  if (!is_name(name) || !is_value(field->value) || !is_in_order(known, name)) {
     known->is_malformed = true;
     return;
   }
   if (kw_slice_is(name, ":path")) {
-    known->path = line->value;
+    known->path = field->value;
   } else if (kw_slice_is(name, ":method")) {
-    known->method = line->value;
+    known->method = field->value;
   } else if (kw_slice_is(name, "content-type")) {
-    known->content_type = line->value;
+    known->content_type = field->value;
   } else if (kw_slice_is(name, "grpc-timeout")) {
-    known->timeout = line->value;
+    known->timeout = field->value;
   } else if (kw_slice_is(name, "grpc-encoding")) {
-    known->encoding = line->value;
+    known->encoding = field->value;
   } else if (kw_slice_is(name, ":status")) {
-    known->http_status = number_of(line->value, 0);
+    known->http_status = number_of(field->value, 0);
   } else if (kw_slice_is(name, "grpc-status")) {
-    known->status = number_of(line->value, KW_GRPC_UNKNOWN);
+    known->status = number_of(field->value, KW_GRPC_UNKNOWN);
     if (known->status > 16) known->status = KW_GRPC_UNKNOWN;
     known->has_status = true;
   } else if (kw_slice_is(name, "grpc-message")) {
-    known->text = line->value;
+    known->text = field->value;
   }
 }
 
 /* application/grpc, alone or followed by + or ; and what it likes. */
-bool kw_request_is_grpc(const kw_request_lines *known) {
+bool kw_known_is_grpc(const kw_known_fields *known) {
   kw_slice type = known->content_type;
   size_t len = sizeof GRPC_TYPE - 1;
   if (type.len < len || memcmp(type.data, GRPC_TYPE, len) != 0) return false;
   return type.len == len || type.data[len] == '+' || type.data[len] == ';';
 }
 
-bool kw_request_is_plus_proto(const kw_request_lines *known) {
+bool kw_known_is_plus_proto(const kw_known_fields *known) {
   return kw_slice_is(known->content_type, GRPC_TYPE "+proto");
 }
 
-void kw_request_take_status(const kw_request_lines *known, kw_stream *stream) {
+void kw_known_take_status(const kw_known_fields *known, kw_stream *stream) {
   kw_stream_set_status(stream, known->status, known->text);
   kw_blob *text = stream->text;
   if (text != NULL) text->len = (uint32_t)kw_grpc_unescape(text->bytes, text->len);
@@ -119,12 +119,12 @@ int kw_status_of_reset(uint32_t code) {
 
 /* {====== Lines that are sent ====== */
 
-static nghttp2_nv line_of(const char *name, kw_slice value, uint8_t flags) {
+static nghttp2_nv field_of(const char *name, kw_slice value, uint8_t flags) {
   return (nghttp2_nv){(uint8_t *)name, (uint8_t *)value.data, strlen(name), value.len, flags};
 }
 
-static nghttp2_nv fixed_line(const char *name, const char *value) {
-  return line_of(name, kw_slice_of(value, strlen(value)), NO_COPY);
+static nghttp2_nv fixed_field(const char *name, const char *value) {
+  return field_of(name, kw_slice_of(value, strlen(value)), NO_COPY);
 }
 
 static const char *http_status_text(int http_status) {
@@ -137,38 +137,38 @@ static const char *http_status_text(int http_status) {
   }
 }
 
-size_t kw_status_answer_lines(const kw_stream *stream, nghttp2_nv *to) {
-  to[0] = fixed_line(":status", http_status_text(stream->http_status));
-  to[1] = fixed_line("content-type", stream->is_plus_proto ? GRPC_TYPE "+proto" : GRPC_TYPE);
+size_t kw_answer_fields(const kw_stream *stream, nghttp2_nv *to) {
+  to[0] = fixed_field(":status", http_status_text(stream->http_status));
+  to[1] = fixed_field("content-type", stream->is_plus_proto ? GRPC_TYPE "+proto" : GRPC_TYPE);
   return 2;
 }
 
-size_t kw_status_lines(const kw_stream *stream, uint8_t *text, nghttp2_nv *to) {
+size_t kw_trailer_fields(const kw_stream *stream, uint8_t *text, nghttp2_nv *to) {
   static const char *const numbers[] = {"0", "1",  "2",  "3",  "4",  "5",  "6",  "7", "8",
                                         "9", "10", "11", "12", "13", "14", "15", "16"};
   int status = stream->status < KW_LENGTH(numbers) ? stream->status : KW_GRPC_UNKNOWN;
-  to[0] = fixed_line("grpc-status", numbers[status]);
+  to[0] = fixed_field("grpc-status", numbers[status]);
   if (stream->text == NULL) return 1;
   kw_slice words = kw_blob_slice(stream->text);
   words.len = kw_min_size(words.len, KW_STATUS_TEXT);
   size_t len = kw_grpc_escape(words, text);
-  to[1] = line_of("grpc-message", kw_slice_of(text, len), NGHTTP2_NV_FLAG_NO_COPY_NAME);
+  to[1] = field_of("grpc-message", kw_slice_of(text, len), NGHTTP2_NV_FLAG_NO_COPY_NAME);
   return 2;
 }
 
-size_t kw_request_lines_put(nghttp2_nv *to, kw_slice authority, kw_slice path,
-                            const kw_field_line *lines, size_t n) {
+size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
+                         const kw_header_field *fields, size_t n) {
   nghttp2_nv *at = to;
-  *at++ = fixed_line(":method", "POST");
-  *at++ = fixed_line(":scheme", "http");
-  *at++ = line_of(":path", path, NGHTTP2_NV_FLAG_NO_COPY_NAME);
-  *at++ = line_of(":authority", authority, NGHTTP2_NV_FLAG_NO_COPY_NAME);
-  *at++ = fixed_line("content-type", GRPC_TYPE);
-  *at++ = fixed_line("te", "trailers");
-  *at++ = fixed_line("user-agent", "keywatch");
+  *at++ = fixed_field(":method", "POST");
+  *at++ = fixed_field(":scheme", "http");
+  *at++ = field_of(":path", path, NGHTTP2_NV_FLAG_NO_COPY_NAME);
+  *at++ = field_of(":authority", authority, NGHTTP2_NV_FLAG_NO_COPY_NAME);
+  *at++ = fixed_field("content-type", GRPC_TYPE);
+  *at++ = fixed_field("te", "trailers");
+  *at++ = fixed_field("user-agent", "keywatch");
   for (size_t i = 0; i < n && i < KW_MAX_METADATA; i++) {
-    *at++ = (nghttp2_nv){(uint8_t *)lines[i].name.data, (uint8_t *)lines[i].value.data,
-                         lines[i].name.len, lines[i].value.len, NGHTTP2_NV_FLAG_NONE};
+    *at++ = (nghttp2_nv){(uint8_t *)fields[i].name.data, (uint8_t *)fields[i].value.data,
+                         fields[i].name.len, fields[i].value.len, NGHTTP2_NV_FLAG_NONE};
   }
   return (size_t)(at - to);
 }

@@ -2,8 +2,8 @@
  *
  * status: gRPC's meaning in header lines, both ways: what a request says about itself, and how a call has ended.
  */
-#ifndef KW_H2_STATUS_H
-#define KW_H2_STATUS_H
+#ifndef KW_H2_FIELDS_H
+#define KW_H2_FIELDS_H
 
 #include <nghttp2/nghttp2.h>
 
@@ -11,10 +11,10 @@
 
 #define KW_STATUS_TEXT 1024 /* bytes of a status text that are passed on */
 #define KW_STATUS_ROOM (3 * KW_STATUS_TEXT)
-#define KW_REQUEST_LINES 7
+#define KW_REQUEST_FIELDS 7
 
 /* The lines that the session itself looks at; empty where they are not there. */
-typedef struct kw_request_lines {
+typedef struct kw_known_fields {
   kw_slice method;
   kw_slice path;
   kw_slice content_type;
@@ -26,23 +26,23 @@ typedef struct kw_request_lines {
   bool has_status;
   bool has_regular;  /* a line that is none of HTTP/2's own has come */
   bool is_malformed; /* against HTTP/2's rules for lines */
-} kw_request_lines;
+} kw_known_fields;
 
 /* nghttp2 would check lines, too, and refuse what gRPC's clients put into :authority: a path, or a whole URL. */
-void kw_request_note(kw_request_lines *known, const kw_field_line *line);
-bool kw_request_is_grpc(const kw_request_lines *known);
-bool kw_request_is_plus_proto(const kw_request_lines *known);
+void kw_known_note(kw_known_fields *known, const kw_header_field *field);
+bool kw_known_is_grpc(const kw_known_fields *known);
+bool kw_known_is_plus_proto(const kw_known_fields *known);
 
 /* The status that came becomes the stream's. */
-void kw_request_take_status(const kw_request_lines *known, kw_stream *stream);
+void kw_known_take_status(const kw_known_fields *known, kw_stream *stream);
 
 /* The lines of a request; returns how many. */
-size_t kw_request_lines_put(nghttp2_nv *to, kw_slice authority, kw_slice path,
-                            const kw_field_line *lines, size_t n);
+size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
+                         const kw_header_field *fields, size_t n);
 
 /* The lines that begin an answer, at most two, and those that end it, at most two, with the escaped text in `text`. */
-size_t kw_status_answer_lines(const kw_stream *stream, nghttp2_nv *to);
-size_t kw_status_lines(const kw_stream *stream, uint8_t *text, nghttp2_nv *to);
+size_t kw_answer_fields(const kw_stream *stream, nghttp2_nv *to);
+size_t kw_trailer_fields(const kw_stream *stream, uint8_t *text, nghttp2_nv *to);
 
 /* gRPC's status for the HTTP status of an answer that is none of gRPC's, and for the code of a reset. */
 int kw_status_of_http(int http_status);
