@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * status: gRPC's meaning in header lines, both ways: what a request says about itself, and how a call has ended.
+ * fields: what HTTP/2 header fields mean to gRPC, in both directions: the fields of requests, answers and trailers.
  */
 #ifndef KW_H2_FIELDS_H
 #define KW_H2_FIELDS_H
@@ -9,43 +9,53 @@
 
 #include "h2/session.h"
 
-#define KW_STATUS_TEXT 1024 /* bytes of a status text that are passed on */
-#define KW_STATUS_ROOM (3 * KW_STATUS_TEXT)
-#define KW_REQUEST_FIELDS 7
+#define KW_STATUS_TEXT 1024                 /* bytes of a status text that are sent */
+#define KW_STATUS_ROOM (3 * KW_STATUS_TEXT) /* the same, escaped */
+#define KW_REQUEST_FIELDS 7                 /* fields of every request */
 
-/* The lines that the session itself looks at; empty where they are not there. */
+/* The fields that the session itself reads. Slices of fields that did not come are empty. */
 typedef struct kw_known_fields {
   kw_slice method;
   kw_slice path;
   kw_slice content_type;
-  kw_slice timeout;
-  kw_slice encoding;
-  kw_slice text;   /* grpc-message, escaped */
-  int http_status; /* of an answer; or 0 */
-  int status;      /* grpc-status */
+  kw_slice timeout;  /* grpc-timeout */
+  kw_slice encoding; /* grpc-encoding */
+  kw_slice text;     /* grpc-message, escaped */
+  int http_status;   /* of an answer; or 0 */
+  int status;        /* grpc-status */
   bool has_status;
-  bool has_regular;  /* a line that is none of HTTP/2's own has come */
-  bool is_malformed; /* against HTTP/2's rules for lines */
+  bool has_regular;  /* a regular field has come: pseudo-header fields may not follow */
+  bool is_malformed; /* a field breaks the rules of HTTP/2 */
 } kw_known_fields;
 
-/* nghttp2 would check lines, too, and refuse what gRPC's clients put into :authority: a path, or a whole URL. */
+/* Checks a field that came, and notes its value if the session reads it. Our own check replaces that of nghttp2, which
+ * would refuse what gRPC clients put into :authority: a path, or a whole URL. */
 void kw_known_note(kw_known_fields *known, const kw_header_field *field);
+
+/* True if the content-type is application/grpc, alone or with a suffix. */
 bool kw_known_is_grpc(const kw_known_fields *known);
+
+/* True if the content-type is application/grpc+proto. */
 bool kw_known_is_plus_proto(const kw_known_fields *known);
 
-/* The status that came becomes the stream's. */
+/* Makes the status that came that of the stream. */
 void kw_known_take_status(const kw_known_fields *known, kw_stream *stream);
 
-/* The lines of a request; returns how many. */
+/* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`. Returns how many. */
 size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
                          const kw_header_field *fields, size_t n);
 
-/* The lines that begin an answer, at most two, and those that end it, at most two, with the escaped text in `text`. */
+/* Writes the fields that begin an answer. Returns how many: at most two. */
 size_t kw_answer_fields(const kw_stream *stream, nghttp2_nv *to);
+
+/* Writes the trailers, which end an answer. Returns how many: at most two. `text` has KW_STATUS_ROOM bytes; the escaped
+ * text of the status is written there and must live until the trailers are submitted. */
 size_t kw_trailer_fields(const kw_stream *stream, uint8_t *text, nghttp2_nv *to);
 
-/* gRPC's status for the HTTP status of an answer that is none of gRPC's, and for the code of a reset. */
+/* Returns gRPC's status for the HTTP status of an answer that does not come from a gRPC server. */
 int kw_status_of_http(int http_status);
+
+/* Returns gRPC's status for the code of a RST_STREAM frame. */
 int kw_status_of_reset(uint32_t code);
 
 #endif

@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: MIT
  *
- * input: what comes to a stream, split into messages.
+ * input: DATA that arrives on a stream, split into gRPC messages and delivered to the owner.
  *
- * A stream that may not be heard now is parked, and holds what comes: its flow control window does not open again, but
- * the connection's does. The session parks
- *   - all streams, when the connection has had its time, until the next step;
- *   - unary ones, while the socket does not take the answers that there are;
- *   - one that takes many messages, while it has too many answers of its own;
- * and an owner pauses its stream.
+ * A stream is *parked* while nothing may be delivered to its owner. Its DATA then waits in stream->input. The stream's
+ * flow-control window stays reduced by these bytes, so the peer stops sending on this stream; the window of the connection
+ * is given back at once, so other streams go on. A stream is parked
+ *   - until the next turn, when the connection has used up its turn (session->parked_for_turn);
+ *   - until the socket takes answers, if it is a unary call and enough output waits (session->parked_for_output);
+ *   - until its own answers have been sent, if it has too many of them (stream->is_parked_by_answers);
+ *   - until kw_stream_resume, if its owner has paused it (stream->is_paused).
+ * The first two are lists and resumed in turn, oldest first. A client's streams are parked only by their owner.
  */
 #ifndef KW_H2_INPUT_H
 #define KW_H2_INPUT_H
 
 #include "h2/state.h"
 
-/* Data that came; `is_last`: no more will. And the end of it. */
+/* Takes DATA bytes. `is_last`: they end the stream, and kw_input_end follows. */
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last);
+
+/* The peer has half-closed the stream. The owner is told once all input was delivered. */
 void kw_input_end(kw_stream *stream);
 
-/* A client's stream is closed: what is held of it is told, whether or not its owner has paused it. */
+/* Client: nghttp2 closes the stream. Delivers the rest of the input, even if the owner has paused the stream. */
 void kw_input_finish(kw_stream *stream);
 
-/* Throws away what is held of a stream that has got its status. */
+/* Drops stream->input. For a stream that has its status and needs no more input. */
 void kw_input_drop(kw_stream *stream);
 
-/* Streams that are parked, and requests that are deferred, go on, in turn, while there is room for output. */
+/* Resumes parked streams and deferred requests, as far as turn and output allow. Refuses requests that were deferred for
+ * too long. */
 void kw_input_resume(kw_session *session);
 
 #endif

@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * state: the inside of a session. For this folder only.
+ * state: the inside of a session, shared by the files of this folder and used nowhere else.
+ *
+ *   session.c   life of a session; bytes into and out of nghttp2
+ *   frames.c    nghttp2's callbacks for frames
+ *   headers.c   header blocks that arrive                 fields.c   gRPC's meaning in header fields, both ways
+ *   preface.c   the first bytes of a connection           flood.c    frames that come too often
+ *   input.c     DATA that arrives, split into messages    stream.c   one call, and what it sends
+ *   timers.c    everything that happens at a time         memory.c   nghttp2's allocator
+ *   fault.c     invariants, in probe builds
  */
 #ifndef KW_H2_STATE_H
 #define KW_H2_STATE_H
 
 #include <nghttp2/nghttp2.h>
 
-#include "h2/session.h"
 #include "h2/fields.h"
+#include "h2/session.h"
 
-#define KW_STREAM_WINDOW (1 << 20)
-#define KW_SESSION_WINDOW (8 << 20)
+#define KW_STREAM_WINDOW                                                                           \
+  (1 << 20) /* bytes that a peer may send on one stream without WINDOW_UPDATE */
+#define KW_SESSION_WINDOW (8 << 20) /* the same for all streams of a connection together */
+#define KW_PREFACE 24               /* length of the text that a client begins with */
+#define KW_SESSION_NEVER INT64_MAX  /* a time */
+#define KW_SESSION_WHY 128          /* bytes of session->why, with the 0 at its end */
 
 struct kw_session {
   nghttp2_session *h2;
@@ -19,106 +31,175 @@ struct kw_session {
   kw_session_hooks hooks;
   kw_account account;
 #ifdef KW_PROBE
-  size_t h2_bytes; /* of it, what nghttp2 takes */
+  size_t h2_bytes; /* the part of the account that nghttp2 has allocated */
 #endif
-  int64_t now;
+  int64_t now; /* milliseconds, as last given by the owner */
 
-  kw_chain out;
-  size_t queued;        /* answers in the chains of all streams */
-  size_t sendable;      /* of these: what waits for nothing but the connection */
-  bool is_pulling;      /* what is added now was asked for, and is no answer */
-  kw_link with_answers; /* streams whose answers wait, by stream->waiting_since */
-  size_t partial_bytes; /* what has come of messages that are not complete */
-  size_t input_bytes;   /* what has come of streams that are parked */
-  size_t uncredited;    /* what has come, and the connection's window is still shut for */
-  kw_link with_input;   /* these, oldest first */
+  /* Streams */
   kw_link streams;
-  size_t count;
+  size_t count; /* length of `streams` */
   size_t
-      n_reset_unsent; /* a client's: streams that were reset before they have left, and have not gone */
-  kw_heap deadlines;
+      n_reset_unsent; /* client: streams reset before their request was sent, and not closed yet */
+  kw_heap deadlines;  /* streams by the deadline of their call */
 
-  kw_link
-      parked_for_turn; /* streams whose input goes on in this turn or in the next, oldest first */
-  kw_link parked_for_output; /* unary ones whose input waits for room in the output, oldest first */
-  kw_link deferred;          /* those whose request waits until fewer answers do, oldest first */
-  bool is_resuming;
-  bool is_turn_over; /* they wait for the next step */
+  /* Output */
+  kw_chain out;         /* frames for the socket */
+  size_t queued;        /* bytes of answers in the chains of all streams */
+  size_t sendable;      /* the part of `queued` that the windows of its streams let out */
+  bool is_pulling;      /* on_pull is being called: what it adds is not counted as answers */
+  kw_link with_answers; /* streams with queued answers, by waiting_since, oldest first */
 
-  /* The header block that is being heard: there is only one at a time. */
+  /* Input */
+  size_t partial_bytes; /* bytes of messages that are not complete, or wait for the half-close */
+  size_t input_bytes;   /* bytes in stream->input of all streams */
+  size_t
+      uncredited; /* DATA bytes that the peer has not got back by WINDOW_UPDATE of the connection */
+  kw_link with_input; /* streams with bytes in stream->input, oldest first */
+
+  /* Parked streams, see input.h; each list oldest first, by stream->parked_link */
+  kw_link parked_for_turn;   /* until the next turn of the connection */
+  kw_link parked_for_output; /* unary calls, until the socket takes answers */
+  kw_link deferred;          /* requests whose answer had no room, see kw_stream_defer */
+  bool is_resuming;          /* kw_input_resume is running */
+  bool
+      is_turn_over; /* the connection has used up its turn; the next kw_session_step begins another */
+
+  /* The header block that is being received; HTTP/2 has only one at a time on a connection */
   kw_header_field *fields;
-  nghttp2_rcbuf **field_buffers; /* two for each line */
+  nghttp2_rcbuf **field_buffers; /* owners of the bytes of `fields`: two for each field */
   size_t n_fields;
   size_t cap_fields;
   size_t cap_field_buffers;
-  size_t header_bytes;
+  size_t header_bytes; /* size of the block as HTTP/2 counts it */
   kw_known_fields known;
 
-  size_t frame_left; /* of the DATA frame that is being heard */
-  bool frame_ends;   /* its stream */
+  /* The frame that is being received */
+  size_t frame_left; /* payload bytes to come */
+  bool frame_ends;   /* a DATA frame with END_STREAM */
 
-  size_t preface_bytes;       /* bytes, up to the length of the preface */
-  bool must_end;              /* once it has said why */
-  bool is_over;               /* nothing more is heard, and nothing said but what has been framed */
-  bool has_peer_settings;     /* the other side's settings have come */
-  bool got_goaway;            /* the other side takes no more streams */
-  bool got_enhance_your_calm; /* and it says that it was asked too often whether it lives */
-  char why[128];              /* it has ended, or is about to, in words; or empty */
-  bool windows_changed;       /* settings may have changed those of all streams */
-  bool is_draining;
+  /* State */
+  size_t
+      preface_bytes; /* bytes received of the client's preface; up to then a server sends nothing */
+  bool has_peer_settings; /* a SETTINGS frame has come */
+  bool
+      windows_changed; /* SETTINGS frames have changed the windows of the streams; they must be counted anew */
+  bool got_goaway;            /* the peer takes no more streams */
+  bool got_enhance_your_calm; /* the peer's GOAWAY says that we ping too often */
+  bool is_draining;           /* our GOAWAY is sent; the session ends with its last stream */
+  bool must_end;              /* ends as soon as the GOAWAY that was submitted is in `out` */
+  bool is_over;               /* reads nothing more; `out` is all that will be sent */
+  char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
+
+  /* Pings and settings that come, see flood.c */
   bool sent_since_ping;
   int ping_strikes;
+  int64_t last_ping; /* when the peer's last PING came; or KW_SESSION_NEVER */
+  int64_t settings_used_up_to;
+
+  /* Times in milliseconds, see timers.c */
   int64_t created;
-  int64_t
-      settings_used_up_to; /* up to where settings have used up what they may touch, see take_settings */
-  int64_t last_received;  /* when bytes came last */
-  int64_t last_ping;      /* when the other side asked last; or NEVER */
-  int64_t pong_deadline;  /* or NEVER */
-  int64_t drain_deadline; /* or NEVER */
+  int64_t last_received;
+  int64_t pong_deadline;  /* for the answer to our PING; or KW_SESSION_NEVER */
+  int64_t drain_deadline; /* or KW_SESSION_NEVER */
 };
 
+/* Ends the session if nghttp2 had no memory. `rc` is what an nghttp2 function returned. */
+static inline void kw_session_check(kw_session *session, int rc) {
+  if (rc == NGHTTP2_ERR_NOMEM) kw_session_end(session);
+}
+
+/* Returns the stream of this id, or NULL. */
+static inline kw_stream *kw_session_find(kw_session *session, int32_t id) {
+  return nghttp2_session_get_stream_user_data(session->h2, id);
+}
+
+/* True if no more frames may be added to session->out. */
+static inline bool kw_session_is_full(const kw_session *session) {
+  return session->out.len >= session->options.max_framed;
+}
+
+/* Server: true if so many bytes wait for the socket that unary requests have to wait. */
+static inline bool kw_session_has_enough_output(const kw_session *session) {
+  return session->out.len + session->sendable > session->options.max_queued;
+}
+
+/* Server: true if a deferred answer has room, after stalled streams have lost their answers. See stream.h. */
+bool kw_session_make_room(kw_session *session);
+
+/* {====== frames.c, memory.c, preface.c, flood.c ====== */
+
+/* Makes session->h2 and submits our SETTINGS. False if memory is short. */
+bool kw_frames_open(kw_session *session);
+
+/* Returns the allocator for session->h2. */
+nghttp2_mem kw_session_memory(kw_session *session);
+
+/* Notes that the peer broke the rules of HTTP/2, unless another reason was noted before. */
+void kw_session_note_breach(kw_session *session, const char *words);
+
+/* Server: answers a client that did not begin with the preface, in HTTP/1.1. */
+void kw_preface_refuse(kw_session *session);
+
+/* Server: counts a PING of the client. */
+void kw_flood_note_ping(kw_session *session);
+
+/* Counts a SETTINGS frame of the peer. Returns 0, or an nghttp2 error after which nothing more of the input is read. */
+int kw_flood_note_settings(kw_session *session);
+
+/* }====== */
+
+/* {====== headers.c ====== */
+
+/* nghttp2's callback: a header block begins. */
+int kw_headers_on_begin(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx);
+
+/* nghttp2's callback: a field of the header block. */
+int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
+                        nghttp2_rcbuf *value, uint8_t flags, void *ctx);
+
+/* Uses a header block that is complete. */
+void kw_headers_take(kw_session *session, const nghttp2_frame *frame);
+
+/* Frees the fields of the last header block and the room for more. */
+void kw_headers_drop(kw_session *session);
+
+/* Returns the bytes allocated for the header block. */
 static inline size_t kw_session_fields_room(const kw_session *session) {
   return session->cap_fields * sizeof *session->fields +
          session->cap_field_buffers * sizeof *session->field_buffers;
 }
 
-/* What nghttp2 has answered: without memory, a session ends. */
-static inline void kw_session_check(kw_session *session, int rc) {
-  if (rc == NGHTTP2_ERR_NOMEM) kw_session_end(session);
-}
+/* }====== */
 
-/* Streams are made and freed by the session alone; their owner is told. NULL if memory is short. */
+/* {====== stream.c ====== */
+
+/* Makes a stream. NULL if memory is short. Only the session makes and frees streams. */
 kw_stream *kw_stream_new(kw_session *session, int32_t id);
+
+/* Calls on_close and frees the stream. */
 void kw_stream_free(kw_stream *stream);
+
+/* Sets the status of the stream and its text; without memory the text is left out. */
 void kw_stream_set_status(kw_stream *stream, int status, kw_slice text);
+
+/* Sets the deadline of the call. Without memory there is none: the client has a clock of its own. */
 void kw_stream_set_deadline(kw_stream *stream, int64_t when);
+
 void kw_stream_clear_deadline(kw_stream *stream);
 
-/* What has come of messages that were not told yet. */
+/* Drops the bytes of messages that were not delivered: partial ones and the unary message. */
 void kw_stream_drop_partial(kw_stream *stream);
 
-static inline kw_stream *kw_session_find(kw_session *session, int32_t id) {
-  return nghttp2_session_get_stream_user_data(session->h2, id);
-}
+/* Counts anew how many bytes the stream's window lets out, after the peer has changed the window. */
+void kw_stream_note_window(kw_stream *stream);
 
-/* Where nghttp2 takes the data of a stream from: the source is the stream; and where it goes. */
+/* Returns the data provider through which nghttp2 asks the stream for its data. */
 nghttp2_data_provider kw_stream_data(kw_stream *stream);
+
+/* nghttp2's callback: moves the data of one DATA frame from stream->out to session->out, without copying. */
 int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *head,
                            size_t length, nghttp2_data_source *source, void *ctx);
 
-static inline bool kw_session_is_full(const kw_session *session) {
-  return session->out.len >= session->options.max_framed;
-}
-
-/* A server's: whether the connection has enough to send. */
-static inline bool kw_session_has_enough_output(const kw_session *session) {
-  return session->out.len + session->sendable > session->options.max_queued;
-}
-
-/* A server's: the peer has changed the stream's window. */
-void kw_stream_note_window(kw_stream *stream);
-
-/* A server's: whether fewer answers wait than may, after streams that are not read have lost theirs. */
-bool kw_session_make_room(kw_session *session);
+/* }====== */
 
 #endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flood: PING and SETTINGS frames that come too often.
+ *
+ * Both cost the receiver more than the sender. A peer that sends too many of them gets GOAWAY with ENHANCE_YOUR_CALM,
+ * and the connection ends. Floods of RST_STREAM, CONTINUATION and unacknowledged frames are nghttp2's to refuse.
+ */
+#include "h2/state.h"
+
+#define PING_STRIKES 2
+#define SETTINGS_BURST 2000000 /* streams that SETTINGS frames may touch at once... */
+#define SETTINGS_RATE 1000     /* ...and then in each millisecond */
+
+/* Sends GOAWAY. The session ends once it is flushed. */
+static void end_with(kw_session *session, uint32_t code, const char *why) {
+  int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
+  kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last, code,
+                                                  (const uint8_t *)why, strlen(why)));
+  session->must_end = true;
+}
+
+/* As gRPC has it: a PING is a strike if it comes too early after the last one, and no data was sent between them. */
+void kw_flood_note_ping(kw_session *session) {
+  int64_t least =
+      session->count > 0 ? session->options.ping_min_ms : session->options.ping_idle_min_ms;
+  if (session->sent_since_ping) {
+    session->sent_since_ping = false;
+    session->ping_strikes = 0;
+  } else if (session->last_ping != KW_SESSION_NEVER && session->now - session->last_ping < least) {
+    session->ping_strikes++;
+  }
+  session->last_ping = session->now;
+  if (session->ping_strikes > PING_STRIKES)
+    end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_pings");
+}
+
+/* Each SETTINGS frame makes nghttp2 go through all streams, and so uses up one unit for each stream and one for
+ * itself. settings_used_up_to runs like a clock of SETTINGS_RATE units in each millisecond, at most SETTINGS_BURST units
+ * behind the time: when it is ahead of the time, the peer has used up more than its due. */
+int kw_flood_note_settings(kw_session *session) {
+  int64_t most = session->now * SETTINGS_RATE;
+  if (session->settings_used_up_to < most - SETTINGS_BURST)
+    session->settings_used_up_to = most - SETTINGS_BURST;
+  session->settings_used_up_to += (int64_t)session->count + 1;
+  if (session->settings_used_up_to <= most) return 0;
+  end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_settings");
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
+}

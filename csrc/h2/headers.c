@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * headers: header blocks that arrive: requests at a server, answers and trailers at a client.
+ *
+ * HTTP/2 sends one header block at a time on a connection, so the session has room for one. Names and values stay in
+ * nghttp2's reference-counted buffers and are not copied. The fields are dropped when the next block begins, or when the
+ * whole block was used.
+ */
+#include <stdio.h>
+
+#include "h2/input.h"
+
+#include "base/mem.h"
+
+#define SPARE_FIELDS 64   /* room that stays from one header block to the next */
+#define FIELD_OVERHEAD 32 /* bytes that HTTP/2 counts for each field beside its name and value */
+
+/* {====== Fields ====== */
+
+static bool reserve_fields(kw_session *session, size_t n) {
+  size_t before = kw_session_fields_room(session);
+  bool ok = kw_reserve(&session->fields, &session->cap_fields, n, sizeof *session->fields) &&
+            kw_reserve(&session->field_buffers, &session->cap_field_buffers, 2 * n,
+                       sizeof *session->field_buffers);
+  kw_account_resize(&session->account, before, kw_session_fields_room(session));
+  return ok;
+}
+
+static void free_fields(kw_session *session) {
+  kw_account_credit(&session->account, kw_session_fields_room(session));
+  kw_free(session->fields);
+  kw_free(session->field_buffers);
+  session->fields = NULL;
+  session->field_buffers = NULL;
+  session->cap_fields = session->cap_field_buffers = 0;
+}
+
+static void drop_fields(kw_session *session) {
+  for (size_t i = 0; i < 2 * session->n_fields; i++)
+    nghttp2_rcbuf_decref(session->field_buffers[i]);
+  session->n_fields = session->header_bytes = 0;
+  session->known = (kw_known_fields){0};
+  if (session->cap_fields > SPARE_FIELDS) free_fields(session);
+}
+
+void kw_headers_drop(kw_session *session) {
+  drop_fields(session);
+  free_fields(session);
+}
+
+int kw_headers_on_begin(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
+  kw_session *session = ctx;
+  drop_fields(session);
+  if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+  kw_stream *stream = kw_stream_new(session, frame->hd.stream_id);
+  if (stream == NULL) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  nghttp2_session_set_stream_user_data(h2, stream->id, stream);
+  return 0;
+}
+
+static kw_slice slice_of(nghttp2_rcbuf *buf) {
+  nghttp2_vec v = nghttp2_rcbuf_get_buf(buf);
+  return kw_slice_of(v.base, v.len);
+}
+
+/* Fields beyond max_header_bytes are counted, not kept. */
+int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
+                        nghttp2_rcbuf *value, uint8_t flags, void *ctx) {
+  kw_session *session = ctx;
+  size_t n = session->n_fields;
+  kw_header_field field = {slice_of(name), slice_of(value)};
+  (void)h2, (void)frame, (void)flags;
+  session->header_bytes += field.name.len + field.value.len + FIELD_OVERHEAD;
+  if (session->header_bytes > session->options.max_header_bytes) return 0;
+  if (!reserve_fields(session, n + 1)) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  nghttp2_rcbuf_incref(name);
+  nghttp2_rcbuf_incref(value);
+  session->field_buffers[2 * n] = name;
+  session->field_buffers[2 * n + 1] = value;
+  session->fields[n] = field;
+  session->n_fields = n + 1;
+  kw_known_note(&session->known, &field);
+  return 0;
+}
+
+const kw_header_field *kw_session_fields(const kw_session *session, size_t *n) {
+  *n = session->n_fields;
+  return session->fields;
+}
+
+/* }====== */
+
+/* {====== Requests ====== */
+
+/* Refuses a request. The text ends with the value that is wrong, cut off after 128 bytes. */
+static void refuse_quoted(kw_stream *stream, int http_status, int status, const char *words,
+                          kw_slice what) {
+  char text[256];
+  int n = snprintf(text, sizeof text, "%s \"%.*s\"", words, (int)kw_min_size(what.len, 128),
+                   what.len > 0 ? (const char *)what.data : "");
+  kw_stream_refuse(stream, http_status, status, kw_slice_of(text, (size_t)n));
+}
+
+/* Checks what gRPC demands of every request. Refuses the request and returns false if something is wrong. */
+static bool check_request(kw_session *session, kw_stream *stream) {
+  const kw_known_fields *known = &session->known;
+  kw_slice none = {0};
+  if (session->header_bytes > session->options.max_header_bytes) {
+    kw_stream_refuse(stream, 431, KW_GRPC_RESOURCE_EXHAUSTED, none);
+  } else if (!kw_slice_is(known->method, "POST")) {
+    refuse_quoted(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
+  } else if (!kw_known_is_grpc(known)) {
+    refuse_quoted(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
+                  known->content_type);
+  } else if (known->timeout.len > 0 && kw_grpc_timeout(known->timeout) < 0) {
+    refuse_quoted(stream, 400, KW_GRPC_INTERNAL, "malformed grpc-timeout:", known->timeout);
+  } else if (known->encoding.len > 0 && !kw_slice_is(known->encoding, "identity")) {
+    refuse_quoted(stream, 200, KW_GRPC_UNIMPLEMENTED,
+                  "grpc: Decompressor is not installed for grpc-encoding", known->encoding);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+static void take_request(kw_session *session, kw_stream *stream) {
+  stream->is_plus_proto = kw_known_is_plus_proto(&session->known);
+  if (!check_request(session, stream)) return;
+  kw_slice timeout = session->known.timeout;
+  if (timeout.len > 0) kw_stream_set_deadline(stream, session->now + kw_grpc_timeout(timeout));
+  session->hooks.on_open(stream, session->known.path, session->hooks.ctx);
+}
+
+/* }====== */
+
+/* {====== Answers ====== */
+
+/* Ends a call of a client with a status that the client itself sets. */
+static void give_up(kw_stream *stream, int status, const char *text, uint32_t code) {
+  kw_stream_set_status(stream, status, kw_slice_of(text, strlen(text)));
+  kw_stream_reset(stream, code);
+}
+
+/* Ends a call whose answer does not come from a gRPC server, but for example from a proxy. */
+static void give_up_page(kw_stream *stream, const kw_known_fields *known) {
+  char text[256];
+  kw_slice type = known->content_type;
+  snprintf(text, sizeof text,
+           "keywatch: the answer is not gRPC's: HTTP status %d, content-type \"%.*s\"",
+           known->http_status, (int)kw_min_size(type.len, 128),
+           type.len > 0 ? (const char *)type.data : "");
+  give_up(stream, kw_status_of_http(known->http_status), text, KW_RESET_CANCEL);
+}
+
+/* Checks what gRPC demands of every answer. Ends the call and returns false if something is wrong. */
+static bool check_answer(kw_session *session, kw_stream *stream) {
+  const kw_known_fields *known = &session->known;
+  bool is_good = kw_known_is_grpc(known) && (known->has_status || known->http_status == 200);
+  if (session->header_bytes > session->options.max_header_bytes) {
+    give_up(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: the headers of the answer are too large",
+            KW_RESET_CANCEL);
+  } else if (!stream->has_answer_headers && !is_good) {
+    give_up_page(stream, known);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+/* Takes the headers of an answer, or its trailers. Informational headers (1xx) may come before them and are skipped. */
+static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
+  const kw_known_fields *known = &session->known;
+  bool is_informational = known->http_status / 100 == 1 && !ends;
+  if (stream->is_reset || is_informational || !check_answer(session, stream)) return;
+  stream->has_answer_headers = true;
+  if (known->has_status) kw_known_take_status(known, stream);
+  if (ends) kw_input_end(stream);
+}
+
+/* }====== */
+
+void kw_headers_take(kw_session *session, const nghttp2_frame *frame) {
+  kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
+  bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+  if (stream == NULL) return;
+  if (session->known.is_malformed && session->options.is_client) {
+    give_up(stream, KW_GRPC_INTERNAL, "keywatch: the headers of the answer are malformed",
+            NGHTTP2_PROTOCOL_ERROR);
+  } else if (session->known.is_malformed) {
+    kw_stream_reset(stream, NGHTTP2_PROTOCOL_ERROR);
+  } else if (session->options.is_client) {
+    take_answer(session, stream, ends);
+  } else {
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) take_request(session, stream);
+    if (ends) kw_input_end(stream);
+  }
+  drop_fields(session);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * timers: everything that a session does at a time: handshake timeout, keepalive, deadlines of calls, deferred requests
+ * and the end of a drain.
+ *
+ * The session reads no clock. Its owner calls kw_session_step at the time that kw_session_deadline returns.
+ */
+#include <stdio.h>
+
+#include "h2/input.h"
+
+/* When the session pings, or gives up. A client without streams does not ping. */
+static int64_t keepalive_due(const kw_session *session) {
+  if (session->pong_deadline != KW_SESSION_NEVER) return session->pong_deadline;
+  if (!session->has_peer_settings) return session->created + session->options.handshake_ms;
+  bool is_idle = session->options.is_client && session->count == 0;
+  return session->options.keepalive_ms == 0 || is_idle
+             ? KW_SESSION_NEVER
+             : session->last_received + session->options.keepalive_ms;
+}
+
+/* When something can happen to the first deferred request: the first stalled stream may lose its answers, or the
+ * request is refused. */
+static int64_t room_due(const kw_session *session) {
+  const kw_link *deferred = &session->deferred, *waiting = &session->with_answers;
+  if (kw_link_is_alone(deferred)) return KW_SESSION_NEVER;
+  int64_t due =
+      KW_CONTAINER_OF(deferred->next, kw_stream, parked_link)->waiting_since + KW_DEFERRED_MS;
+  if (kw_link_is_alone(waiting)) return due;
+  int64_t stalled =
+      KW_CONTAINER_OF(waiting->next, kw_stream, answers_link)->waiting_since + KW_STALL_MS;
+  return stalled < due ? stalled : due;
+}
+
+int64_t kw_session_deadline(const kw_session *session) {
+  const kw_heap_node *first = kw_heap_first(&session->deadlines);
+  int64_t due = keepalive_due(session), room = room_due(session);
+  if (session->is_over) return KW_SESSION_NEVER;
+  if (session->is_turn_over) return session->now;
+  if (room < due) due = room;
+  if (session->drain_deadline < due) due = session->drain_deadline;
+  if (first != NULL && first->when < due) due = first->when;
+  return due;
+}
+
+static void keep_alive(kw_session *session) {
+  if (session->now < keepalive_due(session)) return;
+  if (!session->has_peer_settings || session->pong_deadline != KW_SESSION_NEVER) {
+    snprintf(session->why, sizeof session->why, "%s",
+             session->has_peer_settings ? "the server does not answer to a PING"
+                                        : "it does not answer in time");
+    kw_session_end(session);
+  } else {
+    kw_session_ping(session);
+    session->pong_deadline = session->now + session->options.keepalive_wait_ms;
+  }
+}
+
+static void expire_streams(kw_session *session) {
+  kw_heap_node *first;
+  while ((first = kw_heap_first(&session->deadlines)) != NULL && first->when <= session->now) {
+    kw_stream *stream = KW_CONTAINER_OF(first, kw_stream, deadline);
+    kw_stream_clear_deadline(stream);
+    session->hooks.on_timeout(stream, session->hooks.ctx);
+    kw_input_drop(stream);
+  }
+}
+
+void kw_session_step(kw_session *session, int64_t now) {
+  session->now = now;
+  if (session->is_over) return;
+  expire_streams(session);
+  keep_alive(session);
+  if (session->drain_deadline <= now) kw_session_end(session);
+  session->is_turn_over = false;
+  if (!session->is_over) kw_input_resume(session);
+}
+
+void kw_session_ping(kw_session *session) {
+  kw_session_check(session, nghttp2_submit_ping(session->h2, NGHTTP2_FLAG_NONE, NULL));
+}
+
+void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
+  session->now = now;
+  session->drain_deadline = now + ms;
+  if (session->is_draining || session->is_over) return;
+  session->is_draining = true;
+  if (session->preface_bytes < KW_PREFACE) {
+    kw_session_end(session);
+  } else if (session->count == 0) {
+    kw_session_check(session, nghttp2_session_terminate_session(session->h2, NGHTTP2_NO_ERROR));
+  } else {
+    kw_session_check(session, nghttp2_submit_shutdown_notice(session->h2));
+    kw_session_ping(session);
+  }
+}
