@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
+#include <stdio.h>
 
 #include "bind/lua_server.h"
 
@@ -15,6 +16,7 @@
 #include "rpc/peer.h"
 
 #define PEER_NAME "keywatch.core.peer"
+#define WHY 128 /* bytes of the text why a peer ends */
 #define MAX_SECONDS 9e12
 
 /* {====== The engine ====== */
@@ -305,14 +307,17 @@ static int l_peer_pending(lua_State *L) {
   return kw_bind_push_pending(L, 2, &bytes);
 }
 
-/* Whether it wants bytes, whether it is done, and whether there may be something pending. */
+/* Whether it wants bytes, whether it is done, whether there may be something pending, and why it ends. */
 static int l_peer_state(lua_State *L) {
   lua_peer *self = check_peer(L);
   unsigned bits = kw_peer_state(self->peer);
+  char why[WHY];
+  snprintf(why, sizeof why, "%s", kw_peer_why(self->peer)); /* finalizers may close the peer */
   lua_pushboolean(L, bits & KW_PEER_WANTS_BYTES);
   lua_pushboolean(L, bits & KW_PEER_IS_DONE);
   lua_pushboolean(L, self->is_dirty);
-  return 3;
+  lua_pushstring(L, why);
+  return 4;
 }
 
 static int l_peer_deadline(lua_State *L) {

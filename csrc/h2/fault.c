@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault: whether a session is as it must be between two calls. In probe builds.
+ * fault: the invariants of a session between two calls, checked in probe builds.
  *
- *   - What the session counts is what its streams have.
- *   - The connection's window is open for all that has come. A stream's is shut for nothing but what it holds.
- *   - A stream with something to send is told to nghttp2, and a stream that waits waits for something that will come: a
- *     window, the socket, the next step, its owner, or a deadline.
+ *   - The sums that the session keeps are those of its streams.
+ *   - The connection's flow-control window was given back for all DATA that came.
+ *   - A stream's flow-control window is reduced only by its parked input.
+ *   - nghttp2 knows of every stream that has something to send.
+ *   - Every stream that waits waits for something that will come: a window, the socket, the next step, its owner or a
+ *     deadline.
  */
 #include "h2/state.h"
 
 #ifdef KW_PROBE
 
-/* What all streams have together. */
+/* Sums over all streams. */
 typedef struct sums {
   size_t n;
   size_t queued;
@@ -70,9 +72,9 @@ static const char *input_fault(const kw_stream *stream) {
     return "a stream with input is not in the list of these";
   if (stream->is_half_closed || stream->is_reset || stream->has_trailers) return NULL;
   int32_t shut = nghttp2_session_get_stream_effective_recv_data_length(session->h2, id);
-  bool is_sent = shut >= 0; /* else it is a request that has not left */
+  bool is_sent = shut >= 0; /* else the request was not sent yet */
   if (is_sent && shut - (int32_t)stream->input.len > KW_STREAM_WINDOW / 2)
-    return "nghttp2 keeps a stream's window shut";
+    return "nghttp2 sends no WINDOW_UPDATE for a stream";
   return NULL;
 }
 
@@ -84,9 +86,9 @@ static const char *progress_fault(const kw_stream *stream) {
   if (has_output && stream->needs_resume)
     return "a stream has output that nghttp2 does not know of";
   if (stream->is_parked_by_answers && stream->queued <= session->options.max_stream_queued / 2)
-    return "a stream waits for answers that have left";
+    return "a stream is parked by answers that were sent";
   if (stream->input.len > 0 && !stream->is_paused && !stream->is_parked_by_answers && !is_listed)
-    return "a stream's input waits for nothing";
+    return "input waits, but its stream is not parked";
   return NULL;
 }
 
@@ -105,7 +107,7 @@ static const char *count_fault(const kw_session *session, const sums *all) {
                   count_links(&session->parked_for_output) + count_links(&session->deferred);
   if (all->n != session->count) return "the streams are not as many as were counted";
   if (all->queued != session->queued) return "the answers are not what was counted";
-  if (all->sendable != session->sendable) return "what can be sent is not what was counted";
+  if (all->sendable != session->sendable) return "the sendable bytes are not what was counted";
   if (all->input_bytes != session->input_bytes)
     return "the input that waits is not what was counted";
   if (all->partial_bytes != session->partial_bytes)
@@ -114,7 +116,7 @@ static const char *count_fault(const kw_session *session, const sums *all) {
     return "a stream with answers is not in the list of these";
   if (all->n_with_input != count_links(&session->with_input))
     return "a stream with input is not in the list of these";
-  if (all->n_parked != parked) return "a stream waits elsewhere";
+  if (all->n_parked != parked) return "a parked stream is in none of the lists";
   return NULL;
 }
 
@@ -134,29 +136,30 @@ static bool is_due(const kw_session *session, const kw_stream *deferred) {
   return kw_session_deadline(session) <= deferred->waiting_since + KW_DEFERRED_MS;
 }
 
-/* Output that waits for the socket is an event: kw_session_wrote follows. */
+/* While output waits for the socket, kw_session_wrote is sure to come. */
 static const char *wait_fault(const kw_session *session) {
   const kw_link *deferred = &session->deferred;
   bool will_go_on = session->is_turn_over || session->out.len > 0;
   if (session->is_turn_over && kw_session_deadline(session) > session->now)
-    return "a connection that has had its time is not due";
+    return "the turn is over, but no step is due";
   if (!kw_link_is_alone(deferred) &&
       !is_due(session, KW_CONTAINER_OF(deferred->next, const kw_stream, parked_link)))
-    return "a deferred stream is not due";
+    return "a request is deferred, but no step is due";
   if (will_go_on) return NULL;
-  if (!kw_link_is_alone(&session->parked_for_turn)) return "a parked stream waits for nothing";
+  if (!kw_link_is_alone(&session->parked_for_turn))
+    return "a stream is parked for the next turn, but none will begin";
   if (!kw_link_is_alone(&session->parked_for_output) && !kw_session_has_enough_output(session))
-    return "a stream waits for room that there is";
+    return "a stream is parked for output, but there is room";
   if (!kw_link_is_alone(&session->deferred) && session->queued <= session->options.max_waiting)
-    return "a deferred stream waits for room that there is";
+    return "a request is deferred, but there is room";
   return NULL;
 }
 
 static const char *window_fault(const kw_session *session) {
   bool has_window = nghttp2_session_get_remote_window_size(session->h2) > 0;
-  if (session->uncredited > 0) return "the connection's window is shut for something";
+  if (session->uncredited > 0) return "bytes were not given back to the window of the connection";
   if (nghttp2_session_get_effective_recv_data_length(session->h2) > KW_SESSION_WINDOW / 2)
-    return "nghttp2 keeps the connection's window shut";
+    return "nghttp2 sends no WINDOW_UPDATE for the connection";
   if (session->sendable > 0 && has_window && !nghttp2_session_want_write(session->h2))
     return "nghttp2 does not send what it could";
   return NULL;

@@ -4,7 +4,7 @@
 #define GRPC_TYPE "application/grpc"
 #define NO_COPY (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-/* {====== Lines that came ====== */
+/* {====== Fields that came ====== */
 
 static int number_of(kw_slice text, int otherwise) {
   int n = 0;
@@ -16,7 +16,7 @@ static int number_of(kw_slice text, int otherwise) {
   return n;
 }
 
-/* A name is in lower case, and has neither spaces nor what would end it. */
+/* True for a name that HTTP/2 allows: lower case, no spaces, and a colon only at its beginning. */
 static bool is_name(kw_slice name) {
   for (size_t i = 0; i < name.len; i++) {
     uint8_t c = name.data[i];
@@ -33,17 +33,17 @@ static bool is_value(kw_slice value) {
   return true;
 }
 
-static bool is_of_connection(kw_slice name) {
+static bool is_connection_specific(kw_slice name) {
   return kw_slice_is(name, "connection") || kw_slice_is(name, "keep-alive") ||
          kw_slice_is(name, "proxy-connection") || kw_slice_is(name, "transfer-encoding") ||
          kw_slice_is(name, "upgrade");
 }
 
-/* HTTP/2's own lines come first. */
+/* True if pseudo-header fields come first, and no field is one that HTTP/2 forbids. */
 static bool is_in_order(kw_known_fields *known, kw_slice name) {
   if (name.data[0] == ':') return !known->has_regular;
   known->has_regular = true;
-  return !is_of_connection(name);
+  return !is_connection_specific(name);
 }
 
 void kw_known_note(kw_known_fields *known, const kw_header_field *field) {
@@ -73,7 +73,6 @@ void kw_known_note(kw_known_fields *known, const kw_header_field *field) {
   }
 }
 
-/* application/grpc, alone or followed by + or ; and what it likes. */
 bool kw_known_is_grpc(const kw_known_fields *known) {
   kw_slice type = known->content_type;
   size_t len = sizeof GRPC_TYPE - 1;
@@ -117,7 +116,7 @@ int kw_status_of_reset(uint32_t code) {
 
 /* }====== */
 
-/* {====== Lines that are sent ====== */
+/* {====== Fields that are sent ====== */
 
 static nghttp2_nv field_of(const char *name, kw_slice value, uint8_t flags) {
   return (nghttp2_nv){(uint8_t *)name, (uint8_t *)value.data, strlen(name), value.len, flags};

@@ -28,8 +28,8 @@ typedef struct kw_known_fields {
   bool is_malformed; /* a field breaks the rules of HTTP/2 */
 } kw_known_fields;
 
-/* Checks a field that came, and notes its value if the session reads it. Our own check replaces that of nghttp2, which
- * would refuse what gRPC clients put into :authority: a path, or a whole URL. */
+/* Checks a field that came, and notes its value if the session reads it. Our own check replaces that of nghttp2,
+ * which would refuse what gRPC clients put into :authority: a path, or a whole URL. */
 void kw_known_note(kw_known_fields *known, const kw_header_field *field);
 
 /* True if the content-type is application/grpc, alone or with a suffix. */
@@ -48,8 +48,8 @@ size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
 /* Writes the fields that begin an answer. Returns how many: at most two. */
 size_t kw_answer_fields(const kw_stream *stream, nghttp2_nv *to);
 
-/* Writes the trailers, which end an answer. Returns how many: at most two. `text` has KW_STATUS_ROOM bytes; the escaped
- * text of the status is written there and must live until the trailers are submitted. */
+/* Writes the trailers, which end an answer. Returns how many: at most two. `text` has KW_STATUS_ROOM bytes; the
+ * escaped text of the status is written there and must live until the trailers are submitted. */
 size_t kw_trailer_fields(const kw_stream *stream, uint8_t *text, nghttp2_nv *to);
 
 /* Returns gRPC's status for the HTTP status of an answer that does not come from a gRPC server. */

@@ -11,11 +11,12 @@
 #define SETTINGS_BURST 2000000 /* streams that SETTINGS frames may touch at once... */
 #define SETTINGS_RATE 1000     /* ...and then in each millisecond */
 
-/* Sends GOAWAY. The session ends once it is flushed. */
-static void end_with(kw_session *session, uint32_t code, const char *why) {
+/* Sends GOAWAY with this text. The session ends once the GOAWAY is flushed. */
+static void end_calmly(kw_session *session, const char *text) {
   int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
-  kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last, code,
-                                                  (const uint8_t *)why, strlen(why)));
+  kw_session_check(session, nghttp2_submit_goaway(session->h2, NGHTTP2_FLAG_NONE, last,
+                                                  NGHTTP2_ENHANCE_YOUR_CALM, (const uint8_t *)text,
+                                                  strlen(text)));
   session->must_end = true;
 }
 
@@ -30,19 +31,21 @@ void kw_flood_note_ping(kw_session *session) {
     session->ping_strikes++;
   }
   session->last_ping = session->now;
-  if (session->ping_strikes > PING_STRIKES)
-    end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_pings");
+  if (session->ping_strikes <= PING_STRIKES) return;
+  kw_session_note_why(session, "the client sends PING frames too often");
+  end_calmly(session, "too_many_pings");
 }
 
 /* Each SETTINGS frame makes nghttp2 go through all streams, and so uses up one unit for each stream and one for
- * itself. settings_used_up_to runs like a clock of SETTINGS_RATE units in each millisecond, at most SETTINGS_BURST units
- * behind the time: when it is ahead of the time, the peer has used up more than its due. */
+ * itself. settings_used_up_to runs like a clock of SETTINGS_RATE units in each millisecond, at most SETTINGS_BURST
+ * units behind the time: when it is ahead of the time, the peer has used up more than its due. */
 int kw_flood_note_settings(kw_session *session) {
   int64_t most = session->now * SETTINGS_RATE;
   if (session->settings_used_up_to < most - SETTINGS_BURST)
     session->settings_used_up_to = most - SETTINGS_BURST;
   session->settings_used_up_to += (int64_t)session->count + 1;
   if (session->settings_used_up_to <= most) return 0;
-  end_with(session, NGHTTP2_ENHANCE_YOUR_CALM, "too_many_settings");
+  kw_session_note_why(session, "the %s sends SETTINGS frames too often", kw_session_peer(session));
+  end_calmly(session, "too_many_settings");
   return NGHTTP2_ERR_CALLBACK_FAILURE;
 }

@@ -20,19 +20,31 @@ static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, 
   (void)h2, (void)flags;
   if (kw_session_is_full(session)) return NGHTTP2_ERR_WOULDBLOCK;
   if (!kw_chain_add(&session->out, kw_slice_of(data, length))) {
-    kw_session_end(session);
+    kw_session_end_without_memory(session);
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
   return (ssize_t)length;
 }
 
-/* Notes what was sent. A server that has sent the whole answer does not wait for the rest of the request: it resets the
- * stream with NO_ERROR. */
+/* Our own GOAWAY with an error: as a rule the peer has broken the rules of HTTP/2. */
+static void note_goaway(kw_session *session, uint32_t code) {
+  if (!session->options.is_client) {
+    kw_session_note_why(session, "the server ends the connection with the HTTP/2 error %s",
+                        nghttp2_http2_strerror(code));
+  } else if (session->has_peer_settings) {
+    kw_session_note_why(session, "the server breaks the rules of HTTP/2");
+  } else {
+    kw_session_note_why(session, "it does not speak HTTP/2");
+  }
+}
+
+/* Notes what was sent. A server that has sent the whole answer does not wait for the rest of the request: it resets
+ * the stream with NO_ERROR. */
 static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
   uint8_t type = frame->hd.type;
   if (type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR)
-    kw_session_note_breach(session, "the server breaks the rules of HTTP/2");
+    note_goaway(session, frame->goaway.error_code);
   if (type != NGHTTP2_HEADERS && type != NGHTTP2_DATA) return 0;
   session->sent_since_ping = true;
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
@@ -71,8 +83,8 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
   return 0;
 }
 
-/* The answer to the PING that a drain sends with its first GOAWAY: every request that the client sent before it knew of
- * the drain has come. A second GOAWAY names the last of them. */
+/* The answer to the PING that a drain sends with its first GOAWAY: every request that the client sent before it
+ * knew of the drain has come. A second GOAWAY names the last of them. */
 static void finish_drain_notice(kw_session *session) {
   if (!session->is_draining) return;
   int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
@@ -91,8 +103,10 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
   words[n] = 0;
   session->got_goaway = true;
   if (goaway->error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->got_enhance_your_calm = true;
-  snprintf(session->why, sizeof session->why, "the server goes away: %s%s%s",
-           nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
+  if (session->options.is_client)
+    session->why[0] = 0; /* the server's own reason is the better one */
+  kw_session_note_why(session, "the %s goes away: %s%s%s", kw_session_peer(session),
+                      nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
 }
 
 static int take_settings(kw_session *session, bool is_ack) {
@@ -186,7 +200,8 @@ static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp
   nghttp2_option_set_no_closed_streams(option, 1);
   nghttp2_option_set_no_http_messaging(option, 1); /* see kw_known_note */
   nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
-  nghttp2_option_set_peer_max_concurrent_streams(option, 100); /* until its settings come */
+  nghttp2_option_set_peer_max_concurrent_streams(option,
+                                                 100); /* until the server's SETTINGS come */
   return session->options.is_client
              ? nghttp2_session_client_new3(&session->h2, calls, session, option, &memory)
              : nghttp2_session_server_new3(&session->h2, calls, session, option, &memory);

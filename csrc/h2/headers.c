@@ -2,9 +2,9 @@
  *
  * headers: header blocks that arrive: requests at a server, answers and trailers at a client.
  *
- * HTTP/2 sends one header block at a time on a connection, so the session has room for one. Names and values stay in
- * nghttp2's reference-counted buffers and are not copied. The fields are dropped when the next block begins, or when the
- * whole block was used.
+ * HTTP/2 sends one header block at a time on a connection, so the session has room for one. Names and values stay
+ * in nghttp2's reference-counted buffers and are not copied. The fields are dropped when the next block begins, or
+ * when the whole block was used.
  */
 #include <stdio.h>
 
@@ -167,7 +167,8 @@ static bool check_answer(kw_session *session, kw_stream *stream) {
   return false;
 }
 
-/* Takes the headers of an answer, or its trailers. Informational headers (1xx) may come before them and are skipped. */
+/* Takes the headers of an answer, or its trailers. Informational headers (1xx) may come before them and are
+ * skipped. */
 static void take_answer(kw_session *session, kw_stream *stream, bool ends) {
   const kw_known_fields *known = &session->known;
   bool is_informational = known->http_status / 100 == 1 && !ends;

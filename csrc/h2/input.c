@@ -4,16 +4,16 @@
 #include "h2/input.h"
 #include "model/error.h"
 
-/* Whether nothing more of the stream concerns its owner. */
+/* True if the owner gets nothing more of the stream. */
 static bool ignores_input(const kw_stream *stream) {
   return stream->is_reset || (stream->is_finished && !stream->session->options.is_client);
 }
 
 static const char too_many[] = "etcdserver: too many requests";
 
-#define LOOKED_AT 64 /* streams among which the one that holds most is looked for */
+#define LOOKED_AT 64 /* streams that largest_input compares, a bound for its time */
 
-/* A server says so; a client ends the call, and says so to its owner. */
+/* Ends the call with a status: a server sends the status, a client gives it to its owner and resets the stream. */
 static void fail(kw_stream *stream, int status, const char *text) {
   kw_slice words = kw_slice_of(text, strlen(text));
   if (!stream->session->options.is_client) {
@@ -43,7 +43,7 @@ static void refuse_split(kw_stream *stream, kw_grpc_split why) {
   }
 }
 
-/* Something was done for the connection: it may have had its time. */
+/* Asks the owner whether the connection has used up its turn. Called after each piece of work. */
 static void check_turn(kw_session *session) {
   if (session->hooks.is_turn_over != NULL)
     session->is_turn_over = session->hooks.is_turn_over(session->hooks.ctx);
@@ -55,7 +55,7 @@ static void deliver_message(kw_stream *stream, kw_slice message) {
   check_turn(session);
 }
 
-/* It counts as torn until it is told. */
+/* Counted with the partial messages until it is delivered. */
 static void keep_unary_message(kw_stream *stream, kw_slice message) {
   stream->unary_message = kw_blob_copy(message);
   if (stream->unary_message == NULL) {
@@ -66,7 +66,7 @@ static void keep_unary_message(kw_stream *stream, kw_slice message) {
   }
 }
 
-/* The one message of a unary call is told when nothing can follow it. */
+/* The message of a unary call is delivered when it is clear that none follows. */
 static void take_message(kw_stream *stream, kw_slice message, bool is_last) {
   if (!stream->is_unary) {
     stream->has_message = true;
@@ -84,7 +84,7 @@ static void take_message(kw_stream *stream, kw_slice message, bool is_last) {
   }
 }
 
-/* Whether the socket has to take answers before the stream is heard. */
+/* True if the stream has to wait until the socket has taken answers. */
 static bool must_wait_for_output(const kw_stream *stream) {
   return stream->is_unary && kw_session_has_enough_output(stream->session);
 }
@@ -93,7 +93,7 @@ static bool is_over_queue(const kw_stream *stream) {
   return stream->queued > stream->session->options.max_stream_queued;
 }
 
-/* Whether nothing more of it may be told now. */
+/* True if nothing of the stream may be delivered now. */
 static bool must_wait(const kw_stream *stream) {
   const kw_session *session = stream->session;
   if (stream->is_closing) return false;
@@ -101,12 +101,13 @@ static bool must_wait(const kw_stream *stream) {
   return session->is_turn_over || must_wait_for_output(stream) || is_over_queue(stream);
 }
 
-/* What has come of a message that is not complete may be too much of it. */
+/* Ends the call if partial messages need too much memory. */
 static void check_partial(kw_stream *stream) {
   kw_session *session = stream->session;
   if (stream->splitter.n == 0 && stream->unary_message == NULL) return;
   if (session->partial_bytes > session->options.max_partial) {
-    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, "keywatch: too much of torn messages on a connection");
+    fail(stream, KW_GRPC_RESOURCE_EXHAUSTED,
+         "keywatch: too many bytes of incomplete messages on a connection");
   } else if (!kw_account_ask(&session->account, 0)) {
     fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, too_many);
   } else {
@@ -115,7 +116,8 @@ static void check_partial(kw_stream *stream) {
   kw_stream_drop_partial(stream);
 }
 
-/* Splits what came. Returns how much of it was used: all, unless the stream had to wait. */
+/* Splits bytes into messages and delivers them. Returns how many bytes were used: all, unless the stream had to
+ * wait. */
 static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_session *session = stream->session;
   kw_slice input = bytes, message;
@@ -125,9 +127,9 @@ static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
       fail(stream, KW_GRPC_INTERNAL, "keywatch: more than one message in a call that takes one");
       break;
     }
-    size_t torn = stream->splitter.n, cap = stream->splitter.cap;
+    size_t partial = stream->splitter.n, cap = stream->splitter.cap;
     found = kw_grpc_next(&stream->splitter, &input, &message);
-    session->partial_bytes += stream->splitter.n - torn;
+    session->partial_bytes += stream->splitter.n - partial;
     kw_account_resize(&session->account, cap, stream->splitter.cap);
     if (found == KW_GRPC_MESSAGE) {
       take_message(stream, message, is_last && input.len == 0);
@@ -140,7 +142,7 @@ static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
   return found == KW_GRPC_MORE ? bytes.len : bytes.len - input.len;
 }
 
-/* Opens both windows again. */
+/* Gives bytes back to both flow-control windows. */
 static void consume(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   if (n == 0) return;
@@ -149,14 +151,14 @@ static void consume(kw_stream *stream, size_t n) {
   kw_session_check(session, nghttp2_session_consume(session->h2, stream->id, n));
 }
 
-/* Opens the stream's window again. */
+/* Gives bytes back to the stream's window. */
 static void credit_stream(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   stream->uncredited -= n;
   kw_session_check(session, nghttp2_session_consume_stream(session->h2, stream->id, n));
 }
 
-/* Opens the connection's window again. */
+/* Gives bytes back to the connection's window. */
 static void credit_session(kw_session *session, size_t n) {
   session->uncredited -= n;
   kw_session_check(session, nghttp2_session_consume_connection(session->h2, n));
@@ -164,7 +166,7 @@ static void credit_session(kw_session *session, size_t n) {
 
 /* {====== Input that waits ====== */
 
-/* Forgets the first bytes of what is held: the stream's window opens again for them. */
+/* Removes the first bytes of stream->input and gives them back to the stream's window. */
 static void skip_input(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   session->input_bytes -= n;
@@ -177,7 +179,7 @@ void kw_input_drop(kw_stream *stream) {
   skip_input(stream, stream->input.len);
 }
 
-/* Of the streams that have held something for longest the one that holds most; or NULL. */
+/* Returns the stream with the most input among those that have had some for longest; or NULL. */
 static kw_stream *largest_input(const kw_session *session) {
   kw_stream *found = NULL;
   size_t n = 0;
@@ -189,8 +191,8 @@ static kw_stream *largest_input(const kw_session *session) {
   return found;
 }
 
-/* Whether the stream may hold `n` bytes more: if all together hold too much, one that holds more than it has to go. */
-static bool make_room(kw_stream *stream, size_t n) {
+/* True if `n` more bytes may wait on the stream. Beyond max_input a stream with more input than this one is ended. */
+static bool make_input_room(kw_stream *stream, size_t n) {
   const kw_session *session = stream->session;
   while (!session->options.is_client && session->input_bytes + n > session->options.max_input) {
     kw_stream *largest = largest_input(session);
@@ -201,8 +203,8 @@ static bool make_room(kw_stream *stream, size_t n) {
   return true;
 }
 
-/* The connection's window opens again at once. False if memory is short. */
-static bool hold(kw_stream *stream, kw_slice bytes) {
+/* Adds to stream->input. The bytes are given back to the connection's window at once. False if memory is short. */
+static bool add_input(kw_stream *stream, kw_slice bytes) {
   kw_session *session = stream->session;
   if (!kw_chain_add(&stream->input, bytes)) return false;
   if (kw_link_is_alone(&stream->input_link)) kw_link_add(&session->with_input, &stream->input_link);
@@ -216,8 +218,7 @@ static bool is_parked(const kw_stream *stream) {
   return stream->is_parked_by_answers || !kw_link_is_alone(&stream->parked_link);
 }
 
-/* A stream that is paused goes on when its owner says so, one with too many answers when they have left, all others in
- * turn. */
+/* See input.h for what lets the stream go on. */
 static void park(kw_stream *stream) {
   kw_session *session = stream->session;
   if (is_parked(stream)) return;
@@ -236,13 +237,13 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_slice rest = kw_slice_of(bytes.data + used, bytes.len - used);
   consume(stream, used);
   if (rest.len == 0) return;
-  bool may_hold =
-      kw_account_ask(&stream->session->account, rest.len) && make_room(stream, rest.len);
-  if (may_hold && hold(stream, rest)) {
+  bool may_wait =
+      kw_account_ask(&stream->session->account, rest.len) && make_input_room(stream, rest.len);
+  if (may_wait && add_input(stream, rest)) {
     park(stream);
     return;
   }
-  fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_hold ? "keywatch: out of memory" : too_many);
+  fail(stream, KW_GRPC_RESOURCE_EXHAUSTED, may_wait ? "keywatch: out of memory" : too_many);
   consume(stream, rest.len);
   kw_input_drop(stream);
 }
@@ -250,12 +251,12 @@ void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last) {
 /* }====== */
 
 static void deliver_unary_message(kw_stream *stream) {
-  kw_blob *kept = stream->unary_message;
+  kw_blob *message = stream->unary_message;
   stream->unary_message = NULL;
-  stream->session->partial_bytes -= kept->len;
-  kw_account_credit(&stream->session->account, kept->len);
-  deliver_message(stream, kw_blob_slice(kept));
-  kw_blob_release(kept);
+  stream->session->partial_bytes -= message->len;
+  kw_account_credit(&stream->session->account, message->len);
+  deliver_message(stream, kw_blob_slice(message));
+  kw_blob_release(message);
 }
 
 void kw_input_end(kw_stream *stream) {
@@ -272,7 +273,7 @@ void kw_input_end(kw_stream *stream) {
     fail(stream, KW_GRPC_INTERNAL, "unexpected EOF");
   } else if (session->options.is_client) {
     if (!stream->is_finished && !stream->is_closing)
-      kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* nobody hears it any more */
+      kw_stream_reset(stream, NGHTTP2_NO_ERROR); /* the server needs no more of the request */
   } else if (!stream->is_unary) {
     session->hooks.on_half_close(stream, session->hooks.ctx);
   } else if (stream->unary_message != NULL) {
@@ -320,7 +321,7 @@ static bool has_next(const kw_session *session, const kw_link *list) {
   return !session->is_turn_over && !session->is_over && !kw_link_is_alone(list);
 }
 
-/* Those that have waited too long. */
+/* Refuses requests that were deferred for too long. */
 static void refuse_deferred(kw_session *session) {
   while (!kw_link_is_alone(&session->deferred)) {
     kw_stream *first = KW_CONTAINER_OF(session->deferred.next, kw_stream, parked_link);

@@ -2,9 +2,9 @@
  *
  * input: DATA that arrives on a stream, split into gRPC messages and delivered to the owner.
  *
- * A stream is *parked* while nothing may be delivered to its owner. Its DATA then waits in stream->input. The stream's
- * flow-control window stays reduced by these bytes, so the peer stops sending on this stream; the window of the connection
- * is given back at once, so other streams go on. A stream is parked
+ * A stream is *parked* while nothing may be delivered to its owner. Its DATA then waits in stream->input. The
+ * stream's flow-control window stays reduced by these bytes, so the peer stops sending on this stream; the window
+ * of the connection is given back at once, so other streams go on. A stream is parked
  *   - until the next turn, when the connection has used up its turn (session->parked_for_turn);
  *   - until the socket takes answers, if it is a unary call and enough output waits (session->parked_for_output);
  *   - until its own answers have been sent, if it has too many of them (stream->is_parked_by_answers);
@@ -28,8 +28,8 @@ void kw_input_finish(kw_stream *stream);
 /* Drops stream->input. For a stream that has its status and needs no more input. */
 void kw_input_drop(kw_stream *stream);
 
-/* Resumes parked streams and deferred requests, as far as turn and output allow. Refuses requests that were deferred for
- * too long. */
+/* Resumes parked streams and deferred requests, as far as turn and output allow. Refuses requests that were
+ * deferred for too long. */
 void kw_input_resume(kw_session *session);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * memory: the allocator that nghttp2 gets from a session.
  *
- * Every block is charged to the account of its session. An account that is over its share gets no more memory: nghttp2
- * then reports NGHTTP2_ERR_NOMEM, and the session ends.
+ * Every block is charged to the account of its session. An account that is over its share gets no more memory:
+ * nghttp2 then reports NGHTTP2_ERR_NOMEM, and the session ends.
  */
 #include "h2/state.h"
 

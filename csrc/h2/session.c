@@ -2,6 +2,9 @@
  *
  * session: its life, and the way of bytes into and out of nghttp2.
  */
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "h2/input.h"
 
 #include "base/mem.h"
@@ -80,6 +83,19 @@ void kw_session_free(kw_session *session) {
   kw_free(session);
 }
 
+void kw_session_note_why(kw_session *session, const char *format, ...) {
+  va_list args;
+  if (session->why[0] != 0) return;
+  va_start(args, format);
+  vsnprintf(session->why, sizeof session->why, format, args);
+  va_end(args);
+}
+
+void kw_session_end_without_memory(kw_session *session) {
+  kw_session_note_why(session, "not enough memory");
+  kw_session_end(session);
+}
+
 void kw_session_end(kw_session *session) {
   session->is_over = true;
 }
@@ -104,36 +120,61 @@ static void note_windows(kw_session *session) {
     kw_stream_note_window(KW_CONTAINER_OF(link, kw_stream, answers_link));
 }
 
+/* The peer has closed its side. It may still read, so what is to be sent is sent. */
+static void feed_end(kw_session *session) {
+  kw_session_flush(session);
+  if (!session->options.is_client) kw_session_note_why(session, "the client closed the connection");
+  kw_session_end(session);
+}
+
+/* nghttp2 refuses the input with this error, or a GOAWAY of our own ends the session. */
+static void end_feed(kw_session *session, ssize_t rc) {
+  kw_session_flush(session); /* the GOAWAY */
+  if (rc < 0 && !session->options.is_client)
+    kw_session_note_why(session, "HTTP/2 failed: %s", nghttp2_strerror((int)rc));
+  kw_session_end(session);
+}
+
+/* nghttp2 has seen too many frames that demand an answer. A server that begins so does not speak HTTP/2. */
+static void note_flood(kw_session *session) {
+  if (session->has_peer_settings || !session->options.is_client) {
+    kw_session_note_why(session, "the %s asks for too much at once", kw_session_peer(session));
+  } else {
+    kw_session_note_why(session, "it does not speak HTTP/2");
+  }
+}
+
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
+  size_t n_before = session->preface_bytes;
   session->now = now;
   if (session->is_over) return;
   if (bytes.len == 0) {
-    kw_session_flush(session); /* the peer may still read */
-    kw_session_end(session);
+    feed_end(session);
     return;
   }
   session->last_received = now;
-  session->preface_bytes += kw_min_size(bytes.len, KW_PREFACE - session->preface_bytes);
+  session->preface_bytes += kw_min_size(bytes.len, KW_PREFACE - n_before);
   session->pong_deadline = KW_SESSION_NEVER;
   ssize_t rc = nghttp2_session_mem_recv(session->h2, bytes.data, bytes.len);
-  if (rc == NGHTTP2_ERR_FLOODED)
-    kw_session_note_breach(session, "the server asks for too much at once");
+  if (rc == NGHTTP2_ERR_FLOODED) note_flood(session);
   note_windows(session);
   if (rc >= 0) {
     kw_input_resume(session);
     if (!session->must_end) return;
   }
-  if (rc == NGHTTP2_ERR_BAD_CLIENT_MAGIC && session->out.len == 0) {
-    kw_preface_refuse(session);
-  } else if (rc != NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
-    kw_session_flush(session); /* the GOAWAY */
+  if (rc == NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
+    kw_preface_refuse(session, n_before, bytes);
+    kw_session_end(session);
+  } else {
+    end_feed(session, rc);
   }
-  kw_session_end(session);
 }
 
 void kw_session_flush(kw_session *session) {
   if (session->is_over || session->preface_bytes < KW_PREFACE) return;
-  if (nghttp2_session_send(session->h2) != 0) kw_session_end(session);
+  int rc = nghttp2_session_send(session->h2);
+  kw_session_check(session, rc);
+  if (rc != 0) kw_session_end(session);
 }
 
 void kw_session_wrote(kw_session *session) {
@@ -148,7 +189,8 @@ kw_chain *kw_session_out(kw_session *session) {
   return &session->out;
 }
 
-/* A server stops reading while the client does not read. A client always reads: if both stopped, neither would go on. */
+/* A server stops reading while the client does not read. A client always reads: if both stopped, neither would go
+ * on. */
 bool kw_session_wants_bytes(const kw_session *session) {
   bool is_stuck = session->out.len > 0; /* the peer does not read */
   if (session->is_over || session->is_turn_over) return false;

@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: MIT
  *
- * session: one HTTP/2 connection with gRPC on it, without I/O and without a clock, for servers and for clients.
+ * session: one HTTP/2 connection that carries gRPC, for servers and for clients.
  *
- * Bytes in: kw_session_feed. Bytes out: kw_session_flush puts what may be sent now into `out`. Time: `now` in
- * milliseconds, kw_session_deadline and kw_session_step.
+ * A session does no I/O and reads no clock. Bytes go in by kw_session_feed. kw_session_flush puts the frames that
+ * may be sent now into the chain kw_session_out. Times are milliseconds: `now` is given by the owner, who calls
+ * kw_session_step at the time that kw_session_deadline returns.
  *
- * What is bounded, and by what:
- *   header lists       max_header_bytes; 431 for the request, status 8 for the call of a client
- *   messages           max_message; status 8 for the call
- *   torn messages      max_partial for all streams together; status 8 for the call
- *   streams            max_streams; refused
- *   resets             by rate: the connection is ended with INTERNAL_ERROR, by nghttp2
- *   pings              by rate: the connection is ended with ENHANCE_YOUR_CALM
- *   settings           by rate and streams, the same; those that wait to be acknowledged: the connection is ended
- *   continuations      of one header block: the connection is ended
- *   framed output      max_framed
- *   answers            those that streams' windows let out and the socket does not take, max_queued: beyond it unary
- *                      requests wait in turn. Those of a stream that takes many messages, max_stream_queued: beyond it
- *                      that stream is heard no further. All that wait, max_waiting: see kw_stream_has_room.
- *   input that waits   a stream's window; max_input for all streams together: status 8 for the stream that holds most
- *   all of it          the budget of all sessions: status 8 for calls of a session that holds more than its share
+ * Everything that a peer can make grow has a bound:
+ *   header block           max_header_bytes: HTTP status 431 for a request, gRPC status 8 for a client's call
+ *   message                max_message: gRPC status 8 for the call
+ *   partial messages       max_partial bytes on all streams together: status 8 for the call
+ *   streams                max_streams: REFUSED_STREAM
+ *   RST_STREAM frames      by rate: nghttp2 ends the connection with INTERNAL_ERROR
+ *   PING frames            by rate: the connection ends with ENHANCE_YOUR_CALM
+ *   SETTINGS frames        by rate times streams: the same; unacknowledged ones: nghttp2 ends the connection
+ *   CONTINUATION frames    for each header block: nghttp2 ends the connection
+ *   frames for the socket  max_framed bytes
+ *   answers                max_queued bytes that the streams' windows let out, but the socket does not take: unary
+ *                          requests are parked. max_stream_queued bytes on one streaming call: the call is parked.
+ *                          max_waiting bytes altogether: see kw_stream_has_room
+ *   parked input           the window of its stream; max_input bytes on all streams together: status 8 for the stream
+ *                          with the most
+ *   memory                 the budget that all sessions share: status 8 for calls of a session above its share
  *
- * Everything that a session holds is in its account: chains, torn messages, streams, and what nghttp2 takes.
+ * The account of a session counts all its memory: chains, partial messages, streams, and what nghttp2 allocates.
  *
- * No stream delays another one. The connection's flow control window opens again for all that comes, a stream's only
- * for what was heard. Answers that wait for their own stream's window keep no request from being heard.
+ * No stream delays another one. The flow-control window of the connection is given back for all DATA at once, that
+ * of a stream only for DATA that was delivered. Answers that wait for the window of their own stream do not keep
+ * other requests from being read.
  */
 #ifndef KW_H2_SESSION_H
 #define KW_H2_SESSION_H
@@ -42,120 +45,144 @@ typedef struct kw_session_options {
   size_t max_stream_queued;
   size_t max_waiting;
   size_t max_input;
-  int64_t handshake_ms; /* for the first settings to come */
+  int64_t handshake_ms; /* timeout for the peer's first SETTINGS frame */
   int64_t
-      keepalive_ms; /* without bytes, until we ask; 0: never. A client asks only while it has streams */
-  int64_t keepalive_wait_ms; /* for the answer */
-  int64_t ping_min_ms;       /* between pings of a client that is in use; 0: any */
-  int64_t ping_idle_min_ms;  /* of one without streams */
+      keepalive_ms; /* silence before we send PING; 0: never. A client pings only while it has streams */
+  int64_t keepalive_wait_ms; /* timeout for the answer to our PING */
+  int64_t ping_min_ms;       /* least time between PINGs of a client with streams; 0: any */
+  int64_t ping_idle_min_ms;  /* the same for a client without streams */
   kw_budget *budget;         /* of all sessions together; or NULL */
 } kw_session_options;
 
-/* A header of the request or answer that is being heard; good only inside of the hook. */
+/* A field of the header block that is being received. Valid only inside of the hook. */
 typedef struct kw_header_field {
   kw_slice name;
   kw_slice value;
 } kw_header_field;
 
-#define KW_MAX_METADATA 32 /* lines that a client may add to a request */
+#define KW_MAX_METADATA 32 /* fields that a client may add to a request */
 
+/* Functions of the owner, called from inside of the functions below and of kw_stream_resume. A hook may call every
+ * function of a stream, but must not feed, flush, step or free the session. */
 typedef struct kw_session_hooks {
-  /* A server's: a call has come, with the path and the other headers in kw_session_fields. The owner sets is_unary and
-   * owner, or finishes it. */
+  /* Server: a call has come. kw_session_fields has its metadata. The owner sets is_unary or takes_one, and its own
+   * fields of the stream, or finishes the stream. */
   void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
-  /* A message. */
+  /* A message has come. */
   void (*on_message)(kw_stream *stream, kw_slice message, void *ctx);
-  /* A server's: no more messages will come. Not told of a unary call. */
+  /* Server: the client has half-closed the stream; no message follows. Not called for unary calls. */
   void (*on_half_close)(kw_stream *stream, void *ctx);
-  /* The stream can take more: its owner may add to it. */
+  /* The stream could send more data than it has: the owner may add some now. */
   void (*on_pull)(kw_stream *stream, void *ctx);
-  /* A server's: there is room again for the answer of a stream that was deferred. */
+  /* Server: a call that kw_stream_defer has deferred has room for its answer. */
   void (*on_room)(kw_stream *stream, void *ctx);
-  /* A client's: the status has come, in stream->status and stream->text. */
+  /* Client: the call has ended, with stream->status and stream->text. */
   void (*on_end)(kw_stream *stream, void *ctx);
-  /* A server's: the time that the client gave it is over, and it has no status yet. */
+  /* Server: the deadline that the client set has passed, and the call has no status yet. */
   void (*on_timeout)(kw_stream *stream, void *ctx);
-  /* The stream goes. */
+  /* The stream is about to be freed. Always the last call for a stream, and also made if on_open never was. Here
+   * stream->status and stream->text say how a server has ended the call. */
   void (*on_close)(kw_stream *stream, void *ctx);
-  /* A server's: whether no more messages may be told before the next step, which is then due; or NULL. */
+  /* Server: true if the connection has used up its turn. Messages then wait for the next kw_session_step, which is
+   * due at once. NULL: turns have no end. */
   bool (*is_turn_over)(void *ctx);
   void *ctx;
 } kw_session_hooks;
 
+/* Returns the default options of a server. */
 kw_session_options kw_session_defaults(void);
 
-/* Sets max_queued, and in proportion to it the other bounds of what waits. */
+/* Sets max_queued, and in proportion to it max_stream_queued, max_waiting and max_input. */
 void kw_session_set_queue(kw_session_options *options, size_t max_queued);
 
-/* NULL if memory is short. */
+/* Makes a session; options and hooks are copied. NULL if memory is short. */
 kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,
                            int64_t now);
 
-/* Every stream is told of its end. */
+/* Ends every stream, a client's with status 14 (Unavailable) unless a status has come, and frees the session. */
 void kw_session_free(kw_session *session);
 
-/* Takes bytes that came; none: no more will come. */
+/* {====== Bytes and time ====== */
+
+/* Takes bytes that came from the peer. None: the peer has closed its side, and the session ends. */
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now);
 
-/* Puts what may be sent into the chain of output, up to its bound. */
+/* Adds the frames that may be sent now to the output, at most about max_framed bytes. */
 void kw_session_flush(kw_session *session);
+
+/* Returns the output. The owner removes what the socket has taken and then calls kw_session_wrote. */
 kw_chain *kw_session_out(kw_session *session);
 
-/* Ends it at once: nothing more is heard, and nothing said but what has been framed. */
-void kw_session_end(kw_session *session);
-
-/* Says that it goes, and ends. */
-void kw_session_leave(kw_session *session);
-
-/* After some of the output was written: what was held back goes on. */
+/* Some of the output was written: streams that waited for that go on. */
 void kw_session_wrote(kw_session *session);
 
-/* The time of what is sent from now on, for those who send without anything coming. */
+/* Sets the time without doing anything. For owners that add answers while nothing comes in. */
 void kw_session_set_time(kw_session *session, int64_t now);
 
+/* True if the session wants to be fed. Backpressure: false while the client does not read what the server sends. */
 bool kw_session_wants_bytes(const kw_session *session);
 
-/* A client's: the server has answered, and takes calls; and whether it complains of too many pings. */
-bool kw_session_is_ready(const kw_session *session);
-bool kw_session_got_enhance_your_calm(const kw_session *session);
-
-/* The other side takes no more streams. */
-bool kw_session_got_goaway(const kw_session *session);
-
-/* Why it has ended, or is about to, in words; empty where there is nothing to say. */
-const char *kw_session_why(const kw_session *session);
-
-/* Over, once the output has been written. */
-bool kw_session_is_done(const kw_session *session);
-
-/* When kw_session_step is next wanted; INT64_MAX: not by itself. */
+/* Returns when kw_session_step is due; INT64_MAX: never. */
 int64_t kw_session_deadline(const kw_session *session);
+
+/* Does what is due: keepalive, call deadlines, the end of a drain, the next turn of parked streams. */
 void kw_session_step(kw_session *session, int64_t now);
 
-/* Ends it in order: no new streams are taken, those that there are may end, at most for `ms`. */
+/* }====== */
+
+/* {====== The end ====== */
+
+/* Drains the session: sends GOAWAY, takes no new streams, and ends with the last stream, after `ms` at the latest. */
 void kw_session_drain(kw_session *session, int64_t ms, int64_t now);
 
-/* The stream after another one, or the first after NULL; and the ctx of the hooks. */
+/* Sends GOAWAY and ends. */
+void kw_session_leave(kw_session *session);
+
+/* Ends the session at once. Nothing more is read. Only frames that are in the output already may still be sent. */
+void kw_session_end(kw_session *session);
+
+/* True if the session has ended. The output may still have to be written. */
+bool kw_session_is_done(const kw_session *session);
+
+/* Returns why the session has ended or is about to, in words; "" if no reason is known. Valid as long as the
+ * session. */
+const char *kw_session_why(const kw_session *session);
+
+/* True if the peer has sent GOAWAY: it takes no more streams. */
+bool kw_session_got_goaway(const kw_session *session);
+
+/* Client: true if the server refused our keepalive pings as too frequent. */
+bool kw_session_got_enhance_your_calm(const kw_session *session);
+
+/* }====== */
+
+/* Client: true if the server has sent its SETTINGS and takes calls. */
+bool kw_session_is_ready(const kw_session *session);
+
+/* Client: begins a call with these fields as metadata; `owner` becomes stream->owner. NULL if memory is short, or
+ * if the server takes no more calls. */
+kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
+                              const kw_header_field *fields, size_t n, void *owner);
+
+/* Sends PING, which makes a peer that lives answer. */
+void kw_session_ping(kw_session *session);
+
+/* Returns the stream after this one, or the first one after NULL; NULL at the end. */
 kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream);
+
+/* Returns the fields of the header block that is being received, and their number. For on_open. */
+const kw_header_field *kw_session_fields(const kw_session *session, size_t *n);
+
+/* Returns the ctx of the hooks. */
 void *kw_session_ctx(const kw_session *session);
 
 kw_account *kw_session_account(kw_session *session);
 
-/* The headers of what is being heard. */
-const kw_header_field *kw_session_fields(const kw_session *session, size_t *n);
-
-/* A client's: a new call. NULL if memory is short, or the server takes no more. */
-kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
-                              const kw_header_field *fields, size_t n, void *owner);
-
-/* Asks the other side for a sign of life. */
-void kw_session_ping(kw_session *session);
-
 #ifdef KW_PROBE
-/* What is not as it must be between two calls into the session, see fault.c; or NULL. */
+/* Returns which invariant does not hold between two calls into the session, see fault.c; NULL: all hold. */
 const char *kw_session_fault(const kw_session *session);
 
-/* What the session itself has charged to its account: the rest was charged by those who use it. */
+/* Returns the bytes that the session itself has charged to its account. Its owner has charged the rest. */
 size_t kw_session_charge(const kw_session *session);
 #endif
 

@@ -103,9 +103,21 @@ struct kw_session {
   int64_t drain_deadline; /* or KW_SESSION_NEVER */
 };
 
+/* Notes why the session ends. The first reason stays. */
+void kw_session_note_why(kw_session *session, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Returns "server" or "client": what the peer is. */
+static inline const char *kw_session_peer(const kw_session *session) {
+  return session->options.is_client ? "server" : "client";
+}
+
+/* Ends the session for lack of memory. */
+void kw_session_end_without_memory(kw_session *session);
+
 /* Ends the session if nghttp2 had no memory. `rc` is what an nghttp2 function returned. */
 static inline void kw_session_check(kw_session *session, int rc) {
-  if (rc == NGHTTP2_ERR_NOMEM) kw_session_end(session);
+  if (rc == NGHTTP2_ERR_NOMEM) kw_session_end_without_memory(session);
 }
 
 /* Returns the stream of this id, or NULL. */
@@ -134,16 +146,15 @@ bool kw_frames_open(kw_session *session);
 /* Returns the allocator for session->h2. */
 nghttp2_mem kw_session_memory(kw_session *session);
 
-/* Notes that the peer broke the rules of HTTP/2, unless another reason was noted before. */
-void kw_session_note_breach(kw_session *session, const char *words);
-
-/* Server: answers a client that did not begin with the preface, in HTTP/1.1. */
-void kw_preface_refuse(kw_session *session);
+/* Server: answers a client that did not begin with the preface, and notes which protocol it speaks. `n_before`
+ * bytes of the preface came before `bytes`. */
+void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes);
 
 /* Server: counts a PING of the client. */
 void kw_flood_note_ping(kw_session *session);
 
-/* Counts a SETTINGS frame of the peer. Returns 0, or an nghttp2 error after which nothing more of the input is read. */
+/* Counts a SETTINGS frame of the peer. Returns 0, or an nghttp2 error after which nothing more of the input is
+ * read. */
 int kw_flood_note_settings(kw_session *session);
 
 /* }====== */

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define MAX_RESET_UNSENT 1000 /* each holds about 1 KiB */
+#define MAX_RESET_UNSENT 1000 /* each takes about 1 KiB */
 
 kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_stream *stream = kw_alloc_zeroed(sizeof *stream);
@@ -23,7 +23,6 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   return stream;
 }
 
-/* Without memory it has none: the client has its own clock. */
 void kw_stream_set_deadline(kw_stream *stream, int64_t when) {
   kw_session *session = stream->session;
   if (!kw_heap_reserve(&session->deadlines)) return;
@@ -93,7 +92,7 @@ static void set_queued(kw_stream *stream, size_t n) {
   if (n == 0) kw_link_remove(&stream->answers_link);
 }
 
-/* From now on the stream is read, if it is read at all. */
+/* The stall time of the stream begins anew. */
 static void restart_wait(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->waiting_since = session->now;
@@ -102,7 +101,7 @@ static void restart_wait(kw_stream *stream) {
   kw_link_add(&session->with_answers, &stream->answers_link);
 }
 
-/* nghttp2 takes it off the window later, see on_frame_send. */
+/* Bytes have left stream->out. nghttp2 takes them off the window later, see on_frame_send. */
 static void note_sent(kw_stream *stream, size_t n) {
   kw_session *session = stream->session;
   if (stream->queued == 0) return;
@@ -131,8 +130,8 @@ void kw_stream_forget(kw_stream *stream) {
   kw_chain_drop(&stream->out);
 }
 
-/* The stream itself goes when the socket has taken its end, which may be never. Of one stream at most the answers go
- * only then, too: nghttp2 is about to send a part of them. */
+/* Frees the answers at once. The stream itself stays until its RST_STREAM is sent, which may be never. So do the
+ * answers of at most one stream: the stream whose DATA frame nghttp2 has begun. */
 static void drop_answers(kw_stream *stream) {
   if (stream->is_framed) {
     set_queued(stream, 0);
@@ -143,7 +142,6 @@ static void drop_answers(kw_stream *stream) {
   kw_stream_reset(stream, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
-/* A stream whose window lets all of its few answers out waits for the connection, and is read as far as it can be. */
 bool kw_session_make_room(kw_session *session) {
   while (session->queued > session->options.max_waiting &&
          !kw_link_is_alone(&session->with_answers)) {
@@ -173,7 +171,7 @@ void kw_stream_defer(kw_stream *stream) {
 
 /* {====== Sending ====== */
 
-/* Adds the trailers, after which the stream is closed from this side. */
+/* Adds the trailers, which close the stream from this side. */
 static void submit_trailers(kw_stream *stream) {
   if (stream->has_trailers) return;
   stream->has_trailers = true;
@@ -184,7 +182,7 @@ static void submit_trailers(kw_stream *stream) {
                    nghttp2_submit_trailer(stream->session->h2, stream->id, fields, n));
 }
 
-/* The data of a stream, as much as the other side may be sent now: it goes from chain to chain in on_send_data. */
+/* Returns how many bytes of the stream go into the next DATA frame. kw_stream_on_send_data moves them. */
 static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_t length,
                             uint32_t *flags, nghttp2_data_source *source, void *ctx) {
   kw_session *session = ctx;
@@ -220,7 +218,7 @@ int kw_stream_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint
   if (kw_session_is_full(session)) return NGHTTP2_ERR_WOULDBLOCK;
   if (!kw_chain_add(&session->out, kw_slice_of(head, 9)) ||
       !kw_chain_move(&stream->out, length, &session->out)) {
-    kw_session_end(session);
+    kw_session_end_without_memory(session);
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
   stream->is_framed = false;
@@ -283,7 +281,7 @@ void kw_stream_set_status(kw_stream *stream, int status, kw_slice text) {
   stream->status = (uint8_t)status;
   stream->has_status = true;
   if (stream->text != NULL) kw_blob_release(stream->text);
-  stream->text = text.len == 0 ? NULL : kw_blob_copy(text); /* without memory it goes without */
+  stream->text = text.len == 0 ? NULL : kw_blob_copy(text); /* without memory there is none */
 }
 
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
@@ -292,7 +290,7 @@ void kw_stream_finish(kw_stream *stream, int status, kw_slice text) {
   kw_stream_set_status(stream, status, text);
   kw_stream_clear_deadline(stream);
   if (stream->has_answered && stream->out.len == 0 && !stream->is_reset) {
-    submit_trailers(stream); /* with nothing before them they need no window */
+    submit_trailers(stream); /* trailers alone need no window */
   } else {
     kw_stream_wake(stream);
   }
@@ -303,8 +301,8 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
   kw_stream_finish(stream, status, text);
 }
 
-/* nghttp2 keeps a request that it has not sent until the server takes one more, even if nobody wants it any more: what
- * was to be sent with it goes at once, and a server that takes no more is left. */
+/* nghttp2 keeps a request that is not sent until the server takes one more stream, even after the stream was reset.
+ * The messages of the request are freed at once. If too many such requests gather, the connection is ended. */
 static void note_reset_unsent(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_reset_unsent = true;

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * stream: one gRPC call inside of a session, in either role.
+ * stream: one gRPC call inside of a session, on either side.
  *
  *   server   on_open -> on_message* -> on_half_close       send* -> finish
  *   client   request, send*, half_close                    on_message* -> on_end
  *
- * and at last, whatever happened, on_close, after which the stream is gone.
+ * on_close comes last, whatever happened before. Then the stream is freed.
+ *
+ * An *answer* is a message that a server queues although the client may not read it now. Answers are counted, and
+ * bounded, as `queued`. Messages added in on_pull (events of a watch) were asked for by the flow-control window and
+ * are not counted.
+ *
+ * A stream *stalls* if its client takes fewer than KW_STALL_BYTES of its waiting answers within KW_STALL_MS. When
+ * more than max_waiting bytes of answers wait on the connection, stalled streams are reset, oldest first, and lose
+ * their answers. A stream whose window lets all its answers out does not stall: it waits for the connection, not
+ * for its client.
  */
 #ifndef KW_H2_STREAM_H
 #define KW_H2_STREAM_H
@@ -15,14 +24,12 @@
 #include "base/link.h"
 #include "codec/grpc.h"
 
-#define KW_RESET_INTERNAL 2 /* HTTP/2's codes INTERNAL_ERROR and CANCEL */
-#define KW_RESET_CANCEL 8
+#define KW_RESET_INTERNAL 2 /* HTTP/2's error code INTERNAL_ERROR */
+#define KW_RESET_CANCEL 8   /* HTTP/2's error code CANCEL */
 
-/* A stream with answers of which less than that is read in this time may lose them; and how long a request waits for
- * that, before it is refused. */
 #define KW_STALL_MS 5000
-#define KW_DEFERRED_MS 30000
 #define KW_STALL_BYTES (64 * 1024)
+#define KW_DEFERRED_MS 30000 /* how long a deferred request waits for room before it is refused */
 
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
@@ -30,47 +37,63 @@ typedef struct kw_stream kw_stream;
 struct kw_stream {
   kw_session *session;
   int32_t id;
-  bool is_unary : 1; /* its owner wants one message, and only once the other side has half-closed */
-  bool takes_one : 1;        /* the same, but at once: anything that follows ends the call */
-  bool has_answered : 1;     /* headers were submitted */
-  bool is_finished : 1;      /* a status was given: what is queued goes out, then the trailers */
-  bool is_half_closed : 1;   /* the other side sends no more */
-  bool has_reported_end : 1; /* its owner has heard of the half-close, or of the end */
-  bool is_reset : 1;         /* the other side has lost interest */
-  bool needs_resume : 1;     /* its data is deferred until there is something */
-  bool is_paused : 1;        /* its owner wants to hear nothing for now */
-  bool is_parked_by_answers : 1; /* it is heard no further until its own answers have left */
-  bool is_framed : 1;            /* nghttp2 is about to send the first of its data */
-  bool has_trailers : 1;         /* they were submitted */
-  bool has_message : 1;          /* its only message has come */
-  bool has_deadline : 1;         /* in the session's heap */
-  bool has_status : 1;           /* it was given, or has come */
-  bool is_plus_proto : 1;        /* the client says application/grpc+proto */
-  bool is_sent : 1;              /* a client's: it has left, or is about to */
-  bool is_refused : 1;           /* a client's: the server has not looked at it, and never will */
-  bool is_closing : 1;           /* what was held is told now, or never */
-  bool is_reset_unsent : 1;      /* a client's: it was reset before it has left */
-  bool has_answer_headers : 1;   /* a client's: the headers of the answer have come */
-  uint16_t http_status;          /* of an answer that is not 200; or 0 */
-  uint8_t status;                /* kw_grpc_status, given or received */
-  kw_grpc_splitter splitter;
-  kw_chain out;              /* what is to be sent */
-  size_t counted;            /* how much of it the session knows of */
-  size_t queued;             /* how much of that are answers */
-  size_t sendable;           /* how much of them its window lets out; at most max_stream_queued */
-  size_t sent_while_waiting; /* bytes that were sent since `read` */
-  int64_t
-      waiting_since; /* when that was; or when the first answer came to wait, or the stream was deferred */
-  kw_chain input;         /* what came while it was parked */
-  size_t uncredited;      /* what has come, and its window is still shut for */
-  kw_blob *unary_message; /* unary: its message, if it came before the half-close */
-  kw_blob *text;          /* of the status, or NULL */
-  kw_heap_node deadline;
-  kw_link link;         /* among the streams of the session */
-  kw_link parked_link;  /* among those whose input, or whose request, waits */
-  kw_link input_link;   /* among those that hold input */
-  kw_link answers_link; /* among those whose answers wait */
-  const void *role;     /* these are its owner's own */
+
+  /* What the owner wants */
+  bool is_unary : 1;  /* one message, delivered once the client has half-closed */
+  bool takes_one : 1; /* one message, delivered at once; a second one ends the call */
+  bool is_paused : 1; /* no messages for now, see kw_stream_pause */
+
+  /* Receiving */
+  bool has_message : 1;          /* a message has come */
+  bool is_half_closed : 1;       /* the peer sends no more */
+  bool has_reported_end : 1;     /* the owner knows that no more messages come, or needs not know */
+  bool is_parked_by_answers : 1; /* parked (see input.h) until its own answers have been sent */
+  bool is_closing : 1;           /* nghttp2 closes the stream: input is delivered now or never */
+  bool has_answer_headers : 1;   /* client: the headers of the answer have come */
+
+  /* Sending */
+  bool has_answered : 1; /* our headers were submitted */
+  bool
+      is_finished : 1; /* nothing is added to `out` any more; a server sends its trailers after it */
+  bool has_trailers : 1; /* the trailers were submitted */
+  bool needs_resume : 1; /* nghttp2 asks for data again only after nghttp2_session_resume_data */
+  bool is_framed : 1;    /* nghttp2 has begun a DATA frame with the first bytes of `out` */
+  bool is_sent : 1;      /* client: nghttp2 has sent the request */
+
+  /* The end */
+  bool
+      has_status : 1; /* the call has its status: given (server), or received or made up (client) */
+  bool is_reset : 1;  /* either side has reset the stream, or it is closed: nothing more is sent */
+  bool is_reset_unsent : 1; /* client: reset before the request was sent */
+  bool is_refused : 1;      /* client: the server has not processed the request and never will */
+
+  bool has_deadline : 1;  /* `deadline` is in the session's heap */
+  bool is_plus_proto : 1; /* the client's content-type is application/grpc+proto */
+  uint16_t http_status;   /* HTTP status of a refusal; or 0, which means 200 */
+  uint8_t status;         /* kw_grpc_status */
+  kw_blob *text;          /* text of the status; or NULL */
+
+  kw_grpc_splitter splitter; /* has the bytes of a message that is not complete */
+  kw_chain input;            /* DATA that came while the stream was parked */
+  size_t uncredited; /* DATA bytes that the peer has not got back by WINDOW_UPDATE of the stream */
+  kw_blob *unary_message; /* message of a unary call that waits for the half-close; or NULL */
+
+  kw_chain out;   /* gRPC frames to be sent as DATA */
+  size_t counted; /* bytes of `out` that kw_stream_count has counted */
+  size_t queued;  /* bytes of `out` that are answers */
+  size_t
+      sendable; /* bytes of `queued` that the stream's window lets out, at most max_stream_queued */
+  int64_t waiting_since; /* when the stall time of the answers began, or the call was deferred */
+  size_t sent_while_waiting; /* bytes sent since then */
+
+  kw_heap_node deadline; /* of the call, as the client set it */
+  kw_link link;          /* in session->streams */
+  kw_link parked_link;   /* in one of the three lists of parked and deferred streams */
+  kw_link input_link;    /* in session->with_input */
+  kw_link answers_link;  /* in session->with_answers */
+
+  /* The owner's own. The session initializes `waiting`, and removes it from its list when the stream is freed. */
+  const void *role;
   void *owner;
   void *watched;
   kw_link waiting;
@@ -78,43 +101,61 @@ struct kw_stream {
   int failure;
 };
 
-/* Begins a message of `len` bytes: room for them, behind a prefix; NULL if memory is short. When it has been filled in
- * it is committed. */
+/* {====== Messages ====== */
+
+/* Begins a message of `len` bytes. Returns the room for them, which the caller fills; NULL if memory is short. */
 uint8_t *kw_stream_begin(kw_stream *stream, size_t len);
+
+/* Sends the message that kw_stream_begin has begun; `len` is the same. */
 void kw_stream_commit(kw_stream *stream, size_t len);
 
-/* The same for a message whose parts are added to stream->out one by one: first the prefix, for `len` bytes to follow;
- * false if memory is short. At last kw_stream_sent is told. */
+/* Begins a message of `len` bytes whose parts the caller adds to stream->out. False if memory is short. */
 bool kw_stream_begin_parts(kw_stream *stream, size_t len);
+
+/* Sends what was added to stream->out. Called when the parts of a message are complete. */
 void kw_stream_sent(kw_stream *stream);
 
-/* Counts what was added to stream->out of an answer that is not complete; and throws away one that never will be. */
+/* Counts what was added to stream->out, without sending it. For an answer that is made in several steps. */
 void kw_stream_count(kw_stream *stream);
+
+/* Drops all of stream->out, for example an answer that was begun and cannot be completed. */
 void kw_stream_forget(kw_stream *stream);
 
-/* A server's: whether an answer of `len` bytes may wait on the stream: its window lets all of it out, or no more than
- * max_waiting bytes of answers wait on the connection. Where more do, streams that are not read lose theirs. */
+/* Server: true if an answer of `len` bytes may be queued: the stream's window lets all of it out, or at most
+ * max_waiting bytes of answers wait on the connection. To make room, stalled streams lose their answers. */
 bool kw_stream_has_room(kw_stream *stream, size_t len);
 
-/* A server's: on_room is told when the answers that wait are fewer; or the call ends with status 8. */
+/* Server: defers the call, after kw_stream_has_room was false. on_room is called when there is room. After
+ * KW_DEFERRED_MS without room the call ends with status 8. */
 void kw_stream_defer(kw_stream *stream);
 
-/* Lets what comes wait, held back by flow control, and lets it go on. */
-void kw_stream_pause(kw_stream *stream);
-void kw_stream_resume(kw_stream *stream);
-
-/* Its owner has more to add: it will be asked for it by on_pull. */
+/* The owner has something to send: on_pull will be called. */
 void kw_stream_wake(kw_stream *stream);
 
-/* A server's: ends the stream with a status and its text, once all that was sent has gone out. The second is for what
- * is refused before gRPC begins. */
+/* Stops the delivery of messages. DATA that comes waits, and flow control stops the peer. */
+void kw_stream_pause(kw_stream *stream);
+
+/* Goes on with the delivery. Messages that waited are delivered before this function returns. */
+void kw_stream_resume(kw_stream *stream);
+
+/* }====== */
+
+/* {====== The end ====== */
+
+/* Server: ends the call with a status and its text. Both leave after everything that was sent before. A second call
+ * of this function does nothing. */
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text);
+
+/* Server: the same with an HTTP status, for a request that is not valid gRPC. */
 void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text);
 
-/* Ends it for both sides at once; its owner is told when that has gone out. */
+/* Client: half-closes the stream: no more messages will be sent. */
+void kw_stream_half_close(kw_stream *stream);
+
+/* Resets the stream: ends it for both sides at once. `code` is an error code of HTTP/2. on_close follows once
+ * RST_STREAM was sent. */
 void kw_stream_reset(kw_stream *stream, uint32_t code);
 
-/* A client's: no more will be sent. */
-void kw_stream_half_close(kw_stream *stream);
+/* }====== */
 
 #endif

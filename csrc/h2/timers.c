@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * timers: everything that a session does at a time: handshake timeout, keepalive, deadlines of calls, deferred requests
- * and the end of a drain.
+ * timers: everything that a session does at a time: handshake timeout, keepalive, deadlines of calls, deferred
+ * requests and the end of a drain.
  *
  * The session reads no clock. Its owner calls kw_session_step at the time that kw_session_deadline returns.
  */
-#include <stdio.h>
-
 #include "h2/input.h"
 
 /* When the session pings, or gives up. A client without streams does not ping. */
@@ -43,12 +41,21 @@ int64_t kw_session_deadline(const kw_session *session) {
   return due;
 }
 
+static void note_timeout(kw_session *session) {
+  session->why[0] = 0;
+  if (session->has_peer_settings) {
+    kw_session_note_why(session, "the %s does not answer to a PING", kw_session_peer(session));
+  } else if (session->options.is_client) {
+    kw_session_note_why(session, "it does not answer in time");
+  } else {
+    kw_session_note_why(session, "the client has not begun to speak HTTP/2 in time");
+  }
+}
+
 static void keep_alive(kw_session *session) {
   if (session->now < keepalive_due(session)) return;
   if (!session->has_peer_settings || session->pong_deadline != KW_SESSION_NEVER) {
-    snprintf(session->why, sizeof session->why, "%s",
-             session->has_peer_settings ? "the server does not answer to a PING"
-                                        : "it does not answer in time");
+    note_timeout(session);
     kw_session_end(session);
   } else {
     kw_session_ping(session);
@@ -85,6 +92,7 @@ void kw_session_drain(kw_session *session, int64_t ms, int64_t now) {
   session->drain_deadline = now + ms;
   if (session->is_draining || session->is_over) return;
   session->is_draining = true;
+  kw_session_note_why(session, "the server is shutting down");
   if (session->preface_bytes < KW_PREFACE) {
     kw_session_end(session);
   } else if (session->count == 0) {

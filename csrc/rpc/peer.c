@@ -215,6 +215,10 @@ unsigned kw_peer_state(const kw_peer *peer) {
   return kw_session_wants_bytes(peer->session) ? KW_PEER_WANTS_BYTES : 0;
 }
 
+const char *kw_peer_why(const kw_peer *peer) {
+  return peer->session == NULL ? "" : kw_session_why(peer->session);
+}
+
 void kw_peer_step(kw_peer *peer, int64_t now) {
   if (peer->server == NULL) return;
   peer->server->now = now;

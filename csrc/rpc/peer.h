@@ -17,6 +17,10 @@ void kw_peer_wrote(kw_peer *peer, size_t bytes);
 unsigned kw_peer_state(const kw_peer *peer);
 void kw_peer_step(kw_peer *peer, int64_t now);
 
+/* Returns why the connection has ended or is about to, see kw_session_why; "" if the server has let go of it. Valid
+ * until the next call. */
+const char *kw_peer_why(const kw_peer *peer);
+
 /* Whether its server is. */
 bool kw_peer_is_busy(const kw_peer *peer);
 

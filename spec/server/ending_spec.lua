@@ -1,0 +1,100 @@
+--- Why a connection of the server has ended, in words, for the log of its operator.
+
+local h2 = require "spec.support.h2"
+local pair = require "spec.support.pair"
+
+describe("a connection says that it ends because", function()
+  local host
+
+  before_each(function() host = pair.host() end)
+  after_each(function() host:close() end)
+
+  --- Why a connection is done that was fed these pieces, one after the other.
+  local function why_after(...)
+    local peer = assert(host.server:accept(host.now))
+    for _, bytes in ipairs { ... } do peer:feed(bytes, host.now) end
+    peer:pending()
+    local _, is_done, _, why = peer:state()
+    peer:close()
+    assert.is_true(is_done)
+    return why
+  end
+
+  --- Splits bytes after the first `n`; nothing is left out.
+  local function cut(bytes, n)
+    if n == 0 or n >= #bytes then return bytes end
+    return bytes:sub(1, n), bytes:sub(n + 1)
+  end
+
+  it("the client speaks TLS", function()
+    local hello = "\22\3\1\2\0\1\0\1\252\3\3" .. ("r"):rep(32)
+    for n = 0, 10 do
+      assert.equal("the client speaks TLS, but this port is plain HTTP/2", why_after(cut(hello, n)))
+    end
+  end)
+
+  it("the client speaks HTTP/1.1", function()
+    for _, method in ipairs { "GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE" } do
+      for n = 0, 10 do
+        assert.equal("the client speaks HTTP/1.1, but this port is plain HTTP/2",
+          why_after(cut(method .. " /version HTTP/1.1\r\nhost: a\r\n\r\n", n)))
+      end
+    end
+  end)
+
+  it("the client speaks something else", function()
+    for _, bytes in ipairs { "SSH-2.0-OpenSSH\r\n", "\0", "\22\2", "PRI / HTTP/1.1\r\n\r\n",
+      h2.MAGIC:sub(1, -2) .. "?" } do
+      for n = 0, #bytes do
+        local why = why_after(cut(bytes, n))
+        local is_tls = bytes == "\22\2" and n == 1 -- the first byte alone is that of TLS
+        assert.equal(is_tls and "the client speaks TLS, but this port is plain HTTP/2"
+          or "the client does not speak HTTP/2", why)
+      end
+    end
+  end)
+
+  it("the client closed it", function()
+    assert.equal("the client closed the connection", why_after(h2.hello(), ""))
+    assert.equal("the client closed the connection", why_after(""))
+  end)
+
+  it("the client goes away", function()
+    assert.equal("the client goes away: NO_ERROR", why_after(h2.hello() .. h2.goaway(0, "no_error")))
+  end)
+
+  it("the client breaks the rules of HTTP/2", function()
+    assert.equal("the server ends the connection with the HTTP/2 error PROTOCOL_ERROR",
+      why_after(h2.hello() .. h2.frame("data", 0, 0, "x")))
+  end)
+
+  it("the client sends too many pings", function()
+    assert.equal("the client sends PING frames too often",
+      why_after(h2.hello() .. h2.frame("ping", 0, 0, "12345678"):rep(4)))
+  end)
+
+  it("the client does not answer", function()
+    local silent, mute = assert(host.server:accept(host.now)), assert(host.server:accept(host.now))
+    mute:feed(h2.hello(), host.now)
+    local now = host.now
+    for _ = 1, 2 do -- a ping, and the wait for its answer
+      now = now + 3 * 60 * 60
+      for _, peer in ipairs { silent, mute } do
+        peer:step(now)
+        peer:pending()
+      end
+    end
+    assert.equal("the client has not begun to speak HTTP/2 in time", (select(4, silent:state())))
+    assert.equal("the client does not answer to a PING", (select(4, mute:state())))
+    silent:close()
+    mute:close()
+  end)
+
+  it("the server is shutting down", function()
+    local raw = host:raw()
+    host:pump()
+    assert.equal("", (select(4, raw.peer:state())))
+    host.server:drain(5, host.now)
+    assert.equal("the server is shutting down", (select(4, raw.peer:state())))
+  end)
+end)
