@@ -100,13 +100,13 @@ int luaopen_keywatch_core(lua_State *L) {
   note_pid();
   lua_newtable(L);
   kw_bind_push_store(L);
-  kw_bind_add_watch(L, lua_gettop(L) - 1);
-  kw_bind_add_snapshot(L, lua_gettop(L) - 1);
   lua_setfield(L, -4, "durable_methods");
   lua_setfield(L, -3, "store_methods");
   lua_setfield(L, -2, "open");
   push_errors(L);
   lua_setfield(L, -2, "errors");
+  kw_bind_add_watch_class(L);
+  kw_bind_add_snapshot_class(L);
   kw_bind_add_holder(L);
   kw_bind_push_client(L);
   lua_setfield(L, -2, "client");

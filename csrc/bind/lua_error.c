@@ -54,6 +54,12 @@ int kw_bind_push_failure(lua_State *L, int meta, int rc) {
   return 2;
 }
 
+void kw_bind_set_message(lua_State *L, const char *text) {
+  if (text[0] == 0) return;
+  lua_pushstring(L, text);
+  lua_setfield(L, -2, "message");
+}
+
 static int l_new(lua_State *L) {
   int rc = kw_error_find(luaL_checkstring(L, 1));
   luaL_argcheck(L, rc != KW_OK, 1, "no such code");

@@ -22,4 +22,7 @@ void kw_bind_push_error_of(lua_State *L);
 /* Pushes nil and an error; `meta` is where the metatable stands. Returns 2. */
 int kw_bind_push_failure(lua_State *L, int meta, int rc);
 
+/* Replaces the message of the error on top of the stack, unless the text is empty. */
+void kw_bind_set_message(lua_State *L, const char *text);
+
 #endif

@@ -111,16 +111,6 @@ void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key) {
   }
 }
 
-static void set_int(lua_State *L, const char *name, int64_t v) {
-  kw_bind_push_int(L, v);
-  lua_setfield(L, -2, name);
-}
-
-static void set_bool(lua_State *L, const char *name, bool v) {
-  lua_pushboolean(L, v);
-  lua_setfield(L, -2, name);
-}
-
 void kw_bind_push_revision(lua_State *L, int64_t revision, int more) {
   lua_createtable(L, 0, 1 + more);
   set_number(L, KW_UP_REVISION, revision);
@@ -130,8 +120,8 @@ static void push_range(lua_State *L, const kw_reply *reply) {
   kw_bind_push_revision(L, reply->revision, 3);
   push_records(L, &reply->range.kvs, reply->range.keys_only);
   lua_setfield(L, -2, "kvs");
-  set_int(L, "count", reply->range.count);
-  set_bool(L, "more", reply->range.more);
+  kw_bind_set_int(L, "count", reply->range.count);
+  kw_bind_set_bool(L, "more", reply->range.more);
 }
 
 static void push_put(lua_State *L, const kw_reply *reply) {
@@ -143,7 +133,7 @@ static void push_put(lua_State *L, const kw_reply *reply) {
 
 static void push_delete(lua_State *L, const kw_delete_op *op, const kw_reply *reply) {
   kw_bind_push_revision(L, reply->revision, 2);
-  set_int(L, "deleted", reply->delete.deleted);
+  kw_bind_set_int(L, "deleted", reply->delete.deleted);
   if (!op->prev_kv) return;
   push_records(L, &reply->delete.prev_kvs, false);
   lua_setfield(L, -2, "prev_kvs");
@@ -168,7 +158,7 @@ static void push_txn(lua_State *L, const kw_txn_op *op, const kw_reply *reply, i
   const kw_op *ops = reply->txn.succeeded ? op->success : op->failure;
   luaL_checkstack(L, 10, "txn");
   kw_bind_push_revision(L, revision, 2);
-  set_bool(L, "succeeded", reply->txn.succeeded);
+  kw_bind_set_bool(L, "succeeded", reply->txn.succeeded);
   push_list(L, reply->txn.n);
   for (size_t i = 0; i < reply->txn.n; i++) {
     push_inner(L, &ops[i], &reply->txn.responses[i], revision);
@@ -206,8 +196,8 @@ static void push_keys(lua_State *L, const kw_slice *keys, size_t n) {
 
 void kw_bind_push_lease(lua_State *L, const kw_lease_info *lease) {
   lua_createtable(L, 0, 3);
-  set_int(L, "ttl", lease->ttl);
-  set_int(L, "granted_ttl", lease->granted_ttl);
+  kw_bind_set_int(L, "ttl", lease->ttl);
+  kw_bind_set_int(L, "granted_ttl", lease->granted_ttl);
   if (lease->keys == NULL) return;
   push_keys(L, lease->keys, lease->n_keys);
   lua_setfield(L, -2, "keys");
@@ -250,8 +240,8 @@ static void push_range_response(lua_State *L, const kw_response *response) {
   kw_bind_push_revision(L, response->revision, 3);
   push_all_encoded(L, &response->range.kvs);
   lua_setfield(L, -2, "kvs");
-  set_int(L, "count", response->range.count);
-  set_bool(L, "more", response->range.more);
+  kw_bind_set_int(L, "count", response->range.count);
+  kw_bind_set_bool(L, "more", response->range.more);
 }
 
 static void push_put_response(lua_State *L, const kw_response *response) {
@@ -264,7 +254,7 @@ static void push_put_response(lua_State *L, const kw_response *response) {
 
 static void push_delete_response(lua_State *L, const kw_memo *memo, const kw_response *response) {
   kw_bind_push_revision(L, response->revision, 2);
-  set_int(L, "deleted", response->delete.deleted);
+  kw_bind_set_int(L, "deleted", response->delete.deleted);
   if (!memo->prev_kv) return;
   push_all_encoded(L, &response->delete.prev_kvs);
   lua_setfield(L, -2, "prev_kvs");
@@ -277,7 +267,7 @@ static void push_txn_response(lua_State *L, const kw_memo *memo, const kw_respon
   size_t n = response->txn.responses.n;
   luaL_checkstack(L, 10, "txn");
   kw_bind_push_revision(L, revision, 2);
-  set_bool(L, "succeeded", response->txn.succeeded);
+  kw_bind_set_bool(L, "succeeded", response->txn.succeeded);
   push_list(L, n);
   for (size_t i = 0; i < n; i++) {
     kw_bind_push_response(L, &ops[i], &responses[i], revision);

@@ -3,7 +3,7 @@
 
 #include "base/sha256.h"
 #include "bind/lua_error.h"
-#include "bind/lua_reply.h"
+#include "bind/lua_result.h"
 #include "bind/lua_value.h"
 #include "face/module.h"
 #include "store/restore.h"
@@ -80,11 +80,6 @@ static int l_close(lua_State *L) {
   return 0;
 }
 
-static void set_int(lua_State *L, const char *name, int64_t v) {
-  kw_bind_push_int(L, v);
-  lua_setfield(L, -2, name);
-}
-
 /* Waits for the disk: it is for a program that does nothing else. */
 static int l_restore(lua_State *L) {
   const char *path = luaL_checkstring(L, 1), *directory = luaL_checkstring(L, 2);
@@ -93,33 +88,26 @@ static int l_restore(lua_State *L) {
   int rc = kw_restore(path, directory, lua_toboolean(L, 3), &restored, text);
   if (rc != KW_OK) {
     fail(L, rc);
-    if (text[0] == 0) return 2;
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, "message");
+    kw_bind_set_message(L, text);
     return 2;
   }
   lua_createtable(L, 0, 5);
-  set_int(L, "revision", restored.revision);
-  set_int(L, "compact_revision", restored.compact_revision);
-  set_int(L, "records", restored.records);
-  set_int(L, "leases", restored.leases);
-  lua_pushboolean(L, restored.was_protected);
-  lua_setfield(L, -2, "was_protected");
+  kw_bind_set_int(L, "revision", restored.revision);
+  kw_bind_set_int(L, "compact_revision", restored.compact_revision);
+  kw_bind_set_int(L, "records", restored.records);
+  kw_bind_set_int(L, "leases", restored.leases);
+  kw_bind_set_bool(L, "was_protected", restored.was_protected);
   return 1;
 }
 
-static const luaL_Reg store_functions[] = {{"open_snapshot", l_open_snapshot}, {NULL, NULL}};
-static const luaL_Reg snapshot_methods[] = {
-    {"is_ready", l_is_ready}, {"size", l_size}, {"read", l_read}, {"close", l_close}, {NULL, NULL}};
-static const luaL_Reg snapshot_meta[] = {{"__gc", l_close}, {NULL, NULL}};
+const luaL_Reg kw_bind_snapshot_methods[] = {{"open_snapshot", l_open_snapshot}, {NULL, NULL}};
 
-void kw_bind_add_snapshot(lua_State *L, int methods) {
-  luaL_checkstack(L, KW_UP_COUNT + 4, SNAPSHOT_NAME);
-  kw_add_class(L, SNAPSHOT_NAME, snapshot_meta, snapshot_methods);
-  lua_pushvalue(L, methods);
-  kw_bind_push_upvalues(L, 0);
-  luaL_setfuncs(L, store_functions, KW_UP_COUNT);
-  lua_pop(L, 1);
+static const luaL_Reg methods[] = {
+    {"is_ready", l_is_ready}, {"size", l_size}, {"read", l_read}, {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+
+void kw_bind_add_snapshot_class(lua_State *L) {
+  kw_add_class(L, SNAPSHOT_NAME, meta, methods);
 }
 
 void kw_bind_push_restore(lua_State *L) {

@@ -14,8 +14,8 @@
 
 #include "bind/lua_store.h"
 
-/* Adds open_snapshot to the table of the store's methods at `methods`. */
-void kw_bind_add_snapshot(lua_State *L, int methods);
+/* Makes the class of snapshots. open_snapshot is among the methods of a store. */
+void kw_bind_add_snapshot_class(lua_State *L);
 
 /* Pushes `restore`. */
 void kw_bind_push_restore(lua_State *L);

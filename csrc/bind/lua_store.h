@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_store: the store as a Lua object.
+ * lua_store: a store as a Lua object.
+ *
+ * This header is private to the files that give the object its methods:
+ *
+ *   lua_store         opening, closing, reading and writing keys; the tables of methods
+ *   lua_result        how a method ends: its values, its error, its ticket
+ *   lua_step          time, and the work that is due
+ *   lua_lease         leases
+ *   lua_maintenance   compaction, status, alarms, hash, defragmentation
+ *   lua_rows          rows
+ *   lua_durability    tickets and their outcome; the bell
+ *   lua_replica       load, replace, apply, advance
+ *   lua_watch         watches
+ *   lua_snapshot      snapshots
+ *
+ * A Lua API call that allocates may run a finalizer, and the finalizer may close the store. A method therefore does one
+ * of two things. It copies from the store whatever it needs before its first push. Or it calls kw_bind_check_open again
+ * after its last push and before it touches the store. While an answer that borrows from the store is pushed, `is_busy`
+ * is set: a finalizer may then not use the store, and a close waits until the answer is pushed.
  */
 #ifndef KW_BIND_LUA_STORE_H
 #define KW_BIND_LUA_STORE_H
@@ -9,34 +27,33 @@
 #include "face/compat.h"
 #include "watch/hub.h"
 
-/* What is being answered. */
+/* The kinds of answers that borrow from the store. */
 typedef enum kw_answer {
-  KW_ANSWER_REPLY,
-  KW_ANSWER_GET,
-  KW_ANSWER_IDS,
-  KW_ANSWER_LEASE,
-  KW_ANSWER_ROWS,
-  KW_ANSWER_ROW
+  KW_ANSWER_REPLY, /* `reply`, the reply to `op` */
+  KW_ANSWER_GET,   /* the kv of `reply`, or nil */
+  KW_ANSWER_IDS,   /* `ids`, a list of leases */
+  KW_ANSWER_LEASE, /* `lease` */
+  KW_ANSWER_ROWS,  /* the rows whose names begin with `row_name` */
+  KW_ANSWER_ROW    /* the bytes of the row `row_name`, or nil */
 } kw_answer;
 
 typedef struct kw_lua_server kw_lua_server;
 
 typedef struct kw_lua_store {
-  kw_store *store; /* NULL: closed */
-  kw_hub *hub;     /* NULL until somebody watches */
-  kw_ready ready;  /* watches that were armed and have got something */
-  kw_arena arena;  /* for the length of a call */
-  bool is_manual;  /* time moves by step alone */
-  int64_t now;     /* the manual time, milliseconds */
-  int64_t progress_ms;
-  int64_t max_request_bytes;
-  uint64_t last_tag;      /* of the watches of the store */
-  kw_lua_server *servers; /* that are open */
+  kw_store *store;           /* NULL: closed */
+  kw_hub *hub;               /* NULL until the first watch or server */
+  kw_ready ready;            /* armed watches that have received something */
+  kw_arena arena;            /* memory of one call, reset at the start of the next */
+  bool is_manual;            /* the store has a manual clock, which only `step` moves */
+  int64_t now;               /* the time of the manual clock, in milliseconds */
+  int64_t progress_ms;       /* the interval between two progress notifications */
+  int64_t max_request_bytes; /* the limit on one request */
+  uint64_t last_tag;         /* the tag of the newest watch of this object */
+  kw_lua_server *servers;    /* the open servers of this store */
 
-  /* While an answer is being made, memory is asked for, and finalizers of the program may run: they may not use the
-   * store, which lends the answer what it consists of. */
-  bool is_busy;
-  bool must_close; /* a finalizer has closed it meanwhile */
+  /* The answer that is being pushed. It borrows from the store. */
+  bool is_busy;    /* an answer is being pushed */
+  bool must_close; /* a finalizer has closed the store meanwhile */
   kw_answer answer;
   kw_op op;
   kw_reply reply;
@@ -44,39 +61,56 @@ typedef struct kw_lua_store {
   size_t n_ids;
   kw_lease_info lease;
   const kw_rows *rows;
-  kw_slice row_name; /* of a state, or what all names of a table begin with */
+  kw_slice row_name; /* the name of a row, or the prefix of all names of a table */
 } kw_lua_store;
 
-/* Pushes `open`, the table of the store's methods, to which others add theirs, and that of what a durable store has in
- * their place. */
+/* {====== Methods ====== */
+
+/* Pushes three values: the function `open`, the table of a store's methods, and the table of the methods that a durable
+ * store has in addition. */
 void kw_bind_push_store(lua_State *L);
 
-/* The store of an argument, open or not. */
+/* The methods of every store, one list per file. Their upvalues are those of kw_bind_push_upvalues. */
+extern const luaL_Reg kw_bind_lease_methods[];
+extern const luaL_Reg kw_bind_maintenance_methods[];
+extern const luaL_Reg kw_bind_replica_methods[];
+extern const luaL_Reg kw_bind_row_methods[];
+extern const luaL_Reg kw_bind_snapshot_methods[];
+extern const luaL_Reg kw_bind_step_methods[];
+extern const luaL_Reg kw_bind_watch_methods[];
+
+/* The methods of durable stores alone. */
+extern const luaL_Reg kw_bind_durability_methods[];
+
+/* }====== */
+
+/* {====== The way into a method ====== */
+
+/* Returns the store at stack index `arg`, open or closed. Raises if the value there is not a store. */
 kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
 
-/* The store at 1, which must be open and idle; and the same after a step of what is due, as calls begin. */
+/* Returns the store at index 1 and resets its arena. Raises if the store is closed, busy, or inherited by a fork. */
 kw_lua_store *kw_bind_check_open(lua_State *L);
+
+/* Does what kw_bind_check_open does, and then one step of the work that is due. Most methods begin with it. */
 kw_lua_store *kw_bind_enter(lua_State *L);
 
-/* Raises: the store is in the middle of a call, so whoever is about to use the store is a finalizer; and the same if
- * that is so. */
+/* Raises the error for a finalizer that uses a store which is in the middle of a call. */
 void kw_bind_refuse_finalizer(lua_State *L);
+
+/* Calls kw_bind_refuse_finalizer if the store is in the middle of a call. */
 void kw_bind_check_idle(lua_State *L, const kw_lua_store *self);
 
-void kw_bind_step_if_due(kw_lua_store *self);
+/* Closes the store with its servers and its hub, and drops its arena. Closing a closed store does nothing. */
+void kw_bind_close_store(lua_State *L, kw_lua_store *self);
 
-/* Does a step of what is due, and tells in how many seconds there is more; false if there is nothing to come, or only
- * when somebody moves the manual clock. */
-bool kw_bind_tend(kw_lua_store *self, double *seconds);
+/* }====== */
 
-/* Pushes nil and an error; returns 2. */
-int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc);
-
-/* What is random enough to differ from store to store; nothing secret. */
+/* Returns a seed that differs from store to store and from process to process. The seed is not a secret. */
 uint64_t kw_bind_new_seed(const void *self);
 
 #ifdef KW_PROBE
-/* The store of an argument, which must be an open one. */
+/* Returns the store at stack index `arg`. Raises if the value there is not an open store. */
 kw_lua_store *kw_bind_check_store(lua_State *L, int arg);
 #endif
 

@@ -46,6 +46,21 @@ void kw_bind_push_slice(lua_State *L, kw_slice bytes) {
   lua_pushlstring(L, (const char *)bytes.data, bytes.len);
 }
 
+void kw_bind_set_int(lua_State *L, const char *name, int64_t v) {
+  kw_bind_push_int(L, v);
+  lua_setfield(L, -2, name);
+}
+
+void kw_bind_set_id(lua_State *L, const char *name, int64_t id) {
+  kw_bind_push_id(L, id);
+  lua_setfield(L, -2, name);
+}
+
+void kw_bind_set_bool(lua_State *L, const char *name, bool v) {
+  lua_pushboolean(L, v);
+  lua_setfield(L, -2, name);
+}
+
 bool kw_bind_to_int(lua_State *L, int at, int64_t *v) {
   if (lua_type(L, at) != LUA_TNUMBER) return false;
 #if KW_INTEGERS

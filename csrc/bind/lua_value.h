@@ -21,6 +21,11 @@ void kw_bind_push_uint(lua_State *L, uint64_t v);
 void kw_bind_push_decimal(lua_State *L, uint64_t v);
 void kw_bind_push_slice(lua_State *L, kw_slice bytes);
 
+/* Sets the field `name` of the table on top of the stack. */
+void kw_bind_set_int(lua_State *L, const char *name, int64_t v);
+void kw_bind_set_id(lua_State *L, const char *name, int64_t id);
+void kw_bind_set_bool(lua_State *L, const char *name, bool v);
+
 /* False if the value is not a whole number that fits; here, and for ids, nothing is raised. */
 bool kw_bind_to_int(lua_State *L, int at, int64_t *v);
 bool kw_bind_to_id(lua_State *L, int at, int64_t *id);

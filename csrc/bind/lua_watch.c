@@ -4,6 +4,8 @@
 #include "bind/lua_error.h"
 #include "bind/lua_op.h"
 #include "bind/lua_reply.h"
+#include "bind/lua_result.h"
+#include "bind/lua_step.h"
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
 
@@ -59,24 +61,6 @@ static int l_open_watch(lua_State *L) {
   kw_bind_push_int(L, (int64_t)self->outlet.tag);
   kw_bind_push_int(L, kw_store_revision(owner->store));
   return 3;
-}
-
-/* store:tend(): a step of what is due; then the seconds until there is more to do, nil if that is not known, or false
- * if the store is closed; and whether the disk has something to do. */
-static int l_tend(lua_State *L) {
-  kw_lua_store *self = kw_bind_to_store(L, 1);
-  double seconds;
-  if (self->store == NULL) {
-    lua_pushboolean(L, false);
-    return 1;
-  }
-  if (kw_bind_tend(self, &seconds)) {
-    lua_pushnumber(L, seconds);
-  } else {
-    lua_pushnil(L);
-  }
-  lua_pushboolean(L, kw_store_is_pending(self->store));
-  return 2;
 }
 
 /* store:next_ready(): the tag of a watch that was armed and has got something, or nothing. */
@@ -185,36 +169,29 @@ static int l_close(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg store_functions[] = {
-    {"open_watch", l_open_watch}, {"tend", l_tend}, {"next_ready", l_next_ready}, {NULL, NULL}};
+const luaL_Reg kw_bind_watch_methods[] = {
+    {"open_watch", l_open_watch}, {"next_ready", l_next_ready}, {NULL, NULL}};
 
-static const luaL_Reg watch_methods[] = {{"take", l_take},
-                                         {"arm", l_arm},
-                                         {"disarm", l_disarm},
-                                         {"request_progress", l_request_progress},
-                                         {"is_blocked", l_is_blocked},
-                                         {"has_failed", l_has_failed},
-                                         {"close", l_close},
-                                         {NULL, NULL}};
+static const luaL_Reg methods[] = {{"take", l_take},
+                                   {"arm", l_arm},
+                                   {"disarm", l_disarm},
+                                   {"request_progress", l_request_progress},
+                                   {"is_blocked", l_is_blocked},
+                                   {"has_failed", l_has_failed},
+                                   {"close", l_close},
+                                   {NULL, NULL}};
 
-static const luaL_Reg watch_meta[] = {{"__gc", l_close}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
-void kw_bind_add_watch(lua_State *L, int methods) {
-  luaL_checkstack(L, 6, WATCH_NAME);
+void kw_bind_add_watch_class(lua_State *L) {
   kw_bind_push_upvalues(L, 0);
   lua_pushcclosure(L, l_push_events, KW_UP_COUNT);
   int push = lua_gettop(L);
-
   luaL_newmetatable(L, WATCH_NAME);
-  luaL_setfuncs(L, watch_meta, 0);
+  luaL_setfuncs(L, meta, 0);
   lua_newtable(L);
   kw_bind_push_upvalues(L, push);
-  luaL_setfuncs(L, watch_methods, KW_UP_COUNT);
+  luaL_setfuncs(L, methods, KW_UP_COUNT);
   lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
-
-  lua_pushvalue(L, methods);
-  kw_bind_push_upvalues(L, push);
-  luaL_setfuncs(L, store_functions, KW_UP_COUNT);
   lua_settop(L, push - 1);
 }

@@ -13,7 +13,7 @@
 /* Sees to it that the store has a hub: KW_OK, or KW_ERR_NO_MEMORY. */
 int kw_bind_make_hub(kw_lua_store *self);
 
-/* Adds open_watch and next_ready to the table of the store's methods at `methods`. */
-void kw_bind_add_watch(lua_State *L, int methods);
+/* Makes the class of watches. open_watch and next_ready are among the methods of a store. */
+void kw_bind_add_watch_class(lua_State *L);
 
 #endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_durability: the methods that only a durable store has.
+ *
+ *   store:read_on(n)          -> reads up to n more records of a store that was just opened: how many records have been
+ *                                read, and how many there are
+ *   store:settled()           -> the newest settled ticket
+ *   store:outcome(ticket)     -> true: its writes are durable; nil and an error: they failed; false: not settled yet
+ *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
+ *   store:go_on()             -> does a step of the work that is due: whether a compaction is running; nil; and a ticket
+ *   store:defragmented()      -> true, or nil and the error of the last defragmentation
+ *   store:set_bell(bell)      -> the commit thread rings this bell whenever it has finished something
+ */
+#include "face/engine.h"
+#include "bind/lua_error.h"
+#include "bind/lua_result.h"
+#include "bind/lua_store.h"
+#include "bind/lua_value.h"
+
+static int l_read_on(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  size_t done, total;
+  char text[KW_DISK_TEXT] = "";
+  int rc = kw_store_load(self->store, (size_t)luaL_checkinteger(L, 2), &done, &total, text);
+  if (rc != KW_OK) {
+    kw_bind_fail(L, self, rc);
+    kw_bind_set_message(L, text);
+    return 2;
+  }
+  kw_bind_push_int(L, (int64_t)done);
+  kw_bind_push_int(L, (int64_t)total);
+  return 2;
+}
+
+static uint64_t check_ticket(lua_State *L) {
+  return (uint64_t)luaL_checknumber(L, 2);
+}
+
+static int l_settled(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  kw_store_poll(self->store);
+  lua_pushnumber(L, (lua_Number)kw_store_settled(self->store));
+  return 1;
+}
+
+static int l_outcome(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  int rc = kw_store_outcome(self->store, check_ticket(L));
+  if (rc != KW_UNSETTLED) return kw_bind_end(L, self, rc);
+  lua_pushboolean(L, false);
+  return 1;
+}
+
+static int l_wait(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  return kw_bind_end(L, self, kw_store_wait(self->store, check_ticket(L)));
+}
+
+static int l_go_on(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  kw_store_include_background(self->store);
+  lua_pushboolean(L, kw_store_is_compacting(self->store));
+  return kw_bind_give(L, kw_bind_open_ticket(self), 1);
+}
+
+static int l_defragmented(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  return kw_bind_end(L, self, kw_store_defragmented(self->store));
+}
+
+static int l_set_bell(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_open(L);
+  const kw_bell *bell = luaL_checkudata(L, 2, KW_BELL_NAME);
+  luaL_argcheck(L, bell->ring != NULL, 2, "the bell was finalized");
+  kw_store_set_bell(self->store, kw_bell_retain(bell));
+  return 0;
+}
+
+const luaL_Reg kw_bind_durability_methods[] = {
+    {"read_on", l_read_on},   {"settled", l_settled},
+    {"outcome", l_outcome},   {"wait", l_wait},
+    {"go_on", l_go_on},       {"defragmented", l_defragmented},
+    {"set_bell", l_set_bell}, {NULL, NULL}};

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_result.h"
+
+#include "bind/lua_error.h"
+#include "bind/lua_reply.h"
+#include "bind/lua_value.h"
+
+/* {====== Without a ticket ====== */
+
+int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc) {
+  bool is_compacted = rc == KW_ERR_COMPACTED;
+  int64_t revision =
+      is_compacted ? kw_store_compact_revision(self->store) : 0; /* before finalizers run */
+  kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc);
+  if (is_compacted) kw_bind_set_int(L, "compact_revision", revision);
+  return 2;
+}
+
+int kw_bind_end(lua_State *L, const kw_lua_store *self, int rc) {
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  lua_pushboolean(L, true);
+  return 1;
+}
+
+/* }====== */
+
+/* {====== With a ticket ====== */
+
+uint64_t kw_bind_open_ticket(const kw_lua_store *self) {
+  uint64_t ticket = kw_store_ticket(self->store);
+  return kw_store_is_settled(self->store, ticket) ? 0 : ticket;
+}
+
+int kw_bind_give(lua_State *L, uint64_t ticket, int values) {
+  if (ticket == 0) return values;
+  if (values == 1) lua_pushnil(L);
+  lua_pushnumber(L, (lua_Number)ticket);
+  return 3;
+}
+
+int kw_bind_fail_write(lua_State *L, const kw_lua_store *self, int rc) {
+  uint64_t ticket = kw_bind_open_ticket(self);
+  return kw_bind_give(L, ticket, kw_bind_fail(L, self, rc));
+}
+
+int kw_bind_end_write(lua_State *L, const kw_lua_store *self, int rc) {
+  uint64_t ticket = kw_bind_open_ticket(self);
+  return kw_bind_give(L, ticket, kw_bind_end(L, self, rc));
+}
+
+int kw_bind_give_revision(lua_State *L, const kw_lua_store *self) {
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_REVISION));
+  kw_bind_push_int(L, kw_store_applied(self->store));
+  lua_rawset(L, -3);
+  return kw_bind_give(L, kw_bind_open_ticket(self), 1);
+}
+
+/* }====== */
+
+/* {====== Answers ====== */
+
+int kw_bind_push_answer(lua_State *L) {
+  const kw_lua_store *self = lua_touserdata(L, 1);
+  switch (self->answer) {
+    case KW_ANSWER_REPLY: kw_bind_push_reply(L, &self->op, &self->reply); break;
+    case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
+    case KW_ANSWER_IDS: kw_bind_push_ids(L, self->ids, self->n_ids); break;
+    case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
+    case KW_ANSWER_ROWS: kw_bind_push_rows(L, self->rows, self->row_name); break;
+    case KW_ANSWER_ROW: kw_bind_push_row(L, kw_rows_find(self->rows, self->row_name)); break;
+  }
+  return 1;
+}
+
+/* True for a plain read. It sees only what is durable. */
+static bool is_read(const kw_lua_store *self, kw_answer kind) {
+  return kind == KW_ANSWER_GET || (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
+}
+
+int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {
+  if (rc != KW_OK)
+    return is_read(self, kind) ? kw_bind_fail(L, self, rc) : kw_bind_fail_write(L, self, rc);
+  self->answer = kind;
+  self->is_busy = true;
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
+  lua_pushvalue(L, 1);
+  lua_pushvalue(L, 2);
+  int status = lua_pcall(L, 2, 1, 0);
+  self->is_busy = false;
+  if (status != 0) {
+    kw_store_rollback(self->store);
+  } else {
+    kw_store_commit(self->store);
+  }
+  uint64_t ticket = is_read(self, kind) ? 0 : kw_bind_open_ticket(self);
+  if (self->must_close) kw_bind_close_store(L, self);
+  return status != 0 ? lua_error(L) : kw_bind_give(L, ticket, 1);
+}
+
+/* }====== */

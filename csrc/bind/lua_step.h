@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_step: the time of a store, and the work that is due.
+ *
+ *   store:deadline()      -> when the next work is due, in seconds; nil: never
+ *   store:step(now)       -> whether more work is due at that time
+ *   store:tend()          -> seconds until the next work is due (nil: unknown; false: the store is closed), and whether
+ *                            the disk has writes that are not durable yet
+ *
+ * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time moves by
+ * `step` alone; otherwise it is CLOCK_MONOTONIC.
+ */
+#ifndef KW_BIND_LUA_STEP_H
+#define KW_BIND_LUA_STEP_H
+
+#include "bind/lua_store.h"
+
+/* Returns the time of the store, in milliseconds. */
+int64_t kw_bind_now(const kw_lua_store *self);
+
+/* Returns the first whole millisecond that is not before this moment. A lease that is granted from then on does not
+ * expire too early. */
+int64_t kw_bind_now_rounded_up(const kw_lua_store *self);
+
+/* Returns the seconds as whole milliseconds. Raises if the number is too large, or not a number. `what` names the
+ * argument or option in the error. */
+int64_t kw_bind_to_ms(lua_State *L, const char *what, double seconds);
+
+/* Takes over what the disk has finished, and does one step of the work that is due. Does nothing while the store is
+ * busy. */
+void kw_bind_step_if_due(kw_lua_store *self);
+
+#endif
