@@ -1,5 +1,5 @@
---- Many connections that each hold as much as they can: together they hold what README has as the limit of all, and
--- others are served meanwhile.
+--- Many connections that each hold as much as they can: together they hold what docs/limits.md has as the limit of
+-- all, and others are served meanwhile.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"

@@ -1,0 +1,391 @@
+--- The documentation is true: the snippets of the README and of docs/ do what they promise, the commands work, the
+-- tables agree with the code, and the links lead somewhere. A block that no test runs is a failure.
+
+local keywatch = require "keywatch"
+local core = require "keywatch.core"
+
+local annotations = require "spec.support.annotations"
+local directory = require "spec.support.directory"
+local document = require "spec.support.document"
+local rpc = require "spec.support.rpc"
+local session = require "spec.support.session"
+local shell = require "spec.support.shell"
+local snippet = require "spec.support.snippet"
+
+local MOST_LINES = 300 -- of the README: what is longer belongs in docs/
+
+local one_blank = document.one_blank
+
+local paths = { "README.md" }
+for path in shell.must("ls docs/*.md"):gmatch("%S+") do table.insert(paths, path) end
+
+local pages = {} -- in the order of paths, and by path
+for i, path in ipairs(paths) do
+  pages[i] = document.read(path)
+  pages[path] = pages[i]
+end
+
+--- Calls a function with each block of a language, and with its page.
+local function each_block(language, fn)
+  for _, page in ipairs(pages) do
+    for _, block in ipairs(page:blocks_of(language)) do fn(block, page) end
+  end
+end
+
+-- Snippets ----------------------------------------------------------------------------------------------------------
+
+describe("the Lua of", function()
+  for _, page in ipairs(pages) do
+    for _, program in ipairs(snippet.programs(page)) do
+      it(("%s does what is promised in: %s"):format(page.path, program.section), function()
+        assert.are.same(snippet.promises(program), snippet.run(program))
+      end)
+    end
+  end
+
+  --- Runs a section of docs/server.md, and calls `look` with a client of the server that it has left open.
+  local function with_client(section, look)
+    local n = 0
+    for _, program in ipairs(snippet.programs(pages["docs/server.md"])) do
+      if program.section == section then
+        snippet.run(program, function(server)
+          local client = rpc.connect(server:addresses()[1])
+          look(client, server.store)
+          client:close()
+          n = n + 1
+        end)
+      end
+    end
+    assert.are.equal(1, n)
+  end
+
+  it("docs/server.md makes services that answer", function()
+    with_client("Your own services", function(client)
+      assert.are.same({ nil, 5, "no such note" }, { client:unary("/demo.Notes/Read", "nothing") })
+      local append = client:call("/demo.Notes/Append")
+      client:send(append, "one")
+      client:send(append, "two")
+      client:half_close(append)
+      assert.are.equal(0, (client:finish(append)))
+      assert.are.same({ "3", "4" }, append.messages)
+      assert.are.equal("two", client:unary("/demo.Notes/Read", "note"))
+      local size = client:unary("/demo.Notes/Size", core.encode("RangeRequest", { key = "no" }))
+      assert.are.equal(1, core.decode("RangeResponse", size).count)
+    end)
+  end)
+
+  it("docs/server.md makes middleware that refuses", function()
+    with_client("Middleware", function(client, store)
+      assert.are.same({ nil, 16, "who are you?" }, { client:unary("/etcdserverpb.KV/Put", "") })
+      client:wait(function() return store:get("failed/etcdserverpb.KV/Put") end)
+      assert.are.equal("16", store:get("failed/etcdserverpb.KV/Put").value)
+      local range = core.encode("RangeRequest", { key = "a" })
+      assert.is_string(client:unary("/etcdserverpb.KV/Range", range, { user = "ann" }))
+    end)
+  end)
+end)
+
+--- Calls a function with a session, which ends afterwards.
+local function with_session(fn)
+  local one = session.new()
+  local ok, err = pcall(fn, one)
+  local closed, why = pcall(one.close, one)
+  directory.remove_all()
+  if not (ok and closed) then error(err or why, 0) end
+end
+
+describe("the program of", function()
+  each_block("lua", function(block, page)
+    if not block.output then return end
+    it(("%s prints what is promised in: %s"):format(page.path, block.section), function()
+      with_session(function(one)
+        local source = table.concat(page:lines_of(block), "\n") .. "\n"
+        local printed, expected = one:follow(source, page:lines_of(block.output))
+        assert.are.equal(expected, printed)
+      end)
+    end)
+  end)
+end)
+
+-- Commands ----------------------------------------------------------------------------------------------------------
+
+--- The commands of a block, without comments.
+local function commands(page, block)
+  local list = {}
+  for _, line in ipairs(page:lines_of(block)) do
+    local command = line:gsub("%s+#.*", "")
+    if command ~= "" then table.insert(list, command) end
+  end
+  return list
+end
+
+--- Targets must be there, and lead to something; `make test` itself has come here.
+local function try_make(list)
+  local help = shell.must("make help")
+  for _, command in ipairs(list) do
+    local target = assert(command:match("^make (%w+)$"), command)
+    assert.matches("%f[%w]" .. target .. "%f[%W]", help)
+    shell.must("make -n " .. target)
+  end
+end
+
+--- Installs for a user whose home is empty, from a copy of the tree, and runs the last commands of the block.
+local function try_luarocks(list)
+  local scratch = shell.must("mktemp -d")
+  local ok, printed = shell.run(([[
+    tar -c --exclude=./build --exclude=./.git --exclude='*.o' . | tar -x -C %s
+    cd %s
+    mkdir home
+    export HOME=$PWD/home
+    %s]]):format(scratch, scratch, table.concat(list, "\n")))
+  shell.must("rm -rf " .. scratch)
+  assert(ok, printed)
+  assert.matches(keywatch._VERSION .. "\n$", printed)
+end
+
+local TRIES = { make = try_make, luarocks = try_luarocks } -- by the first word of a block; all others are for a session
+
+--- The commands for sessions: one session for all of a section, since a command may need the files of another one.
+local function sessions()
+  local list = {}
+  each_block("sh", function(block, page)
+    local some, last = commands(page, block), list[#list]
+    if TRIES[some[1]:match("^%S+")] then return end
+    if not last or last.page ~= page or last.section ~= block.section then
+      last = { page = page, section = block.section, commands = {} }
+      table.insert(list, last)
+    end
+    for _, command in ipairs(some) do table.insert(last.commands, command) end
+  end)
+  return list
+end
+
+describe("the commands #once", function()
+  each_block("sh", function(block, page)
+    local list = commands(page, block)
+    local try = TRIES[list[1]:match("^%S+")]
+    if try then it(("of %s work: %s"):format(page.path, list[1]), function() try(list) end) end
+  end)
+
+  for _, some in ipairs(sessions()) do
+    it(("of %s work in: %s"):format(some.page.path, some.section), function()
+      with_session(function(one)
+        for _, command in ipairs(some.commands) do one:type(command) end
+      end)
+    end)
+  end
+
+  each_block("ini", function(block, page)
+    it("of the unit in " .. page.path .. " start a server", function()
+      local unit, section = {}, nil
+      for _, line in ipairs(page:lines_of(block)) do
+        section = line:match("^%[(%u%l+)%]$") or section
+        local name, value = line:match("^(%u%a+)=(.+)$")
+        assert(line == "" or name or line:find("^%["), line)
+        if name then unit[section .. "." .. name] = value end
+      end
+      local command = unit["Service.ExecStart"]:match("^/usr/local/bin/(keywatch serve .*)$")
+      with_session(function(one)
+        one:type((command:gsub("/var/lib/keywatch/", "")))
+      end)
+    end)
+  end)
+
+  each_block("yaml", function(block, page)
+    it("of the configuration file in " .. page.path .. " start a server", function()
+      with_session(function(one)
+        local file = assert(io.open(one.cwd .. "/config.yaml", "w"))
+        file:write((table.concat(page:lines_of(block), "\n"):gsub(":2379", ":0")), "\n")
+        file:close()
+        one:type("keywatch serve --config-file config.yaml")
+      end)
+    end)
+  end)
+end)
+
+describe("the pages #once", function()
+  local RUN = { lua = true, sh = true, console = true, ini = true, yaml = true }
+
+  it("have no block that is not run", function()
+    for _, page in ipairs(pages) do
+      for _, block in ipairs(page.blocks) do
+        assert(RUN[block.language], ("%s:%d: what is it?"):format(page.path, block.first - 1))
+      end
+      assert(not page:prose():find("\n    "), page.path .. " has code that is indented, which is not run")
+    end
+  end)
+
+  it("have no transcript without a program", function()
+    for _, page in ipairs(pages) do
+      local n = 0
+      for _, block in ipairs(page.blocks) do
+        if block.output then n = n + 1 end
+      end
+      assert.are.equal(#page:blocks_of("console"), n, page.path)
+    end
+  end)
+
+  it("are all in both lists of pages", function()
+    for _, path in ipairs(paths) do
+      local name = path:match("^docs/(.*)$")
+      if name and name ~= "README.md" then
+        for _, row in ipairs { { "README.md", path }, { "docs/README.md", name } } do
+          assert(pages[row[1]]:prose():find("](" .. row[2] .. ") |", 1, true), path .. " is not in " .. row[1])
+        end
+      end
+    end
+  end)
+
+  it("are short in the README", function()
+    assert(#pages["README.md"].lines <= MOST_LINES, ("it has %d lines"):format(#pages["README.md"].lines))
+  end)
+
+  --- What is wrong with a link, or nil.
+  local function trouble_with(page, target)
+    if target:find("^https://") then return nil end
+    local file, anchor = target:match("^([^#]*)#?(.*)$")
+    local path = page.path
+    if file ~= "" then path = (path:match("^(.*/)[^/]*$") or "") .. file end
+    path = path:gsub("[^/]+/%.%./", "")
+    local found = io.open(path)
+    if not found then return "there is no " .. path end
+    found:close()
+    if anchor ~= "" and not document.read(path).anchors[anchor] then return "no such heading: " .. target end
+  end
+
+  it("link to what is there", function()
+    local all = { document.read("CHANGELOG.md"), document.read("CONTRIBUTING.md") }
+    for _, page in ipairs(pages) do table.insert(all, page) end
+    for _, page in ipairs(all) do
+      for target in page:prose():gmatch("%]%(([^)]*)%)") do
+        local trouble = trouble_with(page, target)
+        assert(not trouble, ("%s: %s"):format(page.path, tostring(trouble)))
+      end
+    end
+  end)
+end)
+
+-- Tables ------------------------------------------------------------------------------------------------------------
+
+local function quoted(cell)
+  local list = {}
+  for word in cell:gmatch("`([^`]*)`") do table.insert(list, word) end
+  return list
+end
+
+describe("the reference", function()
+  local types = annotations.read("types/keywatch.lua")
+  local reference = pages["docs/reference.md"]
+
+  local CLASSES = {
+    store = "keywatch.Store", lease = "keywatch.Lease", watch = "keywatch.Watch", task = "keywatch.Task",
+    server = "keywatch.Server", call = "keywatch.Call", client = "keywatch.Client", stream = "keywatch.Stream",
+  }
+
+  it("has every function of the module, and no page has another", function()
+    local expected, found = {}, {}
+    for name, value in pairs(keywatch) do expected[name] = type(value) == "function" or nil end
+    for name in reference:prose():gmatch("`keywatch%.([%l_]+)%(") do found[name] = true end
+    assert.are.same(expected, found)
+    for _, page in ipairs(pages) do
+      for name in page:prose():gmatch("`keywatch%.([%l_]+)%(") do assert(expected[name], page.path .. ": " .. name) end
+    end
+  end)
+
+  it("has every method of a store, a client, a stream, a lease, a watch, a server, a call and a task", function()
+    local found = {}
+    for owner in pairs(CLASSES) do found[owner] = {} end
+    for owner, name in reference:prose():gmatch("`(%l+):([%l_]+)%(") do
+      if found[owner] then found[owner][name] = true end
+    end
+    for owner, class in pairs(CLASSES) do
+      local expected = {}
+      for name in pairs(types.classes[class].methods) do expected[name] = true end
+      assert.are.same(expected, found[owner])
+    end
+  end)
+
+  it("has every method that another page names", function()
+    for _, page in ipairs(pages) do
+      for owner, name in page:prose():gmatch("`(%l+):([%l_]+)%(") do
+        local class = CLASSES[owner]
+        assert(not class or types.classes[class].methods[name], ("%s: %s:%s"):format(page.path, owner, name))
+      end
+    end
+  end)
+
+  it("has every field of a call, and no other", function()
+    local expected, found = {}, {}
+    for name in pairs(types:fields("keywatch.Call")) do expected[name] = true end
+    for name in pages["docs/server.md"]:prose():gmatch("`call%.([%l_]+)`") do found[name] = true end
+    assert.are.same(expected, found)
+  end)
+
+  it("has every field of an error, and no other", function()
+    local expected, found = {}, {}
+    for name in pairs(types:fields("keywatch.Error")) do expected[name] = true end
+    for _, row in ipairs(pages["docs/errors.md"]:rows_of("Errors")) do
+      found[row[1]:match("^`err%.([%l_]+)`$")] = true
+    end
+    assert.are.same(expected, found)
+  end)
+
+  it("has every option of every call, and no other", function()
+    local found, calls = {}, {}
+    for _, row in ipairs(reference:rows_of("Options")) do
+      if row[1] ~= "" then calls = quoted(row[1]) end
+      for _, call in ipairs(calls) do
+        found[call] = found[call] or {}
+        for _, option in ipairs(quoted(row[2])) do found[call][option] = true end
+      end
+    end
+    local common = types:fields("keywatch.CallOptions")
+    for call, options in pairs(found) do
+      call = call == "call" and "request" or call
+      local expected = {}
+      for option in pairs(types:fields(("keywatch.%sOptions"):format(call:gsub("^%l", string.upper)))) do
+        if not common[option] or call == "connect" then expected[option] = true end
+      end
+      assert.are.same(expected, options, call)
+    end
+  end)
+
+  it("has every error with its status and message", function()
+    local found = {}
+    for _, row in ipairs(pages["docs/errors.md"]:rows_of("Codes")) do
+      found[quoted(row[1])[1]] = { grpc_status = tonumber(row[2]), message = row[3] }
+    end
+    assert.are.same(core.errors, found)
+  end)
+
+  it("has the fields of results", function()
+    for _, class in ipairs {
+      "RangeResult", "PutResult", "DeleteResult", "TxnResult", "Hash", "Status", "KV", "Batch", "ServerStatus",
+      "ServerHash",
+    } do
+      local fields = types:fields("keywatch." .. class)
+      local is_there = false
+      for list in one_blank(reference:prose()):gmatch("`{ ([^`]*) }`") do
+        local all, n = true, 0
+        for name in list:gmatch("[%w_]+") do all, n = all and fields[name] ~= nil, n + 1 end
+        for _ in pairs(fields) do n = n - 1 end
+        is_there = is_there or (all and n == 0)
+      end
+      assert(is_there, class)
+    end
+  end)
+
+  it("has every flag of keywatch serve, with its default #once", function()
+    local help = shell.must(("LUA_PATH='%s' LUA_CPATH='%s' %s bin/keywatch serve --help"):format(package.path,
+      package.cpath, os.getenv("KW_LUA")))
+    local expected, found = {}, {}
+    for flag in help:gmatch("\n  (%-%-[%l-]+)") do expected[flag] = true end
+    expected["--help"] = nil
+    for _, row in ipairs(pages["docs/operation.md"]:rows_of("Flags")) do
+      local flag, default = quoted(row[1])[1], quoted(row[2])[1]
+      found[flag] = true
+      if default then assert(help:find(flag .. " " .. default, 1, true), flag .. " " .. default) end
+    end
+    assert.are.same(expected, found)
+  end)
+end)

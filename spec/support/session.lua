@@ -1,0 +1,135 @@
+--- The terminal of a reader: commands, and programs with a transcript, in an empty directory. The programs `keywatch`
+-- and `etcdctl` are in PATH, and the port 2379 stands for a port that is free.
+
+local directory = require "spec.support.directory"
+local keywatch_command = require "spec.support.command"
+local luv = require "spec.support.luv"
+local process = require "spec.support.process"
+local vm = require "spec.support.vm"
+
+local PORT = "2379" -- as the pages have it
+local ANY = "http://127.0.0.1:0"
+
+local session = {}
+session.__index = session
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+local function quote(text)
+  return "'" .. text:gsub("'", "'\\''") .. "'"
+end
+
+--- A script that starts the keywatch of this run.
+local function write_keywatch(path)
+  local words = { "#!/bin/sh\nexec env" }
+  for name, value in pairs(vm.environment()) do table.insert(words, name .. "=" .. quote(value)) end
+  table.insert(words, vm.interpreter)
+  table.insert(words, quote(luv.cwd() .. "/bin/keywatch"))
+  write(path, table.concat(words, " ") .. ' "$@"\n')
+  assert(luv.fs_chmod(path, 493)) -- 0755
+end
+
+function session.new()
+  local self = setmetatable({
+    cwd = directory.new(),
+    bin = directory.new(),
+    server = nil, -- the keywatch serve that runs
+    port = nil,   -- of that server
+  }, session)
+  write_keywatch(self.bin .. "/keywatch")
+  return self
+end
+
+--- A port that nobody listens on.
+local function free_port()
+  local tcp = luv.new_tcp()
+  assert(tcp:bind("127.0.0.1", 0))
+  local port = tcp:getsockname().port
+  tcp:close()
+  luv.run("nowait")
+  return port
+end
+
+--- Ends the server, which must end with status 0.
+function session:stop()
+  local server = self.server
+  self.server = nil
+  if not server then return end
+  server:signal("sigterm")
+  if server:wait() ~= 0 then error("the server has failed: " .. server:transcript(), 0) end
+end
+
+--- Starts `keywatch serve` with these arguments, in place of the server that runs.
+function session:serve(arguments)
+  self:stop()
+  local argv, has_url = { self.bin .. "/keywatch", "serve" }, false
+  for _, word in ipairs(arguments) do
+    has_url = has_url or word:find("listen-client-urls", 1, true) or word:find("config-file", 1, true)
+    table.insert(argv, (word:gsub(":" .. PORT, ":0")))
+  end
+  if not has_url then table.insert(argv, "--listen-client-urls=" .. ANY) end
+  self.server = process.start(argv, { cwd = self.cwd })
+  self.port = keywatch_command.wait_until_ready(self.server)[1]:match("%d+$")
+end
+
+--- Runs a command, which must succeed.
+function session:run(command, variables)
+  if command:find("etcdctl", 1, true) and not self.port then self:serve {} end
+  local env = {
+    PATH = self.bin .. ":" .. os.getenv("PATH"),
+    ETCDCTL_API = "3",
+    ETCDCTL_ENDPOINTS = "http://127.0.0.1:" .. (self.port or PORT),
+  }
+  for name, value in pairs(variables or {}) do env[name] = value end
+  local done = process.run({ "sh", "-c", command }, nil, { cwd = self.cwd, env = env })
+  if done.status ~= 0 then error("a command has failed: " .. done:transcript(), 0) end
+end
+
+--- Runs a command of a page: a server stays, until there is another one or the session ends.
+function session:type(command)
+  local flags = command:match("^keywatch serve(.*)$")
+  if not flags or flags:find("--help", 1, true) then return self:run(command) end
+  local arguments = {}
+  for word in flags:gmatch("%S+") do table.insert(arguments, word) end
+  self:serve(arguments)
+end
+
+local function escape(text)
+  return (text:gsub("%p", "%%%0"))
+end
+
+local KILL = "kill $PID"
+
+--- Runs a program, and follows its transcript: lines that begin with `$` are commands, the others are what the program
+-- prints. The program ends with status 0, unless the last command kills it.
+function session:follow(source, transcript)
+  if source:find("keywatch.connect", 1, true) then self:serve { "--memory" } else self.port = free_port() end
+  write(self.cwd .. "/program.lua", (source:gsub(PORT, self.port)))
+  local program = process.start({ vm.interpreter, "program.lua" }, { cwd = self.cwd, env = vm.environment() })
+  local expected, last = {}, nil
+  for _, line in ipairs(transcript) do
+    last = line:match("^%$ (.*)$")
+    if last then
+      self:run(last, { PID = tostring(program.pid) })
+    else
+      program:expect(escape(line) .. "\n")
+      table.insert(expected, line .. "\n")
+    end
+  end
+  local status = program:wait(10)
+  if last ~= KILL and status ~= 0 then error("the program has failed: " .. program:transcript(), 0) end
+  return program:stdout(), table.concat(expected)
+end
+
+--- Ends all that runs. The directories are removed by directory.remove_all.
+function session:close()
+  local ok, err = pcall(self.stop, self)
+  process.end_all()
+  if not ok then error(err, 0) end
+end
+
+return session
