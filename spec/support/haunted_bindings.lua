@@ -75,13 +75,13 @@ end)
 case("store:arm", of("store", "corrupt"))
 case("store:arm", of("store", "other"))
 case("store:disarm", of("store", "corrupt"))
-case("store:keep", function(w) return w.store, { { "t", "k1", LONG }, { "t", "k2" } } end)
-case("store:keep", function(w) return w.store, { {} } end)
-case("store:kept", function(w)
+case("store:change_rows", function(w) return w.store, { { "t", "k1", LONG }, { "t", "k2" } } end)
+case("store:change_rows", function(w) return w.store, { {} } end)
+case("store:rows", function(w)
   w.store:change_rows { { "t", "k1", LONG }, { "t", "k2", LONG .. "2" } }
   return w.store, "t"
 end)
-case("store:kept", function(w)
+case("store:rows", function(w)
   w.store:change_rows { { "t", "k1", LONG } }
   return w.store, "t", "k1"
 end)
@@ -120,10 +120,10 @@ case("durable:read_on", of("durable", 1))
 case("durable:set_bell", function(w) return w.durable, w.loop:bell() end)
 case("durable:wait", function(w)
   core.probe.hold_disk(w.durable, false)
-  return w.durable, w.mark
+  return w.durable, w.ticket
 end)
-case("durable:outcome", function(w) return w.broken, w.mark end)
-case("durable:wait", function(w) return w.broken, w.mark end)
+case("durable:outcome", function(w) return w.broken, w.ticket end)
+case("durable:wait", function(w) return w.broken, w.ticket end)
 for _, part in ipairs { "durable", "broken" } do
   case("store:put", of(part, "k1", LONG))
   case("store:put", of(part, "k1", "v", { lease = 99 }))
@@ -138,7 +138,7 @@ for _, part in ipairs { "durable", "broken" } do
   case("store:disarm", of(part, "corrupt"))
   case("store:disarm_own", of(part, "corrupt"))
   case("store:defragment", of(part))
-  case("store:keep", function(w) return w[part], { { "t", "k1", LONG } } end)
+  case("store:change_rows", function(w) return w[part], { { "t", "k1", LONG } } end)
 end
 
 -- A store with a server on a loop, and a client who is about to write, and to compact what there is.

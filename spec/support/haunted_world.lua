@@ -41,20 +41,20 @@ local function open_durable(name)
   return store
 end
 
---- A store on the disk, with a write that waits there: its mark.
+--- A store on the disk, with a write that waits there: its ticket.
 function make.durable(w)
   local store = open_durable "store"
   core.probe.hold_disk(store, true)
-  w.mark = select(3, core.store_methods.put(store, "k1", "value"))
+  w.ticket = select(3, core.store_methods.put(store, "k1", "value"))
   return store
 end
 
---- One whose disk has failed, and the mark of a write that has failed with it.
+--- One whose disk has failed, and the ticket of a write that has failed with it.
 function make.broken(w)
   local store = open_durable "broken"
   core.probe.fail_disk(store, "storage")
-  w.mark = select(3, core.store_methods.put(store, "k1", "value"))
-  store:wait(w.mark)
+  w.ticket = select(3, core.store_methods.put(store, "k1", "value"))
+  store:wait(w.ticket)
   return store
 end
 
