@@ -69,8 +69,8 @@ describe("a server", function()
     local watch = store:watch("a")
     watch:next(0.001) -- in vain
     store:put("a", "1")
-    local polls, poll = 0, server.source.poll
-    server.source.poll = function(...)
+    local polls, poll = 0, server.dispatcher.poll
+    server.dispatcher.poll = function(...)
       polls = polls + 1
       return poll(...)
     end

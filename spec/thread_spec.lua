@@ -286,7 +286,7 @@ describe("keywatch.serve with a thread", function()
     assert.is_true(ok)
     assert.is_nil(server)
     assert.equal("thread_failed", err.code)
-    assert.matches("^keywatch: the thread has failed: module 'keywatch.server.thread' not found", err.message)
+    assert.matches("^keywatch: the thread has failed: module 'keywatch.server.thread_main' not found", err.message)
   end)
 
   it("raises if it is misused", function()

@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: MIT
+--- dispatcher: takes what the core has news of, and passes it to the tasks of a server.
+--
+-- The driver polls a dispatcher in every turn. A new call becomes a task. A task that waits for its client, for a
+-- snapshot or for the end of all connections is woken.
+
+local call = require "keywatch.server.call"
+local driver = require "keywatch.task.driver"
+
+local CALLS = 64 -- calls whose news are passed on in one turn: then other tasks have their turn
+
+local dispatcher_methods = {}
+local dispatcher_mt = { __index = dispatcher_methods }
+
+--- Starts the task of a new call.
+local function begin(server, id)
+  local opened = call.open(server, id)
+  if not opened then return end
+  server.calls[id] = opened
+  opened.task = driver.get().spawn(call.serve, opened)
+end
+
+--- Ends a call: its client has got the answer, or has cancelled the call. `status` is gRPC's.
+local function finish(server, known, status)
+  server.calls[known.id] = nil
+  known.is_over = true
+  known.task:cancel()
+  if #server.middleware > 0 then driver.get().spawn(call.tell_after, known, status) end
+end
+
+local function pass_news(server)
+  local n = 0
+  for id, is_new, has_input, has_room, status in server.object.next_news, server.object do
+    if is_new then begin(server, id) end
+    local known = server.calls[id]
+    if known and has_input then known.arrived:set() end
+    if known and has_room then known.has_room:set() end
+    if known and status then finish(server, known, status) end
+    n = n + 1
+    if n == CALLS then break end
+  end
+end
+
+--- For the driver.
+function dispatcher_methods:poll()
+  local server = self.server
+  pass_news(server)
+  for snapshot, ready in pairs(server.snapshots) do
+    if snapshot:is_ready() ~= false then ready:set() end
+  end
+  if server.gone and not driver.get().hosts(server.object) then server.gone:set() end
+end
+
+--- Ends every call of a server that closes.
+function dispatcher_methods:finish_all(status)
+  for _, known in pairs(self.server.calls) do finish(self.server, known, status) end
+end
+
+--- Returns the dispatcher of a server, attached to the driver.
+local function open(server)
+  local dispatcher = setmetatable({ server = server }, dispatcher_mt)
+  driver.get().attach(dispatcher)
+  return dispatcher
+end
+
+return { open = open }

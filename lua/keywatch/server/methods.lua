@@ -1,0 +1,95 @@
+-- SPDX-License-Identifier: MIT
+--- methods: the methods that Lua answers: those of keywatch's own services, and those that the user mounts; and the
+-- user's middleware.
+--
+-- A method is { handler =, is_stream =, takes_one =, request =, response = }. `request` and `response` are how messages
+-- are decoded and encoded: by the name of a message, by a function, or, if nil, not at all.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+
+local SERVICES = { "auth", "cluster", "election", "health", "lock", "maintenance" } -- modules in services/
+
+local is_message = {}
+for _, name in ipairs(core.messages) do is_message[name] = true end
+
+local function is_function(value) return type(value) == "function" end
+local function is_boolean(value) return type(value) == "boolean" end
+local function is_codec(value) return is_function(value) or is_message[value] == true end
+
+--- The fields of a method as the user writes it: a description of the value for error texts, and a function that is
+-- true for a good value.
+local METHOD_FIELDS = {
+  handler = { "a function", is_function },
+  stream = { "a boolean", is_boolean },
+  request = { "the name of a message, or a function", is_codec },
+  response = { "the name of a message, or a function", is_codec },
+}
+
+--- The same for middleware.
+local MIDDLEWARE_FIELDS = {
+  before = { "a function", is_function },
+  after = { "a function", is_function },
+}
+
+--- Raises unless every field of a table is known and has a good value.
+local function check_fields(given, fields, what)
+  for name, value in pairs(given) do
+    local field = fields[name]
+    if not field then check.misuse("%s has no field '%s'", what, tostring(name)) end
+    if not field[2](value) then check.misuse("%s: '%s' must be %s", what, name, field[1]) end
+  end
+end
+
+--- Returns a method from what the user wrote: a function, or a table.
+local function read_method(name, given)
+  if type(name) ~= "string" then check.misuse("mount: methods are by name") end
+  if type(given) == "function" then given = { handler = given } end
+  if type(given) ~= "table" or given.handler == nil then
+    check.misuse("mount: %s must be a function, or a table with a function 'handler'", name)
+  end
+  check_fields(given, METHOD_FIELDS, "mount: " .. name)
+  return {
+    handler = given.handler,
+    is_stream = given.stream == true,
+    request = given.request,
+    response = given.response,
+  }
+end
+
+--- Returns middleware from what the user wrote.
+local function read_middleware(given)
+  check_fields(given, MIDDLEWARE_FIELDS, "use")
+  return { before = given.before, after = given.after }
+end
+
+local function add(server, path, method)
+  server.methods[path] = method
+  server.object:mount(path, method.is_stream, method.takes_one)
+end
+
+--- Adds the user's service: all of its methods, or, if one is wrong, none.
+local function mount(server, service, given)
+  local read = {}
+  for name, method in pairs(given) do read[("/%s/%s"):format(service, name)] = read_method(name, method) end
+  for path, method in pairs(read) do add(server, path, method) end
+end
+
+--- Adds keywatch's own services. Their handlers get the server as their first argument.
+local function mount_services(server)
+  for _, name in ipairs(SERVICES) do
+    for path, entry in pairs(require("keywatch.server.services." .. name)) do
+      local handler = entry[3]
+      add(server, path, {
+        request = entry[1],
+        response = entry[2],
+        is_stream = entry.is_stream,
+        takes_one = entry.takes_one,
+        handler = entry.is_stream and function(call) return handler(server, call) end
+          or function(request, call) return handler(server, request, call) end,
+      })
+    end
+  end
+end
+
+return { mount = mount, mount_services = mount_services, read_middleware = read_middleware }

@@ -1,0 +1,88 @@
+-- SPDX-License-Identifier: MIT
+--- thread_main: the main function of a thread that serves, see thread for the owner's side.
+--
+-- The thread gets its options as a text. It tells the owner once how the start went: the addresses, or an error. Then
+-- it serves until the owner asks for the end.
+
+local driver = require "keywatch.task.driver"
+local log = require "keywatch.support.log"
+local plain = require "keywatch.support.plain"
+local stores = require "keywatch.store.store"
+local uv = require "keywatch.uv"
+
+-- {====== Waiting for the owner ======
+
+local asker_methods = {}
+local asker_mt = { __index = asker_methods }
+
+--- For the driver. The owner may ask twice: for an end in order, and then for an end at once.
+function asker_methods:poll()
+  local grace = self.thread:asked()
+  if grace == self.grace then return end
+  self.grace = grace
+  self.arrival:set()
+  if grace < 0 then self.server:close() end
+end
+
+--- Waits until the owner asks for the end. Returns the grace in seconds; negative: at once.
+local function wait_until_asked(thread, server)
+  local d = driver.get()
+  local asker = setmetatable({ thread = thread, server = server, grace = nil, arrival = d.event() }, asker_mt)
+  d.hear(thread)
+  d.attach(asker)
+  asker.arrival:wait()
+  return asker.grace
+end
+
+-- }======
+
+--- Returns the text that tells the owner of an error.
+local function text_of(failed)
+  local fields = {}
+  for name, value in pairs(failed) do fields[name] = value end
+  return plain.write { failure = fields }
+end
+
+--- Returns the store and the server; or nil and the text for the owner.
+local function open(opts)
+  local ok, store, err = pcall(stores.open, opts.open)
+  if not ok then return nil, plain.write { misuse = tostring(store) } end
+  if not store then return nil, text_of(err) end
+  local server
+  opts.open, opts.is_interpreted, opts.store = nil, nil, store
+  ok, server, err = pcall(require("keywatch.server.server").serve, opts)
+  if not ok then return nil, plain.write { misuse = tostring(server) } end
+  if not server then return nil, text_of(err) end
+  return store, server
+end
+
+local function serve(thread, opts)
+  local store, server = open(opts)
+  if not store then
+    thread:tell(server)
+    return
+  end
+  thread:tell(plain.write { addresses = server:addresses() })
+  local grace = wait_until_asked(thread, server)
+  if grace >= 0 then server:shutdown(grace) end
+  store:close()
+end
+
+local function with_traceback(err)
+  return { err = err, traceback = debug.traceback(tostring(err), 2) }
+end
+
+--- Runs the thread. An error ends the thread; it is logged at once, since the owner may ask for it much later.
+local function main()
+  local thread = uv.this_thread()
+  local opts = plain.read(thread:text())
+  if opts.is_interpreted then jit.off() end
+  local ok, trouble = xpcall(function()
+    driver.get().run(serve, thread, opts)
+  end, with_traceback)
+  if ok then return end
+  log.error("a server's thread has failed: %s", trouble.traceback)
+  error(tostring(trouble.err), 0)
+end
+
+return { main = main }
