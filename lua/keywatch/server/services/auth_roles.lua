@@ -1,0 +1,88 @@
+-- SPDX-License-Identifier: MIT
+--- auth_roles: the methods of etcd's Auth service about roles and their permissions.
+
+local bytes = require "keywatch.server.services.bytes"
+local records = require "keywatch.server.services.auth_records"
+local refusals = require "keywatch.server.services.auth_refusals"
+
+local USERS, ROLES = records.USERS, records.ROLES
+
+local handlers = {}
+
+function handlers.RoleAdd(server, request)
+  if (request.name or "") == "" then return nil, refusals.EMPTY_ROLE end
+  if records.read(server, ROLES, request.name) then return nil, refusals.ROLE_EXISTS end
+  return records.change(server, { records.write(ROLES, { name = request.name }) })
+end
+
+function handlers.RoleGet(server, request)
+  local role = records.read(server, ROLES, request.role)
+  if not role then return nil, refusals.NO_ROLE end
+  return records.answer(server, { perm = role.keyPermission })
+end
+
+function handlers.RoleList(server)
+  return records.answer(server, { roles = records.names(server, ROLES) })
+end
+
+--- Deletes a role, also from every user that has it.
+function handlers.RoleDelete(server, request)
+  if not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
+  local changes = { { ROLES, request.role } }
+  for _, name in ipairs(records.names(server, USERS)) do
+    local found
+    local user = records.read(server, USERS, name)
+    user.roles, found = records.without(user.roles, function(role) return role == request.role end)
+    if found then changes[#changes + 1] = records.write(USERS, user) end
+  end
+  return records.change(server, changes)
+end
+
+--- True if the permission is for a key, or for a range that is not empty.
+local function is_range(permission)
+  local key, range_end = permission.key or "", permission.range_end or ""
+  return key ~= "" and (range_end == "" or range_end == "\0" or bytes.is_before(key, range_end))
+end
+
+--- True if the permission is for exactly this range.
+local function is_of(permission, key, range_end)
+  return (permission.key or "") == (key or "") and (permission.range_end or "") == (range_end or "")
+end
+
+local function has_lower_key(a, b) return bytes.is_before(a.key or "", b.key or "") end
+
+--- Adds a permission, or changes the type of the one with the same range. Of several permissions with the same key only
+-- the first is compared, as in etcd: a range behind it may be added twice.
+local function grant(permissions, given)
+  for _, permission in ipairs(permissions) do
+    if not has_lower_key(permission, given) then
+      if not is_of(permission, given.key, given.range_end) then break end
+      permission.permType = given.permType
+      return
+    end
+  end
+  records.insert(permissions, given, has_lower_key)
+end
+
+function handlers.RoleGrantPermission(server, request)
+  if not request.perm then return nil, refusals.NO_PERMISSION end
+  if not is_range(request.perm) then return nil, refusals.INVALID end
+  local role = records.read(server, ROLES, request.name)
+  if not role then return nil, refusals.NO_ROLE end
+  role.keyPermission = role.keyPermission or {}
+  grant(role.keyPermission, request.perm)
+  return records.change(server, { records.write(ROLES, role) })
+end
+
+function handlers.RoleRevokePermission(server, request)
+  local role = records.read(server, ROLES, request.role)
+  if not role then return nil, refusals.NO_ROLE end
+  local found
+  role.keyPermission, found = records.without(role.keyPermission, function(permission)
+    return is_of(permission, request.key, request.range_end)
+  end)
+  if not found then return nil, refusals.PERMISSION_NOT_GRANTED end
+  return records.change(server, { records.write(ROLES, role) })
+end
+
+return { handlers = handlers }

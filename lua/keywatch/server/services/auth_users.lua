@@ -1,0 +1,107 @@
+-- SPDX-License-Identifier: MIT
+--- auth_users: the methods of etcd's Auth service about users.
+--
+-- A password is stored as its bcrypt hash. Hashing takes about 50 ms, in which the loop stands still: a call that
+-- hashes lets other tasks run first.
+
+local bytes = require "keywatch.server.services.bytes"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local records = require "keywatch.server.services.auth_records"
+local refusal = require "keywatch.server.services.refusal"
+local refusals = require "keywatch.server.services.auth_refusals"
+
+local USERS, ROLES = records.USERS, records.ROLES
+local ROOT = "root" -- the role that exists without having been added
+
+local HASH_COST = 10
+local MAX_PASSWORD = 72 -- bytes that bcrypt looks at
+
+local handlers = {}
+
+--- Returns the hash of a password; or nil and a refusal.
+local function hash(password)
+  driver.get().sleep(0)
+  local hashed, why = core.hash_password(password, HASH_COST)
+  if not hashed then return nil, refusal.new(refusal.UNKNOWN, why) end
+  return hashed
+end
+
+function handlers.UserAdd(server, request)
+  local options = request.options or {}
+  local password = not options.no_password and (request.password or "") or nil
+  if password and #password > MAX_PASSWORD then return nil, refusals.TOO_LONG end
+  if (request.name or "") == "" then return nil, refusals.EMPTY_USER end
+  if records.read(server, USERS, request.name) then return nil, refusals.USER_EXISTS end
+  local hashed, err
+  if password then
+    hashed, err = hash(password)
+    if not hashed then return nil, err end
+  end
+  return records.change(server, {
+    records.write(USERS, { name = request.name, password = hashed, options = options }),
+  })
+end
+
+function handlers.UserGet(server, request)
+  local user = records.read(server, USERS, request.name)
+  if not user then return nil, refusals.NO_USER end
+  return records.answer(server, { roles = user.roles })
+end
+
+function handlers.UserList(server)
+  return records.answer(server, { users = records.names(server, USERS) })
+end
+
+function handlers.UserDelete(server, request)
+  if not records.read(server, USERS, request.name) then return nil, refusals.NO_USER end
+  return records.change(server, { { USERS, request.name } })
+end
+
+--- Returns the hash of the password in a request: the password comes as a text, or hashed already, in base64. Without a
+-- password the hash is empty, and no password fits it.
+local function hash_of(request)
+  if (request.password or "") ~= "" then return hash(request.password) end
+  local hashed = bytes.from_base64(request.hashedPassword or "")
+  if not hashed then return nil, refusals.BAD_HASH end
+  return hashed
+end
+
+function handlers.UserChangePassword(server, request)
+  if #(request.password or "") > MAX_PASSWORD then return nil, refusals.TOO_LONG end
+  local user = records.read(server, USERS, request.name)
+  if not user then return nil, refusals.NO_USER end
+  if not (user.options and user.options.no_password) then
+    local err
+    user.password, err = hash_of(request)
+    if not user.password then return nil, err end
+  end
+  return records.change(server, { records.write(USERS, user) })
+end
+
+--- True if the user has the role.
+local function has_role(user, name)
+  local _, found = records.without(user.roles, function(role) return role == name end)
+  return found
+end
+
+function handlers.UserGrantRole(server, request)
+  local user = records.read(server, USERS, request.user)
+  if not user then return nil, refusals.NO_USER end
+  if request.role ~= ROOT and not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
+  if has_role(user, request.role) then return records.answer(server) end
+  user.roles = user.roles or {}
+  records.insert(user.roles, request.role, bytes.is_before)
+  return records.change(server, { records.write(USERS, user) })
+end
+
+function handlers.UserRevokeRole(server, request)
+  local user = records.read(server, USERS, request.name)
+  if not user then return nil, refusals.NO_USER end
+  local found
+  user.roles, found = records.without(user.roles, function(role) return role == (request.role or "") end)
+  if not found then return nil, refusals.ROLE_NOT_GRANTED end
+  return records.change(server, { records.write(USERS, user) })
+end
+
+return { handlers = handlers, has_role = has_role }

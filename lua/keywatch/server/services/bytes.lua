@@ -1,0 +1,53 @@
+-- SPDX-License-Identifier: MIT
+--- bytes: strings as bytes: big-endian numbers, order, base64.
+
+--- Returns a whole number as eight big-endian bytes.
+local function to_big_endian(n)
+  local bytes = {}
+  for i = 8, 1, -1 do
+    bytes[i] = string.char(n % 256)
+    n = math.floor(n / 256)
+  end
+  return table.concat(bytes)
+end
+
+--- Returns the number of big-endian bytes.
+local function from_big_endian(bytes)
+  local n = 0
+  for i = 1, #bytes do n = n * 256 + bytes:byte(i) end
+  return n
+end
+
+--- True if a comes before b, byte by byte. Lua's own order depends on the locale.
+local function is_before(a, b)
+  for i = 1, math.min(#a, #b) do
+    if a:byte(i) ~= b:byte(i) then return a:byte(i) < b:byte(i) end
+  end
+  return #a < #b
+end
+
+local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+--- Returns the bytes of up to four base64 digits.
+local function from_digits(digits)
+  local n = 0
+  for i = 1, 4 do
+    local digit = digits:sub(i, i)
+    n = n * 64 + (digit == "" and 0 or DIGITS:find(digit, 1, true) - 1)
+  end
+  return to_big_endian(n):sub(6, 4 + #digits)
+end
+
+--- Returns the bytes of a base64 text; nil if the text is not base64.
+local function from_base64(text)
+  local body, padding = text:match("^([%w+/]*)(=*)$")
+  if not body or #text % 4 ~= 0 or #padding > 2 then return nil end
+  return (body:gsub("..?.?.?", from_digits))
+end
+
+return {
+  to_big_endian = to_big_endian,
+  from_big_endian = from_big_endian,
+  is_before = is_before,
+  from_base64 = from_base64,
+}
