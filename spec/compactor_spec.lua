@@ -146,7 +146,7 @@ describe("a compactor", function()
     local self = compactor.new({ status = function() return nil, { message = "not now" } end }, "periodic", 10, now)
     for _ = 1, 9 do step(self, 1, true) end
     assert.equal(9, #lines)
-    assert.equal("warn how far the store is cannot be asked: not now", lines[1])
+    assert.equal("warn the status of the store cannot be read, so nothing is compacted now: not now", lines[1])
     self.store = store
     for _ = 1, 10 do step(self, 1) end
     assert.equal(-1, compacted()) -- its time begins with the first note

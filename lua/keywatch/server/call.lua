@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- call: one call of a method that is answered from Lua, as its handler sees it.
+--- call: one call of a method that Lua answers, as its handler sees it; or, for middleware, one call of any method.
 --
--- Fields: path, peer (who calls), deadline (a time of keywatch.now, or nil), metadata (values by name), server.
--- Once the client has lost interest, or its time is over, whatever the handler does with the call raises "cancelled".
+-- Fields: path, peer (the client's address), deadline (a time of keywatch.now, or nil), metadata (values by name),
+-- server. After the client has cancelled the call, or the deadline has passed, every method of the call raises
+-- "cancelled".
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -15,19 +16,20 @@ function call_mt:__tostring()
   return ("keywatch.call<%s>"):format(self.path)
 end
 
---- Values of one name that came in several lines are joined, as HTTP has it. HTTP/2's own lines are left out.
-local function read_metadata(lines)
+--- Returns the metadata from a flat list of header fields: name, value, name, value. Values of fields with the same
+-- name are joined by commas, as in HTTP. HTTP/2's pseudo-header fields are left out.
+local function read_metadata(fields)
   local metadata = {}
-  for i = 1, #lines, 2 do
-    local name, value = lines[i], lines[i + 1]
+  for i = 1, #fields, 2 do
+    local name, value = fields[i], fields[i + 1]
     if name:byte() ~= 58 then metadata[name] = metadata[name] and metadata[name] .. "," .. value or value end -- ":"
   end
   return metadata
 end
 
---- The call of an id that the core has news of; nil if it is gone already.
+--- Returns the call of an id from the core; nil if the call has ended already.
 local function open(server, id)
-  local path, is_stream, is_intercepted, peer, seconds, lines = server.object:info(id)
+  local path, is_stream, is_intercepted, peer, seconds, fields = server.object:info(id)
   if not path then return nil end
   local d = driver.get()
   return setmetatable({
@@ -36,26 +38,26 @@ local function open(server, id)
     path = path,
     peer = peer,
     deadline = seconds and d.now() + seconds,
-    metadata = read_metadata(lines),
+    metadata = read_metadata(fields),
     is_stream = is_stream,
     is_intercepted = is_intercepted,
     method = server.methods[path],
-    task = nil,           -- that answers it
-    is_streaming = false, -- its handler has begun, and is that of a stream
-    is_over = false,      -- nobody waits for the answer any more
-    arrived = d.event(),
-    has_room = d.event(),
+    task = nil,           -- the task that answers the call
+    is_streaming = false, -- the handler of a stream has begun
+    is_over = false,      -- the client has got the answer, or has cancelled the call
+    arrived = d.event(),  -- set when messages have come
+    has_room = d.event(), -- set when the client takes messages again
   }, call_mt)
 end
 
---- What a function of the user's makes of a message; raises the error that the function returns behind nil.
+--- Returns the result of a user's function for a message. Raises the error that the function returns behind nil.
 local function convert(how, message)
   local made, err = how(message)
   if made == nil and err ~= nil then error(err, 0) end
   return made
 end
 
---- A message as the method has it: decoded by its name, by a function, or not at all.
+--- Returns a message of the client, decoded by the name of a message, by a function, or, if `how` is nil, not at all.
 local function decode(how, bytes)
   if how == nil then return bytes end
   if type(how) == "function" then return convert(how, bytes) end
@@ -64,17 +66,19 @@ local function decode(how, bytes)
   return message
 end
 
+--- Returns a message for the client, encoded in the same way.
 local function encode(how, message)
   if how == nil then return message end
   if type(how) == "function" then return convert(how, message) end
   return check.call("send", core.encode, how, message)
 end
 
+--- Raises "cancelled" if the call is over.
 local function check_interest(call)
   if call.is_over then error(core.new_error("cancelled"), 0) end
 end
 
---- The next message of the client, as it came; nil when there will be none any more.
+--- Waits for the next message of the client. Returns its bytes; nil after the last message.
 local function take(call)
   while true do
     check_interest(call)
@@ -84,13 +88,14 @@ local function take(call)
   end
 end
 
---- A unary method has its message as an argument, and middleware has none.
+--- Raises unless the handler of a stream runs: a unary handler gets its message as an argument, and middleware gets
+-- none.
 local function check_streaming(call, name)
   if call.is_streaming then return end
   check.misuse("%s: only the handler of a stream receives and sends", name)
 end
 
---- The next message of the client, which is waited for; nil when there will be none any more.
+--- Waits for the next message of the client, and returns it decoded; nil after the last message.
 function call_methods:receive()
   check.self(self, "receive", call_mt)
   check_streaming(self, "receive")
@@ -98,14 +103,15 @@ function call_methods:receive()
   return bytes and decode(self.method.request, bytes)
 end
 
+--- Returns an iterator over the messages of the client.
 function call_methods:messages()
   check.self(self, "messages", call_mt)
   check_streaming(self, "messages")
   return self.receive, self
 end
 
---- Sends a message, and waits while the client takes none: true; or nil and an error of code "timeout", if it has taken
--- none for so many seconds. What was sent is sent in either case.
+--- Sends a message, and waits while the client's flow-control window is shut. Returns true; or nil and an error of code
+-- "timeout" if the client takes nothing for `timeout` seconds. The message is queued in either case.
 function call_methods:send(message, timeout)
   check.self(self, "send", call_mt)
   check_streaming(self, "send")
@@ -123,39 +129,42 @@ local OK, UNKNOWN, PERMISSION_DENIED, UNAVAILABLE, LAST_STATUS = 0, 2, 7, 14, 16
 
 local REFUSED = { grpc_status = PERMISSION_DENIED, message = "keywatch: the call was refused" }
 
---- The text of anything that was raised or returned as an error.
+--- Returns the text of an error value of any type.
 local function text_of(err)
   local ok, text = pcall(tostring, err)
   return ok and type(text) == "string" and text or "an error that cannot be printed"
 end
 
+--- For xpcall: returns the error with the traceback of where it was raised.
 local function with_traceback(err)
   return { err = err, traceback = debug.traceback(text_of(err), 2) }
 end
 
---- Whether an error says how the call ends.
+--- True if an error has the field grpc_status, with the status that the call ends with.
 local function has_status(err)
   local status = type(err) == "table" and err.grpc_status
   return type(status) == "number" and status > OK and status <= LAST_STATUS and status % 1 == 0
 end
 
---- The status and the text that an error gives a call; nil if it has no status.
+--- Returns the status and the text that a call ends with for an error; nil if the error has no status.
 local function status_of(err)
   if type(err) == "table" and err.code == "cancelled" then return UNAVAILABLE, "etcdserver: server stopped" end
   if has_status(err) then return err.grpc_status, text_of(err.message or err) end
 end
 
---- Ends the call with an error: one that knows its status says so, all others are nobody's intention, and logged.
+--- Ends the call with an error. An error without a status was not intended: it ends the call with status UNKNOWN, and
+-- is logged if there is a traceback.
 local function fail(call, err, traceback)
   local ok, status, text = pcall(status_of, err)
   if not ok or not status then
-    if traceback then require("keywatch.support.log").error("%s has failed: %s", call.path, traceback) end
+    if traceback then call.server.log.error("%s has failed: %s", call.path, traceback) end
     status, text = UNKNOWN, text_of(err)
   end
   call.server.object:finish(call.id, status, text)
 end
 
---- Whether a hook lets a call go on: it returned true or nothing. Otherwise false and the error that it refuses with.
+--- Judges what `before` of a middleware returned. True or nothing lets the call go on: returns true. Otherwise returns
+-- false and the error that the call is refused with.
 local function verdict(ok, err)
   if err ~= nil and err ~= false then return false, err end
   if ok == false or err == false then return false, REFUSED end
@@ -163,7 +172,7 @@ local function verdict(ok, err)
   error(("before: returned a %s, which is neither true nor an error"):format(type(ok)), 0)
 end
 
---- Asks all that stand before the methods, each of which may refuse: false and an error.
+--- Calls `before` of all middleware. Returns true; or false and an error, if one refuses the call.
 local function pass(call)
   for _, ware in ipairs(call.server.middleware) do
     if ware.before then
@@ -174,6 +183,7 @@ local function pass(call)
   return true
 end
 
+--- Calls the handler of a unary method, and sends its answer. Returns true; or nil and an error.
 local function answer_unary(call, method)
   local response, err = method.handler(decode(method.request, take(call)), call)
   if not response then
@@ -188,6 +198,7 @@ local function answer_unary(call, method)
   return true
 end
 
+--- Calls the handler of a stream. Returns true; or nil and an error.
 local function answer_stream(call, method)
   call.is_streaming = true
   local ok, err = method.handler(call)
@@ -196,6 +207,7 @@ local function answer_stream(call, method)
   return true
 end
 
+--- Returns true if the call has been answered; nil and an error if it fails; nil alone if the core answers it.
 local function answer(call)
   local ok, err = pass(call)
   if not ok then return nil, err end
@@ -207,7 +219,7 @@ local function answer(call)
   return (method.is_stream and answer_stream or answer_unary)(call, method)
 end
 
---- What the call's task does.
+--- The function of the call's task: answers the call.
 local function serve(call)
   local ok, done, err = xpcall(answer, with_traceback, call)
   if not ok then
@@ -219,12 +231,12 @@ local function serve(call)
   end
 end
 
---- After the end, whoever answered it.
+--- Calls `after` of all middleware, once the call has ended, also if the core has answered it.
 local function tell_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
       local ok, trouble = xpcall(ware.after, with_traceback, call, status)
-      if not ok then require("keywatch.support.log").error("after %s: %s", call.path, trouble.traceback) end
+      if not ok then call.server.log.error("after %s: %s", call.path, trouble.traceback) end
     end
   end
 end

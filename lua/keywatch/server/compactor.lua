@@ -1,18 +1,19 @@
 -- SPDX-License-Identifier: MIT
---- compactor: takes away the past of a store by itself, as etcd does.
+--- compactor: compacts the history of a store from time to time, as etcd does.
 --
---   periodic   what is older than `retention` seconds goes. How far the store is, is noted ten times in that time, or
---              ten times an hour if it is longer. The first compaction comes after `retention`, the others as often as
---              it is over, or every hour.
---   revision   the last `retention` revisions stay. The others go, every five minutes.
+--   periodic   History older than `retention` seconds goes. The revision is noted ten times in `retention`, or, if
+--              `retention` is longer than an hour, ten times an hour. The first compaction comes after `retention`;
+--              further ones come every `retention`, or, if `retention` is longer than an hour, every hour.
+--   revision   The last `retention` revisions stay. Older ones go, every five minutes.
 --
--- What is younger is never taken. The store is anything with its face: status and compact may wait, so each step is a
--- task. A compactor lives in the driver, which polls it, until it is closed.
+-- Younger history is never compacted. The store may be anything with a store's methods: status and compact may wait, so
+-- every step is a task. A compactor is polled by the driver until it is closed.
 
 local driver = require "keywatch.task.driver"
+local log = require "keywatch.support.log"
 
 local HOUR = 3600
-local NOTES = 10 -- of a period
+local NOTES = 10 -- in a period
 local REVISIONS_INTERVAL = 300 -- seconds
 
 local compactor_methods = {}
@@ -22,21 +23,20 @@ function compactor_mt:__tostring()
   return ("keywatch.compactor<%s, %g>"):format(self.mode, self.retention)
 end
 
---- Compacts; what others have compacted meanwhile is as good.
+--- Compacts. A compaction that another client has made meanwhile counts as well.
 local function compact(self, revision, now)
-  local log = require "keywatch.support.log" -- it is loaded with the driver's loop, and not before
   local result, err = self.store:compact(revision)
   if not result and err.code ~= "compacted" then
-    log.warn("compacting to revision %d has failed: %s", revision, err.message)
+    self.log.warn("compacting to revision %d has failed: %s", revision, err.message)
     return
   end
   self.last_revision, self.last_time = revision, now
-  log.debug("compacted to revision %d", revision)
+  self.log.debug("compacted to revision %d", revision)
 end
 
-local step_in = {} -- by mode: takes how far the store is, and the time
+local step_in = {} -- by mode: takes the compactor, the store's revision and the time
 
---- The oldest note is at least as old as `retention` when it is acted on.
+--- The oldest note is at least `retention` old when it is compacted to.
 function step_in.periodic(self, revision, now)
   local notes, oldest = self.notes, self.notes[1]
   if oldest and oldest ~= self.last_revision and now - self.last_time >= self.wait then
@@ -52,37 +52,39 @@ function step_in.revision(self, revision, now)
   if to > 0 and to ~= self.last_revision then compact(self, to, now) end
 end
 
---- The seconds between two steps, and how many notes are kept.
+--- Returns the seconds between two steps, and how many notes are held.
 local function plan(mode, retention)
   if mode == "revision" then return REVISIONS_INTERVAL, 0 end
   if retention <= HOUR then return retention / NOTES, NOTES + 1 end
   return HOUR / NOTES, math.floor(retention * NOTES / HOUR) + 1
 end
 
---- A compactor that nobody drives yet. `retention` is a number above 0, of seconds or of revisions.
-local function new(store, mode, retention, now)
+--- Returns a compactor that no driver polls yet. `retention` is a number of seconds or of revisions, above 0. `now` is
+-- the clock, and `logger` the logger; if nil, the driver's and the program's.
+local function new(store, mode, retention, now, logger)
   local interval, most_notes = plan(mode, retention)
   return setmetatable({
     store = store,
     mode = mode,
     retention = retention,
     now = now or driver.get().now,
+    log = logger or log,
 
     interval = interval, -- seconds between two steps
-    deadline = nil,      -- of the next step
-    is_busy = false,     -- a step is on its way
+    deadline = nil,      -- time of the next step
+    is_busy = false,     -- a step is under way
     is_closed = false,
 
-    notes = {}, -- how far the store was, the oldest first
+    notes = {}, -- revisions of the store, the oldest first
     most_notes = most_notes,
     wait = retention, -- seconds from the last compaction to the next
 
-    last_revision = nil, -- that was compacted to
-    last_time = nil,     -- when; before that, when the first note was made
+    last_revision = nil, -- revision of the last compaction
+    last_time = nil,     -- time of the last compaction; before the first one, time of the first note
   }, compactor_mt)
 end
 
---- Does what is to be done once in an interval. May wait.
+--- Does the work of one interval. May wait.
 function compactor_methods:step()
   local now = self.now()
   local state, err = self.store:status()
@@ -90,7 +92,7 @@ function compactor_methods:step()
     self.last_time = self.last_time or now
     step_in[self.mode](self, state.revision, now)
   else
-    require("keywatch.support.log").warn("how far the store is cannot be asked: %s", err.message)
+    self.log.warn("the status of the store cannot be read, so nothing is compacted now: %s", err.message)
   end
 end
 
@@ -98,8 +100,8 @@ local function is_cancellation(err)
   return type(err) == "table" and err.code == "cancelled"
 end
 
---- A step, unless one is on its way that takes longer than an interval. A store that raises, for it is closed, is left
--- alone from then on.
+--- Makes a step, unless the step before takes longer than an interval. A store that raises is closed: then the
+-- compactor closes, too.
 local function run(self)
   if self.is_busy or self.is_closed then return end
   self.is_busy = true
@@ -107,13 +109,13 @@ local function run(self)
   self.is_busy = false
   if ok or is_cancellation(err) then return end
   self:close()
-  require("keywatch.support.log").warn("there will be no more compactions: %s", tostring(err))
+  self.log.warn("there will be no more compactions: %s", tostring(err))
 end
 
---- For the driver: begins a step if it is time, and returns the seconds until the next.
+--- For the driver: starts a step if one is due. Returns the seconds until the next one.
 function compactor_methods:poll()
   local now = self.now()
-  if not self.deadline then -- the first note is made at once, while revisions are first counted after an interval
+  if not self.deadline then -- the first note is made at once; revisions are first counted after an interval
     self.deadline = self.mode == "periodic" and now or now + self.interval
   end
   if now >= self.deadline then
@@ -123,15 +125,15 @@ function compactor_methods:poll()
   return self.deadline - now
 end
 
---- Ends it. Twice is fine.
+--- Ends the compactor. Idempotent.
 function compactor_methods:close()
   self.is_closed = true
   driver.get().detach(self)
 end
 
---- A compactor that works while the loop turns.
-local function open(store, mode, retention, now)
-  local compactor = new(store, mode, retention, now)
+--- Returns a compactor that works while the loop turns. Takes what `new` takes.
+local function open(...)
+  local compactor = new(...)
   driver.get().attach(compactor)
   return compactor
 end

@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: MIT
 --- identity: the ids of a cluster and of its one member, as decimal strings.
 --
--- They are made as etcd makes them, with one difference: unless a token is given, each new store is a cluster of its
--- own. So whoever watches one notices that another has come in its place, be it by a restart or at another endpoint.
+-- The ids are made as etcd makes them, with one difference: unless a token is given, each new store is a cluster of its
+-- own. So a client that watches notices when another store serves at its endpoint, for example after a restart.
 
 local core = require "keywatch.core"
 
-local TABLE = "identity" -- of what a store keeps
+local TABLE = "identity" -- of the rows in the store
 local DEFAULT_TOKEN = "etcd-cluster"
 local ID_BYTES = 8
-local LIMB = 1e7 -- decimal digits are counted in sevens: a limb and a byte multiply without loss
+local LIMB = 1e7 -- seven decimal digits: a double holds the product of a limb and a byte exactly
 
---- A number of any size, in big-endian bytes, in decimal.
+--- Returns the decimal digits of a number of any size, given as big-endian bytes.
 local function decimal(bytes)
-  local limbs = { 0 } -- the least first
+  local limbs = { 0 } -- the least significant first
   for i = 1, #bytes do
     local carry = bytes:byte(i)
     for j = 1, #limbs do
@@ -28,8 +28,8 @@ local function decimal(bytes)
   return table.concat(words)
 end
 
---- The member's id comes from where its peers would find it, the cluster's from its members', and from a salt that no
--- etcd has.
+--- Returns new ids. The member's id is a hash of its peer URLs and the token. The cluster's id is a hash of the
+-- member's id and of the salt, which etcd does not have.
 local function new(peer_urls, token, salt)
   local sorted = {}
   for i, url in ipairs(peer_urls) do sorted[i] = url end
@@ -39,8 +39,9 @@ local function new(peer_urls, token, salt)
   return { member_id = decimal(member), cluster_id = decimal(cluster) }
 end
 
-local salts = setmetatable({}, { __mode = "k" }) -- by store, so that all who serve it are of one cluster
+local salts = setmetatable({}, { __mode = "k" }) -- by store: all servers of a store are one cluster
 
+--- Returns the salt of a store, which is made at random.
 local function salt_of(store)
   if not salts[store] then
     local file = io.open("/dev/urandom", "rb")
@@ -50,8 +51,8 @@ local function salt_of(store)
   return salts[store]
 end
 
---- Those that a store is served under: a durable one keeps the first that it had, whatever is asked for later. Or nil
--- and an error. Without a token they are new.
+--- Returns the ids that a store is served under; or nil and an error. A durable store keeps its first ids, whatever
+-- URLs and token are given later. Without a token the ids of a new store are unique.
 local function of(store, peer_urls, token)
   local ids = new(peer_urls, token or DEFAULT_TOKEN, not token and salt_of(store) or nil)
   if not store:status().commits then return ids end

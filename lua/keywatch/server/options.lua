@@ -4,6 +4,7 @@
 -- Every wrong option raises, with the position of the caller of keywatch.
 
 local check = require "keywatch.support.check"
+local log = require "keywatch.support.log"
 local url = require "keywatch.support.url"
 
 local DEFAULT_LISTEN = "http://localhost:2379"
@@ -22,6 +23,7 @@ local function is_list_of_strings(value)
   return true
 end
 
+local function is_function(value) return type(value) == "function" end
 local function is_boolean(value) return type(value) == "boolean" end
 local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" and value == value end
@@ -45,6 +47,8 @@ local OPTIONS = {
   keepalive_min_time = { "a number of seconds", is_number },
   keepalive_interval = { "a number of seconds", is_number },
   keepalive_timeout = { "a number of seconds", is_number },
+  log_level = { "debug, info, warn, error, panic or fatal", log.is_level },
+  on_log = { "a function", is_function },
   auto_compaction_mode = { '"periodic" or "revision"', is_mode },
   auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
 }
@@ -67,6 +71,12 @@ local function read_fields(opts)
     check.misuse("serve: option 'auto_compaction_retention' must be a whole number of revisions")
   end
   return t
+end
+
+--- Raises if there is a function for log lines, and a thread to which it cannot go.
+local function check_log(opts)
+  if not opts.thread or not opts.on_log then return end
+  check.misuse("serve: a function cannot go to another thread: serve without 'thread', or without 'on_log'")
 end
 
 --- Raises unless there is an open store; with `thread`, unless there is none: a store stays in the thread that opened
@@ -98,6 +108,7 @@ end
 local function read(opts)
   opts = read_fields(opts)
   check_store(opts)
+  check_log(opts)
   return opts, parse_urls(opts.listen)
 end
 

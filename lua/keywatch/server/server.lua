@@ -11,6 +11,7 @@ local dispatcher = require "keywatch.server.dispatcher"
 local driver = require "keywatch.task.driver"
 local identity = require "keywatch.server.identity"
 local listening = require "keywatch.server.listening"
+local log = require "keywatch.support.log"
 local methods = require "keywatch.server.methods"
 local options = require "keywatch.server.options"
 local url = require "keywatch.support.url"
@@ -116,12 +117,13 @@ local function open_object(opts, ids)
 end
 
 --- Returns a compactor; or nil if the whole history stays.
-local function open_compactor(opts)
+local function open_compactor(opts, logger)
   if opts.auto_compaction_retention == 0 then return nil end
-  return compactor.open(opts.store, opts.auto_compaction_mode, opts.auto_compaction_retention)
+  return compactor.open(opts.store, opts.auto_compaction_mode, opts.auto_compaction_retention, nil, logger)
 end
 
 local function new(opts, ids, object, listeners)
+  local logger = log.new(opts.log_level, opts.on_log)
   local server = setmetatable({
     store = opts.store,
     object = object, -- of the core
@@ -131,7 +133,8 @@ local function new(opts, ids, object, listeners)
     calls = {},      -- the calls that Lua answers or looks at, by id
     snapshots = {},  -- events by snapshot that is being written: set once it is written
     dispatcher = nil,
-    compactor = open_compactor(opts),
+    compactor = open_compactor(opts, logger),
+    log = logger,
 
     name = opts.name,
     identity = ids,

@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- cluster: the methods of etcd's service of that name. The cluster has one member, and takes no others.
+--- cluster: etcd's Cluster service. The cluster has one member, and cannot get others.
 
 local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 local url = require "keywatch.support.url"
 
+--- Returns the list of the one member.
 local function members(server)
   return {
     {
@@ -17,11 +18,12 @@ local function members(server)
   }
 end
 
---- Their headers have no revision, as etcd's have none.
+--- Returns the answer with the members. Its header has no revision, as in etcd.
 local function answer(server)
   return { header = header.of(server), members = members(server) }
 end
 
+--- True if a request names this member.
 local function is_member(server, request)
   return core.decimal(request.ID or 0) == server.identity.member_id
 end
@@ -30,6 +32,7 @@ local function not_found()
   return nil, refusal.new(refusal.NOT_FOUND, "etcdserver: member not found")
 end
 
+--- True if a list has URLs of peers, and nothing else.
 local function are_urls(list)
   for _, text in ipairs(list) do
     if not url.is_peer(text) then return false end

@@ -1,18 +1,19 @@
 -- SPDX-License-Identifier: MIT
---- contest: several want one thing, and get it in turn. Each has a key of its own below a prefix, bound to its lease;
--- whose key was created first has it. Locks and elections are made of this, as etcd makes them.
+--- contest: several clients compete for one thing, and get it one after the other. Every client has a key below a
+-- common prefix, bound to its lease. The client whose key is oldest owns the thing. The Lock and Election services are
+-- made of this, as in etcd.
 
 local core = require "keywatch.core"
 local refusal = require "keywatch.server.services.refusal"
 
-local DEFAULT_TTL = 60 -- of the lease of those who bring none
+local DEFAULT_TTL = 60 -- seconds, of the lease that a client without one gets
 
---- What the store says no to is said in its words; the status is the one that etcd's services have for all of that.
+--- Returns a refusal with the text of a store's error. etcd's services have the status UNKNOWN for all of these.
 local function unknown(err)
   return refusal.new(refusal.UNKNOWN, err.message or tostring(err))
 end
 
---- The lease that a request names, or a new one.
+--- Returns the lease that a request names, or a new one; or nil and a refusal.
 local function lease_of(server, request)
   if request.lease and core.decimal(request.lease) ~= "0" then return request.lease end
   local lease, err = server.store:lease(DEFAULT_TTL)
@@ -20,11 +21,13 @@ local function lease_of(server, request)
   return lease.id
 end
 
+--- Returns the key of a client.
 local function key_of(prefix, lease)
   return prefix .. core.hex(lease)
 end
 
---- Whoever was created last before `revision`.
+--- Returns the youngest kv that was created up to `revision`, or nil; and the revision of the store. On failure, nil
+-- and an error.
 local function last_before(store, prefix, revision)
   local result, err = store:range(prefix, {
     prefix = true, sort_target = "create", sort_order = "descend", limit = 1, max_create_revision = revision,
@@ -33,7 +36,7 @@ local function last_before(store, prefix, revision)
   return result.kvs[1], result.revision
 end
 
---- Waits until a key is deleted, after `revision`.
+--- Waits until a key is deleted after `revision`. Returns the event; or nil and an error.
 local function wait_for_delete(store, key, revision)
   local watch, err = store:watch(key, { start_revision = revision + 1, filters = { "no_put" } })
   if not watch then return nil, err end
@@ -43,7 +46,8 @@ local function wait_for_delete(store, key, revision)
   return event, why
 end
 
---- Waits until nobody is left who was created up to `revision`. Returns the revision of the store then.
+--- Waits until no key is left that was created up to `revision`. Returns the revision of the store then; or nil and an
+-- error.
 local function wait_for_others(store, prefix, revision)
   while true do
     local kv, seen = last_before(store, prefix, revision)
@@ -54,7 +58,8 @@ local function wait_for_others(store, prefix, revision)
   end
 end
 
---- Enters the contest: the own key, its create revision, what was there before if it is not new, and the revision.
+--- Enters the contest. Returns the client's key, its create revision, the kv that the client had there already, or nil,
+-- and the revision of the store. On failure, nil and an error.
 local function enter(store, prefix, lease, value)
   local key = key_of(prefix, lease)
   local result, err = store:txn {
@@ -67,16 +72,17 @@ local function enter(store, prefix, lease, value)
   return key, result.responses[1].create_revision, result.responses[1], result.revision
 end
 
---- Waits for the own turn. Whoever loses interest meanwhile leaves.
+--- Waits until the client's key is the oldest. Returns the revision of the store then; or nil and an error. If the wait
+-- fails, or its call is cancelled, the client's key is deleted.
 local function wait_for_turn(store, prefix, key, created)
   local ok, revision, err = pcall(wait_for_others, store, prefix, created - 1)
   if ok and revision then return revision end
-  pcall(store.delete, store, key) -- of a store that is closed nothing can be deleted
+  pcall(store.delete, store, key) -- raises if the store is closed
   if not ok then error(revision, 0) end
   return nil, err
 end
 
---- Who has it now, and the revision of the store.
+--- Returns the kv of the owner, or nil, and the revision of the store; on failure, nil and an error.
 local function owner(store, prefix)
   local result, err = store:range(prefix, { prefix = true, sort_target = "create", sort_order = "ascend", limit = 1 })
   if not result then return nil, err end

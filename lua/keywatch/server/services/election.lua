@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- election: the methods of etcd's service of that name.
+--- election: etcd's Election service.
 
 local contest = require "keywatch.server.services.contest"
 local header = require "keywatch.server.services.header"
@@ -9,11 +9,12 @@ local function no_leader_given()
   return nil, refusal.new(refusal.UNKNOWN, '"leader" field must be provided')
 end
 
---- Does something with the leader's key, if it is still the leader's.
+--- Applies an operation to the leader's key, if the key is still the leader's. Returns the result of the transaction.
 local function as_leader(store, leader, op)
   return store:txn { compare = { { key = leader.key or "", create_revision = leader.rev or 0 } }, success = { op } }
 end
 
+--- Changes the value of a leader. Returns the revision; or nil and a refusal.
 local function set_value(store, leader, value)
   local result, err = as_leader(store, leader, { put = leader.key or "", value = value, lease = leader.lease })
   if not result then return nil, contest.unknown(err) end
@@ -21,7 +22,8 @@ local function set_value(store, leader, value)
   return result.revision
 end
 
---- The header is of the revision at which the contest was entered, as etcd's is, however long it took.
+--- Waits until the caller is the leader. The header has the revision at which the caller entered, as in etcd, however
+-- long the wait was.
 local function campaign(server, request)
   local store, prefix, value = server.store, (request.name or "") .. "/", request.value or ""
   local lease, err = contest.lease_of(server, request)
@@ -61,6 +63,7 @@ local function leader(server, request)
   return { header = header.of(server, revision), kv = kv }
 end
 
+--- Returns the kv of an event.
 local function kv_of(event)
   return {
     key = event.key,
@@ -72,7 +75,7 @@ local function kv_of(event)
   }
 end
 
---- Tells of every value of a leader until its key is deleted.
+--- Sends every value of a leader until the leader's key is deleted.
 local function tell_until_deleted(server, call, watch)
   for event in watch:events() do
     if event.type == "delete" then return end
@@ -80,7 +83,7 @@ local function tell_until_deleted(server, call, watch)
   end
 end
 
---- The first that comes after `revision`, where there is nobody: its kv, and its revision.
+--- Waits for the first leader after `revision`, at which there is none. Returns the leader's kv, and its revision.
 local function wait_for_leader(store, prefix, revision)
   local watch = store:watch(prefix, { prefix = true, start_revision = revision + 1, filters = { "no_delete" } })
   local ok, event, err = pcall(watch.next, watch)
@@ -90,8 +93,8 @@ local function wait_for_leader(store, prefix, revision)
   return kv_of(event), event.mod_revision
 end
 
---- The leader, and everyone that comes after, for as long as somebody listens. What happens between two looks is told,
--- too: each watch begins where the last look ended.
+--- Sends the leader and every later leader, until the client cancels the call. No change is missed: each watch begins
+-- right behind the revision of the read before it.
 local function observe(server, call)
   local request = call:receive()
   local store, prefix = server.store, (request and request.name or "") .. "/"

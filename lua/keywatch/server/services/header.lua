@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- header: what every answer of a service begins with.
+--- header: the header of every answer of a service.
 
---- Without a revision where etcd has none.
+--- Returns a header. `revision` is nil where etcd's header has none.
 local function of(server, revision)
   return {
     cluster_id = server.identity.cluster_id,

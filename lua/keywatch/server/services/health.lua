@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- health: gRPC's own service for those who ask whether anybody is there.
+--- health: gRPC's health checking service.
 
 local driver = require "keywatch.task.driver"
 local refusal = require "keywatch.server.services.refusal"
@@ -9,7 +9,7 @@ local function check(_, request)
   return { status = "SERVING" }
 end
 
---- Told once, since it does not change while anybody is there to tell it.
+--- Sends the status once: it does not change while the server runs. Then waits until the client cancels the call.
 local function watch(_, call)
   local request = call:receive()
   local is_known = (request and request.service or "") == ""

@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: MIT
---- lock: the methods of etcd's service of that name.
+--- lock: etcd's Lock service.
 
 local contest = require "keywatch.server.services.contest"
 local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 
+--- Waits until the caller has the lock.
 local function lock(server, request)
   local store, prefix = server.store, (request.name or "") .. "/"
   local lease, err = contest.lease_of(server, request)
@@ -18,6 +19,7 @@ local function lock(server, request)
   return { header = header.of(server, revision), key = key }
 end
 
+--- Deletes the caller's key, and with it the lock.
 local function unlock(server, request)
   local result, err = server.store:delete(request.key or "")
   if not result then return nil, contest.unknown(err) end

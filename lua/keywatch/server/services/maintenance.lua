@@ -1,29 +1,29 @@
 -- SPDX-License-Identifier: MIT
---- maintenance: the methods of etcd's service of that name.
+--- maintenance: etcd's Maintenance service.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 
-local VERSION = "3.5.21" -- the etcd that clients may take us for
+local VERSION = "3.5.21" -- the version of etcd that clients are told
 
-local PIECE = 32768 -- bytes of a snapshot in one message, as etcd has it
-local SUM = 32      -- the bytes of its SHA-256
+local PIECE = 32768 -- bytes of a snapshot in one message, as in etcd
+local SUM = 32      -- bytes of a snapshot's SHA-256
 
 local HASH_OF_NOTHING = 1084519789 -- the CRC-32C of "key"
 
-local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- of alarms: on the wire, and in the store
+local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- alarms: names of the store, by names on the wire
 local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
-local ALARMS = "alarms" -- the table of what the store keeps of other members' alarms: NAME/ID
-local MOST_ALARMS = 100 -- of other members; a cluster has seven at most
+local ALARMS = "alarms" -- the table of rows for alarms of other members, with keys NAME/ID
+local MOST_ALARMS = 100 -- of other members; a cluster has at most seven members
 
 -- {====== Alarms ======
--- An alarm belongs to a member. Those of this member are the store's own; those of others are kept with the store,
--- which heeds them all alike.
+-- An alarm belongs to a member. Alarms of this member are the store's own. Alarms of other members are rows of the
+-- store. Both have the same effect on the store.
 
---- All alarms, as { memberID, alarm }, and how many of them are of other members; or nil and an error.
+--- Returns all alarms, as { memberID, alarm }, and how many of them are of other members; or nil and an error.
 local function alarms_of(server)
   local all, own = server.store:alarms()
   if #all == 0 then return {}, 0 end
@@ -38,6 +38,7 @@ local function alarms_of(server)
   return list, #others
 end
 
+--- True if a list has the same alarm of the same member.
 local function is_among(alarms, wanted)
   for _, alarm in ipairs(alarms) do
     if alarm.memberID == wanted.memberID and alarm.alarm == wanted.alarm then return true end
@@ -45,11 +46,12 @@ local function is_among(alarms, wanted)
   return false
 end
 
+--- Returns the key of the row for another member's alarm.
 local function other_key(alarm)
   return NAMES[alarm.alarm] .. "/" .. alarm.memberID
 end
 
-local alarm_actions = {}
+local alarm_actions = {} -- each returns the alarms of the answer; or nil and an error
 
 function alarm_actions.GET(_, alarms, wanted)
   local found = {}
@@ -95,6 +97,7 @@ local function alarm(server, request)
   return { header = header.of(server, server.store:status().revision), alarms = found }
 end
 
+--- Returns the alarms as texts, for Status.
 local function alarm_errors(server)
   local errors = {}
   for i, one in ipairs(alarms_of(server) or {}) do
@@ -105,7 +108,8 @@ end
 
 -- }======
 
---- There is no raft: its index is the revision, which grows with every write, too. Clients divide by dbSize.
+--- There is no raft: the revision stands for raft's index, since both grow with every write. dbSize is never 0, since
+-- clients divide by it.
 local function status(server)
   local state = server.store:status()
   return {
@@ -121,21 +125,21 @@ local function status(server)
   }
 end
 
---- Its answer has no header, as etcd's has none.
+--- The answer has no header, as in etcd.
 local function defragment(server)
   local ok, err = server.store:defragment()
   if not ok then return nil, err end
   return {}
 end
 
---- A sum over all that is stored. etcd's goes over its file; this one, over what HashKV goes over.
+--- Returns a hash of the whole store. etcd hashes its file; keywatch hashes the same data as HashKV.
 local function hash(server)
   local sum, err = server.store:hash_kv()
   if not sum then return nil, err end
   return { header = header.of(server, sum.revision), hash = sum.hash }
 end
 
---- Up to a revision below 0 there is nothing, and of that etcd gives the sum.
+--- For a revision below 0 etcd answers with the hash of an empty store.
 local function hash_kv(server, request)
   local revision = tonumber(request.revision or 0)
   local sum, err = server.store:hash_kv(math.max(revision, 0))
@@ -150,7 +154,7 @@ end
 
 -- {====== Snapshot ======
 
---- Waits until the snapshot is whole: true; or nil and an error.
+--- Waits until the snapshot is written. Returns true; or nil and an error.
 local function await(server, snapshot)
   local ready = driver.get().event()
   server.snapshots[snapshot] = ready
@@ -163,13 +167,13 @@ local function await(server, snapshot)
   return is_ready, err
 end
 
---- Sends some bytes; nil and a refusal if the client takes none any more.
+--- Sends some bytes. Returns true; or nil and a refusal if the client stops reading.
 local function send_piece(server, call, bytes, remaining)
   if call:send({ blob = bytes, remaining_bytes = remaining }, server.stall_seconds) then return true end
   return nil, refusal.new(refusal.ABORTED, "keywatch: the snapshot was not read for too long")
 end
 
---- The file in pieces, and then its sum.
+--- Sends the file in pieces, and then its SHA-256. Returns true; or nil and an error.
 local function send_all(server, call, snapshot)
   local ok, err = await(server, snapshot)
   local size, at = ok and snapshot:size(), 0
@@ -185,13 +189,13 @@ local function send_all(server, call, snapshot)
   return send_piece(server, call, snapshot:read(size, SUM), 0)
 end
 
---- It is the disk that is full, and not the store.
+--- Returns the error for the client: `no_space` means here that the disk is full, not that the store is over its quota.
 local function explain(err)
   if not err or err.code ~= "no_space" then return err end
   return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there is no room on the disk for the snapshot")
 end
 
---- Whatever ends it, the snapshot is not kept.
+--- Sends a snapshot. The snapshot's file goes when the call ends, for whatever reason.
 local function snapshot(server, call)
   call:receive()
   local image, err = server.store:open_snapshot()
@@ -205,15 +209,15 @@ end
 
 -- }======
 
---- To itself is done already; there is nobody else.
+--- This member is the leader already, and there is no other member.
 local function move_leader(server, request)
   if core.decimal(request.targetID or 0) == server.identity.member_id then return {} end
   return nil, refusal.new(refusal.FAILED_PRECONDITION, "etcdserver: bad leader transferee")
 end
 
-local DOWNGRADE_TO = "3.4" -- the only version that a 3.5 goes down to
+local DOWNGRADE_TO = "3.4" -- the only version that etcd 3.5 can be downgraded to
 
---- A version that etcd would take: "3.4" or "3.4.x". There is no job to run.
+--- Validates the version as etcd 3.5 does: "3.4" or "3.4.x". No downgrade can be enabled or cancelled.
 local function downgrade(server, request)
   local action = request.action or "VALIDATE"
   if action == "CANCEL" then

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- refusal: how a service says no: gRPC's status, and etcd's words.
+--- refusal: an error that a service answers with: a gRPC status and a text.
 
+--- Returns a refusal.
 local function new(grpc_status, message)
   return { grpc_status = grpc_status, message = message }
 end
