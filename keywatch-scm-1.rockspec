@@ -51,6 +51,7 @@ build = {
     ["keywatch.command.luajit"] = "lua/keywatch/command/luajit.lua",
     ["keywatch.command.restore"] = "lua/keywatch/command/restore.lua",
     ["keywatch.command.serve"] = "lua/keywatch/command/serve.lua",
+    ["keywatch.command.serve_flags"] = "lua/keywatch/command/serve_flags.lua",
     ["keywatch.command.settings"] = "lua/keywatch/command/settings.lua",
     ["keywatch.driver.coroutines"] = "lua/keywatch/driver/coroutines.lua",
     ["keywatch.driver.uv"] = "lua/keywatch/driver/uv.lua",

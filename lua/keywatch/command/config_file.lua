@@ -1,36 +1,38 @@
 -- SPDX-License-Identifier: MIT
---- config_file: flags in a file, as etcd has them: YAML, a map of the names of flags, with those about certificates in
--- maps of their own. What has no value is not there. Durations are nanoseconds, as in etcd, or texts such as 5s.
+--- config_file: reads flags from a file, as etcd does: a YAML map from names of flags to values. Flags about
+-- certificates are in maps of their own. A name without a value is ignored. A duration is a number of nanoseconds, as
+-- in etcd, or a text such as 5s.
 --
--- YAML is read by the library lyaml, which is not needed for anything else.
+-- The library lyaml reads YAML. Nothing else needs it.
 
 local flags = require "keywatch.command.flags"
 
 local ABSENT = "reading it needs the library lyaml: luarocks install lyaml, or on Debian apt-get install lua-yaml"
 
---- Maps inside of the map, and what the names in them begin with as flags.
+--- Maps inside the map, with the prefix that makes their names flags.
 local SECTIONS = { ["client-transport-security"] = "", ["peer-transport-security"] = "peer-" }
 
+--- Returns the text of a file; or nil and what is wrong.
 local function read_all(path)
   local file, why = io.open(path)
   local text = file and file:read("*a")
   if file then file:close() end
   if text then return text end
-  return nil, why and why:sub(#path + 3):lower() or "it cannot be read" -- the path stands before the cause
+  return nil, why and why:sub(#path + 3):lower() or "it cannot be read" -- without the path in front of the cause
 end
 
---- A text as a map, and what stands for no value in it; or nil and what is wrong.
+--- Returns the map of a YAML text, and the value that stands for null in it; or nil and what is wrong.
 local function parse_yaml(text)
   local is_there, lyaml = pcall(require, "lyaml")
   if not is_there then return nil, ABSENT end
   local ok, map = pcall(lyaml.load, text)
-  if not ok then return nil, "it is no YAML: " .. tostring(map) end
+  if not ok then return nil, "it is not YAML: " .. tostring(map) end
   if map == nil or map == lyaml.null then map = {} end
   if type(map) ~= "table" or map[1] ~= nil then return nil, "it must be a map" end
   return map, lyaml.null
 end
 
---- Adds what has a value to `flat`, by the name of its flag.
+--- Adds all names that have a value to `flat`, by flag, and returns `flat`.
 local function flatten(map, prefix, null, flat)
   for key, value in pairs(map) do
     local name = prefix .. tostring(key)
@@ -43,7 +45,7 @@ local function flatten(map, prefix, null, flat)
   return flat
 end
 
---- A value as the text that a flag would have; nil if it is a map.
+--- Returns a value as a text that a flag could have; nil if the value is a map.
 local function text_of(value, kind)
   if type(value) == "number" then return ("%.14g"):format(value) .. (kind == "duration" and "ns" or "") end
   if type(value) ~= "table" then return tostring(value) end
@@ -56,7 +58,7 @@ local function text_of(value, kind)
   return table.concat(items, ",")
 end
 
---- The value of a flag; or nil and what is wrong.
+--- Returns the value of a flag; or nil and what is wrong.
 local function parse(name, value, kind)
   if not kind then return nil, ("there is no '%s'"):format(name) end
   local text = text_of(value, kind)
@@ -66,7 +68,7 @@ local function parse(name, value, kind)
   return parsed
 end
 
---- Reads a file by { [name of a flag] = kind }. Returns { [name of a flag] = value }; or nil and what is wrong.
+--- Reads a file. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and what is wrong.
 local function read(path, known)
   local text, why = read_all(path)
   if not text then return nil, why end

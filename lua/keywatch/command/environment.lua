@@ -1,16 +1,18 @@
 -- SPDX-License-Identifier: MIT
---- environment: flags as variables of the environment, as etcd has them. --max-txn-ops is ETCD_MAX_TXN_OPS, and one
--- that is empty is not there.
+--- environment: reads flags from environment variables, as etcd does: ETCD_MAX_TXN_OPS stands for --max-txn-ops. An
+-- empty variable counts as absent.
 
 local flags = require "keywatch.command.flags"
 
 local PREFIX = "ETCD_"
 
+--- Returns the variable of a flag.
 local function variable_of(name)
   return PREFIX .. name:upper():gsub("-", "_")
 end
 
---- The names of all variables with the prefix, in order. Lua itself cannot list them: where there is no /proc, none.
+--- Returns the names of all variables with the prefix, sorted. They come from /proc, since Lua cannot list variables.
+-- Without /proc the list is empty.
 local function names()
   local list = {}
   local file = io.open("/proc/self/environ", "rb")
@@ -23,8 +25,8 @@ local function names()
   return list
 end
 
---- Reads variables by { [name of a flag] = kind }. Returns { [name of a flag] = value }; or nil and a sentence that
--- says what is wrong.
+--- Reads variables. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and a sentence that says what is
+-- wrong.
 local function read(known)
   local values = {}
   for flag, kind in pairs(known) do
@@ -38,7 +40,7 @@ local function read(known)
   return values
 end
 
---- The variables that are of no flag, in order.
+--- Returns the variables with the prefix that belong to no flag, sorted.
 local function unknown(known)
   local is_known, list = {}, {}
   for flag in pairs(known) do is_known[variable_of(flag)] = true end

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- flags: command lines as Go's programs read them: -name value, -name=value, and both with two dashes. A flag that is
--- true or false stands alone, or is --name=true.
+--- flags: reads command lines as programs in Go do: -name value, -name=value, and both with two dashes. A boolean flag
+-- is --name, --name=true or --name=false.
 --
--- Each kind turns a text into a value, or into nil and what the text must be.
+-- Every flag has a kind: text, list, integer, count, duration or boolean.
 
 local UNITS = { ns = 1e-9, us = 1e-6, ["µs"] = 1e-6, ["μs"] = 1e-6, ms = 1e-3, s = 1, m = 60, h = 3600 }
 
-local kinds = {}
+local kinds = {} -- functions that return the value of a text; or nil and a description of a good text
 
 function kinds.text(text)
   return text
@@ -15,7 +15,7 @@ end
 function kinds.list(text)
   local list = {}
   for item in text:gmatch("[^,]+") do list[#list + 1] = item end
-  if #list == 0 then return nil, "one or more, with commas between" end
+  if #list == 0 then return nil, "one or more, separated by commas" end
   return list
 end
 
@@ -29,7 +29,7 @@ function kinds.count(text)
   return tonumber(text)
 end
 
---- Seconds, of what Go calls a duration: 5s, 1m30s, 1.5h.
+--- Returns the seconds of a duration in Go's notation: 5s, 1m30s, 1.5h.
 function kinds.duration(text)
   if text == "0" then return 0 end
   local seconds, rest = 0, text
@@ -50,18 +50,19 @@ function kinds.boolean(text)
   return nil, "true or false"
 end
 
---- A text as a value of a kind; or nil and what it must be.
+--- Returns the value of a text; or nil and a description of a good text.
 local function parse(kind, text)
   return kinds[kind](text)
 end
 
---- Reads arguments by { [name] = kind }. Returns { [name] = value }; or nil and a sentence that says what is wrong.
+--- Reads arguments. `known` is { [name] = kind }. Returns { [name] = value }; or nil and a sentence that says what is
+-- wrong.
 local function read(arguments, known)
   local values, i = {}, 1
   while i <= #arguments do
     local name, value = arguments[i]:match("^%-%-?([%w][%w-]*)=(.*)$")
     name = name or arguments[i]:match("^%-%-?([%w][%w-]*)$")
-    if not name then return nil, ("'%s' is no flag"):format(arguments[i]) end
+    if not name then return nil, ("'%s' is not a flag"):format(arguments[i]) end
     local kind = known[name]
     if not kind then return nil, ("there is no flag --%s"):format(name) end
     if not value and kind == "boolean" then

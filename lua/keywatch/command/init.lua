@@ -1,22 +1,23 @@
 -- SPDX-License-Identifier: MIT
---- command: the program `keywatch`. Its first argument is the name of a command, and a module in command/.
+--- command: the program `keywatch`. Its first argument is the name of a command; every command is a module in command/.
 
 local keywatch = require "keywatch"
 
 local COMMANDS = { "restore", "serve" }
 
-local USAGE_STATUS = 2 -- for what was not said right, as etcd and Go's flags have it
+local MISUSED = 2 -- exit status for a wrong command line, as in etcd and other programs in Go
 
 local HELP = [[
 keywatch is a versioned key-value store that etcd's clients can talk to.
 
-  keywatch serve [flags]              serve a store
-  keywatch restore IMAGE [flags]      make data of a snapshot, of keywatch or of etcd
-  keywatch serve --help, and so on    their flags
-  keywatch --version
-  keywatch --help
+  keywatch serve [flags]            serve a store
+  keywatch restore IMAGE [flags]    make a data directory from a snapshot of keywatch or etcd
+  keywatch COMMAND --help           print the flags of a command
+  keywatch --version                print the version
+  keywatch --help                   print this text
 ]]
 
+--- True if there is such a command.
 local function is_command(name)
   for _, command in ipairs(COMMANDS) do
     if command == name then return true end
@@ -24,7 +25,7 @@ local function is_command(name)
   return false
 end
 
---- Runs a command line; returns the exit status.
+--- Runs a command line. Returns the exit status.
 local function main(arguments)
   local name = arguments[1]
   if name == "--version" or name == "-version" or name == "version" then
@@ -35,10 +36,10 @@ local function main(arguments)
     return 0
   elseif name == nil then
     io.stderr:write(HELP)
-    return USAGE_STATUS
+    return MISUSED
   elseif not is_command(name) then
     io.stderr:write(("keywatch: there is no command '%s': see keywatch --help\n"):format(name))
-    return USAGE_STATUS
+    return MISUSED
   end
   local rest = {}
   for i = 2, #arguments do rest[i - 1] = arguments[i] end

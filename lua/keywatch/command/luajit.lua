@@ -1,14 +1,16 @@
 -- SPDX-License-Identifier: MIT
---- luajit: hands the process over to LuaJIT where the program runs on PUC Lua 5.1. LuaRocks starts the programs of a
--- tree for LuaJIT with PUC Lua 5.1, unless it is told otherwise. This module runs on PUC Lua 5.1.
+--- luajit: replaces a process that runs on PUC Lua 5.1 by LuaJIT. LuaRocks starts the programs of a LuaJIT tree with
+-- PUC Lua 5.1, unless it is configured otherwise. This module itself must run on PUC Lua 5.1.
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
+--- True on PUC Lua 5.1.
 local function is_puc_5_1()
   return _VERSION == "Lua 5.1" and not rawget(_G, "jit")
 end
 
---- The interpreter of a command line, and everything behind it: the interpreter's options, the script, the arguments.
+--- Returns the interpreter of a command line; and a list of everything behind it: the interpreter's options, the script
+-- and the script's arguments.
 local function split(arguments)
   local first = 0
   while arguments[first - 1] do first = first - 1 end
@@ -17,8 +19,8 @@ local function split(arguments)
   return arguments[first], rest
 end
 
---- Starts the same command line with LuaJIT in this process, and does not return. LuaJIT is looked for beside the
--- interpreter that runs, then in PATH.
+--- Runs the same command line with LuaJIT in this process, and does not return. LuaJIT is searched in the directory of
+-- the current interpreter, then in PATH.
 local function take_over(arguments)
   local interpreter, rest = split(arguments)
   local directory, name = interpreter:match("^(.-)([^/]*)$")
@@ -27,8 +29,8 @@ local function take_over(arguments)
     exec(directory .. "luajit", unpack(rest))
     exec("luajit", unpack(rest))
   end
-  io.stderr:write("keywatch: ", interpreter, " is PUC Lua 5.1, which keywatch does not run on; and there is no luajit",
-    " beside it or in PATH\n")
+  io.stderr:write("keywatch: ", interpreter, " is PUC Lua 5.1, on which keywatch does not run. Install LuaJIT:",
+    " there is no luajit in the same directory or in PATH\n")
   os.exit(1)
 end
 

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- restore: a snapshot, of keywatch or of etcd, becomes the data of a store.
+--- restore: the command `keywatch restore`: makes a data directory from a snapshot of keywatch or etcd.
 
 local core = require "keywatch.core"
 local flags = require "keywatch.command.flags"
@@ -9,14 +9,14 @@ local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
 local HELP = [[
 keywatch restore IMAGE --data-dir DIR [flags]
 
-  Makes a data directory of a snapshot that `etcdctl snapshot save` has taken, of a keywatch or of an etcd from 3.4 to
-  3.6: keys, their history and revisions, leases, which have all of their time again, users and roles. Members and
-  alarms are not taken over, and authentication is disabled.
+  Makes a data directory from IMAGE, a snapshot of keywatch or of etcd 3.4 to 3.6 that `etcdctl snapshot save` has
+  written. Keys with their history and revisions, leases, users and roles are restored. Every lease begins its time
+  anew. Members and alarms are not restored, and authentication is disabled.
 
-  --data-dir         a directory that is not there, or is empty
-  --skip-hash-check  take a file without SHA-256, such as member/snap/db of etcd's data, and do not look at one that
-                     is there
-  --help
+  --data-dir DIR      directory to make; it must not exist, or must be empty (no default)
+  --skip-hash-check   do not check the SHA-256 at the end of the image; needed for a file without one, such as
+                      member/snap/db of etcd (default: false)
+  --help              print this text
 ]]
 
 local FLAGS = {
@@ -26,7 +26,8 @@ local FLAGS = {
   ["h"] = "boolean",
 }
 
---- The one argument that is no flag, wherever it stands, and the others.
+--- Returns the image, which is the first argument that is neither a flag nor a flag's value, or nil; and the other
+-- arguments.
 local function take_image(arguments)
   local image, rest = nil, {}
   for i, argument in ipairs(arguments) do
@@ -41,11 +42,13 @@ local function take_image(arguments)
   return image, rest
 end
 
+--- Returns a sentence that says what is missing; or nil.
 local function find_fault(image, values)
-  if not image then return "which image? keywatch restore IMAGE --data-dir DIR" end
-  if not values["data-dir"] or values["data-dir"] == "" then return "--data-dir is needed" end
+  if not image then return "the image is missing: keywatch restore IMAGE --data-dir DIR" end
+  if not values["data-dir"] or values["data-dir"] == "" then return "--data-dir is missing" end
 end
 
+--- Runs the command. Returns the exit status.
 local function main(arguments)
   local image, rest = take_image(arguments)
   local values, fault = flags.read(rest, FLAGS)
@@ -66,8 +69,8 @@ local function main(arguments)
   io.stdout:write(("restored %s: revision %.0f, %.0f records, %.0f leases\n"):format(values["data-dir"],
     restored.revision, restored.records, restored.leases))
   if restored.was_protected then
-    io.stderr:write("keywatch restore: authentication was enabled in the image, and is not any more: anybody who "
-      .. "reaches a server of this data can read and write it\n")
+    io.stderr:write("keywatch restore: warning: authentication was enabled in the image, and is disabled in the "
+      .. "restored data: every client that can connect to its server can read and write all keys\n")
   end
   return OK
 end

@@ -1,32 +1,32 @@
 -- SPDX-License-Identifier: MIT
---- settings: what a command is told, from wherever it is told: flags, the environment, and a file.
+--- settings: the values of a command's flags, from the command line, the environment and a configuration file.
 --
--- A flag wins over its variable, where etcd would not start. A file, if there is one, is all that counts.
+-- A flag wins over its variable; etcd refuses to start then. If there is a file, only the file counts.
 
 local config_file = require "keywatch.command.config_file"
 local environment = require "keywatch.command.environment"
 local flags = require "keywatch.command.flags"
 
-local FILE = "config-file" -- the flag that names it
+local FILE = "config-file" -- the flag that names the file
 
 local settings_methods = {}
 local settings_mt = { __index = settings_methods }
 
---- How a setting is called where it was made, for a sentence about it.
+--- Returns the name of a setting as the user wrote it, for error texts: a flag, a variable, or a name in a file.
 function settings_methods:name_of(flag)
   return self.origins[flag] or "--" .. flag
 end
 
 local function new()
   return setmetatable({
-    values = {},  -- by the name of the flag
-    origins = {}, -- how they are called, by the same
-    unused = {},  -- the flags and variables that something else has put out of effect, with what it is
-    unknown = {}, -- variables
+    values = {},  -- by flag
+    origins = {}, -- names as the user wrote them, by flag
+    unused = {},  -- flags and variables that another setting overrides, each with that setting
+    unknown = {}, -- variables that are no flag's
   }, settings_mt)
 end
 
---- A copy without some.
+--- Returns a copy of the known flags without some of them.
 local function without(known, absent)
   local rest = {}
   for flag, kind in pairs(known) do rest[flag] = kind end
@@ -34,10 +34,12 @@ local function without(known, absent)
   return rest
 end
 
+--- Adds the value of a flag on the command line.
 local function add_flag(self, flag, value)
   self.values[flag], self.origins[flag] = value, "--" .. flag
 end
 
+--- Adds the value of a variable, unless the flag is on the command line.
 local function add_variable(self, flag, value)
   local variable = environment.variable_of(flag)
   if self.values[flag] == nil then
@@ -47,24 +49,26 @@ local function add_variable(self, flag, value)
   end
 end
 
---- All but the file is put out of effect.
-local function put_aside(self, path)
+--- Removes all settings that are not from the file: they have no effect.
+local function remove_others(self, path)
   for flag, origin in pairs(self.origins) do
     if flag ~= FILE then table.insert(self.unused, origin .. " beside " .. path) end
   end
   self.values, self.origins = {}, {}
 end
 
+--- Replaces all settings by those of the file. Returns a sentence that says what is wrong; or nil.
 local function add_file(self, path, known)
   local values, fault = config_file.read(path, without(known, { FILE }))
   if not values then return ("%s %s: %s"):format(self:name_of(FILE), path, fault) end
-  put_aside(self, path)
+  remove_others(self, path)
   for flag, value in pairs(values) do
     self.values[flag], self.origins[flag] = value, ("'%s' in %s"):format(flag, path)
   end
 end
 
---- What the environment and the file say, where there is one. Returns a sentence that says what is wrong, or nil.
+--- Adds the settings of the environment, and of the file, if there is one. Returns a sentence that says what is wrong;
+-- or nil.
 local function add_others(self, known)
   local values, fault = environment.read(known)
   if not values then return fault end
@@ -75,8 +79,8 @@ local function add_others(self, known)
   return fault
 end
 
---- Reads all of them by { [name of a flag] = kind }. Returns settings; or nil and a sentence that says what is wrong.
--- `alone` lists flags of the command line alone, with any of which nothing else matters.
+--- Reads all settings. `known` is { [flag] = kind }. Returns settings; or nil and a sentence that says what is wrong.
+-- `alone` lists flags such as --help: they count on the command line only, and then environment and file are not read.
 local function read(arguments, known, alone)
   local self = new()
   local values, fault = flags.read(arguments, known)

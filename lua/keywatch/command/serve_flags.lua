@@ -1,0 +1,234 @@
+-- SPDX-License-Identifier: MIT
+--- serve_flags: the flags of `keywatch serve`: their names, their kinds, their help, and the checks of their values.
+--
+-- Names, meanings and defaults are etcd's, wherever etcd has the flag.
+
+local flags = require "keywatch.command.flags"
+local log = require "keywatch.support.log"
+local url = require "keywatch.support.url"
+
+local HOUR = 3600 -- seconds
+
+local HELP = [[
+keywatch serve [flags]
+
+  Serves a store to etcd's clients until SIGTERM or SIGINT.
+
+Listening
+  --listen-client-urls URL,...         URLs to listen on, http://HOST:PORT or unix://PATH; with port 0 the kernel
+                                       chooses the port (default: http://localhost:2379)
+  --advertise-client-urls URL,...      URLs announced to clients (default: the listen URLs)
+
+Data
+  --data-dir DIR                       directory of the data (default: keywatch.data)
+  --memory                             store nothing on disk (default: false)
+  --quota-backend-bytes N              size of the data at which writes are refused; negative: no limit
+                                       (default: 2147483648)
+  --auto-compaction-retention R        how much history to keep: a number of hours, or a duration such as 5m; 0: all
+                                       (default: 0)
+  --auto-compaction-mode MODE          periodic, or revision: then the retention is a number of revisions
+                                       (default: periodic)
+
+Limits
+  --max-request-bytes N                size of the largest write request (default: 1572864)
+  --max-txn-ops N                      number of operations in one transaction (default: 128)
+  --max-concurrent-streams N           number of open requests on one connection (default: 65536)
+  --grpc-keepalive-min-time D          shortest time between two pings of a client; a client that pings more often is
+                                       disconnected (default: 5s)
+  --grpc-keepalive-interval D          time without bytes from a client, after which the server pings it (default: 2h)
+  --grpc-keepalive-timeout D           time that a client has to answer such a ping (default: 20s)
+  --watch-progress-notify-interval D   time without events, after which a watch with progress notification gets one
+                                       (default: 10m)
+
+Identity
+  --name NAME                          name of the member (default: default)
+  --initial-cluster-token TOKEN        text that the ids of cluster and member are made from (default: every new store
+                                       has a cluster id of its own)
+  --initial-advertise-peer-urls URL,...
+                                       URLs that these ids are made from, too (default: http://localhost:2380)
+
+Other
+  --log-level LEVEL                    lowest level that is logged: debug, info, warn, error, panic or fatal; debug
+                                       shows connections, refused requests and slow requests (default: info)
+  --config-file FILE                   file in YAML with names and values of flags; then all other flags and variables
+                                       have no effect (default: none)
+  --help                               print this text
+
+Every flag can be given as an environment variable, too: ETCD_MAX_TXN_OPS stands for --max-txn-ops. Flags of etcd about
+peers, raft, log files and etcd's disk format are accepted, and have no effect.
+]]
+
+--- Flags of keywatch, most of them etcd's, with the kinds of their values, see flags.
+local FLAGS = {
+  ["name"] = "text",
+  ["listen-client-urls"] = "list",
+  ["advertise-client-urls"] = "list",
+  ["data-dir"] = "text",
+  ["memory"] = "boolean",
+  ["max-request-bytes"] = "count",
+  ["max-txn-ops"] = "count",
+  ["quota-backend-bytes"] = "integer",
+  ["max-concurrent-streams"] = "count",
+  ["grpc-keepalive-min-time"] = "duration",
+  ["grpc-keepalive-interval"] = "duration",
+  ["grpc-keepalive-timeout"] = "duration",
+  ["watch-progress-notify-interval"] = "duration",
+  ["experimental-watch-progress-notify-interval"] = "duration",
+  ["auto-compaction-mode"] = "text",
+  ["auto-compaction-retention"] = "text",
+  ["initial-cluster-token"] = "text",
+  ["initial-advertise-peer-urls"] = "list",
+  ["log-level"] = "text",
+  ["config-file"] = "text",
+  ["help"] = "boolean",
+  ["h"] = "boolean",
+}
+
+--- Flags of etcd for things that keywatch does not have. They are accepted, so that etcd's command lines work, and a
+-- warning says that they have no effect.
+local WITHOUT_EFFECT = {
+  ["listen-peer-urls"] = "text",
+  ["initial-cluster"] = "text",
+  ["initial-cluster-state"] = "text",
+  ["initial-election-tick-advance"] = "boolean",
+  ["heartbeat-interval"] = "text",
+  ["election-timeout"] = "text",
+  ["snapshot-count"] = "text",
+  ["max-wals"] = "text",
+  ["max-snapshots"] = "text",
+  ["wal-dir"] = "text",
+  ["pre-vote"] = "boolean",
+  ["strict-reconfig-check"] = "boolean",
+  ["force-new-cluster"] = "boolean",
+  ["discovery"] = "text",
+  ["discovery-endpoints"] = "text",
+  ["discovery-fallback"] = "text",
+  ["discovery-proxy"] = "text",
+  ["discovery-srv"] = "text",
+  ["discovery-srv-name"] = "text",
+  ["proxy"] = "text",
+  ["proxy-failure-wait"] = "text",
+  ["proxy-refresh-interval"] = "text",
+  ["proxy-dial-timeout"] = "text",
+  ["proxy-write-timeout"] = "text",
+  ["proxy-read-timeout"] = "text",
+  ["peer-cert-file"] = "text",
+  ["peer-key-file"] = "text",
+  ["peer-trusted-ca-file"] = "text",
+  ["peer-client-cert-auth"] = "boolean",
+  ["peer-auto-tls"] = "boolean",
+  ["peer-cert-allowed-cn"] = "text",
+  ["peer-cert-allowed-hostname"] = "text",
+  ["peer-crl-file"] = "text",
+  ["logger"] = "text",
+  ["log-outputs"] = "text",
+  ["enable-log-rotation"] = "boolean",
+  ["log-rotation-config-json"] = "text",
+  ["backend-batch-interval"] = "text",
+  ["backend-batch-limit"] = "text",
+  ["backend-bbolt-freelist-type"] = "text",
+  ["unsafe-no-fsync"] = "boolean",
+  ["enable-v2"] = "boolean",
+  ["enable-pprof"] = "boolean",
+  ["metrics"] = "text",
+  ["listen-metrics-urls"] = "text",
+  ["cipher-suites"] = "text",
+  ["tls-min-version"] = "text",
+  ["tls-max-version"] = "text",
+  ["self-signed-cert-validity"] = "text",
+  ["enable-grpc-gateway"] = "boolean",
+  ["cors"] = "text",
+  ["host-whitelist"] = "text",
+  ["experimental-initial-corrupt-check"] = "boolean",
+  ["experimental-corrupt-check-time"] = "text",
+  ["experimental-compact-hash-check-enabled"] = "boolean",
+  ["experimental-enable-lease-checkpoint"] = "boolean",
+  ["experimental-compaction-batch-limit"] = "text",
+}
+
+--- Flags of etcd that are refused, with the reason: without TLS the server would be less safe than the flag asks for.
+local REFUSED = {
+  ["cert-file"] = "there is no TLS yet",
+  ["key-file"] = "there is no TLS yet",
+  ["client-cert-auth"] = "there is no TLS yet",
+  ["trusted-ca-file"] = "there is no TLS yet",
+  ["auto-tls"] = "there is no TLS yet",
+}
+
+--- Returns the kinds of all flags, by name.
+local function all()
+  local known = {}
+  for name, kind in pairs(FLAGS) do known[name] = kind end
+  for name, kind in pairs(WITHOUT_EFFECT) do known[name] = kind end
+  for name in pairs(REFUSED) do known[name] = known[name] or "text" end
+  known["client-cert-auth"], known["auto-tls"] = "boolean", "boolean"
+  return known
+end
+
+--- Returns how much history stays, in seconds or revisions; or nil and a description of a good text.
+local function parse_retention(mode, text)
+  if mode == "revision" then return flags.parse("count", text) end
+  if text:find("^%d+$") then return tonumber(text) * HOUR end
+  local seconds = flags.parse("duration", text)
+  if seconds then return seconds end
+  return nil, "a number of hours, or a duration such as 5m"
+end
+
+--- Checks by flag. Each takes a value and all values, and returns the value to use; or nil and the end of a sentence
+-- that says what is wrong.
+local checks = {}
+
+checks["log-level"] = function(text)
+  if log.is_level(text) then return text end
+  return nil, (" must be debug, info, warn, error, panic or fatal, not '%s'"):format(text)
+end
+
+checks["listen-client-urls"] = function(urls)
+  for _, text in ipairs(urls) do
+    local _, why = url.parse(text)
+    if why then return nil, (": %s %s"):format(text, why) end
+  end
+  return urls
+end
+
+checks["auto-compaction-mode"] = function(text)
+  if text == "periodic" or text == "revision" then return text end
+  return nil, (" must be periodic or revision, not '%s'"):format(text)
+end
+
+checks["auto-compaction-retention"] = function(text, values)
+  local amount, wanted = parse_retention(values["auto-compaction-mode"], text)
+  if amount then return amount end
+  return nil, (" must be %s, not '%s'"):format(wanted, text)
+end
+
+--- Checks all values, and converts them to what the command uses. Returns a sentence that says what is wrong; or nil.
+local function find_fault(given)
+  local values = given.values
+  for name, why in pairs(REFUSED) do
+    if values[name] then return ("%s: %s"):format(given:name_of(name), why) end
+  end
+  if values.memory and values["data-dir"] then
+    return ("%s and %s exclude each other"):format(given:name_of "memory", given:name_of "data-dir")
+  end
+  for name, check in pairs(checks) do
+    if values[name] ~= nil then
+      local value, why = check(values[name], values)
+      if value == nil then return given:name_of(name) .. why end
+      values[name] = value
+    end
+  end
+end
+
+--- Returns the names of the settings that have no effect, in order.
+local function without_effect(given)
+  local names = {}
+  for name in pairs(given.values) do
+    if WITHOUT_EFFECT[name] then names[#names + 1] = given:name_of(name) end
+  end
+  table.sort(names)
+  for _, name in ipairs(given.unused) do names[#names + 1] = name end
+  return names
+end
+
+return { HELP = HELP, all = all, find_fault = find_fault, without_effect = without_effect }
