@@ -8,16 +8,16 @@
 #define PAGE KW_BOLT_PAGE
 #define MAGIC UINT32_C(0xED0CDAED)
 #define VERSION 2
-#define HEADER 16 /* of a page */
+#define HEADER 16 /* bytes of the head of a page */
 #define ELEMENT 16
-#define BUCKET 16 /* the value of one */
-#define META 64   /* with its checksum, */
-#define SUMMED 56 /* which is over this */
+#define BUCKET 16 /* bytes of the value of a bucket, without a page */
+#define META 64   /* bytes of a meta, with its checksum */
+#define SUMMED 56 /* bytes of a meta that the checksum is about */
 #define FREE_PAGES 2
 #define FIRST_PAGE 3
 #define BUFFER (64 * PAGE)
-#define MOST_ELEMENTS ((PAGE - HEADER) / ELEMENT) /* that fit into a page, without bytes */
-#define LEVELS 32                                 /* of branches: those with two children, too */
+#define MOST_ELEMENTS ((PAGE - HEADER) / ELEMENT) /* of a page, if they are empty */
+#define LEVELS 32 /* of branches: enough, even with two children each */
 
 enum { BRANCH_FLAG = 0x01, LEAF_FLAG = 0x02, META_FLAG = 0x04, FREE_FLAG = 0x10 };
 enum { BUCKET_FLAG = 1 };
@@ -44,24 +44,25 @@ static uint64_t checksum(const uint8_t *meta) {
 
 /* {====== Writing ====== */
 
-/* An element of a page that gathers. */
+/* An element of a page that is being filled. */
 typedef struct entry {
-  uint64_t page; /* of a branch */
+  uint64_t page; /* the child, in a branch */
   uint32_t key_len;
-  uint32_t value_len; /* of a leaf */
+  uint32_t value_len; /* in a leaf, else 0 */
   uint32_t flags;
 } entry;
 
-/* A page that gathers: its elements, and the bytes that follow them. These are of a leaf the keys, each with its value,
- * which are never more than a page; of a branch the keys, which may be. A branch has two entries more than a page
- * holds, so that what is left at the end is never alone. */
+/* The page of one level of the tree that is being filled: its elements, and the bytes that follow them. The bytes
+ * of a leaf are the keys, each with its value; they never take more than a page. The bytes of a branch are the
+ * keys; they may take more. A branch holds up to two entries more than a page, so that the last branch of a level,
+ * too, has two. */
 typedef struct level {
   entry entries[MOST_ELEMENTS + 2];
   size_t n;
   uint8_t *bytes;
   size_t len;
   size_t cap;
-  bool has_pages; /* that were written */
+  bool has_pages; /* pages of this level were written */
 } level;
 
 typedef struct named_root {
@@ -76,13 +77,13 @@ struct kw_bolt_writer {
   level leaf;
   level branches[LEVELS];
 
-  bool is_open; /* the last bucket */
+  bool is_open; /* the last bucket is being filled */
   named_root buckets[KW_BOLT_BUCKETS];
   size_t n_buckets;
 
   uint8_t buffer[BUFFER];
-  size_t held;
-  int64_t written;
+  size_t held;     /* bytes in the buffer */
+  int64_t written; /* bytes in the file */
 };
 
 static void write_at(kw_bolt_writer *w, const uint8_t *bytes, size_t len, int64_t at) {
@@ -107,9 +108,9 @@ static void emit(kw_bolt_writer *w, kw_slice bytes) {
   }
 }
 
-/* The rest of a page is zero. */
+/* Fills the rest of the page with zeros. The buffer begins at a page, and holds whole pages. */
 static void emit_rest(kw_bolt_writer *w) {
-  size_t rest = (PAGE - w->held % PAGE) % PAGE; /* the buffer begins with a page */
+  size_t rest = (PAGE - w->held % PAGE) % PAGE;
   memset(w->buffer + w->held, 0, rest);
   w->held += rest;
   if (w->held == BUFFER) flush(w);
@@ -122,7 +123,7 @@ static void put_header(uint8_t *to, uint64_t id, unsigned flags, size_t count, s
   put_little(to + 12, overflow, 4);
 }
 
-/* Begins a page of so many bytes; its id. */
+/* Begins a page that has so many bytes. Returns its id. */
 static uint64_t begin_page(kw_bolt_writer *w, unsigned flags, size_t count, size_t bytes) {
   uint8_t header[HEADER];
   size_t pages = (bytes + PAGE - 1) / PAGE;
@@ -150,7 +151,7 @@ static void emit_branch_element(kw_bolt_writer *w, const entry *e, size_t pos) {
   emit(w, kw_slice_of(element, ELEMENT));
 }
 
-/* Adds an element to a page that gathers, with its bytes behind those of the others. */
+/* Adds an element to the page of a level, with its bytes after those of the other elements. */
 static void add_entry(kw_bolt_writer *w, level *to, entry e, kw_slice key, kw_slice value) {
   if (!kw_reserve(&to->bytes, &to->cap, to->len + key.len + value.len, 1)) {
     w->rc = KW_ERR_NO_MEMORY;
@@ -165,7 +166,7 @@ static void add_entry(kw_bolt_writer *w, level *to, entry e, kw_slice key, kw_sl
   to->len += value.len;
 }
 
-/* Takes the first `n` elements away, and their bytes, of which there are `len`. */
+/* Removes the first `n` elements, and their `len` bytes. */
 static void remove_first(level *from, size_t n, size_t len) {
   from->n -= n;
   from->len -= len;
@@ -173,14 +174,14 @@ static void remove_first(level *from, size_t n, size_t len) {
   if (from->len > 0) memmove(from->bytes, from->bytes + len, from->len);
 }
 
-/* The first key of a page that gathers; an empty bucket has none. */
+/* The first key of the page of a level; empty if the page has none. */
 static kw_slice first_key(const level *of) {
   return kw_slice_of(of->bytes, of->n == 0 ? 0 : of->entries[0].key_len);
 }
 
 static void add_child(kw_bolt_writer *w, size_t depth, kw_slice key, uint64_t page);
 
-/* Writes the first `n` entries of a branch, and tells the one above. */
+/* Writes the first `n` entries of a branch as a page, and adds the page to the branch above. */
 static void write_branch(kw_bolt_writer *w, size_t depth, size_t n) {
   level *branch = &w->branches[depth];
   size_t len = 0, pos = n * ELEMENT;
@@ -197,7 +198,7 @@ static void write_branch(kw_bolt_writer *w, size_t depth, size_t n) {
   remove_first(branch, n, len);
 }
 
-/* How many of the first entries make a page: two at least, if that has to be a larger one. */
+/* Returns how many of the first entries fit into a page; two at least, even if they do not fit. */
 static size_t fitting(const level *branch) {
   size_t bytes = HEADER, n = 0;
   while (n < branch->n && (n < 2 || bytes + ELEMENT + branch->entries[n].key_len <= PAGE))
@@ -205,7 +206,8 @@ static size_t fitting(const level *branch) {
   return n;
 }
 
-/* Adds a page to the branch above it; `key` is the first of the page. */
+/* Adds a page to the branch above it. `key` is the first key of the page. A full branch is written, unless fewer
+ * than two entries would stay. */
 static void add_child(kw_bolt_writer *w, size_t depth, kw_slice key, uint64_t page) {
   if (depth == LEVELS) w->rc = KW_ERR_STORAGE;
   if (w->rc != KW_OK) return;
@@ -231,7 +233,7 @@ static void write_leaf(kw_bolt_writer *w) {
   leaf->n = leaf->len = 0;
 }
 
-/* A key and a value that are larger than a page have pages of their own. */
+/* Writes a key and a value that together are larger than a page as a leaf of their own. */
 static void write_alone(kw_bolt_writer *w, entry e, kw_slice key, kw_slice value) {
   e.key_len = (uint32_t)key.len;
   e.value_len = (uint32_t)value.len;
@@ -255,7 +257,7 @@ static void put(kw_bolt_writer *w, uint32_t flags, kw_slice key, kw_slice value)
   }
 }
 
-/* Writes what gathers, from the leaf up, until one page is above all others: the root of the tree. */
+/* Writes the pages that are being filled, from the leaf up to the root. Returns the id of the root page. */
 static uint64_t finish_tree(kw_bolt_writer *w) {
   if (w->leaf.n > 0 || w->branches[0].n == 0) write_leaf(w);
   for (size_t depth = 0; depth < LEVELS && w->rc == KW_OK; depth++) {
@@ -283,7 +285,7 @@ kw_bolt_writer *kw_bolt_writer_new(int fd) {
   if (w == NULL) return NULL;
   w->fd = fd;
   w->next_page = FIRST_PAGE;
-  w->held = FIRST_PAGE * PAGE; /* written at the end */
+  w->held = FIRST_PAGE * PAGE; /* kw_bolt_finish writes the first pages last */
   return w;
 }
 
@@ -307,7 +309,7 @@ int kw_bolt_put(kw_bolt_writer *w, kw_slice key, kw_slice value) {
   return w->rc;
 }
 
-/* The tree of the buckets: its root page. */
+/* Writes the tree of the buckets. Returns the id of its root page. */
 static uint64_t write_buckets(kw_bolt_writer *w) {
   for (size_t i = 0; i < w->n_buckets && w->rc == KW_OK; i++) {
     uint8_t value[BUCKET] = {0};
@@ -347,28 +349,28 @@ int kw_bolt_finish(kw_bolt_writer *w, int64_t *size) {
 
 /* {====== Reading ====== */
 
-/* A page on the way down, and where we are in it. */
+/* A page on the way from the root to the current leaf. */
 typedef struct frame {
-  uint8_t *page; /* its own memory, which is used again */
+  uint8_t *page; /* the frame's own memory, used for one page after the other */
   size_t cap;
-  kw_slice bytes; /* there, or in a bucket */
-  size_t count;
-  size_t at;
+  kw_slice bytes; /* the page: in that memory, or in the value of a bucket */
+  size_t count;   /* number of elements */
+  size_t at;      /* next element */
   bool is_leaf;
 } frame;
 
 typedef struct bucket {
-  kw_slice name;   /* both in memory of their own */
-  kw_slice within; /* the page in its value, if it has one */
+  kw_slice name;     /* owned, as is the next one */
+  kw_slice embedded; /* the page in the value of the bucket; empty: the bucket has a root page */
   uint64_t root;
 } bucket;
 
 struct kw_bolt_reader {
   int fd;
   size_t page_size;
-  uint64_t pages; /* that may be asked for */
-  uint64_t root;
-  uint8_t *seen; /* a bit for each page: those that the walk has come to */
+  uint64_t pages; /* number of pages */
+  uint64_t root;  /* root page of the tree of buckets */
+  uint8_t *seen;  /* a bit for each page that the walk has visited */
   frame frames[KW_BOLT_DEPTH];
   size_t depth;
 
@@ -376,8 +378,9 @@ struct kw_bolt_reader {
   size_t n_buckets;
 };
 
-/* Pages up to `last` are there, and are come to for the first time: a tree has no page twice. */
-static bool mark(kw_bolt_reader *r, uint64_t first, uint64_t last) {
+/* Notes that the walk visits the pages from `first` to `last`. Returns false if one of them does not exist, or was
+ * visited before: a tree has no page twice. */
+static bool visit(kw_bolt_reader *r, uint64_t first, uint64_t last) {
   if (first < FREE_PAGES || last >= r->pages) return false;
   for (uint64_t id = first; id <= last; id++) {
     uint8_t bit = (uint8_t)(1u << id % 8);
@@ -387,7 +390,7 @@ static bool mark(kw_bolt_reader *r, uint64_t first, uint64_t last) {
   return true;
 }
 
-/* Whether a page can be walked: its elements are there. */
+/* Begins the walk of a page. Returns false if it is neither leaf nor branch, or too small for its elements. */
 static bool begin_frame(frame *f, kw_slice bytes) {
   if (bytes.len < HEADER) return false;
   uint64_t flags = get_little(bytes.data + 8, 2);
@@ -407,7 +410,7 @@ static int load(kw_bolt_reader *r, frame *f, uint64_t id) {
   uint8_t header[HEADER];
   if (id >= r->pages || !read_page(r, header, HEADER, id)) return KW_ERR_CORRUPT;
   uint64_t pages = get_little(header + 12, 4) + 1;
-  if (get_little(header, 8) != id || pages > r->pages - id || !mark(r, id, id + pages - 1))
+  if (get_little(header, 8) != id || pages > r->pages - id || !visit(r, id, id + pages - 1))
     return KW_ERR_CORRUPT;
   if (pages > KW_BOLT_RUN / r->page_size) return KW_ERR_CORRUPT;
   size_t len = (size_t)pages * r->page_size;
@@ -416,21 +419,21 @@ static int load(kw_bolt_reader *r, frame *f, uint64_t id) {
   return begin_frame(f, kw_slice_of(f->page, len)) ? KW_OK : KW_ERR_CORRUPT;
 }
 
-/* Walks from a page of the file, or from one that a bucket has within. */
-static int begin_walk(kw_bolt_reader *r, uint64_t root, kw_slice within) {
+/* Begins a walk at a page of the file; or at the page embedded in a bucket, if that is not empty. */
+static int begin_walk(kw_bolt_reader *r, uint64_t root, kw_slice embedded) {
   memset(r->seen, 0, r->pages / 8 + 1);
   r->depth = 1;
   int rc = KW_OK;
-  if (within.len == 0) {
+  if (embedded.len == 0) {
     rc = load(r, &r->frames[0], root);
-  } else if (!begin_frame(&r->frames[0], within) || !r->frames[0].is_leaf) {
+  } else if (!begin_frame(&r->frames[0], embedded) || !r->frames[0].is_leaf) {
     rc = KW_ERR_CORRUPT;
   }
   if (rc != KW_OK) r->depth = 0;
   return rc;
 }
 
-/* The bytes that an element at `element` points to, `pos` bytes after itself. */
+/* Finds the `len` bytes that lie `pos` bytes after an element. Returns false if they are not inside of the page. */
 static bool locate(const frame *f, size_t element, uint64_t pos, uint64_t len, kw_slice *bytes) {
   uint64_t from = element + pos;
   if (from > f->bytes.len || len > f->bytes.len - from) return false;
@@ -495,7 +498,8 @@ static bool read_meta(int fd, uint64_t at, int64_t size, meta *m) {
   return is_power && m->page_size >= 512 && m->page_size <= 1 << 20;
 }
 
-/* The newer one of the two. Where the first is damaged, the second is looked for at every size of a page. */
+/* Finds the meta of the newer transaction. If the first one is damaged, the page size is unknown, and the second
+ * one is looked for at every possible size. */
 static bool find_meta(int fd, int64_t size, meta *m) {
   meta second;
   if (read_meta(fd, 0, size, m)) {
@@ -521,11 +525,11 @@ static bool copy(kw_slice from, kw_slice *to) {
 static int add_bucket(kw_bolt_reader *r, kw_slice name, kw_slice value) {
   if (value.len < BUCKET || r->n_buckets == KW_BOLT_BUCKETS) return KW_ERR_CORRUPT;
   bucket *b = &r->buckets[r->n_buckets++];
-  kw_slice within = kw_slice_of(value.data + BUCKET, value.len - BUCKET);
+  kw_slice embedded = kw_slice_of(value.data + BUCKET, value.len - BUCKET);
   b->root = get_little(value.data, 8);
-  if (b->root != 0) within.len = 0;
-  if (b->root == 0 && within.len == 0) return KW_ERR_CORRUPT;
-  return copy(name, &b->name) && copy(within, &b->within) ? KW_OK : KW_ERR_NO_MEMORY;
+  if (b->root != 0) embedded.len = 0;
+  if (b->root == 0 && embedded.len == 0) return KW_ERR_CORRUPT;
+  return copy(name, &b->name) && copy(embedded, &b->embedded) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 static int read_buckets(kw_bolt_reader *r) {
@@ -565,7 +569,7 @@ void kw_bolt_close(kw_bolt_reader *r) {
   for (size_t i = 0; i < KW_BOLT_DEPTH; i++) kw_free(r->frames[i].page);
   for (size_t i = 0; i < r->n_buckets; i++) {
     kw_free((void *)r->buckets[i].name.data);
-    kw_free((void *)r->buckets[i].within.data);
+    kw_free((void *)r->buckets[i].embedded.data);
   }
   kw_free(r->seen);
   kw_free(r);
@@ -587,7 +591,7 @@ bool kw_bolt_has(const kw_bolt_reader *r, kw_slice name) {
 int kw_bolt_seek(kw_bolt_reader *r, kw_slice name) {
   const bucket *b = find(r, name);
   r->depth = 0;
-  return b == NULL ? KW_OK : begin_walk(r, b->root, b->within);
+  return b == NULL ? KW_OK : begin_walk(r, b->root, b->embedded);
 }
 
 int kw_bolt_next(kw_bolt_reader *r, kw_slice *key, kw_slice *value) {

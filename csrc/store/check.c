@@ -4,7 +4,7 @@
 #include "codec/messages.h"
 #include "model/error.h"
 
-#define PUT_COST 256  /* what etcd adds to the key and the value of a put */
+#define PUT_COST 256  /* bytes that etcd adds to the key and the value of a put */
 #define PUT_FIELDS 64 /* more than everything in a PutRequest but the bytes of its key and value */
 
 typedef struct branch {
@@ -55,16 +55,17 @@ static int check_branch(branch b, int64_t budget) {
   return rc;
 }
 
-static int64_t widest(const kw_txn_op *txn) {
+static int64_t longest_list(const kw_txn_op *txn) {
   size_t n = txn->n_compares;
   if (n < txn->n_success) n = txn->n_success;
   if (n < txn->n_failure) n = txn->n_failure;
   return (int64_t)n;
 }
 
-/* Nested transactions share what the widest list of their parent has left. */
+/* `budget` is the number of operations that each list of the transaction may have. Nested transactions may have as
+ * many as the longest list of their parent leaves over. */
 static int check_txn(const kw_txn_op *txn, int64_t budget) {
-  int64_t n = widest(txn);
+  int64_t n = longest_list(txn);
   if (n > budget) return KW_ERR_TOO_MANY_OPS;
   for (size_t i = 0; i < txn->n_compares; i++) {
     if (txn->compares[i].range.key.len == 0) return KW_ERR_EMPTY_KEY;
@@ -77,30 +78,36 @@ static int check_txn(const kw_txn_op *txn, int64_t budget) {
 
 /* {====== Keys written twice ======
  *
- * A list of operations may not put a key twice, nor put a key that it deletes. Nested lists count, in etcd's
- * order: the deletes of this list come first; then the nested transactions one after the other, whose
- * two branches do not see each other; the puts of this list come last. So a nested delete is not held against the
- * puts of nested transactions before it. A delete without an end is held against no put: etcd takes its end, "\0",
- * for a key below all others, and its range for an empty one.
+ * A list of operations may not put a key twice, nor put a key that it deletes. The lists of nested transactions count,
+ * too. The rules are etcd's, which looks at a list in this order: first its deletes; then its nested transactions, one
+ * after the other; then its puts. The two branches of a transaction do not conflict with each other, since only one of
+ * them runs. Two exceptions follow from what etcd does:
+ *   - a delete in a nested transaction does not conflict with a put in a nested transaction before it;
+ *   - a delete of all keys from `key` on conflicts with no put: etcd takes its end, "\0", for a key below all others,
+ *     and so its range for an empty one.
  *
- * A walk in that order marks what was written so far, over the put keys in sorted order: puts by key, deletes as
- * intervals of a Fenwick tree. The marks of one branch are taken back while the other is walked.
+ * The check walks the operations in that order. Each put and each delete claims the keys that it writes; a put fails if
+ * its key is claimed already. Claims are about positions in the sorted list of all keys that are put. Puts are counted
+ * by position, and deletes, which claim intervals, in a Fenwick tree. The claims of a success branch are taken back
+ * while the failure branch is walked.
  */
 
-typedef struct mark {
+/* The keys that one operation writes. */
+typedef struct claim {
   bool is_put;
-  size_t from; /* the key of a put, or the first key of a delete */
-  size_t until;
-} mark;
+  size_t from;  /* position of the key of a put, or of the first key of a delete */
+  size_t until; /* position after the last key of a delete */
+} claim;
 
-typedef struct marks {
-  kw_slice *keys; /* all keys that are put anywhere, sorted */
+typedef struct claims {
+  kw_slice *keys; /* all keys that are put, sorted; equal keys stand side by side */
   size_t n_keys;
-  uint32_t *puts;    /* by key: marked puts */
-  uint32_t *deletes; /* the tree, from 1: marked deletes that cover a key */
-  mark *done;        /* what is marked, in order */
+  uint32_t *puts; /* by position: number of puts */
+  uint32_t *
+      deletes; /* Fenwick tree, counted from 1: number of deletes, as differences between positions */
+  claim *done; /* all claims, in the order in which they were made */
   size_t n_done;
-} marks;
+} claims;
 
 static size_t count_ops(branch b, kw_op_kind kind) {
   size_t n = 0;
@@ -112,13 +119,13 @@ static size_t count_ops(branch b, kw_op_kind kind) {
   return n;
 }
 
-static void gather_keys(marks *m, branch b) {
+static void gather_keys(claims *c, branch b) {
   for (size_t i = 0; i < b.n; i++) {
     const kw_op *op = &b.ops[i];
-    if (op->kind == KW_OP_PUT) m->keys[m->n_keys++] = op->put.key;
+    if (op->kind == KW_OP_PUT) c->keys[c->n_keys++] = op->put.key;
     if (op->kind != KW_OP_TXN) continue;
-    gather_keys(m, success_of(&op->txn));
-    gather_keys(m, failure_of(&op->txn));
+    gather_keys(c, success_of(&op->txn));
+    gather_keys(c, failure_of(&op->txn));
   }
 }
 
@@ -126,12 +133,12 @@ static int by_bytes(const void *a, const void *b) {
   return kw_slice_compare(*(const kw_slice *)a, *(const kw_slice *)b);
 }
 
-/* The first key that is not below `key`. */
-static size_t key_from(const marks *m, kw_slice key) {
-  size_t low = 0, high = m->n_keys;
+/* Returns the position of the first key that is not below `key`. */
+static size_t position_of(const claims *c, kw_slice key) {
+  size_t low = 0, high = c->n_keys;
   while (low < high) {
     size_t mid = low + (high - low) / 2;
-    if (kw_slice_compare(m->keys[mid], key) < 0) {
+    if (kw_slice_compare(c->keys[mid], key) < 0) {
       low = mid + 1;
     } else {
       high = mid;
@@ -140,76 +147,77 @@ static size_t key_from(const marks *m, kw_slice key) {
   return low;
 }
 
-static void tree_add(marks *m, size_t from, uint32_t by) {
-  for (size_t i = from + 1; i <= m->n_keys; i += i & -i) m->deletes[i] += by;
+/* Adds `by` to the number of deletes at every position from `from` on. */
+static void tree_add(claims *c, size_t from, uint32_t by) {
+  for (size_t i = from + 1; i <= c->n_keys; i += i & -i) c->deletes[i] += by;
 }
 
-static bool is_deleted(const marks *m, size_t key) {
+static bool is_deleted(const claims *c, size_t at) {
   uint32_t sum = 0;
-  for (size_t i = key + 1; i > 0; i -= i & -i) sum += m->deletes[i];
+  for (size_t i = at + 1; i > 0; i -= i & -i) sum += c->deletes[i];
   return sum > 0;
 }
 
-/* Counts unsigned, so that taking back is adding -1. */
-static void apply_mark(marks *m, const mark *k, uint32_t by) {
-  if (k->is_put) {
-    m->puts[k->from] += by;
+/* Adds `by` to the counts of a claim: 1, or (uint32_t)-1 to take the claim back. Unsigned counts may wrap. */
+static void count_claim(claims *c, const claim *one, uint32_t by) {
+  if (one->is_put) {
+    c->puts[one->from] += by;
   } else {
-    tree_add(m, k->from, by);
-    tree_add(m, k->until, -by);
+    tree_add(c, one->from, by);
+    tree_add(c, one->until, -by);
   }
 }
 
-static void apply_marks(marks *m, size_t from, size_t until, uint32_t by) {
-  for (size_t i = from; i < until; i++) apply_mark(m, &m->done[i], by);
+static void count_claims(claims *c, size_t from, size_t until, uint32_t by) {
+  for (size_t i = from; i < until; i++) count_claim(c, &c->done[i], by);
 }
 
-static void add_mark(marks *m, mark k) {
-  m->done[m->n_done++] = k;
-  apply_mark(m, &k, 1);
+static void add_claim(claims *c, claim one) {
+  c->done[c->n_done++] = one;
+  count_claim(c, &one, 1);
 }
 
-static void mark_delete(marks *m, const kw_range *range) {
-  mark k = {.from = key_from(m, range->key)};
+static void claim_delete(claims *c, const kw_range *range) {
+  claim one = {.from = position_of(c, range->key)};
   if (kw_range_is_point(range)) {
-    for (k.until = k.from; k.until < m->n_keys; k.until++) {
-      if (!kw_slice_equal(m->keys[k.until], range->key)) break;
+    for (one.until = one.from; one.until < c->n_keys; one.until++) {
+      if (!kw_slice_equal(c->keys[one.until], range->key)) break;
     }
   } else {
-    k.until = key_from(m, range->end);
+    one.until = position_of(c, range->end);
   }
-  if (k.from < k.until) add_mark(m, k);
+  if (one.from < one.until) add_claim(c, one);
 }
 
-static int mark_put(marks *m, kw_slice key) {
-  size_t at = key_from(m, key); /* of equal keys the first stands for all */
-  if (m->puts[at] > 0 || is_deleted(m, at)) return KW_ERR_DUPLICATE_KEY;
-  add_mark(m, (mark){.is_put = true, .from = at});
+static int claim_put(claims *c, kw_slice key) {
+  size_t at = position_of(c, key); /* the first of equal keys stands for all of them */
+  if (c->puts[at] > 0 || is_deleted(c, at)) return KW_ERR_DUPLICATE_KEY;
+  add_claim(c, (claim){.is_put = true, .from = at});
   return KW_OK;
 }
 
-static int mark_branch(marks *m, branch b);
+static int claim_branch(claims *c, branch b);
 
-static int mark_txn(marks *m, const kw_txn_op *txn) {
-  size_t first = m->n_done;
-  int rc = mark_branch(m, success_of(txn));
-  size_t second = m->n_done;
-  apply_marks(m, first, second, (uint32_t)-1);
-  if (rc == KW_OK) rc = mark_branch(m, failure_of(txn));
-  apply_marks(m, first, second, 1);
+static int claim_txn(claims *c, const kw_txn_op *txn) {
+  size_t first = c->n_done;
+  int rc = claim_branch(c, success_of(txn));
+  size_t second = c->n_done;
+  count_claims(c, first, second, (uint32_t)-1);
+  if (rc == KW_OK) rc = claim_branch(c, failure_of(txn));
+  count_claims(c, first, second, 1);
   return rc;
 }
 
-static int mark_branch(marks *m, branch b) {
+static int claim_branch(claims *c, branch b) {
   int rc = KW_OK;
   for (size_t i = 0; i < b.n; i++) {
-    if (b.ops[i].kind == KW_OP_DELETE) mark_delete(m, &b.ops[i].delete.range);
+    if (b.ops[i].kind == KW_OP_DELETE) claim_delete(c, &b.ops[i].delete.range);
   }
   for (size_t i = 0; i < b.n && rc == KW_OK; i++) {
-    if (b.ops[i].kind == KW_OP_TXN) rc = mark_txn(m, &b.ops[i].txn);
+    if (b.ops[i].kind == KW_OP_TXN) rc = claim_txn(c, &b.ops[i].txn);
   }
   for (size_t i = 0; i < b.n && rc == KW_OK; i++) {
-    if (b.ops[i].kind == KW_OP_PUT) rc = mark_put(m, b.ops[i].put.key);
+    if (b.ops[i].kind == KW_OP_PUT) rc = claim_put(c, b.ops[i].put.key);
   }
   return rc;
 }
@@ -217,15 +225,15 @@ static int mark_branch(marks *m, branch b) {
 static int check_twice(branch b, kw_arena *arena) {
   size_t n_puts = count_ops(b, KW_OP_PUT), n_deletes = count_ops(b, KW_OP_DELETE);
   if (n_puts == 0 || n_puts + n_deletes == 1) return KW_OK;
-  marks m = {.keys = kw_arena_array(arena, n_puts, sizeof *m.keys),
-             .puts = kw_arena_array(arena, n_puts, sizeof *m.puts),
-             .deletes = kw_arena_array(arena, n_puts + 1, sizeof *m.deletes),
-             .done = kw_arena_array(arena, n_puts + n_deletes, sizeof *m.done)};
-  if (m.keys == NULL || m.puts == NULL || m.deletes == NULL || m.done == NULL)
+  claims c = {.keys = kw_arena_array(arena, n_puts, sizeof *c.keys),
+              .puts = kw_arena_array(arena, n_puts, sizeof *c.puts),
+              .deletes = kw_arena_array(arena, n_puts + 1, sizeof *c.deletes),
+              .done = kw_arena_array(arena, n_puts + n_deletes, sizeof *c.done)};
+  if (c.keys == NULL || c.puts == NULL || c.deletes == NULL || c.done == NULL)
     return KW_ERR_NO_MEMORY;
-  gather_keys(&m, b);
-  qsort(m.keys, m.n_keys, sizeof *m.keys, by_bytes);
-  return mark_branch(&m, b);
+  gather_keys(&c, b);
+  qsort(c.keys, c.n_keys, sizeof *c.keys, by_bytes);
+  return claim_branch(&c, b);
 }
 
 /* }====== */

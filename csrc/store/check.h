@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * check: is a request well-formed, whatever the store holds? For the files of this folder only.
+ * check: checks and measures a request by itself, without looking at the store. For the files of this folder only.
  */
 #ifndef KW_STORE_CHECK_H
 #define KW_STORE_CHECK_H
@@ -8,17 +8,21 @@
 #include "base/arena.h"
 #include "model/op.h"
 
-/* What the request itself has wrong: empty keys, too many operations, a key written twice in one
- * transaction, contradicting options. KW_OK, or the error. */
+/* Checks the form of a request. Returns KW_OK; KW_ERR_EMPTY_KEY; KW_ERR_INVALID_SORT; KW_ERR_VALUE_PROVIDED or
+ * KW_ERR_LEASE_PROVIDED for contradicting options of a put; KW_ERR_KEY_NOT_FOUND for an op without a kind;
+ * KW_ERR_TOO_MANY_OPS for a transaction with a list of more than `max_txn_ops`, nested lists included;
+ * KW_ERR_DUPLICATE_KEY for a transaction that writes a key twice; or KW_ERR_NO_MEMORY. */
 int kw_check_op(const kw_op *op, int64_t max_txn_ops, kw_arena *arena);
 
-/* Whether the op could write: it has a put, a delete or a nested transaction. */
+/* True if the op could write: it is a put or a delete, or a transaction that has a put, a delete or a nested
+ * transaction. */
 bool kw_check_is_write(const kw_op *op);
 
-/* True if the op, encoded as the message of its request, is larger than `bytes`. */
+/* True if the op, encoded as the message of its request, takes more than `bytes`. */
 bool kw_check_exceeds(const kw_op *op, int64_t bytes);
 
-/* What the quota counts for it: 0 if it has no put. */
+/* Returns the bytes that etcd's quota counts for the op; 0 if the op has no put. A transaction costs as much as the
+ * more expensive one of its branches. */
 int64_t kw_check_cost(const kw_op *op);
 
 #endif

@@ -19,7 +19,7 @@
 #include "store/store.h"
 
 #define LEASE_BYTES 24
-#define SECTOR 512 /* of which a file without sum is a multiple */
+#define SECTOR 512 /* the size of a bbolt file is a multiple of this: a SHA-256 shows in it */
 #define CHUNK (64 * 1024)
 
 enum { LEASE_ID = 1, LEASE_TTL = 2 };
@@ -54,7 +54,7 @@ static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
   return rc;
 }
 
-/* A compaction that has not removed everything yet is one that etcd finishes. */
+/* etcd finishes a compaction that is scheduled and not finished, as ours is while it still removes records. */
 static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
   const kw_disk_meta *meta = &source->meta;
   uint8_t bytes[KW_REVISION_KEY_ROOM];
@@ -69,9 +69,9 @@ static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
   return rc == KW_OK ? kw_bolt_put(writer, kw_slice_text("scheduledCompactRev"), rev) : rc;
 }
 
-/* What is kept under the bucket's name. */
-static int write_row(kw_bolt_writer *writer, const kw_rows *rows, const char *table) {
-  size_t len = strlen(table) + 1; /* with the zero that ends a table's name */
+/* Writes the rows of the table that has the name of the bucket. */
+static int write_rows(kw_bolt_writer *writer, const kw_rows *rows, const char *table) {
+  size_t len = strlen(table) + 1; /* with the zero between table and key */
   kw_slice start = kw_slice_of(table, len);
   int rc = kw_bolt_begin(writer, kw_slice_text(table));
   for (size_t i = kw_rows_seek(rows, start); i < rows->n && rc == KW_OK; i++) {
@@ -85,10 +85,10 @@ static int write_row(kw_bolt_writer *writer, const kw_rows *rows, const char *ta
 
 typedef int (*write_fn)(kw_bolt_writer *writer, const kw_image_source *source);
 
-/* In the order of their names. */
+/* The buckets of etcd, in the order of their names, as bbolt has them. */
 static const struct {
   const char *name;
-  write_fn write; /* NULL: what is kept */
+  write_fn write; /* NULL: the rows of this name, if there are any */
 } buckets[] = {{"alarm", NULL},         {"auth", NULL},    {"authRoles", NULL},
                {"authUsers", NULL},     {"cluster", NULL}, {"key", write_records},
                {"lease", write_leases}, {"members", NULL}, {"members_removed", NULL},
@@ -100,7 +100,7 @@ static int write_file(int fd, const kw_image_source *source, int64_t *size) {
   int rc = KW_OK;
   for (size_t i = 0; i < KW_LENGTH(buckets) && rc == KW_OK; i++) {
     rc = buckets[i].write != NULL ? buckets[i].write(writer, source)
-                                  : write_row(writer, source->rows, buckets[i].name);
+                                  : write_rows(writer, source->rows, buckets[i].name);
   }
   if (rc == KW_OK) rc = kw_bolt_finish(writer, size);
   kw_bolt_writer_free(writer);
@@ -112,9 +112,9 @@ static bool never(void *ctx) {
   return false;
 }
 
-/* The sum of the first `size` bytes. */
-static int sum(int fd, int64_t size, bool (*must_end)(void *ctx), void *ctx,
-               uint8_t digest[KW_SHA256_BYTES]) {
+/* Computes the SHA-256 of the first `size` bytes. */
+static int digest_of(int fd, int64_t size, bool (*must_end)(void *ctx), void *ctx,
+                     uint8_t digest[KW_SHA256_BYTES]) {
   uint8_t chunk[CHUNK];
   kw_sha256 sha;
   kw_sha256_init(&sha);
@@ -131,7 +131,7 @@ static int sum(int fd, int64_t size, bool (*must_end)(void *ctx), void *ctx,
 int kw_image_write(int fd, const kw_image_source *source, int64_t *size) {
   uint8_t digest[KW_SHA256_BYTES];
   int rc = write_file(fd, source, size);
-  if (rc == KW_OK) rc = sum(fd, *size, source->must_end, source->ctx, digest);
+  if (rc == KW_OK) rc = digest_of(fd, *size, source->must_end, source->ctx, digest);
   if (rc != KW_OK) return rc;
   int number = kw_file_write(fd, digest, sizeof digest, *size);
   return number == 0 ? KW_OK : kw_error_of_errno(number);
@@ -143,42 +143,45 @@ int kw_image_write(int fd, const kw_image_source *source, int64_t *size) {
 
 struct kw_image {
   int fd;
-  int64_t size; /* without the sum */
+  int64_t size; /* without the SHA-256 */
   kw_bolt_reader *reader;
   kw_disk_meta meta;
-  kw_revision last;
-  bool has_records; /* read to their end */
-  size_t n_tables;  /* of what is rows, that were begun */
+  kw_revision last; /* of the records that were read */
+  bool has_records; /* all records were read */
+  size_t n_tables;  /* tables of rows that were begun */
 };
 
-static int refuse(char *text, const char *path, int rc, const char *why) {
+int kw_image_refuse(char text[KW_DISK_TEXT], const char *path, int rc, const char *why) {
   snprintf(text, KW_DISK_TEXT, "keywatch: %s: %s", path, why);
   return rc;
 }
 
-static int check_sum(const kw_image *image, const char *path, char *text) {
+static int check_hash(const kw_image *image, const char *path, char *text) {
   uint8_t expected[KW_SHA256_BYTES], digest[KW_SHA256_BYTES];
   bool ok = kw_file_read(image->fd, expected, sizeof expected, image->size) &&
-            sum(image->fd, image->size, never, NULL, digest) == KW_OK;
-  if (!ok) return refuse(text, path, KW_ERR_STORAGE, "it cannot be read");
+            digest_of(image->fd, image->size, never, NULL, digest) == KW_OK;
+  if (!ok) return kw_image_refuse(text, path, KW_ERR_STORAGE, "the file cannot be read");
   if (memcmp(expected, digest, sizeof digest) == 0) return KW_OK;
-  return refuse(text, path, KW_ERR_CORRUPT, "it is damaged: its SHA-256 is another one");
+  return kw_image_refuse(text, path, KW_ERR_CORRUPT,
+                         "the file is damaged: its SHA-256 does not match");
 }
 
 static int open_file(kw_image *image, const char *path, bool skip_hash, char *text) {
   struct stat st;
   image->fd = open(path, O_RDONLY | O_CLOEXEC);
   if (image->fd < 0 || fstat(image->fd, &st) < 0)
-    return refuse(text, path, KW_ERR_STORAGE, strerror(errno));
-  if (!S_ISREG(st.st_mode)) return refuse(text, path, KW_ERR_STORAGE, "it is not a file");
-  bool has_sum = st.st_size % SECTOR == KW_SHA256_BYTES;
-  image->size = has_sum ? st.st_size - KW_SHA256_BYTES : st.st_size;
+    return kw_image_refuse(text, path, KW_ERR_STORAGE, strerror(errno));
+  if (!S_ISREG(st.st_mode))
+    return kw_image_refuse(text, path, KW_ERR_STORAGE, "not a regular file");
+  bool has_hash = st.st_size % SECTOR == KW_SHA256_BYTES;
+  image->size = has_hash ? st.st_size - KW_SHA256_BYTES : st.st_size;
   if (skip_hash) return KW_OK;
-  if (!has_sum)
-    return refuse(text, path, KW_ERR_CORRUPT,
-                  "it has no SHA-256: it is truncated, or, if it is etcd's own file, wants "
-                  "--skip-hash-check");
-  return check_sum(image, path, text);
+  if (!has_hash)
+    return kw_image_refuse(
+        text, path, KW_ERR_CORRUPT,
+        "the file has no SHA-256: it is truncated, or it is etcd's own database file, which "
+        "needs --skip-hash-check");
+  return check_hash(image, path, text);
 }
 
 static int read_compaction(kw_image *image) {
@@ -212,7 +215,8 @@ int kw_image_open(const char *path, bool skip_hash, kw_image **result, char text
   int rc = open_file(image, path, skip_hash, text);
   if (rc == KW_OK) {
     rc = read_head(image);
-    if (rc == KW_ERR_CORRUPT) refuse(text, path, rc, "it is damaged, or no image of a store");
+    if (rc == KW_ERR_CORRUPT)
+      kw_image_refuse(text, path, rc, "the file is damaged, or is not an image of a store");
   }
   if (rc != KW_OK) {
     kw_image_close(image);

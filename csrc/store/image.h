@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * image: a store as etcd's snapshots have it: a bbolt file, and behind it the SHA-256 of that, 32 bytes.
+ * image: a store in one file, in the format of etcd's snapshots: a bbolt file (store/bolt.h), followed by the SHA-256
+ * of that file, 32 bytes.
  *
- *   key     revision as main (8), "_", sub (8), big-endian, and "t" for a tombstone   ->  the encoded KeyValue
- *   lease   id, big-endian                                                            ->  leasepb.Lease
+ *   bucket  keys and values
+ *   key     revision, see codec/revision_key.h   ->  the encoded KeyValue; of a tombstone, with the key alone
+ *   lease   id, 8 bytes, big-endian              ->  leasepb.Lease
  *   meta    "scheduledCompactRev", "finishedCompactRev" -> revision, as above; "consistent_index" -> 8 bytes
  *
- *   auth, authRoles, authUsers   what is kept in the tables of these names, see store/rows.h
+ *   auth, authRoles, authUsers   the rows of the tables of these names, see store/rows.h
  *
- * The other buckets that etcd has are written empty, and not read: they are about members and alarms, which belong to a
+ * The other buckets of etcd are written empty, and are not read: they hold members and alarms, which belong to a
  * server and not to its data.
  */
 #ifndef KW_STORE_IMAGE_H
@@ -18,37 +20,61 @@
 #include "store/database.h"
 #include "store/rows.h"
 
-/* What an image is made of. The functions return 1, 0 at the end, or an error. */
+/* {====== Writing ====== */
+
+/* Where an image takes its contents from. `next_record` and `next_lease` return 1, 0 at the end, or an error; what
+ * they give stays valid until they are called again. */
 typedef struct kw_image_source {
-  int (*next_record)(void *ctx, kw_disk_entry *entry);     /* revisions rise */
-  int (*next_lease)(void *ctx, int64_t *id, int64_t *ttl); /* ids rise, as numbers without sign */
-  bool (*must_end)(void *ctx);                             /* nobody wants it any more */
+  int (*next_record)(void *ctx, kw_disk_entry *entry); /* in rising order of revisions */
+  int (*next_lease)(void *ctx, int64_t *id,
+                    int64_t *ttl); /* in rising order of ids, taken as unsigned */
+  bool (*must_end)(void *ctx);     /* true: give up, the image is not wanted any more */
   void *ctx;
   kw_disk_meta meta;
-  const kw_rows *rows;
+  const kw_rows *rows; /* borrowed */
 } kw_image_source;
 
-/* Writes an image to an empty file; *size is that of its bbolt file. KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY,
- * KW_ERR_CANCELLED, or what the source has failed with. */
+/* Writes an image to an empty file. *size is the size of its bbolt file, without the SHA-256. Errors:
+ * KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY; KW_ERR_CANCELLED if `must_end` returned true; or an error of
+ * the source. Does not sync. */
 int kw_image_write(int fd, const kw_image_source *source, int64_t *size);
+
+/* }====== */
+
+/* {====== Reading ====== */
 
 typedef struct kw_image kw_image;
 
-/* Opens an image: one of ours, or of an etcd from 3.4 to 3.6. Its sum is checked, unless `skip_hash`: then it may be
- * etcd's bare file, too. KW_ERR_NO_MEMORY; KW_ERR_CORRUPT, KW_ERR_STORAGE, with a sentence in `text`. */
+/* Opens an image that keywatch or an etcd from 3.4 to 3.6 has made, and checks its SHA-256. With `skip_hash` the
+ * SHA-256 is not checked, and may be missing: etcd's own database file has none. Errors: KW_ERR_NO_MEMORY;
+ * KW_ERR_CORRUPT and KW_ERR_STORAGE, both with a sentence in `text`. */
 int kw_image_open(const char *path, bool skip_hash, kw_image **image, char text[KW_DISK_TEXT]);
+
+/* Closes the image and frees it. */
 void kw_image_close(kw_image *image);
 
-/* Everything that the image has, in order, first all records, then all leases, then what is kept: 1, 0 at the end,
- * KW_ERR_CORRUPT, KW_ERR_NO_MEMORY. Slices are good until the next call. */
+/* The next three functions are called in their order, each until it returns 0: first all records, then all leases,
+ * then all rows. They return 1, 0 at the end, KW_ERR_CORRUPT or KW_ERR_NO_MEMORY. Slices point into the image, and
+ * are valid until the next call. */
+
+/* Reads the next record, in rising order of revisions. The kv of a tombstone has its key alone. */
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv);
+
+/* Reads the next lease. */
 int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
+
+/* Reads the next row. `table` is static text. */
 int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
-/* What it says beside: compaction; and, once all records were read, the revision. */
+/* Returns the compaction of the image; and its revision, which is known once all records were read. */
 kw_disk_meta kw_image_meta(const kw_image *image);
 
-/* Bytes of the file. */
+/* Returns the size of the bbolt file in bytes. */
 int64_t kw_image_size(const kw_image *image);
+
+/* }====== */
+
+/* Sets `text` to "keywatch: <path>: <why>". Returns `rc`. */
+int kw_image_refuse(char text[KW_DISK_TEXT], const char *path, int rc, const char *why);
 
 #endif

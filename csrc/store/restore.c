@@ -14,17 +14,18 @@
 #include "store/image.h"
 
 #define PATH_ROOM KW_DIRECTORY_ROOM
-#define GROUP_RECORDS 4096
-#define GROUP_BYTES (4 << 20)
+#define CHUNK_RECORDS 4096
+#define CHUNK_BYTES (4 << 20)
 #define MAP_MARGIN (INT64_C(64) << 20)
 #define MAP_PER_BYTE                                                                               \
-  4 /* of the image: where records of half a page take a page each, and the free ones as many */
+  4 /* of the image: a record of half a page takes a page, and there are as many free pages */
 
-typedef struct group {
-  kw_blob *records[GROUP_RECORDS];
+/* The records of one transaction of the disk. The chunk holds them until the disk has written them. */
+typedef struct chunk {
+  kw_blob *records[CHUNK_RECORDS];
   size_t n;
   size_t bytes;
-} group;
+} chunk;
 
 /* The database that is written, and the changes that are written to it next. */
 typedef struct target {
@@ -32,38 +33,37 @@ typedef struct target {
   kw_commit_group changes;
 } target;
 
-static int refuse(char *text, const char *what, const char *why) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: %s: %s", what, why);
-  return KW_ERR_STORAGE;
+static int refuse(char *text, const char *path, const char *why) {
+  return kw_image_refuse(text, path, KW_ERR_STORAGE, why);
 }
 
 /* {====== From the image to the disk ====== */
 
-static void release(group *g) {
-  while (g->n > 0) kw_blob_release(g->records[--g->n]);
-  g->bytes = 0;
+static void release(chunk *c) {
+  while (c->n > 0) kw_blob_release(c->records[--c->n]);
+  c->bytes = 0;
 }
 
-static int write_group(target *to, group *g, kw_disk_meta meta) {
+static int write_chunk(target *to, chunk *c, kw_disk_meta meta) {
   to->changes.meta = meta;
   int rc = kw_database_write(to->database, &to->changes);
   if (rc == KW_OK) rc = kw_database_renew(to->database); /* so that free pages are used again */
   kw_commit_group_clear(&to->changes);
-  release(g);
+  release(c);
   return rc;
 }
 
-/* A record is encoded anew, so that it is one of ours, whoever wrote the image. */
-static int add_record(target *to, group *g, kw_revision rev, bool tombstone, const kw_kv *kv) {
+/* A record is encoded anew: another program's image may have its fields in another order, or unknown ones. */
+static int add_record(target *to, chunk *c, kw_revision rev, bool tombstone, const kw_kv *kv) {
   kw_blob *record = kw_keyvalue_encode(kv);
   if (record == NULL) return KW_ERR_NO_MEMORY;
-  g->records[g->n++] = record;
-  g->bytes += record->len;
+  c->records[c->n++] = record;
+  c->bytes += record->len;
   return kw_commit_group_put(&to->changes, rev, tombstone, record) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-/* Until all is there, what is written is nobody's: the meta of the last group counts. */
-static int copy_records(kw_image *image, target *to, group *g, kw_restored *restored) {
+/* Only the meta of the last chunk counts: the directory is not in its place before that is written. */
+static int copy_records(kw_image *image, target *to, chunk *c, kw_restored *restored) {
   kw_revision rev;
   bool tombstone;
   kw_kv kv;
@@ -72,9 +72,9 @@ static int copy_records(kw_image *image, target *to, group *g, kw_restored *rest
     int found = kw_image_next_record(image, &rev, &tombstone, &kv);
     if (found <= 0) return found;
     restored->records++;
-    rc = add_record(to, g, rev, tombstone, &kv);
-    if (rc == KW_OK && (g->n == GROUP_RECORDS || g->bytes >= GROUP_BYTES))
-      rc = write_group(to, g, kw_image_meta(image));
+    rc = add_record(to, c, rev, tombstone, &kv);
+    if (rc == KW_OK && (c->n == CHUNK_RECORDS || c->bytes >= CHUNK_BYTES))
+      rc = write_chunk(to, c, kw_image_meta(image));
   }
   return rc;
 }
@@ -89,48 +89,50 @@ static int copy_leases(kw_image *image, target *to, kw_restored *restored) {
   return found;
 }
 
-/* The name of a state, see store/rows.h. */
-static kw_blob *new_name(kw_slice table, kw_slice key) {
-  kw_blob *name = kw_blob_new(table.len + 1 + key.len);
-  if (name == NULL) return NULL;
-  memcpy(name->bytes, table.data, table.len);
-  name->bytes[table.len] = 0;
-  if (key.len > 0) memcpy(name->bytes + table.len + 1, key.data, key.len);
-  return name;
+/* Reads the next row, with its name in the arena, which is reset first. Returns 1, 0 at the end, or an error. */
+static int next_row(kw_image *image, kw_arena *arena, kw_row_change *row) {
+  kw_slice table, key;
+  int rc = kw_image_next_row(image, &table, &key, &row->bytes);
+  if (rc <= 0) return rc;
+  kw_arena_reset(arena);
+  return kw_rows_name(arena, table, key, &row->name) ? 1 : KW_ERR_NO_MEMORY;
 }
 
-static int add_row(target *to, kw_slice table, kw_slice key, kw_slice bytes) {
-  kw_blob *name = new_name(table, key), *value = kw_blob_copy(bytes);
-  bool ok = name != NULL && value != NULL && kw_commit_group_put_row(&to->changes, name, value);
+static int add_row(target *to, const kw_row_change *row) {
+  kw_blob *name = kw_blob_copy(row->name), *bytes = kw_blob_copy(row->bytes);
+  bool ok = name != NULL && bytes != NULL && kw_commit_group_put_row(&to->changes, name, bytes);
   if (name != NULL) kw_blob_release(name);
-  if (value != NULL) kw_blob_release(value);
+  if (bytes != NULL) kw_blob_release(bytes);
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-/* That authentication was enabled is told, and not kept: nobody would heed it. */
-static int copy_rows(kw_image *image, target *to, kw_restored *restored) {
-  kw_slice table, key, bytes;
+/* The row that enables authentication is reported, and not copied. */
+static int copy_rows(kw_image *image, target *to, kw_arena *arena, kw_restored *restored) {
+  static const char enabled[] = "auth\0authEnabled"; /* table, 0, key: see store/rows.h */
+  kw_row_change row;
   int found;
-  while ((found = kw_image_next_row(image, &table, &key, &bytes)) > 0) {
-    if (kw_slice_is(table, "auth") && kw_slice_is(key, "authEnabled")) {
-      restored->was_protected = bytes.len == 1 && bytes.data[0] == 1;
+  while ((found = next_row(image, arena, &row)) > 0) {
+    if (kw_slice_equal(row.name, kw_slice_of(enabled, sizeof enabled - 1))) {
+      restored->was_protected = row.bytes.len == 1 && row.bytes.data[0] == 1;
       continue;
     }
-    int rc = add_row(to, table, key, bytes);
+    int rc = add_row(to, &row);
     if (rc != KW_OK) return rc;
   }
   return found;
 }
 
 static int copy(kw_image *image, target *to, kw_restored *restored) {
-  group *g = kw_alloc_zeroed(sizeof *g);
-  if (g == NULL) return KW_ERR_NO_MEMORY;
-  int rc = copy_records(image, to, g, restored);
+  kw_arena arena = {0};
+  chunk *c = kw_alloc_zeroed(sizeof *c);
+  if (c == NULL) return KW_ERR_NO_MEMORY;
+  int rc = copy_records(image, to, c, restored);
   if (rc == KW_OK) rc = copy_leases(image, to, restored);
-  if (rc == KW_OK) rc = copy_rows(image, to, restored);
-  if (rc == KW_OK) rc = write_group(to, g, kw_image_meta(image));
-  release(g);
-  kw_free(g);
+  if (rc == KW_OK) rc = copy_rows(image, to, &arena, restored);
+  if (rc == KW_OK) rc = write_chunk(to, c, kw_image_meta(image));
+  release(c);
+  kw_free(c);
+  kw_arena_drop(&arena);
   kw_disk_meta meta = kw_image_meta(image);
   restored->revision = meta.revision;
   restored->compact_revision = meta.compact_revision;
@@ -141,7 +143,7 @@ static int copy(kw_image *image, target *to, kw_restored *restored) {
 
 /* {====== The directory ====== */
 
-/* Absent, or empty. */
+/* Refuses a target that exists, unless it is an empty directory. */
 static int check_target(const char *directory, char *text) {
   DIR *dir = opendir(directory);
   if (dir == NULL && errno == ENOENT) return KW_OK;
@@ -152,10 +154,10 @@ static int check_target(const char *directory, char *text) {
     if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) is_empty = false;
   }
   closedir(dir);
-  return is_empty ? KW_OK : refuse(text, directory, "it is there already, and not empty");
+  return is_empty ? KW_OK : refuse(text, directory, "the directory exists, and is not empty");
 }
 
-/* Removes a directory that we made, and the files in it. */
+/* Removes the directory that fill() has filled. It holds files alone. */
 static void discard(const char *directory) {
   char path[PATH_ROOM];
   DIR *dir = opendir(directory);
@@ -169,7 +171,7 @@ static void discard(const char *directory) {
   rmdir(directory);
 }
 
-/* A name beside the directory's own. */
+/* Writes the template of a temporary name beside the directory. Returns false if it is too long. */
 static bool name_beside(const char *directory, char path[PATH_ROOM]) {
   size_t len = strlen(directory);
   while (len > 1 && directory[len - 1] == '/') len--;
@@ -196,54 +198,56 @@ static int make(kw_image *image, const char *directory, kw_restored *restored, c
   if (rc == KW_ERR_NO_SPACE) refuse(text, directory, strerror(ENOSPC));
   if (rc == KW_OK && rename(partial, directory) < 0) rc = refuse(text, directory, strerror(errno));
   if (rc != KW_OK) discard(partial);
-  if (rc == KW_OK) kw_directory_sync_parent(directory); /* so that it is so after a crash, too */
+  if (rc == KW_OK) kw_directory_sync_parent(directory);
   return rc;
 }
 
 /* }====== */
 
-/* Reads a row, and adds it to `rows`, whose bounds are those of a store. */
-static int walk_row(kw_image *image, kw_rows *rows) {
-  kw_slice table, key;
-  kw_row_change change = {0};
-  int rc = kw_image_next_row(image, &table, &key, &change.bytes);
-  if (rc <= 0) return rc;
-  kw_blob *name = new_name(table, key);
-  if (name == NULL) return KW_ERR_NO_MEMORY;
-  change.name = kw_blob_slice(name);
-  rc = kw_rows_apply(rows, &change);
-  kw_blob_release(name);
-  return rc == KW_OK ? 1 : rc;
+/* {====== The image ====== */
+
+/* Reads the rows into a kw_rows, which has the bounds of a store. */
+static int walk_rows(kw_image *image) {
+  kw_arena arena = {0};
+  kw_rows rows = {0};
+  kw_row_change row = {0};
+  int rc;
+  while ((rc = next_row(image, &arena, &row)) > 0) {
+    rc = kw_rows_apply(&rows, &row);
+    if (rc != KW_OK) break;
+  }
+  kw_rows_drop(&rows);
+  kw_arena_drop(&arena);
+  return rc;
 }
 
-/* Reads everything. */
+/* Reads everything in the image. */
 static int walk(kw_image *image) {
   kw_revision rev;
   bool tombstone;
   kw_kv kv;
   int64_t id, ttl;
-  kw_rows rows = {0};
   int rc;
   while ((rc = kw_image_next_record(image, &rev, &tombstone, &kv)) > 0) continue;
   while (rc == 0 && (rc = kw_image_next_lease(image, &id, &ttl)) > 0) rc = 0;
-  while (rc == 0 && (rc = walk_row(image, &rows)) > 0) rc = 0;
-  kw_rows_drop(&rows);
-  return rc;
+  return rc == 0 ? walk_rows(image) : rc;
 }
 
-/* An image that is damaged, or has what a store cannot keep, is refused before anything is made of it. */
+/* Refuses an image that is damaged, or that holds more than a store can. Nothing was written yet. */
 static int check_image(const char *path, bool skip_hash, char *text) {
   kw_image *image;
   int rc = kw_image_open(path, skip_hash, &image, text);
   if (rc != KW_OK) return rc;
   rc = walk(image);
   kw_image_close(image);
-  if (rc == KW_ERR_CORRUPT) refuse(text, path, "it is damaged");
+  if (rc == KW_ERR_CORRUPT) refuse(text, path, "the file is damaged");
   if (rc == KW_ERR_REQUEST_TOO_LARGE)
     refuse(text, path, "a user or a role has a name of more than 501 bytes");
   if (rc == KW_ERR_NO_SPACE) refuse(text, path, "its users and roles take more than 16 MiB");
   return rc;
 }
+
+/* }====== */
 
 int kw_restore(const char *path, const char *directory, bool skip_hash, kw_restored *restored,
                char text[KW_DISK_TEXT]) {

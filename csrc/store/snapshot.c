@@ -16,8 +16,8 @@
 #include "store/state.h"
 
 #define PATH_ROOM 4096
-#define LEFT_FREE (16 << 20) /* bytes of the file system that the store may need */
-#define LOOK_AFTER (1 << 20) /* bytes of records, and we see whether those are still there */
+#define LEFT_FREE (16 << 20)  /* bytes of the file system that are left to the store */
+#define CHECK_EVERY (1 << 20) /* bytes of records between two looks at the free space */
 
 typedef struct held_lease {
   int64_t id;
@@ -31,11 +31,11 @@ typedef struct held_record {
 } held_record;
 
 struct kw_snapshot {
-  kw_link link;    /* among those of the store */
-  kw_store *store; /* NULL: it has gone */
+  kw_link link;    /* among the snapshots of the store */
+  kw_store *store; /* NULL: freed before the snapshot */
   int fd;
-  kw_view *view; /* or NULL, and what is held: */
-  held_record *records;
+  kw_view *view;        /* of a durable store, else NULL */
+  held_record *records; /* of a store in memory, and its leases */
   size_t n_records;
   size_t cap_records;
   held_lease *leases;
@@ -44,15 +44,15 @@ struct kw_snapshot {
   kw_rows rows;
 
   kw_image_source source;
-  size_t next_record; /* the thread's */
+  size_t next_record; /* these three belong to the thread */
   size_t next_lease;
-  size_t unlooked;
+  size_t unchecked; /* bytes of records since the last look at the free space */
 
-  pid_t pid; /* who opened it */
+  pid_t pid; /* the process that opened the snapshot */
   pthread_t thread;
   bool has_thread;
   bool is_asked_for;
-  pthread_mutex_t mutex; /* for what follows */
+  pthread_mutex_t mutex; /* guards the fields below */
   bool must_end;
   bool is_done;
   kw_bell bell;
@@ -76,9 +76,9 @@ static bool is_full(int fd) {
 }
 
 static int check_room(kw_snapshot *s, size_t bytes) {
-  s->unlooked += bytes;
-  if (s->unlooked < LOOK_AFTER) return 1;
-  s->unlooked = 0;
+  s->unchecked += bytes;
+  if (s->unchecked < CHECK_EVERY) return 1;
+  s->unchecked = 0;
   return is_full(s->fd) ? KW_ERR_NO_SPACE : 1;
 }
 
@@ -109,7 +109,7 @@ static int next_held_lease(void *ctx, int64_t *id, int64_t *ttl) {
   return 1;
 }
 
-/* The view is left first: nothing is kept from being used again for the sake of whoever reads the file. */
+/* Closes the view before the snapshot is ready: the disk can use its pages again, however slowly the file is read. */
 static void *run(void *ctx) {
   kw_snapshot *s = ctx;
   int64_t size = 0;
@@ -155,7 +155,7 @@ static const char *directory_of(const kw_store *store) {
   return directory == NULL || directory[0] == 0 ? "/tmp" : directory;
 }
 
-/* Not every file system has files without a name. */
+/* Some file systems have no unnamed files (O_TMPFILE): there a named file is made and unlinked. */
 static int open_file(kw_snapshot *s) {
   const char *directory = directory_of(s->store);
   s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -253,8 +253,8 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
 
 /* {====== Ending ====== */
 
-/* The thread is over, and what it has read from is let go. */
-static void settle(kw_snapshot *s) {
+/* Waits for the thread to end, and releases everything that it has read from. */
+static void release_source(kw_snapshot *s) {
   if (s->has_thread) pthread_join(s->thread, NULL);
   s->has_thread = false;
   if (s->view != NULL) kw_view_close(s->view);
@@ -267,18 +267,18 @@ static void settle(kw_snapshot *s) {
   s->leases = NULL;
 }
 
-/* In a child of the process that opened it there is no thread, and the view is the parent's. */
+/* After a fork the child has no thread, and the view belongs to the parent. */
 static void stop(kw_snapshot *s) {
   if (s->pid != getpid()) {
     s->has_thread = false;
     s->view = NULL;
-    settle(s);
+    release_source(s);
     return;
   }
   pthread_mutex_lock(&s->mutex);
   s->must_end = true;
   pthread_mutex_unlock(&s->mutex);
-  settle(s);
+  release_source(s);
 }
 
 void kw_snapshot_close(kw_snapshot *s) {
@@ -304,7 +304,7 @@ void kw_snapshot_end_all(kw_store *store) {
 bool kw_snapshot_is_ready(kw_snapshot *s) {
   bool done = is_done(s);
   s->is_asked_for = !done;
-  if (done) settle(s);
+  if (done) release_source(s);
   return done;
 }
 

@@ -1,44 +1,52 @@
 /* SPDX-License-Identifier: MIT
  *
- * snapshot: an image of a store, as it is when the snapshot is opened, in a file without a name.
+ * snapshot: an image of a store in an unnamed temporary file.
  *
- * A thread of its own writes the file: from a view of the disk, or from the records of a store in memory, which are
- * held meanwhile. The store goes on, and once the file is whole it is held no longer, however slowly the file is read.
- * The file lies in the directory of the store, or in $TMPDIR, and is gone with its snapshot.
+ * The image shows the store as it was when the snapshot was opened. A thread of the snapshot writes the file: from a
+ * view of the disk, or, for a store in memory, from the records, which the snapshot retains. The store goes on
+ * meanwhile. Once the file is complete, view and records are released, however slowly the file is read.
+ *
+ *   open -> the thread writes -> is_ready -> outcome, size, read ... -> close
+ *
+ * The file lies in the directory of the store, or in $TMPDIR for a store in memory, and goes with its snapshot. All
+ * functions are called by the thread of the store.
  */
 #ifndef KW_STORE_SNAPSHOT_H
 #define KW_STORE_SNAPSHOT_H
 
 #include "store/store.h"
 
-#define KW_MAX_SNAPSHOTS 8 /* of a store, at a time: each is a file as large as the store */
+#define KW_MAX_SNAPSHOTS 8 /* open snapshots of a store: each is a file as large as the store */
 
 typedef struct kw_snapshot kw_snapshot;
 
-/* Begins a snapshot of what is durable. KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE;
- * KW_ERR_TOO_MANY_SNAPSHOTS. */
+/* Begins a snapshot of what is durable, and starts its thread. The caller owns the snapshot, which may outlive the
+ * store. Errors: KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
+
+/* Ends the thread, closes the file and frees the snapshot. Waits for the thread, which gives up soon. */
 void kw_snapshot_close(kw_snapshot *snapshot);
 
-/* Whether the file is whole, or will never be; if not, the store's bell is rung once it is, and until it is asked for
- * again kw_snapshot_is_awaited holds. */
+/* True once the file is complete, or has failed; the snapshot then releases what it has read from. If false, the
+ * snapshot is awaited from now on, and the store's bell is rung when it becomes ready. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
-/* Of one that is ready. */
+/* Returns KW_OK, or why the snapshot has failed, of one that is ready. The file of a failed snapshot is empty. */
 int kw_snapshot_outcome(const kw_snapshot *snapshot);
 
-/* Bytes of the bbolt file; its sum follows, KW_SHA256_BYTES. */
+/* Returns the size of the bbolt file of a snapshot that is ready. Its SHA-256 follows, KW_SHA256_BYTES. */
 int64_t kw_snapshot_size(const kw_snapshot *snapshot);
 
-/* Reads so many bytes of what is there: KW_OK or KW_ERR_STORAGE. */
+/* Reads exactly `n` bytes at offset `at` of a file that is complete. Returns KW_OK, or KW_ERR_STORAGE if they are not
+ * there or cannot be read. */
 int kw_snapshot_read(const kw_snapshot *snapshot, int64_t at, uint8_t *to, size_t n);
 
 /* {====== For the store ====== */
 
-/* Whether any snapshot is ready that was asked for before. */
+/* True if a snapshot is ready that is awaited: kw_snapshot_is_ready was false when it was last called. */
 bool kw_snapshot_is_awaited(const kw_store *store);
 
-/* The store is about to go: what is not whole never will be. */
+/* Ends the threads of all snapshots, before the store is freed. A file that is not complete has failed. */
 void kw_snapshot_end_all(kw_store *store);
 
 /* }====== */

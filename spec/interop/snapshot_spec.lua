@@ -205,7 +205,7 @@ describe("a snapshot #once", function()
     local bare = scratch .. "/own/member/snap/db"
     local refused = command.start("restore", bare, "--data-dir", scratch .. "/refused")
     assert.equal(1, refused:wait())
-    assert.matches("it has no SHA%-256", refused:stderr())
+    assert.matches("the file has no SHA%-256", refused:stderr())
   end)
 
   it("of an etcd that has ended is its file", function()
