@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
---- Configuration with a past: change it without losing another's change, read it as it was, and roll it back.
+--- Configuration with a history: update a key without losing a concurrent update, read an old state, and roll back.
 
 local keywatch = require "keywatch"
 
 local store = keywatch.open()
 
---- Puts change(value) in the place of value. Whoever comes between makes it try again with what they left.
+--- Replaces a value by change(value). If another writer changes the key in between, tries again with the new value.
 local function update(key, change)
   while true do
     local kv = store:get(key)
@@ -18,6 +18,7 @@ local function update(key, change)
   end
 end
 
+--- Prints all keys at a revision; nil is the newest.
 local function show(what, revision)
   local parts = {}
   for kv in store:each("app/", { prefix = true, revision = revision }) do
@@ -34,7 +35,7 @@ local disturbed = false
 update("app/workers", function(value)
   if not disturbed then
     disturbed = true
-    store:put("app/workers", "6") -- another writer, at the worst moment
+    store:put("app/workers", "6") -- another writer, between our read and our write
   end
   return ("%d"):format(tonumber(value) + 1)
 end)
@@ -42,7 +43,7 @@ store:put("app/mode", "fast")
 show("now", nil)
 show("then", good)
 
--- Back to how it was: every key is put again as it was, in one revision. The past itself stays.
+-- Rolls back: puts every key again with its old value, in one revision. The history stays.
 local ops = {}
 for kv in store:each("app/", { prefix = true, revision = good }) do
   table.insert(ops, { put = kv.key, value = kv.value })
@@ -50,7 +51,7 @@ end
 assert(store:txn { success = ops })
 show("rolled back", nil)
 
--- The past costs memory until it is forgotten.
+-- The history uses memory until it is compacted.
 store:compact(store:status().revision)
 local _, err = store:get("app/workers", { revision = good })
 print(("revision %d: %s"):format(good, tostring(err)))

@@ -1,11 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- A client follows configuration over the wire, and goes on where it was when the server has been away.
+--- A watcher: a client watches configuration on a server, and keeps a table equal to it. When the server restarts, the
+-- watch resumes where it was: no change is lost, and none comes twice.
 --
--- With the URL of a keywatch server or of an etcd in its first argument, it follows `config/` there until it is ended.
+-- Without an argument the program starts a server of its own and restarts it. With the URL of a keywatch server or of
+-- an etcd as its argument, it watches `config/` there until it is ended.
 
 local keywatch = require "keywatch"
 
---- What is set, by name; `print` tells of every change.
+--- Keeps the table `current` (values by name) equal to the keys under config/, and prints every change.
 local function follow(client, current)
   for event in client:watch("config/", { prefix = true, initial = true }):events() do
     local name = event.key and event.key:match("^config/(.*)$")
@@ -33,9 +35,9 @@ keywatch.run(function()
   local current = {}
   client:put("config/color", "blue")
   client:put("config/size", "9")
-  local follower = keywatch.spawn(follow, client, current)
+  local task = keywatch.spawn(follow, client, current)
 
-  --- Waits until the follower knows a value.
+  --- Waits until the task has seen a value.
   local function await(name, value)
     while current[name] ~= value do keywatch.sleep(0.01) end
   end
@@ -45,7 +47,7 @@ keywatch.run(function()
 
   server:close()
   print("the server has gone")
-  store:put("config/color", "red") -- who else writes to it does not wait
+  store:put("config/color", "red") -- a write while the client has no connection
   store:delete("config/size")
   server = assert(keywatch.serve { store = store, listen = url })
   print("the server is back")
@@ -54,7 +56,7 @@ keywatch.run(function()
 
   client:put("config/shape", "round")
   await("shape", "round")
-  follower:cancel()
+  task:cancel()
 end)
 client:close()
 server:close()

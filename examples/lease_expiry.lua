@@ -1,19 +1,20 @@
 -- SPDX-License-Identifier: MIT
---- The end of a lease, seen by a watcher: who stops renewing is reported as gone.
+--- A watcher sees leases expire: a service that stops renewing its lease is reported as gone.
 --
--- Nobody calls step here. While a task waits, the loop ends leases on time. It takes two seconds of real time.
+-- The program does not call store:step(). While a task waits, the loop expires leases on time. The program runs for two
+-- seconds.
 
 local keywatch = require "keywatch"
 
-local store = keywatch.open { min_lease_ttl = 1 } -- seconds; 2 unless said otherwise
+local store = keywatch.open { min_lease_ttl = 1 } -- seconds; the default is 2
 
---- A service that announces itself, renews its lease some times, and then crashes: it revokes nothing.
+--- A service: announces itself, renews its lease `renewals` times, and then stops without revoking the lease.
 local function serve(name, address, renewals)
   local lease = assert(store:lease(1))
   store:put("services/" .. name, address, { lease = lease })
   for _ = 1, renewals do
     keywatch.sleep(0.4)
-    if not lease:keepalive() then return end -- too late: it is gone already
+    if not lease:keepalive() then return end -- too late: the lease has expired
   end
 end
 
@@ -30,7 +31,7 @@ keywatch.run(function()
       print(("%-4s is up at %s"):format(name, event.value))
     else
       alive = alive - 1
-      print(("%-4s is gone; it was at %s"):format(name, event.prev.value)) -- prev: thanks to prev_kv
+      print(("%-4s is gone; it was at %s"):format(name, event.prev.value)) -- prev is there because of prev_kv
     end
     if alive == 0 then break end
   end

@@ -1,11 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- The store in one minute: write, read, look back, decide, let go.
---
---   make run
+--- The store in one minute: write, read, read the past, compare and write in a transaction, expire keys with a lease.
 
 local keywatch = require "keywatch"
 
--- With `now` the clock is ours: it stands still until step moves it. Without, it is the system's.
+-- With `now` the clock is manual: only store:step(now) moves it. Without `now` it is the clock of the system.
 local store = keywatch.open { now = 0 }
 
 local function title(text)
@@ -24,6 +22,7 @@ end
 
 title("A transaction compares, then changes many keys in one revision.")
 local seen = store:get("color").mod_revision
+--- Paints for `who`, unless the color has changed since it was read.
 local function claim(who)
   local result = assert(store:txn {
     compare = { { key = "color", mod_revision = seen } },

@@ -1,20 +1,21 @@
 -- SPDX-License-Identifier: MIT
---- Resuming from a revision: a reader that stops and comes back misses nothing and is told nothing twice.
+--- Resuming from a revision: a reader that stops and continues later misses no event and gets none twice.
 --
--- All it has to remember is one number. watch.revision is how far it has come; the next watch starts one later.
+-- The reader remembers one number: watch.revision, the revision up to which it has read. The next watch starts at the
+-- revision after it.
 
 local keywatch = require "keywatch"
 
 local store = keywatch.open()
-local reached -- a real program would keep it in a file
+local reached -- the revision; a real program would write it to a file
 
---- A watch from where the last one stopped; the first begins with what exists.
+--- Opens a watch where the last one stopped. The first watch begins with the keys that exist.
 local function open()
   if not reached then return store:watch("orders/", { prefix = true, initial = true }) end
   return store:watch("orders/", { prefix = true, start_revision = reached + 1 })
 end
 
---- Reads what there is, and stops. Returns what the watch failed with, if it did.
+--- Reads all events that are there, and stops. Returns the error if the watch has failed.
 local function read(title)
   print(title)
   local watch = open()
@@ -25,7 +26,7 @@ local function read(title)
     event, err = watch:next(0)
   end
   watch:close()
-  if err.code ~= "timeout" then return err end -- a timeout only says that there is no more now
+  if err.code ~= "timeout" then return err end -- "timeout" is no failure: there is no event now
 end
 
 store:put("orders/1", "apples")
@@ -36,7 +37,7 @@ store:put("orders/3", "plums")
 store:delete("orders/1")
 read("The next one goes on where it stopped:")
 
--- While nobody reads, history may be compacted. Then the watch says so, rather than skip anything.
+-- History may be compacted while nobody reads. The watch then fails, instead of skipping events.
 store:put("orders/4", "figs")
 store:delete("orders/2")
 store:compact(store:status().revision)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- A service of one's own, notes that any gRPC client can read and write, and a middleware that asks who calls.
+--- A gRPC service in Lua: notes that any gRPC client can read and write, and middleware that refuses unknown users.
 --
--- Here the client is curl. A message of gRPC is a zero, its length in four bytes, and its own bytes.
+-- The client here is curl. A gRPC message is a zero byte, the length in four bytes, and the bytes of the message.
 
 local keywatch = require "keywatch"
 
@@ -9,15 +9,15 @@ local store = keywatch.open()
 local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
 
 server:mount("demo.Notes", {
-  Read = function(name) -- one request, one answer
+  Read = function(name) -- one request, one response
     local note = store:get("notes/" .. name)
     if not note then return nil, { grpc_status = 5, message = "no such note" } end
     return note.value
   end,
-  List = { stream = true, handler = function(call) -- one request, many answers
+  List = { stream = true, handler = function(call) -- one request, many responses
     for note in store:each("notes/" .. call:receive(), { prefix = true }) do call:send(note.key) end
   end },
-  Write = { stream = true, handler = function(call) -- many requests, each answered as soon as it is stored
+  Write = { stream = true, handler = function(call) -- many requests, each answered when it is stored
     for message in call:messages() do
       local name, text = message:match("^(.-)=(.*)$")
       call:send(("%s is stored at revision %d"):format(name, store:put("notes/" .. name, text).revision))
@@ -36,8 +36,8 @@ server:use {
   end,
 }
 
---- Lets curl call a method with some messages, and prints what it gets. The call is served while `next` waits for its
--- end; to read from curl before that would be to wait for oneself.
+--- Calls a method by curl with some messages, and prints the responses. The call is served while `next` waits for its
+-- end. Reading from curl before that would be a deadlock: curl waits for this program.
 local function call(method, user, ...)
   local body = ""
   for _, message in ipairs { ... } do body = body .. ("\\0\\0\\0\\0\\%03o%s"):format(#message, message) end

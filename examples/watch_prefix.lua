@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- Watching a prefix: a table that follows what the store has under "config/".
+--- Watching a prefix: a task keeps a table equal to the keys under "config/".
 --
--- With `initial` a watch begins with what exists, says "synced", and goes on with what happens. No change is lost
--- between the two, and none comes twice.
+-- With `initial` a watch returns the keys that exist, then "synced", then every later change. No change is lost between
+-- the two parts, and none comes twice.
 
 local keywatch = require "keywatch"
 
@@ -12,7 +12,7 @@ store:put("config/size", "9")
 
 local config = {}
 
---- Runs as a task of its own. While it waits for the next event, other tasks go on.
+--- Applies events to the table until the watch is closed. Runs as a task: other tasks run while it waits.
 local function follow(watch)
   for event in watch:events() do
     local name = event.key and event.key:match("[^/]+$")
@@ -31,17 +31,17 @@ end
 
 keywatch.run(function()
   local watch = store:watch("config/", { prefix = true, initial = true })
-  local follower = keywatch.spawn(follow, watch)
-  keywatch.sleep(0) -- let it begin
+  local task = keywatch.spawn(follow, watch)
+  keywatch.sleep(0) -- let the task begin
 
   store:put("config/color", "green")
   store:put("other/color", "red") -- not under the prefix
   store:txn { success = { { delete = "config/size" }, { put = "config/shape", value = "round" } } }
 
-  -- Another task reads the watch: sync returns when that task has been given everything up to now.
+  -- Another task reads the watch, so sync waits until that task has been given everything up to now.
   local revision = assert(watch:sync())
   print(("at revision %d it is %s and %s"):format(revision, config.color, config.shape))
 
-  watch:close() -- which ends the loop
-  follower:join()
+  watch:close() -- ends the loop in the task
+  task:join()
 end)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- A worker pool fed by a watch: jobs are keys, and each is given to exactly one worker.
+--- A worker pool: jobs are keys, and each job is given to exactly one worker.
 --
--- The workers are tasks that read the same watch, so whoever is free takes the next event. A finished job is deleted
--- and its result is put in one transaction: nobody ever sees it in both places, or in none.
+-- The workers are tasks that read the same watch, so a free worker takes the next event. One transaction deletes a
+-- finished job and puts its result: a reader never sees both, or neither.
 
 local keywatch = require "keywatch"
 
@@ -10,11 +10,11 @@ local WORKERS, JOBS = 3, 8
 
 local store = keywatch.open()
 
---- Takes jobs until the watch is closed; returns how many.
+--- Does jobs until the watch is closed. Returns their number.
 local function work(jobs)
   local n = 0
   for event in jobs:events() do
-    keywatch.sleep(0.001) -- hard work: meanwhile the others go on
+    keywatch.sleep(0.001) -- stands for the work; other tasks run meanwhile
     local number = tonumber(event.value)
     store:txn {
       success = {
@@ -28,7 +28,7 @@ local function work(jobs)
 end
 
 keywatch.run(function()
-  -- "no_delete": that a job is gone is no job.
+  -- "no_delete": the end of a job is not a job.
   local jobs = store:watch("jobs/", { prefix = true, filters = { "no_delete" } })
   local results = store:watch("results/", { prefix = true })
 
@@ -36,13 +36,13 @@ keywatch.run(function()
   for i = 1, WORKERS do workers[i] = keywatch.spawn(work, jobs) end
 
   for i = 1, JOBS do store:put("jobs/" .. i, tostring(i)) end
-  for _ = 1, JOBS do results:next() end -- each is worth waiting for
+  for _ = 1, JOBS do results:next() end -- wait for all results
 
-  jobs:close() -- the workers' loops end
+  jobs:close() -- ends the loops of the workers
   local done = 0
   for _, worker in ipairs(workers) do
     local ok, n = worker:join()
-    assert(ok, n) -- or the error of the worker
+    assert(ok, n) -- n is the error if the worker has failed
     done = done + n
   end
   print(("%d workers have done %d jobs"):format(WORKERS, done))
