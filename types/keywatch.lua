@@ -1,51 +1,51 @@
 ---@meta keywatch
 -- SPDX-License-Identifier: MIT
--- keywatch for editors: the public face in LuaCATS annotations, as lua-language-server reads them. Nothing runs.
+-- The public API of keywatch in LuaCATS annotations, for lua-language-server. This file is not executed.
 
 ---A versioned key-value store with etcd's semantics.
 ---@class keywatch
 ---@field _VERSION string
 local keywatch = {}
 
----Opens a store: an empty one in memory, which fails only for lack of memory; or with `path`, one on a disk.
+---Opens a store. Without `path` it is empty and in memory, and opening fails only if memory is short. With `path` it is durable.
 ---@param opts? keywatch.OpenOptions
 ---@return keywatch.Store store
 ---@return keywatch.Error? err
 ---@nodiscard
 function keywatch.open(opts) end
 
----A client of keywatch's server, or of etcd. Nothing is sent before it is used.
+---Returns a client for keywatch's server or for etcd. The first request opens the connection.
 ---@param endpoints string|string[] URLs: "http://host:port", "unix:/path"
 ---@param opts? keywatch.ConnectOptions
 ---@return keywatch.Client client
 ---@nodiscard
 function keywatch.connect(endpoints, opts) end
 
----Serves a store to etcd's clients. It listens when this returns, and answers while the loop turns, until it is closed.
----With `thread` it answers always, until it is closed or forgotten.
+---Serves a store to etcd's clients. The server listens when `serve` returns. It answers while the loop turns, until it is closed.
+---With `thread` it answers at any time, until it is closed or garbage collected.
 ---@param opts keywatch.ServeOptions
 ---@return keywatch.Server? server
 ---@return keywatch.Error? err "listen_failed", "thread_failed", or "out_of_memory"
 function keywatch.serve(opts) end
 
----Calls `fn` as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
----fn failed with, or a task that nobody joined. For the top level only.
+---Calls `fn` as a task, and turns the loop until `fn` has ended. Then cancels the tasks that are left. Raises the error of
+---fn, or of a task that nobody joined. For the top level only.
 ---@param fn fun(...: any): ...
 ---@param ... any for fn
----@return any ... what fn returned
+---@return any ... the results of fn
 function keywatch.run(fn, ...) end
 
----A task that calls `fn` when the loop turns next.
+---Creates a task, which calls `fn` when the loop turns next.
 ---@param fn fun(...: any): ...
 ---@param ... any for fn
 ---@return keywatch.Task task
 function keywatch.spawn(fn, ...) end
 
----Waits. In a task others go on; 0 lets them go first.
+---Waits. Other tasks run meanwhile; 0 lets them run first.
 ---@param seconds number
 function keywatch.sleep(seconds) end
 
----Seconds of a clock that never goes back. Its zero means nothing.
+---Returns the seconds of a monotonic clock. Its zero has no meaning.
 ---@return number seconds
 ---@nodiscard
 function keywatch.now() end
@@ -74,7 +74,7 @@ function keywatch.now() end
 ---| "<"
 
 ---@alias keywatch.AlarmName
----| "no_space" # the quota is used up: puts and grants fail
+---| "no_space" # the quota or the disk is full: puts and grants of leases fail
 ---| "corrupt" # every write fails
 
 ---@alias keywatch.EventType
@@ -88,92 +88,92 @@ function keywatch.now() end
 ---@alias keywatch.ErrorCode
 ---| "cancelled" # the task that waited was cancelled
 ---| "closed" # the store, or the watch, was closed
----| "compacted" # the revision is older than the oldest that can be read
----| "corrupt" # the alarm is armed, or what is on the disk is damaged
+---| "compacted" # the revision is older than the oldest readable one
+---| "corrupt" # the alarm is armed, or a record on the disk is damaged
 ---| "duplicate_key" # a transaction writes one key twice
----| "duplicate_watch_id" # of a watch that is made over the wire
+---| "duplicate_watch_id" # of a watch over the network
 ---| "empty_key"
----| "empty_range" # no key could be in what is to be watched
----| "full" # the watch holds as much as it may
+---| "empty_range" # the range of the watch cannot contain a key
+---| "full" # the queue of the watch is full: read from it first
 ---| "future_revision" # the revision is newer than the newest
 ---| "invalid_sort"
----| "key_not_found" # ignore_value or ignore_lease, and no key to take it from
----| "lease_exists" # the id is taken
----| "lease_not_found" # there is no such lease, or not any more
+---| "key_not_found" # ignore_value or ignore_lease, and the key does not exist
+---| "lease_exists" # another lease has this id
+---| "lease_not_found" # the lease does not exist, or has ended
 ---| "lease_provided" # ignore_lease together with a lease
 ---| "lease_ttl_too_large"
 ---| "listen_failed" # a server could not listen on an address
----| "malformed" # what came over the wire is no message
----| "stopped" # the server ends
+---| "malformed" # the received bytes are not a message of the expected type
+---| "stopped" # the server is shutting down
 ---| "thread_failed" # the thread of a server has ended, or could not start
----| "no_space" # the quota is used up, or the disk
+---| "no_space" # the quota or the disk is full
 ---| "out_of_memory" # nothing has changed
 ---| "read_only" # a write to a replica
 ---| "request_too_large" # more than max_request_bytes
----| "stale_revision" # a replica already is as far
----| "storage" # the disk has failed: the store can only be read until it is opened again; or it cannot be opened
+---| "stale_revision" # the replica has this revision already
+---| "storage" # a sync has failed: the store is read-only until it is opened again; or the store cannot be opened
 ---| "timeout" # the time to wait is over; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
----| "too_many_snapshots" # of a server, at once
----| "too_many_requests" # connections hold more than quota_connection_bytes, and this one more than its share
+---| "too_many_snapshots" # the server takes too many snapshots at once
+---| "too_many_requests" # all connections hold more than quota_connection_bytes, and this connection more than its share
 ---| "value_provided" # ignore_value together with a value
----| "aborted" # the server has given it up
+---| "aborted" # the server has aborted the call
 ---| "already_exists"
----| "cluster_changed" # the server is one of another cluster: the watch does not go on
+---| "cluster_changed" # the server belongs to another cluster: the watch cannot resume
 ---| "data_loss"
----| "deadline_exceeded" # the time is over; a write may have been done
+---| "deadline_exceeded" # the time of the request is over; a write may have been done
 ---| "failed_precondition"
----| "internal" # the server, or the way to it, does not speak gRPC as it should
+---| "internal" # the server, or a proxy, violates the gRPC protocol
 ---| "invalid_argument"
 ---| "not_found"
 ---| "out_of_range"
----| "permission_denied" # the user may not do that
----| "regressed" # the server has been set back to an older state: the watch does not go on
----| "answer_too_large" # above the client's max_message; what was asked for has been done
----| "resource_exhausted" # more than somebody on the way takes
----| "unauthenticated" # the server does not know who calls
----| "unavailable" # no server answers; a write may have been done, unless it says which endpoint cannot be reached
+---| "permission_denied" # the user lacks the permission
+---| "regressed" # the server was set back to an older state: the watch cannot resume
+---| "answer_too_large" # the response exceeds the client's max_message; the request has been done
+---| "resource_exhausted" # a limit of the server or of a proxy is exceeded
+---| "unauthenticated" # the server does not accept the credentials
+---| "unavailable" # no server answers; maybe_done tells whether a write may have been done
 ---| "unimplemented" # the server has no such method
 ---| "unknown"
----| "unsupported" # sync, with a server whose progress cannot be trusted
+---| "unsupported" # sync: the server sends progress ahead of events
 
----What the world did wrong. Misuse raises a plain string instead.
+---A failure of the outside world. Misuse raises a string instead.
 ---@class keywatch.Error
 ---@field code keywatch.ErrorCode
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
----@field maybe_done? boolean true if a write may have been done, or will be, though it failed
----@field compact_revision? integer the oldest revision that can be read, for the code "compacted"
+---@field maybe_done? boolean true if a failed write may have been done, or may be done later
+---@field compact_revision? integer the oldest readable revision, for the code "compacted"
 ---@operator concat(any): string
 
 -- Records and results -----------------------------------------------------------------------------------------------
 
----A key as it was at one revision.
+---The state of a key at one revision.
 ---@class keywatch.KV
 ---@field key string
 ---@field value string "" with keys_only
----@field create_revision integer when the key was last created
----@field mod_revision integer when it was last put
----@field version integer how often it was put since it was created
+---@field create_revision integer revision at which the key was created
+---@field mod_revision integer revision of the last put
+---@field version integer number of puts since the creation
 ---@field lease keywatch.Id 0 for none
 
 ---@class keywatch.RangeResult
 ---@field revision integer of the store
 ---@field kvs keywatch.KV[]
----@field count integer of the keys in the range, with no regard to limit
----@field more boolean whether limit left some out
+---@field count integer number of keys in the range, ignoring limit
+---@field more boolean true if limit left kvs out
 
 ---@class keywatch.PutResult
 ---@field revision integer of this put
----@field prev_kv? keywatch.KV what the key was before, if prev_kv was asked for
+---@field prev_kv? keywatch.KV the previous kv, with the option prev_kv
 
 ---@class keywatch.DeleteResult
 ---@field revision integer of this delete, or of the store if nothing was deleted
----@field deleted integer
----@field prev_kvs? keywatch.KV[] what was deleted, if prev_kv was asked for
+---@field deleted integer number of deleted keys
+---@field prev_kvs? keywatch.KV[] the deleted kvs, with the option prev_kv
 
----A response is what the plain call would have returned; `false` for a get that found nothing.
+---The result of the plain call; `false` for a get that found nothing.
 ---@alias keywatch.Response
 ---| keywatch.KV
 ---| keywatch.RangeResult
@@ -183,34 +183,34 @@ function keywatch.now() end
 ---| false
 
 ---@class keywatch.TxnResult
----@field succeeded boolean whether every compare held
+---@field succeeded boolean true if every compare held
 ---@field revision integer
----@field responses keywatch.Response[] one for each op of the branch that ran
+---@field responses keywatch.Response[] one for each executed operation
 
 ---@class keywatch.RevisionResult
 ---@field revision integer of the store
 
 ---@class keywatch.Status
 ---@field revision integer
----@field compact_revision integer the oldest revision that can be read; -1 before the first compaction
----@field keys integer that exist
----@field leases integer
+---@field compact_revision integer the oldest readable revision; -1 before the first compaction
+---@field keys integer number of existing keys
+---@field leases integer number of leases
 ---@field db_size integer in bytes
 ---@field db_size_in_use integer in bytes
 ---@field quota integer in bytes; 0 for none
----@field commits? integer of a durable store: groups of writes that have become durable since it was opened
+---@field commits? integer of a durable store: number of commit groups on disk since the store was opened
 ---@field alarms keywatch.AlarmName[]
 
 ---@class keywatch.Hash
 ---@field hash integer etcd's HashKV
 ---@field revision integer of the store
 ---@field compact_revision integer
----@field hash_revision integer up to which the hash goes
+---@field hash_revision integer the last revision that is part of the hash
 
 ---@class keywatch.ServerStatus
 ---@field revision integer
----@field version string of etcd, or the one that we are taken for
----@field endpoint? string that answered
+---@field version string version of etcd; keywatch reports the version that it is compatible with
+---@field endpoint? string URL of the endpoint that answered
 ---@field cluster_id string
 ---@field member_id string
 ---@field leader string
@@ -227,69 +227,69 @@ function keywatch.now() end
 -- Options -----------------------------------------------------------------------------------------------------------
 
 ---@class keywatch.OpenOptions
----@field path? string the directory of a durable store, made if it is missing; without it the store is in memory
----@field on_progress? function of a durable store: told, now and then, how many records have been read, and of how many
----@field now? number a manual clock: time stands at `now` (seconds), and moves with store:step(now) alone
----@field max_request_bytes? integer of one write; 1572864
----@field max_txn_ops? integer of one list of a transaction; 128
----@field quota_backend_bytes? integer 2147483648 (0 means the same); negative: no quota
----@field min_lease_ttl? integer in seconds; 2
----@field step_records? integer how many records one step of a compaction visits; 1000
----@field progress_interval? number seconds after which an idle watch that wants progress gets it; 600, at least 0.1
+---@field path? string directory of a durable store, created if missing; without it the store is in memory
+---@field on_progress? function called now and then with `done, total` records while a durable store is read
+---@field now? number start of a manual clock, in seconds; only store:step(now) moves it
+---@field max_request_bytes? integer maximum size of one write; 1572864
+---@field max_txn_ops? integer maximum length of each list of a transaction; 128
+---@field quota_backend_bytes? integer maximum size of all data; 2147483648 (0 means the same); negative: no quota
+---@field min_lease_ttl? integer shortest lease, in seconds; 2
+---@field step_records? integer number of records that one step of a compaction visits; 1000
+---@field progress_interval? number seconds after which an idle watch gets a progress event; 600, at least 0.1
 ---@field replica? boolean revisions come from upstream, through load, apply, advance and replace
----@field history_bytes? integer how much history a replica keeps; 67108864
+---@field history_bytes? integer history that a replica keeps, in bytes; 67108864
 
 ---@class keywatch.ServeOptions
----@field store? keywatch.Store which it serves; not with `thread`, and needed without
----@field thread? boolean serve in a thread of its own, with a store of its own
----@field open? keywatch.OpenOptions of that store; with `thread` alone
+---@field store? keywatch.Store the store to serve; required without `thread`, not allowed with it
+---@field thread? boolean serve in a thread, with a new store
+---@field open? keywatch.OpenOptions options of that store; only with `thread`
 ---@field listen? string|string[] URLs, http://host:port or unix://path; "http://localhost:2379" unless given
----@field name? string of the member; "default" unless given
----@field advertise? string|string[] the URLs that clients are told; those that it listens on unless given
----@field peer_urls? string|string[] ids are made of them; "http://localhost:2380" unless given
----@field cluster_token? string ids are made of it; without it, each new store is a cluster of its own
----@field max_concurrent_streams? integer of one connection
----@field quota_connection_bytes? integer what all connections together may hold; 536870912
----@field keepalive_min_time? number seconds between two pings of a client; 5 unless given
----@field keepalive_interval? number seconds without a sign of a client, until it is pinged; 7200 unless given
----@field keepalive_timeout? number seconds for it to answer; 20 unless given
----@field auto_compaction_mode? "periodic"|"revision" what the next one counts; "periodic" unless given
----@field auto_compaction_retention? number how much of the past stays, in seconds or revisions; all unless given
+---@field name? string name of the member; "default" unless given
+---@field advertise? string|string[] URLs announced to clients; the URLs of `listen` unless given
+---@field peer_urls? string|string[] input for the ids of member and cluster; "http://localhost:2380" unless given
+---@field cluster_token? string input for the ids; without it, each new store is a cluster of its own
+---@field max_concurrent_streams? integer maximum number of streams of one connection; 65536 unless given
+---@field quota_connection_bytes? integer maximum memory of all connections together; 536870912
+---@field keepalive_min_time? number minimum seconds between two pings of a client; 5 unless given
+---@field keepalive_interval? number seconds without data from a client until the server pings it; 7200 unless given
+---@field keepalive_timeout? number seconds to wait for the answer to a ping; 20 unless given
+---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
+---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
 ---@class keywatch.ConnectOptions
----@field timeout? number seconds for a request that is not told otherwise; 10 unless given
----@field connect_timeout? number seconds for each address to answer; 2 unless given
----@field keepalive? number seconds without a sign of the server, until it is pinged while something is under way; 10
----@field keepalive_timeout? number seconds for it to answer; 5 unless given
----@field max_message? integer bytes of one answer; 67108864 unless given
----@field user? string who calls, where authentication is enabled
+---@field timeout? number default timeout of a request, in seconds; 10 unless given
+---@field connect_timeout? number seconds to wait for each address; 2 unless given
+---@field keepalive? number seconds without data until the client pings the server, while a call or a watch is open; 10
+---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
+---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
+---@field user? string name of the user, for a server with authentication enabled
 ---@field password? string
 
 ---@class keywatch.StreamOptions: keywatch.CallOptions
----@field raw? boolean messages are strings, also where they are known
----@field metadata? table<string, string> that goes with the call
+---@field raw? boolean messages are strings, even if their types are known
+---@field metadata? table<string, string> header fields that are sent with the call
 
----What every call takes. A store in this process answers at once, and has no use for them.
+---Options of every call. A store in this process answers at once and ignores them.
 ---@class keywatch.CallOptions
 ---@field timeout? number in seconds
 ---@field deadline? number in seconds, on the clock of keywatch.now
 
 ---@class keywatch.RequestOptions: keywatch.StreamOptions
----@field is_read? boolean it may be made again if its connection ends; known of etcd's methods
+---@field is_read? boolean the call may be repeated if its connection ends; known for the methods of etcd
 
 ---@class keywatch.GetOptions: keywatch.CallOptions
----@field revision? integer as it was at this revision
----@field serializable? boolean of a client: any member may answer, as far as it has come
+---@field revision? integer read the state at this revision
+---@field serializable? boolean client: any member may answer with its own state
 ---@field keys_only? boolean leave out the value
 
----At most one of the three.
+---At most one of the three may be set.
 ---@class keywatch.KeyOptions: keywatch.CallOptions
----@field prefix? boolean every key that begins with the key; "" is all
----@field range_end? string the keys before this one; "\0" is no end
----@field from_key? boolean every key that is not less than the key
+---@field prefix? boolean every key that begins with the key; every key if the key is ""
+---@field range_end? string every key from the key on that is less than this; "\0" means no end
+---@field from_key? boolean every key from the key on
 
 ---@class keywatch.PageOptions: keywatch.KeyOptions, keywatch.GetOptions
----@field limit? integer at most so many kvs; 0 is no limit
+---@field limit? integer maximum number of kvs; 0 means no limit
 ---@field min_mod_revision? integer
 ---@field max_mod_revision? integer
 ---@field min_create_revision? integer
@@ -298,44 +298,44 @@ function keywatch.now() end
 ---@class keywatch.RangeOptions: keywatch.PageOptions
 ---@field sort_order? keywatch.SortOrder
 ---@field sort_target? keywatch.SortTarget
----@field count_only? boolean no kvs, only count
+---@field count_only? boolean return no kvs
 
 ---@class keywatch.EachOptions: keywatch.PageOptions
 ---@field page? integer kvs per page; 1000
 
 ---@class keywatch.PutOptions: keywatch.CallOptions
----@field lease? keywatch.Id|keywatch.Lease the key dies with it
----@field prev_kv? boolean return what the key was before
----@field ignore_value? boolean keep the value that the key has
----@field ignore_lease? boolean keep the lease that the key has
+---@field lease? keywatch.Id|keywatch.Lease the key is deleted when this lease ends
+---@field prev_kv? boolean return the previous kv
+---@field ignore_value? boolean keep the current value
+---@field ignore_lease? boolean keep the current lease
 
 ---@class keywatch.DeleteOptions: keywatch.KeyOptions
----@field prev_kv? boolean return what was deleted
+---@field prev_kv? boolean return the deleted kvs
 
 ---@class keywatch.WatchOptions: keywatch.KeyOptions
----@field start_revision? integer the first revision to tell of; 0 or nil: from now on. Not with initial
----@field initial? boolean begin with what exists, then a mark of type "synced"
----@field prev_kv? boolean give events what the key was before
+---@field start_revision? integer the first revision to report; 0 or nil: the next one. Not together with initial
+---@field initial? boolean begin with the keys that exist, then an event of type "synced"
+---@field prev_kv? boolean add the previous kv to each event
 ---@field filters? keywatch.Filter[]
----@field progress? boolean give marks of type "progress", too
----@field max_bytes? integer how much is queued before the watch holds back; 1048576
+---@field progress? boolean return events of type "progress", too
+---@field max_bytes? integer size of the queue of the watch, in bytes; 1048576
 
 ---@class keywatch.CompactOptions: keywatch.CallOptions
----@field physical? boolean return after the records are gone, and not before
+---@field physical? boolean return when the memory or disk space is free, not before
 
 ---@class keywatch.LeaseOptions: keywatch.CallOptions
----@field id? keywatch.Id chosen by the store unless given
+---@field id? keywatch.Id id of the lease; the store chooses one unless given
 
 -- Transactions ------------------------------------------------------------------------------------------------------
 
----If every compare holds, `success` runs, else `failure`: in one revision.
+---If every compare holds, the operations of `success` are executed, otherwise those of `failure`. All writes have one revision.
 ---@class keywatch.Txn: keywatch.CallOptions
 ---@field compare? keywatch.Compare[]
 ---@field success? keywatch.Op[]
 ---@field failure? keywatch.Op[]
 
----Exactly one target: version, create_revision, mod_revision, value or lease. With prefix, range_end or from_key it
----must hold for every key of the range. A key that does not exist has the numbers 0, and no value.
+---Exactly one of version, create_revision, mod_revision, value and lease must be set. With prefix, range_end or from_key the
+---compare must hold for every key of the range. For a key that does not exist the numbers are 0, and there is no value.
 ---@class keywatch.Compare
 ---@field key string
 ---@field op? keywatch.CompareOp
@@ -350,7 +350,7 @@ function keywatch.now() end
 
 ---@class keywatch.PutOp: keywatch.PutOptions
 ---@field put string the key
----@field value? string required without ignore_value
+---@field value? string required, unless ignore_value is set
 
 ---@class keywatch.DeleteOp: keywatch.DeleteOptions
 ---@field delete string the key
@@ -371,18 +371,18 @@ function keywatch.now() end
 ---| keywatch.RangeOp
 ---| keywatch.TxnOp
 
----What happened upstream, for a replica.
+---A change of upstream, for a replica.
 ---@class keywatch.Event
 ---@field type keywatch.EventType
 ---@field key string
 ---@field value? string of a put, required
 ---@field create_revision? integer of a put, required
----@field mod_revision? integer the revision at which it is applied
+---@field mod_revision? integer if given, the revision at which the event is applied
 ---@field version? integer of a put, required
 ---@field lease? keywatch.Id
----@field prev? any accepted, and not read
+---@field prev? any accepted and ignored
 
----What exists upstream, for a replica.
+---A kv of upstream, for a replica.
 ---@class keywatch.BaseKV
 ---@field key string
 ---@field value string
@@ -393,24 +393,24 @@ function keywatch.now() end
 
 -- Events ------------------------------------------------------------------------------------------------------------
 
----A key was given a value; or, with `initial`, has it.
+---A put of a key; or, with `initial`, a key that existed when the watch began.
 ---@class keywatch.PutEvent: keywatch.KV
 ---@field type "put"
----@field initial? true it existed when the watch began
----@field prev? keywatch.KV what the key was before, if prev_kv was asked for and it is known
+---@field initial? true the key existed when the watch began
+---@field prev? keywatch.KV the previous kv, with the option prev_kv, if the kv is known
 
 ---@class keywatch.DeleteEvent
 ---@field type "delete"
 ---@field key string
 ---@field mod_revision integer of the delete
----@field prev? keywatch.KV what was deleted, if prev_kv was asked for and it is known
+---@field prev? keywatch.KV the deleted kv, with the option prev_kv, if the kv is known
 
----All that existed has been given, with the option initial.
+---Every key that existed has been returned. Comes once, with the option initial.
 ---@class keywatch.SyncedEvent
 ---@field type "synced"
----@field revision integer at which it existed
+---@field revision integer revision of the returned keys
 
----Everything up to a revision has been given, with the option progress.
+---Every change up to a revision has been returned. Comes with the option progress.
 ---@class keywatch.ProgressEvent
 ---@field type "progress"
 ---@field revision integer
@@ -421,18 +421,18 @@ function keywatch.now() end
 ---| keywatch.SyncedEvent
 ---| keywatch.ProgressEvent
 
----All of one revision that concerns a watch; or one event of what exists; or a mark.
+---All events of one revision; or one initial kv; or one synced or progress event.
 ---@class keywatch.Batch
 ---@field revision integer
 ---@field events keywatch.WatchEvent[]
 
 -- The store ---------------------------------------------------------------------------------------------------------
 
----Methods return `nil, err` when the world is to blame, and raise when the caller is.
+---Methods return `nil, err` if the outside world fails, and raise an error if they are used wrongly.
 ---@class keywatch.Store
 local Store = {}
 
----The key, or nil if it does not exist.
+---Returns the kv of a key, or nil if the key does not exist.
 ---@param key string
 ---@param opts? keywatch.GetOptions
 ---@return keywatch.KV? kv
@@ -440,7 +440,7 @@ local Store = {}
 ---@nodiscard
 function Store:get(key, opts) end
 
----The keys of a range.
+---Returns the kvs of a range.
 ---@param key string
 ---@param opts? keywatch.RangeOptions
 ---@return keywatch.RangeResult? result
@@ -448,15 +448,15 @@ function Store:get(key, opts) end
 ---@nodiscard
 function Store:range(key, opts) end
 
----An iterator over the kvs of a range in the order of keys, read page by page at one revision. It raises the
----error of a page that cannot be read.
+---Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
+---raises the error of a page that cannot be read.
 ---@param key string
 ---@param opts? keywatch.EachOptions
 ---@return fun(): keywatch.KV?
 ---@nodiscard
 function Store:each(key, opts) end
 
----Gives a key a value, in a new revision.
+---Puts a value, in a new revision.
 ---@param key string
 ---@param value? string nil only with ignore_value
 ---@param opts? keywatch.PutOptions
@@ -471,24 +471,24 @@ function Store:put(key, value, opts) end
 ---@return keywatch.Error? err
 function Store:delete(key, opts) end
 
----Compares, then does one of two lists of ops, all in one revision.
+---Executes a transaction: compares, then one of two lists of operations, in one revision.
 ---@param txn keywatch.Txn
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.TxnResult? result
 ---@return keywatch.Error? err
 function Store:txn(txn, opts) end
 
----Watches a key, or the keys of a range: everything that happens to them, in order, without a gap. Only an empty range
----and a lack of memory make it fail; that history was compacted is told by the watch.
----@param key string "" without prefix or from_key is the least key of all, "\0"
+---Watches a key or a range: every change, in order, without a gap. Fails only for an empty range or if memory is short.
+---If the history was compacted, the first read of the watch fails.
+---@param key string "" without prefix or from_key stands for the smallest key, "\0"
 ---@param opts? keywatch.WatchOptions
 ---@return keywatch.Watch? watch
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:watch(key, opts) end
 
----Forgets the history before `revision`. At once for readers; memory, or the space of a durable store, comes back in
----steps, or at once with `physical`.
+---Removes the history before `revision`. Readers see that at once. Memory, or disk space, becomes free in steps; with
+---`physical`, before the call returns.
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions
 ---@return keywatch.RevisionResult? result
@@ -502,37 +502,37 @@ function Store:compact(revision, opts) end
 ---@return keywatch.Error? err
 function Store:lease(ttl, opts) end
 
----The lease of an id. Whether it exists shows when it is used.
+---Returns an object for the lease with this id. Does not check that the lease exists.
 ---@param id keywatch.Id
 ---@return keywatch.Lease lease
 ---@nodiscard
 function Store:lease_by_id(id) end
 
----The ids of all leases, the soonest to end first.
+---Returns the ids of all leases. The lease that expires first comes first.
 ---@return keywatch.Id[]? ids
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:leases() end
 
----How large the store is, and how far it has come.
+---Returns the size and the revision of the store.
 ---@return keywatch.Status status
 ---@nodiscard
 function Store:status() end
 
----etcd's HashKV: equal histories have equal hashes.
+---Returns etcd's HashKV: equal histories have equal hashes.
 ---@param revision? integer the newest unless given
 ---@return keywatch.Hash? hash
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:hash_kv(revision) end
 
----Gives the space of a durable store that is not in use back to the file system. Writes wait meanwhile. In memory there
----is nothing to do.
+---Returns unused disk space of a durable store to the file system. Writes wait meanwhile. Does nothing for a store in
+---memory.
 ---@return true? done
 ---@return keywatch.Error? err
 function Store:defragment() end
 
----The alarms that are armed, by the store itself or by clients of a server.
+---Returns the armed alarms, whether the store or a client of a server has armed them.
 ---@return keywatch.AlarmName[] names
 ---@nodiscard
 function Store:alarms() end
@@ -543,47 +543,47 @@ function Store:alarms() end
 ---@return keywatch.Error? err
 function Store:arm(name) end
 
----Disarms an alarm, whoever armed it.
+---Disarms an alarm, whether the store or a client of a server has armed it.
 ---@param name keywatch.AlarmName
 ---@return true? done
 ---@return keywatch.Error? err
 function Store:disarm(name) end
 
----When step is next of use, in seconds on the clock of the store; nil if nothing is to come.
+---Returns when `step` has something to do next, in seconds on the clock of the store; nil if nothing is pending.
 ---@return number? deadline
 ---@nodiscard
 function Store:deadline() end
 
----Does a bounded part of what is due: ends leases, and goes on with a compaction. With a manual clock, time is `now`
----from here on; it never goes back.
+---Does a bounded part of the due work: expires leases, continues a compaction, and updates lagging watches. With a manual
+---clock, sets the time to `now`; the time never goes back.
 ---@param now? number seconds
----@return boolean more whether more is due already
+---@return boolean more true if more work is due already
 function Store:step(now) end
 
----Frees everything. Twice is fine; any other use of a closed store raises.
+---Closes the store. May be called twice; any other use of a closed store raises an error.
 function Store:close() end
 
----Of a replica: what exists at `revision`, in the order of keys. Reads before `revision` fail with "compacted".
+---Of a replica: sets the state at `revision`. `kvs` is sorted by key. Reads before `revision` fail with "compacted".
 ---@param revision integer not less than the replica's own
 ---@param kvs keywatch.BaseKV[]
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:load(revision, kvs) end
 
----Of a replica: what happened at `revision`.
+---Of a replica: applies the changes of `revision`.
 ---@param revision integer greater than the replica's own
 ---@param events keywatch.Event[]
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:apply(revision, events) end
 
----Of a replica: upstream has come to `revision`, and nothing happened.
+---Of a replica: upstream has reached `revision` without a change.
 ---@param revision integer greater than the replica's own
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:advance(revision) end
 
----Of a replica: forget everything, then load.
+---Of a replica: removes everything, then loads.
 ---@param revision integer
 ---@param kvs keywatch.BaseKV[]
 ---@return true? ok
@@ -592,27 +592,27 @@ function Store:replace(revision, kvs) end
 
 -- Leases ------------------------------------------------------------------------------------------------------------
 
----A time to live that keys can be bound to. Any number of objects may stand for the same lease.
+---A time to live for keys. Several objects may stand for the same lease.
 ---@class keywatch.Lease
 ---@field id keywatch.Id
----@field ttl? integer as granted, in seconds; nil where it is not known
+---@field ttl? integer the granted time, in seconds; nil for a lease of lease_by_id
 ---@field private owner keywatch.Store
 local Lease = {}
 
----Gives the lease its whole time again, and returns it in seconds.
+---Gives the lease its whole time again. Returns that time in seconds.
 ---@param opts? keywatch.CallOptions
 ---@return integer? ttl
 ---@return keywatch.Error? err
 function Lease:keepalive(opts) end
 
----The whole seconds that remain, rounded down.
+---Returns the remaining whole seconds, rounded down.
 ---@param opts? keywatch.CallOptions
 ---@return integer? seconds
 ---@return keywatch.Error? err
 ---@nodiscard
 function Lease:remaining(opts) end
 
----The keys that are bound to the lease, in order.
+---Returns the keys of the lease, sorted.
 ---@param opts? keywatch.CallOptions
 ---@return string[]? keys
 ---@return keywatch.Error? err
@@ -627,74 +627,74 @@ function Lease:revoke(opts) end
 
 -- Watches -----------------------------------------------------------------------------------------------------------
 
----What happens to some keys, to be read. A watch that is forgotten is cancelled by the garbage collector.
+---A stream of the changes of some keys. The garbage collector cancels a watch that is no longer referenced.
 ---@class keywatch.Watch
----@field revision integer everything up to it was handed out: another watch goes on at revision + 1
+---@field revision integer the revision up to which everything was handed out; a new watch continues at revision + 1
 local Watch = {}
 
----The next event. Nil and an error if there is none: "timeout" is no failure, any other code ends the watch. Nil alone
----after close.
----@param timeout? number seconds to wait; 0 does not wait, nil waits as long as it takes
+---Returns the next event; or nil and an error: "timeout" is no failure, with any other code the watch has failed; or nil
+---alone after close.
+---@param timeout? number seconds to wait; 0 does not wait, nil waits without a limit
 ---@return keywatch.WatchEvent? event
 ---@return keywatch.Error? err
 function Watch:next(timeout) end
 
----All events of the next revision; otherwise as next.
+---Returns all events of the next revision; otherwise as next.
 ---@param timeout? number
 ---@return keywatch.Batch? batch
 ---@return keywatch.Error? err
 function Watch:batch(timeout) end
 
----An iterator over events, which waits. It ends when the watch is closed, and raises what the watch fails with.
+---Returns an iterator over events, which waits for each. The loop ends when the watch is closed, and raises the error of a failed watch.
 ---@return fun(): keywatch.WatchEvent?
 ---@nodiscard
 function Watch:events() end
 
----A revision up to which everything has been delivered. If another task reads the watch: once it was handed all of it. If
----the caller does: once all of it can be read without waiting.
+---Returns a revision up to which everything has been delivered. If another task reads the watch, waits until that task was
+---handed everything. Otherwise waits until everything can be read without waiting.
 ---@param timeout? number
 ---@return integer? revision
----@return keywatch.Error? err "timeout", "full", or what the watch has failed with
+---@return keywatch.Error? err "timeout", "full", or the error of a failed watch
 function Watch:sync(timeout) end
 
----Ends the watch. Whoever waits for it is woken, and nothing comes any more. Twice is fine.
+---Ends the watch and wakes its waiting readers. May be called twice.
 function Watch:close() end
 
----What the watch has failed with, or nil.
+---Returns the error of a failed watch, or nil.
 ---@return keywatch.Error? err
 ---@nodiscard
 function Watch:error() end
 
 -- Servers -----------------------------------------------------------------------------------------------------------
 
----A store that etcd's clients can talk to.
+---A server that offers a store to etcd's clients.
 ---@class keywatch.Server
 local Server = {}
 
----The URLs that it listens on, with the ports that the kernel chose.
+---Returns the URLs that the server listens on, with the ports that the kernel chose.
 ---@return string[] urls
 ---@nodiscard
 function Server:addresses() end
 
----Adds a service. A method is a function of request and call that returns the answer, or a table.
+---Adds a service. A method is a function that takes request and call and returns the response, or a table.
 ---@param service string its full name, such as "demo.Notes"
 ---@param methods table<string, keywatch.Method|keywatch.Handler>
 function Server:mount(service, methods) end
 
----Adds what is to happen before and after every call of every service.
+---Adds functions that run before and after every call of every service.
 ---@param middleware keywatch.Middleware
 function Server:use(middleware) end
 
----Accepts no more, asks clients to go elsewhere, waits until they have gone, and closes. A server in a thread makes the
----whole program wait for that, unless it is called in a task.
+---Accepts no more connections, asks clients to leave, waits until they have left, and closes. For a server in a thread the
+---whole program waits, unless the caller is a task.
 ---@param grace? number seconds to wait at most; 5 unless given
 ---@return true? ok
----@return keywatch.Error? err "thread_failed": its thread had ended before
+---@return keywatch.Error? err "thread_failed": the thread of the server had failed before
 function Server:shutdown(grace) end
 
----Accepts no more, and cuts off whoever is connected. The store stays open, if it is not in a thread. Twice is fine.
+---Closes the server and its connections at once. The store stays open, unless the server is in a thread. May be called twice.
 ---@return true? ok
----@return keywatch.Error? err "thread_failed": its thread had ended before
+---@return keywatch.Error? err "thread_failed": the thread of the server had failed before
 function Server:close() end
 
 -- Clients -----------------------------------------------------------------------------------------------------------
@@ -703,7 +703,7 @@ function Server:close() end
 ---@class keywatch.Client
 local Client = {}
 
----The key, or nil if it does not exist.
+---Returns the kv of a key, or nil if the key does not exist.
 ---@param key string
 ---@param opts? keywatch.GetOptions
 ---@return keywatch.KV? kv
@@ -711,7 +711,7 @@ local Client = {}
 ---@nodiscard
 function Client:get(key, opts) end
 
----The keys of a range.
+---Returns the kvs of a range.
 ---@param key string
 ---@param opts? keywatch.RangeOptions
 ---@return keywatch.RangeResult? result
@@ -719,8 +719,8 @@ function Client:get(key, opts) end
 ---@nodiscard
 function Client:range(key, opts) end
 
----An iterator over the kvs of a range in the order of keys, read page by page at one revision. It raises the
----error of a page that cannot be read.
+---Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
+---raises the error of a page that cannot be read.
 ---@param key string
 ---@param opts? keywatch.EachOptions
 ---@return fun(): keywatch.KV?
@@ -746,7 +746,7 @@ function Client:delete(key, opts) end
 ---@return keywatch.Error? err
 function Client:txn(txn, opts) end
 
----Watches a key, or a range of keys, through lost connections and restarts. Waits until a server has heard of it.
+---Watches a key or a range, through lost connections and restarts. Waits until a server has confirmed the watch.
 ---@param key string
 ---@param opts? keywatch.WatchOptions
 ---@return keywatch.Watch? watch
@@ -777,21 +777,21 @@ function Client:lease_by_id(id) end
 ---@nodiscard
 function Client:leases(opts) end
 
----What the server that is in use says of itself.
+---Returns the status of the connected server.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.ServerStatus? status
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:status(opts) end
 
----@param revision? integer up to which; the newest unless given
+---@param revision? integer the last revision that is part of the hash; the newest unless given
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.ServerHash? hash
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:hash_kv(revision, opts) end
 
----A call of any method with one message each way: tables where its messages are known, strings elsewhere.
+---Calls any gRPC method with one request and one response. Messages of known types are tables, all others strings.
 ---@param path string such as "/etcdserverpb.Cluster/MemberList"
 ---@param message table|string
 ---@param opts? keywatch.RequestOptions
@@ -799,85 +799,85 @@ function Client:hash_kv(revision, opts) end
 ---@return keywatch.Error? err
 function Client:call(path, message, opts) end
 
----A call of any method with many messages. It belongs to one connection, and ends with it.
+---Calls any gRPC method with many messages. The stream belongs to one connection and ends with it.
 ---@param path string
 ---@param opts? keywatch.StreamOptions
 ---@return keywatch.Stream? stream
 ---@return keywatch.Error? err
 function Client:stream(path, opts) end
 
----Ends it: what is under way fails with "closed", and so do its watches. Twice is fine.
+---Closes the client. Requests under way and watches fail with "closed". May be called twice.
 function Client:close() end
 
 ---@class keywatch.Stream
 local Stream = {}
 
----Sends a message, and waits while the server takes no more.
+---Sends a message. Waits while the server takes no more.
 ---@param message table|string
 ---@return true? ok
 ---@return keywatch.Error? err
 function Stream:send(message) end
 
----The next message; nil when the server has ended the call well; nil and an error otherwise, of which "timeout" ends
----nothing.
+---Returns the next message; nil when the server has ended the call with success; nil and an error otherwise. After the error
+---"timeout" the stream is still open.
 ---@param timeout? number
 ---@return any message
 ---@return keywatch.Error? err
 function Stream:receive(timeout) end
 
----An iterator over what comes. It raises what the call fails with.
+---Returns an iterator over messages. It raises the error of the call.
 ---@return fun(): any
 ---@nodiscard
 function Stream:messages() end
 
----Sends no more.
+---Tells the server that no more messages follow.
 function Stream:finish() end
 
----Ends the call at once. Twice is fine.
+---Ends the call at once. May be called twice.
 function Stream:close() end
 
 -- Calls -------------------------------------------------------------------------------------------------------------
 
----Of a unary method: returns the answer, or nil and an error. What has a grpc_status is told to the client as it is.
+---Handler of a unary method. Returns the response, or nil and an error. An error with a grpc_status is sent to the client unchanged.
 ---@alias keywatch.Handler fun(request: any, call: keywatch.Call): any, any
 
----Of a stream; its return ends the call: with nil and an error, or well.
+---Handler of a streaming method. Its return ends the call: with an error if it returns nil and an error, otherwise with success.
 ---@alias keywatch.StreamHandler fun(call: keywatch.Call): any, any
 
----How a message becomes bytes, or bytes a message: the name of one of etcd's messages, or a function.
+---Encodes or decodes a message: the name of one of etcd's messages, or a function.
 ---@alias keywatch.Codec string|fun(message: any): any
 
 ---@class keywatch.Method
 ---@field handler keywatch.Handler|keywatch.StreamHandler
----@field stream? boolean the handler receives and sends by itself
----@field request? keywatch.Codec of what is received; strings without it
----@field response? keywatch.Codec of what is sent; strings without it
+---@field stream? boolean true if the method is streaming
+---@field request? keywatch.Codec decodes requests; without it they are strings
+---@field response? keywatch.Codec encodes responses; without it they are strings
 
 ---@class keywatch.Middleware
----@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call goes on; false, or an error: it is refused
----@field after? fun(call: keywatch.Call, status: integer) told of the end, and of gRPC's status
+---@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call goes on; false or an error: the call is refused
+---@field after? fun(call: keywatch.Call, status: integer) called at the end of the call with its gRPC status
 
----One call of a method that is answered in Lua, or that middleware looks at.
+---A call of a method that is implemented in Lua, or that passes middleware.
 ---@class keywatch.Call
 ---@field path string such as "/demo.Notes/Read"
----@field peer string who calls, or ""
+---@field peer string address of the client, or ""
 ---@field deadline? number when the client stops waiting, on the clock of keywatch.now
 ---@field metadata table<string, string>
 ---@field server keywatch.Server
 local Call = {}
 
----The next message, which is waited for; nil when the client sends no more. For handlers of streams, as all of these.
+---Waits for the next message and returns it; nil when the client sends no more. Only for streaming handlers.
 ---@return any message
 ---@nodiscard
 function Call:receive() end
 
----An iterator over what comes.
+---Returns an iterator over messages. Only for streaming handlers.
 ---@return fun(): any
 ---@nodiscard
 function Call:messages() end
 
----Sends a message, and waits while the client takes no more: true; or nil and an error of code "timeout", though the
----message was sent.
+---Sends a message, and waits while the client takes no more. Returns true; or nil and the error "timeout", though the
+---message is sent. Only for streaming handlers.
 ---@param message any
 ---@param timeout? number
 ---@return boolean? ok
@@ -886,19 +886,18 @@ function Call:send(message, timeout) end
 
 -- Tasks -------------------------------------------------------------------------------------------------------------
 
----A function that runs beside others, and lets them go on while it waits.
+---A function that runs concurrently with other tasks. Other tasks run while it waits.
 ---@class keywatch.Task
 local Task = {}
 
----Waits for the end of the task: true and what it returned; false and what it failed with; nil and an error of code
----"timeout".
+---Waits for the end of the task. Returns true and its results; false and its error; or nil and the error "timeout".
 ---@param timeout? number
 ---@return boolean? ok
 ---@return any ... results, or the error
 function Task:join(timeout) end
 
----Asks the task to end: what it waits for, or will wait for next, raises an error of code "cancelled". One that has not
----begun never does.
+---Cancels the task: its current wait, or its next one, raises an error with the code "cancelled". A task that has not begun
+---never begins.
 function Task:cancel() end
 
 return keywatch
