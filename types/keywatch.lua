@@ -253,6 +253,8 @@ function keywatch.now() end
 ---@field keepalive_min_time? number minimum seconds between two pings of a client; 5 unless given
 ---@field keepalive_interval? number seconds without data from a client until the server pings it; 7200 unless given
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 20 unless given
+---@field log_level? "debug"|"info"|"warn"|"error"|"panic"|"fatal" lowest level that is logged; "info" unless given
+---@field on_log? function called with the level and the text of each log line, instead of stderr; not with `thread`
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
