@@ -35,7 +35,7 @@ deps:           ## install the Debian packages that are missing
 # The rock, once for each VM ----------------------------------------------------------------------------------------
 # LuaRocks leaves object files beside the sources, so each VM builds in a copy of its own.
 
-SHIPPED := $(wildcard $(ROCKSPEC) bin csrc lua types examples README.md CHANGELOG.md LICENSE)
+SHIPPED := $(wildcard $(ROCKSPEC) bin csrc lua types docs examples README.md CHANGELOG.md LICENSE)
 LUAROCKS.lua5.4 := luarocks --lua-version=5.4
 LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks --lua-version=5.1
 

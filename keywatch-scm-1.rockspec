@@ -31,7 +31,7 @@ external_dependencies = {
 
 build = {
   type = "builtin",
-  copy_directories = { "examples", "types" },
+  copy_directories = { "docs", "examples", "types" },
   install = {
     bin = { keywatch = "bin/keywatch" },
   },

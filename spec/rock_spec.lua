@@ -72,7 +72,7 @@ describe("the rock #once", function()
     if scratch then shell.must("rm -rf " .. scratch) end
   end)
 
-  it("lists every C file and every Lua module that there is, and ships the examples and the types", function()
+  it("lists every C file and every Lua module that there is, and ships the documentation, the examples and the types", function()
     local build, sources, modules = rockspec().build, {}, {}
     local is_listed = {} -- what both objects are built from counts once
     for _, module in pairs(build.modules) do
@@ -89,7 +89,7 @@ describe("the rock #once", function()
     table.sort(modules)
     assert.are.equal(files("csrc", "*.c"), table.concat(sources, "\n"))
     assert.are.equal(files("lua", "*.lua"), table.concat(modules, "\n"))
-    assert.are.equal(shell.must("ls -d examples/* types/* 2>/dev/null | cut -d/ -f1 | uniq"),
+    assert.are.equal(shell.must("ls -d docs/* examples/* types/* 2>/dev/null | cut -d/ -f1 | uniq"),
       table.concat(build.copy_directories or {}, "\n"))
   end)
 
