@@ -1,19 +1,40 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine: what core offers to those who drive sockets. Shared objects cannot link against each other, so core publishes
- * this struct of functions in the registry, in a full userdata under KW_ENGINE_KEY.
+ * engine: the contract between core and a driver.
  *
- * A peer is one connection: bytes go in by `feed`, come out by `pending` and `wrote`, time comes in by `now`,
- * milliseconds of CLOCK_MONOTONIC. Nothing here does I/O, reads a clock, waits, or calls Lua.
- * Hooks may be called from any function of the engine, also for another peer than the one that is being fed: they only
- * note what they are told, and call nothing of the engine.
+ * Core speaks the protocol, but does no I/O, reads no clock, never blocks and never calls Lua. A driver (keywatch.uv,
+ * or one for luv or nginx) owns the sockets and the clock. Shared objects cannot link against each other. So core
+ * publishes this struct of functions in the registry of the Lua state, as a full userdata under KW_ENGINE_KEY; a
+ * driver checks its version.
  *
- *   driver                          engine
- *   accept a socket        ->       accept               or: dial one -> dial, and `opened` once it is connected
- *   bytes, or the end      ->       feed                 -> on_dirty (of this peer, or of those who watch)
- *   end of the tick, for each dirty peer:
- *     pending, write, wrote ... until nothing is pending or the socket is full
- *     if KW_PEER_IS_DONE and nothing is pending: shut the socket, close
+ * A *peer* is one connection: a kw_peer on the server's side, a kw_client on the client's. The driver feeds the bytes
+ * that a socket gives it, and writes the bytes that are pending.
+ *
+ *   a server                                  a client
+ *     server_of, set_bell   once                client_of
+ *     accept                each socket         dial        before or while the socket connects
+ *                                               opened      once the socket is connected
+ *   each time that a socket is readable, while KW_PEER_WANTS_BYTES is set
+ *     feed                  with the bytes; with none at the end of the stream
+ *   each time that a deadline of on_deadline is reached
+ *     step
+ *   at the end of each iteration of the event loop
+ *     step_server           for each server
+ *     for each dirty peer
+ *       pending, write, wrote    until nothing is pending or the socket is full
+ *       state                    KW_PEER_IS_DONE and nothing pending: shut the socket, then close
+ *                                else: read the socket if KW_PEER_WANTS_BYTES is set, and only then
+ *     step_server           again: writing has made room
+ *   at any time, when the socket fails or is no longer wanted
+ *     close
+ *
+ * Rules
+ *   - All functions are called on the thread of the Lua state. Only a bell may be rung from another thread.
+ *   - Time is milliseconds of CLOCK_MONOTONIC. `now` never goes back.
+ *   - Any function of the engine may call hooks of any peer: a put on one connection makes the peers that watch dirty.
+ *     A hook only takes a note and returns. It must not call the engine.
+ *   - No function fails halfway. A peer that runs out of memory, or whose other side breaks the protocol, becomes
+ *     dirty and done.
  */
 #ifndef KW_FACE_ENGINE_H
 #define KW_FACE_ENGINE_H
@@ -27,95 +48,119 @@
 
 #define KW_ENGINE_KEY "keywatch.engine"
 #define KW_ENGINE_VERSION 5
-#define KW_SERVER_NAME "keywatch.core.server" /* the metatable of server objects, in the registry */
-#define KW_CLIENT_NAME "keywatch.core.client" /* the same of client objects */
+#define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
+#define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
+#define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
 
 #define KW_REMOTE_TEXT 64 /* bytes of a peer's address, with the 0 at its end */
-
-#define KW_BELL_NAME "keywatch.uv.bell" /* the metatable of userdata that hold a kw_bell */
 
 typedef struct kw_server kw_server;
 typedef struct kw_client kw_client;
 typedef struct kw_peer kw_peer;
 
+/* Functions of the driver for one peer. The struct is copied. */
 typedef struct kw_peer_hooks {
-  /* Its pending bytes or its state may have changed. */
+  /* The peer is dirty: its pending bytes or its state may have changed. */
   void (*on_dirty)(void *ctx);
-  /* `step` is wanted at this time, and no longer at another. */
+
+  /* Sets the peer's deadline: `step` is to be called at this time, which replaces the one before. INT64_MAX:
+   * never. */
   void (*on_deadline)(void *ctx, int64_t when);
-  /* Asked after each message: whether the peer has had its time for this turn. What has come beyond that waits for
-   * `step`, which is then wanted at once. NULL: it has all the time that it takes. */
+
+  /* Returns true if the peer has used up its turn, so that other peers get theirs. Asked after each message. The
+   * rest of the bytes then waits inside of the peer for `step`; on_deadline says that it is due at once. NULL: no
+   * limit. A client does not ask. */
   bool (*is_turn_over)(void *ctx);
-  void *ctx;
-  char remote[KW_REMOTE_TEXT]; /* who is at the other end, for those who ask; or "" */
+
+  void *ctx;                   /* first argument of the hooks */
+  char remote[KW_REMOTE_TEXT]; /* address of the other end, for logs and handlers; or "" */
 } kw_peer_hooks;
 
+/* What `state` returns, as bits. */
 enum {
-  /* It may be fed; if not, its socket is left alone until it is dirty again. */
+  /* The peer may be fed. Without this bit the socket must not be read until the peer is dirty again: this is how
+   * backpressure reaches the other side. */
   KW_PEER_WANTS_BYTES = 1,
-  /* Once nothing is pending, the socket is to be closed. */
+  /* The peer has ended. The socket is to be closed once nothing is pending. */
   KW_PEER_IS_DONE = 2
 };
 
-/* How the bytes of a peer are moved: of one that was accepted, a kw_peer, or of one that is dialed, a kw_client. */
+/* The functions for one peer. `peer` is a kw_peer for accepted connections and a kw_client for dialed ones. */
 typedef struct kw_peer_face {
-  /* Bytes that came; none: the other side has closed. */
+  /* Takes bytes that were read from the socket, and copies what it keeps. len 0: the other side has closed its
+   * end. */
   void (*feed)(void *peer, const void *bytes, size_t len, int64_t now);
 
-  /* What is to be written, in at most `max` pieces; how many. They stay where they are until `wrote` has counted them,
-   * whatever else is called meanwhile. */
+  /* Returns the number of pieces that are to be written, at most `max`, and puts them into `pieces`. 0: nothing is
+   * pending. The pieces are valid until the next `wrote` or `close` of this peer, or the next `step_server`, which
+   * may cut off a peer that takes too much memory. A driver that cannot write before that copies them. */
   size_t (*pending)(void *peer, struct iovec *pieces, size_t max);
+
+  /* The socket has taken the first `bytes` bytes of what is pending. */
   void (*wrote)(void *peer, size_t bytes);
 
+  /* Returns bits of KW_PEER_WANTS_BYTES and KW_PEER_IS_DONE. */
   unsigned (*state)(const void *peer);
 
-  /* What the peer's deadline was set for. */
+  /* Does what the deadline was set for. An early call does no harm. */
   void (*step)(void *peer, int64_t now);
 
-  /* The socket is gone, for a reason that the system has words for, or in order: NULL. No hook is called for it any
-   * more. Frees a peer that was accepted; a client lives on. */
+  /* The socket is gone. `why` is the text of the system's error; NULL: it was closed in order. No hook is called
+   * for the peer after this. Frees a kw_peer; a kw_client belongs to its Lua object and lives on. */
   void (*close)(void *peer, const char *why);
 } kw_peer_face;
 
 typedef struct kw_engine {
-  uint32_t version;
-  const kw_peer_face *accepted;
-  const kw_peer_face *dialed;
+  uint32_t version;             /* KW_ENGINE_VERSION; with another one nothing below may be used */
+  const kw_peer_face *accepted; /* functions for the kw_peer that `accept` returns */
+  const kw_peer_face *dialed;   /* functions for a kw_client */
 
-  /* Of a server object of core, which the driver keeps alive as long as it has its pointer. */
+  /* {====== Servers ====== */
+
+  /* Returns the server of a server object (a userdata of KW_SERVER_NAME), or NULL if the server is closed. The
+   * driver keeps the object alive as long as it uses the server. */
   kw_server *(*server_of)(void *object);
 
-  /* In every turn of the loop, before and after dirty peers are looked at, and at the time that it returned last.
-   * Returns when it is next wanted; INT64_MAX: not by itself. */
-  int64_t (*tend)(kw_server *server, int64_t now);
+  /* Does the work of the server that belongs to no single peer: expires leases, sends events, finishes writes that
+   * have become durable. Called in every iteration before and after the dirty peers are flushed, and at the time
+   * that it returned last. Returns when it is to be called next; INT64_MAX: only with the next iteration. */
+  int64_t (*step_server)(kw_server *server, int64_t now);
 
-  /* What is to be rung when `tend` is wanted out of turn: something has become durable. The reference is the server's,
-   * or its store's. */
+  /* Gives the server a bell that causes an iteration of the driver's loop. Another thread rings it when writes
+   * have become durable. Takes over the caller's reference to the bell. */
   void (*set_bell)(kw_server *server, kw_bell bell);
 
-  /* Whether Lua has something to do for the server, so that the loop should return to it. */
+  /* True if Lua has something to do for the server: the loop should return to Lua. */
   bool (*has_work)(const kw_server *server);
 
-  /* Whether the store of the server is in the middle of a call of Lua, so that whoever asks is a finalizer: then
-   * nothing may be fed, stepped or tended. */
+  /* True if the server's store is in the middle of a call from Lua. Then the caller is a finalizer, and must not
+   * call feed, step or step_server. */
   bool (*is_busy)(const kw_server *server);
 
-  /* A connection that was accepted. NULL if memory is short, or the server takes no more of them. */
+  /* Makes a peer for a connection that was accepted. NULL if memory is short, or if the server takes no more
+   * connections: then the driver closes the socket. */
   kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
 
-  /* Of a client object of core, which the driver keeps alive as long as it has its pointer; NULL: it is closed, or was
-   * dialed before. */
+  /* }====== */
+
+  /* {====== Clients ====== */
+
+  /* Returns the client of a client object (a userdata of KW_CLIENT_NAME), or NULL if the client is closed or was
+   * asked for before: a client has one connection in its life. The driver keeps the object alive as long as it
+   * uses the client. */
   kw_client *(*client_of)(void *object);
 
-  /* A socket of a client is on its way. From here on the client's deadline is told, and heeded: if it is done before it
-   * was opened, the socket is closed at once. */
+  /* The driver has begun to connect a socket for the client. Hooks are called from now on. If the client is done
+   * before `opened`, the driver closes the socket at once. */
   void (*dial)(kw_client *client, const kw_peer_hooks *hooks, int64_t now);
 
-  /* It is connected: now it may be fed and written. */
+  /* The socket is connected: the client may be fed and written from now on. */
   void (*opened)(kw_client *client, int64_t now);
 
-  /* Whether Lua has something to do for the client, so that the loop should return to it. */
+  /* True if Lua has something to do for the client: the loop should return to Lua. */
   bool (*has_news)(const kw_client *client);
+
+  /* }====== */
 } kw_engine;
 
 #endif

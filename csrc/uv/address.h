@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * address: where a socket listens: an IP address and a port, or a path. Errors are libuv's.
+ * address: the address of a socket: an IP address with a port, or the path of a Unix socket. Errors are libuv's.
  */
 #ifndef KW_UV_ADDRESS_H
 #define KW_UV_ADDRESS_H
@@ -24,26 +24,33 @@ typedef struct kw_address {
 
 #define KW_ADDRESS_TEXT INET6_ADDRSTRLEN
 
-/* Of digits: no name is looked up. UV_EINVAL if it is none. */
+/* Reads an IP address in digits; names are not resolved. Returns 0, or UV_EINVAL if `host` is no IP address. */
 int kw_address_init_ip(kw_address *address, const char *host, uint16_t port);
 
-/* UV_ENAMETOOLONG if the system has no room for it, UV_EINVAL if it is empty. */
+/* Sets the path of a Unix socket. Returns 0; UV_ENAMETOOLONG if the path does not fit; UV_EINVAL if it is empty or
+ * has a 0 in it. */
 int kw_address_init_path(kw_address *address, const char *path, size_t len);
 
-/* What a socket is bound to, and who is at its other end. */
+/* Reads the address that a socket is bound to. Returns 0 or an error. */
 int kw_address_init_socket(kw_address *address, int fd);
+
+/* Reads the address of the other end of a connected socket. Returns 0 or an error. */
 int kw_address_init_remote(kw_address *address, int fd);
 
-/* Looks a name up, and waits meanwhile. Returns how many addresses were found and put there, each once, with port 0. */
+/* Resolves a host name; blocks meanwhile. Returns an error, or the number of addresses, at most `max`, each of them
+ * once and with port 0. */
 int kw_address_resolve(uv_loop_t *loop, const char *host, kw_address *addresses, int max);
 
+/* True for the path of a Unix socket. */
 bool kw_address_is_path(const kw_address *address);
+
+/* Returns the port of an IP address. */
 uint16_t kw_address_port(const kw_address *address);
 
-/* "127.0.0.1:1234", "[::1]:1234", or "unix"; cut off where the room ends. */
+/* Writes "127.0.0.1:1234", "[::1]:1234" or "unix", cut off at `size`. */
 void kw_address_print(const kw_address *address, char *text, size_t size);
 
-/* The IP address in digits. */
+/* Writes the IP address in digits, without the port. Returns 0 or an error. */
 int kw_address_host(const kw_address *address, char text[KW_ADDRESS_TEXT]);
 
 #endif

@@ -9,11 +9,11 @@
 
 #include "base/mem.h"
 #include "uv/address.h"
-#include "uv/dialed.h"
+#include "uv/loop_client.h"
 
-#define PIECES 64 /* of one write: beyond that the kernel's work for the bytes outweighs the call */
-#define WRITES 16 /* of one connection in an iteration: the others have their turn, too */
-#define TURN_NS 500000 /* the same for its messages, but for the last of them */
+#define PIECES 64 /* in one write; with more, the system call is no longer the cost that counts */
+#define WRITES 16 /* of one connection in an iteration, so that others get their turn */
+#define TURN_NS 500000 /* time for the messages of one connection in an iteration */
 
 static bool is_again(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
@@ -29,7 +29,7 @@ static void on_dirty(void *ctx) {
 
 static void on_deadline(void *ctx, int64_t when) {
   kw_connection *connection = ctx;
-  kw_loop_set_due(connection->loop, &connection->due, when);
+  kw_loop_set_timer(connection->loop, &connection->timer, when);
 }
 
 static int64_t clock_ns(void) {
@@ -53,19 +53,19 @@ static bool is_turn_over(void *ctx) {
 
 static void feed(kw_connection *connection, size_t len) {
   kw_loop *loop = connection->loop;
-  connection->has_ended = len == 0;
+  connection->got_eof = len == 0;
   begin_turn(loop);
-  connection->face->feed(connection->peer, loop->bytes, len, kw_loop_now(loop));
-  if (len == 0) on_dirty(connection); /* it is not read any more */
+  connection->face->feed(connection->peer, loop->read_buffer, len, kw_loop_now(loop));
+  if (len == 0) on_dirty(connection); /* the flush stops reading */
 }
 
 static bool wants_bytes(const kw_connection *connection) {
-  if (connection->has_ended) return false;
+  if (connection->got_eof) return false;
   if (connection->peer == NULL) return true;
   return (connection->face->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
 }
 
-/* What the socket has met; libuv's status does not say it. */
+/* Returns the error of the socket. libuv's status does not say which one it was. */
 static int error_of(const kw_connection *connection, int status) {
   int error = 0;
   socklen_t len = sizeof error;
@@ -73,24 +73,25 @@ static int error_of(const kw_connection *connection, int status) {
   return error == 0 ? status : uv_translate_sys_error(error);
 }
 
-/* What the other side said before it went is heard, as far as it was asked for: it may have said why. */
-static void hear_rest(kw_connection *connection) {
+/* Feeds what the other side sent before it closed: its GOAWAY may say why it closed. */
+static void read_rest(kw_connection *connection) {
   ssize_t n = 1;
   while (n > 0 && wants_bytes(connection)) {
-    n = recv(connection->fd, connection->loop->bytes, sizeof connection->loop->bytes, 0);
+    n = recv(connection->fd, connection->loop->read_buffer, sizeof connection->loop->read_buffer,
+             0);
     if (n > 0) feed(connection, (size_t)n);
   }
 }
 
 static void fail(kw_connection *connection, int rc) {
-  if (connection->dialed != NULL) hear_rest(connection);
+  if (connection->loop_client != NULL) read_rest(connection);
   kw_connection_close(connection, uv_strerror(rc));
 }
 
-/* Once in an iteration: what comes faster than that waits, and others have their turn. */
+/* Called once in an iteration, so that others get their turn. */
 static void read_some(kw_connection *connection) {
   kw_loop *loop = connection->loop;
-  ssize_t n = recv(connection->fd, loop->bytes, sizeof loop->bytes, 0);
+  ssize_t n = recv(connection->fd, loop->read_buffer, sizeof loop->read_buffer, 0);
   if (n < 0 && is_again(errno)) return;
   if (n < 0) {
     kw_connection_close(connection, uv_strerror(uv_translate_sys_error(errno)));
@@ -101,9 +102,9 @@ static void read_some(kw_connection *connection) {
   }
 }
 
-/* What has come counts, though nobody may have turned the loop to hear it: the other side is not late for that. */
-static void on_due(kw_due *due, int64_t now) {
-  kw_connection *connection = KW_CONTAINER_OF(due, kw_connection, due);
+/* Reads before it steps: bytes may have come in time, while the program did not turn the loop. */
+static void on_timer(kw_timer *timer, int64_t now) {
+  kw_connection *connection = KW_CONTAINER_OF(timer, kw_connection, timer);
   if (connection->peer == NULL || connection->is_ending) {
     kw_connection_close(connection, uv_strerror(UV_ETIMEDOUT));
     return;
@@ -114,15 +115,16 @@ static void on_due(kw_due *due, int64_t now) {
   connection->face->step(connection->peer, now);
 }
 
-/* The other side has taken the connection. */
+/* The socket is connected. */
 static void begin(kw_connection *connection) {
-  kw_dialed *dialed = connection->dialed;
+  kw_loop_client *loop_client = connection->loop_client;
   connection->is_connecting = false;
-  dialed->engine->opened(dialed->client, kw_loop_now(connection->loop));
-  on_dirty(connection); /* the flush begins to read it */
+  loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
+  on_dirty(connection); /* the flush begins to read */
 }
 
-/* The kernel may give a socket the very port that it asks for, if nobody has it: then it meets itself. */
+/* True if the socket is connected to itself. The kernel may choose the very port that is dialed as the local one, if
+ * no process listens there. */
 static bool is_its_own_remote(const kw_connection *connection) {
   kw_address local, remote;
   if (kw_address_init_socket(&local, connection->fd) < 0) return false;
@@ -151,7 +153,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
     return;
   }
   if (events & UV_WRITABLE) {
-    connection->is_full = false;
+    connection->is_socket_full = false;
     on_dirty(connection);
   }
   if (events & UV_READABLE) read_some(connection);
@@ -161,7 +163,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
 
 /* {====== Writing ====== */
 
-/* What the socket took, or a negative errno. A peer that has gone must not end the process: no SIGPIPE. */
+/* Returns how many bytes the socket took, or a negative errno. Without SIGPIPE, which would end the process. */
 static ssize_t send_pieces(int fd, struct iovec *pieces, size_t n) {
   struct msghdr message = {.msg_iov = pieces, .msg_iovlen = n};
   ssize_t taken = sendmsg(fd, &message, MSG_NOSIGNAL);
@@ -176,24 +178,24 @@ static size_t size_of(const struct iovec *pieces, size_t n) {
 
 static void close_in(kw_connection *connection, int64_t ms) {
   kw_loop *loop = connection->loop;
-  kw_loop_set_due(loop, &connection->due, kw_loop_now(loop) + ms);
+  kw_loop_set_timer(loop, &connection->timer, kw_loop_now(loop) + ms);
 }
 
 /* Writes until nothing is pending or the socket is full. Zero, or an error. */
 static int write_pending(kw_connection *connection) {
   const kw_peer_face *face = connection->face;
   struct iovec pieces[PIECES];
-  for (int i = 0; i < WRITES && !connection->is_full; i++) {
+  for (int i = 0; i < WRITES && !connection->is_socket_full; i++) {
     size_t n = face->pending(connection->peer, pieces, PIECES);
     if (n == 0) return 0;
     size_t size = size_of(pieces, n);
     ssize_t taken = send_pieces(connection->fd, pieces, n);
     if (taken < 0 && !is_again((int)-taken)) return uv_translate_sys_error((int)-taken);
-    connection->is_full = taken < (ssize_t)size;
+    connection->is_socket_full = taken < (ssize_t)size;
     if (taken > 0) face->wrote(connection->peer, (size_t)taken);
-    if (taken > 0 && connection->is_ending) close_in(connection, KW_UNREAD_MS);
+    if (taken > 0 && connection->is_ending) close_in(connection, KW_WRITE_TIMEOUT_MS);
   }
-  if (!connection->is_full) on_dirty(connection); /* goes on in the next iteration */
+  if (!connection->is_socket_full) on_dirty(connection); /* goes on in the next iteration */
   return 0;
 }
 
@@ -217,25 +219,25 @@ static bool has_pending(const kw_connection *connection) {
 }
 
 static void end(kw_connection *connection) {
-  if (!connection->is_ending) close_in(connection, KW_UNREAD_MS);
+  if (!connection->is_ending) close_in(connection, KW_WRITE_TIMEOUT_MS);
   connection->is_ending = true;
-  poll_for(connection, connection->is_full ? UV_WRITABLE : 0);
+  poll_for(connection, connection->is_socket_full ? UV_WRITABLE : 0);
 }
 
-/* Its peer, and who has dialed it, have nothing to do with it any more. */
-static void part(kw_connection *connection, const char *why) {
+/* Closes the peer. A dialed connection also leaves its kw_loop_client. */
+static void detach_peer(kw_connection *connection, const char *why) {
   if (connection->peer != NULL) connection->face->close(connection->peer, why);
   connection->peer = NULL;
   kw_link_remove(&connection->dirty);
-  if (connection->dialed == NULL) return;
+  if (connection->loop_client == NULL) return;
   kw_link_add(&connection->loop->lingering, &connection->link);
-  kw_dialed_free(connection->dialed);
-  connection->dialed = NULL;
+  kw_loop_client_free(connection->loop_client);
+  connection->loop_client = NULL;
 }
 
 static void linger(kw_connection *connection) {
-  part(connection, NULL);
-  if (connection->has_ended || shutdown(connection->fd, SHUT_WR) < 0) {
+  detach_peer(connection, NULL);
+  if (connection->got_eof || shutdown(connection->fd, SHUT_WR) < 0) {
     kw_connection_close(connection, NULL);
     return;
   }
@@ -252,8 +254,8 @@ static void flush_open(kw_connection *connection) {
   } else if (is_done(connection)) {
     linger(connection);
   } else {
-    poll_for(connection,
-             (wants_bytes(connection) ? UV_READABLE : 0) | (connection->is_full ? UV_WRITABLE : 0));
+    poll_for(connection, (wants_bytes(connection) ? UV_READABLE : 0) |
+                             (connection->is_socket_full ? UV_WRITABLE : 0));
   }
 }
 
@@ -280,11 +282,11 @@ static int new_connection(kw_connection **result, kw_loop *loop, const kw_peer_f
   connection->loop = loop;
   connection->face = face;
   connection->fd = fd;
-  connection->due.on_due = on_due;
+  connection->timer.on_timer = on_timer;
   kw_link_init(&connection->link);
   kw_link_init(&connection->dirty);
-  int rc = kw_loop_add_due(loop, &connection->due);
-  if (rc < 0) goto no_due;
+  int rc = kw_loop_add_timer(loop, &connection->timer);
+  if (rc < 0) goto no_timer;
   rc = uv_poll_init(&loop->uv, &connection->poll, fd);
   if (rc < 0) goto no_poll;
   loop->connections++;
@@ -292,8 +294,8 @@ static int new_connection(kw_connection **result, kw_loop *loop, const kw_peer_f
   return 0;
 
 no_poll:
-  kw_loop_remove_due(loop, &connection->due);
-no_due:
+  kw_loop_remove_timer(loop, &connection->timer);
+no_timer:
   kw_free(connection);
   return rc;
 }
@@ -302,40 +304,41 @@ static kw_peer_hooks hooks_of(kw_connection *connection) {
   return (kw_peer_hooks){.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = connection};
 }
 
-void kw_connection_accept(kw_hosted *hosted, int fd) {
+void kw_connection_accept(kw_loop_server *loop_server, int fd) {
   kw_connection *connection;
-  if (new_connection(&connection, hosted->loop, hosted->engine->accepted, fd) < 0) {
+  if (new_connection(&connection, loop_server->loop, loop_server->engine->accepted, fd) < 0) {
     close(fd);
     return;
   }
-  kw_link_add(&hosted->connections, &connection->link);
+  kw_link_add(&loop_server->connections, &connection->link);
   kw_peer_hooks hooks = hooks_of(connection);
   hooks.is_turn_over = is_turn_over;
   kw_address remote;
   if (kw_address_init_remote(&remote, fd) == 0)
     kw_address_print(&remote, hooks.remote, sizeof hooks.remote);
-  connection->peer = hosted->engine->accept(hosted->server, &hooks, kw_loop_now(hosted->loop));
+  connection->peer =
+      loop_server->engine->accept(loop_server->server, &hooks, kw_loop_now(loop_server->loop));
   if (connection->peer == NULL) {
     kw_connection_close(connection, NULL);
   } else {
-    on_dirty(connection); /* the flush begins to read it */
+    on_dirty(connection); /* the flush begins to read */
   }
 }
 
-int kw_connection_dial(kw_dialed *dialed, int fd, bool is_connecting) {
-  const kw_engine *engine = dialed->engine;
+int kw_connection_dial(kw_loop_client *loop_client, int fd, bool is_connecting) {
+  const kw_engine *engine = loop_client->engine;
   kw_connection *connection;
-  int rc = new_connection(&connection, dialed->loop, engine->dialed, fd);
+  int rc = new_connection(&connection, loop_client->loop, engine->dialed, fd);
   if (rc < 0) return rc;
-  connection->dialed = dialed;
-  connection->peer = dialed->client;
+  connection->loop_client = loop_client;
+  connection->peer = loop_client->client;
   connection->is_connecting = is_connecting;
-  dialed->connection = connection;
+  loop_client->connection = connection;
   kw_peer_hooks hooks = hooks_of(connection);
-  kw_address_print(&dialed->address, hooks.remote, sizeof hooks.remote);
-  engine->dial(dialed->client, &hooks, kw_loop_now(dialed->loop));
+  kw_address_print(&loop_client->address, hooks.remote, sizeof hooks.remote);
+  engine->dial(loop_client->client, &hooks, kw_loop_now(loop_client->loop));
   if (is_connecting) {
-    on_dirty(connection); /* the flush begins to wait for it */
+    on_dirty(connection); /* the flush begins to wait for the connection */
   } else {
     begin(connection);
   }
@@ -344,8 +347,8 @@ int kw_connection_dial(kw_dialed *dialed, int fd, bool is_connecting) {
 
 void kw_connection_close(kw_connection *connection, const char *why) {
   kw_loop *loop = connection->loop;
-  part(connection, why);
-  kw_loop_remove_due(loop, &connection->due);
+  detach_peer(connection, why);
+  kw_loop_remove_timer(loop, &connection->timer);
   kw_link_remove(&connection->link);
   loop->connections--;
   uv_close((uv_handle_t *)&connection->poll, on_close);

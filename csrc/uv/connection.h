@@ -1,59 +1,65 @@
 /* SPDX-License-Identifier: MIT
  *
- * connection: a socket, and the peer that it drives: one that was accepted, or the client that has dialed it.
+ * connection: a socket, and the engine's peer whose bytes it carries: an accepted peer, or a client that dialed.
  *
- * Bytes are read into the buffer of the loop and fed at once; nothing is written but in a flush, straight from where
- * the peer has its pieces. A connection therefore has no buffer of its own: an idle one takes sizeof(kw_connection) and
- * a place in the loop's heap, about 300 bytes, beside what the peer takes.
+ * A connection reads into the buffer of the loop and feeds the peer at once. It writes only in a flush, straight from
+ * the memory of the peer. So it has no buffer of its own: an idle connection takes sizeof(kw_connection) and a place
+ * in the loop's heap of timers, about 300 bytes, beside the memory of its peer.
  *
- *   connecting  one that was dialed: it waits for the other side, or for the deadline of its peer
- *   open        its peer is fed and written; it is read while the peer wants bytes, and waits for room while the socket
- *               is full. In an iteration it is read once, and heard for a bounded time
- *   ending      the peer is done, but the socket is full: it is closed if for KW_UNREAD_MS the other side reads nothing
- *   lingering   the peer was done and is closed; what still comes is thrown away, until the other side closes too or
- *               KW_LINGER_MS are over. To close with bytes unread would make the kernel reset the connection, and what
- *               was written last could be lost.
+ *   connecting  a dialed socket waits for the other side to accept it, or for the deadline of its peer
+ *   open        the peer is fed and written. The socket is read while the peer wants bytes, once in each iteration,
+ *               and the messages are handled for a bounded time (a turn). While the socket is full, writing waits
+ *   ending      the peer is done, but the socket is full and has not taken its last bytes. The connection is closed
+ *               when the other side has read nothing for KW_WRITE_TIMEOUT_MS
+ *   lingering   everything is written, our side of the socket is shut, and the peer is closed. What still comes is
+ *               thrown away, until the other side closes too or KW_LINGER_MS are over. If a socket were closed with
+ *               unread bytes, the kernel would reset the connection, and the other side could lose what was written
+ *               last
  */
 #ifndef KW_UV_CONNECTION_H
 #define KW_UV_CONNECTION_H
 
-#include "uv/hosted.h"
+#include "uv/loop_server.h"
 
 #define KW_LINGER_MS 1000
-#define KW_UNREAD_MS 5000
+#define KW_WRITE_TIMEOUT_MS 5000
 
-struct kw_dialed;
+struct kw_loop_client;
 
 typedef struct kw_connection {
   uv_poll_t poll;
-  kw_due due; /* the peer's deadline, or the end of the wait for the other side */
+  kw_timer timer; /* the peer's deadline; or the timeout of an ending or lingering connection */
   kw_loop *loop;
-  const kw_peer_face *face;
-  void *peer;               /* NULL: it lingers */
-  struct kw_dialed *dialed; /* whom it was dialed for, until its peer is closed; or NULL */
+  const kw_peer_face *face; /* the engine's functions for the peer */
+  void *peer;               /* NULL: the connection lingers */
+  struct kw_loop_client
+      *loop_client; /* of a dialed connection, until the peer is closed; or NULL */
 
-  kw_link link;  /* among those of the hosted server; or, dialed and lingering, of the loop */
-  kw_link dirty; /* in the loop's list, if it is dirty */
+  kw_link
+      link; /* in the list of its kw_loop_server; or in loop->lingering, if it was dialed and lingers */
+  kw_link dirty; /* in loop->dirty, if the next flush has to look at the connection */
 
   int fd;
-  uint8_t interest; /* what is polled for */
+  uint8_t interest; /* events that are polled for */
   bool is_connecting;
-  bool is_full;   /* the socket took less than there was */
-  bool has_ended; /* the other side writes no more */
-  bool is_ending; /* the peer is done, and what it has said last is on its way */
+  bool is_socket_full; /* the last write took less than there was */
+  bool got_eof;        /* the other side writes no more */
+  bool is_ending;      /* see above */
 } kw_connection;
 
-/* Takes over a socket that does not block: closes it, if there can be no connection. */
-void kw_connection_accept(kw_hosted *hosted, int fd);
+/* Takes over an accepted socket, which must not block. Closes the socket if memory is short or the server refuses
+ * it. */
+void kw_connection_accept(kw_loop_server *loop_server, int fd);
 
-/* The same for one that was dialed, and is connected, or on its way. Zero, or an error: then the socket is left alone,
- * and the client was not told of it. */
-int kw_connection_dial(struct kw_dialed *dialed, int fd, bool is_connecting);
+/* Takes over a socket that was dialed, and is connected or connecting. Returns 0 or libuv's negative error: then the
+ * socket is still the caller's, and the client knows nothing of it. */
+int kw_connection_dial(struct kw_loop_client *loop_client, int fd, bool is_connecting);
 
-/* At once; the peer is told why, see kw_peer_face. Frees it later, when libuv has let it go. */
+/* Closes the socket at once. `why` goes to the peer, see kw_peer_face. The memory is freed later, when libuv has
+ * closed its handle. */
 void kw_connection_close(kw_connection *connection, const char *why);
 
-/* Writes what is pending, and does what the state of the peer asks for. */
+/* Writes what is pending, and then does what the state of the peer asks for: read, wait for the socket, or end. */
 void kw_connection_flush(kw_connection *connection);
 
 #endif

@@ -15,25 +15,25 @@
 #include "uv/connection.h"
 
 #define BACKLOG 4096 /* the kernel has a limit of its own */
-#define ACCEPTS 64   /* in an iteration: those who are connected have their turn, too */
-#define RETRY_MS 100 /* after there was no descriptor */
+#define ACCEPTS 64   /* in an iteration, so that connections get their turn */
+#define RETRY_MS 100 /* after a lack of descriptors or memory */
 
 /* {====== Accepting ====== */
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
 static void pause_listener(kw_listener *listener) {
-  kw_loop *loop = listener->hosted->loop;
+  kw_loop *loop = listener->loop_server->loop;
   uv_poll_stop(&listener->poll);
-  kw_loop_set_due(loop, &listener->due, kw_loop_now(loop) + RETRY_MS);
+  kw_loop_set_timer(loop, &listener->timer, kw_loop_now(loop) + RETRY_MS);
 }
 
-static void on_due(kw_due *due, int64_t now) {
+static void on_timer(kw_timer *timer, int64_t now) {
   (void)now;
-  uv_poll_start(&KW_CONTAINER_OF(due, kw_listener, due)->poll, UV_READABLE, on_ready);
+  uv_poll_start(&KW_CONTAINER_OF(timer, kw_listener, timer)->poll, UV_READABLE, on_ready);
 }
 
-static bool is_short_of(int error) {
+static bool is_shortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
@@ -41,7 +41,7 @@ static bool is_nothing(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
 }
 
-/* Any other error is that of one connection, which ended before it was accepted. */
+/* Any other error of accept4 concerns one connection, which ended before it was accepted. */
 static void on_ready(uv_poll_t *poll, int status, int events) {
   kw_listener *listener = KW_CONTAINER_OF(poll, kw_listener, poll);
   (void)events;
@@ -52,8 +52,8 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
   for (int i = 0; i < ACCEPTS; i++) {
     int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      kw_connection_accept(listener->hosted, fd);
-    } else if (is_short_of(errno)) {
+      kw_connection_accept(listener->loop_server, fd);
+    } else if (is_shortage(errno)) {
       pause_listener(listener);
       return;
     } else if (is_nothing(errno)) {
@@ -74,7 +74,7 @@ static bool is_any(const struct in6_addr *host) {
   return IN6_IS_ADDR_UNSPECIFIED(host);
 }
 
-/* What is accepted from it inherits them. "::" is every address, those of IPv4 too. */
+/* Accepted sockets inherit the options. "::" listens on every address, IPv4 included. */
 static int set_options(int fd, const kw_address *address) {
   if (kw_address_is_path(address)) return 0;
   int rc = set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -89,7 +89,7 @@ static int bind_to(int fd, const kw_address *address) {
   return bind(fd, &address->any, address->len) < 0 ? -errno : 0;
 }
 
-/* Whether the path is a socket that nobody accepts on. */
+/* True if the path is a socket that no process listens on. */
 static bool is_left_behind(const kw_address *address) {
   struct stat file;
   if (lstat(address->path.sun_path, &file) < 0 || !S_ISSOCK(file.st_mode)) return false;
@@ -142,7 +142,7 @@ static void on_close(uv_handle_t *handle) {
 }
 
 static int start(kw_listener *listener, const kw_address *address) {
-  uv_loop_t *uv = &listener->hosted->loop->uv;
+  uv_loop_t *uv = &listener->loop_server->loop->uv;
   int rc = bind_listener(listener, address);
   if (rc < 0) return rc;
   if (listen(listener->fd, BACKLOG) < 0) return -errno;
@@ -152,20 +152,20 @@ static int start(kw_listener *listener, const kw_address *address) {
   return 0;
 }
 
-int kw_listener_open(kw_listener **owner, kw_hosted *hosted, const kw_address *address) {
+int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address) {
   kw_listener *listener = kw_alloc_zeroed(sizeof *listener);
   if (listener == NULL) return UV_ENOMEM;
-  listener->hosted = hosted;
+  listener->loop_server = loop_server;
   listener->owner = owner;
-  listener->due.on_due = on_due;
-  int rc = kw_loop_add_due(hosted->loop, &listener->due);
-  if (rc < 0) goto no_due;
+  listener->timer.on_timer = on_timer;
+  int rc = kw_loop_add_timer(loop_server->loop, &listener->timer);
+  if (rc < 0) goto no_timer;
   listener->fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   rc = -errno;
   if (listener->fd < 0) goto no_socket;
   rc = start(listener, address);
   if (rc < 0) goto no_start;
-  kw_link_add(&hosted->listeners, &listener->link);
+  kw_link_add(&loop_server->listeners, &listener->link);
   *owner = listener;
   return 0;
 
@@ -173,8 +173,8 @@ no_start:
   if (listener->has_path) remove_path(listener);
   close(listener->fd);
 no_socket:
-  kw_loop_remove_due(hosted->loop, &listener->due);
-no_due:
+  kw_loop_remove_timer(loop_server->loop, &listener->timer);
+no_timer:
   kw_free(listener);
   return rc;
 }
@@ -182,7 +182,7 @@ no_due:
 void kw_listener_close(kw_listener *listener) {
   *listener->owner = NULL;
   if (listener->has_path) remove_path(listener);
-  kw_loop_remove_due(listener->hosted->loop, &listener->due);
+  kw_loop_remove_timer(listener->loop_server->loop, &listener->timer);
   kw_link_remove(&listener->link);
   uv_close((uv_handle_t *)&listener->poll, on_close);
   close(listener->fd);

@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: MIT
  *
- * listener: a socket that connections are accepted from, for one server.
+ * listener: a listening socket of one server.
  *
- * Where the process or the machine has no more descriptors or memory, those who want to connect wait in the kernel's
- * queue, and the listener tries again a little later.
+ * When the process or the machine runs out of descriptors or memory, the listener stops accepting and tries again a
+ * little later. Clients wait in the kernel's queue meanwhile.
  */
 #ifndef KW_UV_LISTENER_H
 #define KW_UV_LISTENER_H
 
 #include "uv/address.h"
-#include "uv/hosted.h"
+#include "uv/loop_server.h"
 
 typedef struct kw_listener {
   uv_poll_t poll;
-  kw_due due; /* when it tries again */
-  kw_hosted *hosted;
-  kw_link link;               /* in the list of the hosted server */
-  struct kw_listener **owner; /* is set to NULL when it closes */
+  kw_timer timer; /* next try after a lack of descriptors */
+  kw_loop_server *loop_server;
+  kw_link link;               /* in the list of the kw_loop_server */
+  struct kw_listener **owner; /* pointer that is set to NULL on close */
 
   int fd;
-  bool has_path; /* it made the file at its path, ... */
-  pid_t pid;     /* ... in this process ... */
-  dev_t device;
-  ino_t inode; /* ... which is this one */
+  bool has_path; /* the listener has made a socket file... */
+  pid_t pid;     /* ...in this process... */
+  dev_t device;  /* ...on this device... */
+  ino_t inode;   /* ...with this inode */
 } kw_listener;
 
-/* Zero, or libuv's negative error. A path that a dead process has left behind is taken over. */
-int kw_listener_open(kw_listener **owner, kw_hosted *hosted, const kw_address *address);
+/* Binds, listens and sets *owner. Returns 0 or libuv's negative error. A socket file that no process listens on any
+ * more is replaced. */
+int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address);
 
-/* Accepts no more; connections stay. Its path is removed, if it is still its own, and of this process. */
+/* Stops listening. Connections stay. The socket file is removed, if it is the one that the listener has made, and if
+ * this is the process that made it. */
 void kw_listener_close(kw_listener *listener);
 
 #endif

@@ -10,19 +10,19 @@
 
 struct kw_lookup {
   char *name;
-  pid_t pid; /* of the process that its thread is in */
+  pid_t pid; /* process of its thread */
 
-  uv_mutex_t mutex; /* of all below */
-  size_t refs;      /* of the owner and of the thread */
-  kw_waker *waker;  /* NULL: the owner knows of the end, or has gone */
+  uv_mutex_t mutex; /* guards all below */
+  size_t refs;      /* one of the owner, one of the thread */
+  kw_waker *waker;  /* NULL: the owner knows of the end, or has closed the lookup */
   bool has_ended;
   int n;
   kw_address addresses[KW_LOOKUP_ADDRESSES];
 };
 
-/* {====== Its memory ====== */
+/* {====== Memory ====== */
 
-/* Nobody has it any more; whether the mutex is held is not known in a child of the process. */
+/* Leaves the mutex alone: in a forked child it may be locked. */
 static void free_lookup(kw_lookup *lookup) {
   kw_waker_release(lookup->waker);
   kw_free(lookup->name);
@@ -42,7 +42,7 @@ static bool is_here(const kw_lookup *lookup) {
   return lookup->pid == getpid();
 }
 
-/* The end needs to wake nobody any more. */
+/* The end of the lookup wakes nothing any more. */
 static void forget_waker(kw_lookup *lookup) {
   kw_waker *waker = lookup->waker;
   lookup->waker = NULL;
@@ -53,7 +53,7 @@ static void forget_waker(kw_lookup *lookup) {
 
 /* {====== The thread ====== */
 
-/* libuv wants a loop to ask at all, and the other one is not this thread's. */
+/* libuv resolves names only on a loop, and the other loop belongs to another thread. */
 static int resolve(kw_lookup *lookup) {
   uv_loop_t uv;
   int n = uv_loop_init(&uv);

@@ -8,8 +8,8 @@
 
 #include "base/mem.h"
 #include "uv/connection.h"
-#include "uv/dialed.h"
-#include "uv/hosted.h"
+#include "uv/loop_client.h"
+#include "uv/loop_server.h"
 
 static const struct {
   const char *name;
@@ -25,35 +25,35 @@ static int64_t clock_ms(void) {
 }
 
 int64_t kw_loop_now(kw_loop *loop) {
-  if (loop->is_stale) loop->now = clock_ms();
-  loop->is_stale = false;
+  if (loop->is_now_stale) loop->now = clock_ms();
+  loop->is_now_stale = false;
   return loop->now;
 }
 
-int kw_loop_add_due(kw_loop *loop, kw_due *due) {
-  if (!kw_heap_reserve(&loop->dues)) return UV_ENOMEM;
-  due->node.when = KW_NEVER;
-  kw_heap_add(&loop->dues, &due->node);
+int kw_loop_add_timer(kw_loop *loop, kw_timer *timer) {
+  if (!kw_heap_reserve(&loop->timers)) return UV_ENOMEM;
+  timer->node.when = KW_NEVER;
+  kw_heap_add(&loop->timers, &timer->node);
   return 0;
 }
 
-void kw_loop_remove_due(kw_loop *loop, kw_due *due) {
-  kw_heap_remove(&loop->dues, &due->node);
+void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer) {
+  kw_heap_remove(&loop->timers, &timer->node);
 }
 
-static kw_due *first_due(const kw_loop *loop) {
-  kw_heap_node *node = kw_heap_first(&loop->dues);
-  return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_due, node);
+static kw_timer *first_timer(const kw_loop *loop) {
+  kw_heap_node *node = kw_heap_first(&loop->timers);
+  return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_timer, node);
 }
 
-/* Whoever wants to be called again at once is so in the next iteration. */
-static void call_due(kw_loop *loop) {
+/* A timer that sets itself to now again is called in the next iteration, not in this one. */
+static void run_timers(kw_loop *loop) {
   int64_t now = kw_loop_now(loop);
-  for (size_t n = loop->dues.n; n > 0; n--) {
-    kw_due *due = first_due(loop);
-    if (due == NULL || due->node.when > now) return;
-    kw_loop_set_due(loop, due, KW_NEVER);
-    due->on_due(due, now);
+  for (size_t n = loop->timers.n; n > 0; n--) {
+    kw_timer *timer = first_timer(loop);
+    if (timer == NULL || timer->node.when > now) return;
+    kw_loop_set_timer(loop, timer, KW_NEVER);
+    timer->on_timer(timer, now);
   }
 }
 
@@ -115,13 +115,13 @@ static bool is_awaiting_signals(const kw_loop *loop) {
 /* {====== Being woken ====== */
 
 static void on_async(uv_async_t *async) {
-  KW_CONTAINER_OF(async, kw_loop, async)->is_woken = true;
+  KW_CONTAINER_OF(async, kw_loop, waker_async)->is_woken = true;
 }
 
 static kw_waker *open_waker(kw_loop *loop) {
-  kw_waker *waker = kw_waker_new(&loop->async);
+  kw_waker *waker = kw_waker_new(&loop->waker_async);
   if (waker == NULL) return NULL;
-  if (uv_async_init(&loop->uv, &loop->async, on_async) == 0) return waker;
+  if (uv_async_init(&loop->uv, &loop->waker_async, on_async) == 0) return waker;
   kw_waker_release(waker);
   return NULL;
 }
@@ -137,13 +137,13 @@ static bool may_be_woken(const kw_loop *loop) {
 }
 
 static void on_rung(uv_async_t *async) {
-  KW_CONTAINER_OF(async, kw_loop, rung)->is_rung = true;
+  KW_CONTAINER_OF(async, kw_loop, bell_async)->is_rung = true;
 }
 
 static int open_bell(kw_loop *loop) {
-  loop->bell = kw_waker_new(&loop->rung);
+  loop->bell = kw_waker_new(&loop->bell_async);
   if (loop->bell == NULL) return UV_ENOMEM;
-  int rc = uv_async_init(&loop->uv, &loop->rung, on_rung);
+  int rc = uv_async_init(&loop->uv, &loop->bell_async, on_rung);
   if (rc < 0) kw_waker_release(loop->bell);
   return rc;
 }
@@ -168,35 +168,35 @@ kw_bell kw_loop_bell(kw_loop *loop) {
 static void close_waker(kw_loop *loop) {
   if (loop->waker == NULL) return;
   kw_waker_cut(loop->waker);
-  uv_close((uv_handle_t *)&loop->async, NULL);
+  uv_close((uv_handle_t *)&loop->waker_async, NULL);
 }
 
 /* }====== */
 
 /* {====== Turning ====== */
 
-/* Ends the iteration, also if it has not begun to wait yet. */
-static void on_timer(uv_timer_t *timer) {
+/* Ends the iteration, even if libuv has not begun to wait. */
+static void on_wait_over(uv_timer_t *timer) {
   uv_stop(timer->loop);
 }
 
-static kw_hosted *hosted_at(kw_link *link) {
-  return KW_CONTAINER_OF(link, kw_hosted, link);
+static kw_loop_server *server_at(kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_loop_server, link);
 }
 
-static kw_dialed *dialed_at(kw_link *link) {
-  return KW_CONTAINER_OF(link, kw_dialed, link);
+static kw_loop_client *client_at(kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_loop_client, link);
 }
 
-static void tend_all(kw_loop *loop) {
-  loop->tend_at = KW_NEVER;
-  for (kw_link *link = loop->hosted.next; link != &loop->hosted; link = link->next) {
-    int64_t when = kw_hosted_tend(hosted_at(link), kw_loop_now(loop));
-    if (when < loop->tend_at) loop->tend_at = when;
+static void step_servers(kw_loop *loop) {
+  loop->server_deadline = KW_NEVER;
+  for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
+    int64_t when = kw_loop_server_step(server_at(link), kw_loop_now(loop));
+    if (when < loop->server_deadline) loop->server_deadline = when;
   }
 }
 
-/* Who becomes dirty meanwhile has its turn in the next iteration. */
+/* Connections that become dirty meanwhile are flushed in the next iteration. */
 static void flush_all(kw_loop *loop) {
   kw_link dirty;
   kw_link_move(&loop->dirty, &dirty);
@@ -207,70 +207,71 @@ static void flush_all(kw_loop *loop) {
   }
 }
 
-static void settle(kw_loop *loop) {
-  loop->is_stale = true;
-  tend_all(loop);
+static void finish_iteration(kw_loop *loop) {
+  loop->is_now_stale = true;
+  step_servers(loop);
   if (kw_link_is_alone(&loop->dirty)) return;
   flush_all(loop);
-  tend_all(loop); /* again: what was written has made room for more */
+  step_servers(loop); /* writing has made room */
 }
 
 static bool has_news(const kw_loop *loop) {
-  if (loop->is_woken || loop->has_parted || (loop->is_rung && loop->is_awaited)) return true;
+  if (loop->is_woken || loop->has_disconnected || (loop->is_rung && loop->bell_ends_turn))
+    return true;
   for (int i = 0; i < KW_SIGNALS; i++) {
     if (loop->signals[i].n > 0) return true;
   }
-  for (kw_link *link = loop->hosted.next; link != &loop->hosted; link = link->next) {
-    const kw_hosted *hosted = hosted_at(link);
-    if (kw_hosted_has_work(hosted) || kw_hosted_is_idle(hosted)) return true;
+  for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
+    const kw_loop_server *loop_server = server_at(link);
+    if (kw_loop_server_has_work(loop_server) || kw_loop_server_is_idle(loop_server)) return true;
   }
-  for (kw_link *link = loop->dialed.next; link != &loop->dialed; link = link->next) {
-    if (kw_dialed_has_news(dialed_at(link))) return true;
+  for (kw_link *link = loop->clients.next; link != &loop->clients; link = link->next) {
+    if (kw_loop_client_has_news(client_at(link))) return true;
   }
   return false;
 }
 
 static int64_t time_left(kw_loop *loop, int64_t deadline) {
-  const kw_due *due = first_due(loop);
+  const kw_timer *timer = first_timer(loop);
   if (has_news(loop) || !kw_link_is_alone(&loop->dirty)) return 0;
-  if (loop->tend_at < deadline) deadline = loop->tend_at;
-  if (due != NULL && due->node.when < deadline) deadline = due->node.when;
+  if (loop->server_deadline < deadline) deadline = loop->server_deadline;
+  if (timer != NULL && timer->node.when < deadline) deadline = timer->node.when;
   int64_t now = kw_loop_now(loop);
   return deadline <= now ? 0 : deadline - now;
 }
 
-/* libuv would not wait at all if nothing were active: the timer always is. */
+/* libuv does not wait if no handle is active. The timer always is. */
 static void iterate(kw_loop *loop, int64_t ms) {
   uv_update_time(&loop->uv);
-  if (ms > 0) uv_timer_start(&loop->timer, on_timer, (uint64_t)ms, 0);
+  if (ms > 0) uv_timer_start(&loop->wait_timer, on_wait_over, (uint64_t)ms, 0);
   uv_run(&loop->uv, ms > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-  uv_timer_stop(&loop->timer);
+  uv_timer_stop(&loop->wait_timer);
 }
 
-void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited) {
-  loop->is_awaited = is_awaited;
-  settle(loop);
+void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn) {
+  loop->bell_ends_turn = bell_ends_turn;
+  finish_iteration(loop);
   int64_t now = kw_loop_now(loop);
   int64_t deadline = ms < 0 || ms > KW_NEVER - now ? KW_NEVER : now + ms;
   do {
-    call_due(loop); /* before others are heard, so that those are answered right after */
+    run_timers(loop); /* before sockets are read, so that what they bring is answered right after */
     int64_t left = time_left(loop, deadline);
-    loop->is_stale = true;
+    loop->is_now_stale = true;
     iterate(loop, left);
-    settle(loop);
+    finish_iteration(loop);
   } while (!has_news(loop) && kw_loop_now(loop) < deadline);
-  loop->is_woken = loop->is_rung = loop->has_parted = false;
+  loop->is_woken = loop->is_rung = loop->has_disconnected = false;
 }
 
 bool kw_loop_is_busy(const kw_loop *loop) {
-  for (kw_link *link = loop->hosted.next; link != &loop->hosted; link = link->next) {
-    if (kw_hosted_is_busy(hosted_at(link))) return true;
+  for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
+    if (kw_loop_server_is_busy(server_at(link))) return true;
   }
   return false;
 }
 
 bool kw_loop_is_awaiting(const kw_loop *loop) {
-  if (!kw_link_is_alone(&loop->hosted) || !kw_link_is_alone(&loop->dialed)) return true;
+  if (!kw_link_is_alone(&loop->servers) || !kw_link_is_alone(&loop->clients)) return true;
   return is_awaiting_signals(loop) || may_be_woken(loop);
 }
 
@@ -290,20 +291,22 @@ int kw_loop_open(kw_loop **result) {
     kw_free(loop);
     return rc;
   }
-  uv_timer_init(&loop->uv, &loop->timer);
-  kw_link_init(&loop->hosted);
-  kw_link_init(&loop->dialed);
+  uv_timer_init(&loop->uv, &loop->wait_timer);
+  kw_link_init(&loop->servers);
+  kw_link_init(&loop->clients);
   kw_link_init(&loop->lingering);
   kw_link_init(&loop->dirty);
   loop->pid = getpid();
-  loop->is_stale = true;
+  loop->is_now_stale = true;
   *result = loop;
   return 0;
 }
 
 static void close_all(kw_loop *loop, const char *why) {
-  while (!kw_link_is_alone(&loop->hosted)) kw_hosted_close(hosted_at(loop->hosted.next), why);
-  while (!kw_link_is_alone(&loop->dialed)) kw_dialed_close(dialed_at(loop->dialed.next), why);
+  while (!kw_link_is_alone(&loop->servers))
+    kw_loop_server_close(server_at(loop->servers.next), why);
+  while (!kw_link_is_alone(&loop->clients))
+    kw_loop_client_close(client_at(loop->clients.next), why);
   while (!kw_link_is_alone(&loop->lingering)) {
     kw_connection_close(KW_CONTAINER_OF(loop->lingering.next, kw_connection, link), why);
   }
@@ -311,27 +314,27 @@ static void close_all(kw_loop *loop, const char *why) {
 
 void kw_loop_close(kw_loop *loop) {
   close_all(loop, uv_strerror(UV_ECANCELED));
-  kw_heap_drop(&loop->dues);
-  if (loop->lost < 0) return; /* what libuv has of it is left behind */
+  kw_heap_drop(&loop->timers);
+  if (loop->fork_error < 0) return; /* libuv's part cannot be closed, and leaks */
   close_waker(loop);
-  uv_close((uv_handle_t *)&loop->timer, NULL);
+  uv_close((uv_handle_t *)&loop->wait_timer, NULL);
   kw_waker_cut(loop->bell);
-  uv_close((uv_handle_t *)&loop->rung, NULL);
+  uv_close((uv_handle_t *)&loop->bell_async, NULL);
   for (int i = 0; loop->has_signals && i < KW_SIGNALS; i++) {
     uv_close((uv_handle_t *)&loop->signals[i].uv, NULL);
   }
-  uv_run(&loop->uv, UV_RUN_DEFAULT); /* lets the handles end */
+  uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the close callbacks */
   uv_loop_close(&loop->uv);
   kw_free(loop);
 }
 
 /* {====== Forks ====== */
 
-/* Threads that were about to wake the loop are not in this process. */
+/* Threads that were about to wake the loop do not exist in the child. */
 static void adopt_wakers(kw_loop *loop) {
   if (loop->waker != NULL) kw_waker_adopt(loop->waker);
   kw_waker_adopt(loop->bell);
-  loop->async.pending = loop->rung.pending = 0;
+  loop->waker_async.pending = loop->bell_async.pending = 0;
   loop->is_woken = loop->is_rung = false;
 }
 
@@ -340,17 +343,17 @@ static void drop_signals(kw_loop *loop) {
   if (loop->has_signals) kw_loop_watch_signals(loop, none);
 }
 
-/* What the two processes share must not change before libuv has descriptors of its own. */
+/* Parent and child share libuv's descriptors until uv_loop_fork has made new ones: nothing may be closed before. */
 int kw_loop_enter(kw_loop *loop) {
   pid_t pid = getpid();
-  if (loop->pid == pid) return loop->lost;
+  if (loop->pid == pid) return loop->fork_error;
   loop->pid = pid;
-  loop->is_stale = true;
+  loop->is_now_stale = true;
   adopt_wakers(loop);
-  loop->lost = uv_loop_fork(&loop->uv);
-  if (loop->lost == 0) drop_signals(loop);
+  loop->fork_error = uv_loop_fork(&loop->uv);
+  if (loop->fork_error == 0) drop_signals(loop);
   close_all(loop, "inherited by fork");
-  return loop->lost;
+  return loop->fork_error;
 }
 
 /* }====== */

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * loop: libuv's loop, turned from outside. It never calls Lua: a turn lasts until there is something for Lua.
+ * loop: an event loop on libuv, turned by Lua.
  *
- *   one iteration   wait for sockets, a signal, another thread or the next deadline -> feed peers
- *                   -> who is due -> tend every server -> flush every connection that is dirty, once
+ * The loop never calls Lua. A turn lasts until there is something for Lua to do, and consists of iterations:
  *
- * So whatever happens in an iteration, and whatever Lua did between two turns, leaves with one write to each
- * connection.
+ *   run the timers that are due -> wait for sockets, signals, other threads or the next deadline, and feed the peers
+ *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
- * It may be used on in a child of its process, but what was on it is the parent's, see kw_loop_enter.
+ * A turn begins with the last line. So everything that happens in one iteration, and everything that Lua does between
+ * two turns, leaves with one write to each connection.
+ *
+ * After fork the child may go on using the loop, but everything attached to it belongs to the parent: see
+ * kw_loop_enter.
  */
 #ifndef KW_UV_LOOP_H
 #define KW_UV_LOOP_H
@@ -25,102 +28,117 @@
 #define KW_SIGNALS 3 /* SIGHUP, SIGINT, SIGTERM */
 #define KW_READ_BYTES 65536
 
-/* Something that is called at a time. It lies inside its owner. */
-typedef struct kw_due {
-  kw_heap_node node; /* at KW_NEVER it only waits to be given a time */
-  void (*on_due)(struct kw_due *due, int64_t now);
-} kw_due;
+/* A function that the loop calls at a time. Embedded in the object that it belongs to. */
+typedef struct kw_timer {
+  kw_heap_node node; /* its time; KW_NEVER while none is set */
+  void (*on_timer)(struct kw_timer *timer, int64_t now);
+} kw_timer;
 
 typedef struct kw_signal {
   uv_signal_t uv;
-  unsigned n; /* that came and were not taken */
+  unsigned n; /* signals that came and were not taken by kw_loop_next_signal */
 } kw_signal;
 
 typedef struct kw_loop {
   uv_loop_t uv;
-  uv_timer_t timer;
+  uv_timer_t wait_timer; /* ends the wait of an iteration */
 
-  int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
-  bool is_stale;      /* the loop may have waited since */
-  int64_t turn_until; /* nanoseconds of it: how long the connection that has its turn is heard */
+  int64_t now;       /* milliseconds of CLOCK_MONOTONIC */
+  bool is_now_stale; /* the loop may have waited since `now` was read */
+  int64_t
+      turn_until; /* nanoseconds of CLOCK_MONOTONIC: end of the turn of the connection that is being fed */
 
-  kw_heap dues;
-  int64_t tend_at; /* when a server is next wanted */
+  kw_heap timers;          /* of kw_timer */
+  int64_t server_deadline; /* when a server is to be stepped next */
 
-  pid_t pid; /* of the process that has entered it last */
-  int lost;  /* the error that keeps this process from using it, or 0 */
+  pid_t pid;      /* process that has entered the loop last */
+  int fork_error; /* error of libuv after a fork: the loop can only be closed; or 0 */
 
-  kw_link hosted;     /* of kw_hosted */
-  kw_link dialed;     /* of kw_dialed */
-  kw_link lingering;  /* of kw_connection: those that were dialed */
-  kw_link dirty;      /* of kw_connection */
-  size_t connections; /* that are not closed */
-  bool has_parted;    /* a client has lost its connection, in this turn */
+  kw_link servers;       /* of kw_loop_server */
+  kw_link clients;       /* of kw_loop_client */
+  kw_link lingering;     /* of kw_connection: dialed connections that linger, see connection.h */
+  kw_link dirty;         /* of kw_connection: the next flush has to look at them */
+  size_t connections;    /* connections that are not closed */
+  bool has_disconnected; /* a client has lost its connection in this turn */
 
   kw_signal signals[KW_SIGNALS];
-  bool has_signals; /* they are initialized */
+  bool has_signals; /* `signals` are initialized */
 
-  kw_waker *waker; /* NULL until somebody has asked for it */
-  uv_async_t async;
-  bool is_woken;   /* in this turn */
-  kw_waker *bell;  /* the waker of `rung` */
-  uv_async_t rung; /* an iteration is wanted */
-  bool is_rung;    /* in this turn */
-  bool is_awaited; /* the bell, in this turn */
+  kw_waker *waker; /* ends the turn; NULL until kw_loop_share_waker */
+  uv_async_t waker_async;
+  bool is_woken; /* in this turn, by the waker */
 
-  char bytes[KW_READ_BYTES]; /* what was just read: peers keep nothing of it */
+  kw_waker *bell; /* causes an iteration */
+  uv_async_t bell_async;
+  bool is_rung;        /* in this turn */
+  bool bell_ends_turn; /* argument of the current kw_loop_turn */
+
+  char read_buffer[KW_READ_BYTES]; /* what a socket has just given; peers copy what they keep */
 } kw_loop;
 
-/* Zero, or libuv's negative error. */
+/* Makes a loop. Returns 0 or libuv's negative error. */
 int kw_loop_open(kw_loop **loop);
 
-/* Closes whatever is on it, too. */
+/* Closes everything attached to the loop, and frees it. */
 void kw_loop_close(kw_loop *loop);
 
-/* Comes before everything else that is done with the loop, or with what is on it. In a child of the process that has
- * entered it last, whatever is on it is closed, in a way that leaves the sockets of the parent alone: nothing is
- * written, and no path removed. Signals are no more caught. Zero, or an error: then the loop can only be closed. */
+/* Must be called before any other use of the loop, or of anything attached to it. After fork, in the child, it closes
+ * everything that is attached to the loop without disturbing the parent: nothing is written, no socket file is
+ * removed, and signals are no longer caught. Returns 0, or an error: then the loop can only be closed. */
 int kw_loop_enter(kw_loop *loop);
 
-/* Turns at least once, and until a server has work for Lua or nothing on the loop any more, a client has news or has
- * lost its connection, a signal has come, the loop is woken, its bell was rung and that `is_awaited`, or `ms`
- * milliseconds are over; negative: as long as it takes. */
-void kw_loop_turn(kw_loop *loop, int64_t ms, bool is_awaited);
+/* Turns the loop: one iteration, and more of them until
+ *   - a server has work for Lua, or has neither listeners nor connections;
+ *   - a client has news, or has lost its connection;
+ *   - a signal has come;
+ *   - the waker was woken, or the bell was rung and `bell_ends_turn` is set;
+ *   - `ms` milliseconds are over; negative: no timeout. */
+void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn);
 
-/* Whether a server on it is in the middle of a call of Lua: then only a finalizer could turn the loop, and must not. */
+/* True if the store of an attached server is in the middle of a call from Lua. Then the caller is a finalizer, and
+ * must not turn the loop. */
 bool kw_loop_is_busy(const kw_loop *loop);
 
-/* What makes it iterate; with a reference. */
-kw_bell kw_loop_bell(kw_loop *loop);
-
-/* Whether anything but time could end a turn: a server, a client or a signal is waited for, or another thread may wake
- * it. */
+/* True if something other than time could end a turn: a server or a client is attached, a signal is caught, or
+ * another thread has the waker. */
 bool kw_loop_is_awaiting(const kw_loop *loop);
 
-/* What ends a turn from another thread: this one, or the next one if none goes on. The caller has a reference. NULL if
- * memory is short. */
+/* Returns the bell of the loop, with a reference for the caller. Ringing it causes an iteration. */
+kw_bell kw_loop_bell(kw_loop *loop);
+
+/* Returns the waker of the loop, with a reference for the caller. Waking it ends the current turn; between two turns,
+ * the next one. NULL if memory is short. */
 kw_waker *kw_loop_share_waker(kw_loop *loop);
 
-/* Milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
+/* Returns milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
 int64_t kw_loop_now(kw_loop *loop);
 
-/* Who is called at a time, from now on until it is removed. Zero, or UV_ENOMEM. */
-int kw_loop_add_due(kw_loop *loop, kw_due *due);
-void kw_loop_remove_due(kw_loop *loop, kw_due *due);
+/* {====== Timers ====== */
 
-/* It is called at this time, and at no other. */
-static inline void kw_loop_set_due(kw_loop *loop, kw_due *due, int64_t when) {
-  kw_heap_move(&loop->dues, &due->node, when);
+/* Adds a timer, without a time. Its on_timer must be set. Returns 0 or UV_ENOMEM. */
+int kw_loop_add_timer(kw_loop *loop, kw_timer *timer);
+
+void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer);
+
+/* Sets the time of a timer, instead of the one that was set before. on_timer is called once at this time. */
+static inline void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t when) {
+  kw_heap_move(&loop->timers, &timer->node, when);
 }
 
-/* The place of a signal by its name, or -1. */
-int kw_loop_find_signal(const char *name);
-const char *kw_loop_signal_name(int i);
+/* }====== */
 
-/* Takes over the signals with a true entry, and leaves the others as they were before. Zero, or an error. */
+/* {====== Signals ====== */
+
+/* Returns the index of a signal by its name, or -1. */
+int kw_loop_find_signal(const char *name);
+
+/* Catches the signals whose entry is true, and leaves the others to the process again. Returns 0 or libuv's negative
+ * error. */
 int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]);
 
-/* The name of a signal that came, and was not returned yet; or NULL. */
+/* Takes a signal that came and returns its name; NULL if none is left. */
 const char *kw_loop_next_signal(kw_loop *loop);
+
+/* }====== */
 
 #endif

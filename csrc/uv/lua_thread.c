@@ -53,7 +53,7 @@ static int l_start(lua_State *L) {
   kw_thread_plan plan = {.module = check_slice(L, 1),
                          .path = check_slice(L, 2),
                          .cpath = check_slice(L, 3),
-                         .text = check_slice(L, 4)};
+                         .argument = check_slice(L, 4)};
   kw_object_push(L, THREAD_NAME, 0);
   int rc = kw_thread_open(lua_touserdata(L, -1), &plan);
   if (rc == 0) return 1;
@@ -79,8 +79,8 @@ static int l_wait(lua_State *L) {
   if (kw_thread_wait(thread, (int64_t)ceil(luaL_checknumber(L, 2) * 1000)) == KW_THREAD_STARTING) {
     return 0;
   }
-  if (kw_thread_told(thread).data == NULL) return 0;
-  push_text(L, kw_thread_told);
+  if (kw_thread_ready_text(thread).data == NULL) return 0;
+  push_text(L, kw_thread_ready_text);
   return 1;
 }
 
@@ -127,7 +127,7 @@ static int l_join(lua_State *L) {
 /* thread:wakes(loop): when it ends. */
 static int l_wakes(lua_State *L) {
   kw_thread *thread = check_here(L);
-  kw_thread_set_outer(thread, check_waker(L));
+  kw_thread_set_owner_waker(thread, check_waker(L));
   return 0;
 }
 
@@ -164,21 +164,21 @@ static int l_this(lua_State *L) {
 }
 
 static int l_text(lua_State *L) {
-  push_slice(L, kw_thread_text(check_this(L)));
+  push_slice(L, kw_thread_argument(check_this(L)));
   return 1;
 }
 
 /* this_thread:tell(text): it is ready. */
 static int l_tell(lua_State *L) {
   kw_thread *thread = check_this(L);
-  if (kw_thread_tell(thread, check_slice(L, 2)) < 0) return luaL_error(L, "not enough memory");
+  if (kw_thread_set_ready(thread, check_slice(L, 2)) < 0) return luaL_error(L, "not enough memory");
   return 0;
 }
 
 /* this_thread:asked(): the grace, negative for none, with which it shall end; nil as long as it need not. */
 static int l_asked(lua_State *L) {
   double grace;
-  if (!kw_thread_is_asked(check_this(L), &grace)) return 0;
+  if (!kw_thread_stop_requested(check_this(L), &grace)) return 0;
   lua_pushnumber(L, grace);
   return 1;
 }
@@ -186,7 +186,7 @@ static int l_asked(lua_State *L) {
 /* this_thread:wakes(loop): when it is asked to end. */
 static int l_this_wakes(lua_State *L) {
   kw_thread *thread = check_this(L);
-  kw_thread_set_inner(thread, check_waker(L));
+  kw_thread_set_own_waker(thread, check_waker(L));
   return 0;
 }
 

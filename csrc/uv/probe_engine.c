@@ -23,7 +23,7 @@
   X(ends)                                                                                          \
   X(writes)                                                                                        \
   X(steps)                                                                                         \
-  X(tends)
+  X(server_steps)
 
 struct kw_server {
   kw_link peers;
@@ -36,7 +36,7 @@ struct kw_server {
   size_t done_after;  /* a peer is done after so many bytes; 0: never */
   size_t piece;       /* the size of the pieces that are pending */
   int64_t tick;       /* milliseconds to the step of a peer that was fed; 0: none */
-  int64_t tend_every; /* milliseconds; 0: it is not wanted */
+  int64_t step_every; /* milliseconds; 0: it is not wanted */
   bool is_silent;     /* it does not send back */
   bool has_work;      /* every feed is work for Lua */
   bool stays;         /* the end of the other side is not its own */
@@ -119,11 +119,11 @@ static kw_server *server_of(void *object) {
   return *(kw_server **)object;
 }
 
-static int64_t tend(kw_server *server, int64_t now) {
+static int64_t step_server(kw_server *server, int64_t now) {
   assert(now >= server->now);
   server->now = now;
-  server->tends++;
-  return server->tend_every > 0 ? now + server->tend_every : INT64_MAX;
+  server->server_steps++;
+  return server->step_every > 0 ? now + server->step_every : INT64_MAX;
 }
 
 static void set_bell(kw_server *server, kw_bell bell) {
@@ -295,7 +295,7 @@ static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .accepted = &accepted,
                                .dialed = &dialed,
                                .server_of = server_of,
-                               .tend = tend,
+                               .step_server = step_server,
                                .set_bell = set_bell,
                                .has_work = has_work,
                                .is_busy = is_busy,
@@ -344,7 +344,7 @@ static int l_server(lua_State *L) {
   server->done_after = (size_t)number_of(L, "done_after", 0);
   server->piece = (size_t)number_of(L, "piece", 4096);
   server->tick = number_of(L, "tick", 0);
-  server->tend_every = number_of(L, "tend_every", 0);
+  server->step_every = number_of(L, "step_every", 0);
   server->is_silent = is_set(L, "is_silent");
   server->has_work = is_set(L, "has_work");
   server->stays = is_set(L, "stays");

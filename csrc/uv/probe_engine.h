@@ -10,8 +10,8 @@
 
 #ifdef KW_PROBE
 /* Pushes a table: enter(version) puts the engine in the place of core's, leave() core's again, server(options) is a
- * server of it, client(options) a client that keeps what it gets, and live() and fail_at(n) are those of this object's
- * memory. */
+ * server of it, client(options) a client that keeps what it gets, and live() and fail_at(n) are those of this
+ * object's memory. */
 void kw_uv_push_probe(lua_State *L);
 #endif
 

@@ -20,28 +20,28 @@ struct kw_thread {
   text module;
   text path;
   text cpath;
-  text given;
+  text argument;
 
   uv_thread_t id;
-  pid_t pid; /* of the process that it is in */
+  pid_t pid; /* process of the thread */
 
-  uv_mutex_t mutex;  /* of all below */
-  uv_cond_t changed; /* the state is another one */
-  size_t refs;       /* of the owner and of the thread */
+  uv_mutex_t mutex;  /* guards all below */
+  uv_cond_t changed; /* signals a new state */
+  size_t refs;       /* one of the owner, one of the thread */
   kw_thread_state state;
-  text told;
+  text ready_text;
   text failure;
   bool has_failed;
 
-  bool is_asked;
+  bool is_stop_requested;
   double grace;
-  kw_waker *inner;
-  kw_waker *outer;
+  kw_waker *own_waker;
+  kw_waker *owner_waker;
 };
 
 static _Thread_local kw_thread *current;
 
-/* {====== Its memory ====== */
+/* {====== Memory ====== */
 
 static int copy(text *to, kw_slice from) {
   to->bytes = kw_alloc(from.len + 1);
@@ -59,7 +59,7 @@ static int copy_plan(kw_thread *thread, const kw_thread_plan *plan) {
   int rc = copy(&thread->module, plan->module);
   if (rc == 0) rc = copy(&thread->path, plan->path);
   if (rc == 0) rc = copy(&thread->cpath, plan->cpath);
-  if (rc == 0) rc = copy(&thread->given, plan->text);
+  if (rc == 0) rc = copy(&thread->argument, plan->argument);
   return rc;
 }
 
@@ -67,14 +67,14 @@ static void free_texts(kw_thread *thread) {
   kw_free(thread->module.bytes);
   kw_free(thread->path.bytes);
   kw_free(thread->cpath.bytes);
-  kw_free(thread->given.bytes);
-  kw_free(thread->told.bytes);
+  kw_free(thread->argument.bytes);
+  kw_free(thread->ready_text.bytes);
   kw_free(thread->failure.bytes);
 }
 
 static void free_thread(kw_thread *thread) {
-  kw_waker_release(thread->inner);
-  kw_waker_release(thread->outer);
+  kw_waker_release(thread->own_waker);
+  kw_waker_release(thread->owner_waker);
   uv_cond_destroy(&thread->changed);
   uv_mutex_destroy(&thread->mutex);
   free_texts(thread);
@@ -90,7 +90,7 @@ static void release(kw_thread *thread) {
 
 /* }====== */
 
-/* {====== The state ====== */
+/* {====== The Lua state ====== */
 
 static void set_package_field(lua_State *L, const char *name, const text *value) {
   lua_getglobal(L, "package");
@@ -111,7 +111,7 @@ static int l_main(lua_State *L) {
   return 0;
 }
 
-/* Without a text there was no memory. */
+/* Without memory the failure has no text. */
 static void keep_failure(kw_thread *thread, const char *bytes, size_t len) {
   thread->has_failed = true;
   copy(&thread->failure, kw_slice_of(bytes, len));
@@ -134,7 +134,7 @@ static void run_state(kw_thread *thread) {
   lua_close(L);
 }
 
-/* The mutex must be held. */
+/* The caller holds the mutex. */
 static void enter(kw_thread *thread, kw_thread_state state) {
   thread->state = state;
   uv_cond_broadcast(&thread->changed);
@@ -146,7 +146,7 @@ static void run(void *ctx) {
   run_state(thread);
   uv_mutex_lock(&thread->mutex);
   enter(thread, KW_THREAD_ENDED);
-  kw_waker_wake(thread->outer);
+  kw_waker_wake(thread->owner_waker);
   uv_mutex_unlock(&thread->mutex);
   release(thread);
 }
@@ -155,7 +155,7 @@ static void run(void *ctx) {
 
 /* {====== For the owner ====== */
 
-/* A thread begins with the mask of the one that starts it. */
+/* A thread inherits the signal mask of the thread that starts it. */
 int kw_thread_start(uv_thread_t *id, void (*body)(void *ctx), void *ctx) {
   sigset_t all, before;
   sigfillset(&all);
@@ -206,19 +206,19 @@ kw_thread_state kw_thread_wait(kw_thread *thread, int64_t ms) {
   return state;
 }
 
-/* What was told does not change any more. */
-kw_slice kw_thread_told(kw_thread *thread) {
+/* The text never changes once it is set. */
+kw_slice kw_thread_ready_text(kw_thread *thread) {
   uv_mutex_lock(&thread->mutex);
-  kw_slice told = slice_of(&thread->told);
+  kw_slice ready_text = slice_of(&thread->ready_text);
   uv_mutex_unlock(&thread->mutex);
-  return told;
+  return ready_text;
 }
 
 void kw_thread_stop(kw_thread *thread, double grace) {
   uv_mutex_lock(&thread->mutex);
-  thread->is_asked = true;
+  thread->is_stop_requested = true;
   thread->grace = grace;
-  kw_waker_wake(thread->inner);
+  kw_waker_wake(thread->own_waker);
   uv_mutex_unlock(&thread->mutex);
 }
 
@@ -251,8 +251,8 @@ static void set_waker(kw_thread *thread, kw_waker **to, kw_waker *waker) {
   kw_waker_release(before);
 }
 
-void kw_thread_set_outer(kw_thread *thread, kw_waker *waker) {
-  set_waker(thread, &thread->outer, waker);
+void kw_thread_set_owner_waker(kw_thread *thread, kw_waker *waker) {
+  set_waker(thread, &thread->owner_waker, waker);
 }
 
 /* }====== */
@@ -263,31 +263,31 @@ kw_thread *kw_thread_current(void) {
   return current;
 }
 
-kw_slice kw_thread_text(const kw_thread *thread) {
-  return slice_of(&thread->given);
+kw_slice kw_thread_argument(const kw_thread *thread) {
+  return slice_of(&thread->argument);
 }
 
-void kw_thread_set_inner(kw_thread *thread, kw_waker *waker) {
-  set_waker(thread, &thread->inner, waker);
+void kw_thread_set_own_waker(kw_thread *thread, kw_waker *waker) {
+  set_waker(thread, &thread->own_waker, waker);
 }
 
-int kw_thread_tell(kw_thread *thread, kw_slice bytes) {
-  text told;
-  if (copy(&told, bytes) < 0) return UV_ENOMEM;
+int kw_thread_set_ready(kw_thread *thread, kw_slice bytes) {
+  text ready_text;
+  if (copy(&ready_text, bytes) < 0) return UV_ENOMEM;
   uv_mutex_lock(&thread->mutex);
   assert(thread->state == KW_THREAD_STARTING);
-  thread->told = told;
+  thread->ready_text = ready_text;
   enter(thread, KW_THREAD_READY);
   uv_mutex_unlock(&thread->mutex);
   return 0;
 }
 
-bool kw_thread_is_asked(kw_thread *thread, double *grace) {
+bool kw_thread_stop_requested(kw_thread *thread, double *grace) {
   uv_mutex_lock(&thread->mutex);
-  bool is_asked = thread->is_asked;
+  bool is_stop_requested = thread->is_stop_requested;
   *grace = thread->grace;
   uv_mutex_unlock(&thread->mutex);
-  return is_asked;
+  return is_stop_requested;
 }
 
 /* }====== */

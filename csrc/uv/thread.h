@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * thread: a thread with a Lua state of its own, and the line between it and its owner, who has started it.
+ * thread: an operating system thread with a Lua state of its own, and its communication with its owner, the thread
+ * that started it.
  *
- *   starting   the state is made, and the main of a module is called
- *   ready      main has told its owner a text
- *   ended      main has returned, or failed, and the state is closed
+ *   starting   the Lua state is made, and require(module).main() is called
+ *   ready      main has given its owner a text
+ *   ended      main has returned or failed, and the Lua state is closed
  *
- * The state begins here, so this is the one place where C calls Lua. Nothing of a state crosses the line: texts are
- * copied. The thread blocks all signals, so that they stay with the host. It does not survive a fork: in a child
- * kw_thread_is_here is all that may be asked.
+ * Nowhere else does C call Lua. No Lua value crosses from one state to the other: texts are copied. The thread blocks
+ * all signals, so that they are delivered to the host's threads. A thread does not survive a fork: in the child only
+ * kw_thread_is_here may be called.
  */
 #ifndef KW_UV_THREAD_H
 #define KW_UV_THREAD_H
@@ -19,7 +20,7 @@
 #include "base/slice.h"
 #include "uv/waker.h"
 
-#define KW_THREAD_AT_ONCE -1.0 /* a grace */
+#define KW_THREAD_AT_ONCE -1.0 /* a grace of none, for kw_thread_stop */
 
 typedef enum kw_thread_state {
   KW_THREAD_STARTING,
@@ -28,64 +29,65 @@ typedef enum kw_thread_state {
 } kw_thread_state;
 
 typedef struct kw_thread_plan {
-  kw_slice module; /* require(module).main() is called */
-  kw_slice path;   /* package.path and... */
-  kw_slice cpath;  /* package.cpath of the state */
-  kw_slice text;   /* for main */
+  kw_slice module;   /* require(module).main() is called */
+  kw_slice path;     /* package.path of the Lua state */
+  kw_slice cpath;    /* package.cpath of the Lua state */
+  kw_slice argument; /* a text for main */
 } kw_thread_plan;
 
 typedef struct kw_thread kw_thread;
 
-/* A thread of any kind, which blocks all signals. Zero, or libuv's negative error. */
+/* Starts a bare thread without a Lua state, which blocks all signals. Returns 0 or libuv's negative error. */
 int kw_thread_start(uv_thread_t *id, void (*body)(void *ctx), void *ctx);
 
 /* {====== For the owner ====== */
 
-/* Starts it. Zero, or libuv's negative error. */
+/* Starts a thread; the plan is copied. Returns 0 or libuv's negative error. */
 int kw_thread_open(kw_thread **thread, const kw_thread_plan *plan);
 
-/* Whether it was started in this process. */
+/* True if the thread was started in this process, and not in the parent of a fork. */
 bool kw_thread_is_here(const kw_thread *thread);
 
-/* Waits until it starts no longer, `ms` milliseconds at most. */
+/* Waits until the thread is ready or has ended, for `ms` milliseconds at most. Returns its state. */
 kw_thread_state kw_thread_wait(kw_thread *thread, int64_t ms);
 
-/* What it told when it became ready; empty before. It stays until the thread is closed. */
-kw_slice kw_thread_told(kw_thread *thread);
+/* Returns the text that main gave when it became ready; empty before. Valid until the thread is closed. */
+kw_slice kw_thread_ready_text(kw_thread *thread);
 
-/* Asks it to end, with `grace` seconds to do so in order. The last one who asks is heard. */
+/* Asks the thread to end, in order within `grace` seconds. A later request replaces an earlier one. */
 void kw_thread_stop(kw_thread *thread, double grace);
 
-/* Waits until it has ended. Returns whether it did so well; if not, `why` stays until it is
- * closed, and is empty if memory was short. */
+/* Waits until the thread has ended. Returns true if main returned. If main failed, `why` is the text of its error,
+ * valid until the thread is closed, or empty if memory was short. */
 bool kw_thread_join(kw_thread *thread, kw_slice *why);
 
-/* Asks it to end at once, if it has not ended, and waits for that. */
+/* Asks the thread to end at once, waits until it has, and frees it. */
 void kw_thread_close(kw_thread *thread);
 
-/* The same without waiting: it ends when it comes to it. */
+/* Asks the thread to end at once, without waiting. The thread frees itself. */
 void kw_thread_abandon(kw_thread *thread);
 
-/* Whom to wake when it ends. Takes over a reference. */
-void kw_thread_set_outer(kw_thread *thread, kw_waker *waker);
+/* Sets the waker to wake when the thread ends. Takes over the caller's reference. */
+void kw_thread_set_owner_waker(kw_thread *thread, kw_waker *waker);
 
 /* }====== */
 
 /* {====== For the thread itself ====== */
 
-/* The one that runs this code, or NULL if it is none of ours. */
+/* Returns the kw_thread that runs the caller; NULL in any other thread. */
 kw_thread *kw_thread_current(void);
 
-kw_slice kw_thread_text(const kw_thread *thread);
+/* Returns the argument of the plan. */
+kw_slice kw_thread_argument(const kw_thread *thread);
 
-/* Whom to wake when the owner asks for the end. Takes over a reference. */
-void kw_thread_set_inner(kw_thread *thread, kw_waker *waker);
+/* Sets the waker to wake when the owner asks the thread to end. Takes over the caller's reference. */
+void kw_thread_set_own_waker(kw_thread *thread, kw_waker *waker);
 
-/* It is ready. Zero, or UV_ENOMEM. Once only. */
-int kw_thread_tell(kw_thread *thread, kw_slice text);
+/* Becomes ready, with a text for the owner. May be called once. Returns 0 or UV_ENOMEM. */
+int kw_thread_set_ready(kw_thread *thread, kw_slice text);
 
-/* Whether it has been asked to end, and with which grace. */
-bool kw_thread_is_asked(kw_thread *thread, double *grace);
+/* True if the owner has asked the thread to end. Then `grace` is what the owner gave to kw_thread_stop. */
+bool kw_thread_stop_requested(kw_thread *thread, double *grace);
 
 /* }====== */
 

@@ -18,8 +18,8 @@
 #include "face/engine.h"
 #include "face/module.h"
 #include "uv/address.h"
-#include "uv/dialed.h"
-#include "uv/hosted.h"
+#include "uv/loop_client.h"
+#include "uv/loop_server.h"
 #include "uv/listener.h"
 #include "uv/lookup.h"
 #include "uv/loop.h"
@@ -58,8 +58,8 @@ static int push_failure(lua_State *L, int rc) {
 /* {====== Handles ====== */
 
 typedef struct handle {
-  kw_hosted *hosted; /* of a server, or NULL */
-  kw_dialed *dialed; /* of a client, or NULL */
+  kw_loop_server *server; /* or NULL */
+  kw_loop_client *client; /* or NULL */
 } handle;
 
 /* For the object at 2, in the loop at 1. */
@@ -77,21 +77,21 @@ static handle *add_handle(lua_State *L) {
 
 static void close_handle(handle *self) {
   const char *why = uv_strerror(UV_ECANCELED);
-  if (self->hosted != NULL) kw_hosted_close(self->hosted, why);
-  if (self->dialed != NULL) kw_dialed_close(self->dialed, why);
+  if (self->server != NULL) kw_loop_server_close(self->server, why);
+  if (self->client != NULL) kw_loop_client_close(self->client, why);
 }
 
 static int l_handle_gc(lua_State *L) {
   handle *self = luaL_checkudata(L, 1, HANDLE_NAME);
-  if (self->hosted != NULL) kw_loop_enter(self->hosted->loop);
-  if (self->dialed != NULL) kw_loop_enter(self->dialed->loop);
+  if (self->server != NULL) kw_loop_enter(self->server->loop);
+  if (self->client != NULL) kw_loop_enter(self->client->loop);
   close_handle(self);
   return 0;
 }
 
 static bool is_idle(const handle *self) {
-  if (self->hosted != NULL) return kw_hosted_is_idle(self->hosted);
-  return self->dialed == NULL;
+  if (self->server != NULL) return kw_loop_server_is_idle(self->server);
+  return self->client == NULL;
 }
 
 /* Lets go of the servers that have neither listeners nor connections any more, and of the clients that have none; of
@@ -127,7 +127,7 @@ static handle *find_handle(lua_State *L) {
 static int l_hosts(lua_State *L) {
   check_open(L);
   const handle *self = find_handle(L);
-  lua_pushboolean(L, self != NULL && (self->hosted != NULL || self->dialed != NULL));
+  lua_pushboolean(L, self != NULL && (self->server != NULL || self->client != NULL));
   return 1;
 }
 
@@ -158,14 +158,15 @@ static const kw_engine *check_engine(lua_State *L) {
 }
 
 /* The server object at 2, as the loop at 1 hosts it; with the handle that it gets if it is new there. */
-static kw_hosted *check_hosted(lua_State *L, kw_loop *loop, handle *self) {
+static kw_loop_server *check_server(lua_State *L, kw_loop *loop, handle *self) {
   const kw_engine *engine = check_engine(L);
   kw_server *server = engine->server_of(luaL_checkudata(L, 2, KW_SERVER_NAME));
   if (server == NULL) luaL_error(L, "the server is closed");
-  kw_hosted *hosted = kw_hosted_find(loop, server);
-  if (hosted != NULL) return hosted;
-  if (kw_hosted_open(&self->hosted, loop, engine, server) < 0) luaL_error(L, "not enough memory");
-  return self->hosted;
+  kw_loop_server *loop_server = kw_loop_server_find(loop, server);
+  if (loop_server != NULL) return loop_server;
+  if (kw_loop_server_open(&self->server, loop, engine, server) < 0)
+    luaL_error(L, "not enough memory");
+  return self->server;
 }
 
 /* }====== */
@@ -293,8 +294,8 @@ static int l_listen(lua_State *L) {
   if (rc < 0) return push_failure(L, rc);
   kw_object_push(L, LISTENER_NAME, 0);
   handle *self = add_handle(L);
-  kw_hosted *hosted = check_hosted(L, check_open(L), self);
-  rc = kw_listener_open(lua_touserdata(L, -1), hosted, &address);
+  kw_loop_server *loop_server = check_server(L, check_open(L), self);
+  rc = kw_listener_open(lua_touserdata(L, -1), loop_server, &address);
   release_idle(L); /* the handle, if the server has one already; or the server */
   return rc == 0 ? 1 : push_failure(L, rc);
 }
@@ -303,7 +304,7 @@ static int l_listen(lua_State *L) {
 static int l_address(lua_State *L) {
   kw_listener **self = check_listener(L);
   kw_address address;
-  if (*self != NULL) kw_loop_enter((*self)->hosted->loop);
+  if (*self != NULL) kw_loop_enter((*self)->loop_server->loop);
   if (*self == NULL) return luaL_error(L, "the listener is closed");
   int rc = kw_address_init_socket(&address, (*self)->fd);
   if (rc < 0) return push_failure(L, rc);
@@ -313,7 +314,7 @@ static int l_address(lua_State *L) {
 
 static int l_listener_close(lua_State *L) {
   kw_listener **self = check_listener(L);
-  if (*self != NULL) kw_loop_enter((*self)->hosted->loop);
+  if (*self != NULL) kw_loop_enter((*self)->loop_server->loop);
   if (*self != NULL) kw_listener_close(*self);
   return 0;
 }
@@ -335,7 +336,7 @@ static int l_dial(lua_State *L) {
   const kw_engine *engine = check_engine(L);
   kw_client *client = engine->client_of(object);
   if (client == NULL) return luaL_error(L, "the client is closed, or was dialed before");
-  rc = kw_dialed_open(&self->dialed, loop, engine, client, &address);
+  rc = kw_loop_client_open(&self->client, loop, engine, client, &address);
   if (rc < 0) {
     release_idle(L);
     return push_failure(L, rc);
@@ -387,9 +388,9 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
-/* loop:turn(seconds, is_awaited): rounded up, so that what is waited for is due afterwards; without an end if not
- * given. With is_awaited the bell ends it, too. A finalizer in the middle of a store's call may not wait, and its look
- * finds nothing. */
+/* loop:turn(seconds, bell_ends_turn): rounded up, so that what is waited for is due afterwards; without an end if
+ * not given. With bell_ends_turn the bell ends it, too. A finalizer in the middle of a store's call may not wait,
+ * and its look finds nothing. */
 static int l_turn(lua_State *L) {
   kw_loop *loop = check_open(L);
   int64_t ms = -1;

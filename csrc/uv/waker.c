@@ -7,8 +7,8 @@
 #include "base/mem.h"
 
 struct kw_waker {
-  pid_t pid;        /* of the process that it is in */
-  uv_mutex_t mutex; /* of all below */
+  pid_t pid;        /* process in which the waker is usable */
+  uv_mutex_t mutex; /* guards all below */
   size_t refs;
   uv_async_t *async; /* NULL once the loop has closed */
 };
@@ -31,7 +31,7 @@ static bool is_here(const kw_waker *waker) {
 }
 
 void kw_waker_adopt(kw_waker *waker) {
-  uv_mutex_init(&waker->mutex); /* whoever held it is not here */
+  uv_mutex_init(&waker->mutex); /* the thread that held it does not exist here */
   waker->pid = getpid();
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * waker: ends a turn of a loop, from any thread.
+ * waker: wakes a loop from any thread, and so ends its turn.
  *
- * The loop has a reference to it, and so has everybody who may wake it. It may outlive the loop, and then wakes nobody.
+ * The loop has a reference to its waker, and so has every other holder. A waker may outlive its loop; waking then
+ * does nothing.
  *
- * In a child of the process that it was made in it is a picture, in which somebody may hold the mutex for ever: nothing
- * happens there, until the loop adopts it.
+ * After fork the child's copy of the mutex may stay locked for ever. So in the child kw_waker_retain, _release and
+ * _wake do nothing until the loop has adopted the waker. The loop does so before it calls any other function of the
+ * waker.
  */
 #ifndef KW_UV_WAKER_H
 #define KW_UV_WAKER_H
@@ -16,24 +18,26 @@
 
 typedef struct kw_waker kw_waker;
 
-/* With one reference, of the loop that `async` is on; NULL if memory is short. */
+/* Makes a waker that sends `async`. The one reference is for the loop of `async`. NULL if memory is short. */
 kw_waker *kw_waker_new(uv_async_t *async);
 
 void kw_waker_retain(kw_waker *waker);
 
-/* NULL is fine. */
+/* Gives up a reference. NULL is allowed. */
 void kw_waker_release(kw_waker *waker);
 
-/* NULL is fine, too. */
+/* Wakes the loop. NULL is allowed. Any thread may call this function. */
 void kw_waker_wake(kw_waker *waker);
 
-/* The loop closes: `async` is not used any more when this returns. Releases the loop's reference. */
+/* Detaches the waker from its loop, which closes: `async` is not used after this returns. Releases the loop's
+ * reference. */
 void kw_waker_cut(kw_waker *waker);
 
-/* In a child of the process: it wakes the loop there from now on. The references of those who are not there stay. */
+/* In a forked child: makes the waker usable again. References of threads that do not exist here are never
+ * released. */
 void kw_waker_adopt(kw_waker *waker);
 
-/* Whether anybody but the loop has it. */
+/* True if anyone but the loop has a reference. */
 bool kw_waker_is_shared(kw_waker *waker);
 
 #endif

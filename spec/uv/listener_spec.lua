@@ -208,8 +208,8 @@ describe("a listener", function()
       end
       for _ = 1, 20 do luv.run("nowait") end
       loop:turn(0.05)
-      local tends = server:counts().tends
-      print(server:counts().accepted, tends < 20)
+      local steps = server:counts().server_steps
+      print(server:counts().accepted, steps < 20)
       for _, opened in ipairs(files) do opened:close() end
       turn_until(function() return server:counts().accepted == 3 end)
       turn_until(function()

@@ -357,10 +357,10 @@ if probe then
       assert.equal(0, status)
     end)
 
-    it("tends its servers when they want to be", function()
-      local server = probe.server { tend_every = 5 }
+    it("steps its servers when they want to be", function()
+      local server = probe.server { step_every = 5 }
       local listener = loop:listen(server, LOCAL)
-      repeat loop:turn(0.05) until server:counts().tends >= 30
+      repeat loop:turn(0.05) until server:counts().server_steps >= 30
       listener:close()
     end)
 
@@ -368,7 +368,7 @@ if probe then
       local server = probe.server {}
       local listener = loop:listen(server, LOCAL)
       loop:turn(0.05)
-      assert.is_true(server:counts().tends < 10)
+      assert.is_true(server:counts().server_steps < 10)
       listener:close()
     end)
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "uv/dialed.h"
+#include "uv/loop_client.h"
 
 #include "base/mem.h"
 
@@ -22,38 +22,38 @@ static int connect_to(const kw_address *address, bool *is_connecting) {
   return uv_translate_sys_error(-rc);
 }
 
-static int start(kw_dialed *dialed) {
+static int start(kw_loop_client *loop_client) {
   bool is_connecting;
-  int fd = connect_to(&dialed->address, &is_connecting);
+  int fd = connect_to(&loop_client->address, &is_connecting);
   if (fd < 0) return fd;
-  int rc = kw_connection_dial(dialed, fd, is_connecting);
+  int rc = kw_connection_dial(loop_client, fd, is_connecting);
   if (rc < 0) close(fd);
   return rc;
 }
 
-int kw_dialed_open(kw_dialed **owner, kw_loop *loop, const kw_engine *engine, kw_client *client,
-                   const kw_address *address) {
-  kw_dialed *dialed = kw_alloc(sizeof *dialed);
-  if (dialed == NULL) return UV_ENOMEM;
-  *dialed = (kw_dialed){
+int kw_loop_client_open(kw_loop_client **owner, kw_loop *loop, const kw_engine *engine,
+                        kw_client *client, const kw_address *address) {
+  kw_loop_client *loop_client = kw_alloc(sizeof *loop_client);
+  if (loop_client == NULL) return UV_ENOMEM;
+  *loop_client = (kw_loop_client){
       .loop = loop, .engine = engine, .client = client, .address = *address, .owner = owner};
-  int rc = start(dialed);
+  int rc = start(loop_client);
   if (rc < 0) {
-    kw_free(dialed);
+    kw_free(loop_client);
     return rc;
   }
-  kw_link_add(&loop->dialed, &dialed->link);
-  *owner = dialed;
+  kw_link_add(&loop->clients, &loop_client->link);
+  *owner = loop_client;
   return 0;
 }
 
-void kw_dialed_close(kw_dialed *dialed, const char *why) {
-  kw_connection_close(dialed->connection, why);
+void kw_loop_client_close(kw_loop_client *loop_client, const char *why) {
+  kw_connection_close(loop_client->connection, why);
 }
 
-void kw_dialed_free(kw_dialed *dialed) {
-  dialed->loop->has_parted = true;
-  kw_link_remove(&dialed->link);
-  *dialed->owner = NULL;
-  kw_free(dialed);
+void kw_loop_client_free(kw_loop_client *loop_client) {
+  loop_client->loop->has_disconnected = true;
+  kw_link_remove(&loop_client->link);
+  *loop_client->owner = NULL;
+  kw_free(loop_client);
 }

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * loop_client: a client of the engine that is attached to a loop, with the connection that it dialed.
+ *
+ * The loop uses the engine's kw_client as long as it is attached: the caller of kw_loop_client_open keeps the client
+ * alive until `owner` is NULL. That happens when the connection ends, for whatever reason: the client is told, and
+ * the loop's turn ends. A socket that lingers after that belongs to the loop.
+ */
+#ifndef KW_UV_LOOP_CLIENT_H
+#define KW_UV_LOOP_CLIENT_H
+
+#include "face/engine.h"
+#include "uv/address.h"
+#include "uv/connection.h"
+#include "uv/loop.h"
+
+typedef struct kw_loop_client {
+  kw_loop *loop;
+  const kw_engine *engine;
+  kw_client *client;
+  kw_address address;
+  struct kw_loop_client **owner; /* pointer that is set to NULL at the end */
+  kw_link link;                  /* in loop->clients */
+  kw_connection *connection;
+} kw_loop_client;
+
+/* Dials the address and sets *owner. Returns 0 or libuv's negative error: then the client knows nothing of the
+ * attempt. */
+int kw_loop_client_open(kw_loop_client **owner, kw_loop *loop, const kw_engine *engine,
+                        kw_client *client, const kw_address *address);
+
+/* Closes the connection at once, which frees the kw_loop_client. `why` goes to the client, see
+ * kw_connection_close. */
+void kw_loop_client_close(kw_loop_client *loop_client, const char *why);
+
+/* Frees the kw_loop_client. Only its connection calls this, after it has closed the peer. */
+void kw_loop_client_free(kw_loop_client *loop_client);
+
+static inline bool kw_loop_client_has_news(const kw_loop_client *loop_client) {
+  return loop_client->engine->has_news(loop_client->client);
+}
+
+#endif
