@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_thread: threads as Lua sees them, from outside (start_thread) and from within (this_thread).
+ */
 #include <math.h>
 #include <uv.h>
 
-#include "uv/lua_thread.h"
-
-#include "uv/loop.h"
 #include "face/module.h"
-#include "uv/object.h"
+#include "uv/binding.h"
 #include "uv/thread.h"
 
 #define THREAD_NAME "keywatch.uv.thread"
@@ -22,7 +22,7 @@ static void push_slice(lua_State *L, kw_slice bytes) {
   lua_pushlstring(L, (const char *)bytes.data, bytes.len);
 }
 
-/* A waker of the open loop at 2. */
+/* Returns the waker of the open loop at index 2, with a reference. */
 static kw_waker *check_waker(lua_State *L) {
   kw_loop **loop = luaL_checkudata(L, 2, KW_LOOP_NAME);
   luaL_argcheck(L, *loop != NULL && kw_loop_enter(*loop) == 0, 2, "the loop is closed");
@@ -47,14 +47,14 @@ static kw_thread *check_here(lua_State *L) {
   return thread;
 }
 
-/* start_thread(module, path, cpath, text): a thread in which require(module).main() runs; or nil and text of the
+/* start_thread(module, path, cpath, text): a thread in which require(module).main() runs; or nil and the text of the
  * error. */
 static int l_start(lua_State *L) {
   kw_thread_plan plan = {.module = check_slice(L, 1),
                          .path = check_slice(L, 2),
                          .cpath = check_slice(L, 3),
                          .argument = check_slice(L, 4)};
-  kw_object_push(L, THREAD_NAME, 0);
+  kw_uv_push_object(L, THREAD_NAME, 0);
   int rc = kw_thread_open(lua_touserdata(L, -1), &plan);
   if (rc == 0) return 1;
   lua_pushnil(L);
@@ -62,8 +62,8 @@ static int l_start(lua_State *L) {
   return 2;
 }
 
-/* Pushes a text of the thread at 1. Finalizers may close the thread, so room for the text is made first, and the text
- * looked at again. */
+/* Pushes a text of the thread at index 1. A finalizer may close the thread while Lua makes the room for the copy,
+ * so the text is read again after that. */
 static void push_text(lua_State *L, kw_slice (*text_of)(kw_thread *thread)) {
   size_t len = text_of(check_here(L)).len;
   char *copy = lua_newuserdatauv(L, len + 1, 0);
@@ -73,7 +73,8 @@ static void push_text(lua_State *L, kw_slice (*text_of)(kw_thread *thread)) {
   lua_remove(L, -2);
 }
 
-/* thread:wait(seconds): until it has told something, which is returned, or has ended, or time is over: nil. */
+/* thread:wait(seconds): waits until the thread is ready, and returns the text that it gave; nil if the thread has
+ * ended without one, or after the timeout. */
 static int l_wait(lua_State *L) {
   kw_thread *thread = check_here(L);
   if (kw_thread_wait(thread, (int64_t)ceil(luaL_checknumber(L, 2) * 1000)) == KW_THREAD_STARTING) {
@@ -84,19 +85,20 @@ static int l_wait(lua_State *L) {
   return 1;
 }
 
-/* thread:is_here(): whether it was started in this process. */
+/* thread:is_here(): true if the thread was started in this process, and not in the parent of a fork. */
 static int l_is_here(lua_State *L) {
   const kw_thread *thread = *check_thread(L);
   lua_pushboolean(L, thread != NULL && kw_thread_is_here(thread));
   return 1;
 }
 
+/* thread:has_ended() */
 static int l_has_ended(lua_State *L) {
   lua_pushboolean(L, kw_thread_wait(check_here(L), 0) == KW_THREAD_ENDED);
   return 1;
 }
 
-/* thread:stop(grace): asks it to end; at once, if there is no grace. */
+/* thread:stop(grace): asks the thread to end within `grace` seconds; nil: at once. */
 static int l_stop(lua_State *L) {
   kw_thread_stop(check_here(L), luaL_optnumber(L, 2, KW_THREAD_AT_ONCE));
   return 0;
@@ -108,7 +110,7 @@ static kw_slice failure_of(kw_thread *thread) {
   return why;
 }
 
-/* thread:join(): waits for its end; true, or nil and what it failed with. */
+/* thread:join(): waits until the thread has ended. true; or nil and the text of its error. */
 static int l_join(lua_State *L) {
   kw_slice why;
   if (kw_thread_join(check_here(L), &why)) {
@@ -124,14 +126,15 @@ static int l_join(lua_State *L) {
   return 2;
 }
 
-/* thread:wakes(loop): when it ends. */
+/* thread:wakes(loop): the end of the thread wakes this loop. */
 static int l_wakes(lua_State *L) {
   kw_thread *thread = check_here(L);
   kw_thread_set_owner_waker(thread, check_waker(L));
   return 0;
 }
 
-/* In a child of the process what is left of it is a picture, in which somebody may hold the mutex for ever. */
+/* thread:close(). After fork the child's copy of the mutex may stay locked for ever: there the thread is left
+ * alone. */
 static int l_close(lua_State *L) {
   kw_thread **self = check_thread(L), *thread = *self;
   *self = NULL;
@@ -139,6 +142,7 @@ static int l_close(lua_State *L) {
   return 0;
 }
 
+/* thread:abandon(): asks the thread to end at once, and does not wait. */
 static int l_abandon(lua_State *L) {
   kw_thread *thread = check_here(L);
   *check_thread(L) = NULL;
@@ -154,28 +158,30 @@ static kw_thread *check_this(lua_State *L) {
   return *(kw_thread **)luaL_checkudata(L, 1, THIS_THREAD_NAME);
 }
 
-/* this_thread(): the thread that this state was made in. */
+/* this_thread(): the thread of this Lua state. Raises in a state that start_thread has not made. */
 static int l_this(lua_State *L) {
   kw_thread *thread = kw_thread_current();
   if (thread == NULL) return luaL_error(L, "this is not a thread of keywatch.uv");
-  kw_object_push(L, THIS_THREAD_NAME, 0);
+  kw_uv_push_object(L, THIS_THREAD_NAME, 0);
   *(kw_thread **)lua_touserdata(L, -1) = thread;
   return 1;
 }
 
+/* this_thread:text(): the text that was given to start_thread. */
 static int l_text(lua_State *L) {
   push_slice(L, kw_thread_argument(check_this(L)));
   return 1;
 }
 
-/* this_thread:tell(text): it is ready. */
+/* this_thread:tell(text): the thread is ready, and gives its owner a text. */
 static int l_tell(lua_State *L) {
   kw_thread *thread = check_this(L);
   if (kw_thread_set_ready(thread, check_slice(L, 2)) < 0) return luaL_error(L, "not enough memory");
   return 0;
 }
 
-/* this_thread:asked(): the grace, negative for none, with which it shall end; nil as long as it need not. */
+/* this_thread:asked(): nil until the owner has asked the thread to end; then the grace in seconds, negative: at
+ * once. */
 static int l_asked(lua_State *L) {
   double grace;
   if (!kw_thread_stop_requested(check_this(L), &grace)) return 0;
@@ -183,7 +189,7 @@ static int l_asked(lua_State *L) {
   return 1;
 }
 
-/* this_thread:wakes(loop): when it is asked to end. */
+/* this_thread:wakes(loop): the request to end wakes this loop. */
 static int l_this_wakes(lua_State *L) {
   kw_thread *thread = check_this(L);
   kw_thread_set_own_waker(thread, check_waker(L));

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * binding: the private header of keywatch.uv's Lua binding, one file for each noun:
+ *
+ *   uv.c            opens the module                     lua_address.c   addresses as tables, errors as results
+ *   lua_loop.c      the loop                             lua_lookup.c    loop:resolve, loop:lookup
+ *   lua_handle.c    what keeps servers and clients       lua_signals.c   loop:signals, loop:next_signal
+ *   lua_listener.c  loop:listen, listeners               lua_bell.c      loop:bell
+ *   lua_dialer.c    loop:dial                            lua_thread.c    threads
+ *   lua_process.c   clocks and limits of the process
+ *
+ * Every Lua function that asks Lua for memory may run finalizers, and a finalizer may close the loop. So a function
+ * of the binding first makes the Lua objects that it needs, and only then looks at the loop: kw_uv_check_loop, a
+ * second time.
+ */
+#ifndef KW_UV_BINDING_H
+#define KW_UV_BINDING_H
+
+#include "base/common.h"
+#include "face/compat.h"
+#include "uv/address.h"
+#include "uv/loop.h"
+#include "uv/loop_client.h"
+#include "uv/loop_server.h"
+
+#define KW_LOOP_NAME "keywatch.uv.loop" /* metatable of loops, in the registry */
+
+/* {====== Objects ====== */
+
+/* Pushes a userdata that holds one pointer, NULL: the object is closed. `values` is the number of its user values. */
+static inline void kw_uv_push_object(lua_State *L, const char *name, int values) {
+  void **self = lua_newuserdatauv(L, sizeof *self, values);
+  (void)values; /* LuaJIT's has always one */
+  *self = NULL;
+  luaL_getmetatable(L, name);
+  lua_setmetatable(L, -2);
+}
+
+/* Returns the loop at index 1, entered (see kw_loop_enter). Raises if the loop is closed or cannot be used. */
+kw_loop *kw_uv_check_loop(lua_State *L);
+
+/* Returns the engine that core has published. Raises if there is none, or one of another version. */
+const kw_engine *kw_uv_check_engine(lua_State *L);
+
+/* Pushes nil, the text of libuv's error and its name. Returns 3. */
+int kw_uv_push_failure(lua_State *L, int rc);
+
+/* }====== */
+
+/* {====== Addresses ====== */
+
+/* Reads { path = } or { host =, port = } at index i, the host in digits. Returns 0 or libuv's negative error;
+ * raises for wrong types. */
+int kw_uv_read_address(lua_State *L, int i, kw_address *address);
+
+/* Pushes { path = } or { host =, port = }. */
+void kw_uv_push_address(lua_State *L, const kw_address *address);
+
+/* Pushes a list of IP addresses in digits. */
+void kw_uv_push_hosts(lua_State *L, const kw_address *addresses, int n);
+
+/* }====== */
+
+/* {====== Handles ====== */
+
+/* A handle ties a server or client object to the loop that uses its pointer. The loop's user value is a table with
+ * the handles as keys and the objects as values, which keeps both alive. A handle is a userdata that is younger
+ * than its object. When a Lua state closes, finalizers run from the youngest on: the handle's finalizer closes
+ * listeners and connections before that of the object runs. */
+typedef struct kw_uv_handle {
+  kw_loop_server *server; /* or NULL */
+  kw_loop_client *client; /* or NULL */
+} kw_uv_handle;
+
+/* Adds a handle for the object at index 2 to the loop at index 1. */
+kw_uv_handle *kw_uv_add_handle(lua_State *L);
+
+/* Removes the handles of servers without listeners and connections, and of clients without a connection, from the
+ * loop at index 1. If the loop is closed, these are all. */
+void kw_uv_release_idle(lua_State *L);
+
+/* }====== */
+
+/* {====== Opening ====== */
+
+/* Adds the class of loops and `open` to the module on top of the stack. */
+void kw_uv_add_loop(lua_State *L);
+
+/* Each of these adds its methods to the table of the loop's methods on top of the stack. */
+void kw_uv_add_handles(lua_State *L);
+void kw_uv_add_listeners(lua_State *L);
+void kw_uv_add_dialer(lua_State *L);
+void kw_uv_add_lookups(lua_State *L);
+void kw_uv_add_signals(lua_State *L);
+void kw_uv_add_bells(lua_State *L);
+
+/* Adds start_thread and this_thread to the module on top of the stack. */
+void kw_uv_add_threads(lua_State *L);
+
+/* Adds now, time, pid and raise_limit to the module on top of the stack. */
+void kw_uv_add_process(lua_State *L);
+
+/* }====== */
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_loop: the loop as Lua sees it. Its user value is the table of handles, see kw_uv_handle.
+ */
+#include <math.h>
+
+#include "face/module.h"
+#include "uv/binding.h"
+
+static kw_loop **check_loop(lua_State *L) {
+  return luaL_checkudata(L, 1, KW_LOOP_NAME);
+}
+
+kw_loop *kw_uv_check_loop(lua_State *L) {
+  kw_loop *loop = *check_loop(L);
+  if (loop == NULL) luaL_error(L, "the loop is closed");
+  int rc = kw_loop_enter(loop);
+  if (rc < 0) luaL_error(L, "keywatch: the loop cannot be used after fork: %s", uv_strerror(rc));
+  return loop;
+}
+
+const kw_engine *kw_uv_check_engine(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
+  const kw_engine *engine = lua_touserdata(L, -1);
+  if (engine == NULL) luaL_error(L, "keywatch.core is not loaded: require it first");
+  if (engine->version != KW_ENGINE_VERSION) {
+    luaL_error(
+        L, "keywatch.core has version %d of the engine, and keywatch.uv needs %d: build both anew",
+        (int)engine->version, KW_ENGINE_VERSION);
+  }
+  lua_pop(L, 1); /* it stays in the registry */
+  return engine;
+}
+
+/* open(): a loop; or nil and the text of the error. */
+static int l_open(lua_State *L) {
+  kw_uv_push_object(L, KW_LOOP_NAME, 1);
+  lua_newtable(L);
+  lua_setiuservalue(L, -2, 1);
+  int rc = kw_loop_open(lua_touserdata(L, -1));
+  if (rc == 0) return 1;
+  lua_pushnil(L);
+  lua_pushfstring(L, "keywatch: no loop: %s", uv_strerror(rc));
+  return 2;
+}
+
+/* loop:turn(seconds, bell_ends_turn): turns the loop, see kw_loop_turn. nil: no timeout. Seconds are rounded up to
+ * milliseconds, so that a deadline has passed after waiting for it. A finalizer in the middle of a store's call
+ * may not wait: with 0 seconds it finds nothing, with more an error is raised. */
+static int l_turn(lua_State *L) {
+  kw_loop *loop = kw_uv_check_loop(L);
+  int64_t ms = -1;
+  if (!lua_isnoneornil(L, 2)) {
+    double seconds = luaL_checknumber(L, 2);
+    ms = seconds < 1e12 ? (int64_t)ceil(seconds * 1000) : INT64_MAX / 2;
+    if (ms < 0) ms = 0;
+  }
+  bool is_busy = kw_loop_is_busy(loop);
+  if (is_busy && ms == 0) return 0;
+  if (is_busy) luaL_error(L, "a store is in the middle of a call, and a finalizer has to wait");
+  kw_loop_turn(loop, ms, lua_toboolean(L, 3));
+  kw_uv_release_idle(L);
+  return 0;
+}
+
+/* loop:is_awaiting(): true if something other than time could end a turn. */
+static int l_is_awaiting(lua_State *L) {
+  lua_pushboolean(L, kw_loop_is_awaiting(kw_uv_check_loop(L)));
+  return 1;
+}
+
+/* loop:connections(): the number of connections that are not closed. */
+static int l_connections(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_uv_check_loop(L)->connections);
+  return 1;
+}
+
+/* loop:close() */
+static int l_close(lua_State *L) {
+  kw_loop **self = check_loop(L);
+  if (*self == NULL) return 0;
+  kw_loop_enter(*self);
+  kw_loop_close(*self);
+  *self = NULL;
+  kw_uv_release_idle(L);
+  return 0;
+}
+
+static const luaL_Reg loop_methods[] = {{"turn", l_turn},
+                                        {"is_awaiting", l_is_awaiting},
+                                        {"connections", l_connections},
+                                        {"close", l_close},
+                                        {NULL, NULL}};
+static const luaL_Reg loop_meta[] = {{"__gc", l_close}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"open", l_open}, {NULL, NULL}};
+
+void kw_uv_add_loop(lua_State *L) {
+  luaL_setfuncs(L, functions, 0);
+  kw_add_class(L, KW_LOOP_NAME, loop_meta, loop_methods);
+  luaL_getmetatable(L, KW_LOOP_NAME);
+  lua_getfield(L, -1, "__index");
+  kw_uv_add_handles(L);
+  kw_uv_add_listeners(L);
+  kw_uv_add_dialer(L);
+  kw_uv_add_lookups(L);
+  kw_uv_add_signals(L);
+  kw_uv_add_bells(L);
+  lua_pop(L, 2);
+}
