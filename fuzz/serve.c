@@ -122,7 +122,7 @@ static void begin(world *w, conn *c, bool is_http) {
 }
 
 static void end(conn *c) {
-  if (c->peer != NULL) kw_peer_close(c->peer);
+  if (c->peer != NULL) kw_peer_close(c->peer, NULL);
   bytes_drop(&c->in);
   bytes_drop(&c->said);
   free(c->streams);

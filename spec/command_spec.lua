@@ -3,7 +3,11 @@
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
 local luv = require "spec.support.luv"
+local process = require "spec.support.process"
+local rpc = require "spec.support.rpc"
 local shell = require "spec.support.shell"
+local socket = require "spec.support.socket"
+local url = require "keywatch.support.url"
 
 local HTTP = "http://127.0.0.1:0"
 
@@ -326,6 +330,61 @@ describe("keywatch serve", function()
     process:signal("sigterm")
     assert.equal(0, process:wait())
     assert.matches("^[^\n]* warn [^\n]*\n[^\n]* info ready [^\n]*\n$", process:stderr())
+  end)
+
+  describe("with a client that connects, is refused, waits, and one that speaks TLS", function()
+    local LOCK, LEASE = "/v3lockpb.Lock/Lock", "/etcdserverpb.Lease/LeaseGrant"
+    local HELLO = "\22\3\1\2\0\1\0\1\252\3\3" .. ("x"):rep(500) -- the beginning of a ClientHello
+
+    --- The second lock waits until the lease of the first one has expired: a second, by the server's clock.
+    local function wait_for_lock(client)
+      for _ = 1, 2 do
+        local lease = assert(client:ask(LEASE, { TTL = 1 })).ID
+        assert(client:ask(LOCK, { name = "a", lease = lease }))
+      end
+    end
+
+    local function say_hello(address)
+      local client = socket.connect(address)
+      process.turn_until(function() return client.is_connected end)
+      client:write(HELLO)
+      process.turn_until(function() return client.has_ended or client.failure end)
+      client:close()
+    end
+
+    --- Lets a server at a level have all of it, and ends the server; returns what it has logged.
+    local function logged(level)
+      local server = start("--listen-client-urls", HTTP, "--memory", "--log-level", level)
+      local address = command.wait_until_ready(server)[1]
+      local client = rpc.connect(address)
+      assert.is_nil((client:ask("/etcdserverpb.KV/Put", { key = "" })))
+      assert.is_nil((client:unary('/no/"Such"\128\155Method', "")))
+      wait_for_lock(client)
+      client:close()
+      say_hello(url.parse(address))
+      server:signal("sigterm")
+      assert.equal(0, server:wait())
+      return server:stderr()
+    end
+
+    it("tells all of it in its log at the level debug", function()
+      local text = logged("debug")
+      local peer = assert(text:match(" debug connection from (127%.0%.0%.1:%d+) accepted\n"), text):gsub("%p", "%%%0")
+      for _, pattern in ipairs {
+        'request "/etcdserverpb.KV/Put" from PEER refused: INVALID_ARGUMENT %(3%) "etcdserver: key is not provided"',
+        [[request "/no/\"Such\"\x80\x9bMethod" from PEER refused: UNIMPLEMENTED %(12%) "unknown service no"]],
+        'request "/v3lockpb.Lock/Lock" from PEER took %d%d%d%d ms',
+        "connection from PEER ended: the client closed the connection",
+        "connection from 127%.0%.0%.1:%d+ ended: the client speaks TLS, but this port is plain HTTP/2",
+      } do
+        assert.matches(" debug " .. pattern:gsub("PEER", (peer:gsub("%%", "%%%%"))) .. "\n", text)
+      end
+    end)
+
+    it("tells nothing of it at the level info", function()
+      local text = logged("info")
+      assert.matches("^[^\n]* info ready [^\n]*\n[^\n]* info SIGTERM: [^\n]*\n[^\n]* info ended [^\n]*\n$", text)
+    end)
   end)
 
   it("takes flags from the environment, and warns of variables that are none", function()

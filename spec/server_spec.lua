@@ -162,6 +162,92 @@ describe("a server", function()
     assert.same({}, alarm(client, {}) or {})
   end)
 
+  describe("with the log level debug", function()
+    local lines, other
+
+    before_each(function()
+      lines = {}
+      other = assert(keywatch.serve {
+        store = store, listen = LOCAL, log_level = "debug",
+        on_log = function(level, text) table.insert(lines, level .. " " .. text) end,
+      })
+    end)
+
+    after_each(function() other:close() end)
+
+    --- Waits for a line; returns what the pattern captures.
+    local function expect(pattern)
+      local found
+      wait(function()
+        for _, line in ipairs(lines) do found = found or line:match(pattern) end
+        return found
+      end)
+      return found
+    end
+
+    it("tells its function of connections, of refused and of slow requests", function()
+      local client = connect(other)
+      other:mount("spec.Service", {
+        Wait = function()
+          keywatch.sleep(0.15)
+          return ""
+        end,
+        Refuse = function() return nil, { grpc_status = 9, message = 'not "now"\n\27[2J' } end,
+      })
+      local address = expect "^debug connection from (127%.0%.0%.1:%d+) accepted$"
+      address = address:gsub("%p", "%%%0")
+      call(client, "/spec.Service/Wait", "StatusRequest", {}, "StatusResponse")
+      local ms = tonumber(expect('^debug request "/spec.Service/Wait" from ' .. address .. " took (%d+) ms$"))
+      assert.is_true(ms > 100)
+      call(client, "/spec.Service/Refuse", "StatusRequest", {}, "StatusResponse")
+      expect('^debug request "/spec.Service/Refuse" from ' .. address
+        .. [[ refused: FAILED_PRECONDITION %(9%) "not \"now\"\x0a\x1b%[2J"$]])
+      other:close()
+      expect("^debug connection from " .. address .. " ended: the server is closed$")
+    end)
+
+    it("tells its function of handlers that fail", function()
+      other:mount("spec.Service", { Fail = function() error("a slip") end })
+      call(connect(other), "/spec.Service/Fail", "StatusRequest", {}, "StatusResponse")
+      expect("^error /spec.Service/Fail has failed: [^\n]*a slip\n    stack traceback")
+    end)
+
+    it("says how many notes were lost when too many come at once", function()
+      local client = connect(other)
+      call(client, STATUS, "StatusRequest", {}, "StatusResponse")
+      local last
+      for _ = 1, 1000 do last = client:call("/no/Method", "StatusRequest", {}, "StatusResponse") end
+      wait(function() return (client:look(last)) end)
+      local n_lost, n_told = 0, 0
+      wait(function()
+        n_lost, n_told = 0, 0
+        for _, line in ipairs(lines) do
+          n_lost = n_lost + (tonumber(line:match("^debug (%d+) notes were lost")) or 0)
+          n_told = n_told + (line:find('^debug request "/no/Method"') and 1 or 0)
+        end
+        return n_lost + n_told >= 1000
+      end)
+      assert.is_true(n_told > 0)
+    end)
+
+    it("says nothing of all that at another level", function()
+      local told = 0
+      local quiet = assert(keywatch.serve { store = store, listen = LOCAL, on_log = function() told = told + 1 end })
+      call(connect(quiet), "/no/Method", "StatusRequest", {}, "StatusResponse")
+      quiet:close()
+      assert.equal(0, told)
+    end)
+
+    it("refuses a level that there is not, and a function for a thread", function()
+      assert.error_matches(function() keywatch.serve { store = store, log_level = "loud" } end,
+        "option 'log_level' must be debug, info, warn, error, panic or fatal")
+      assert.error_matches(function() keywatch.serve { store = store, on_log = "loud" } end,
+        "option 'on_log' must be a function")
+      assert.error_matches(function() keywatch.serve { thread = true, on_log = print } end,
+        "a function cannot go to another thread")
+    end)
+  end)
+
   it("lets a handler wait, while others are served", function()
     local client = connect()
     local gate = require("keywatch.task.driver").get().event()

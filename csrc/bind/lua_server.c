@@ -7,6 +7,7 @@
 #include "bind/lua_call.h"
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
+#include "bind/lua_notes.h"
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
@@ -46,8 +47,7 @@ static void step(void *peer, int64_t now) {
 }
 
 static void close_peer(void *peer, const char *why) {
-  (void)why;
-  kw_peer_close(peer);
+  kw_peer_close(peer, why);
 }
 
 static const kw_peer_face accepted = {.feed = feed,
@@ -335,7 +335,7 @@ static int l_peer_step(lua_State *L) {
 
 static int l_peer_close(lua_State *L) {
   lua_peer *self = luaL_checkudata(L, 1, PEER_NAME);
-  if (self->peer != NULL) kw_peer_close(self->peer);
+  if (self->peer != NULL) kw_peer_close(self->peer, NULL);
   self->peer = NULL;
   return 0;
 }
@@ -361,6 +361,7 @@ void kw_bind_push_serve(lua_State *L) {
   luaL_getmetatable(L, KW_SERVER_NAME);
   lua_getfield(L, -1, "__index");
   kw_bind_add_calls(L);
+  kw_bind_add_notes(L);
   lua_pop(L, 2);
   kw_add_class(L, PEER_NAME, peer_meta, peer_methods);
   publish_engine(L);

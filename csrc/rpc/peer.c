@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
 #include "rpc/peer.h"
 
 #include "base/mem.h"
 #include "model/error.h"
 #include "rpc/method.h"
+#include "rpc/notes.h"
 #include "rpc/range_answer.h"
 
 struct kw_peer {
@@ -21,6 +24,7 @@ struct kw_peer {
 static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   kw_peer *peer = ctx;
   const kw_method *method = kw_method_find(peer->server, path);
+  if (peer->server->notes != NULL) kw_notes_open(peer->server, stream, path);
   if (!kw_account_ask(kw_session_account(stream->session), 0)) {
     kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
     return;
@@ -41,6 +45,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   kw_server *server = peer->server;
   const kw_method *method = stream->role;
   peer->moved = server->now;
+  if (server->notes != NULL) kw_notes_arrived(server, stream);
   if (method->request == NULL) {
     method->on_request(server, stream, &bytes);
     return;
@@ -54,6 +59,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   } else {
     kw_service_fail(stream, rc);
   }
+  if (server->notes != NULL) kw_notes_answered(server, stream);
 }
 
 static void on_half_close(kw_stream *stream, void *ctx) {
@@ -89,6 +95,7 @@ static void on_close(kw_stream *stream, void *ctx) {
   const kw_method *method = stream->role;
   if (method != NULL && method->on_close != NULL) method->on_close(server, stream);
   kw_call_end_intercepted(server, stream);
+  if (server->notes != NULL) kw_notes_close(server, stream);
 }
 
 /* }====== */
@@ -111,6 +118,7 @@ static void tell_deadline(kw_peer *peer) {
 
 void kw_server_touch(kw_stream *stream) {
   kw_peer *peer = kw_session_ctx(stream->session);
+  if (peer->server->notes != NULL) kw_notes_answered(peer->server, stream);
   tell_deadline(peer);
   touch(peer);
 }
@@ -139,27 +147,46 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   peer->told = INT64_MAX;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
+  if (server->notes != NULL) kw_notes_accepted(server, peer->hooks.remote);
   tell_deadline(peer);
   return peer;
 }
 
-void kw_peer_detach(kw_peer *peer) {
+/* Copies why the connection ends: the session knows best, then the driver. */
+static void explain_end(const kw_peer *peer, const char *why, char text[KW_NOTE_TEXT]) {
+  const char *reason = kw_session_why(peer->session);
+  if (reason[0] == 0) reason = why;
+  if (reason == NULL)
+    reason = peer->server->is_draining ? "the server is shutting down"
+                                       : "the client closed the connection";
+  snprintf(text, KW_NOTE_TEXT, "%s", reason);
+}
+
+static void detach(kw_peer *peer, const char *why) {
   if (peer->server == NULL) return;
+  kw_server *server = peer->server;
   kw_chain *out = kw_session_out(peer->session);
   kw_session_flush(peer->session);
   kw_chain_discharge(out);
   peer->left = *out;
   *out = (kw_chain){0};
+  char text[KW_NOTE_TEXT];
+  if (server->notes != NULL) explain_end(peer, why, text);
   kw_session_free(peer->session);
+  if (server->notes != NULL) kw_notes_ended(server, peer->hooks.remote, text);
   kw_link_remove(&peer->link);
-  peer->server->n_peers--;
+  server->n_peers--;
   peer->server = NULL;
   peer->session = NULL;
   touch(peer);
 }
 
+void kw_peer_detach(kw_peer *peer) {
+  detach(peer, "the server is closed");
+}
+
 void kw_peer_cut(kw_peer *peer) {
-  kw_peer_detach(peer);
+  detach(peer, "the connections of the server hold too much memory, and this one holds most");
   kw_chain_drop(&peer->left);
 }
 
@@ -175,9 +202,9 @@ bool kw_peer_is_busy(const kw_peer *peer) {
   return peer->server != NULL && kw_server_is_busy(peer->server);
 }
 
-void kw_peer_close(kw_peer *peer) {
+void kw_peer_close(kw_peer *peer, const char *why) {
   peer->hooks.on_dirty = NULL;
-  kw_peer_detach(peer);
+  detach(peer, why);
   kw_chain_drop(&peer->left);
   kw_free(peer);
 }

@@ -8,8 +8,9 @@
 #include "base/link.h"
 #include "rpc/server.h"
 
+/* `why` of close, for a debug log: the driver's reason; or NULL. */
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
-void kw_peer_close(kw_peer *peer);
+void kw_peer_close(kw_peer *peer, const char *why);
 
 void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now);
 size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max);

@@ -5,6 +5,7 @@
 #include "codec/wire.h"
 #include "rpc/call.h"
 #include "rpc/method.h"
+#include "rpc/notes.h"
 #include "rpc/peer.h"
 #include "store/snapshot.h"
 
@@ -68,6 +69,7 @@ void kw_server_free(kw_server *server) {
   kw_map_drop(&server->methods);
   kw_map_drop(&server->calls);
   kw_arena_drop(&server->arena);
+  kw_notes_free(server);
   kw_free(server);
 }
 
@@ -125,8 +127,8 @@ void kw_server_set_bell(kw_server *server, kw_bell bell) {
 bool kw_server_has_work(const kw_server *server) {
   const kw_ready *others = server->options.others;
   if (server->store == NULL) return false;
-  return kw_call_has_news(server) || (others != NULL && others->first != NULL) ||
-         kw_snapshot_is_awaited(server->store);
+  return kw_call_has_news(server) || kw_notes_wait(server) ||
+         (others != NULL && others->first != NULL) || kw_snapshot_is_awaited(server->store);
 }
 
 bool kw_server_is_busy(const kw_server *server) {

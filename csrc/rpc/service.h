@@ -63,6 +63,7 @@ struct kw_server {
   uint64_t last_call;
   kw_link news; /* those of them that have some, oldest first */
   bool is_intercepting;
+  struct kw_notes *notes; /* for a debug log, see rpc/notes.h; NULL: none are taken */
 };
 
 /* What services do in every turn: calls that waited for a compaction are answered, large answers are made, and watch

@@ -2,10 +2,11 @@
 --- dispatcher: takes what the core has news of, and passes it to the tasks of a server.
 --
 -- The driver polls a dispatcher in every turn. A new call becomes a task. A task that waits for its client, for a
--- snapshot or for the end of all connections is woken.
+-- snapshot or for the end of all connections is woken. Notes for the debug log are logged.
 
 local call = require "keywatch.server.call"
 local driver = require "keywatch.task.driver"
+local notes = require "keywatch.server.notes"
 
 local CALLS = 64 -- calls whose news are passed on in one turn: then other tasks have their turn
 
@@ -45,6 +46,7 @@ end
 function dispatcher_methods:poll()
   local server = self.server
   pass_news(server)
+  notes.drain(server)
   for snapshot, ready in pairs(server.snapshots) do
     if snapshot:is_ready() ~= false then ready:set() end
   end

@@ -13,6 +13,7 @@ local identity = require "keywatch.server.identity"
 local listening = require "keywatch.server.listening"
 local log = require "keywatch.support.log"
 local methods = require "keywatch.server.methods"
+local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
 local url = require "keywatch.support.url"
 
@@ -54,6 +55,7 @@ function server_methods:close()
   self.object:close()
   d.detach(self.dispatcher)
   self.dispatcher:finish_all(UNAVAILABLE)
+  notes.drain(self)
   if self.gone then self.gone:set() end
   return true
 end
@@ -135,6 +137,7 @@ local function new(opts, ids, object, listeners)
     dispatcher = nil,
     compactor = open_compactor(opts, logger),
     log = logger,
+    has_notes = false, -- the core takes notes for the debug log
 
     name = opts.name,
     identity = ids,
@@ -147,6 +150,7 @@ local function new(opts, ids, object, listeners)
     is_closed = false,
   }, server_mt)
   server.client_urls = server.client_urls or server:addresses()
+  notes.start(server)
   methods.mount_services(server)
   server.dispatcher = dispatcher.open(server)
   return server

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_notes: the notes of a server for its debug log, see rpc/notes.h, as methods of the server.
+ *
+ *   server:take_notes()    notes are taken from now on
+ *   server:next_note() -> kind, remote, path, status, text, amount
+ *                          removes and returns the oldest note; nothing if there is none. kind: "accepted", "ended",
+ *                          "refused", "slow" or "lost"; amount: milliseconds, or the number of lost notes
+ */
+#ifndef KW_BIND_LUA_NOTES_H
+#define KW_BIND_LUA_NOTES_H
+
+#include "face/compat.h"
+
+/* Adds the methods to the table at the top. */
+void kw_bind_add_notes(lua_State *L);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
+#include "rpc/notes.h"
+
+#include "base/mem.h"
+#include "rpc/service.h"
+
+/* An open request, by the address of its stream. */
+typedef struct request {
+  int64_t since; /* when its message had come; before that, its headers */
+  bool is_noted;
+  size_t n_path;
+  uint8_t path[KW_NOTE_TEXT];
+} request;
+
+typedef struct kw_notes {
+  size_t first; /* position of the oldest note */
+  size_t n;
+  int64_t lost; /* notes that were dropped before the oldest */
+  kw_map requests;
+  kw_note ring[KW_NOTES];
+} kw_notes;
+
+bool kw_notes_start(kw_server *server) {
+  if (server->notes == NULL) server->notes = kw_alloc_zeroed(sizeof *server->notes);
+  return server->notes != NULL;
+}
+
+void kw_notes_free(kw_server *server) {
+  request *r;
+  size_t at = 0;
+  if (server->notes == NULL) return;
+  while ((r = kw_map_next(&server->notes->requests, &at)) != NULL) kw_free(r);
+  kw_map_drop(&server->notes->requests);
+  kw_free(server->notes);
+  server->notes = NULL;
+}
+
+/* {====== The ring buffer ====== */
+
+static size_t copy(uint8_t *to, kw_slice from) {
+  size_t n = kw_min_size(from.len, KW_NOTE_TEXT);
+  if (n > 0) memcpy(to, from.data, n);
+  return n;
+}
+
+static kw_note *add(kw_notes *notes, kw_note_kind kind, const char *remote) {
+  if (notes->n == KW_NOTES) {
+    notes->first = (notes->first + 1) % KW_NOTES;
+    notes->n--;
+    notes->lost++;
+  }
+  kw_note *note = &notes->ring[(notes->first + notes->n++) % KW_NOTES];
+  note->kind = kind;
+  note->status = 0;
+  note->amount = 0;
+  note->n_path = note->n_text = 0;
+  snprintf(note->remote, sizeof note->remote, "%s", remote);
+  return note;
+}
+
+bool kw_notes_wait(const kw_server *server) {
+  return server->notes != NULL && server->notes->n > 0;
+}
+
+bool kw_notes_next(kw_server *server, kw_note *note) {
+  kw_notes *notes = server->notes;
+  if (!kw_notes_wait(server)) return false;
+  if (notes->lost > 0) {
+    *note = (kw_note){.kind = KW_NOTE_LOST, .amount = notes->lost};
+    notes->lost = 0;
+    return true;
+  }
+  *note = notes->ring[notes->first];
+  notes->first = (notes->first + 1) % KW_NOTES;
+  notes->n--;
+  return true;
+}
+
+/* }====== */
+
+void kw_notes_accepted(kw_server *server, const char *remote) {
+  add(server->notes, KW_NOTE_ACCEPTED, remote);
+}
+
+void kw_notes_ended(kw_server *server, const char *remote, const char *why) {
+  kw_note *note = add(server->notes, KW_NOTE_ENDED, remote);
+  note->n_text = copy(note->text, kw_slice_of(why, strlen(why)));
+}
+
+/* {====== Requests ====== */
+
+static request *find(const kw_server *server, const kw_stream *stream) {
+  return kw_map_get(&server->notes->requests, (uintptr_t)stream);
+}
+
+/* Without memory the note has neither path nor time. */
+void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path) {
+  kw_map *requests = &server->notes->requests;
+  request *r = kw_map_reserve(requests) ? kw_alloc_zeroed(sizeof *r) : NULL;
+  if (r == NULL) return;
+  r->since = server->now;
+  r->n_path = copy(r->path, path);
+  kw_map_put(requests, (uintptr_t)stream, r);
+}
+
+void kw_notes_arrived(kw_server *server, const kw_stream *stream) {
+  request *r = find(server, stream);
+  bool was_intercepted = stream->watched != NULL;
+  if (r != NULL && stream->is_unary && !was_intercepted) r->since = server->now;
+}
+
+static void note_request(kw_server *server, const kw_stream *stream, const request *r) {
+  bool is_refused = stream->has_status && stream->status != KW_GRPC_OK;
+  int64_t ms = r == NULL ? 0 : server->now - r->since;
+  bool is_slow = stream->is_unary && ms > KW_SLOW_MS;
+  if (!is_refused && !is_slow) return;
+  kw_note *note =
+      add(server->notes, is_refused ? KW_NOTE_REFUSED : KW_NOTE_SLOW, kw_server_remote(stream));
+  note->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
+  note->amount = ms;
+  if (r != NULL) note->n_path = copy(note->path, kw_slice_of(r->path, r->n_path));
+  if (stream->text != NULL) note->n_text = copy(note->text, kw_blob_slice(stream->text));
+}
+
+static bool is_of_lua(const kw_stream *stream) {
+  const kw_method *method = stream->role;
+  return method != NULL && method->request == NULL;
+}
+
+void kw_notes_answered(kw_server *server, const kw_stream *stream) {
+  if (!stream->is_finished || is_of_lua(stream)) return;
+  request *r = find(server, stream);
+  if (r == NULL || r->is_noted) return;
+  r->is_noted = true;
+  note_request(server, stream, r);
+}
+
+void kw_notes_close(kw_server *server, const kw_stream *stream) {
+  request *r = kw_map_remove(&server->notes->requests, (uintptr_t)stream);
+  if (r == NULL || !r->is_noted) note_request(server, stream, r);
+  kw_free(r);
+}
+
+/* }====== */

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * notes: what a server has to tell for a debug log: connections that begin and end, requests that are refused, and
+ * requests that are slow.
+ *
+ * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
+ * counted, so a flood of refused requests takes no more memory than a few of them. A server takes no notes unless it is
+ * told to. Until then, each place that could make a note costs one branch.
+ *
+ * Paths and texts are copied as they came from the client, cut to KW_NOTE_TEXT bytes: the reader escapes them.
+ */
+#ifndef KW_RPC_NOTES_H
+#define KW_RPC_NOTES_H
+
+#include "h2/stream.h"
+#include "rpc/server.h"
+
+#define KW_NOTES 256     /* notes that wait at most */
+#define KW_NOTE_TEXT 160 /* bytes of a path or a text; more are cut off */
+#define KW_SLOW_MS 100   /* a unary request that takes longer is slow */
+
+typedef enum kw_note_kind {
+  KW_NOTE_ACCEPTED, /* a connection: remote */
+  KW_NOTE_ENDED,    /* a connection: remote, text */
+  KW_NOTE_REFUSED, /* a request that ended with an error: remote, path, status, text, amount in ms */
+  KW_NOTE_SLOW, /* a request, with status CANCELLED if it got no answer: remote, path, status, amount in ms */
+  KW_NOTE_LOST /* notes were dropped here: amount */
+} kw_note_kind;
+
+typedef struct kw_note {
+  kw_note_kind kind;
+  int status; /* kw_grpc_status */
+  int64_t amount;
+  size_t n_path;
+  size_t n_text;
+  char remote[KW_REMOTE_TEXT]; /* address of the client; or "" */
+  uint8_t
+      path[KW_NOTE_TEXT]; /* empty for a request that was refused before its path was looked at */
+  uint8_t text[KW_NOTE_TEXT];
+} kw_note;
+
+/* The server takes notes from now on. False if memory is short. */
+bool kw_notes_start(kw_server *server);
+
+/* Moves the oldest note to *note. False if there is none. */
+bool kw_notes_next(kw_server *server, kw_note *note);
+bool kw_notes_wait(const kw_server *server);
+
+/* {====== For this folder. The server must take notes. ====== */
+
+void kw_notes_free(kw_server *server);
+
+/* A connection was accepted; and it has ended, for the reason `why`. */
+void kw_notes_accepted(kw_server *server, const char *remote);
+void kw_notes_ended(kw_server *server, const char *remote, const char *why);
+
+/* A request begins: its path is known. */
+void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path);
+
+/* The message of a request has come: the time of a unary request begins here, unless middleware looked at it before. */
+void kw_notes_arrived(kw_server *server, const kw_stream *stream);
+
+/* Makes the note of a request that has got its status, unless there is one. Calls that Lua answers are left to
+ * kw_notes_close: the server's time is too old while Lua runs. */
+void kw_notes_answered(kw_server *server, const kw_stream *stream);
+
+/* The stream goes: makes the note of its request, unless there is one. */
+void kw_notes_close(kw_server *server, const kw_stream *stream);
+
+/* }====== */
+
+#endif

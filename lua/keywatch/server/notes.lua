@@ -1,0 +1,63 @@
+-- SPDX-License-Identifier: MIT
+--- notes: the debug log of a server: connections, refused requests, slow requests.
+--
+-- The core takes the notes, and drops the oldest ones when too many wait. Unless the level is debug, it takes none.
+-- Paths and texts come from clients, and are quoted.
+
+local log = require "keywatch.support.log"
+
+local SLOW = 100 -- milliseconds; as KW_SLOW_MS in csrc/rpc/notes.h
+local CANCELLED = 1 -- gRPC's status
+
+local NAMES = { -- of gRPC's statuses, from 1 on
+  "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+  "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
+  "DATA_LOSS", "UNAUTHENTICATED",
+}
+
+--- Returns a request in words. The path is empty if the request was refused before its path was looked at.
+local function request_of(path, remote)
+  if path == "" then return ("a request from %s"):format(remote) end
+  return ("request %s from %s"):format(log.quote(path), remote)
+end
+
+local lines = {} -- by kind: functions that return the line of a note
+
+function lines.accepted(remote)
+  return ("connection from %s accepted"):format(remote)
+end
+
+function lines.ended(remote, _, _, text)
+  return ("connection from %s ended: %s"):format(remote, text)
+end
+
+function lines.refused(remote, path, status, text, ms)
+  return ("%s refused%s: %s (%d)%s"):format(request_of(path, remote), ms > SLOW and (" after %d ms"):format(ms) or "",
+    NAMES[status] or "status", status, text ~= "" and " " .. log.quote(text) or "")
+end
+
+function lines.slow(remote, path, status, _, ms)
+  if status == CANCELLED then return ("%s cancelled after %d ms"):format(request_of(path, remote), ms) end
+  return ("%s took %d ms"):format(request_of(path, remote), ms)
+end
+
+function lines.lost(_, _, _, _, n)
+  return ("%d notes were lost here: more came than are held"):format(n)
+end
+
+--- Logs the notes that wait.
+local function drain(server)
+  if not server.has_notes then return end
+  for kind, remote, path, status, text, amount in server.object.next_note, server.object do
+    server.log.debug("%s", lines[kind](remote ~= "" and remote or "an unknown address", path, status, text, amount))
+  end
+end
+
+--- Lets the core take notes, if the level is debug.
+local function start(server)
+  if not server.log.has("debug") then return end
+  server.object:take_notes()
+  server.has_notes = true
+end
+
+return { start = start, drain = drain }
