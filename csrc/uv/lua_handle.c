@@ -20,9 +20,8 @@ kw_uv_handle *kw_uv_add_handle(lua_State *L) {
 }
 
 static void close_handle(kw_uv_handle *self) {
-  const char *why = uv_strerror(UV_ECANCELED);
   if (self->server != NULL) kw_loop_server_close(self->server, "the server is closed");
-  if (self->client != NULL) kw_loop_client_close(self->client, why);
+  if (self->client != NULL) kw_loop_client_close(self->client, uv_strerror(UV_ECANCELED));
 }
 
 static int l_handle_gc(lua_State *L) {
