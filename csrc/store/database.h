@@ -15,6 +15,8 @@
 
 #include "store/commit_group.h"
 
+struct kw_lmdb_file;
+
 typedef struct kw_database kw_database;
 
 typedef struct kw_disk_entry {
@@ -40,6 +42,9 @@ bool kw_database_is_inherited(const kw_database *db);
 /* What was there when it was opened. */
 kw_disk_meta kw_database_get_meta(const kw_database *db);
 const char *kw_database_path(const kw_database *db);
+
+/* Returns the open file, see store/lmdb_file.h. */
+struct kw_lmdb_file *kw_database_file(const kw_database *db);
 
 /* {====== Writing ====== */
 
@@ -92,26 +97,6 @@ int kw_database_copy(const kw_database *db);
  * if so, after a failure it might not last; if not, all is as it was, and the copy is gone. KW_ERR_NO_SPACE,
  * KW_ERR_STORAGE. */
 int kw_database_swap(kw_database *db, bool *is_swapped);
-
-/* }====== */
-
-/* {====== Views ======
- *
- * What is durable when a view is opened, all of it, whatever is written later. A view may be walked in any one
- * thread, while the database stays open. Until it is closed no page that it sees is used again, and the file grows.
- */
-typedef struct kw_view kw_view;
-
-/* KW_ERR_NO_MEMORY, KW_ERR_STORAGE. */
-int kw_view_open(kw_database *db, kw_view **view);
-void kw_view_close(kw_view *view);
-kw_disk_meta kw_view_meta(const kw_view *view);
-
-/* The next record, in order: 1, 0 at the end, KW_ERR_CORRUPT. */
-int kw_view_next(kw_view *view, kw_disk_entry *entry);
-
-/* The next lease, in the order of ids as numbers without sign; in the same way. */
-int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl);
 
 /* }====== */
 

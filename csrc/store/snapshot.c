@@ -14,6 +14,7 @@
 #include "codec/keyvalue.h"
 #include "store/image.h"
 #include "store/state.h"
+#include "store/view.h"
 
 #define PATH_ROOM 4096
 #define LEFT_FREE (16 << 20)  /* bytes of the file system that are left to the store */

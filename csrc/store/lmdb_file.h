@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lmdb_file: an open LMDB file with the tables of a store. For database, lmdb_write and view.
+ *
+ *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
+ *   leases    id, big-endian, its sign bit inverted                            ->  seconds, big-endian
+ *   kept      names of rows, see store/rows.h                                  ->  bytes
+ *   meta      names                                                            ->  numbers, big-endian
+ *
+ * Functions that return `int` return 0, an errno, or an error of LMDB (negative); kw_lmdb_error translates all of
+ * them.
+ */
+#ifndef KW_STORE_LMDB_FILE_H
+#define KW_STORE_LMDB_FILE_H
+
+#pragma GCC visibility push(default)
+#include <lmdb.h>
+#pragma GCC visibility pop
+#include <sys/types.h>
+
+#include "base/big_endian.h"
+#include "store/database.h"
+
+#define KW_LMDB_INCOMPLETE                                                                         \
+  (-1)                        /* the file has lost its end; neither an errno nor an error of LMDB */
+#define KW_LMDB_FORMAT 1      /* of the tables */
+#define KW_LMDB_FREE 0        /* LMDB's own table of free pages */
+#define KW_LMDB_RECORD_KEY 13 /* bytes */
+#define KW_LMDB_PAGES_PER_WRITE                                                                    \
+  16 /* at most, beside the leaves: meta, free list and the ways down */
+
+/* Reference-counted: a view may outlive the database's use of the file. */
+typedef struct kw_lmdb_file {
+  MDB_env *env;
+  MDB_dbi records;
+  MDB_dbi leases;
+  MDB_dbi rows;
+  MDB_dbi meta;
+  size_t page; /* bytes of one */
+  int refs;    /* atomic */
+} kw_lmdb_file;
+
+/* Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE for any other error. */
+int kw_lmdb_error(int rc);
+
+/* True if an error says that there is no room: on the disk, or in the map. */
+bool kw_lmdb_is_no_room(int rc);
+
+/* Makes a file with empty tables, unless there is one. It gets its name when it is whole: a crash leaves `partial`
+ * instead, which is of no use. Does not sync the directory. */
+int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
+                      size_t map_bytes);
+
+/* Checks the numbers that LMDB relies on without checking them: with false ones it would read outside of its map, and
+ * crash. Returns 0, KW_LMDB_INCOMPLETE, MDB_CORRUPTED or an errno. */
+int kw_lmdb_file_check(const char *directory, const char *name);
+
+/* Opens a file, and makes its lock file. *format becomes the number of its format. Returns 0; MDB_NOTFOUND if it does
+ * not have our tables; or another error. *file becomes a new reference even then, but can only be released; it is
+ * NULL if memory is short for it. */
+int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
+                      size_t map_bytes, kw_lmdb_file **file, int64_t *format);
+
+/* Renames a file of a directory. Returns 0 or an errno. */
+int kw_lmdb_file_rename(const char *directory, const char *from, const char *to);
+
+/* Adds a reference, and returns the file. Any thread may call this function. */
+kw_lmdb_file *kw_lmdb_file_retain(kw_lmdb_file *file);
+
+/* Gives up a reference; the last one closes the file. Any thread may call this function. */
+void kw_lmdb_file_release(kw_lmdb_file *file);
+
+/* Returns the file descriptor. */
+int kw_lmdb_file_fd(const kw_lmdb_file *file);
+
+/* Returns the bytes of the file up to the last page that was ever in use. */
+off_t kw_lmdb_file_used(const kw_lmdb_file *file);
+
+/* Returns the bytes of the pages that a transaction sees in use. */
+int64_t kw_lmdb_file_in_use(const kw_lmdb_file *file, MDB_txn *txn);
+
+/* Allocates the bytes [from, until) of a file. Returns 0, too, on a file system that cannot do that. */
+int kw_lmdb_allocate(int fd, off_t from, off_t until);
+
+/* {====== Keys and values ====== */
+
+/* Writes the key of a record into `bytes`, and returns it. */
+static inline MDB_val kw_lmdb_record_key(uint8_t bytes[KW_LMDB_RECORD_KEY], int64_t main,
+                                         uint32_t sub, bool tombstone) {
+  uint8_t *to = kw_big_endian_put32(kw_big_endian_put64(bytes, (uint64_t)main), sub);
+  *to = tombstone;
+  return (MDB_val){KW_LMDB_RECORD_KEY, bytes};
+}
+
+/* Returns a record from its key and value. */
+static inline kw_disk_entry kw_lmdb_entry(const MDB_val *key, const MDB_val *value) {
+  const uint8_t *at = key->mv_data;
+  return (kw_disk_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
+                         .tombstone = at[12] != 0,
+                         .record = kw_slice_of(value->mv_data, value->mv_size)};
+}
+
+/* Writes the key of a lease into `bytes`, and returns it. Keys are in the order of ids, negative ones first. */
+static inline MDB_val kw_lmdb_lease_key(uint8_t bytes[8], int64_t id) {
+  kw_big_endian_put64(bytes, (uint64_t)id ^ UINT64_C(1) << 63);
+  return (MDB_val){8, bytes};
+}
+
+/* Returns the id of a lease from its key. */
+static inline int64_t kw_lmdb_lease_id(const MDB_val *key) {
+  return (int64_t)(kw_big_endian_get64(key->mv_data) ^ UINT64_C(1) << 63);
+}
+
+/* Writes the numbers of a commit group. */
+int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_disk_meta *meta);
+
+/* Reads the numbers of the last commit group; those of an empty store if there was none. */
+kw_disk_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn);
+
+/* }====== */
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "store/lmdb_write.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+
+#define GROWN_AHEAD 2048      /* pages of the file that are there before they are needed */
+#define KEPT_FROM_PUTS 1024   /* of them, those that are left to deletes and removals */
+#define KEPT_FROM_DELETES 512 /* of them, those that are left to removals: these alone make room */
+#define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its place in a page */
+
+static MDB_val value_of(const kw_blob *blob) {
+  return (MDB_val){blob->len, (void *)blob->bytes};
+}
+
+static int write_change(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_change *c) {
+  uint8_t bytes[KW_LMDB_RECORD_KEY], ttl[8];
+  MDB_val key, value;
+  int rc;
+  switch (c->kind) {
+    case KW_COMMIT_PUT:
+      key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
+      value = value_of(c->record);
+      return mdb_put(txn, file->records, &key, &value, MDB_APPEND);
+    case KW_COMMIT_REMOVE:
+      key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
+      rc = mdb_del(txn, file->records, &key, NULL);
+      return rc == MDB_NOTFOUND ? 0 : rc;
+    case KW_COMMIT_PUT_LEASE:
+      key = kw_lmdb_lease_key(bytes, c->lease);
+      kw_big_endian_put64(ttl, (uint64_t)c->ttl);
+      value = (MDB_val){8, ttl};
+      return mdb_put(txn, file->leases, &key, &value, 0);
+    case KW_COMMIT_REMOVE_LEASE:
+      key = kw_lmdb_lease_key(bytes, c->lease);
+      rc = mdb_del(txn, file->leases, &key, NULL);
+      return rc == MDB_NOTFOUND ? 0 : rc;
+    case KW_COMMIT_PUT_ROW:
+      key = value_of(c->name);
+      value = value_of(c->row);
+      return mdb_put(txn, file->rows, &key, &value, 0);
+    case KW_COMMIT_REMOVE_ROW:
+      key = value_of(c->name);
+      rc = mdb_del(txn, file->rows, &key, NULL);
+      return rc == MDB_NOTFOUND ? 0 : rc;
+  }
+  return EINVAL;
+}
+
+static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
+  MDB_stat stat;
+  return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX / 4; /* they are added */
+}
+
+/* Returns the bytes that a group may need at most. Records are appended: they fill new pages at least by half. Each
+ * other change may touch a page, but all of them no more pages than there are. */
+static size_t most_bytes(const kw_lmdb_file *file, const kw_commit_group *group, size_t leaves) {
+  size_t appended = 0, others = 0;
+  for (size_t i = 0; i < group->n; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (c->kind == KW_COMMIT_PUT) {
+      appended += 2 * (RECORD_OVERHEAD + (size_t)c->record->len);
+    } else {
+      others++;
+    }
+    if (c->kind == KW_COMMIT_PUT_ROW) appended += 2 * (size_t)c->row->len;
+  }
+  return appended + (KW_LMDB_PAGES_PER_WRITE + 2 * kw_min_size(others, leaves)) * file->page;
+}
+
+/* Returns the number of pages that a group has to leave free. */
+static size_t pages_to_leave(const kw_commit_group *group) {
+  size_t most = 0;
+  for (size_t i = 0; i < group->n; i++) {
+    const kw_commit_change *c = &group->changes[i];
+    bool is_put = c->kind == KW_COMMIT_PUT && !c->tombstone;
+    if (is_put || c->kind == KW_COMMIT_PUT_LEASE || c->kind == KW_COMMIT_PUT_ROW)
+      return KEPT_FROM_PUTS;
+    if (c->kind == KW_COMMIT_PUT) most = KEPT_FROM_DELETES;
+  }
+  return most;
+}
+
+/* A write under way. */
+typedef struct writing {
+  const kw_lmdb_file *file;
+  const kw_commit_group *group;
+  size_t seen; /* transaction of the database's reader */
+  MDB_txn *txn;
+  off_t most;    /* bytes that the write may need */
+  bool is_short; /* they could not be allocated: free pages have to do */
+} writing;
+
+static int begin(writing *w) {
+  return mdb_txn_begin(w->file->env, NULL, 0, &w->txn);
+}
+
+/* {====== Room ====== */
+
+/* Returns the bytes of the free pages that the reader does not see. LMDB keeps, for each transaction, a list of the
+ * pages that it has freed: their number, then the pages. Only a reader can walk these lists. */
+static off_t free_bytes(const writing *w) {
+  size_t pages = 0, n, id;
+  MDB_txn *txn;
+  MDB_cursor *cursor;
+  MDB_val key, list;
+  if (mdb_txn_begin(w->file->env, NULL, MDB_RDONLY, &txn) != 0) return 0;
+  if (mdb_cursor_open(txn, KW_LMDB_FREE, &cursor) == 0) {
+    while (mdb_cursor_get(cursor, &key, &list, MDB_NEXT) == 0 && key.mv_size == sizeof id &&
+           list.mv_size >= sizeof n) {
+      memcpy(&id, key.mv_data, sizeof id);
+      memcpy(&n, list.mv_data, sizeof n);
+      if (id < w->seen) pages += n;
+    }
+    mdb_cursor_close(cursor);
+  }
+  mdb_txn_abort(txn);
+  return (off_t)(pages * w->file->page);
+}
+
+/* Returns the bytes that can be written on a full disk: the end of the file that was never used, and free pages.
+ * Fewer can be written where several pages have to be in a row, and where a view sees them. */
+static off_t room_of(const writing *w, off_t size) {
+  off_t ahead = size - kw_lmdb_file_used(w->file);
+  return (ahead > 0 ? ahead : 0) + free_bytes(w);
+}
+
+/* Allocates all bytes that the write may need, so that a full disk is met here, where nothing has happened yet. On a
+ * full disk free pages may do. A write that has to leave no pages tries them in any case: whether they do is found
+ * out by the commit. */
+static int grow_ahead(writing *w) {
+  size_t page = w->file->page, to_leave = pages_to_leave(w->group);
+  struct stat st;
+  int fd = kw_lmdb_file_fd(w->file);
+  if (fstat(fd, &st) < 0) return errno;
+  off_t used = kw_lmdb_file_used(w->file), least = w->most + (off_t)(to_leave * page);
+  if (st.st_size >= used + least) return 0;
+  int rc = kw_lmdb_allocate(fd, st.st_size, used + least + (off_t)(GROWN_AHEAD * page));
+  if (kw_lmdb_is_no_room(rc)) rc = kw_lmdb_allocate(fd, st.st_size, used + least);
+  if (!kw_lmdb_is_no_room(rc)) return rc;
+  w->is_short = true;
+  return to_leave == 0 || room_of(w, st.st_size) >= least ? 0 : rc;
+}
+
+/* True if the file system has less room than the write may need. */
+static bool is_full(const writing *w) {
+  struct statvfs fs;
+  return fstatvfs(kw_lmdb_file_fd(w->file), &fs) == 0 &&
+         (uint64_t)fs.f_bavail * fs.f_frsize < (uint64_t)w->most;
+}
+
+/* }====== */
+
+/* LMDB first writes pages that nothing refers to yet, and then the meta page that refers to them. If the first write
+ * fails, nothing has happened. If the second one fails, LMDB takes no more writes. LMDB reports EIO for a short
+ * write, which is what a full disk may do. */
+static int commit(writing *w) {
+  MDB_txn *next;
+  int rc = mdb_txn_commit(w->txn);
+  if (rc == 0) return KW_OK;
+  if (mdb_txn_begin(w->file->env, NULL, 0, &next) != 0) return KW_ERR_STORAGE;
+  mdb_txn_abort(next);
+  return rc == EIO && (w->is_short || is_full(w)) ? KW_ERR_NO_SPACE : kw_lmdb_error(rc);
+}
+
+static int write_changes(writing *w) {
+  const kw_commit_group *group = w->group;
+  int rc = 0;
+  for (size_t i = 0; i < group->n && rc == 0; i++)
+    rc = write_change(w->file, w->txn, &group->changes[i]);
+  return rc == 0 ? kw_lmdb_put_meta(w->file, w->txn, &group->meta) : rc;
+}
+
+static int write_all(writing *w) {
+  const kw_lmdb_file *file = w->file;
+  int rc = begin(w);
+  if (rc != 0) return kw_lmdb_error(rc);
+  size_t leaves = leaves_of(w->txn, file->records) + leaves_of(w->txn, file->leases) +
+                  leaves_of(w->txn, file->rows);
+  w->most = (off_t)most_bytes(file, w->group, leaves);
+  rc = grow_ahead(w);
+  if (rc == 0) rc = write_changes(w);
+  if (rc == 0) return commit(w);
+  mdb_txn_abort(w->txn);
+  return kw_lmdb_error(rc);
+}
+
+/* {====== On a full disk ====== */
+
+/* Removes up to `most` of the records that the group removes; *removed becomes their number. */
+static int remove_some(writing *w, size_t most, size_t *removed) {
+  const kw_commit_group *group = w->group;
+  uint8_t bytes[KW_LMDB_RECORD_KEY];
+  int rc = 0;
+  *removed = 0;
+  for (size_t i = 0; i < group->n && *removed < most && (rc == 0 || rc == MDB_NOTFOUND); i++) {
+    const kw_commit_change *c = &group->changes[i];
+    if (c->kind != KW_COMMIT_REMOVE) continue;
+    MDB_val key = kw_lmdb_record_key(bytes, c->main, c->sub, c->tombstone);
+    rc = mdb_del(w->txn, w->file->records, &key, NULL);
+    *removed += rc == 0;
+  }
+  return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+/* Removes as many records as there is room for: a removal may need two pages. The pages of these records can be used
+ * again by the second write from now. Returns KW_ERR_STORAGE if LMDB takes no more writes, otherwise
+ * KW_ERR_NO_SPACE. */
+static int make_room(writing *w) {
+  struct stat st;
+  size_t removed;
+  if (fstat(kw_lmdb_file_fd(w->file), &st) < 0) return KW_ERR_NO_SPACE;
+  size_t pages = (size_t)room_of(w, st.st_size) / w->file->page;
+  if (pages <= KW_LMDB_PAGES_PER_WRITE || begin(w) != 0) return KW_ERR_NO_SPACE;
+  w->is_short = true;
+  int rc = remove_some(w, (pages - KW_LMDB_PAGES_PER_WRITE) / 2, &removed);
+  if (rc == 0 && removed > 0) return commit(w) == KW_ERR_STORAGE ? KW_ERR_STORAGE : KW_ERR_NO_SPACE;
+  mdb_txn_abort(w->txn);
+  return KW_ERR_NO_SPACE;
+}
+
+/* }====== */
+
+int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group) {
+  writing w = {.file = file, .group = group, .seen = seen};
+  int rc = write_all(&w);
+  return rc == KW_ERR_NO_SPACE ? make_room(&w) : rc;
+}

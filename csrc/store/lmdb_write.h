@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lmdb_write: writes a commit group as one LMDB transaction, and meets a full disk before the commit, not in it.
+ *
+ * LMDB appends pages to the file, or uses free ones again. All pages that a group may need are allocated before it is
+ * written. On a full disk free pages may do. The file is grown ahead of need, and part of the reserve is left to what
+ * frees space: puts leave pages to deletes, and both leave pages to removals, so that a full disk can be freed by
+ * compaction.
+ */
+#ifndef KW_STORE_LMDB_WRITE_H
+#define KW_STORE_LMDB_WRITE_H
+
+#include "store/commit_group.h"
+#include "store/lmdb_file.h"
+
+/* Writes a group; see kw_database_write for the results. `seen` is the transaction that the database's reader sees:
+ * pages that were freed later are not free yet. */
+int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *group);
+
+#endif

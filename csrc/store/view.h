@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * view: all records and leases of a database as they were durable when the view was opened, whatever is written
+ * later.
+ *
+ * A view may be read in any one thread, as long as the database is open. No page that a view sees is used again until
+ * the view is closed: meanwhile the file grows with every write.
+ */
+#ifndef KW_STORE_VIEW_H
+#define KW_STORE_VIEW_H
+
+#include "store/database.h"
+
+typedef struct kw_view kw_view;
+
+/* Opens a view. Returns KW_OK, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
+int kw_view_open(const kw_database *db, kw_view **view);
+void kw_view_close(kw_view *view);
+
+/* Returns the numbers of the last commit group that the view sees. */
+kw_disk_meta kw_view_meta(const kw_view *view);
+
+/* Reads the next record, in the order of revisions. Returns 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are good
+ * until the view is closed. */
+int kw_view_next(kw_view *view, kw_disk_entry *entry);
+
+/* Reads the next lease, in the order of ids as unsigned numbers. Returns 1, 0 at the end, or KW_ERR_CORRUPT. */
+int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl);
+
+#endif
