@@ -16,6 +16,7 @@ local prelude = [[
     collectgarbage("setstepmul", 0)
   else
     collectgarbage("incremental", 100, 400, 63)
+    collectgarbage() -- the pause that was set before ends here
   end
 
   local store, replica, act
