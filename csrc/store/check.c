@@ -100,7 +100,7 @@ typedef struct claim {
 } claim;
 
 typedef struct claims {
-  kw_slice *keys; /* all keys that are put, sorted; equal keys stand side by side */
+  kw_slice *keys; /* all keys that are put, sorted, each once */
   size_t n_keys;
   uint32_t *puts; /* by position: number of puts */
   uint32_t *
@@ -131,6 +131,15 @@ static void gather_keys(claims *c, branch b) {
 
 static int by_bytes(const void *a, const void *b) {
   return kw_slice_compare(*(const kw_slice *)a, *(const kw_slice *)b);
+}
+
+static void sort_keys(claims *c) {
+  size_t n = 0;
+  qsort(c->keys, c->n_keys, sizeof *c->keys, by_bytes);
+  for (size_t i = 0; i < c->n_keys; i++) {
+    if (n == 0 || !kw_slice_equal(c->keys[n - 1], c->keys[i])) c->keys[n++] = c->keys[i];
+  }
+  c->n_keys = n;
 }
 
 /* Returns the position of the first key that is not below `key`. */
@@ -180,9 +189,8 @@ static void add_claim(claims *c, claim one) {
 static void claim_delete(claims *c, const kw_range *range) {
   claim one = {.from = position_of(c, range->key)};
   if (kw_range_is_point(range)) {
-    for (one.until = one.from; one.until < c->n_keys; one.until++) {
-      if (!kw_slice_equal(c->keys[one.until], range->key)) break;
-    }
+    bool is_put = one.from < c->n_keys && kw_slice_equal(c->keys[one.from], range->key);
+    one.until = one.from + is_put;
   } else {
     one.until = position_of(c, range->end);
   }
@@ -190,7 +198,7 @@ static void claim_delete(claims *c, const kw_range *range) {
 }
 
 static int claim_put(claims *c, kw_slice key) {
-  size_t at = position_of(c, key); /* the first of equal keys stands for all of them */
+  size_t at = position_of(c, key);
   if (c->puts[at] > 0 || is_deleted(c, at)) return KW_ERR_DUPLICATE_KEY;
   add_claim(c, (claim){.is_put = true, .from = at});
   return KW_OK;
@@ -232,7 +240,7 @@ static int check_twice(branch b, kw_arena *arena) {
   if (c.keys == NULL || c.puts == NULL || c.deletes == NULL || c.done == NULL)
     return KW_ERR_NO_MEMORY;
   gather_keys(&c, b);
-  qsort(c.keys, c.n_keys, sizeof *c.keys, by_bytes);
+  sort_keys(&c);
   return claim_branch(&c, b);
 }
 

@@ -161,6 +161,24 @@ describe("an operation that the plain call would refuse", function()
   end)
 end)
 
+describe("a key that is deleted many times and put many times", function()
+  --- n * n * n operations of one kind, in nested transactions.
+  local function many(op, n)
+    for _ = 1, 3 do
+      local list = {}
+      for i = 1, n do list[i] = op end
+      op = txn(list)
+    end
+    return op
+  end
+
+  it("is refused with work that grows with the number of operations, and not with its square", function()
+    local store = new_store()
+    assert.equal("duplicate_key", refusal(store, { many(delete(), 40), many(put(), 40) }))
+    assert.equal("no failure", refusal(store, { many(delete(), 40) }))
+  end)
+end)
+
 describe("of several things that are wrong", function()
   local store
   before_each(function() store = new_store { max_txn_ops = 3, max_request_bytes = 1000 } end)
