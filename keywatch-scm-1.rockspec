@@ -122,6 +122,7 @@ build = {
         "csrc/codec/message.c",
         "csrc/codec/messages.c",
         "csrc/codec/response.c",
+        "csrc/codec/service_messages.c",
         "csrc/codec/wire.c",
         "csrc/store/alarm.c",
         "csrc/store/bolt.c",

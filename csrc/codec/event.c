@@ -3,7 +3,7 @@
 
 #include "codec/wire.h"
 
-#define EVENTS_TAG KW_WIRE_TAG(11, KW_WIRE_BYTES) /* of WatchResponse */
+#define EVENTS_TAG KW_WIRE_TAG(11, KW_WIRE_BYTES) /* in WatchResponse; the others are in Event */
 #define TYPE_TAG KW_WIRE_TAG(1, KW_WIRE_VARINT)
 #define KV_TAG KW_WIRE_TAG(2, KW_WIRE_BYTES)
 #define PREV_KV_TAG KW_WIRE_TAG(3, KW_WIRE_BYTES)

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-#define KEPT_BYTES 1024 /* of the memory for torn messages: what is larger goes with its message */
-#define MAX_DIGITS 8    /* of a timeout */
+#define KEPT_BYTES 1024 /* a larger buffer is freed after its message */
+#define MAX_DIGITS 8    /* of a timeout, as gRPC defines it */
 
 static kw_slice take(kw_slice *input, size_t max) {
   kw_slice taken = kw_slice_of(input->data, kw_min_size(input->len, max));
@@ -25,7 +25,7 @@ static void take_prefix(kw_grpc_splitter *splitter, kw_slice *input) {
   if (has_prefix(splitter)) splitter->len = kw_big_endian_get32(splitter->prefix + 1);
 }
 
-static void forget(kw_grpc_splitter *splitter) {
+static void free_large_buffer(kw_grpc_splitter *splitter) {
   if (splitter->cap > KEPT_BYTES) kw_grpc_drop(splitter);
 }
 
@@ -46,7 +46,7 @@ static kw_grpc_split finish(kw_grpc_splitter *splitter, kw_slice found, kw_slice
 }
 
 kw_grpc_split kw_grpc_next(kw_grpc_splitter *splitter, kw_slice *input, kw_slice *message) {
-  if (kw_grpc_is_between(splitter)) forget(splitter);
+  if (kw_grpc_is_between(splitter)) free_large_buffer(splitter);
   if (!has_prefix(splitter)) take_prefix(splitter, input);
   if (!has_prefix(splitter)) return KW_GRPC_MORE;
   if (splitter->len > splitter->max_len) return KW_GRPC_TOO_LARGE;
@@ -114,7 +114,7 @@ size_t kw_grpc_unescape(uint8_t *text, size_t len) {
       text[n++] = (uint8_t)(digit_of(text[i + 1]) << 4 | digit_of(text[i + 2]));
       i += 3;
     } else {
-      text[n++] = text[i++]; /* also a percent sign that begins nothing */
+      text[n++] = text[i++]; /* also a percent sign without two digits */
     }
   }
   return n;

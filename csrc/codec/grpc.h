@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * grpc: what gRPC puts around messages: frames of a flag, a length and the bytes; a status and its text; a timeout.
+ * grpc: the parts of gRPC that are not HTTP/2: message frames, status codes, and the texts of the headers
+ * grpc-message and grpc-timeout.
+ *
+ *   frame   compressed flag (1 byte)  length of the message (4 bytes, big-endian)  message
  */
 #ifndef KW_CODEC_GRPC_H
 #define KW_CODEC_GRPC_H
@@ -8,7 +11,7 @@
 #include "base/big_endian.h"
 #include "base/slice.h"
 
-#define KW_GRPC_PREFIX 5 /* bytes before a message */
+#define KW_GRPC_PREFIX 5 /* bytes before the message of a frame */
 
 typedef enum kw_grpc_status {
   KW_GRPC_OK = 0,
@@ -23,49 +26,55 @@ typedef enum kw_grpc_status {
   KW_GRPC_UNAVAILABLE = 14
 } kw_grpc_status;
 
+/* Writes the prefix of a message of `len` bytes. Returns the end of what was written. */
 static inline uint8_t *kw_grpc_put_prefix(uint8_t *to, size_t len) {
   *to++ = 0;
   return kw_big_endian_put32(to, (uint32_t)len);
 }
 
-/* Splits what comes into messages. A message that lies in one piece of what came is given where it lies; what is torn
- * is gathered. An all-zero splitter with its limit set is ready for use. */
+/* Splits a stream of bytes into messages. A message that is all in one input is returned as a slice of the input. A
+ * message that comes in several inputs is copied into the splitter's own buffer. An all-zero splitter with max_len
+ * set is ready for use. */
 typedef struct kw_grpc_splitter {
-  size_t max_len; /* of a message */
+  size_t max_len; /* largest message */
   uint8_t prefix[KW_GRPC_PREFIX];
-  uint8_t n_prefix; /* how much of it has come */
-  uint32_t len;     /* of the message, once its prefix has come */
-  uint8_t *bytes;   /* of a torn message: what has come of it */
+  uint8_t n_prefix; /* bytes of the prefix that have come */
+  uint32_t len;     /* length of the message, once its prefix has come */
+  uint8_t *bytes;   /* buffer: the bytes of the message that have come */
   size_t n;
   size_t cap;
 } kw_grpc_splitter;
 
 typedef enum kw_grpc_split {
-  KW_GRPC_MORE,       /* all of the input is used up, and no message is complete */
-  KW_GRPC_MESSAGE,    /* *message is the next one, good until the next call */
-  KW_GRPC_TOO_LARGE,  /* its length, in splitter->len, is above the limit */
-  KW_GRPC_COMPRESSED, /* its flag is set, or is no flag */
+  KW_GRPC_MORE,       /* all of the input was taken, and no message is complete */
+  KW_GRPC_MESSAGE,    /* *message is the next message */
+  KW_GRPC_TOO_LARGE,  /* the length of the message, splitter->len, is above the limit */
+  KW_GRPC_COMPRESSED, /* the compressed flag is not 0 */
   KW_GRPC_NO_MEMORY
 } kw_grpc_split;
 
-/* Takes from the front of *input. After a failure the splitter is of no more use. Memory for a torn message grows with
- * what has come of it, and not with the length that was promised. */
+/* Takes bytes from the front of *input, up to the end of a message. A returned message is valid until the next
+ * call, and while the input is. After TOO_LARGE, COMPRESSED and NO_MEMORY the splitter may only be dropped. The
+ * buffer grows with the bytes that have come, not with the length in the prefix. */
 kw_grpc_split kw_grpc_next(kw_grpc_splitter *splitter, kw_slice *input, kw_slice *message);
 
-/* Whether nothing of a message has come that is not complete. */
+/* True between messages: no byte of an incomplete message has come. */
 bool kw_grpc_is_between(const kw_grpc_splitter *splitter);
 
-/* How many bytes of the present message are still to come; 0 if not even its length is known. */
+/* Returns how many bytes the current message still needs; 0 if its prefix is not complete. */
 size_t kw_grpc_missing(const kw_grpc_splitter *splitter);
 
+/* Frees the buffer of the splitter. */
 void kw_grpc_drop(kw_grpc_splitter *splitter);
 
-/* grpc-message: percent-encodes what may not stand in a header. Returns the length, at most three times that of the
- * text; and back, in place. */
+/* Percent-encodes a text for grpc-message: bytes that are not printable ASCII, and percent signs. Returns the length
+ * of the result, at most three times that of the text; `to` must have room for it. */
 size_t kw_grpc_escape(kw_slice text, uint8_t *to);
+
+/* Decodes a grpc-message in place. Returns its new length. A percent sign without two hexadecimal digits stays. */
 size_t kw_grpc_unescape(uint8_t *text, size_t len);
 
-/* grpc-timeout: milliseconds, rounded up; or -1 if it is malformed. */
+/* Returns a grpc-timeout in milliseconds, rounded up; or -1 if it is malformed. */
 int64_t kw_grpc_timeout(kw_slice text);
 
 #endif

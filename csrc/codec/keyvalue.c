@@ -29,7 +29,7 @@ kw_blob *kw_keyvalue_encode(const kw_kv *kv) {
 static bool set_field(kw_kv *kv, const kw_wire_field *field) {
   int64_t number = (int64_t)field->value;
   bool is_bytes = field->number == KEY || field->number == VALUE;
-  if (field->number > LEASE) return true; /* unknown: skipped */
+  if (field->number > LEASE) return true; /* an unknown field is skipped */
   if (field->type != (is_bytes ? KW_WIRE_BYTES : KW_WIRE_VARINT)) return false;
   switch (field->number) {
     case KEY: kv->key = field->bytes; break;
@@ -52,7 +52,8 @@ bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv) {
   return !reader.failed;
 }
 
-/* Where the field of the value lies in a record: all of it, with its tag and its length. */
+/* Returns the field of the value in a record, with its tag and its length; without a value, an empty slice at the end
+ * of the record. */
 static kw_slice value_field(const kw_blob *record) {
   kw_slice value = kw_keyvalue_of(record).value;
   size_t len = kw_wire_bytes_size(value.len);

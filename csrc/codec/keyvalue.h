@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * keyvalue: mvccpb.KeyValue, which is also the record that the store holds.
+ * keyvalue: mvccpb.KeyValue. A record of the store is an encoded KeyValue.
  *
  *   1 key   2 create_revision   3 mod_revision   4 version   5 value   6 lease
  *
- * The record of a put is the whole kv; the record of a delete has only the key.
+ * The record of a put has the whole kv. The record of a delete has the key alone. The key comes first in every
+ * record.
  */
 #ifndef KW_CODEC_KEYVALUE_H
 #define KW_CODEC_KEYVALUE_H
@@ -12,17 +13,21 @@
 #include "base/blob.h"
 #include "model/kv.h"
 
-/* A new blob that holds the encoded kv, or NULL if memory is short. */
+/* Returns a new blob with the encoded kv, which the caller owns; or NULL if memory is short. */
 kw_blob *kw_keyvalue_encode(const kw_kv *kv);
 
-/* Decodes into slices of `bytes`; false if they are malformed. */
+/* Decodes a KeyValue. Key and value are slices of `bytes`. Returns false if `bytes` are malformed; kv then has the
+ * fields before the fault. */
 bool kw_keyvalue_decode(kw_slice bytes, kw_kv *kv);
 
-/* How many bytes a record takes without its value, and writing it so. */
+/* Returns the size of a record without its value. */
 size_t kw_keyvalue_bare_size(const kw_blob *record);
+
+/* Copies a record without its value to `to`, which has room for kw_keyvalue_bare_size bytes. Returns the end of what
+ * was written. */
 uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
 
-/* Whether bytes from a disk begin with a key, as those of every record do. */
+/* True if `bytes`, read from a disk, begin with a key, as every record does. */
 static inline bool kw_keyvalue_has_key(kw_slice bytes) {
   size_t len = 0, at = 1; /* after the tag */
   if (bytes.len == 0 || bytes.data[0] != 10) return false;
@@ -33,7 +38,7 @@ static inline bool kw_keyvalue_has_key(kw_slice bytes) {
   return false;
 }
 
-/* The kv of a record. Of one that a disk has damaged, the fields before the damage. */
+/* Decodes a record. A record that the disk has damaged gives the fields before the damage. */
 static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   kw_kv kv;
   bool is_whole = kw_keyvalue_decode(kw_blob_slice(record), &kv);
@@ -41,7 +46,8 @@ static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   return kv;
 }
 
-/* The same, for the key alone: it comes first, which was seen to when the record was made or read. */
+/* Returns the key of a record, as a slice of it. Every record was made by kw_keyvalue_encode, or checked by
+ * kw_keyvalue_has_key when it was read. */
 static inline kw_slice kw_keyvalue_key(const kw_blob *record) {
   const uint8_t *at = record->bytes + 1; /* after the tag */
   size_t len = 0;

@@ -6,14 +6,15 @@
 #include "codec/wire.h"
 #include "model/error.h"
 
-/* What the items of lists may take, and so many times the message: any number of operations and compares with a key
- * fits, but not of those that are empty, which take two bytes on the wire and fifty times that in memory. */
+/* The lists of a message may take LEAST_ROOM bytes of memory, and ROOM_FACTOR times the size of the message. Any
+ * number of operations and compares that have a key fits. Empty operations do not: each takes two bytes of the
+ * message, and fifty times that in memory. */
 #define LEAST_ROOM (64 * 1024)
 #define ROOM_FACTOR 16
 
 const kw_field *kw_message_field(const kw_message *message, uint32_t number) {
   if (number <= message->n && message->fields[number - 1].number == number) {
-    return &message->fields[number - 1]; /* mostly they are numbered without gaps */
+    return &message->fields[number - 1]; /* most messages number their fields without gaps */
   }
   for (size_t i = 0; i < message->n; i++) {
     if (message->fields[i].number == number) return &message->fields[i];
@@ -36,7 +37,7 @@ static size_t item_size(const kw_field *field) {
   return 0;
 }
 
-/* Lists have types of their own in the records, all with the layout of a kw_repeated. */
+/* Lists of records have types of their own with the layout of a kw_repeated: they are copied, not cast. */
 static kw_repeated load_list(const void *from) {
   kw_repeated list;
   memcpy(&list, from, sizeof list);
@@ -51,8 +52,8 @@ static void store_list(void *to, kw_repeated list) {
 
 typedef struct decoder {
   kw_arena *arena;
-  size_t room; /* for the items of lists */
-  int depth;
+  size_t room; /* bytes left for the items of lists */
+  int depth;   /* number of messages around the current one */
 } decoder;
 
 static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *record);
@@ -66,7 +67,7 @@ static void store_number(const kw_field *field, uint64_t v, void *to) {
   }
 }
 
-/* Keeps a message as it will be written: with its fields in order, and without those that are unknown. */
+/* Encodes a message again, so that its fields are in order and unknown ones are gone. */
 static int store_encoded(decoder *d, const kw_message *message, kw_slice bytes, void *to) {
   void *record = kw_arena_alloc(d->arena, message->size);
   if (record == NULL) return KW_ERR_NO_MEMORY;
@@ -102,7 +103,7 @@ static size_t count_items(const kw_field *field, const kw_wire_field *found) {
   return kw_field_is_packed(field, found) ? count_packed(found->bytes) : 1;
 }
 
-/* A list with room for what was found and for what the reader has yet to come to. */
+/* Makes a list with room for the found field, and for all fields of its number that follow in the message. */
 static int make_list(decoder *d, const kw_field *field, const kw_wire_field *found,
                      kw_wire_reader rest, kw_repeated *list) {
   kw_wire_field next;
@@ -110,7 +111,7 @@ static int make_list(decoder *d, const kw_field *field, const kw_wire_field *fou
   while (kw_wire_next(&rest, &next)) {
     if (next.number == field->number) n += count_items(field, &next);
   }
-  if (n == 0) return KW_ERR_MALFORMED; /* bytes that are no number */
+  if (n == 0) return KW_ERR_MALFORMED; /* packed bytes without a complete number */
   if (n > d->room / item_size(field)) return KW_ERR_TOO_MANY_OPS;
   d->room -= n * item_size(field);
   *list = (kw_repeated){.items = kw_arena_array(d->arena, n, item_size(field))};
@@ -143,7 +144,7 @@ static int store_items(decoder *d, const kw_field *field, const kw_wire_field *f
   return rc;
 }
 
-/* The last member of a oneof wins, and nothing of another, or of an earlier one, stays. */
+/* The last member of a oneof wins: the value of the one before is cleared. */
 static void choose(const kw_message *message, const kw_field *field, char *record) {
   int *choice = (int *)(record + message->choice);
   if (*choice != 0) {
@@ -174,7 +175,7 @@ static int decode(decoder *d, const kw_message *message, kw_slice bytes, void *r
     rc = store_field(d, message, &found, &reader, record);
   }
   if (rc == KW_OK && reader.failed) rc = KW_ERR_MALFORMED;
-  if (rc == KW_OK && message->settle != NULL) message->settle(record);
+  if (rc == KW_OK && message->finish != NULL) message->finish(record);
   d->depth--;
   return rc;
 }
@@ -196,7 +197,7 @@ static uint64_t load_number(const kw_field *field, const void *from) {
   }
 }
 
-/* The values of a field in a record: a list, one that is there, or none. */
+/* The values of a field in a record: those of a list, or one, or none. */
 typedef struct values {
   const char *first;
   size_t n;
@@ -225,7 +226,7 @@ static uint8_t *put_value(const kw_field *field, const void *from, bool is_bare,
   return to + bytes.len;
 }
 
-/* Whether a value that is neither in a list nor of a oneof is written: not if it is zero or empty. */
+/* True if a value is written that is neither in a list nor in a oneof: as in proto3, not if it is zero or empty. */
 static bool is_written(const kw_field *field, const void *from) {
   if (field->is_always) return true;
   if (kw_field_is_number(field)) return load_number(field, from) != 0;

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * message: protobuf messages by description. One list of fields serves C records and, in bind, Lua tables.
+ * message: encodes and decodes protobuf messages by a description. A description is a list of fields; it serves the
+ * records of C here, and Lua tables in bind.
  *
- * A field of a record is an int64_t (numbers of any width), an int (enums), a bool, a kw_slice (bytes and strings), or
- * the record of another message; a repeated field is a kw_repeated. A message may also stand in the record encoded
- * already, as a blob that is borrowed; decoding makes it in the arena. Of a oneof, the record has an int that says
- * which member was the last to come: its number as a field, or 0.
+ *   field of the message        member of the record
+ *   number of any width         int64_t
+ *   enum                        int
+ *   bool                        bool
+ *   bytes, string               kw_slice
+ *   message                     the record of that message; or a const kw_blob *, the encoded message
+ *   repeated                    kw_repeated of these
+ *   oneof                       an int: the number of the field that came last, or 0
  *
- * Decoding never trusts a length, skips what it does not know, and takes slices of the bytes that it is given.
+ * A record borrows its slices and blobs. Decoded slices point into the decoded bytes; decoded blobs and lists lie in
+ * the arena. Decoding trusts no length, and skips unknown fields.
  */
 #ifndef KW_CODEC_MESSAGE_H
 #define KW_CODEC_MESSAGE_H
@@ -27,8 +33,8 @@ typedef enum kw_field_kind {
   KW_FIELD_MESSAGE
 } kw_field_kind;
 
-#define KW_NO_PLACE UINT16_MAX /* the offset of what a record does not keep */
-#define KW_MAX_NESTING 404     /* of messages: transactions nest KW_MAX_TXN_NESTING deep */
+#define KW_NO_PLACE UINT16_MAX /* offset of a field that the record does not have */
+#define KW_MAX_NESTING 404     /* depth of messages: transactions nest KW_MAX_TXN_NESTING deep */
 
 typedef struct kw_message kw_message;
 
@@ -37,22 +43,22 @@ typedef struct kw_field {
   uint8_t number;
   uint8_t kind; /* kw_field_kind */
   bool is_repeated;
-  bool is_choice;  /* a member of the message's oneof: there even if it is zero or empty */
-  bool is_always;  /* a message that is written even if it is empty */
-  bool is_encoded; /* the record has a const kw_blob * where it would have a record */
+  bool is_choice;  /* member of the message's oneof: written even if it is zero or empty */
+  bool is_always;  /* message that is written even if it is empty */
+  bool is_encoded; /* the record has the encoded message, a const kw_blob * */
   uint16_t offset; /* in the record */
-  uint16_t bare;   /* the offset of a bool: encoded KeyValues go without their value; 0: of none */
-  const kw_message *message; /* of a MESSAGE */
-  const char *const *names;  /* of an ENUM, by value, ended by NULL */
+  uint16_t bare; /* offset of a bool: KeyValues are written without values if it is true; 0: none */
+  const kw_message *message; /* description of a MESSAGE */
+  const char *const *names;  /* names of an ENUM by value, ended by NULL */
 } kw_field;
 
 struct kw_message {
   const char *name;
   const kw_field *fields; /* by rising number */
   uint16_t n;
-  uint16_t size;                /* of the record; 0: the message has none, and is for Lua alone */
-  uint16_t choice;              /* the offset of the int of its oneof; KW_NO_PLACE: it has none */
-  void (*settle)(void *record); /* called for a record that was decoded; or NULL */
+  uint16_t size;                /* of the record; 0: the message is for Lua alone */
+  uint16_t choice;              /* offset of the int of the oneof; KW_NO_PLACE: there is no oneof */
+  void (*finish)(void *record); /* corrects a record after its fields were decoded; or NULL */
 };
 
 typedef struct kw_repeated {
@@ -60,35 +66,42 @@ typedef struct kw_repeated {
   size_t n;
 } kw_repeated;
 
-/* The field of a number, or NULL. */
+/* Returns the field with a number, or NULL. */
 const kw_field *kw_message_field(const kw_message *message, uint32_t number);
 
+/* True if the values of the field are varints: numbers, bools and enums. */
 static inline bool kw_field_is_number(const kw_field *field) {
   return field->kind <= KW_FIELD_ENUM;
 }
 
-/* Whether what was found is a run of numbers, one after the other in one field of bytes: so they are written where
- * they repeat, but they may also come one by one. */
+/* True if the found field is packed: several numbers in one field of bytes. Repeated numbers are written packed, and
+ * read packed or one by one. */
 static inline bool kw_field_is_packed(const kw_field *field, const kw_wire_field *found) {
   return field->is_repeated && kw_field_is_number(field) && found->type == KW_WIRE_BYTES;
 }
 
-/* Whether what was found has the wire type of the field. */
+/* True if the found field has the wire type of the described field. */
 static inline bool kw_field_fits(const kw_field *field, const kw_wire_field *found) {
   bool is_number = kw_field_is_number(field) && !kw_field_is_packed(field, found);
   return found->type == (is_number ? KW_WIRE_VARINT : KW_WIRE_BYTES);
 }
 
-/* Fills in a zeroed record. KW_OK, KW_ERR_MALFORMED, KW_ERR_TOO_MANY_OPS if its lists are out of proportion or
- * it nests deeper than KW_MAX_NESTING, or KW_ERR_NO_MEMORY if the arena could not grow. */
+/* Decodes `bytes` into a zeroed record. Returns KW_OK; KW_ERR_MALFORMED; KW_ERR_TOO_MANY_OPS if its lists take much
+ * more memory than the message has bytes, or if messages nest deeper than KW_MAX_NESTING; or KW_ERR_NO_MEMORY if the
+ * arena could not grow. After an error the record is partly filled. */
 int kw_message_decode(const kw_message *message, kw_slice bytes, kw_arena *arena, void *record);
 
-/* How many bytes a record takes, and writing it there. */
+/* Returns the size of the encoded record in bytes. */
 size_t kw_message_size(const kw_message *message, const void *record);
+
+/* Encodes a record at `to`, which has room for kw_message_size bytes. Returns the end of what was written. Fields are
+ * in the order of their numbers. */
 uint8_t *kw_message_put(const kw_message *message, const void *record, uint8_t *to);
 
-/* The same without the first field: the header of an answer, which is written for itself. */
+/* kw_message_size without the first field, the header of an answer, which the caller writes. */
 size_t kw_message_rest_size(const kw_message *message, const void *record);
+
+/* kw_message_put without the first field. */
 uint8_t *kw_message_put_rest(const kw_message *message, const void *record, uint8_t *to);
 
 #endif

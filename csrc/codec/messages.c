@@ -1,55 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/messages.h"
 
-/* {====== How messages are written down ====== */
+#include "codec/describe.h"
 
-#define AT(record, member) offsetof(record, member)
-#define NONE KW_NO_PLACE
+/* {====== What descriptions assume about the records of model ====== */
 
-#define FIELD(n, label, type, place)                                                               \
-  .name = #label, .number = n, .kind = KW_FIELD_##type, .offset = place
-#define INT64(n, label, place) FIELD(n, label, INT64, place)
-#define UINT64(n, label, place) FIELD(n, label, UINT64, place)
-#define UINT32(n, label, place) FIELD(n, label, UINT32, place)
-#define BOOL(n, label, place) FIELD(n, label, BOOL, place)
-#define BYTES(n, label, place) FIELD(n, label, BYTES, place)
-#define STRING(n, label, place) FIELD(n, label, STRING, place)
-#define ENUM(n, label, list, place) FIELD(n, label, ENUM, place), .names = list
-#define MESSAGE(n, label, symbol, place)                                                           \
-  FIELD(n, label, MESSAGE, place), .message = &kw_msg_##symbol
-
-#define LIST .is_repeated = true
-#define CHOICE .is_choice = true
-#define ENCODED .is_encoded = true
-#define BARE_IF(record, member) .bare = offsetof(record, member)
-
-#define HEADER                                                                                     \
-  { MESSAGE(1, header, response_header, NONE) }
-#define REPLY_HEADER                                                                               \
-  { FIELD(1, header, MESSAGE, 0), .message = &reply_header, .is_always = true }
-#define EMPTY_HEADER                                                                               \
-  { FIELD(1, header, MESSAGE, 0), .message = &empty_header, .is_always = true }
-
-#define DESCRIPTION(symbol, label, bytes, place)                                                   \
-  {                                                                                                \
-    .name = #label, .fields = symbol##_fields, .n = KW_LENGTH(symbol##_fields), .size = bytes,     \
-    .choice = place                                                                                \
-  }
-#define RECORD_MESSAGE(symbol, label, record)                                                      \
-  const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, sizeof(record), NONE)
-#define CHOICE_MESSAGE(symbol, label, record, member)                                              \
-  const kw_message kw_msg_##symbol =                                                               \
-      DESCRIPTION(symbol, label, sizeof(record), offsetof(record, member))
-#define LUA_MESSAGE(symbol, label)                                                                 \
-  const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, 0, NONE)
-#define EMPTY(symbol, label) const kw_message kw_msg_##symbol = {.name = #label, .choice = NONE}
-#define HEADER_ALONE(symbol, label)                                                                \
-  const kw_message kw_msg_##symbol = {                                                             \
-      .name = #label, .fields = header_fields, .n = 1, .choice = NONE}
-
-static const kw_field header_fields[] = {HEADER};
-
-/* Lists in records of model have the layout of a kw_repeated. */
+/* Lists have the layout of a kw_repeated. */
 #define IS_LIST(record, list, count)                                                               \
   _Static_assert(offsetof(record, count) - offsetof(record, list) == offsetof(kw_repeated, n) &&   \
                      sizeof(((record *)0)->list) == sizeof(void *) &&                              \
@@ -63,10 +19,11 @@ IS_LIST(kw_reply, range.kvs.items, range.kvs.n);
 IS_LIST(kw_reply, delete.prev_kvs.items, delete.prev_kvs.n);
 IS_LIST(kw_reply, txn.responses, txn.n);
 
-/* A transaction and an operation for each depth; what the innermost operation holds; and a record in that. */
+/* Each nested transaction is two messages deep, RequestOp and TxnRequest. The innermost RequestOp holds a request,
+ * and a response holds a KeyValue. */
 _Static_assert(KW_MAX_NESTING == 2 * (KW_MAX_TXN_NESTING + 1) + 2, "as deep as transactions");
 
-/* The kinds of ops and replies are the numbers of their fields. */
+/* The kind of an op or a reply is the number of its field in the oneof. */
 _Static_assert(KW_OP_RANGE == 1 && KW_OP_PUT == 2 && KW_OP_DELETE == 3 && KW_OP_TXN == 4,
                "as in RequestOp and ResponseOp");
 
@@ -80,16 +37,12 @@ static const char *const sort_targets[] = {"KEY", "VERSION", "CREATE", "MOD", "V
 static const char *const compare_results[] = {"EQUAL", "GREATER", "LESS", "NOT_EQUAL", NULL};
 static const char *const compare_targets[] = {"VERSION", "CREATE", "MOD", "VALUE", "LEASE", NULL};
 static const char *const watch_filters[] = {"NOPUT", "NODELETE", NULL};
-static const char *const alarm_types[] = {"NONE", "NOSPACE", "CORRUPT", NULL};
-static const char *const alarm_actions[] = {"GET", "ACTIVATE", "DEACTIVATE", NULL};
-static const char *const downgrade_actions[] = {"VALIDATE", "ENABLE", "CANCEL", NULL};
-static const char *const permission_types[] = {"READ", "WRITE", "READWRITE", NULL};
-static const char *const serving_statuses[] = {"UNKNOWN", "SERVING", "NOT_SERVING",
-                                               "SERVICE_UNKNOWN", NULL};
 
 /* }====== */
 
 /* {====== KV ====== */
+
+const kw_field kw_header_alone[1] = {HEADER};
 
 static const kw_field key_value_fields[] = {
     {BYTES(1, key, AT(kw_kv, key))},
@@ -116,7 +69,7 @@ static const kw_field response_header_fields[] = {
 };
 RECORD_MESSAGE(response_header, ResponseHeader, kw_header);
 
-/* The header of a reply, which knows its revision alone. */
+/* The header of a kw_reply: a reply has no other field of the header than its revision. */
 static const kw_field reply_header_fields[] = {
     {UINT64(1, cluster_id, NONE)},
     {UINT64(2, member_id, NONE)},
@@ -126,7 +79,7 @@ static const kw_field reply_header_fields[] = {
 static const kw_message reply_header =
     DESCRIPTION(reply_header, ResponseHeader, sizeof(kw_reply), NONE);
 
-/* The header of a transaction inside of another: it is there, and says nothing. */
+/* The header of a nested transaction: etcd writes it, without any field. */
 static const kw_field empty_header_fields[] = {
     {UINT64(1, cluster_id, NONE)},
     {UINT64(2, member_id, NONE)},
@@ -135,6 +88,11 @@ static const kw_field empty_header_fields[] = {
 };
 static const kw_message empty_header =
     DESCRIPTION(empty_header, ResponseHeader, sizeof(kw_reply), NONE);
+
+#define REPLY_HEADER                                                                               \
+  { NESTED(1, header, reply_header, 0), ALWAYS }
+#define EMPTY_HEADER                                                                               \
+  { NESTED(1, header, empty_header, 0), ALWAYS }
 
 static const kw_field range_request_fields[] = {
     {BYTES(1, key, AT(kw_range_op, range.key))},
@@ -217,7 +175,7 @@ static const kw_field response_op_fields[] = {
     {MESSAGE(1, response_range, range_response, 0), CHOICE},
     {MESSAGE(2, response_put, put_response, 0), CHOICE},
     {MESSAGE(3, response_delete_range, delete_range_response, 0), CHOICE},
-    {FIELD(4, response_txn, MESSAGE, 0), .message = &inner_txn_response, CHOICE},
+    {NESTED(4, response_txn, inner_txn_response, 0), CHOICE},
 };
 CHOICE_MESSAGE(response_op, ResponseOp, kw_reply, kind);
 
@@ -233,8 +191,8 @@ static const kw_field compare_fields[] = {
     {BYTES(64, range_end, AT(kw_compare, range.end))},
 };
 
-/* What was given for another target than the one that is asked for counts as nothing. */
-static void settle_compare(void *record) {
+/* A value that was given for another target than the compare's own counts as zero or empty, as in etcd. */
+static void finish_compare(void *record) {
   kw_compare *compare = record;
   int64_t meant = KW_COMPARE_FIELD(compare->target);
   if (compare->given == 0 || compare->given == meant) return;
@@ -247,7 +205,7 @@ const kw_message kw_msg_compare = {.name = "Compare",
                                    .n = KW_LENGTH(compare_fields),
                                    .size = sizeof(kw_compare),
                                    .choice = offsetof(kw_compare, given),
-                                   .settle = settle_compare};
+                                   .finish = finish_compare};
 
 static const kw_field txn_request_fields[] = {
     {MESSAGE(1, compare, compare, AT(kw_txn_op, compares)), LIST},
@@ -270,37 +228,6 @@ static const kw_field compaction_request_fields[] = {
 RECORD_MESSAGE(compaction_request, CompactionRequest, kw_compaction_request);
 
 HEADER_ALONE(compaction_response, CompactionResponse);
-
-EMPTY(hash_request, HashRequest);
-
-static const kw_field hash_response_fields[] = {
-    HEADER,
-    {UINT32(2, hash, NONE)},
-};
-LUA_MESSAGE(hash_response, HashResponse);
-
-static const kw_field hash_kv_request_fields[] = {
-    {INT64(1, revision, NONE)},
-};
-LUA_MESSAGE(hash_kv_request, HashKVRequest);
-
-static const kw_field hash_kv_response_fields[] = {
-    HEADER,
-    {UINT32(2, hash, NONE)},
-    {INT64(3, compact_revision, NONE)},
-    {INT64(4, hash_revision, NONE)},
-};
-LUA_MESSAGE(hash_kv_response, HashKVResponse);
-
-EMPTY(snapshot_request, SnapshotRequest);
-
-static const kw_field snapshot_response_fields[] = {
-    HEADER,
-    {UINT64(2, remaining_bytes, NONE)},
-    {BYTES(3, blob, NONE)},
-    {STRING(4, version, NONE)},
-};
-LUA_MESSAGE(snapshot_response, SnapshotResponse);
 
 /* }====== */
 
@@ -421,394 +348,6 @@ static const kw_field lease_leases_response_fields[] = {
     {MESSAGE(2, leases, lease_status, AT(kw_leases_response, leases)), LIST},
 };
 RECORD_MESSAGE(lease_leases_response, LeaseLeasesResponse, kw_leases_response);
-
-/* }====== */
-
-/* {====== Cluster and Maintenance ====== */
-
-static const kw_field member_fields[] = {
-    {UINT64(1, ID, NONE)},
-    {STRING(2, name, NONE)},
-    {STRING(3, peerURLs, NONE), LIST},
-    {STRING(4, clientURLs, NONE), LIST},
-    {BOOL(5, isLearner, NONE)},
-};
-LUA_MESSAGE(member, Member);
-
-static const kw_field member_add_request_fields[] = {
-    {STRING(1, peerURLs, NONE), LIST},
-    {BOOL(2, isLearner, NONE)},
-};
-LUA_MESSAGE(member_add_request, MemberAddRequest);
-
-static const kw_field member_add_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, member, member, NONE)},
-    {MESSAGE(3, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_add_response, MemberAddResponse);
-
-static const kw_field member_remove_request_fields[] = {
-    {UINT64(1, ID, NONE)},
-};
-LUA_MESSAGE(member_remove_request, MemberRemoveRequest);
-
-static const kw_field member_remove_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_remove_response, MemberRemoveResponse);
-
-static const kw_field member_update_request_fields[] = {
-    {UINT64(1, ID, NONE)},
-    {STRING(2, peerURLs, NONE), LIST},
-};
-LUA_MESSAGE(member_update_request, MemberUpdateRequest);
-
-static const kw_field member_update_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_update_response, MemberUpdateResponse);
-
-static const kw_field member_list_request_fields[] = {
-    {BOOL(1, linearizable, NONE)},
-};
-LUA_MESSAGE(member_list_request, MemberListRequest);
-
-static const kw_field member_list_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_list_response, MemberListResponse);
-
-static const kw_field member_promote_request_fields[] = {
-    {UINT64(1, ID, NONE)},
-};
-LUA_MESSAGE(member_promote_request, MemberPromoteRequest);
-
-static const kw_field member_promote_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, members, member, NONE), LIST},
-};
-LUA_MESSAGE(member_promote_response, MemberPromoteResponse);
-
-EMPTY(defragment_request, DefragmentRequest);
-
-HEADER_ALONE(defragment_response, DefragmentResponse);
-
-static const kw_field move_leader_request_fields[] = {
-    {UINT64(1, targetID, NONE)},
-};
-LUA_MESSAGE(move_leader_request, MoveLeaderRequest);
-
-HEADER_ALONE(move_leader_response, MoveLeaderResponse);
-
-static const kw_field alarm_request_fields[] = {
-    {ENUM(1, action, alarm_actions, NONE)},
-    {UINT64(2, memberID, NONE)},
-    {ENUM(3, alarm, alarm_types, NONE)},
-};
-LUA_MESSAGE(alarm_request, AlarmRequest);
-
-static const kw_field alarm_member_fields[] = {
-    {UINT64(1, memberID, NONE)},
-    {ENUM(2, alarm, alarm_types, NONE)},
-};
-LUA_MESSAGE(alarm_member, AlarmMember);
-
-static const kw_field alarm_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, alarms, alarm_member, NONE), LIST},
-};
-LUA_MESSAGE(alarm_response, AlarmResponse);
-
-static const kw_field downgrade_request_fields[] = {
-    {ENUM(1, action, downgrade_actions, NONE)},
-    {STRING(2, version, NONE)},
-};
-LUA_MESSAGE(downgrade_request, DowngradeRequest);
-
-static const kw_field downgrade_response_fields[] = {
-    HEADER,
-    {STRING(2, version, NONE)},
-};
-LUA_MESSAGE(downgrade_response, DowngradeResponse);
-
-static const kw_field downgrade_info_fields[] = {
-    {BOOL(1, enabled, NONE)},
-    {STRING(2, targetVersion, NONE)},
-};
-LUA_MESSAGE(downgrade_info, DowngradeInfo);
-
-EMPTY(status_request, StatusRequest);
-
-static const kw_field status_response_fields[] = {
-    HEADER,
-    {STRING(2, version, NONE)},
-    {INT64(3, dbSize, NONE)},
-    {UINT64(4, leader, NONE)},
-    {UINT64(5, raftIndex, NONE)},
-    {UINT64(6, raftTerm, NONE)},
-    {UINT64(7, raftAppliedIndex, NONE)},
-    {STRING(8, errors, NONE), LIST},
-    {INT64(9, dbSizeInUse, NONE)},
-    {BOOL(10, isLearner, NONE)},
-    {STRING(11, storageVersion, NONE)},
-    {INT64(12, dbSizeQuota, NONE)},
-    {MESSAGE(13, downgradeInfo, downgrade_info, NONE)},
-};
-LUA_MESSAGE(status_response, StatusResponse);
-
-/* }====== */
-
-/* {====== Auth ====== */
-
-EMPTY(auth_enable_request, AuthEnableRequest);
-
-HEADER_ALONE(auth_enable_response, AuthEnableResponse);
-
-EMPTY(auth_disable_request, AuthDisableRequest);
-
-HEADER_ALONE(auth_disable_response, AuthDisableResponse);
-
-EMPTY(auth_status_request, AuthStatusRequest);
-
-static const kw_field auth_status_response_fields[] = {
-    HEADER,
-    {BOOL(2, enabled, NONE)},
-    {UINT64(3, authRevision, NONE)},
-};
-LUA_MESSAGE(auth_status_response, AuthStatusResponse);
-
-static const kw_field authenticate_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, password, NONE)},
-};
-LUA_MESSAGE(authenticate_request, AuthenticateRequest);
-
-static const kw_field authenticate_response_fields[] = {
-    HEADER,
-    {STRING(2, token, NONE)},
-};
-LUA_MESSAGE(authenticate_response, AuthenticateResponse);
-
-static const kw_field auth_user_add_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, password, NONE)},
-    {MESSAGE(3, options, user_add_options, NONE)},
-    {STRING(4, hashedPassword, NONE)},
-};
-LUA_MESSAGE(auth_user_add_request, AuthUserAddRequest);
-
-HEADER_ALONE(auth_user_add_response, AuthUserAddResponse);
-
-static const kw_field auth_user_get_request_fields[] = {
-    {STRING(1, name, NONE)},
-};
-LUA_MESSAGE(auth_user_get_request, AuthUserGetRequest);
-
-static const kw_field auth_user_get_response_fields[] = {
-    HEADER,
-    {STRING(2, roles, NONE), LIST},
-};
-LUA_MESSAGE(auth_user_get_response, AuthUserGetResponse);
-
-EMPTY(auth_user_list_request, AuthUserListRequest);
-
-static const kw_field auth_user_list_response_fields[] = {
-    HEADER,
-    {STRING(2, users, NONE), LIST},
-};
-LUA_MESSAGE(auth_user_list_response, AuthUserListResponse);
-
-static const kw_field auth_user_delete_request_fields[] = {
-    {STRING(1, name, NONE)},
-};
-LUA_MESSAGE(auth_user_delete_request, AuthUserDeleteRequest);
-
-HEADER_ALONE(auth_user_delete_response, AuthUserDeleteResponse);
-
-static const kw_field auth_user_change_password_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, password, NONE)},
-    {STRING(3, hashedPassword, NONE)},
-};
-LUA_MESSAGE(auth_user_change_password_request, AuthUserChangePasswordRequest);
-
-HEADER_ALONE(auth_user_change_password_response, AuthUserChangePasswordResponse);
-
-static const kw_field auth_user_grant_role_request_fields[] = {
-    {STRING(1, user, NONE)},
-    {STRING(2, role, NONE)},
-};
-LUA_MESSAGE(auth_user_grant_role_request, AuthUserGrantRoleRequest);
-
-HEADER_ALONE(auth_user_grant_role_response, AuthUserGrantRoleResponse);
-
-static const kw_field auth_user_revoke_role_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {STRING(2, role, NONE)},
-};
-LUA_MESSAGE(auth_user_revoke_role_request, AuthUserRevokeRoleRequest);
-
-HEADER_ALONE(auth_user_revoke_role_response, AuthUserRevokeRoleResponse);
-
-static const kw_field auth_role_add_request_fields[] = {
-    {STRING(1, name, NONE)},
-};
-LUA_MESSAGE(auth_role_add_request, AuthRoleAddRequest);
-
-HEADER_ALONE(auth_role_add_response, AuthRoleAddResponse);
-
-static const kw_field auth_role_get_request_fields[] = {
-    {STRING(1, role, NONE)},
-};
-LUA_MESSAGE(auth_role_get_request, AuthRoleGetRequest);
-
-static const kw_field auth_role_get_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, perm, permission, NONE), LIST},
-};
-LUA_MESSAGE(auth_role_get_response, AuthRoleGetResponse);
-
-EMPTY(auth_role_list_request, AuthRoleListRequest);
-
-static const kw_field auth_role_list_response_fields[] = {
-    HEADER,
-    {STRING(2, roles, NONE), LIST},
-};
-LUA_MESSAGE(auth_role_list_response, AuthRoleListResponse);
-
-static const kw_field auth_role_delete_request_fields[] = {
-    {STRING(1, role, NONE)},
-};
-LUA_MESSAGE(auth_role_delete_request, AuthRoleDeleteRequest);
-
-HEADER_ALONE(auth_role_delete_response, AuthRoleDeleteResponse);
-
-static const kw_field auth_role_grant_permission_request_fields[] = {
-    {STRING(1, name, NONE)},
-    {MESSAGE(2, perm, permission, NONE)},
-};
-LUA_MESSAGE(auth_role_grant_permission_request, AuthRoleGrantPermissionRequest);
-
-HEADER_ALONE(auth_role_grant_permission_response, AuthRoleGrantPermissionResponse);
-
-static const kw_field auth_role_revoke_permission_request_fields[] = {
-    {STRING(1, role, NONE)},
-    {BYTES(2, key, NONE)},
-    {BYTES(3, range_end, NONE)},
-};
-LUA_MESSAGE(auth_role_revoke_permission_request, AuthRoleRevokePermissionRequest);
-
-HEADER_ALONE(auth_role_revoke_permission_response, AuthRoleRevokePermissionResponse);
-
-static const kw_field user_add_options_fields[] = {
-    {BOOL(1, no_password, NONE)},
-};
-LUA_MESSAGE(user_add_options, UserAddOptions);
-
-static const kw_field permission_fields[] = {
-    {ENUM(1, permType, permission_types, NONE)},
-    {BYTES(2, key, NONE)},
-    {BYTES(3, range_end, NONE)},
-};
-LUA_MESSAGE(permission, Permission);
-
-static const kw_field user_fields[] = {
-    {BYTES(1, name, NONE)},
-    {BYTES(2, password, NONE)},
-    {STRING(3, roles, NONE), LIST},
-    {MESSAGE(4, options, user_add_options, NONE)},
-};
-LUA_MESSAGE(user, User);
-
-static const kw_field role_fields[] = {
-    {BYTES(1, name, NONE)},
-    {MESSAGE(2, keyPermission, permission, NONE), LIST},
-};
-LUA_MESSAGE(role, Role);
-
-/* }====== */
-
-/* {====== Lock, Election and Health ====== */
-
-static const kw_field lock_request_fields[] = {
-    {BYTES(1, name, NONE)},
-    {INT64(2, lease, NONE)},
-};
-LUA_MESSAGE(lock_request, LockRequest);
-
-static const kw_field lock_response_fields[] = {
-    HEADER,
-    {BYTES(2, key, NONE)},
-};
-LUA_MESSAGE(lock_response, LockResponse);
-
-static const kw_field unlock_request_fields[] = {
-    {BYTES(1, key, NONE)},
-};
-LUA_MESSAGE(unlock_request, UnlockRequest);
-
-HEADER_ALONE(unlock_response, UnlockResponse);
-
-static const kw_field campaign_request_fields[] = {
-    {BYTES(1, name, NONE)},
-    {INT64(2, lease, NONE)},
-    {BYTES(3, value, NONE)},
-};
-LUA_MESSAGE(campaign_request, CampaignRequest);
-
-static const kw_field campaign_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, leader, leader_key, NONE)},
-};
-LUA_MESSAGE(campaign_response, CampaignResponse);
-
-static const kw_field leader_key_fields[] = {
-    {BYTES(1, name, NONE)},
-    {BYTES(2, key, NONE)},
-    {INT64(3, rev, NONE)},
-    {INT64(4, lease, NONE)},
-};
-LUA_MESSAGE(leader_key, LeaderKey);
-
-static const kw_field leader_request_fields[] = {
-    {BYTES(1, name, NONE)},
-};
-LUA_MESSAGE(leader_request, LeaderRequest);
-
-static const kw_field leader_response_fields[] = {
-    HEADER,
-    {MESSAGE(2, kv, key_value, NONE)},
-};
-LUA_MESSAGE(leader_response, LeaderResponse);
-
-static const kw_field resign_request_fields[] = {
-    {MESSAGE(1, leader, leader_key, NONE)},
-};
-LUA_MESSAGE(resign_request, ResignRequest);
-
-HEADER_ALONE(resign_response, ResignResponse);
-
-static const kw_field proclaim_request_fields[] = {
-    {MESSAGE(1, leader, leader_key, NONE)},
-    {BYTES(2, value, NONE)},
-};
-LUA_MESSAGE(proclaim_request, ProclaimRequest);
-
-HEADER_ALONE(proclaim_response, ProclaimResponse);
-
-static const kw_field health_check_request_fields[] = {
-    {STRING(1, service, NONE)},
-};
-LUA_MESSAGE(health_check_request, HealthCheckRequest);
-
-static const kw_field health_check_response_fields[] = {
-    {ENUM(1, status, serving_statuses, NONE)},
-};
-LUA_MESSAGE(health_check_response, HealthCheckResponse);
 
 /* }====== */
 

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * messages: every message of etcd's API, by its name in the .proto files, and the records of those that C speaks.
+ * messages: descriptions of all messages of etcd's API, and the records of the messages that C reads or writes.
  *
- *   requests   RangeRequest kw_range_op · PutRequest kw_put_op · DeleteRangeRequest kw_delete_op ·
- *              TxnRequest kw_txn_op · RequestOp kw_op · Compare kw_compare; the others here
- *   answers    RangeResponse, PutResponse, DeleteRangeResponse, TxnResponse, ResponseOp: kw_reply, whose header has but
- *              a revision, as etcd's has inside of a transaction; the others here, without their header
+ *   message                                   record
+ *   RangeRequest, PutRequest                  kw_range_op, kw_put_op
+ *   DeleteRangeRequest, TxnRequest            kw_delete_op, kw_txn_op
+ *   RequestOp, Compare                        kw_op, kw_compare
+ *   RangeResponse, PutResponse, TxnResponse,  kw_reply, whose header has a revision alone, as in etcd's answers inside
+ *   DeleteRangeResponse, ResponseOp           of a transaction
+ *   the others with a record                  the structs below; those of answers are without their header
+ *
+ * messages.c describes KV, Watch and Lease; service_messages.c describes the services that are written in Lua.
  */
 #ifndef KW_CODEC_MESSAGES_H
 #define KW_CODEC_MESSAGES_H
@@ -22,7 +27,7 @@ typedef struct kw_header {
   int64_t raft_term;
 } kw_header;
 
-/* The field of a Compare that has what is to be compared with. */
+/* The number of the field of a Compare that holds the operand for a target. */
 #define KW_COMPARE_FIELD(target) ((int64_t)(target) + 4)
 
 typedef struct kw_compaction_request {
@@ -34,7 +39,7 @@ typedef struct kw_watch_create_request {
   kw_range range;
   int64_t start_revision;
   bool progress_notify;
-  kw_repeated filters; /* of int: 0 no puts, 1 no deletes */
+  kw_repeated filters; /* of int: 0 leaves out puts, 1 leaves out deletes */
   bool prev_kv;
   int64_t watch_id;
   bool fragment;
@@ -49,10 +54,10 @@ typedef enum kw_watch_request_kind {
 typedef struct kw_watch_request {
   int kind; /* kw_watch_request_kind, or 0 */
   kw_watch_create_request create;
-  int64_t cancel; /* the watch id */
+  int64_t cancel; /* watch id */
 } kw_watch_request;
 
-/* Events are added behind it: theirs is the last field. */
+/* Without the events: they are the last field of the message, and are written after this record. */
 typedef struct kw_watch_response {
   int64_t watch_id;
   bool created;
@@ -62,7 +67,7 @@ typedef struct kw_watch_response {
   bool fragment;
 } kw_watch_response;
 
-/* Of every request about a lease, and of the answers to grant, keep-alive and time-to-live. */
+/* All requests about one lease, and the answers to grant, keep-alive and time-to-live. */
 typedef struct kw_lease_message {
   int64_t id;
   int64_t ttl;
@@ -75,7 +80,7 @@ typedef struct kw_leases_response {
   kw_repeated leases; /* of int64_t */
 } kw_leases_response;
 
-/* X(symbol, name): kw_msg_<symbol> describes the message <name>. All of them, also those for Lua alone. */
+/* X(symbol, name): kw_msg_<symbol> describes the message <name>. All messages, also those for Lua alone. */
 #define KW_MESSAGES(X)                                                                             \
   X(key_value, KeyValue)                                                                           \
   X(event, Event)                                                                                  \
@@ -200,10 +205,10 @@ typedef struct kw_leases_response {
 KW_MESSAGES(X)
 #undef X
 
-/* The i-th of them in the order of the list, counted from 0; or NULL. */
+/* Returns the i-th description of the list, counted from 0, or NULL after the last. */
 const kw_message *kw_message_at(size_t i);
 
-/* The description of a name, or NULL. */
+/* Returns the description of the message with a name, or NULL. */
 const kw_message *kw_message_find(const char *name);
 
 #endif

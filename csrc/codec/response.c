@@ -1,65 +1,58 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/response.h"
 
-#define FIELD(n, type, member)                                                                     \
-  .number = n, .kind = KW_FIELD_##type, .offset = offsetof(kw_response, member)
-#define INNER(n, fields) .number = n, .kind = KW_FIELD_MESSAGE, .message = &(fields)
-#define LIST .is_repeated = true
-#define CHOICE .is_choice = true
+#include "codec/describe.h"
 
-#define DESCRIPTION(symbol, place)                                                                 \
-  {                                                                                                \
-    .name = #symbol, .fields = symbol##_fields, .n = KW_LENGTH(symbol##_fields),                   \
-    .size = sizeof(kw_response), .choice = place                                                   \
-  }
-#define RESPONSE(symbol) static const kw_message symbol = DESCRIPTION(symbol, KW_NO_PLACE)
+#define RESPONSE(symbol, label)                                                                    \
+  static const kw_message symbol = DESCRIPTION(symbol, label, sizeof(kw_response), NONE)
 
-static const kw_field header_fields[] = {{FIELD(3, INT64, revision)}};
-RESPONSE(header);
+static const kw_field header_fields[] = {{INT64(3, revision, AT(kw_response, revision))}};
+RESPONSE(header, ResponseHeader);
 
-#define HEADER                                                                                     \
-  { INNER(1, header) }
+#define OWN_HEADER                                                                                 \
+  { NESTED(1, header, header, 0) }
 
-static const kw_field bare_fields[] = {HEADER};
-RESPONSE(bare);
+static const kw_field bare_fields[] = {OWN_HEADER};
+RESPONSE(bare, Response);
 
 static const kw_field range_fields[] = {
-    HEADER,
-    {FIELD(2, BYTES, range.kvs), LIST},
-    {FIELD(3, BOOL, range.more)},
-    {FIELD(4, INT64, range.count)},
+    OWN_HEADER,
+    {BYTES(2, kvs, AT(kw_response, range.kvs)), LIST},
+    {BOOL(3, more, AT(kw_response, range.more))},
+    {INT64(4, count, AT(kw_response, range.count))},
 };
-RESPONSE(range);
+RESPONSE(range, RangeResponse);
 
 static const kw_field put_fields[] = {
-    HEADER,
-    {FIELD(2, BYTES, put.prev_kv)},
+    OWN_HEADER,
+    {BYTES(2, prev_kv, AT(kw_response, put.prev_kv))},
 };
-RESPONSE(put);
+RESPONSE(put, PutResponse);
 
 static const kw_field delete_range_fields[] = {
-    HEADER,
-    {FIELD(2, INT64, delete.deleted)},
-    {FIELD(3, BYTES, delete.prev_kvs), LIST},
+    OWN_HEADER,
+    {INT64(2, deleted, AT(kw_response, delete.deleted))},
+    {BYTES(3, prev_kvs, AT(kw_response, delete.prev_kvs)), LIST},
 };
-RESPONSE(delete_range);
+RESPONSE(delete_range, DeleteRangeResponse);
 
 static const kw_message op;
 
 static const kw_field txn_fields[] = {
-    HEADER,
-    {FIELD(2, BOOL, txn.succeeded)},
-    {FIELD(3, MESSAGE, txn.responses), .message = &op, LIST},
+    OWN_HEADER,
+    {BOOL(2, succeeded, AT(kw_response, txn.succeeded))},
+    {NESTED(3, responses, op, AT(kw_response, txn.responses)), LIST},
 };
-RESPONSE(txn);
+RESPONSE(txn, TxnResponse);
 
 static const kw_field op_fields[] = {
-    {INNER(1, range), CHOICE},
-    {INNER(2, put), CHOICE},
-    {INNER(3, delete_range), CHOICE},
-    {INNER(4, txn), CHOICE},
+    {NESTED(1, response_range, range, 0), CHOICE},
+    {NESTED(2, response_put, put, 0), CHOICE},
+    {NESTED(3, response_delete_range, delete_range, 0), CHOICE},
+    {NESTED(4, response_txn, txn, 0), CHOICE},
 };
-static const kw_message op = DESCRIPTION(op, offsetof(kw_response, kind));
+static const kw_message op =
+    DESCRIPTION(op, ResponseOp, sizeof(kw_response), offsetof(kw_response, kind));
 
 static const kw_message *const of_kind[] = {
     [KW_OP_NONE] = &bare,           [KW_OP_RANGE] = &range, [KW_OP_PUT] = &put,

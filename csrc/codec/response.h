@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * response: the answers of a server to ops, as a client reads them.
+ * response: decodes the answers of a server to ops, for a client.
  *
- * They are the messages that a kw_reply is written as. Here the kvs stay what they are on the wire: KeyValues, in
- * slices of the bytes that were given. Only a KeyValue that somebody looks at is decoded, and can turn out malformed.
+ * The server writes them from a kw_reply, see codec/messages.h. A kw_response holds its kvs encoded, as slices of the
+ * decoded bytes. They are not checked: the caller decodes a KeyValue when it is needed, and may find it malformed.
  */
 #ifndef KW_CODEC_RESPONSE_H
 #define KW_CODEC_RESPONSE_H
@@ -13,7 +13,7 @@
 
 typedef struct kw_response {
   int kind;         /* kw_op_kind */
-  int64_t revision; /* of the header; 0: it has none */
+  int64_t revision; /* of the header; 0: the header has none */
   union {
     struct {
       kw_repeated kvs; /* of kw_slice */
@@ -21,7 +21,7 @@ typedef struct kw_response {
       bool more;
     } range;
     struct {
-      kw_slice prev_kv; /* data is NULL: there is none */
+      kw_slice prev_kv; /* data == NULL: there is none */
     } put;
     struct {
       int64_t deleted;
@@ -34,8 +34,8 @@ typedef struct kw_response {
   };
 } kw_response;
 
-/* Fills in a zeroed response to an op of that kind; of KW_OP_NONE, the header alone. Results as of
- * kw_message_decode. */
+/* Decodes the answer to an op of a kind into a zeroed response; for KW_OP_NONE, its header alone. The response
+ * borrows `bytes`, and has its lists in the arena. Returns what kw_message_decode returns. */
 int kw_response_decode(kw_op_kind kind, kw_slice bytes, kw_arena *arena, kw_response *response);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/wire.h"
 
-#define MAX_GROUPS 100 /* inside of each other; what is deeper is malformed */
+#define MAX_GROUPS 100 /* groups inside of each other; a message with more is malformed */
 
 static bool fail(kw_wire_reader *reader) {
   reader->failed = true;
@@ -12,7 +12,7 @@ static bool next_long(kw_wire_reader *reader, uint64_t *v) {
   uint64_t sum = 0;
   for (unsigned shift = 0; shift < 70 && reader->at < reader->end; shift += 7) {
     uint8_t byte = *reader->at++;
-    sum |= (uint64_t)(byte & 0x7f) << shift; /* what is beyond 64 bits is lost, as in etcd */
+    sum |= (uint64_t)(byte & 0x7f) << shift; /* bits above 64 are dropped, as in etcd */
     if (byte < 0x80) {
       *v = sum;
       return true;
@@ -23,7 +23,7 @@ static bool next_long(kw_wire_reader *reader, uint64_t *v) {
 
 static inline bool next_varint(kw_wire_reader *reader, uint64_t *v) {
   if (reader->at == reader->end || *reader->at >= 0x80) return next_long(reader, v);
-  *v = *reader->at++; /* mostly one byte */
+  *v = *reader->at++; /* most varints are one byte */
   return true;
 }
 
@@ -48,7 +48,7 @@ static bool next_fixed(kw_wire_reader *reader, size_t len, uint64_t *v) {
 
 static bool skip_group(kw_wire_reader *reader, uint32_t number);
 
-/* Reads the next field, which may be the end of a group. */
+/* Reads the next field. The end of a group counts as a field here. */
 static bool next_field(kw_wire_reader *reader, kw_wire_field *field) {
   uint64_t tag, len;
   if (reader->failed || reader->at == reader->end) return false;
@@ -65,7 +65,7 @@ static bool next_field(kw_wire_reader *reader, kw_wire_field *field) {
     case KW_WIRE_GROUP: return skip_group(reader, field->number);
     case KW_WIRE_GROUP_END: return true;
   }
-  return fail(reader); /* types that do not exist */
+  return fail(reader); /* wire types 6 and 7 do not exist */
 }
 
 static bool skip_group(kw_wire_reader *reader, uint32_t number) {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * describe: macros that describe messages, as lists of kw_field and as kw_message. Their names are short: only the
+ * source files of this folder include this header.
+ *
+ *   static const kw_field put_request_fields[] = {
+ *       {BYTES(1, key, AT(kw_put_op, key))},             number, name, place in the record
+ *       {INT64(3, lease, AT(kw_put_op, lease))},
+ *   };
+ *   RECORD_MESSAGE(put_request, PutRequest, kw_put_op);  kw_msg_put_request
+ */
+#ifndef KW_CODEC_DESCRIBE_H
+#define KW_CODEC_DESCRIBE_H
+
+#include "codec/message.h"
+
+/* {====== Fields ====== */
+
+/* The place of a field: a member of the record, or none. */
+#define AT(record, member) offsetof(record, member)
+#define NONE KW_NO_PLACE
+
+#define FIELD(n, label, type, place)                                                               \
+  .name = #label, .number = n, .kind = KW_FIELD_##type, .offset = place
+#define INT64(n, label, place) FIELD(n, label, INT64, place)
+#define UINT64(n, label, place) FIELD(n, label, UINT64, place)
+#define UINT32(n, label, place) FIELD(n, label, UINT32, place)
+#define BOOL(n, label, place) FIELD(n, label, BOOL, place)
+#define BYTES(n, label, place) FIELD(n, label, BYTES, place)
+#define STRING(n, label, place) FIELD(n, label, STRING, place)
+#define ENUM(n, label, list, place) FIELD(n, label, ENUM, place), .names = list
+
+/* A message inside of a message: of a description of this file, or of one of codec/messages.h. */
+#define NESTED(n, label, description, place)                                                       \
+  FIELD(n, label, MESSAGE, place), .message = &(description)
+#define MESSAGE(n, label, symbol, place) NESTED(n, label, kw_msg_##symbol, place)
+
+/* Properties of a field, see kw_field. */
+#define LIST .is_repeated = true
+#define CHOICE .is_choice = true
+#define ENCODED .is_encoded = true
+#define ALWAYS .is_always = true
+#define BARE_IF(record, member) .bare = offsetof(record, member)
+
+/* The header of an answer. It is in no record: it is written by itself, see kw_message_put_rest. */
+#define HEADER                                                                                     \
+  { MESSAGE(1, header, response_header, NONE) }
+
+/* }====== */
+
+/* {====== Messages ====== */
+
+/* A message of the fields symbol##_fields, whose record has `bytes`; `place` is the offset of its choice. */
+#define DESCRIPTION(symbol, label, bytes, place)                                                   \
+  {                                                                                                \
+    .name = #label, .fields = symbol##_fields, .n = KW_LENGTH(symbol##_fields), .size = bytes,     \
+    .choice = place                                                                                \
+  }
+
+/* A message with a record in C. */
+#define RECORD_MESSAGE(symbol, label, record)                                                      \
+  const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, sizeof(record), NONE)
+
+/* The same for a message that is one oneof; `member` is the int that says which field was chosen. */
+#define CHOICE_MESSAGE(symbol, label, record, member)                                              \
+  const kw_message kw_msg_##symbol =                                                               \
+      DESCRIPTION(symbol, label, sizeof(record), offsetof(record, member))
+
+/* A message without a record in C, for Lua alone. */
+#define LUA_MESSAGE(symbol, label)                                                                 \
+  const kw_message kw_msg_##symbol = DESCRIPTION(symbol, label, 0, NONE)
+
+/* A message without fields. */
+#define EMPTY(symbol, label) const kw_message kw_msg_##symbol = {.name = #label, .choice = NONE}
+
+/* An answer that has a header and nothing else. */
+#define HEADER_ALONE(symbol, label)                                                                \
+  const kw_message kw_msg_##symbol = {                                                             \
+      .name = #label, .fields = kw_header_alone, .n = 1, .choice = NONE}
+
+extern const kw_field kw_header_alone[1];
+
+/* }====== */
+
+#endif
