@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * account: how much memory somebody holds, and a budget, which is what all holders together may have.
+ * account: counts the bytes of memory that one holder has. A budget limits several accounts together.
  *
- *   |<--- base, for each --->|<------ half of max: whoever comes first ------>|<-- the other half: in equal shares -->|
+ *   |<-- base of each account -->|<-- half of max: first come, first served -->|<-- half of max: equal shares -->|
  *
- * Nobody is refused the base and an equal share of the second half, whatever the others hold; and while nobody takes
- * more than was asked for, all together hold no more than max and n times base.
+ * The share of an account is its base and an equal part of the second half. An account is never refused its share,
+ * however much the others hold. All accounts together should hold at most max and n times base. They may hold more,
+ * since charging never fails and shares are always granted; kw_account_is_over then tells which accounts to cut.
  *
- * Charging is for what cannot be refused where it happens; whoever can refuse asks first. An account without a budget
- * only counts, and NULL does not even do that.
+ * A holder that can refuse memory asks first, and charges what it takes. A holder that cannot refuse only charges. An
+ * account without a budget only counts. Charging and crediting a NULL account does nothing.
  */
 #ifndef KW_BASE_ACCOUNT_H
 #define KW_BASE_ACCOUNT_H
@@ -16,58 +17,62 @@
 #include "base/common.h"
 
 typedef struct kw_budget {
-  size_t max;
-  size_t base;
-  size_t n;       /* accounts */
-  size_t held;    /* by all of them */
-  size_t refused; /* the least that somebody would have held who was refused; 0: nobody was */
+  size_t max;     /* bytes */
+  size_t base;    /* bytes for each account, beside max */
+  size_t n;       /* number of accounts */
+  size_t held;    /* bytes that all accounts hold */
+  size_t refused; /* the least that a refused account would have held; 0: none was refused */
 } kw_budget;
 
 typedef struct kw_account {
-  kw_budget *budget;
-  size_t held;
+  kw_budget *budget; /* borrowed, or NULL */
+  size_t held;       /* bytes */
 } kw_account;
 
+/* Makes an account of a budget, which must outlive it; or of none, NULL. */
 static inline void kw_account_init(kw_account *account, kw_budget *budget) {
   *account = (kw_account){.budget = budget};
   if (budget != NULL) budget->n++;
 }
 
-/* What it still holds is given back. */
+/* Removes the account from its budget, and credits what it still holds. */
 static inline void kw_account_drop(kw_account *account) {
   if (account->budget == NULL) return;
   account->budget->held -= account->held;
   account->budget->n--;
 }
 
+/* Adds `n` bytes to what the account holds. Never fails. */
 static inline void kw_account_charge(kw_account *account, size_t n) {
   if (account == NULL) return;
   account->held += n;
   if (account->budget != NULL) account->budget->held += n;
 }
 
+/* Subtracts `n` bytes, which were charged before. */
 static inline void kw_account_credit(kw_account *account, size_t n) {
   if (account == NULL) return;
   account->held -= n;
   if (account->budget != NULL) account->budget->held -= n;
 }
 
-/* What was of one size is of another. */
+/* Charges for something that was charged with `from` bytes and has `to` bytes now. */
 static inline void kw_account_resize(kw_account *account, size_t from, size_t to) {
   kw_account_credit(account, from);
   kw_account_charge(account, to);
 }
 
+/* Returns the share of each account. The budget must have an account. */
 static inline size_t kw_budget_share(const kw_budget *budget) {
   return budget->base + budget->max / 2 / budget->n;
 }
 
-/* Whether all together hold more than they may. */
+/* True if all accounts together hold more than max and their bases. */
 static inline bool kw_budget_is_over(const kw_budget *budget) {
   return budget->held > budget->max + budget->n * budget->base;
 }
 
-/* Whether `n` bytes more may be held. A refusal is noted. */
+/* True if the account may hold `n` bytes more. Charges nothing. A refusal is recorded in budget->refused. */
 static inline bool kw_account_ask(kw_account *account, size_t n) {
   kw_budget *budget = account->budget;
   if (budget == NULL || budget->held + n <= budget->max / 2 + budget->n * budget->base) return true;
@@ -77,7 +82,7 @@ static inline bool kw_account_ask(kw_account *account, size_t n) {
   return false;
 }
 
-/* Whether all hold more than they may together, and this account is one of those to blame. */
+/* True if the budget is over, and this account holds more than its share. */
 static inline bool kw_account_is_over(const kw_account *account) {
   const kw_budget *budget = account->budget;
   return budget != NULL && kw_budget_is_over(budget) && account->held > kw_budget_share(budget);

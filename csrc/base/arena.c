@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define BLOCK_BYTES 4096 /* an ordinary block; larger requests get one of their own size */
+#define BLOCK_BYTES 4096 /* of an ordinary block; a larger request gets a block of its own size */
 
 struct kw_arena_block {
   kw_arena_block *below;

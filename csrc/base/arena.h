@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * arena: memory for the length of one call, given back all at once.
+ * arena: memory that is allocated piece by piece, and freed all at once.
  *
- * Blocks are chained; a reset keeps one block of ordinary size, so that calls of ordinary size allocate nothing.
+ * An arena serves one call after the other. It is a list of blocks. A reset keeps one block of ordinary size, so that
+ * most calls allocate nothing.
  */
 #ifndef KW_BASE_ARENA_H
 #define KW_BASE_ARENA_H
@@ -11,18 +12,22 @@
 
 typedef struct kw_arena_block kw_arena_block;
 
+/* An all-zero arena is empty and ready for use. */
 typedef struct kw_arena {
-  kw_arena_block *top; /* the block being filled; the others are chained behind it */
+  kw_arena_block *top; /* the block that is being filled, first of the list */
 } kw_arena;
 
-/* Zeroed memory, aligned for any type, that lives until the next reset; NULL if memory is short. An arena
- * that is all zero is ready for use. */
+/* Returns `size` bytes of zeroed memory, aligned for any type, valid until the next reset; or NULL if memory is
+ * short. O(size). */
 void *kw_arena_alloc(kw_arena *arena, size_t size);
 
-/* The same for `n` elements of `size` bytes; NULL also when the product does not fit. */
+/* Returns zeroed memory for `n` elements of `size` bytes; NULL also if the product overflows. */
 void *kw_arena_array(kw_arena *arena, size_t n, size_t size);
 
+/* Frees everything that was allocated, except for one block, which the arena uses again. */
 void kw_arena_reset(kw_arena *arena);
+
+/* Frees everything. The arena is then empty, and ready for use. */
 void kw_arena_drop(kw_arena *arena);
 
 #endif

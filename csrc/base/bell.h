@@ -2,7 +2,8 @@
  *
  * bell: wakes an event loop from any thread.
  *
- * A bell may outlive its loop; ringing it then does nothing. Each holder of a bell has a reference of its own.
+ * A bell may outlive its loop; ringing it then does nothing. Each holder of a bell has a reference of its own. An
+ * all-zero bell is no bell: all functions accept it, and do nothing.
  */
 #ifndef KW_BASE_BELL_H
 #define KW_BASE_BELL_H
@@ -16,12 +17,12 @@ typedef struct kw_bell {
   void *ctx;
 } kw_bell;
 
-/* Rings the bell, if there is one. Any thread may call this function. */
+/* Rings the bell, if there is one. May be called by any thread. */
 static inline void kw_bell_ring(const kw_bell *bell) {
   if (bell->ring != NULL) bell->ring(bell->ctx);
 }
 
-/* Returns the same bell with a reference more. */
+/* Adds a reference. Returns the bell. */
 static inline kw_bell kw_bell_retain(const kw_bell *bell) {
   if (bell->ring != NULL) bell->retain(bell->ctx);
   return *bell;

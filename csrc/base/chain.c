@@ -5,16 +5,17 @@
 
 #define LEAST_ROOM 256
 #define MOST_ROOM 65536
-#define ROOM_BETWEEN 64 /* after a blob: most likely another one follows a few bytes later */
+#define ROOM_BETWEEN 64 /* after a blob: most likely another blob follows after a few bytes */
 
 struct kw_piece {
   kw_piece *next;
-  kw_blob *blob; /* NULL: the bytes are the piece's own */
-  const uint8_t *at;
+  kw_blob *blob;     /* retained; NULL: the bytes are in `bytes` */
+  const uint8_t *at; /* first byte that was not skipped */
   size_t len;
-  size_t size;     /* of its own bytes, or of those of a blob that nobody else holds */
-  size_t room;     /* of them, after at + len */
-  uint8_t bytes[]; /* of its own */
+  size_t
+      size; /* bytes that the account is charged for, beside the struct: of `bytes`, or of an own blob */
+  size_t room;     /* bytes that are free after at + len */
+  uint8_t bytes[]; /* none, if there is a blob */
 };
 
 static kw_piece *add_piece(kw_chain *chain, size_t room) {
@@ -40,7 +41,7 @@ static void remove_first(kw_chain *chain) {
   kw_free(piece);
 }
 
-/* Pieces grow with what is in the chain, so that neither few bytes nor many cost much. */
+/* Pieces grow with the chain: a short chain takes little memory, and a long one has few pieces. */
 static size_t room_for(const kw_chain *chain, size_t n) {
   bool is_between = chain->last != NULL && chain->last->blob != NULL;
   size_t room = is_between ? ROOM_BETWEEN : kw_min_size(chain->len, MOST_ROOM);
@@ -92,7 +93,7 @@ bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part) {
   return add_reference(chain, blob, part, true);
 }
 
-/* Adds the first bytes of a piece of another chain. */
+/* Adds the first bytes of a piece that is in another chain. */
 static bool add_part(kw_chain *chain, const kw_piece *piece, kw_slice part) {
   if (piece->blob == NULL || part.len < KW_CHAIN_COPIED) return kw_chain_add(chain, part);
   return add_reference(chain, piece->blob, part, piece->size > 0);

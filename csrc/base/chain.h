@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain: a queue of bytes on their way out. What is small is copied into pieces of the chain's own, what is large stays
- * in its blob, which is held until it has gone out. Bytes never move while they are in a chain.
- * Its account, if it has one, is charged for the pieces, and for blobs that nobody else holds.
+ * chain: a FIFO of bytes that wait to be written to a socket.
+ *
+ * A chain is a list of pieces. Few bytes are copied into a piece. Many bytes of a blob are not copied: the piece
+ * refers to the blob and retains it until they have left the chain. Bytes do not move while they are in a chain.
+ *
+ * The account of a chain is charged for the memory of the pieces, and for blobs that the chain alone holds.
  */
 #ifndef KW_BASE_CHAIN_H
 #define KW_BASE_CHAIN_H
@@ -12,7 +15,7 @@
 #include "base/account.h"
 #include "base/blob.h"
 
-#define KW_CHAIN_COPIED 4096 /* below this a copy costs less than a piece */
+#define KW_CHAIN_COPIED 4096 /* fewer bytes of a blob are copied: that costs less than a piece */
 
 typedef struct kw_piece kw_piece;
 
@@ -20,34 +23,45 @@ typedef struct kw_piece kw_piece;
 typedef struct kw_chain {
   kw_piece *first;
   kw_piece *last;
-  size_t len;
-  kw_account *account; /* or NULL */
+  size_t len;          /* bytes in the chain */
+  kw_account *account; /* borrowed, or NULL */
 } kw_chain;
 
-/* Room for `n` bytes in one piece at the end, to be filled in and then committed as far as it was used; NULL if memory
- * is short. Nothing else may be added between the two. */
+/* Returns room for `n` contiguous bytes at the end of the chain, or NULL if memory is short. The caller fills it
+ * in and calls kw_chain_commit, and adds nothing in between. */
 uint8_t *kw_chain_reserve(kw_chain *chain, size_t n);
+
+/* Adds the first `n` bytes of the room that kw_chain_reserve has returned. */
 void kw_chain_commit(kw_chain *chain, size_t n);
 
-/* Adds bytes, or a part of a blob, which is retained if it is large. False, with nothing added, if memory is short. */
+/* Adds a copy of `bytes`. Returns false, with nothing added, if memory is short. */
 bool kw_chain_add(kw_chain *chain, kw_slice bytes);
+
+/* Adds a part of a blob: retains the blob, or copies a part that is shorter than KW_CHAIN_COPIED. Returns false, with
+ * nothing added, if memory is short. */
 bool kw_chain_add_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
-/* The same for a blob that the chain alone will hold. */
+/* kw_chain_add_blob for a blob that the caller releases next: the account is charged for the part. */
 bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
-/* Moves the first `n` bytes to the end of another chain. False if memory is short: then some of them have moved. */
+/* Moves the first `n` bytes to the end of another chain. Returns false if memory is short; some of the bytes may then
+ * have moved. */
 bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to);
 
-/* The first bytes, in at most `max` parts; returns how many. */
+/* Fills in at most `max` parts with the first bytes of the chain. Returns the number of parts. The bytes stay in the
+ * chain. */
 size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max);
 
-/* Forgets the first `n` bytes, or all. */
+/* Removes the first `n` bytes. */
 void kw_chain_skip(kw_chain *chain, size_t n);
+
+/* Removes all bytes and frees the pieces. The chain is then empty, and ready for use with its account. */
 void kw_chain_drop(kw_chain *chain);
 
-/* What its account is charged for it; and from now on nobody is. */
+/* Returns what the account is charged for the chain. O(pieces). */
 size_t kw_chain_charge(const kw_chain *chain);
+
+/* Credits the account with all that it is charged for the chain. From then on the chain has no account. */
 void kw_chain_discharge(kw_chain *chain);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * common: what every file of the core may take for granted.
+ * common: standard headers, symbol visibility and a few macros. Every file of the core includes it.
  *
- * The rock is built without compiler flags of ours, so symbols are hidden here: everything declared after
- * this header stays inside the shared object, unless it says KW_EXPORT. Headers of the system that are
- * not listed below must therefore be included before the first header of ours.
+ * LuaRocks passes no compiler flags of ours, so a pragma hides symbols here: everything that is declared after this
+ * header stays inside the shared object, unless it is marked KW_EXPORT. So a source file includes system headers that
+ * are not listed below before its first header of ours.
  */
 #ifndef KW_BASE_COMMON_H
 #define KW_BASE_COMMON_H
@@ -21,9 +21,10 @@
 
 #define KW_EXPORT __attribute__((visibility("default")))
 
+/* The number of elements of an array. */
 #define KW_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The struct of type `type` whose member `member` lies at `ptr`. */
+/* The struct of type `type` whose member `member` is at `ptr`. */
 #define KW_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 static inline size_t kw_min_size(size_t a, size_t b) {

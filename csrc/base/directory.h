@@ -15,12 +15,12 @@
 /* Writes the path of a file in a directory to `name`, and returns `name`. A path that does not fit is cut off. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
-/* Syncs a directory. Returns 0 or an errno. Returns 0, too, where a directory cannot be synced: without the permission
- * to read it (EACCES), or on a file system that has no such sync (EINVAL). */
+/* Syncs a directory. Returns 0 or an errno. Returns 0, too, where a directory cannot be synced: without the
+ * permission to read it (EACCES), or on a file system that has no such sync (EINVAL). */
 int kw_directory_sync(const char *directory);
 
-/* Syncs the parent of a directory, so that the name of the directory itself is durable. Returns what kw_directory_sync
- * returns. */
+/* Syncs the parent of a directory, so that the name of the directory itself is durable. Returns what
+ * kw_directory_sync returns. */
 int kw_directory_sync_parent(const char *directory);
 
 #endif

@@ -10,12 +10,12 @@
 
 #include "base/common.h"
 
-/* Reads exactly `len` bytes from offset `at`. Returns false if the file ends before, or if reading fails; `to` is then
- * partly filled. */
+/* Reads exactly `len` bytes from offset `at`. Returns false if the file ends before, or if reading fails; `to` is
+ * then partly filled. */
 bool kw_file_read(int fd, void *to, size_t len, int64_t at);
 
-/* Writes all `len` bytes at offset `at`. Returns 0, or the errno of the failed write; some of the bytes may then be in
- * the file. Does not sync. */
+/* Writes all `len` bytes at offset `at`. Returns 0, or the errno of the failed write; some of the bytes may then
+ * be in the file. Does not sync. */
 int kw_file_write(int fd, const void *bytes, size_t len, int64_t at);
 
 /* True if an errno says that there is no room: on the disk (ENOSPC), in a quota (EDQUOT), or in the file (EFBIG). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * link: membership in a list. Links lie inside their owners; a list is a link, too, in a ring with its members, so that
- * any of them leaves without knowing the list.
+ * link: an intrusive, circular, doubly linked list. A link lies inside of its owner. The list itself is a link, too,
+ * in one ring with its members: a member leaves without knowing the list. All functions are O(1).
  */
 #ifndef KW_BASE_LINK_H
 #define KW_BASE_LINK_H
@@ -13,23 +13,24 @@ typedef struct kw_link {
   struct kw_link *next;
 } kw_link;
 
-/* An empty list, or a link that is in none. */
+/* Makes an empty list, or a link that is in no list. */
 static inline void kw_link_init(kw_link *link) {
   link->prev = link->next = link;
 }
 
+/* True if a list is empty, or if a link is in no list. */
 static inline bool kw_link_is_alone(const kw_link *link) {
   return link->next == link;
 }
 
-/* Leaves its list, if it is in one. */
+/* Removes a link from its list, if it is in one. */
 static inline void kw_link_remove(kw_link *link) {
   link->prev->next = link->next;
   link->next->prev = link->prev;
   kw_link_init(link);
 }
 
-/* Becomes the last of a list; it must be in none. */
+/* Adds a link, which is in no list, to the end of a list. */
 static inline void kw_link_add(kw_link *list, kw_link *link) {
   link->prev = list->prev;
   link->next = list;
@@ -37,7 +38,7 @@ static inline void kw_link_add(kw_link *list, kw_link *link) {
   list->prev = link;
 }
 
-/* All members of one list move to another one, which is empty. */
+/* Moves all members of a list to another list, which is empty or was never initialized. */
 static inline void kw_link_move(kw_link *from, kw_link *to) {
   kw_link_init(to);
   if (kw_link_is_alone(from)) return;

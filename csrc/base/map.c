@@ -5,7 +5,7 @@
 
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
 
-/* Ids are often small counts or addresses: spread them over all bits (the finalizer of MurmurHash3). */
+/* Ids are often counters or addresses. The finalizer of MurmurHash3 spreads them over all bits. */
 static size_t home(const kw_map *map, uint64_t id) {
   id ^= id >> 33;
   id *= UINT64_C(0xff51afd7ed558ccd);
@@ -15,7 +15,7 @@ static size_t home(const kw_map *map, uint64_t id) {
   return (size_t)id & (map->cap - 1);
 }
 
-/* The slot of an id, or the free one where it would go. There is always a free slot. */
+/* Returns the slot of an id, or the free slot where the id would go. The table always has a free slot. */
 static size_t locate(const kw_map *map, uint64_t id) {
   size_t i = home(map, id);
   while (map->slots[i].value != NULL && map->slots[i].id != id) i = (i + 1) & (map->cap - 1);
@@ -59,7 +59,7 @@ void *kw_map_remove(kw_map *map, uint64_t id) {
   const size_t mask = map->cap - 1;
   for (size_t i = (hole + 1) & mask; map->slots[i].value != NULL; i = (i + 1) & mask) {
     size_t want = home(map, map->slots[i].id);
-    if (((i - want) & mask) >= ((i - hole) & mask)) { /* it may stand in the hole */
+    if (((i - want) & mask) >= ((i - hole) & mask)) { /* the hole is on its probe path */
       map->slots[hole] = map->slots[i];
       hole = i;
     }

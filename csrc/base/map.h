@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * map: from 64-bit ids to pointers, by open addressing.
+ * map: a hash table from 64-bit ids to pointers, with open addressing and linear probing.
  *
- * A slot whose value is NULL is free, so NULL cannot be stored. Removal shifts the run that follows back by
- * one and never shrinks: what was removed can be put again without memory.
+ * A slot with the value NULL is free, so NULL cannot be stored. A removal shifts following slots back. The table
+ * never shrinks: an id that was removed can be put again without memory. Get, put and remove are O(1) on average.
  */
 #ifndef KW_BASE_MAP_H
 #define KW_BASE_MAP_H
@@ -15,27 +15,30 @@ typedef struct kw_map_slot {
   void *value;
 } kw_map_slot;
 
+/* An all-zero map is empty and ready for use. It borrows its values. */
 typedef struct kw_map {
   kw_map_slot *slots;
-  size_t n;
-  size_t cap; /* a power of two, or 0 before the first put */
+  size_t n;   /* number of ids */
+  size_t cap; /* number of slots: a power of two, or 0 before the first reserve */
 } kw_map;
 
-/* An all-zero map is empty and ready for use. */
+/* Frees the slots, not the values. The map is then empty, and ready for use. */
 void kw_map_drop(kw_map *map);
 
+/* Returns the value of an id, or NULL. */
 void *kw_map_get(const kw_map *map, uint64_t id);
 
-/* Makes room for one more id, so that the next put cannot fail; false if memory is short. */
+/* Makes room for one more id. Returns false if memory is short. */
 bool kw_map_reserve(kw_map *map);
 
-/* Sets the value of an id, which replaces an earlier one. There must be room for it. */
+/* Sets the value of an id, or replaces it. The value is not NULL. There must be room, see kw_map_reserve. */
 void kw_map_put(kw_map *map, uint64_t id, void *value);
 
-/* Returns what was there, or NULL. */
+/* Removes an id. Returns its value, or NULL if it was not there. */
 void *kw_map_remove(kw_map *map, uint64_t id);
 
-/* Walks the values in no particular order: start with *at = 0, ends with NULL. The map may not change meanwhile. */
+/* Iterates over the values, in no particular order. Begin with *at = 0. Returns NULL at the end. The map must not
+ * change meanwhile. */
 void *kw_map_next(const kw_map *map, size_t *at);
 
 #endif

@@ -5,11 +5,11 @@
 
 static _Thread_local struct {
   size_t count;
-  size_t fail_at;   /* the count at which to fail; 0: never */
-  size_t fail_from; /* the count from which to fail; 0: never */
+  size_t fail_at;   /* the allocation that fails; 0: none */
+  size_t fail_from; /* the first of the allocations that fail; 0: none */
 } probe;
 
-static _Atomic size_t live; /* of all threads: a block may be freed in another one */
+static _Atomic size_t live; /* of all threads: another thread may free a block */
 
 void kw_mem_fail_at(size_t n) {
   probe.fail_at = n == 0 ? 0 : probe.count + n;

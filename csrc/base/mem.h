@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * mem: the one door to the heap.
+ * mem: allocation. All code of the core allocates and frees by these functions.
  *
- * Every allocation of the core passes here and may fail; a caller that gets NULL leaves its object as it
- * was and returns KW_ERR_NO_MEMORY. In a probe build the door counts, and fails on demand: in
- * each thread by itself.
+ * Every allocation may fail. A caller that gets NULL leaves its object as it was, and returns KW_ERR_NO_MEMORY. A
+ * probe build (KW_PROBE) counts allocations and makes chosen ones fail, in each thread by itself.
  */
 #ifndef KW_BASE_MEM_H
 #define KW_BASE_MEM_H
@@ -17,41 +16,51 @@ void *kw_alloc(size_t size);
 void *kw_realloc(void *p, size_t size);
 void kw_free(void *p);
 
-/* The n-th allocation from now fails, and only that one; 0 disarms. */
+/* Makes the n-th allocation from now on fail, and only that one. 0: none. */
 void kw_mem_fail_at(size_t n);
-/* From the n-th allocation on all fail, until disarmed. */
+
+/* Makes the n-th allocation from now on and all later ones fail. 0: none. */
 void kw_mem_fail_from(size_t n);
-/* Counts one allocation made elsewhere (Lua's); true if it has to fail. */
+
+/* Counts an allocation that is made elsewhere (by Lua). Returns true if that allocation has to fail. */
 bool kw_mem_must_fail(void);
-/* Allocations so far; and blocks not yet freed, of all threads. */
+
+/* Returns the number of allocations of this thread so far. */
 size_t kw_mem_count(void);
+
+/* Returns the number of blocks of all threads that are not freed yet. */
 size_t kw_mem_live(void);
 
 #else
 
+/* Returns `size` bytes, which are not zeroed; or NULL if memory is short. */
 static inline void *kw_alloc(size_t size) {
   return malloc(size);
 }
 
+/* Changes the size of a block, which may move; p may be NULL. Returns NULL, with the block unchanged, if memory is
+ * short. */
 static inline void *kw_realloc(void *p, size_t size) {
   return realloc(p, size);
 }
 
+/* Frees a block. p may be NULL. */
 static inline void kw_free(void *p) {
   free(p);
 }
 
 #endif
 
-/* Zeroed memory. */
+/* Returns `size` zeroed bytes, or NULL if memory is short. */
 static inline void *kw_alloc_zeroed(size_t size) {
   void *p = kw_alloc(size);
   if (p != NULL) memset(p, 0, size);
   return p;
 }
 
-/* Makes room for at least `need` elements of `size` bytes in the vector at *items, which has room for *cap.
- * Grows by doubling. Returns false, with nothing changed, if memory is short. */
+/* Makes room for at least `need` elements of `size` bytes in a vector. `items` is the address of the pointer to
+ * the vector, and *cap is the number of elements that it has room for; both are updated. The room grows by
+ * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size);
 
 #endif

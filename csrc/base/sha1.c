@@ -10,7 +10,7 @@ static uint32_t rotate(uint32_t v, int by) {
   return v << by | v >> (32 - by);
 }
 
-/* The function and the constant of a round, each good for twenty of them. */
+/* The function and the constant of a round. They change every twenty rounds. */
 static uint32_t mix(int round, uint32_t b, uint32_t c, uint32_t d) {
   switch (round / 20) {
     case 0: return ((b & c) | (~b & d)) + 0x5a827999;
@@ -40,7 +40,7 @@ static void add_block(uint32_t state[5], const uint8_t *block) {
   state[4] += e;
 }
 
-/* The rest, a bit that is set, zeros, and the length: one block, or two. */
+/* Adds the end of the padded message: the rest, a bit that is set, zeros, and the length, in one block or two. */
 static void add_end(uint32_t state[5], kw_slice rest, uint64_t len) {
   uint8_t end[2 * BLOCK] = {0};
   size_t n = rest.len < LENGTH_AT ? 1 : 2;

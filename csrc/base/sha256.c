@@ -20,7 +20,7 @@ static uint32_t rotate(uint32_t v, int by) {
   return v >> by | v << (32 - by);
 }
 
-/* What each round takes of the block, with its constant. */
+/* The message schedule: the word that each round takes from the block, plus the constant of the round. */
 static void spread(uint32_t w[64], const uint8_t *block) {
   for (int i = 0; i < 16; i++) w[i] = kw_big_endian_get32(block + 4 * i);
   for (int i = 16; i < 64; i++) {
@@ -31,7 +31,7 @@ static void spread(uint32_t w[64], const uint8_t *block) {
   for (int i = 0; i < 64; i++) w[i] += constants[i];
 }
 
-/* One of 64 rounds, for the letters as they stand in it; those that become others are *d and *h. */
+/* One of 64 rounds. The caller rotates the letters, so that only *d and *h change. */
 static void turn(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
                  uint32_t g, uint32_t *h, uint32_t with) {
   uint32_t one = *h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + with;
@@ -70,7 +70,8 @@ void kw_sha256_init(kw_sha256 *sha) {
                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
-/* What stands in the rest, and the beginning of the bytes, make a block. */
+/* Fills up the rest with the first bytes, and adds the block once it is complete. Returns how many bytes were
+ * used. */
 static size_t fill_rest(kw_sha256 *sha, kw_slice bytes) {
   size_t held = sha->len % BLOCK;
   if (held == 0) return 0;
@@ -88,7 +89,7 @@ void kw_sha256_add(kw_sha256 *sha, kw_slice bytes) {
   if (at < bytes.len) memcpy(sha->rest, bytes.data + at, bytes.len - at);
 }
 
-/* The rest, a bit that is set, zeros, and the length: one block, or two. */
+/* Ends with the padding: the rest, a bit that is set, zeros, and the length, in one block or two. */
 void kw_sha256_end(kw_sha256 *sha, uint8_t digest[KW_SHA256_BYTES]) {
   uint8_t end[2 * BLOCK] = {0};
   size_t held = sha->len % BLOCK, n = held < LENGTH_AT ? 1 : 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * sha256: the digest of FIPS 180-4, of bytes that come in pieces. etcd's images end with it.
+ * sha256: the SHA-256 digest of FIPS 180-4, of bytes that come in pieces. etcd's snapshots end with it.
  */
 #ifndef KW_BASE_SHA256_H
 #define KW_BASE_SHA256_H
@@ -12,14 +12,17 @@
 
 typedef struct kw_sha256 {
   uint32_t state[8];
-  uint64_t len;
-  uint8_t rest[KW_SHA256_BLOCK]; /* of the block that is not whole yet */
+  uint64_t len;                  /* bytes so far */
+  uint8_t rest[KW_SHA256_BLOCK]; /* the last len % KW_SHA256_BLOCK bytes, not yet in the state */
 } kw_sha256;
 
+/* Begins a digest. */
 void kw_sha256_init(kw_sha256 *sha);
+
+/* Adds bytes. */
 void kw_sha256_add(kw_sha256 *sha, kw_slice bytes);
 
-/* The digest of all that was added, to which nothing can be added any more. */
+/* Computes the digest of all bytes that were added. Nothing can be added afterwards. */
 void kw_sha256_end(kw_sha256 *sha, uint8_t digest[KW_SHA256_BYTES]);
 
 #endif

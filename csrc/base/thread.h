@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * thread: how a thread of ours begins.
+ * thread: starts a thread.
  */
 #ifndef KW_BASE_THREAD_H
 #define KW_BASE_THREAD_H
@@ -12,7 +12,8 @@
 
 #include "base/common.h"
 
-/* Starts a thread that no signal is given to: those are for the threads of the program. False if there can be none. */
+/* Starts a thread that blocks all signals, so that they go to the threads of the program. Returns false if the system
+ * refuses. The caller joins or detaches the thread. */
 static inline bool kw_thread_start(pthread_t *thread, void *(*run)(void *ctx), void *ctx) {
   sigset_t all, before;
   sigfillset(&all);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * exec: keywatch.exec, by which a program that was started with the wrong interpreter begins anew with the right one.
- * It may use only what PUC Lua 5.1 has, too.
+ * exec: the module keywatch.exec. A program that was started by the wrong interpreter replaces itself with the right
+ * one. The module may call only functions that PUC Lua 5.1 has, too.
  */
 #include <errno.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 
 __attribute__((visibility("default"))) int luaopen_keywatch_exec(lua_State *L);
 
-/* exec(program, argument...): the process becomes the program, which is looked for in PATH unless it has a slash.
- * Returns nil and the reason if it could not. */
+/* exec(program, argument...): replaces the process with the program, which is looked up in PATH unless its name has a
+ * slash. Returns only on failure: nil and the reason. */
 static int l_exec(lua_State *L) {
   int n = lua_gettop(L);
   luaL_checkstring(L, 1);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * compat: every difference between Lua 5.4 and LuaJIT 2.1 that C sees. It stands below everything, and knows nothing of
- * ours.
+ * compat: all differences between the C APIs of Lua 5.4 and LuaJIT 2.1. It includes no other header of the core.
  */
 #ifndef KW_FACE_COMPAT_H
 #define KW_FACE_COMPAT_H
@@ -25,10 +24,10 @@
 #if LUA_VERSION_NUM == 504
 
 #define KW_LUA_NAME "Lua 5.4"
-#define KW_INTEGERS 1 /* numbers hold 64-bit integers */
+#define KW_INTEGERS 1 /* Lua numbers hold 64-bit integers */
 
-/* Calls a function without arguments and results; not zero: what it raised is on the stack. No memory is asked for
- * before errors are caught. */
+/* Calls a function without arguments and results. Returns 0, or another number with the raised error on the stack.
+ * Nothing is allocated outside of the protected call. */
 static inline int kw_protect(lua_State *L, lua_CFunction function) {
   lua_pushcfunction(L, function);
   return lua_pcall(L, 0, 0, 0);
@@ -37,16 +36,16 @@ static inline int kw_protect(lua_State *L, lua_CFunction function) {
 #elif defined(LUAJIT_VERSION_NUM) && LUAJIT_VERSION_NUM >= 20100
 
 #define KW_LUA_NAME "LuaJIT 2.1"
-#define KW_INTEGERS 0 /* numbers are doubles: exact up to 2^53 */
+#define KW_INTEGERS 0 /* Lua numbers are doubles: exact up to 2^53 */
 
 #define lua_rawlen lua_objlen
 #define lua_newuserdatauv(L, size, n) lua_newuserdata(L, size)
-#define lua_setiuservalue(L, i, n) lua_setfenv(L, i) /* one, which must be a table */
+#define lua_setiuservalue(L, i, n) lua_setfenv(L, i) /* n is 1; the value must be a table */
 #define lua_getiuservalue(L, i, n) lua_getfenv(L, i)
 #define kw_protect(L, function) lua_cpcall(L, function, NULL)
 
-/* PUC Lua 5.1 may load the object that was built for LuaJIT, and has to be told so by it: nothing that it lacks may
- * be needed to load. */
+/* PUC Lua 5.1 may load the object that was built for LuaJIT, and gets an error from kw_check_vm. So the object
+ * must not need any symbol that PUC Lua 5.1 lacks, such as luaL_setfuncs. */
 #define luaL_setfuncs kw_setfuncs
 
 static inline void kw_setfuncs(lua_State *L, const luaL_Reg *list, int n) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * module: what every shared object does first when it is loaded.
+ * module: helpers for the functions that open a module (luaopen_*).
  */
 #ifndef KW_FACE_MODULE_H
 #define KW_FACE_MODULE_H
 
 #include "face/compat.h"
 
-/* The object of one VM may be met by another, since both look for Lua 5.1 in the same places. Only what every
- * VM has may be used until this is settled. */
+/* Raises an error if PUC Lua 5.1 has loaded an object that was built for LuaJIT: both look for modules in the same
+ * places. Before this check only functions that both have may be called. */
 static inline void kw_check_vm(lua_State *L) {
 #if !KW_INTEGERS
   lua_getfield(L, LUA_GLOBALSINDEX, "jit");
@@ -20,12 +20,13 @@ static inline void kw_check_vm(lua_State *L) {
 #endif
 }
 
-/* A class of objects: a metatable under a name of the registry, with methods. */
+/* Makes a class of userdata: a metatable in the registry under `name`, with the functions of `meta`, and the
+ * functions of `methods` in its __index. */
 __attribute__((visibility("hidden"))) void
 kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods);
 
-/* LuaJIT unloads modules at its end before the finalizers of older objects have run: the object that holds `symbol`
- * stays. */
+/* Keeps the shared object that holds `symbol` loaded until the process ends. At exit LuaJIT unloads modules before
+ * the finalizers of older objects have run, which may call into the module. */
 __attribute__((visibility("hidden"))) void kw_pin(void *symbol);
 
 #endif

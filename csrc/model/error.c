@@ -30,6 +30,7 @@ int kw_error_find(const char *code) {
   return KW_OK;
 }
 
+/* The general error of each gRPC status. */
 static const int general[] = {[1] = KW_ERR_CANCELLED,           [2] = KW_ERR_UNKNOWN,
                               [3] = KW_ERR_INVALID_ARGUMENT,    [4] = KW_ERR_DEADLINE_EXCEEDED,
                               [5] = KW_ERR_NOT_FOUND,           [6] = KW_ERR_ALREADY_EXISTS,

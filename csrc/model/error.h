@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * error: every failure that has a name. One list gives the number, the stable code that Lua sees, the gRPC
- * status and the text, which is etcd's own to the letter where etcd has the failure: its clients compare it.
+ * error: all errors, in one list. Each has a number for C, a stable code for Lua, a gRPC status and a text. The text
+ * of an error that etcd has, too, is exactly etcd's, since etcd's clients compare it.
  *
- * Functions return 0 or a negative kw_error.
+ * Functions return KW_OK, which is 0, or a negative kw_error.
  */
 #ifndef KW_MODEL_ERROR_H
 #define KW_MODEL_ERROR_H
@@ -70,7 +70,7 @@
 
 typedef enum kw_error {
   KW_OK = 0,
-  KW_ERR_BEFORE_FIRST_ = -64, /* so that the list counts upwards from here */
+  KW_ERR_BEFORE_FIRST_ = -64, /* the first error of the list is one more; all are negative */
 #define X(name, code, status, text) KW_ERR_##name,
   KW_ERRORS(X)
 #undef X
@@ -82,18 +82,18 @@ typedef struct kw_error_info {
   int grpc_status;
 } kw_error_info;
 
-/* What is known of an error; the result is static. */
+/* Returns code, text and status of an error, which is not KW_OK. The result is static. */
 const kw_error_info *kw_error_describe(int rc);
 
 /* Returns the error of a failed system call on a file: KW_ERR_NO_SPACE if its errno says that there is no room, else
  * KW_ERR_STORAGE. */
 int kw_error_of_errno(int number);
 
-/* The error of a code, or KW_OK if there is none. */
+/* Returns the error with a code, the first in the list; or KW_OK if there is none. */
 int kw_error_find(const char *code);
 
-/* The error that a server has answered: that of the text, if it is one of ours to the letter; otherwise the general one
- * of the gRPC status. */
+/* Returns the error that a server has answered with: the error with exactly this text; if there is none, the general
+ * error of the gRPC status, KW_ERR_UNKNOWN for an unknown status. */
 int kw_error_recognize(int grpc_status, kw_slice text);
 
 #endif

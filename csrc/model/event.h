@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * event: one change of one key, as a watcher is told of it.
+ * event: one change of one key, as a watcher receives it.
  */
 #ifndef KW_MODEL_EVENT_H
 #define KW_MODEL_EVENT_H
@@ -10,8 +10,8 @@
 typedef struct kw_event {
   int64_t revision;
   bool is_delete;
-  kw_blob *record; /* the KeyValue that was put; of a delete, one with the key alone */
-  kw_blob *prev;   /* what the key was before, or NULL */
+  kw_blob *record; /* of a put, the KeyValue; of a delete, a KeyValue with the key alone */
+  kw_blob *prev;   /* KeyValue of the key before the change, or NULL */
 } kw_event;
 
 #endif

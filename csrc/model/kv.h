@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv: a key with its value and its place in history; and the revision, which orders all of history.
+ * kv: a key with its value, its revisions, its version and its lease. A kw_revision orders all changes of a store.
  */
 #ifndef KW_MODEL_KV_H
 #define KW_MODEL_KV_H
 
 #include "base/slice.h"
 
-/* One transaction has one `main`; its changes are numbered by `sub` from 0. */
+/* All changes of a transaction have the same `main`; `sub` numbers them from 0. */
 typedef struct kw_revision {
   int64_t main;
   uint32_t sub;
 } kw_revision;
 
-/* The largest that are read from a file: there are always larger ones. */
+/* The largest numbers that are accepted from a file. Larger ones stay free, so that a store can always go on
+ * counting. */
 #define KW_MAX_REVISION (INT64_MAX / 2)
 #define KW_MAX_SUB (UINT32_MAX - 1)
 
@@ -26,6 +27,7 @@ typedef struct kw_kv {
   int64_t lease;
 } kw_kv;
 
+/* Returns a negative number, 0 or a positive number. */
 static inline int kw_revision_compare(kw_revision a, kw_revision b) {
   if (a.main != b.main) return a.main < b.main ? -1 : 1;
   return (a.sub > b.sub) - (a.sub < b.sub);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * op: what can be asked of a store, as plain records. Slices and arrays are borrowed from the asker.
+ * op: the requests to a store, as plain records: range, put, delete and transaction. An op borrows its slices and
+ * arrays from the caller.
  */
 #ifndef KW_MODEL_OP_H
 #define KW_MODEL_OP_H
 
 #include "model/range.h"
 
-/* How many transactions may stand inside of each other below the first: more than etcd's limit on operations leaves
- * room for. Everything that walks a transaction recurses so deep at most. */
+/* Largest depth of transactions below the first one. etcd's limit on operations leaves room for fewer. So code
+ * that walks a transaction may recurse. */
 #define KW_MAX_TXN_NESTING 200
 
 typedef enum kw_sort_order { KW_SORT_NONE, KW_SORT_ASCEND, KW_SORT_DESCEND } kw_sort_order;
@@ -23,15 +24,15 @@ typedef enum kw_sort_target {
 
 typedef struct kw_range_op {
   kw_range range;
-  int64_t limit;    /* <= 0: none */
-  int64_t revision; /* <= 0: the current one */
+  int64_t limit;    /* of kvs in the reply; <= 0: none */
+  int64_t revision; /* to read at; <= 0: the current one */
   kw_sort_order sort_order;
   kw_sort_target sort_target;
   bool keys_only;
   bool count_only;
-  bool serializable;        /* any member may answer; here there is but one */
-  bool uncounted;           /* nobody wants to know how many there are in all */
-  int64_t min_mod_revision; /* 0: no bound, for these four */
+  bool serializable;        /* any member of a cluster may answer; the store ignores this */
+  bool uncounted;           /* the reply needs no count of all keys in the range */
+  int64_t min_mod_revision; /* of these four bounds, 0 is none */
   int64_t max_mod_revision;
   int64_t min_create_revision;
   int64_t max_create_revision;
@@ -42,8 +43,8 @@ typedef struct kw_put_op {
   kw_slice value;
   int64_t lease; /* 0: none */
   bool prev_kv;
-  bool ignore_value; /* keep the value that is there */
-  bool ignore_lease; /* keep the lease that is there */
+  bool ignore_value; /* the key keeps its value */
+  bool ignore_lease; /* the key keeps its lease */
 } kw_put_op;
 
 typedef struct kw_delete_op {
@@ -70,9 +71,9 @@ typedef struct kw_compare {
   kw_range range;
   kw_compare_result result;
   kw_compare_target target;
-  int64_t number; /* for every target but VALUE */
-  kw_slice value; /* for VALUE */
-  int given; /* in which field of the wire it came; 0: in none, and that of the target is meant */
+  int64_t number; /* operand, if the target is not VALUE */
+  kw_slice value; /* operand, if the target is VALUE */
+  int given;      /* number of the field of the message that held the operand; 0: none did */
 } kw_compare;
 
 typedef struct kw_op kw_op;
@@ -87,7 +88,7 @@ typedef struct kw_txn_op {
 } kw_txn_op;
 
 typedef enum kw_op_kind {
-  KW_OP_NONE, /* an operation that says nothing; asking it is an error */
+  KW_OP_NONE, /* an empty operation: an error */
   KW_OP_RANGE,
   KW_OP_PUT,
   KW_OP_DELETE,
@@ -96,7 +97,7 @@ typedef enum kw_op_kind {
 
 struct kw_op {
   kw_op_kind kind;
-  int tag; /* the asker's own; the store does not look at it */
+  int tag; /* for the caller; the store ignores it */
   union {
     kw_range_op range;
     kw_put_op put;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * range: which keys are meant, in etcd's convention.
+ * range: a range of keys, written as in etcd.
  *
- *   end empty   exactly `key`
- *   end "\0"    every key from `key` on
- *   else        key <= k < end, which is empty when end <= key
+ *   end is empty   the key `key` alone
+ *   end is "\0"    all keys from `key` on
+ *   else           all keys k with key <= k < end; none if end <= key
  */
 #ifndef KW_MODEL_RANGE_H
 #define KW_MODEL_RANGE_H
@@ -16,20 +16,23 @@ typedef struct kw_range {
   kw_slice end;
 } kw_range;
 
+/* True if the range is one key. */
 static inline bool kw_range_is_point(const kw_range *range) {
   return range->end.len == 0;
 }
 
+/* True if the range has no end. */
 static inline bool kw_range_is_open(const kw_range *range) {
   return range->end.len == 1 && range->end.data[0] == 0;
 }
 
-/* Whether `key`, which is not below range->key, is inside. */
+/* True if `key`, which is not below range->key, is in the range. */
 static inline bool kw_range_reaches(const kw_range *range, kw_slice key) {
   if (kw_range_is_point(range)) return kw_slice_equal(range->key, key);
   return kw_range_is_open(range) || kw_slice_compare(key, range->end) < 0;
 }
 
+/* True if `key` is in the range. */
 static inline bool kw_range_contains(const kw_range *range, kw_slice key) {
   return kw_slice_compare(range->key, key) <= 0 && kw_range_reaches(range, key);
 }

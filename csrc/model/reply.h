@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * reply: what a store answers to an op.
+ * reply: the answer of a store to an op.
  *
- * Records are encoded KeyValues, borrowed from the store until its next change or step; the arrays live
- * in the arena that was given with the op.
+ * Records are encoded KeyValues. They are borrowed from the store, and valid until its next change or step. Arrays
+ * lie in the arena that was passed with the op.
  */
 #ifndef KW_MODEL_REPLY_H
 #define KW_MODEL_REPLY_H
@@ -19,25 +19,25 @@ typedef struct kw_records {
 typedef struct kw_reply kw_reply;
 
 struct kw_reply {
-  kw_op_kind kind;
-  int64_t revision;
+  kw_op_kind kind;  /* of the op */
+  int64_t revision; /* of the store */
   union {
     struct {
       kw_records kvs;
-      int64_t count;
-      bool more;
-      bool keys_only; /* leave the values out when the records are passed on */
+      int64_t count;  /* of all keys in the range */
+      bool more;      /* the limit has left out kvs */
+      bool keys_only; /* whoever encodes the records leaves their values out */
     } range;
     struct {
       const kw_blob *prev_kv; /* or NULL */
     } put;
     struct {
       int64_t deleted;
-      kw_records prev_kvs; /* empty unless asked for */
+      kw_records prev_kvs; /* empty if the op has no prev_kv */
     } delete;
     struct {
       bool succeeded;
-      kw_reply *responses;
+      kw_reply *responses; /* of the branch that ran, in order */
       size_t n;
     } txn;
   };
