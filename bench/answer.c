@@ -13,7 +13,8 @@ static const uint8_t *get_varint(const uint8_t *at, const uint8_t *end, uint64_t
   return NULL;
 }
 
-/* The number of a field; of a field that is bytes, their length, with *at at their first. False: there is none. */
+/* Reads the value of a field with a number; or the length of a field with bytes, with *at at the first of them.
+ * Returns false if there is none. */
 static bool find_field(const uint8_t **at, const uint8_t *end, unsigned field, uint64_t *v) {
   uint64_t tag;
   while (*at != NULL && *at < end) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * answer: what has to be known of answers, read out of messages without decoding them.
+ * answer: reads a few fields of answers without decoding the messages.
  */
 #ifndef BENCH_ANSWER_H
 #define BENCH_ANSWER_H
@@ -9,17 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The revision in the header of a whole message, or 0. */
+/* Returns the revision in the header of a complete message, or 0. */
 int64_t answer_revision(const uint8_t *message, size_t len);
 
-/* Whether the compares of a transaction held, by its whole message. */
+/* True if the complete answer to a transaction says that its compares held. */
 bool answer_has_succeeded(const uint8_t *message, size_t len);
 
-/* Goes through the bytes of a watch stream as they come, and keeps none of them. All zero between two messages. */
+/* Parser for the bytes of a watch stream. It keeps no bytes, and is all zero between two messages. */
 typedef struct event_reader {
-  uint32_t left;   /* of the message */
-  uint32_t skip;   /* of the field */
-  uint64_t number; /* as far as it was read */
+  uint32_t left;   /* bytes of the message still to come */
+  uint32_t skip;   /* bytes of the field to skip */
+  uint64_t number; /* the part of the varint that was read */
   uint8_t shift;
   uint8_t n_prefix;
   uint8_t state;
@@ -30,12 +30,12 @@ typedef struct event_reader {
 } event_reader;
 
 typedef struct watch_counts {
-  uint64_t n_created;  /* watchers */
-  uint64_t n_messages; /* with events */
+  uint64_t n_created;  /* created watchers */
+  uint64_t n_messages; /* messages with events */
   uint64_t n_events;
 } watch_counts;
 
-/* Adds what is in messages that become complete. A watcher that was canceled ends the program. */
+/* Reads bytes, and adds the events and watchers of messages to the sums. A canceled watcher ends the program. */
 void event_reader_feed(event_reader *r, const uint8_t *at, size_t len, watch_counts *counts);
 
 #endif

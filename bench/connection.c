@@ -17,9 +17,9 @@
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define DEFAULT_WINDOW 65535
 #define MAX_WINDOW 0x7fffffffU
-#define MAX_FRAME 16384         /* what every server takes */
-#define MAX_OUT (256 * 1024)    /* of a connection: above, it starts nothing new */
-#define RETURN_ABOVE (1U << 30) /* received bytes after which a window is filled up again */
+#define MAX_FRAME 16384         /* the largest frame that every server accepts */
+#define MAX_OUT (256 * 1024)    /* bytes to write: above, a connection starts no request */
+#define RETURN_ABOVE (1U << 30) /* received bytes after which a WINDOW_UPDATE is sent */
 #define MAX_STREAM_ID 0x7fffffffU
 
 enum frame_type {
@@ -59,7 +59,8 @@ static void put32(uint8_t *to, uint32_t v) {
   for (int i = 0; i < 4; i++) to[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-/* Sending --------------------------------------------------------------------------------------------------------- */
+/* Sending
+ * --------------------------------------------------------------------------------------------------------- */
 
 static uint8_t *reserve(connection *c, size_t len) {
   if (c->out_at > 0 && c->out_at == c->out_len) c->out_at = c->out_len = 0;
@@ -117,7 +118,7 @@ void connection_flush(connection *c) {
   }
 }
 
-/* An id may be left out, so a stream that lives long never stands in the way. */
+/* Skips ids whose place is taken by a stream that lives long. */
 static stream *take_place(connection *c) {
   for (;; c->next_id += 2) {
     if (c->next_id > MAX_STREAM_ID) die("a connection has used up its stream ids");
@@ -157,7 +158,8 @@ bool connection_send(connection *c, stream *s, const uint8_t *bytes, size_t len,
   return true;
 }
 
-/* Receiving ------------------------------------------------------------------------------------------------------- */
+/* Receiving
+ * ------------------------------------------------------------------------------------------------------- */
 
 static stream *find(connection *c, uint32_t id) {
   if (c->streams == NULL) return NULL;
@@ -267,7 +269,7 @@ static void end_frame(connection *c, const uint8_t *bytes) {
   }
 }
 
-/* Long DATA is given in the pieces in which it comes. Of other frames, what does not fit is not needed. */
+/* Passes long DATA on in the pieces in which it comes. The rest of another frame that does not fit is not needed. */
 static const uint8_t *take_payload(connection *c, const uint8_t *bytes, size_t len) {
   if (c->type == DATA && c->len > MAX_GATHERED) {
     take_data(c, bytes, len);
@@ -309,7 +311,8 @@ static void read_some(connection *c) {
   feed(c, input, input + n);
 }
 
-/* All of them ----------------------------------------------------------------------------------------------------- */
+/* All of them
+ * ----------------------------------------------------------------------------------------------------- */
 
 static int dial(const char *host, int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -322,7 +325,7 @@ static int dial(const char *host, int port) {
   return fd;
 }
 
-/* Twice the places that are needed, so that a free one is never far. */
+/* Has twice as many places as needed, so that a free one is found soon. */
 static void make_places(connection *c, uint32_t max_open) {
   uint32_t n = 2;
   while (n < 2 * max_open) n *= 2;

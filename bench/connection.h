@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * connection: HTTP/2 as a load generator needs it, over a plain socket, with prior knowledge.
+ * connection: an HTTP/2 client for load generation, over a plain socket, with prior knowledge.
  *
- * It costs less than any server: header blocks are made once and sent as they are, those that come are skipped, and
- * DATA is given where it was read. Windows of ours are as large as can be; those of the server are kept to. Whatever
- * the server does wrong, and a stream or a connection that it ends, ends the program with a sentence.
+ * It costs less than any server does: header blocks are made once, received header blocks are skipped, and DATA is
+ * passed on without a copy. Our flow-control windows are as large as possible; those of the server are obeyed. If
+ * the server violates the protocol, or resets a stream or closes a connection, the program ends with a sentence.
  */
 #ifndef BENCH_CONNECTION_H
 #define BENCH_CONNECTION_H
@@ -14,14 +14,15 @@
 #include <stdint.h>
 
 #define FRAME_HEAD 9
-#define MAX_GATHERED 256 /* a frame up to this length is given whole, even if it came in pieces */
+#define MAX_GATHERED                                                                               \
+  256 /* a frame up to this length is passed on whole, even if it came in pieces */
 
 typedef struct stream {
-  uint32_t id;         /* 0: this place is free */
+  uint32_t id;         /* 0: the place is free */
   uint32_t unreturned; /* bytes that came since the last WINDOW_UPDATE */
-  int64_t credit;      /* what may be sent, less the server's initial window */
+  int64_t credit;      /* bytes that may be sent, without the server's initial window */
   uint64_t n_received; /* bytes of DATA */
-  void *ctx;           /* of who started it */
+  void *ctx;           /* of the caller */
 } stream;
 
 typedef struct connection connection;
@@ -29,16 +30,16 @@ typedef struct connection connection;
 typedef struct connection_hooks {
   void (*on_data)(connection *c, stream *s, const uint8_t *bytes, size_t len);
   void (*on_end)(connection *c, stream *s); /* the place of s is free afterwards */
-  void (*on_room)(connection *c);           /* after whatever may let it send more */
+  void (*on_room)(connection *c); /* called when the connection may be able to send more */
 } connection_hooks;
 
 struct connection {
   const connection_hooks *hooks;
   int fd;
   bool is_ready;        /* the server's SETTINGS have come, and it has acknowledged ours */
-  bool waits_for_write; /* epoll tells when the socket takes more */
+  bool waits_for_write; /* epoll watches for room in the socket */
 
-  stream *streams; /* by id: the place of a stream is found by masking */
+  stream *streams; /* the place of a stream is its id, masked */
   uint32_t mask;
   uint32_t next_id;
   uint32_t n_open;
@@ -48,7 +49,7 @@ struct connection {
   int64_t initial_window;
   uint32_t unreturned;
 
-  uint8_t head[FRAME_HEAD]; /* of the frame that is coming */
+  uint8_t head[FRAME_HEAD]; /* of the frame that is being received */
   uint8_t n_head;
   uint8_t type;
   uint8_t flags;
@@ -59,30 +60,30 @@ struct connection {
   uint32_t left;
   uint8_t gathered[MAX_GATHERED];
 
-  uint8_t *out; /* what was not written yet */
+  uint8_t *out; /* bytes that are not written yet */
   size_t out_at;
   size_t out_len;
   size_t out_cap;
 
-  stream *sending; /* its message is not sent to the end; NULL: none */
+  stream *sending; /* stream with a partly sent message; NULL: none */
   size_t sent;
   uint64_t key;
 
-  uint32_t cursor; /* among the streams: whose turn it is */
+  uint32_t cursor; /* the stream whose turn it is */
 };
 
 /* Begins to connect to a port of an IPv4 address. The connection will have up to max_open streams at a time. */
 connection *connection_open(const char *host, int port, uint32_t max_open,
                             const connection_hooks *hooks);
 
-/* How many connections wait for the server's part of the opening. */
+/* Returns how many connections wait for the SETTINGS of the server. */
 unsigned connections_opening(void);
 
-/* Starts a stream with a header block. The connection must have a place for it. */
+/* Starts a stream with a header block. The connection must have a free place. */
 stream *connection_start(connection *c, const uint8_t *block, size_t len);
 
-/* Sends of a message what lies after *sent, as far as windows let; true when all of it is sent. The last byte ends the
- * stream if `ends`. */
+/* Sends a message from *sent on, as far as the flow-control windows allow. Returns true when all of it is sent. If
+ * `ends`, its last byte ends the stream. */
 bool connection_send(connection *c, stream *s, const uint8_t *bytes, size_t len, size_t *sent,
                      bool ends);
 
@@ -90,7 +91,7 @@ bool connection_send(connection *c, stream *s, const uint8_t *bytes, size_t len,
 bool connection_has_room(const connection *c);
 void connection_flush(connection *c);
 
-/* Waits up to so many milliseconds, and reads and writes what can be. */
+/* Waits up to so many milliseconds, then reads and writes on all sockets that are ready. */
 void connections_turn(int ms);
 
 /* Ends the program with a sentence. */

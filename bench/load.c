@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * load: puts load on an etcd server, and tells what that cost the server and itself.
+ * load: a load generator for etcd servers. It reports the cost for the server and for itself.
  *
- * One thread, a few sockets, and messages that are made once: of a request only its stream and the digits of its key
- * are written anew. An answer counts when its stream ends; one without a message is a gRPC error. A run ends with one
- * line of name=value, and exit status 0 if every answer and event came.
+ * It has one thread and a few sockets. Requests are made once; for each use only the stream id and the digits of the
+ * key are written. An answer counts when its stream ends; an answer without a message is a gRPC error. A run prints
+ * one line of name=value, and has exit status 0 if all answers and events came.
  */
 #define _GNU_SOURCE
 #include "answer.h"
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define MAX_WAIT_MS 1000
-#define MAX_OPENING 100 /* connections at a time: fewer than any server's backlog */
+#define MAX_OPENING 100 /* connections that open at the same time: fewer than any backlog */
 
 static const char usage[] =
     "usage: load MODE [options]\n"
@@ -81,7 +81,8 @@ static struct {
              .puts_in_flight = 1,
              .timeout = 60};
 
-/* What a run does, and how far it is ------------------------------------------------------------------------------ */
+/* What a run does, and how far it is
+ * ------------------------------------------------------------------------------ */
 
 typedef struct unary_load {
   request request;
@@ -89,15 +90,15 @@ typedef struct unary_load {
   uint64_t n_started;
   uint64_t n_done;
   uint64_t n_errors;  /* answers without a message */
-  uint64_t n_refused; /* answers that do not say what they should */
+  uint64_t n_refused; /* answers that are not as expected */
   size_t min_answer;  /* bytes */
   uint64_t n_keys;
   bool is_random;
   bool is_txn;
   int64_t revision; /* of the first answer */
   int64_t *times;   /* ns of each request, if they are timed */
-  int64_t started;  /* the one that is under way */
-  int64_t until;    /* when no more are begun */
+  int64_t started;  /* start of the current request */
+  int64_t until;    /* time after which no request starts */
 } unary_load;
 
 typedef struct watch_load {
@@ -118,9 +119,10 @@ typedef struct watch_stream {
 
 static unary_load unary;
 static watch_load watch;
-static connection *writer; /* of what is watched */
+static connection *writer; /* puts the watched keys */
 
-/* Requests on a connection ---------------------------------------------------------------------------------------- */
+/* Requests on a connection
+ * ---------------------------------------------------------------------------------------- */
 
 static uint64_t next_key(void) {
   static uint64_t random = 0x9e3779b97f4a7c15;
@@ -152,7 +154,7 @@ static bool start_request(connection *c) {
   return true;
 }
 
-/* Several connections share one message: its key is written each time, even if a part of it was sent. */
+/* Several connections share one message: the key is written each time, even if a part of the message was sent. */
 static void on_unary_room(connection *c) {
   while (connection_has_room(c) && (c->sending != NULL || start_request(c))) {
     request_write_key(&unary.request, c->key);
@@ -167,7 +169,7 @@ static void push(connection *c) {
   connection_flush(c);
 }
 
-/* A long answer may be in pieces; nothing is wanted of those. */
+/* A long answer may come in pieces, which are ignored. */
 static void on_unary_data(connection *c, stream *s, const uint8_t *bytes, size_t len) {
   (void)c;
   if (s->n_received != len || len <= GRPC_PREFIX || len > MAX_GATHERED) return;
@@ -190,7 +192,8 @@ static void on_unary_end(connection *c, stream *s) {
 
 static const connection_hooks unary_hooks = {on_unary_data, on_unary_end, on_unary_room};
 
-/* Watchers on a connection ---------------------------------------------------------------------------------------- */
+/* Watchers on a connection
+ * ---------------------------------------------------------------------------------------- */
 
 static bool wants_watcher(const watch_stream *w) {
   return w != NULL && w->n_asked < w->n_wanted && w->n_asked - w->n_created < options.in_flight;
@@ -236,7 +239,8 @@ static void on_watch_end(connection *c, stream *s) {
 
 static const connection_hooks watch_hooks = {on_watch_data, on_watch_end, on_watch_room};
 
-/* Measuring ------------------------------------------------------------------------------------------------------- */
+/* Measuring
+ * ------------------------------------------------------------------------------------------------------- */
 
 typedef struct moment {
   int64_t wall; /* ns, as are the others */
@@ -306,7 +310,8 @@ static void report_memory(const char *what, uint64_t n, moment before, moment af
   printf("\n");
 }
 
-/* Running --------------------------------------------------------------------------------------------------------- */
+/* Running
+ * --------------------------------------------------------------------------------------------------------- */
 
 static int64_t deadline;
 
@@ -436,7 +441,7 @@ static watch_stream *new_watch_stream(uint64_t n_wanted) {
   return w;
 }
 
-/* Spreads streams over connections and watchers over streams, as evenly as can be. */
+/* Spreads streams over connections, and watchers over streams, as evenly as possible. */
 static void start_streams(connection **list) {
   uint64_t n = options.streams;
   for (uint64_t i = 0; i < n; i++) {
@@ -474,7 +479,7 @@ static void run_watch(void) {
   check_unary();
 }
 
-/* The first put alone tells the revision from which on everything is watched. */
+/* Makes one put first: its answer has the revision to watch from. */
 static int64_t put_history(void) {
   writer = *open_connections(1, options.puts_in_flight, &unary_hooks);
   make_unary(request_make_put, 1);
@@ -530,11 +535,12 @@ static int free_port(void) {
 }
 
 static void run_port(void) {
-  int first = free_port(); /* stays bound, so that the second is another */
+  int first = free_port(); /* stays bound, so that the second port differs */
   printf("%d %d\n", first, free_port());
 }
 
-/* The command line ------------------------------------------------------------------------------------------------ */
+/* The command line
+ * ------------------------------------------------------------------------------------------------ */
 
 static const struct {
   const char *name;

@@ -34,7 +34,7 @@ static size_t length_size(size_t len) {
   return (size_t)(put_length(room, 1, len) - room);
 }
 
-/* A key is a start, zeros, and the digits of its number. */
+/* Writes a key: a fixed start, zeros, and the digits of its number. */
 static uint8_t *put_key(request *r, const request_form *form, uint8_t *to, unsigned field) {
   to = put_length(to, field, form->key_size);
   memset(to, '0', form->key_size);
@@ -58,7 +58,7 @@ static uint8_t *put_text(uint8_t *to, const char *text) {
   return to + len;
 }
 
-/* Literals that are never indexed, so that every request can have the same bytes (RFC 7541 §6.2.2). */
+/* Writes header fields as literals without indexing, so that all requests have the same bytes (RFC 7541 §6.2.2). */
 static void make_block(request *r, const request_form *form, const char *path) {
   char authority[64];
   snprintf(authority, sizeof authority, "%s:%" PRIu64, form->address, form->port);

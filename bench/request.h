@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * request: a gRPC request that is made once. Of what is sent, only the digits of its keys are ever written anew.
+ * request: a gRPC request that is made once and sent many times. Only the digits of its keys are written for each
+ * use.
  */
 #ifndef BENCH_REQUEST_H
 #define BENCH_REQUEST_H
@@ -11,15 +12,15 @@
 #define GRPC_PREFIX 5 /* bytes before a message */
 
 typedef struct request {
-  uint8_t block[256]; /* its headers */
+  uint8_t block[256]; /* header block */
   size_t block_len;
   uint8_t *message; /* with its prefix */
   size_t len;
-  size_t keys_at[2]; /* where the digits of its keys are */
+  size_t keys_at[2]; /* offsets of the digits of the keys */
   unsigned n_keys;
 } request;
 
-/* What requests are made of. */
+/* The parameters of requests. */
 typedef struct request_form {
   const char *address;
   uint64_t port;
@@ -33,10 +34,10 @@ size_t request_min_key(void);
 void request_make_range(request *r, const request_form *form);
 void request_make_put(request *r, const request_form *form);
 
-/* A put of a key that exists: one whose mod_revision is above 0. */
+/* Makes a transaction: a put, if the key exists (mod_revision > 0). */
 void request_make_txn(request *r, const request_form *form);
 
-/* The creation of a watcher. */
+/* Makes a request that creates a watcher. */
 void request_make_watch(request *r, const request_form *form);
 
 void request_write_key(request *r, uint64_t key);

@@ -5,7 +5,7 @@
 #include "model/error.h"
 
 #define MAX_ANSWER (64 << 20)
-#define MAX_FRAME 16384 /* what everybody takes (RFC 9113 §4.2) */
+#define MAX_FRAME 16384 /* the largest frame that every peer accepts (RFC 9113 §4.2) */
 
 void answers_expect(answers *a, uint32_t stream, const kw_message *message) {
   a->list = realloc(a->list, (a->n + 1) * sizeof *a->list);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * answers: what a server says, taken apart: frames follow each other without a gap, every stream has headers, then
- * data, then an end, and its data is whole messages that can be decoded.
+ * answers: checks what a server sends. Frames follow each other without a gap. Every stream has headers, then data,
+ * then an end. The data of a stream is complete messages that can be decoded.
  */
 #ifndef KW_FUZZ_ANSWERS_H
 #define KW_FUZZ_ANSWERS_H
@@ -18,16 +18,15 @@ typedef struct answer {
   bool is_over;
 } answer;
 
-/* All zero, nothing was said yet. */
+/* An all-zero struct is ready for use: the server has sent nothing yet. */
 typedef struct answers {
   bytes in; /* a frame that is not complete */
   answer *list;
   size_t n;
-  bool
-      is_wild; /* the other side has said what nobody knows the answer to: only frames are looked at */
+  bool is_wild; /* the client has sent something malformed: only frames are checked */
 } answers;
 
-/* A stream was opened. */
+/* Notes that the client has opened a stream. */
 void answers_expect(answers *a, uint32_t stream, const kw_message *message);
 
 void answers_take(answers *a, kw_slice said);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arena: stands in for base/arena.c. Whatever is asked for is a block of its own, so that sanitizers see every step
- * beyond it.
+ * arena: replaces base/arena.c. Every allocation is a block of its own, so that sanitizers see every access beyond
+ * its end.
  */
 #include "base/arena.h"
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * client: a client's connection, and what a server may say on it. The input is a script; in each line a letter and what
- * belongs to it. A call is given by its number, a stream by that of the call.
+ * client: a client connection, and a server that may send anything. The input is a script: each line is a letter and
+ * its arguments. A call is given by its number, and a stream by the number of its call.
  *
- *   c path line how   a call begins: of one answer, if `how` is odd        w   a Watch call begins
- *   s call bytes  it sends                  h call   it sends no more          r call n   whether it has room
- *   x call        it is cancelled           t n      so many returns are taken
- *   q call        it is asked for progress  u call   it is trusted
- *   n d k v a     see watches.h             i        watches that are ready are named
+ *   c path line how   begins a call, which has one answer if `how` is odd   w   begins a Watch call
+ *   s call bytes  sends a message           h call   half-closes               r call n   asks for room to send
+ *   x call        cancels the call          t n      takes n results
+ *   q call        requests progress         u call   trusts the progress of the server
+ *   n d k v a     see watches.h             i        takes the list of watches that are ready
  *   H call how status ...   headers, or trailers          M call how bytes   a message
  *   m call how fields       a WatchResponse               e call how id revision n   the same, with events
  *   S W R P Y G F D B       see frames.h: call ...
- *   O n           so much of the output is taken          A flag   it is taken at once, or not
- *   K n           bytes come in such pieces               E        no more bytes come
- *   L how         the connection ends, or is ended        N        there is another one, and the watches stay
- *   T n           time goes on                            Z n      the n-th allocation of the next step fails
+ *   O n           takes n bytes of output                 A flag   from now on takes output at once, or not
+ *   K n           from now on feeds n bytes at a time     E        feeds the end of the input
+ *   L how         the connection ends, or is closed       N        opens another connection; the watches stay
+ *   T n           lets time pass                          Z n      makes the n-th allocation of the next step fail
  *
- * A call has messages and then one end, and nothing after it was cancelled; what can be taken of it was named before.
- * The driver is told of every deadline. At the end all memory is given back.
+ * Checked: a call has messages and then one end, and nothing after it was cancelled. Only a call that the client has
+ * named has something to take. The driver is told every deadline. At the end all memory is free.
  */
 #include "base/mem.h"
 #include "codec/messages.h"
@@ -30,7 +30,7 @@
 #define MAX_PIECES 8
 #define MAX_FED 256
 #define MAX_EVENTS 64
-#define MEMORY (8 << 20) /* that may be in use, and so many times what has come */
+#define MEMORY (8 << 20) /* bytes that may be in use, beside some times the bytes of the input */
 #define MEMORY_FACTOR 500
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -41,17 +41,17 @@ typedef struct call {
   call_state state;
   bool is_unary;
   bool is_watch;
-  int n; /* messages that were taken */
+  int n; /* number of messages taken */
 } call;
 
 typedef struct world {
-  kw_client *client; /* NULL: there was no memory for one */
-  bytes in;          /* what the server has sent and the client did not want yet */
+  kw_client *client; /* NULL: memory was short */
+  bytes in;          /* sent by the server, and not yet wanted by the client */
   call calls[MAX_CALLS];
   uint64_t n_calls;
-  uint64_t taking; /* a call of which there may be more; or 0 */
+  uint64_t taking; /* a call that may have more to take; or 0 */
   watches watches;
-  int64_t due; /* as the driver was told */
+  int64_t due; /* deadline that the driver was told */
   int64_t now;
   size_t piece;
   bool is_read_at_once;
@@ -74,7 +74,7 @@ static void take_output(world *w, size_t max) {
   }
 }
 
-/* Bytes come in pieces, but in no more than a few hundred. */
+/* Feeds bytes in pieces, but not in more than a few hundred. */
 static size_t feed(world *w, kw_slice rest) {
   size_t len = kw_min_size(rest.len, w->piece + rest.len / MAX_FED);
   uint8_t *copy = bytes_exact(kw_slice_of(rest.data, len));
@@ -189,7 +189,7 @@ static void look_for_room(world *w, script_line *line) {
   kw_client_has_room(w->client, number, (size_t)line_byte(line));
 }
 
-/* Whether there was something. */
+/* Returns true if there was something to take. */
 static bool take_return(world *w, uint64_t number) {
   call *c = &w->calls[number];
   kw_return what = kw_client_take(w->client, number);
@@ -216,7 +216,7 @@ static void take_returns(world *w, int64_t n) {
   }
 }
 
-/* What was not named has nothing. */
+/* Checks that a call that was not named has nothing to take. */
 static void check_returns(world *w) {
   take_returns(w, INT64_MAX);
   for (uint64_t i = 1; i <= w->n_calls; i++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode: every message that has a record. What was decoded can be encoded, and is the same when it is decoded again.
+ * decode: decodes any bytes as any message that has a record. A decoded record can be encoded, and decoding that
+ * gives the same record.
  *
- *   which   one byte, for the message
- *   bytes
+ *   which   one byte: the message
+ *   bytes   the rest
  */
 #include "bytes.h"
 #include "codec/keyvalue.h"
@@ -12,11 +13,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A message and what was made of it. */
+/* A message and its decoded record. */
 typedef struct decoded {
   const kw_message *message;
   kw_arena arena;
-  uint8_t *in; /* where the slices of the record lie */
+  uint8_t *in; /* the bytes that the slices of the record point into */
   char *record;
   int rc;
 } decoded;
@@ -103,7 +104,7 @@ static bool is_same(const kw_message *message, const char *a, const char *b) {
 
 /* }====== */
 
-/* The header of an answer is written for itself: the rest and it are the whole. */
+/* Checks that the header of an answer and the rest, encoded one after the other, are the whole message. */
 static void check_rest(const decoded *d, kw_slice whole) {
   size_t size = kw_message_rest_size(d->message, d->record);
   bytes b = {0};
@@ -117,7 +118,7 @@ static void check_rest(const decoded *d, kw_slice whole) {
   bytes_drop(&b);
 }
 
-/* An answer to a range, without its values. */
+/* Checks an answer to a range with keys_only: encoded without values. */
 static void check_bare(decoded *d) {
   if (d->message != &kw_msg_range_response) return;
   ((kw_reply *)d->record)->range.keys_only = true;
@@ -136,7 +137,7 @@ static void check_bare(decoded *d) {
   bytes_drop(&bare);
 }
 
-/* A KeyValue has a decoder of its own. */
+/* Checks the decoder that KeyValues have beside the description. */
 static void check_keyvalue(const decoded *d, kw_slice bytes) {
   kw_kv kv;
   if (d->message != &kw_msg_key_value) return;
@@ -164,8 +165,8 @@ static void check_again(decoded *d) {
   bytes_drop(&once);
 }
 
-/* Messages for Lua alone are left out, and the one that never stands alone: written with the header that it always has,
- * it may be one level deeper than it came. */
+/* True for messages that have a record. ResponseOp is left out, since it never stands alone: it is written with a
+ * header, and may then nest one level deeper than it came. */
 static bool is_decoded(const kw_message *message) {
   return message->size > 0 && message != &kw_msg_response_op;
 }

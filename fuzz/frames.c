@@ -13,7 +13,7 @@ void frame_add(bytes *to, int type, int flags, uint32_t stream, kw_slice payload
 
 /* {====== Headers ====== */
 
-/* A number behind a prefix of seven bits (RFC 7541 §5.1). */
+/* Adds an integer with a prefix of seven bits (RFC 7541 §5.1). */
 static void add_length(bytes *block, size_t len) {
   if (len < 127) {
     bytes_add_byte(block, (uint8_t)len);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * frames: HTTP/2 as it goes over the wire, well-formed or not, as a script has it.
+ * frames: makes HTTP/2 frames from the lines of a script, well-formed or not.
  */
 #ifndef KW_FUZZ_FRAMES_H
 #define KW_FUZZ_FRAMES_H
@@ -27,17 +27,17 @@ enum { FLAG_END_STREAM = 1, FLAG_ACK = 1, FLAG_END_HEADERS = 4, FLAG_PADDED = 8 
 
 void frame_add(bytes *to, int type, int flags, uint32_t stream, kw_slice payload);
 
-/* A header line, by its name and value as they are; `how` says whether it goes into the dynamic table. */
+/* Adds a header field with literal name and value; `how` says whether it goes into the dynamic table. */
 void frame_add_line(bytes *block, int how, const char *name, kw_slice value);
 
-/* A header block in one frame, or torn: bit 2 of `how` puts its end into CONTINUATIONs. */
+/* Adds a header block as one frame; if bit 2 of `how` is set, its end is in CONTINUATION frames. */
 void frame_add_headers(bytes *to, int how, int flags, uint32_t stream, kw_slice block);
 
-/* A message in frames of data; `how` has bits: 1 ends the stream, 2 pads the frames, 4 tears it in two, 8 sets the flag
- * of compression, 16 has a wrong length. */
+/* Adds a gRPC message in DATA frames. Bits of `how`: 1 ends the stream, 2 pads the frames, 4 makes two frames, 8
+ * sets the compressed flag, 16 writes a wrong length. */
 void frame_add_message(bytes *to, int how, uint32_t stream, kw_slice message);
 
-/* What both sides may say; false if the letter stands for nothing of that.
+/* Adds what both sides may send. Returns false if the letter is none of these.
  *   S settings: id, value, ...      W window: amount         R reset: code       P ping: flags, bytes
  *   Y priority                      G goaway: last, code     F frame: type, flags, payload
  *   D data: flags, bytes            B bytes */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * image: a file that says it is etcd's. Its pages are made of the input, so that short inputs are many pages, with what
- * would otherwise have to be guessed, sums and ids, put in.
+ * image: reads a bbolt file, and the image in it, that is made from the input. A few bytes of input make a page, so
+ * that a short input has many pages. Checksums and page ids, which a fuzzer cannot guess, are correct.
  *
- *   root   one byte: the page of the tree of buckets
- *   page   56 bytes each, behind its id; zeros follow
+ *   root   one byte: the root page of the tree of buckets
+ *   page   56 bytes for each page: what follows its id; the rest of the page is zero
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -17,8 +17,8 @@
 #include "store/image.h"
 
 #define PAGE 512
-#define FIRST 2  /* behind the metas */
-#define GIVEN 56 /* bytes of a page */
+#define FIRST 2  /* page after the metas */
+#define GIVEN 56 /* bytes of a page that come from the input */
 #define HEADER 16
 #define SUMMED 56
 #define MOST_PAGES 64
@@ -41,7 +41,7 @@ static void put_meta(uint8_t *page, uint64_t root, uint64_t pages) {
   put(meta + SUMMED, sum, 8);
 }
 
-/* Every byte that is given is there. */
+/* Reads every byte of a slice, so that sanitizers see one that is outside of its memory. */
 static void touch(kw_slice bytes) {
   uint8_t *copy = bytes_exact(bytes);
   free(copy);

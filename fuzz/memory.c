@@ -13,7 +13,7 @@ static void on_malloc(const volatile void *p, size_t size) {
   if (p != NULL) used += size;
 }
 
-/* What is older than the counting was not counted. */
+/* A block that is older than the first call was not counted. */
 static void on_free(const volatile void *p) {
   size_t size = p == NULL ? 0 : __sanitizer_get_allocated_size(p);
   used -= size < used ? size : used;

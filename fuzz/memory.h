@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory: how much is in use, of the core, of nghttp2, and of what fuzzes them.
+ * memory: counts the memory in use by the core, by nghttp2 and by the fuzz target itself.
  */
 #ifndef KW_FUZZ_MEMORY_H
 #define KW_FUZZ_MEMORY_H
 
 #include <stddef.h>
 
-/* Bytes that were allocated since it was first called, and not freed. */
+/* Returns the bytes that were allocated since the first call, and not freed. */
 size_t memory_used(void);
 
 #endif

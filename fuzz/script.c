@@ -3,7 +3,7 @@
 
 #include "codec/wire.h"
 
-#define MAX_DEPTH (KW_MAX_NESTING + 10) /* of messages: a little more than can be decoded */
+#define MAX_DEPTH (KW_MAX_NESTING + 10) /* of messages: a little deeper than what can be decoded */
 
 static const int64_t edges[] = {
     -1,    INT64_MAX, INT64_MIN, 10,        16,      100,      127,           128,     255,
@@ -125,7 +125,7 @@ static size_t choose(choice *c, size_t below) {
   return below == 0 ? 0 : (size_t)((z ^ z >> 31) % below);
 }
 
-/* A line that is not empty, with the newline that ends it, if there is one. */
+/* Finds a line that is not empty, with its newline, if there is one. */
 static kw_slice some_line(choice *c, const uint8_t *data, size_t size) {
   size_t from = choose(c, size), to = from;
   while (from > 0 && data[from - 1] != '\n') from--;
@@ -133,7 +133,7 @@ static kw_slice some_line(choice *c, const uint8_t *data, size_t size) {
   return kw_slice_of(data + from, to - from);
 }
 
-/* Puts bytes in place of others; false if they do not fit. */
+/* Replaces bytes by others. Returns false if the result does not fit. */
 static bool replace(uint8_t *data, size_t *size, size_t max, kw_slice what, kw_slice with) {
   size_t from = (size_t)(what.data - data);
   size_t after = *size - from - what.len;
@@ -179,7 +179,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
   }
 }
 
-/* Some lines of one script go into the other. */
+/* Crossover: copies some lines of one script into the other. */
 size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
                                  uint8_t *out, size_t max, unsigned seed) {
   choice c = {seed};

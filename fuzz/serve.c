@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * serve: a server with two connections, and what clients, time, sockets and Lua do to it. The input is a script; in
- * each line a letter, the connection, and what belongs to it. A stream is given by its age: 0 for the newest.
+ * serve: a server with two connections, driven by clients, sockets, time and Lua. The input is a script: each line
+ * is a letter and its arguments, in most cases first the connection. A stream is given by its age, 0 for the newest.
  *
- *   H conn how method ...   headers, that open a stream     M conn stream how message   a message of it
+ *   H conn how method ...   headers, which open a stream    M conn stream how message   a message of the stream
  *   U conn how method message   both at once                S W R P Y G F D B           see frames.h: conn stream ...
- *   O conn n     so much of the output is taken             A conn flag    it is taken at once, or not
- *   K n          bytes come in such pieces                  E conn how     the connection ends, or begins anew
- *   T n          time goes on                               X n            the server drains
+ *   O conn n     takes n bytes of output                    A conn flag    from now on takes output at once, or not
+ *   K n          from now on feeds n bytes at a time        E conn how     the connection ends, or is opened again
+ *   T n          lets time pass                             X n            the server drains
  *   I            calls are intercepted                      N what         Lua takes news, and does something
  *   L id what    Lua does something                         Q first n      Lua puts n keys into the store
- *   Z n          the n-th allocation of the next step fails
+ *   Z n          makes the n-th allocation of the next step fail
  *
- * The store and the hub stay sound, answers are well-formed, memory is bounded by what has come, and at the end all of
- * it is given back.
+ * Checked: the invariants of store and hub hold, answers are well-formed, memory is bounded by the bytes that have
+ * come, and at the end all memory is free.
  */
 #include "answers.h"
 #include "base/mem.h"
@@ -26,9 +26,9 @@
 #define CONNS 2
 #define MAX_PIECES 8
 #define MAX_FED 256
-#define CHECKED 8 /* steps from one look at the inside to the next: it costs as much as they do */
-#define MAX_ROUNDS 10000  /* in which everything that is due has been done */
-#define MEMORY (16 << 20) /* that may be in use, and so many times what has come */
+#define CHECKED 8 /* steps between two invariant checks: a check costs as much as the steps */
+#define MAX_ROUNDS 10000  /* after which nothing may be due any more */
+#define MEMORY (16 << 20) /* bytes that may be in use, beside some times the bytes of the input */
 #define MEMORY_FACTOR 500
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -61,7 +61,7 @@ static const method methods[] = {
     {"/none/None", &kw_msg_put_request, NULL},
     {"none", &kw_msg_put_request, NULL},
     {"", &kw_msg_put_request, NULL},
-    {NULL, &kw_msg_put_request, NULL}, /* a request without one */
+    {NULL, &kw_msg_put_request, NULL}, /* a request without a path */
 };
 
 typedef struct open_stream {
@@ -69,16 +69,16 @@ typedef struct open_stream {
   const method *method;
 } open_stream;
 
-/* A connection, as a client and as a driver sees it. */
+/* A connection: the client and the driver of it. */
 typedef struct conn {
-  kw_peer *peer; /* NULL: there was no memory for it */
-  bytes in;      /* what the client has sent and the server did not want yet */
+  kw_peer *peer; /* NULL: memory was short */
+  bytes in;      /* sent by the client, and not yet wanted by the server */
   open_stream *streams;
   size_t n_streams;
   uint32_t next_id;
-  bytes said; /* what the server has sent since it was last looked at */
+  bytes said; /* sent by the server since the last check */
   answers answers;
-  bool is_http; /* it has begun as HTTP/2 does */
+  bool is_http; /* the preface of HTTP/2 was sent */
   bool is_read_at_once;
   int64_t due;
 } conn;
@@ -89,8 +89,8 @@ typedef struct world {
   kw_server *server;
   conn conns[CONNS];
   int64_t now;
-  size_t piece; /* how many bytes come at once */
-  size_t base;  /* memory that was in use before */
+  size_t piece; /* bytes that are fed at a time */
+  size_t base;  /* memory in use at the start */
   size_t came;
   size_t steps;
 } world;
@@ -105,7 +105,8 @@ static void on_deadline(void *ctx, int64_t when) {
   ((conn *)ctx)->due = when;
 }
 
-/* A window of 1 MiB for each stream, and of 16 for all; and the server's own settings are taken. */
+/* Opens windows of 1 MiB for each stream and 16 MiB for the connection, and acknowledges the settings of the
+ * server. */
 static void add_preface(bytes *to) {
   bytes_add_text(to, PREFACE);
   frame_add(to, FRAME_SETTINGS, 0, 0, kw_slice_of("\0\4\0\x10\0\0", 6));
@@ -146,7 +147,7 @@ static void take_output(conn *c, size_t max) {
   }
 }
 
-/* Bytes come in pieces, but in no more than a few hundred. */
+/* Feeds bytes in pieces, but not in more than a few hundred. */
 static size_t feed(world *w, conn *c, kw_slice rest) {
   size_t len = kw_min_size(rest.len, w->piece + rest.len / MAX_FED);
   uint8_t *copy = bytes_exact(kw_slice_of(rest.data, len));
@@ -202,7 +203,8 @@ static const method *pick_method(script_line *line) {
   return &methods[(byte >= 'A' ? byte - 'A' : byte) % KW_LENGTH(methods)];
 }
 
-/* 0 for the newest, and so on; some bytes stand for no stream that was opened. */
+/* Returns the id of a stream by its age, 0 for the newest. Some bytes give the id of a stream that was never
+ * opened. */
 static open_stream pick_stream(const conn *c, script_line *line) {
   uint8_t byte = line_byte(line);
   if (byte == '=' || c->n_streams == 0) return (open_stream){0, &methods[0]};
@@ -263,7 +265,7 @@ static void add_message(conn *c, open_stream stream, int how, script_line *line)
   bytes_drop(&message);
 }
 
-/* What a client sends; false if the letter stands for something else. */
+/* Does a step of a client. Returns false if the letter is for something else. */
 static bool do_client(world *w, char letter, script_line *line) {
   if (memchr("HUMSWRPYGFDB", letter, 12) == NULL) return false;
   conn *c = pick_conn(w, line);
@@ -300,7 +302,7 @@ static void receive(world *w, uint64_t id) {
   while (kw_call_receive(w->server, id, &message) == KW_RECEIVED_MESSAGE) kw_blob_release(message);
 }
 
-/* A call that is intercepted goes on, or is finished; others are answered. */
+/* Lets an intercepted call go on, or finishes it. Answers other calls. */
 static void do_lua(world *w, uint64_t id, script_line *line) {
   bytes message = {0};
   kw_call_info info;
@@ -320,7 +322,7 @@ static void do_lua(world *w, uint64_t id, script_line *line) {
   bytes_drop(&message);
 }
 
-/* The server is not told: it is a writer as any other. */
+/* Puts keys without telling the server: Lua is a writer like any other. */
 static void do_puts(world *w, int first, int n) {
   kw_arena arena = {0};
   kw_reply reply;
@@ -382,7 +384,7 @@ static void do_other(world *w, char letter, script_line *line) {
   }
 }
 
-/* After the step, since this takes memory, too. */
+/* Runs after the step, since the checks allocate, too. */
 static void check_answers(conn *c) {
   if (c->is_http) answers_take(&c->answers, bytes_slice(&c->said));
   c->said.len = 0;
@@ -415,7 +417,7 @@ static void do_line(world *w, script_line *line) {
   check(w);
 }
 
-/* Everything is small, so that a short script comes to every limit. */
+/* All limits are small, so that a short script reaches them. */
 static void open_world(world *w) {
   kw_store_options store = kw_store_defaults();
   kw_hub_options hub = kw_hub_defaults();
@@ -448,7 +450,7 @@ static void open_world(world *w) {
   for (size_t i = 0; i < CONNS; i++) begin(w, &w->conns[i], true);
 }
 
-/* Connections may end before the server or after it. */
+/* Closes connections before the server, or after it. */
 static void close_world(world *w) {
   end(&w->conns[0]);
   kw_server_close(w->server);

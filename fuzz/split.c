@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * split: what gRPC puts around messages. The same bytes, in one piece and in many, are the same messages.
+ * split: splits bytes into gRPC messages. The same bytes in one piece and in many pieces give the same messages.
  *
- *   limit   one byte, for the largest message
- *   n       one byte, and so many lengths of pieces, taken in turn
- *   bytes
+ *   limit   one byte: the largest message
+ *   n       one byte, then n bytes: the lengths of the pieces, used in turn
+ *   bytes   the rest
  */
 #include "bytes.h"
 #include "codec/grpc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What came of the bytes, one message after the other, each behind its length. */
+/* The messages that were found, one after the other, each with its length before it. */
 typedef struct result {
   bytes messages;
   kw_grpc_split end;
@@ -39,7 +39,7 @@ static kw_grpc_split split_piece(kw_grpc_splitter *splitter, kw_slice piece, byt
   }
 }
 
-/* The lengths are used again and again; without any, all is one piece. */
+/* The lengths are used in turn. Without lengths all bytes are one piece. */
 static result split(size_t max_len, kw_slice lengths, kw_slice input) {
   kw_grpc_splitter splitter = {.max_len = max_len};
   result r = {.end = KW_GRPC_MORE};

@@ -5,7 +5,7 @@
 #include "codec/wire.h"
 #include "model/error.h"
 
-enum { SMALL = 3000, LARGE = 100000 }; /* bytes that may wait */
+enum { SMALL = 3000, LARGE = 100000 }; /* bytes that may wait in a watch */
 enum { HOW_RANGE = 1, HOW_PREV = 2, HOW_NO_PUT = 4, HOW_NO_DELETE = 8, HOW_LARGE = 16 };
 enum { HOW_ARM = 1, HOW_FOLLOW = 2, HOW_ACCEPT = 4, HOW_FAIL = 8 };
 
@@ -30,7 +30,7 @@ static int64_t revision_of(kw_slice event) {
   return kv.mod_revision;
 }
 
-/* One piece of an answer; `before` is what was given before the answer. */
+/* Checks one fragment of an answer. `before` is what was delivered before the answer. */
 static void take_piece(watched *one, const kw_news *news, int64_t before) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
   kw_wire_field field;
@@ -178,11 +178,10 @@ static void check_next(watched *one) {
   const kw_subscription *sub = &one->sub;
   must(sub->next >= one->next, "where it goes on never goes back");
   one->next = sub->next;
-  if (one->begin == 0) one->begin = sub->next; /* with the answer to its creation */
+  if (one->begin == 0) one->begin = sub->next; /* known from the answer to the creation */
   if (sub->pieces > 0 || one->has_forgotten) return;
   int64_t given = larger(one->told, one->covered) + 1;
-  bool is_torn =
-      sub->next == sub->seen; /* at a revision that has come in part, and was forgotten */
+  bool is_torn = sub->next == sub->seen; /* a revision came in part, and was dropped */
   must(is_torn || sub->next <= larger(given, one->begin), "it goes on after what was given");
 }
 

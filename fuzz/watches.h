@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * watches: those of a client, whatever its server says, and what holds of each of them:
+ * watches: the watches of a client, and checks that hold for each of them, whatever the server sends:
  *
- *   events     rise, from one answer to the next, and none is given twice, or after progress that covers it
- *   next       never goes back, nor further than what was given
- *   a failure  is the last that is given
- *   counters   are those of what waits, and of pieces that are not complete within their bound
+ *   events     their revisions rise from one answer to the next; none comes twice, or after progress that covers it
+ *   next       never falls, and is never above what was delivered
+ *   failure    nothing is delivered after it
+ *   counters   match what waits; incomplete fragments stay within their bound
  */
 #ifndef KW_FUZZ_WATCHES_H
 #define KW_FUZZ_WATCHES_H
@@ -14,37 +14,36 @@
 #include "script.h"
 
 #define MAX_WATCHES 8
-#define MAX_TORN 8000 /* bytes of pieces */
+#define MAX_TORN 8000 /* bytes of incomplete fragments */
 
 typedef struct watched {
   kw_subscription sub;
   bool is_open;
-  bool has_failed;    /* that was given */
-  int64_t next;       /* where it was */
-  int64_t begin;      /* where it began; 0: that is not known yet */
-  int64_t told;       /* the highest revision of an event that was given */
-  int64_t covered;    /* the same of progress */
-  bool has_forgotten; /* memory was short: progress may not have been given */
+  bool has_failed;    /* a failure was delivered */
+  int64_t next;       /* of the subscription, at the last check */
+  int64_t begin;      /* first revision; 0: not known yet */
+  int64_t told;       /* highest revision of a delivered event */
+  int64_t covered;    /* highest revision of delivered progress */
+  bool has_forgotten; /* memory was short: progress may be missing */
 } watched;
 
 typedef struct watches {
   watched list[MAX_WATCHES];
 } watches;
 
-/* A step of a script:
- *   n watch call start how   it is attached, and made before if there is none     d watch   it leaves its call
- *   k watch n                so many answers are taken                            v watch   it is closed
- *   a watch how              it is armed, followed, accepted, or fails
- * False if the letter is none of these. */
+/* Does a step of a script. Returns false if the letter is none of these.
+ *   n watch call start how   attaches the watch to a call; makes it if need be     d watch   detaches it
+ *   k watch n                takes n answers                                       v watch   closes it
+ *   a watch how              arms it, follows it, accepts it, or lets it fail */
 bool watches_do(watches *w, kw_client *client, char letter, script_line *line);
 
-/* Those that are ready are named. */
+/* Takes the list of watches that are ready. */
 void watches_hear(watches *w, kw_client *client);
 
-/* Checks what holds; `is_starved`: memory was made short. */
+/* Runs the checks. `is_starved`: an allocation of this step was made to fail. */
 void watches_check(watches *w, bool is_starved);
 
-/* Closes every second one, or the others. */
+/* Closes every second watch, or the other ones. */
 void watches_drop(watches *w, int which);
 
 #endif
