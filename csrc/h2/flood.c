@@ -3,11 +3,12 @@
  * flood: PING and SETTINGS frames that come too often.
  *
  * Both cost the receiver more than the sender. A peer that sends too many of them gets GOAWAY with ENHANCE_YOUR_CALM,
- * and the connection ends. Floods of RST_STREAM, CONTINUATION and unacknowledged frames are nghttp2's to refuse.
+ * and the connection ends. nghttp2 itself refuses floods of RST_STREAM and CONTINUATION frames, and of frames that
+ * demand an answer.
  */
 #include "h2/state.h"
 
-#define PING_STRIKES 2
+#define PING_STRIKES 2         /* that are forgiven */
 #define SETTINGS_BURST 2000000 /* streams that SETTINGS frames may touch at once... */
 #define SETTINGS_RATE 1000     /* ...and then in each millisecond */
 
@@ -20,7 +21,8 @@ static void end_calmly(kw_session *session, const char *text) {
   session->must_end = true;
 }
 
-/* As gRPC has it: a PING is a strike if it comes too early after the last one, and no data was sent between them. */
+/* As in gRPC: a PING is a strike if it comes too early after the last one. HEADERS or DATA that were sent between
+ * the two clear the strikes. */
 void kw_flood_note_ping(kw_session *session) {
   int64_t least =
       session->count > 0 ? session->options.ping_min_ms : session->options.ping_idle_min_ms;
@@ -38,7 +40,7 @@ void kw_flood_note_ping(kw_session *session) {
 
 /* Each SETTINGS frame makes nghttp2 go through all streams, and so uses up one unit for each stream and one for
  * itself. settings_used_up_to runs like a clock of SETTINGS_RATE units in each millisecond, at most SETTINGS_BURST
- * units behind the time: when it is ahead of the time, the peer has used up more than its due. */
+ * units behind the time: when it is ahead of the time, the peer has used up more than it may. */
 int kw_flood_note_settings(kw_session *session) {
   int64_t most = session->now * SETTINGS_RATE;
   if (session->settings_used_up_to < most - SETTINGS_BURST)

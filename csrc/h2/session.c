@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * session: its life, and the way of bytes into and out of nghttp2.
+ * session: making and ending a session, and passing bytes into and out of nghttp2.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,8 +9,7 @@
 
 #include "base/mem.h"
 
-#define MAX_FRAMES                                                                                 \
-  1000 /* nghttp2's own frames that may wait; with more, a server reads no further */
+#define MAX_FRAMES 1000 /* of nghttp2's own that may wait; then a server stops reading */
 
 kw_session_options kw_session_defaults(void) {
   kw_session_options options = {.max_streams = 65536,
@@ -121,21 +120,21 @@ static void note_windows(kw_session *session) {
 }
 
 /* The peer has closed its side. It may still read, so what is to be sent is sent. */
-static void feed_end(kw_session *session) {
+static void end_by_peer(kw_session *session) {
   kw_session_flush(session);
   if (!session->options.is_client) kw_session_note_why(session, "the client closed the connection");
   kw_session_end(session);
 }
 
-/* nghttp2 refuses the input with this error, or a GOAWAY of our own ends the session. */
-static void end_feed(kw_session *session, ssize_t rc) {
+/* nghttp2 has refused the input with an error (rc < 0), or the session has submitted a GOAWAY that ends it. */
+static void end_by_error(kw_session *session, ssize_t rc) {
   kw_session_flush(session); /* the GOAWAY */
   if (rc < 0 && !session->options.is_client)
     kw_session_note_why(session, "HTTP/2 failed: %s", nghttp2_strerror((int)rc));
   kw_session_end(session);
 }
 
-/* nghttp2 has seen too many frames that demand an answer. A server that begins so does not speak HTTP/2. */
+/* Too many frames that demand an answer have come. A server that begins with these does not speak HTTP/2. */
 static void note_flood(kw_session *session) {
   if (session->has_peer_settings || !session->options.is_client) {
     kw_session_note_why(session, "the %s asks for too much at once", kw_session_peer(session));
@@ -149,7 +148,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
   session->now = now;
   if (session->is_over) return;
   if (bytes.len == 0) {
-    feed_end(session);
+    end_by_peer(session);
     return;
   }
   session->last_received = now;
@@ -166,7 +165,7 @@ void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now) {
     kw_preface_refuse(session, n_before, bytes);
     kw_session_end(session);
   } else {
-    end_feed(session, rc);
+    end_by_error(session, rc);
   }
 }
 
