@@ -14,7 +14,7 @@
 #define OWN_META "keywatch.uv.probe.server"
 #define OWN_CLIENT_META "keywatch.uv.probe.client"
 
-/* What a server counts, by name. */
+/* The counters of a server, by name. */
 #define COUNTS(X)                                                                                  \
   X(accepted)                                                                                      \
   X(closed)                                                                                        \
@@ -28,26 +28,26 @@
 struct kw_server {
   kw_link peers;
   size_t work;
-  int64_t now; /* the last that it was told */
+  int64_t now; /* of the last call */
 
-  char greeting[64];  /* the first that a peer sends */
-  size_t greetings;   /* how often it does */
-  size_t limit;       /* a peer with as many bytes pending wants none; 0: no limit */
-  size_t done_after;  /* a peer is done after so many bytes; 0: never */
+  char greeting[64];  /* what a peer sends first */
+  size_t greetings;   /* how often the peer sends it */
+  size_t limit;       /* a peer with this many bytes pending wants no more; 0: no limit */
+  size_t done_after;  /* a peer is done after this many bytes; 0: never */
   size_t piece;       /* the size of the pieces that are pending */
   int64_t tick;       /* milliseconds to the step of a peer that was fed; 0: none */
   int64_t step_every; /* milliseconds; 0: it is not wanted */
-  bool is_silent;     /* it does not send back */
+  bool is_silent;     /* peers do not echo */
   bool has_work;      /* every feed is work for Lua */
-  bool stays;         /* the end of the other side is not its own */
-  bool refuses;
+  bool stays;         /* a peer is not done when the other side has closed its end */
+  bool refuses;       /* `accept` returns NULL */
 
 #define X(name) size_t name;
   COUNTS(X)
 #undef X
 };
 
-/* Bytes that go through. */
+/* A FIFO of bytes. */
 typedef struct queue {
   char *bytes;
   size_t from;
@@ -65,20 +65,20 @@ struct kw_peer {
 };
 
 struct kw_client {
-  kw_peer_hooks hooks; /* none: it was not dialed */
+  kw_peer_hooks hooks; /* all NULL before `dial` */
   queue in;
   queue out;
-  char why[64]; /* it was closed; "" in order */
+  char why[64]; /* argument of `close`; "" for NULL */
 
-  size_t limit;    /* with as many bytes that were not taken it wants none; 0: no limit */
-  int64_t timeout; /* milliseconds after which it is done if it is not opened; 0: none */
-  bool stays;      /* the end of the other side is not its own */
+  size_t limit;    /* with this many bytes not taken by Lua the client wants no more; 0: no limit */
+  int64_t timeout; /* milliseconds for `opened` to come, else the client is done; 0: none */
+  bool stays;      /* the client is not done when the other side has closed its end */
 
   bool has_news;
   bool is_opened;
   bool has_ended;
   bool is_done;
-  size_t closed; /* how often */
+  size_t closed; /* calls of `close` */
 };
 
 static bool queue_add(queue *self, const char *bytes, size_t len) {
@@ -352,7 +352,7 @@ static int l_server(lua_State *L) {
   return 1;
 }
 
-/* server:say(bytes): to all peers, as a change does that all of them watch. */
+/* server:say(bytes): sends to all peers, like a change that all of them watch. */
 static int l_say(lua_State *L) {
   kw_server *server = check_server(L);
   size_t len;
@@ -363,7 +363,7 @@ static int l_say(lua_State *L) {
   return 0;
 }
 
-/* server:finish(): all peers are done. */
+/* server:finish(): makes all peers done. */
 static int l_finish(lua_State *L) {
   kw_server *server = check_server(L);
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
@@ -374,7 +374,7 @@ static int l_finish(lua_State *L) {
   return 0;
 }
 
-/* server:take(): how much work there was; there is none any more. */
+/* server:take(): the amount of work, which becomes 0. */
 static int l_take(lua_State *L) {
   kw_server *server = check_server(L);
   lua_pushinteger(L, (lua_Integer)server->work);
@@ -393,7 +393,7 @@ static int l_counts(lua_State *L) {
   return 1;
 }
 
-/* No peer outlives its server. */
+/* The driver has closed all peers before. */
 static int l_close(lua_State *L) {
   kw_server **self = luaL_checkudata(L, 1, OWN_META);
   assert(*self == NULL || kw_link_is_alone(&(*self)->peers));
@@ -436,7 +436,7 @@ static int l_client_say(lua_State *L) {
   return 0;
 }
 
-/* client:finish(): it is done. */
+/* client:finish(): makes the client done. */
 static int l_client_finish(lua_State *L) {
   kw_client *client = check_client(L);
   client->is_done = true;
@@ -444,7 +444,7 @@ static int l_client_finish(lua_State *L) {
   return 0;
 }
 
-/* client:take(): what came; there are no news any more. */
+/* client:take(): the bytes that came, and were not taken yet. After that there are no news. */
 static int l_client_take(lua_State *L) {
   kw_client *client = check_client(L);
   size_t len = queue_len(&client->in);
@@ -455,7 +455,7 @@ static int l_client_take(lua_State *L) {
   return 1;
 }
 
-/* client:state(): a table: is_opened, has_ended, how often it was closed, why, and who is at the other end. */
+/* client:state(): a table: is_opened, has_ended, closed (a count), why and remote. */
 static int l_client_state(lua_State *L) {
   const kw_client *client = check_client(L);
   lua_newtable(L);
@@ -472,7 +472,7 @@ static int l_client_state(lua_State *L) {
   return 1;
 }
 
-/* Whoever has it was told before that it ends. */
+/* A client that was dialed must have been closed by the driver before. */
 static int l_client_close(lua_State *L) {
   kw_client **self = luaL_checkudata(L, 1, OWN_CLIENT_META), *client = *self;
   *self = NULL;

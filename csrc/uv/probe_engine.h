@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe_engine: an engine that sends back what it gets, for tests of the loop in probe builds.
+ * probe_engine: an engine that echoes, for specs of the loop in probe builds.
  */
 #ifndef KW_UV_PROBE_ENGINE_H
 #define KW_UV_PROBE_ENGINE_H
@@ -9,9 +9,13 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Pushes a table: enter(version) puts the engine in the place of core's, leave() core's again, server(options) is a
- * server of it, client(options) a client that keeps what it gets, and live() and fail_at(n) are those of this
- * object's memory. */
+/* Pushes a table:
+ *   enter(version)    replaces core's engine in the registry by this one
+ *   leave()           puts core's engine back
+ *   server(options)   makes a server of this engine, whose peers send back what they get
+ *   client(options)   makes a client of this engine, which keeps what it gets
+ *   live()            returns how many blocks of this object's memory are allocated
+ *   fail_at(n)        makes the n-th allocation of this object fail */
 void kw_uv_push_probe(lua_State *L);
 #endif
 
