@@ -94,7 +94,7 @@ static int l_get(lua_State *L) {
   kw_response response;
   int rc = read_response(L, begin(L), &memo, &response);
   if (rc != KW_OK) return fail(L, rc);
-  if (!kw_bind_push_only(L, &response, MEMO)) lua_pushnil(L);
+  kw_bind_push_get_response(L, &response, MEMO);
   return end(L, 1);
 }
 
@@ -102,7 +102,7 @@ static int answer(lua_State *L, const kw_memo *memo) {
   kw_response response;
   int rc = read_response(L, begin(L), memo, &response);
   if (rc != KW_OK) return fail(L, rc);
-  kw_bind_push_response(L, memo, &response, response.revision);
+  kw_bind_push_response(L, memo, &response);
   return end(L, 1);
 }
 

@@ -62,11 +62,6 @@ static void push_kv(lua_State *L, const kw_kv *kv, bool keys_only, int key) {
   set_rest(L, kv, keys_only);
 }
 
-static void push_record(lua_State *L, const kw_blob *record, bool keys_only, int key) {
-  kw_kv kv = kw_keyvalue_of(record);
-  push_kv(L, &kv, keys_only, key);
-}
-
 void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev) {
   lua_createtable(L, 0, is_delete ? 4 : 8);
   lua_pushvalue(L, lua_upvalueindex(KW_UP_TYPE));
@@ -95,19 +90,148 @@ static void push_list(lua_State *L, size_t n) {
   lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
 }
 
-static void push_records(lua_State *L, const kw_records *records, bool keys_only) {
-  push_list(L, records->n);
-  for (size_t i = 0; i < records->n; i++) {
-    push_record(L, records->items[i], keys_only, 0);
-    lua_rawseti(L, -2, (int)i + 1);
+/* {====== Results of ops ======
+ *
+ * A reply of the store and a response of a server become the same tables: both are seen as a `result` first.
+ */
+
+/* A list of kvs: the records of a reply, or the encoded kvs of a response. */
+typedef struct kv_list {
+  const kw_blob *const *records; /* NULL: the kvs of a response */
+  const kw_slice *encoded;
+  size_t n;
+  bool keys_only; /* values are pushed as "" */
+} kv_list;
+
+typedef struct result result;
+
+struct result {
+  kw_op_kind kind;
+  bool is_get; /* a range whose kv alone is the result */
+  int64_t revision;
+  union {
+    struct {
+      kv_list kvs;
+      int64_t count;
+      bool more;
+    } range;
+    struct {
+      kw_slice prev_kv; /* encoded; data is NULL: there is none */
+    } put;
+    struct {
+      kv_list prev_kvs;
+      int64_t deleted;
+      bool has_kvs; /* the deleted kvs were asked for */
+    } delete;
+    struct {
+      bool succeeded;
+      size_t n;          /* how many ops were executed */
+      const void *ops;   /* kw_op for a reply, kw_memo for a response */
+      const void *inner; /* kw_reply, or kw_response */
+      void (*get_inner)(const result *txn, size_t i, result *found);
+    } txn;
+  };
+};
+
+static kv_list list_of_records(const kw_records *records, bool keys_only) {
+  return (kv_list){.records = records->items, .n = records->n, .keys_only = keys_only};
+}
+
+static kv_list list_of_encoded(const kw_repeated *kvs) {
+  return (kv_list){.encoded = kvs->items, .n = kvs->n};
+}
+
+static void see_reply(const kw_op *op, const kw_reply *reply, result *found);
+
+static void see_inner_reply(const result *txn, size_t i, result *found) {
+  see_reply((const kw_op *)txn->txn.ops + i, (const kw_reply *)txn->txn.inner + i, found);
+}
+
+static void see_reply(const kw_op *op, const kw_reply *reply, result *found) {
+  found->kind = op->kind;
+  found->is_get = op->tag == KW_BIND_GET;
+  found->revision = reply->revision;
+  switch (op->kind) {
+    case KW_OP_RANGE:
+      found->range.kvs = list_of_records(&reply->range.kvs, reply->range.keys_only);
+      found->range.count = reply->range.count;
+      found->range.more = reply->range.more;
+      return;
+    case KW_OP_PUT:
+      found->put.prev_kv =
+          reply->put.prev_kv == NULL ? (kw_slice){0} : kw_blob_slice(reply->put.prev_kv);
+      return;
+    case KW_OP_DELETE:
+      found->delete.prev_kvs = list_of_records(&reply->delete.prev_kvs, false);
+      found->delete.deleted = reply->delete.deleted;
+      found->delete.has_kvs = op->delete.prev_kv;
+      return;
+    case KW_OP_TXN:
+      found->txn.succeeded = reply->txn.succeeded;
+      found->txn.n = reply->txn.n;
+      found->txn.ops = reply->txn.succeeded ? op->txn.success : op->txn.failure;
+      found->txn.inner = reply->txn.responses;
+      found->txn.get_inner = see_inner_reply;
+      return;
+    case KW_OP_NONE: return;
   }
 }
 
-void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key) {
-  if (reply->range.kvs.n == 0) {
-    lua_pushnil(L);
-  } else {
-    push_record(L, reply->range.kvs.items[0], reply->range.keys_only, key);
+static void see_response(const kw_memo *memo, const kw_response *response, result *found);
+
+static void see_inner_response(const result *txn, size_t i, result *found) {
+  see_response((const kw_memo *)txn->txn.ops + i, (const kw_response *)txn->txn.inner + i, found);
+}
+
+static void see_response(const kw_memo *memo, const kw_response *response, result *found) {
+  found->kind = memo->kind;
+  found->is_get = memo->is_get;
+  found->revision = response->revision;
+  switch (memo->kind) {
+    case KW_OP_RANGE:
+      found->range.kvs = list_of_encoded(&response->range.kvs);
+      found->range.count = response->range.count;
+      found->range.more = response->range.more;
+      return;
+    case KW_OP_PUT: found->put.prev_kv = response->put.prev_kv; return;
+    case KW_OP_DELETE:
+      found->delete.prev_kvs = list_of_encoded(&response->delete.prev_kvs);
+      found->delete.deleted = response->delete.deleted;
+      found->delete.has_kvs = memo->prev_kv;
+      return;
+    case KW_OP_TXN:
+      found->txn.succeeded = response->txn.succeeded;
+      found->txn.n = response->txn.responses.n;
+      found->txn.ops = response->txn.succeeded ? memo->success : memo->failure;
+      found->txn.inner = response->txn.responses.items;
+      found->txn.get_inner = see_inner_response;
+      return;
+    case KW_OP_NONE: return;
+  }
+}
+
+/* }====== */
+
+/* {====== Pushing results ====== */
+
+/* Of a record that a disk has damaged, the fields before the damage. */
+static inline kw_kv kv_of(kw_slice bytes) {
+  kw_kv kv;
+  bool is_whole = kw_keyvalue_decode(bytes, &kv);
+  (void)is_whole;
+  return kv;
+}
+
+static inline kw_slice encoded_at(const kv_list *list, size_t i) {
+  return list->records != NULL ? kw_blob_slice(list->records[i]) : list->encoded[i];
+}
+
+static void push_kvs(lua_State *L, const kv_list *list) {
+  push_list(L, list->n);
+  for (size_t i = 0; i < list->n; i++) {
+    kw_kv kv = kv_of(encoded_at(list, i));
+    push_kv(L, &kv, list->keys_only, 0);
+    lua_rawseti(L, -2, (int)i + 1);
   }
 }
 
@@ -116,67 +240,98 @@ void kw_bind_push_revision(lua_State *L, int64_t revision, int more) {
   set_number(L, KW_UP_REVISION, revision);
 }
 
-static void push_range(lua_State *L, const kw_reply *reply) {
-  kw_bind_push_revision(L, reply->revision, 3);
-  push_records(L, &reply->range.kvs, reply->range.keys_only);
-  lua_setfield(L, -2, "kvs");
-  kw_bind_set_int(L, "count", reply->range.count);
-  kw_bind_set_bool(L, "more", reply->range.more);
+/* Pushes the only kv of a get; nothing, and returns false, if there is none. `key` is as in push_kv. */
+static bool push_get(lua_State *L, const kv_list *kvs, int key) {
+  if (kvs->n == 0) return false;
+  kw_kv kv = kv_of(encoded_at(kvs, 0));
+  push_kv(L, &kv, kvs->keys_only, key);
+  return true;
 }
 
-static void push_put(lua_State *L, const kw_reply *reply) {
-  kw_bind_push_revision(L, reply->revision, reply->put.prev_kv == NULL ? 0 : 1);
-  if (reply->put.prev_kv == NULL) return;
-  push_record(L, reply->put.prev_kv, false, 0);
+static void push_range(lua_State *L, const result *range) {
+  kw_bind_push_revision(L, range->revision, 3);
+  push_kvs(L, &range->range.kvs);
+  lua_setfield(L, -2, "kvs");
+  kw_bind_set_int(L, "count", range->range.count);
+  kw_bind_set_bool(L, "more", range->range.more);
+}
+
+static void push_put(lua_State *L, const result *put) {
+  bool has_prev = put->put.prev_kv.data != NULL;
+  kw_bind_push_revision(L, put->revision, has_prev ? 1 : 0);
+  if (!has_prev) return;
+  kw_kv kv = kv_of(put->put.prev_kv);
+  push_kv(L, &kv, false, 0);
   lua_setfield(L, -2, "prev_kv");
 }
 
-static void push_delete(lua_State *L, const kw_delete_op *op, const kw_reply *reply) {
-  kw_bind_push_revision(L, reply->revision, 2);
-  kw_bind_set_int(L, "deleted", reply->delete.deleted);
-  if (!op->prev_kv) return;
-  push_records(L, &reply->delete.prev_kvs, false);
+static void push_delete(lua_State *L, const result *delete) {
+  kw_bind_push_revision(L, delete->revision, 2);
+  kw_bind_set_int(L, "deleted", delete->delete.deleted);
+  if (!delete->delete.has_kvs) return;
+  push_kvs(L, &delete->delete.prev_kvs);
   lua_setfield(L, -2, "prev_kvs");
 }
 
-static void push_txn(lua_State *L, const kw_txn_op *op, const kw_reply *reply, int64_t revision);
+static void push_result(lua_State *L, const result *found, int64_t revision);
 
-static void push_inner(lua_State *L, const kw_op *op, const kw_reply *reply, int64_t revision) {
-  if (op->kind == KW_OP_TXN) {
-    push_txn(L, &op->txn, reply, revision);
-  } else if (op->tag != KW_BIND_GET) {
-    kw_bind_push_reply(L, op, reply);
-  } else if (reply->range.kvs.n == 0) {
-    lua_pushboolean(L, false);
-  } else {
-    kw_bind_push_get(L, reply, 0);
-  }
-}
-
-/* A nested transaction has the revision of the whole. */
-static void push_txn(lua_State *L, const kw_txn_op *op, const kw_reply *reply, int64_t revision) {
-  const kw_op *ops = reply->txn.succeeded ? op->success : op->failure;
+/* `revision` is that of the outermost transaction. A get without a kv is false: a list has no holes. */
+static void push_txn(lua_State *L, const result *txn, int64_t revision) {
   luaL_checkstack(L, 10, "txn");
   kw_bind_push_revision(L, revision, 2);
-  kw_bind_set_bool(L, "succeeded", reply->txn.succeeded);
-  push_list(L, reply->txn.n);
-  for (size_t i = 0; i < reply->txn.n; i++) {
-    push_inner(L, &ops[i], &reply->txn.responses[i], revision);
+  kw_bind_set_bool(L, "succeeded", txn->txn.succeeded);
+  push_list(L, txn->txn.n);
+  for (size_t i = 0; i < txn->txn.n; i++) {
+    result inner;
+    txn->txn.get_inner(txn, i, &inner);
+    if (!inner.is_get) {
+      push_result(L, &inner, revision);
+    } else if (!push_get(L, &inner.range.kvs, 0)) {
+      lua_pushboolean(L, false);
+    }
     lua_rawseti(L, -2, (int)i + 1);
   }
   lua_setfield(L, -2, "responses");
 }
 
-void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply) {
-  switch (op->kind) {
-    case KW_OP_RANGE: push_range(L, reply); return;
-    case KW_OP_PUT: push_put(L, reply); return;
-    case KW_OP_DELETE: push_delete(L, &op->delete, reply); return;
-    case KW_OP_TXN: push_txn(L, &op->txn, reply, reply->revision); return;
+static void push_result(lua_State *L, const result *found, int64_t revision) {
+  switch (found->kind) {
+    case KW_OP_RANGE: push_range(L, found); return;
+    case KW_OP_PUT: push_put(L, found); return;
+    case KW_OP_DELETE: push_delete(L, found); return;
+    case KW_OP_TXN: push_txn(L, found, revision); return;
     case KW_OP_NONE: break;
   }
   lua_pushnil(L);
 }
+
+void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply) {
+  result found;
+  see_reply(op, reply, &found);
+  push_result(L, &found, found.revision);
+}
+
+void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response) {
+  result found;
+  see_response(memo, response, &found);
+  push_result(L, &found, found.revision);
+}
+
+void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key) {
+  kv_list kvs = list_of_records(&reply->range.kvs, reply->range.keys_only);
+  if (!push_get(L, &kvs, key)) lua_pushnil(L);
+}
+
+void kw_bind_push_get_response(lua_State *L, const kw_response *response, int key) {
+  kv_list kvs = list_of_encoded(&response->range.kvs);
+  bool is_same = kvs.n > 0 && lua_type(L, key) == LUA_TSTRING &&
+                 kw_slice_equal(kw_bind_bytes(L, key), kv_of(kvs.encoded[0]).key);
+  if (!push_get(L, &kvs, is_same ? key : 0)) lua_pushnil(L);
+}
+
+/* }====== */
+
+/* {====== Leases ====== */
 
 void kw_bind_push_ids(lua_State *L, const int64_t *ids, size_t n) {
   push_list(L, n);
@@ -201,97 +356,6 @@ void kw_bind_push_lease(lua_State *L, const kw_lease_info *lease) {
   if (lease->keys == NULL) return;
   push_keys(L, lease->keys, lease->n_keys);
   lua_setfield(L, -2, "keys");
-}
-
-/* {====== Responses of a server ====== */
-
-static kw_kv kv_of(kw_slice bytes) {
-  kw_kv kv;
-  bool ok = kw_keyvalue_decode(bytes, &kv);
-  assert(ok);
-  (void)ok;
-  return kv;
-}
-
-static void push_encoded(lua_State *L, kw_slice bytes) {
-  kw_kv kv = kv_of(bytes);
-  push_kv(L, &kv, false, 0);
-}
-
-static void push_all_encoded(lua_State *L, const kw_repeated *kvs) {
-  const kw_slice *items = kvs->items;
-  push_list(L, kvs->n);
-  for (size_t i = 0; i < kvs->n; i++) {
-    push_encoded(L, items[i]);
-    lua_rawseti(L, -2, (int)i + 1);
-  }
-}
-
-bool kw_bind_push_only(lua_State *L, const kw_response *response, int key) {
-  if (response->range.kvs.n == 0) return false;
-  kw_kv kv = kv_of(*(const kw_slice *)response->range.kvs.items);
-  bool is_same =
-      key != 0 && lua_type(L, key) == LUA_TSTRING && kw_slice_equal(kw_bind_bytes(L, key), kv.key);
-  push_kv(L, &kv, false, is_same ? key : 0);
-  return true;
-}
-
-static void push_range_response(lua_State *L, const kw_response *response) {
-  kw_bind_push_revision(L, response->revision, 3);
-  push_all_encoded(L, &response->range.kvs);
-  lua_setfield(L, -2, "kvs");
-  kw_bind_set_int(L, "count", response->range.count);
-  kw_bind_set_bool(L, "more", response->range.more);
-}
-
-static void push_put_response(lua_State *L, const kw_response *response) {
-  bool has_prev = response->put.prev_kv.data != NULL;
-  kw_bind_push_revision(L, response->revision, has_prev ? 1 : 0);
-  if (!has_prev) return;
-  push_encoded(L, response->put.prev_kv);
-  lua_setfield(L, -2, "prev_kv");
-}
-
-static void push_delete_response(lua_State *L, const kw_memo *memo, const kw_response *response) {
-  kw_bind_push_revision(L, response->revision, 2);
-  kw_bind_set_int(L, "deleted", response->delete.deleted);
-  if (!memo->prev_kv) return;
-  push_all_encoded(L, &response->delete.prev_kvs);
-  lua_setfield(L, -2, "prev_kvs");
-}
-
-static void push_txn_response(lua_State *L, const kw_memo *memo, const kw_response *response,
-                              int64_t revision) {
-  const kw_memo *ops = response->txn.succeeded ? memo->success : memo->failure;
-  const kw_response *responses = response->txn.responses.items;
-  size_t n = response->txn.responses.n;
-  luaL_checkstack(L, 10, "txn");
-  kw_bind_push_revision(L, revision, 2);
-  kw_bind_set_bool(L, "succeeded", response->txn.succeeded);
-  push_list(L, n);
-  for (size_t i = 0; i < n; i++) {
-    kw_bind_push_response(L, &ops[i], &responses[i], revision);
-    lua_rawseti(L, -2, (int)i + 1);
-  }
-  lua_setfield(L, -2, "responses");
-}
-
-void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response,
-                           int64_t revision) {
-  switch (memo->kind) {
-    case KW_OP_RANGE:
-      if (!memo->is_get) {
-        push_range_response(L, response);
-      } else if (!kw_bind_push_only(L, response, 0)) {
-        lua_pushboolean(L, false);
-      }
-      return;
-    case KW_OP_PUT: push_put_response(L, response); return;
-    case KW_OP_DELETE: push_delete_response(L, memo, response); return;
-    case KW_OP_TXN: push_txn_response(L, memo, response, revision); return;
-    case KW_OP_NONE: break;
-  }
-  lua_pushnil(L);
 }
 
 /* }====== */

@@ -82,13 +82,11 @@ struct kw_memo {
   size_t n_failure;
 };
 
-/* A response that fits the memo, and whose kvs are whole: as the plain call of that op returns it, but false for a get
- * without a kv. `revision` is that of the outermost response. */
-void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response,
-                           int64_t revision);
+/* Pushes a response as the plain call of its op returns it. The response fits the memo, and its kvs are well-formed. */
+void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response);
 
-/* The only kv of the response to a get; pushes nothing, and returns false, if there is none. `key` is where the key
- * that was asked for may stand as a string, or 0. */
-bool kw_bind_push_only(lua_State *L, const kw_response *response, int key);
+/* Pushes the only kv of the response to a get, or nil. If the value at index `key` is the kv's key, that string is used
+ * again. */
+void kw_bind_push_get_response(lua_State *L, const kw_response *response, int key);
 
 #endif
