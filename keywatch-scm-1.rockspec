@@ -195,6 +195,7 @@ build = {
         "csrc/bind/lua_durability.c",
         "csrc/bind/lua_error.c",
         "csrc/bind/lua_lease.c",
+        "csrc/bind/lua_list.c",
         "csrc/bind/lua_maintenance.c",
         "csrc/bind/lua_message.c",
         "csrc/bind/lua_notes.c",

@@ -304,8 +304,8 @@ describe("the options #slow of", function()
 
   it("C are all among them #once", function()
     local is_internal = { keys = true, no_put = true, no_delete = true } -- of lease_time_to_live and open_watch
-    for _, path in ipairs { "csrc/bind/lua_op.c", "csrc/bind/lua_store.c", "csrc/bind/lua_options.h" } do
-      for line in io.lines(path) do
+    for _, file in ipairs { "lua_op.c", "lua_replica.c", "lua_store.c", "lua_options.h" } do
+      for line in io.lines("csrc/bind/" .. file) do
         for _, pattern in ipairs { '"([%l_]+)", KW_OPTION_', "%u_OPTION%(([%l_]+), %u", "KV_FIELD%(([%l_]+), %u" } do
           for name in line:gmatch(pattern) do assert(every_name[name] or is_internal[name], name) end
         end

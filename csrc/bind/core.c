@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * core: the module keywatch.core.
+ * core: the module keywatch.core, the C half of keywatch.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@
 
 int KW_EXPORT luaopen_keywatch_core(lua_State *L);
 
-/* errors[code] = { message =, grpc_status = }, for those who meet them elsewhere. */
+/* Pushes core.errors: errors[code] = { message =, grpc_status = }. */
 static void push_errors(lua_State *L) {
   lua_newtable(L);
 #define X(name, symbol, status, words)                                                             \
@@ -44,7 +44,7 @@ static void push_errors(lua_State *L) {
 #undef X
 }
 
-/* core.id(value): an id in the form that this VM gives it, or nothing if the value is none. */
+/* core.id(value): the id in the form of this VM; nothing if the value is not an id. */
 static int l_id(lua_State *L) {
   int64_t id;
   if (!kw_bind_to_id(L, 1, &id)) return 0;
@@ -52,8 +52,7 @@ static int l_id(lua_State *L) {
   return 1;
 }
 
-/* core.decimal(value): 64 bits without a sign, in whichever form, as a decimal string; or nothing if the value is
- * none. */
+/* core.decimal(value): an unsigned 64-bit number as a decimal string; nothing if the value is not such a number. */
 static int l_decimal(lua_State *L) {
   uint64_t v;
   if (!kw_bind_to_uint(L, 1, &v)) return 0;
@@ -61,7 +60,8 @@ static int l_decimal(lua_State *L) {
   return 1;
 }
 
-/* core.hex(id): an id in hexadecimal, with its sign, as etcd's names have it; or nothing if the value is none. */
+/* core.hex(id): the id in hexadecimal with its sign, as in the names that etcd gives; nothing if the value is not an
+ * id. */
 static int l_hex(lua_State *L) {
   char text[24];
   int64_t id;
@@ -72,26 +72,48 @@ static int l_hex(lua_State *L) {
   return 1;
 }
 
-static pid_t
-    pid; /* of this process: asked for often, and a call of the system where it is not remembered */
+static pid_t pid; /* of this process; getpid may be a system call */
 
 static void note_pid(void) {
   pid = getpid();
 }
 
-/* core.pid(): of this process. */
+/* core.pid(): the id of this process. */
 static int l_pid(lua_State *L) {
   lua_pushinteger(L, pid);
   return 1;
 }
 
-/* core.sha1(bytes): the digest, 20 bytes. */
+/* core.sha1(bytes): the SHA-1 digest, 20 bytes. */
 static int l_sha1(lua_State *L) {
   uint8_t digest[KW_SHA1_BYTES];
   kw_sha1(kw_bind_check_bytes(L, 1), digest);
   lua_pushlstring(L, (const char *)digest, sizeof digest);
   return 1;
 }
+
+static const luaL_Reg functions[] = {{"header", kw_bind_header},
+                                     {"hash_password", kw_bind_hash_password},
+                                     {"id", l_id},
+                                     {"decimal", l_decimal},
+                                     {"hex", l_hex},
+                                     {"pid", l_pid},
+                                     {"sha1", l_sha1},
+                                     {NULL, NULL}};
+
+/* Fields of the module, and the functions that push them. */
+static const struct {
+  const char *name;
+  void (*push)(lua_State *L);
+} fields[] = {{"errors", push_errors},
+              {"client", kw_bind_push_client},
+              {"subscription", kw_bind_push_subscription},
+              {"serve", kw_bind_push_serve},
+              {"new_error", kw_bind_push_error_new},
+              {"error_of", kw_bind_push_error_of},
+              {"requests", kw_bind_push_requests},
+              {"answers", kw_bind_push_answers},
+              {"restore", kw_bind_push_restore}};
 
 int luaopen_keywatch_core(lua_State *L) {
   kw_check_vm(L);
@@ -103,42 +125,15 @@ int luaopen_keywatch_core(lua_State *L) {
   lua_setfield(L, -4, "durable_methods");
   lua_setfield(L, -3, "store_methods");
   lua_setfield(L, -2, "open");
-  push_errors(L);
-  lua_setfield(L, -2, "errors");
   kw_bind_add_watch_class(L);
   kw_bind_add_snapshot_class(L);
   kw_bind_add_holder(L);
-  kw_bind_push_client(L);
-  lua_setfield(L, -2, "client");
-  kw_bind_push_subscription(L);
-  lua_setfield(L, -2, "subscription");
-  kw_bind_push_serve(L);
-  lua_setfield(L, -2, "serve");
-  kw_bind_push_error_new(L);
-  lua_setfield(L, -2, "new_error");
-  kw_bind_push_error_of(L);
-  lua_setfield(L, -2, "error_of");
-  kw_bind_push_requests(L);
-  lua_setfield(L, -2, "requests");
-  kw_bind_push_answers(L);
-  lua_setfield(L, -2, "answers");
-  lua_pushcfunction(L, kw_bind_header);
-  lua_setfield(L, -2, "header");
-  kw_bind_push_restore(L);
-  lua_setfield(L, -2, "restore");
   kw_bind_add_messages(L);
-  lua_pushcfunction(L, l_id);
-  lua_setfield(L, -2, "id");
-  lua_pushcfunction(L, l_decimal);
-  lua_setfield(L, -2, "decimal");
-  lua_pushcfunction(L, l_hex);
-  lua_setfield(L, -2, "hex");
-  lua_pushcfunction(L, l_pid);
-  lua_setfield(L, -2, "pid");
-  lua_pushcfunction(L, l_sha1);
-  lua_setfield(L, -2, "sha1");
-  lua_pushcfunction(L, kw_bind_hash_password);
-  lua_setfield(L, -2, "hash_password");
+  for (size_t i = 0; i < KW_LENGTH(fields); i++) {
+    fields[i].push(L);
+    lua_setfield(L, -2, fields[i].name);
+  }
+  luaL_setfuncs(L, functions, 0);
   lua_pushliteral(L, KW_LUA_NAME);
   lua_setfield(L, -2, "built_for");
 #ifdef KW_PROBE

@@ -3,6 +3,7 @@
 
 #include "bind/lua_call.h"
 
+#include "bind/lua_error.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_server.h"
 #include "bind/lua_value.h"
@@ -63,8 +64,8 @@ static int l_next_news(lua_State *L) {
   return 5;
 }
 
-static void push_lines(lua_State *L, const kw_blob *lines) {
-  const char *at = (const char *)lines->bytes, *end = at + lines->len;
+static void push_metadata(lua_State *L, const kw_blob *metadata) {
+  const char *at = (const char *)metadata->bytes, *end = at + metadata->len;
   lua_newtable(L);
   for (int i = 1; at < end; i++) {
     size_t len = strlen(at);
@@ -74,7 +75,7 @@ static void push_lines(lua_State *L, const kw_blob *lines) {
   }
 }
 
-/* Finalizers may run, and end the call: its lines are held, and who calls is copied. */
+/* Finalizers may run during the pushes and end the call: its metadata is held, and its address is copied. */
 static int l_info(lua_State *L) {
   uint64_t id = check_id(L);
   kw_blob **holder = kw_bind_new_holder(L);
@@ -90,7 +91,7 @@ static int l_info(lua_State *L) {
   lua_pushboolean(L, info.is_intercepted);
   lua_pushstring(L, remote);
   if (kw_bind_push_deadline(L, left) == 0) lua_pushnil(L);
-  push_lines(L, *holder);
+  push_metadata(L, *holder);
   return 6;
 }
 
@@ -132,7 +133,7 @@ static int l_finish(lua_State *L) {
 static int l_proceed(lua_State *L) {
   uint64_t id = check_id(L);
   kw_server *server = server_of(L);
-  if (server != NULL && kw_server_is_busy(server)) kw_bind_refuse_finalizer(L);
+  if (server != NULL && kw_server_is_busy(server)) kw_bind_refuse_finalizer(L, "store");
   if (server != NULL) kw_call_proceed(server, id);
   return 0;
 }

@@ -100,7 +100,7 @@ static kw_session_options read_client_options(lua_State *L, int arg) {
   set_ms(&options.keepalive_ms, &fields.keepalive);
   set_ms(&options.keepalive_wait_ms, &fields.keepalive_timeout);
   options.max_message = (size_t)fields.max_message;
-  options.max_partial = INT32_MAX;
+  options.max_torn = INT32_MAX;
   return options;
 }
 
@@ -117,15 +117,15 @@ static int l_client(lua_State *L) {
   return self->client == NULL ? luaL_error(L, "not enough memory") : 1;
 }
 
-static size_t read_metadata(lua_State *L, int at, kw_header_field *lines) {
+static size_t read_metadata(lua_State *L, int at, kw_header_field *metadata) {
   size_t n = 0;
   if (lua_isnoneornil(L, at)) return 0;
   luaL_checktype(L, at, LUA_TTABLE);
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
-    if (n == KW_MAX_METADATA) luaL_error(L, "more than %d lines of metadata", KW_MAX_METADATA);
+    if (n == KW_MAX_METADATA) luaL_error(L, "more than %d fields of metadata", KW_MAX_METADATA);
     if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
       luaL_error(L, "metadata: names and values are strings");
-    lines[n++] = (kw_header_field){kw_bind_bytes(L, -2), kw_bind_bytes(L, -1)};
+    metadata[n++] = (kw_header_field){kw_bind_bytes(L, -2), kw_bind_bytes(L, -1)};
   }
   return n;
 }
@@ -139,11 +139,11 @@ static int push_call(lua_State *L, uint64_t call) {
 /* client:call(path, metadata, is_unary): its number, or nothing. */
 static int l_call(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_header_field lines[KW_MAX_METADATA];
+  kw_header_field metadata[KW_MAX_METADATA];
   kw_slice path = kw_bind_check_bytes(L, 2);
   bool is_unary = lua_toboolean(L, 4);
-  return push_call(L,
-                   kw_client_call(client, path, lines, read_metadata(L, 3, lines), is_unary, NULL));
+  return push_call(
+      L, kw_client_call(client, path, metadata, read_metadata(L, 3, metadata), is_unary, NULL));
 }
 
 /* client:send(call, message): whether the call had not ended. */
@@ -217,9 +217,10 @@ static kw_watch_call *check_watch_call(lua_State *L) {
 /* client:watch(metadata, max_torn): the number of a Watch call, or nothing. */
 static int l_watch(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_header_field lines[KW_MAX_METADATA];
+  kw_header_field metadata[KW_MAX_METADATA];
   size_t max_torn = (size_t)kw_bind_check_int(L, 3, 1);
-  return push_call(L, kw_watch_call_open(client, lines, read_metadata(L, 2, lines), max_torn));
+  return push_call(L,
+                   kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_torn));
 }
 
 /* client:ask(call): for progress of all its watches; client:trust(call): it is believed. */
@@ -294,7 +295,7 @@ static int l_health(lua_State *L) {
   }
   bool is_ready = kw_client_is_ready(client);
   bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
-  bool got_enhance_your_calm = kw_client_got_enhance_your_calm(client);
+  bool is_pestered = kw_client_is_pestered(client);
   const char *reason = kw_client_why(client);
   char why[KW_CLIENT_WHY] = ""; /* a copy: finalizers may close the client */
   if (reason != NULL) snprintf(why, sizeof why, "%s", reason);
@@ -302,7 +303,7 @@ static int l_health(lua_State *L) {
   lua_pushboolean(L, is_ready);
   lua_pushboolean(L, is_over);
   lua_pushstring(L, reason == NULL ? NULL : why);
-  lua_pushboolean(L, got_enhance_your_calm);
+  lua_pushboolean(L, is_pestered);
   return 4;
 }
 

@@ -60,6 +60,10 @@ void kw_bind_set_message(lua_State *L, const char *text) {
   lua_setfield(L, -2, "message");
 }
 
+void kw_bind_refuse_finalizer(lua_State *L, const char *what) {
+  luaL_error(L, "the %s is in the middle of a call, and a finalizer has to wait", what);
+}
+
 static int l_new(lua_State *L) {
   int rc = kw_error_find(luaL_checkstring(L, 1));
   luaL_argcheck(L, rc != KW_OK, 1, "no such code");

@@ -25,4 +25,7 @@ int kw_bind_push_failure(lua_State *L, int meta, int rc);
 /* Replaces the message of the error on top of the stack, unless the text is empty. */
 void kw_bind_set_message(lua_State *L, const char *text);
 
+/* Raises: `what`, a noun such as "store", is in the middle of a call, and a finalizer may not use it. */
+void kw_bind_refuse_finalizer(lua_State *L, const char *what);
+
 #endif

@@ -7,7 +7,7 @@
 #include "codec/messages.h"
 #include "model/error.h"
 
-#define SLOTS 8          /* of the stack, that one message needs */
+#define STACK_ROOM 8     /* values on the stack that one message needs */
 #define FIRST_BYTES 1024 /* room for most messages, without asking Lua for memory */
 
 /* {====== Decoding ====== */
@@ -144,7 +144,7 @@ static bool set_field(decoder *d, const kw_message *message, const kw_wire_field
 /* Fills in the table on top of the stack. False if the bytes are malformed: the stack is then as it happens to be. */
 static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
   if (d->depth == KW_MAX_NESTING) return false;
-  luaL_checkstack(d->L, SLOTS, message->name);
+  luaL_checkstack(d->L, STACK_ROOM, message->name);
   d->depth++;
   kw_wire_reader reader = kw_wire_read(bytes);
   kw_wire_field found;
@@ -160,11 +160,12 @@ static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
 
 /* {====== Encoding ====== */
 
-/* Messages are written from their end to their start, so that a length is known when it is to be written. Nothing here
- * is lost when Lua raises: once the first room is full, the bytes lie in a userdata, at `slot` of the stack. */
+/* The buffer of a message that is being encoded. A message is written from its end to its start, so that the length of a
+ * part is known when the length is written. Once `first` is full, the bytes lie in a userdata on the stack: an error
+ * that Lua raises leaks nothing. */
 typedef struct writer {
   lua_State *L;
-  int slot;
+  int room_at; /* the stack index of the userdata, or of nil */
   int depth;
   uint8_t *bytes;
   size_t cap;
@@ -179,7 +180,7 @@ static void enlarge(writer *w, size_t more) {
   if (more > cap - w->len) cap = w->len + more;
   uint8_t *bytes = lua_newuserdatauv(w->L, cap, 0);
   memcpy(bytes + cap - w->len, w->bytes + w->cap - w->len, w->len);
-  lua_replace(w->L, w->slot);
+  lua_replace(w->L, w->room_at);
   w->bytes = bytes;
   w->cap = cap;
 }
@@ -347,7 +348,7 @@ static void encode(writer *w, const kw_message *message) {
   size_t n = 0;
   const kw_field *chosen = NULL;
   if (w->depth++ == KW_MAX_NESTING) luaL_error(L, "%s: nested too deep", message->name);
-  luaL_checkstack(L, SLOTS, message->name);
+  luaL_checkstack(L, STACK_ROOM, message->name);
   for (size_t i = message->n; i-- > 0; lua_settop(L, table)) {
     const kw_field *field = &message->fields[i];
     lua_pushstring(L, field->name);
@@ -392,7 +393,7 @@ static int l_encode(lua_State *L) {
   lua_settop(L, 2);
   lua_pushnil(L);
   lua_insert(L, 2); /* the room, below the table */
-  writer w = {.L = L, .slot = 2, .bytes = w.first, .cap = FIRST_BYTES};
+  writer w = {.L = L, .room_at = 2, .bytes = w.first, .cap = FIRST_BYTES};
   encode(&w, message);
   lua_pushlstring(L, (const char *)w.bytes + w.cap - w.len, w.len);
   return 1;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include <stdio.h>
-
 #include "bind/lua_op.h"
 
+#include "bind/lua_list.h"
 #include "bind/lua_options.h"
 #include "model/error.h"
 
@@ -284,43 +283,6 @@ static int read_compare(lua_State *L, const char *what, kw_arena *arena, kw_comp
 
 /* }====== */
 
-/* {====== Lists ====== */
-
-/* The list at `at`, which must have nothing but elements: a hole would hide what is behind it. Returns its length. */
-static size_t check_list(lua_State *L, int at, const char *name) {
-  if (!lua_istable(L, at)) luaL_error(L, "%s must be a list, not a %s", name, luaL_typename(L, at));
-  size_t n = lua_rawlen(L, at), found = 0;
-  if (at < 0) at = lua_gettop(L) + at + 1;
-  lua_pushnil(L);
-  while (lua_next(L, at) != 0) {
-    int64_t i;
-    bool is_element = kw_bind_to_int(L, -2, &i) && i >= 1 && (size_t)i <= n;
-    if (!is_element) luaL_error(L, "%s must be a list without holes and names", name);
-    found++;
-    lua_pop(L, 1);
-  }
-  if (found != n) luaL_error(L, "%s must be a list without holes and names", name);
-  return n;
-}
-
-/* What an element is called in errors. */
-typedef struct element_name {
-  char text[40];
-} element_name;
-
-/* Pushes an element of the list on top, which must be a table. */
-static element_name push_element(lua_State *L, const char *name, size_t i) {
-  element_name what;
-  snprintf(what.text, sizeof what.text, "%s[%zu]", name, i + 1);
-  lua_rawgeti(L, -1, (int)i + 1);
-  if (!lua_istable(L, -1)) {
-    luaL_error(L, "%s must be a table, not a %s", what.text, luaL_typename(L, -1));
-  }
-  return what;
-}
-
-/* }====== */
-
 /* {====== Transactions ====== */
 
 typedef struct txn_reader {
@@ -379,36 +341,43 @@ static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op
   }
 }
 
-/* Both read a list of that name of the table on top of the stack, if it is there. */
+/* Pushes the list `name` of the table on top of the stack, or nil, and allocates an array for its elements. The ops and
+ * compares of the whole transaction are counted. */
+static int begin_list(lua_State *L, const char *name, txn_reader *reader, size_t size, void **items,
+                      size_t *n) {
+  if (!kw_bind_push_field(L, -1, name)) {
+    lua_pushnil(L);
+    return KW_OK;
+  }
+  *n = kw_bind_check_list(L, -1, name);
+  if (*n > reader->left) return KW_ERR_REQUEST_TOO_LARGE;
+  reader->left -= *n;
+  *items = kw_arena_array(reader->arena, *n, size);
+  return *items == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+}
 
 static int read_compares(lua_State *L, txn_reader *reader, kw_txn_op *txn) {
-  if (!kw_bind_push_field(L, -1, "compare")) return KW_OK;
-  size_t n = check_list(L, -1, "compare");
-  if (n > reader->left) return KW_ERR_REQUEST_TOO_LARGE;
-  reader->left -= n;
-  kw_compare *compares = kw_arena_array(reader->arena, n, sizeof *compares);
-  int rc = compares == NULL ? KW_ERR_NO_MEMORY : KW_OK;
-  for (size_t i = 0; i < n && rc == KW_OK; i++) {
-    element_name what = push_element(L, "compare", i);
+  void *items = NULL;
+  int rc = begin_list(L, "compare", reader, sizeof(kw_compare), &items, &txn->n_compares);
+  kw_compare *compares = items;
+  for (size_t i = 0; i < txn->n_compares && rc == KW_OK; i++) {
+    kw_element_name what = kw_bind_push_element(L, "compare", i);
     rc = read_compare(L, what.text, reader->arena, &compares[i]);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
   txn->compares = compares;
-  txn->n_compares = n;
   return rc;
 }
 
+/* Reads the list `name`, "success" or "failure". */
 static int read_ops(lua_State *L, const char *name, txn_reader *reader, const kw_op **list,
                     size_t *n) {
-  if (!kw_bind_push_field(L, -1, name)) return KW_OK;
-  *n = check_list(L, -1, name);
-  if (*n > reader->left) return KW_ERR_REQUEST_TOO_LARGE;
-  reader->left -= *n;
-  kw_op *ops = kw_arena_array(reader->arena, *n, sizeof *ops);
-  int rc = ops == NULL ? KW_ERR_NO_MEMORY : KW_OK;
+  void *items = NULL;
+  int rc = begin_list(L, name, reader, sizeof(kw_op), &items, n);
+  kw_op *ops = items;
   for (size_t i = 0; i < *n && rc == KW_OK; i++) {
-    element_name what = push_element(L, name, i);
+    kw_element_name what = kw_bind_push_element(L, name, i);
     rc = read_op(L, what.text, reader, &ops[i]);
     lua_pop(L, 1);
   }
@@ -507,86 +476,6 @@ void kw_bind_read_time_to_live(lua_State *L, kw_lease_message *lease, kw_times *
   kw_bind_read_options(L, 3, "lease", options, &fields);
   *lease = (kw_lease_message){.id = id, .wants_keys = fields.keys};
   kw_bind_keep_times(times, &fields.times);
-}
-
-/* }====== */
-
-/* {====== Kvs and events for a replica ====== */
-
-typedef struct event_fields {
-  int type;
-  kw_kv kv;
-} event_fields;
-
-static const char *const event_types[] = {"put", "delete", NULL};
-
-#define KV_FIELD(name, kind)                                                                       \
-  { #name, KW_OPTION_##kind, offsetof(event_fields, kv.name), NULL }
-
-#define KV_FIELDS                                                                                  \
-  KV_FIELD(key, BYTES), KV_FIELD(value, BYTES), KV_FIELD(create_revision, COUNT),                  \
-      KV_FIELD(mod_revision, COUNT), KV_FIELD(version, COUNT), KV_FIELD(lease, ID)
-
-static void check_kv(lua_State *L, const char *what, const kw_kv *kv) {
-  if (kv->key.len == 0) luaL_error(L, "%s: has no key", what);
-  if (kv->value.data == NULL) luaL_error(L, "%s: has no value", what);
-  if (kv->create_revision < 1 || kv->version < 1 || kv->mod_revision < kv->create_revision) {
-    luaL_error(L, "%s: revisions and version must be positive, and mod not before create", what);
-  }
-}
-
-int kw_bind_read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n) {
-  static const kw_option fields[] = {KV_FIELDS, KW_END_OF_OPTIONS};
-  luaL_checktype(L, arg, LUA_TTABLE);
-  lua_settop(L, arg);
-  *n = check_list(L, arg, "kvs");
-  *kvs = kw_arena_array(arena, *n, sizeof **kvs);
-  if (*kvs == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < *n; i++) {
-    event_fields found = {0};
-    element_name what = push_element(L, "kvs", i);
-    kw_bind_read_options(L, -1, what.text, fields, &found);
-    check_kv(L, what.text, &found.kv);
-    if (found.kv.mod_revision > rev)
-      luaL_error(L, "%s: is newer than the revision to load", what.text);
-    if (i > 0 && kw_slice_compare((*kvs)[i - 1].key, found.kv.key) >= 0) {
-      luaL_error(L, "%s: kvs must be in order, each key once", what.text);
-    }
-    (*kvs)[i] = found.kv;
-    lua_pop(L, 1);
-  }
-  return KW_OK;
-}
-
-static void check_event(lua_State *L, const char *what, int64_t rev, event_fields *found) {
-  if (found->type < 0) luaL_error(L, "%s: has no type", what);
-  if (found->kv.key.len == 0) luaL_error(L, "%s: has no key", what);
-  if (found->kv.mod_revision == 0) found->kv.mod_revision = rev;
-  if (found->kv.mod_revision != rev) luaL_error(L, "%s: is not of this revision", what);
-  if (found->type == 0) check_kv(L, what, &found->kv);
-}
-
-int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
-                        kw_replica_event **events, size_t *n) {
-  static const kw_option fields[] = {
-      {"type", KW_OPTION_ENUM, offsetof(event_fields, type), event_types},
-      KV_FIELDS,
-      {"prev", KW_OPTION_ANY, KW_NOWHERE, NULL},
-      KW_END_OF_OPTIONS};
-  luaL_checktype(L, arg, LUA_TTABLE);
-  lua_settop(L, arg);
-  *n = check_list(L, arg, "events");
-  *events = kw_arena_array(arena, *n, sizeof **events);
-  if (*events == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < *n; i++) {
-    event_fields found = {.type = -1};
-    element_name what = push_element(L, "events", i);
-    kw_bind_read_options(L, -1, what.text, fields, &found);
-    check_event(L, what.text, rev, &found);
-    (*events)[i] = (kw_replica_event){.is_delete = found.type == 1, .kv = found.kv};
-    lua_pop(L, 1);
-  }
-  return KW_OK;
 }
 
 /* }====== */

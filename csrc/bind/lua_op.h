@@ -16,7 +16,6 @@
 #include "face/compat.h"
 #include "model/kv.h"
 #include "model/op.h"
-#include "store/replica.h"
 #include "watch/hub.h"
 
 /* From the arguments of a method: (self, key, [value,] options). */
@@ -40,10 +39,5 @@ int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op 
                         kw_times *times);
 
 #define KW_BIND_GET 1 /* a range that is answered by its kv alone */
-
-/* From lists of tables: kvs in strict order of keys, none newer than `rev`; events of revision `rev`. */
-int kw_bind_read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n);
-int kw_bind_read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
-                        kw_replica_event **events, size_t *n);
 
 #endif

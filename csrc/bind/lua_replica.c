@@ -9,9 +9,91 @@
  *
  * Each returns true, or nil and an error. Each raises if the store is not a replica.
  */
-#include "bind/lua_op.h"
+#include "bind/lua_list.h"
+#include "bind/lua_options.h"
 #include "bind/lua_result.h"
 #include "bind/lua_store.h"
+#include "store/replica.h"
+
+/* {====== Reading kvs and events ====== */
+
+typedef struct event_fields {
+  int type;
+  kw_kv kv;
+} event_fields;
+
+static const char *const event_types[] = {"put", "delete", NULL};
+
+#define KV_FIELD(name, kind)                                                                       \
+  { #name, KW_OPTION_##kind, offsetof(event_fields, kv.name), NULL }
+
+#define KV_FIELDS                                                                                  \
+  KV_FIELD(key, BYTES), KV_FIELD(value, BYTES), KV_FIELD(create_revision, COUNT),                  \
+      KV_FIELD(mod_revision, COUNT), KV_FIELD(version, COUNT), KV_FIELD(lease, ID)
+
+static void check_kv(lua_State *L, const char *what, const kw_kv *kv) {
+  if (kv->key.len == 0) luaL_error(L, "%s: has no key", what);
+  if (kv->value.data == NULL) luaL_error(L, "%s: has no value", what);
+  if (kv->create_revision < 1 || kv->version < 1 || kv->mod_revision < kv->create_revision) {
+    luaL_error(L, "%s: revisions and version must be positive, and mod not before create", what);
+  }
+}
+
+static int read_kvs(lua_State *L, int arg, int64_t rev, kw_arena *arena, kw_kv **kvs, size_t *n) {
+  static const kw_option fields[] = {KV_FIELDS, KW_END_OF_OPTIONS};
+  luaL_checktype(L, arg, LUA_TTABLE);
+  lua_settop(L, arg);
+  *n = kw_bind_check_list(L, arg, "kvs");
+  *kvs = kw_arena_array(arena, *n, sizeof **kvs);
+  if (*kvs == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < *n; i++) {
+    event_fields found = {0};
+    kw_element_name what = kw_bind_push_element(L, "kvs", i);
+    kw_bind_read_options(L, -1, what.text, fields, &found);
+    check_kv(L, what.text, &found.kv);
+    if (found.kv.mod_revision > rev)
+      luaL_error(L, "%s: is newer than the revision to load", what.text);
+    if (i > 0 && kw_slice_compare((*kvs)[i - 1].key, found.kv.key) >= 0) {
+      luaL_error(L, "%s: kvs must be in order, each key once", what.text);
+    }
+    (*kvs)[i] = found.kv;
+    lua_pop(L, 1);
+  }
+  return KW_OK;
+}
+
+static void check_event(lua_State *L, const char *what, int64_t rev, event_fields *found) {
+  if (found->type < 0) luaL_error(L, "%s: has no type", what);
+  if (found->kv.key.len == 0) luaL_error(L, "%s: has no key", what);
+  if (found->kv.mod_revision == 0) found->kv.mod_revision = rev;
+  if (found->kv.mod_revision != rev) luaL_error(L, "%s: is not of this revision", what);
+  if (found->type == 0) check_kv(L, what, &found->kv);
+}
+
+static int read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
+                       kw_replica_event **events, size_t *n) {
+  static const kw_option fields[] = {
+      {"type", KW_OPTION_ENUM, offsetof(event_fields, type), event_types},
+      KV_FIELDS,
+      {"prev", KW_OPTION_ANY, KW_NOWHERE, NULL},
+      KW_END_OF_OPTIONS};
+  luaL_checktype(L, arg, LUA_TTABLE);
+  lua_settop(L, arg);
+  *n = kw_bind_check_list(L, arg, "events");
+  *events = kw_arena_array(arena, *n, sizeof **events);
+  if (*events == NULL) return KW_ERR_NO_MEMORY;
+  for (size_t i = 0; i < *n; i++) {
+    event_fields found = {.type = -1};
+    kw_element_name what = kw_bind_push_element(L, "events", i);
+    kw_bind_read_options(L, -1, what.text, fields, &found);
+    check_event(L, what.text, rev, &found);
+    (*events)[i] = (kw_replica_event){.is_delete = found.type == 1, .kv = found.kv};
+    lua_pop(L, 1);
+  }
+  return KW_OK;
+}
+
+/* }====== */
 
 typedef int (*fill_fn)(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
@@ -33,7 +115,7 @@ static int fill(lua_State *L, fill_fn fn) {
   int64_t rev = check_revision(L);
   kw_kv *kvs;
   size_t n;
-  int rc = kw_bind_read_kvs(L, 3, rev, &self->arena, &kvs, &n);
+  int rc = read_kvs(L, 3, rev, &self->arena, &kvs, &n);
   if (rc == KW_OK) rc = fn(self->store, rev, kvs, n);
   kw_arena_reset(&self->arena);
   return kw_bind_end(L, self, rc);
@@ -52,7 +134,7 @@ static int l_apply(lua_State *L) {
   int64_t rev = check_revision(L);
   kw_replica_event *events;
   size_t n;
-  int rc = kw_bind_read_events(L, 3, rev, &self->arena, &events, &n);
+  int rc = read_events(L, 3, rev, &self->arena, &events, &n);
   if (rc == KW_OK) rc = kw_replica_apply(self->store, rev, events, n);
   return kw_bind_end(L, self, rc);
 }

@@ -25,6 +25,20 @@ void kw_bind_push_upvalues(lua_State *L, int push) {
   for (size_t i = 0; i < KW_LENGTH(names); i++) lua_pushstring(L, names[i]);
 }
 
+void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
+                       const luaL_Reg *methods, lua_CFunction push) {
+  kw_bind_push_upvalues(L, 0);
+  lua_pushcclosure(L, push, KW_UP_COUNT);
+  int push_at = lua_gettop(L);
+  luaL_newmetatable(L, name);
+  luaL_setfuncs(L, meta, 0);
+  lua_newtable(L);
+  kw_bind_push_upvalues(L, push_at);
+  luaL_setfuncs(L, methods, KW_UP_COUNT);
+  lua_setfield(L, -2, "__index");
+  lua_settop(L, push_at - 1);
+}
+
 /* Sets a field of the table below to the value on top; the name is an upvalue. */
 static void set_number(lua_State *L, int name, int64_t v) {
   lua_pushvalue(L, lua_upvalueindex(name));

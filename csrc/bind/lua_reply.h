@@ -49,6 +49,11 @@ enum {
 /* Pushes all of them; what pushes answers stands at `push`, or is not needed if that is 0. */
 void kw_bind_push_upvalues(lua_State *L, int push);
 
+/* Makes a class of objects: a metatable under a name of the registry, with methods that have these upvalues. `push` is
+ * the function that the methods call protected, the upvalue KW_UP_PUSH. */
+void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
+                       const luaL_Reg *methods, lua_CFunction push);
+
 /* The reply to an op, as the plain call of that op returns it. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
 

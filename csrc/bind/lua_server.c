@@ -263,7 +263,7 @@ static lua_peer *check_peer(lua_State *L) {
 /* One that may use the store. */
 static lua_peer *check_idle_peer(lua_State *L) {
   lua_peer *self = check_peer(L);
-  if (kw_peer_is_busy(self->peer)) kw_bind_refuse_finalizer(L);
+  if (kw_peer_is_busy(self->peer)) kw_bind_refuse_finalizer(L, "store");
   return self;
 }
 
@@ -284,7 +284,7 @@ static int l_accept(lua_State *L) {
 
 static int l_tend(lua_State *L) {
   kw_server *server = check_open(L);
-  if (kw_server_is_busy(server)) kw_bind_refuse_finalizer(L);
+  if (kw_server_is_busy(server)) kw_bind_refuse_finalizer(L, "store");
   return kw_bind_push_deadline(L, kw_server_tend(server, kw_bind_opt_now(L, 2)));
 }
 

@@ -40,12 +40,8 @@ kw_lua_store *kw_bind_to_store(lua_State *L, int arg) {
   return luaL_checkudata(L, arg, KW_STORE_NAME);
 }
 
-void kw_bind_refuse_finalizer(lua_State *L) {
-  luaL_error(L, "the store is in the middle of a call, and a finalizer has to wait");
-}
-
 void kw_bind_check_idle(lua_State *L, const kw_lua_store *self) {
-  if (self->is_busy) kw_bind_refuse_finalizer(L);
+  if (self->is_busy) kw_bind_refuse_finalizer(L, "store");
 }
 
 kw_lua_store *kw_bind_check_open(lua_State *L) {

@@ -95,10 +95,7 @@ kw_lua_store *kw_bind_check_open(lua_State *L);
 /* Does what kw_bind_check_open does, and then one step of the work that is due. Most methods begin with it. */
 kw_lua_store *kw_bind_enter(lua_State *L);
 
-/* Raises the error for a finalizer that uses a store which is in the middle of a call. */
-void kw_bind_refuse_finalizer(lua_State *L);
-
-/* Calls kw_bind_refuse_finalizer if the store is in the middle of a call. */
+/* Raises if the store is in the middle of a call: the caller is then a finalizer. */
 void kw_bind_check_idle(lua_State *L, const kw_lua_store *self);
 
 /* Closes the store with its servers and its hub, and drops its arena. Closing a closed store does nothing. */

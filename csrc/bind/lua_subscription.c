@@ -6,6 +6,7 @@
 #include "bind/lua_op.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
+#include "bind/lua_scratch.h"
 #include "bind/lua_value.h"
 #include "codec/keyvalue.h"
 #include "codec/wire.h"
@@ -14,6 +15,9 @@
 
 #define SUBSCRIPTION_NAME "keywatch.core.subscription"
 #define WATCH_RESPONSE_EVENTS 11
+
+enum { UP_SCRATCH = 1 }; /* of core.subscription */
+enum { SCRATCH = 4 };    /* its index on the stack */
 
 typedef struct lua_subscription {
   kw_subscription sub;
@@ -54,16 +58,16 @@ static int read_spec(lua_State *L, lua_subscription *self, kw_arena *arena) {
   return KW_OK;
 }
 
-/* core.subscription(tag, key, options): tag is a number that next_watch gives back; the rest as of open_watch. The
- * arena is an upvalue. */
+/* core.subscription(tag, key, options): `tag` is the number that next_watch returns for this subscription; key and
+ * options are those of open_watch. The upvalue is the scratch. */
 static int l_subscription(lua_State *L) {
-  kw_arena *arena = lua_touserdata(L, lua_upvalueindex(1));
   int64_t tag = kw_bind_check_int(L, 1, 1);
   lua_settop(L, 3);
+  kw_arena *arena = kw_bind_take_scratch(L, UP_SCRATCH);
   lua_subscription *self = new_self(L);
-  kw_arena_reset(arena);
   if (read_spec(L, self, arena) != KW_OK) return luaL_error(L, "not enough memory");
   self->sub.tag = (uint64_t)tag;
+  kw_bind_return_scratch(L, UP_SCRATCH, SCRATCH);
   return 1;
 }
 
@@ -166,8 +170,7 @@ static int give(lua_State *L, lua_subscription *self) {
 }
 
 static void check_idle(lua_State *L, const lua_subscription *self) {
-  if (self->is_giving)
-    luaL_error(L, "the watch is in the middle of a call, and a finalizer has to wait");
+  if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
 }
 
 /* The next of what a watch was told: "events" and a list, which may be empty; "progress", or "compacted", and a
@@ -309,29 +312,9 @@ static const luaL_Reg methods[] = {
     {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
-static int l_arena_gc(lua_State *L) {
-  kw_arena_drop(lua_touserdata(L, 1));
-  return 0;
-}
-
 void kw_bind_push_subscription(lua_State *L) {
-  luaL_checkstack(L, KW_UP_COUNT + 6, SUBSCRIPTION_NAME);
-  kw_bind_push_upvalues(L, 0);
-  lua_pushcclosure(L, l_push_news, KW_UP_COUNT);
-  int push = lua_gettop(L);
-  luaL_newmetatable(L, SUBSCRIPTION_NAME);
-  luaL_setfuncs(L, meta, 0);
-  lua_newtable(L);
-  kw_bind_push_upvalues(L, push);
-  luaL_setfuncs(L, methods, KW_UP_COUNT);
-  lua_setfield(L, -2, "__index");
-  lua_settop(L, push - 1);
-
-  kw_arena *arena = lua_newuserdatauv(L, sizeof *arena, 0);
-  *arena = (kw_arena){0};
-  lua_newtable(L);
-  lua_pushcfunction(L, l_arena_gc);
-  lua_setfield(L, -2, "__gc");
-  lua_setmetatable(L, -2);
+  kw_bind_add_class(L, SUBSCRIPTION_NAME, meta, methods, l_push_news);
+  kw_bind_add_scratch(L);
+  lua_pushnil(L);
   lua_pushcclosure(L, l_subscription, 1);
 }

@@ -102,8 +102,7 @@ static void push_events(lua_State *L, lua_watch *self, const kw_item *first) {
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_item item;
-  if (self->is_giving)
-    return luaL_error(L, "the watch is in the middle of a call, and a finalizer has to wait");
+  if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
   if (self->outlet.hub == NULL) {
     lua_pushliteral(L, "closed");
     return 1;
@@ -184,14 +183,5 @@ static const luaL_Reg methods[] = {{"take", l_take},
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 void kw_bind_add_watch_class(lua_State *L) {
-  kw_bind_push_upvalues(L, 0);
-  lua_pushcclosure(L, l_push_events, KW_UP_COUNT);
-  int push = lua_gettop(L);
-  luaL_newmetatable(L, WATCH_NAME);
-  luaL_setfuncs(L, meta, 0);
-  lua_newtable(L);
-  kw_bind_push_upvalues(L, push);
-  luaL_setfuncs(L, methods, KW_UP_COUNT);
-  lua_setfield(L, -2, "__index");
-  lua_settop(L, push - 1);
+  kw_bind_add_class(L, WATCH_NAME, meta, methods, l_push_events);
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
+#include "bind/lua_list.h"
+
+#include "bind/lua_value.h"
+
+size_t kw_bind_check_list(lua_State *L, int at, const char *name) {
+  if (!lua_istable(L, at)) luaL_error(L, "%s must be a list, not a %s", name, luaL_typename(L, at));
+  size_t n = lua_rawlen(L, at), found = 0;
+  if (at < 0) at = lua_gettop(L) + at + 1;
+  lua_pushnil(L);
+  while (lua_next(L, at) != 0) {
+    int64_t i;
+    bool is_element = kw_bind_to_int(L, -2, &i) && i >= 1 && (size_t)i <= n;
+    if (!is_element) luaL_error(L, "%s must be a list without holes and names", name);
+    found++;
+    lua_pop(L, 1);
+  }
+  if (found != n) luaL_error(L, "%s must be a list without holes and names", name);
+  return n;
+}
+
+kw_element_name kw_bind_push_element(lua_State *L, const char *name, size_t i) {
+  kw_element_name what;
+  snprintf(what.text, sizeof what.text, "%s[%zu]", name, i + 1);
+  lua_rawgeti(L, -1, (int)i + 1);
+  if (!lua_istable(L, -1)) {
+    luaL_error(L, "%s must be a table, not a %s", what.text, luaL_typename(L, -1));
+  }
+  return what;
+}
