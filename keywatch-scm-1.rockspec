@@ -89,6 +89,7 @@ build = {
     ["keywatch.store.store"] = "lua/keywatch/store/store.lua",
     ["keywatch.support.check"] = "lua/keywatch/support/check.lua",
     ["keywatch.support.compat"] = "lua/keywatch/support/compat.lua",
+    ["keywatch.support.errors"] = "lua/keywatch/support/errors.lua",
     ["keywatch.support.log"] = "lua/keywatch/support/log.lua",
     ["keywatch.support.plain"] = "lua/keywatch/support/plain.lua",
     ["keywatch.support.reason"] = "lua/keywatch/support/reason.lua",

@@ -181,7 +181,7 @@ describe("a server in a thread", function()
         server:shutdown()
         store:watch("a"):next()
       end)
-    end, "everybody waits")
+    end, "deadlock")
     store:close()
   end)
 

@@ -145,6 +145,7 @@ function keywatch.now() end
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later
 ---@field compact_revision? integer the oldest readable revision, for the code "compacted"
+---@field traceback? string where a task raised it, once it has ended that task; tostring(err) ends with it
 ---@operator concat(any): string
 
 -- Records and results -----------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ static kw_session_options read_client_options(lua_State *L, int arg) {
   set_ms(&options.keepalive_ms, &fields.keepalive);
   set_ms(&options.keepalive_wait_ms, &fields.keepalive_timeout);
   options.max_message = (size_t)fields.max_message;
-  options.max_torn = INT32_MAX;
+  options.max_partial = INT32_MAX;
   return options;
 }
 
@@ -214,13 +214,13 @@ static kw_watch_call *check_watch_call(lua_State *L) {
   return kw_watch_call_find(client, check_call(L));
 }
 
-/* client:watch(metadata, max_torn): the number of a Watch call, or nothing. */
+/* client:watch(metadata, max_partial): the number of a Watch call, or nothing. */
 static int l_watch(lua_State *L) {
   kw_client *client = check_client(L);
   kw_header_field metadata[KW_MAX_METADATA];
-  size_t max_torn = (size_t)kw_bind_check_int(L, 3, 1);
+  size_t max_partial = (size_t)kw_bind_check_int(L, 3, 1);
   return push_call(L,
-                   kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_torn));
+                   kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_partial));
 }
 
 /* client:ask(call): for progress of all its watches; client:trust(call): it is believed. */
@@ -295,7 +295,7 @@ static int l_health(lua_State *L) {
   }
   bool is_ready = kw_client_is_ready(client);
   bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
-  bool is_pestered = kw_client_is_pestered(client);
+  bool got_enhance_your_calm = kw_client_got_enhance_your_calm(client);
   const char *reason = kw_client_why(client);
   char why[KW_CLIENT_WHY] = ""; /* a copy: finalizers may close the client */
   if (reason != NULL) snprintf(why, sizeof why, "%s", reason);
@@ -303,7 +303,7 @@ static int l_health(lua_State *L) {
   lua_pushboolean(L, is_ready);
   lua_pushboolean(L, is_over);
   lua_pushstring(L, reason == NULL ? NULL : why);
-  lua_pushboolean(L, is_pestered);
+  lua_pushboolean(L, got_enhance_your_calm);
   return 4;
 }
 

@@ -11,6 +11,12 @@ static int l_tostring(lua_State *L) {
   lua_getfield(L, 1, "message");
   lua_getfield(L, 1, "code");
   lua_pushfstring(L, "%s (%s)", lua_tostring(L, -2), lua_tostring(L, -1));
+  lua_getfield(L, 1, "traceback");
+  if (lua_isstring(L, -1)) {
+    lua_pushfstring(L, "%s\n%s", lua_tostring(L, -2), lua_tostring(L, -1));
+  } else {
+    lua_pop(L, 1);
+  }
   return 1;
 }
 

@@ -3,6 +3,8 @@
  * lua_error: failures of the world as Lua objects.
  *
  *   { code = "compacted", message = "etcdserver: ...", grpc_status = 11, compact_revision = 7 }
+ *
+ * An error that has ended a task also has the field `traceback`, which Lua sets; tostring ends with it.
  */
 #ifndef KW_BIND_LUA_ERROR_H
 #define KW_BIND_LUA_ERROR_H

@@ -235,7 +235,7 @@ describe("a task that fails", function()
     assert.matches("true\twell\n$", printed)
   end)
 
-  it("while everybody waits is reported beside that", function()
+  it("while every other task waits is reported beside the deadlock", function()
     local status, printed = run [[
       local w = keywatch.open { now = 0 }:watch("a")
       print(pcall(keywatch.run, function()
@@ -245,6 +245,100 @@ describe("a task that fails", function()
     ]]
     assert.equal(0, status)
     assert.equal(1, count(printed, "a task has failed: on purpose"))
-    assert.matches("false\tkeywatch: everybody waits", printed)
+    assert.matches("false\t[^\n]*: keywatch: deadlock: every task is waiting", printed)
+  end)
+end)
+
+describe("a task that fails with an error of keywatch", function()
+  -- A program that fails in `innermost`, with an error of keywatch.
+  local FAILING = [[
+    local store = keywatch.open()
+    store:put("a", "1")
+    store:compact(2)
+    local _, refused = store:range("a", { revision = 1 })
+    local function innermost() keywatch.sleep(0) error(refused) end
+  ]]
+
+  local TEXT = "etcdserver: mvcc: required revision has been compacted %(compacted%)"
+
+  it("hands that object out by join and run, with the traceback of the task and otherwise unchanged", function()
+    local status, printed = run(FAILING .. [[
+      local function fail() innermost() end
+      for _, try in ipairs { function() return keywatch.spawn(fail):join() end,
+        function() return pcall(keywatch.run, fail) end } do
+        refused.traceback = nil
+        local before = {}
+        for name, value in pairs(refused) do before[name] = value end
+        local ok, err = try()
+        print(ok, rawequal(err, refused), err.traceback:find("innermost") ~= nil)
+        for name, value in pairs(err) do assert(before[name] == value or name == "traceback") end
+      end
+    ]])
+    assert.same({ 0, ("false\ttrue\ttrue\n"):rep(2) }, { status, printed })
+  end)
+
+  it("prints with the traceback where run is not called by pcall", function()
+    local status, printed = run(FAILING .. "keywatch.run(function() innermost() end)")
+    assert.equal(1, status)
+    assert.matches(TEXT .. "\nstack traceback:\n", printed)
+    assert.equal(1, count(printed, "innermost"))
+  end)
+
+  it("and that nobody joins is written with one traceback, and then raised with it", function()
+    local status, printed = run(FAILING .. [[
+      local ok, err = pcall(keywatch.run, function()
+        keywatch.spawn(function() innermost() end)
+        keywatch.sleep(0.001)
+      end)
+      print("raised", ok, rawequal(err, refused), err)
+    ]])
+    assert.equal(0, status)
+    local written, raised = printed:match("^(.*)raised\tfalse\ttrue\t(.*)$")
+    for _, text in ipairs { written, raised } do
+      assert.matches(TEXT .. "\nstack traceback:\n", text)
+      assert.equal(1, count(text, "stack traceback"))
+      assert.equal(1, count(text, "innermost"))
+    end
+  end)
+
+  it("keeps the first traceback when another task raises the same error", function()
+    local status, printed = run(FAILING .. [[
+      local function outermost()
+        local _, err = keywatch.spawn(function() innermost() end):join()
+        error(err, 0)
+      end
+      local ok, err = pcall(keywatch.run, function() outermost() end)
+      print(ok, err.traceback)
+    ]])
+    assert.equal(0, status)
+    assert.equal(1, count(printed, "innermost"))
+    assert.equal(0, count(printed, "outermost"))
+  end)
+
+  it("has no traceback if its code never ran", function()
+    local status, printed = run [[
+      local task = keywatch.spawn(function() end)
+      task:cancel()
+      local ok, err = task:join()
+      print(ok, err.code, err.traceback)
+    ]]
+    assert.same({ 0, "false\tcancelled\tnil\n" }, { status, printed })
+  end)
+end)
+
+describe("a task that fails with a table of the program's own", function()
+  it("leaves that table as it is", function()
+    local status, printed = run [[
+      local frozen = setmetatable({}, { __newindex = function() error("it was changed") end })
+      for _, object in ipairs { {}, { code = "closed", message = "mine" }, frozen } do
+        local before = {}
+        for name, value in pairs(object) do before[name] = value end
+        local _, joined = keywatch.spawn(error, object):join()
+        local _, raised = pcall(keywatch.run, error, object)
+        print(rawequal(joined, object), rawequal(raised, object))
+        for name in pairs(object) do assert(before[name], name) end
+      end
+    ]]
+    assert.same({ 0, ("true\ttrue\n"):rep(3) }, { status, printed })
   end)
 end)

@@ -608,8 +608,9 @@ describe("at top level a wait", function()
   end)
 end)
 
-describe("where everybody waits", function()
-  local words = "everybody waits, and nothing is left that could wake anybody"
+describe("where every task waits for ever", function()
+  local words = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
+    .. "wake one"
 
   it("run raises", function()
     local w = keywatch.open({ now = 0 }):watch("a")
@@ -637,6 +638,21 @@ describe("where everybody waits", function()
     assert.matches(words, err)
     store:put("a", "")
     assert.same({ true, "a" }, { task:join() })
+  end)
+
+  it("the error names the line that called run, or that waits at top level", function()
+    local load_text = rawget(_G, "loadstring") or load
+    local w = keywatch.open({ now = 0 }):watch("a")
+    for _, text in ipairs {
+      "local keywatch, w = ...\nkeywatch.run(function() w:next() end)\nreturn",
+      "local keywatch, w = ...\nw:next()\nreturn",
+      "local keywatch, w = ...\nlocal event = w:events()()\nreturn event",
+      "local keywatch, w = ...\nkeywatch.spawn(function() w:next() end):join()\nreturn",
+    } do
+      local ok, err = pcall(assert(load_text(text, "=deadlocked")), keywatch, w)
+      assert.same({ false, "deadlocked:2: " .. words }, { ok, err })
+    end
+    w:close()
   end)
 
   it("that may be for each other", function()

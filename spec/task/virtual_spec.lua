@@ -109,7 +109,7 @@ describe("virtual time", function()
     local driver = virtual.new()
     local ok, err = pcall(driver.run, function() driver.event():wait() end)
     assert.is_false(ok)
-    assert.matches("nothing is left that could wake", err)
+    assert.matches("deadlock: every task is waiting", err)
   end)
 
   it("shows the same to the same random program, and something else to another one", function()

@@ -13,9 +13,12 @@
 -- A source is a table with the method poll(), which is called whenever there is nothing to run: it sets events, and
 -- returns the seconds until it wants to be called again, or nil; and whether it is to be called when the bell has rung.
 
+local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local schedulers = require "keywatch.task.scheduler"
 
+local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
+  .. "wake one"
 local WAIT = {} -- what a task yields, with an event and a deadline, to be parked
 
 local methods = {}
@@ -172,7 +175,7 @@ local function turn(self, is_waiting)
   elseif wait or is_bell_awaited or beneath.is_awaiting() then
     beneath.block(wait, is_bell_awaited)
   else
-    error("keywatch: everybody waits, and nothing is left that could wake anybody", 0)
+    check.misuse(DEADLOCK)
   end
 end
 

@@ -1,8 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --- uv: the driver on libuv. Tasks are coroutines, and a private loop turns while all of them wait.
 
+local check = require "keywatch.support.check"
 local coroutines = require "keywatch.driver.coroutines"
 local uv = require "keywatch.uv"
+
+local NOT_CAUGHT = "keywatch: these signals are not caught any more: they were closed, replaced by a later call, or "
+  .. "belong to the parent process"
 
 local driver = {}
 
@@ -106,7 +110,7 @@ function signals_methods:wait(timeout)
   if #self.names == 0 and catcher == self then scheduler:check_timeout(timeout) end
   local deadline = timeout and uv.now() + timeout
   while #self.names == 0 do
-    if catcher ~= self then error("keywatch: these signals are not caught any more, or not in this process", 2) end
+    if catcher ~= self then check.misuse(NOT_CAUGHT) end
     if not self.arrival:wait(scheduler:time_left(deadline)) then return nil end
   end
   return table.remove(self.names, 1)

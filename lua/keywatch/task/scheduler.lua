@@ -26,6 +26,7 @@
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
+local errors = require "keywatch.support.errors"
 local event = require "keywatch.task.event"
 local task = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
@@ -203,9 +204,7 @@ function scheduler_methods:all()
 end
 
 local function report(one)
-  local ok, text = pcall(tostring, one.failure)
-  if not ok then text = "an object that cannot be printed" end
-  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(text, one.traceback))
+  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(errors.text_of(one.failure), one.traceback))
 end
 
 local function is_cancellation(one)
@@ -218,9 +217,12 @@ function scheduler_methods:finish(one, results, failure, traceback)
   one.state = "done"
   self.tasks[one] = nil
   local is_heard = one.done:set() or one.is_heard
-  if results or is_heard or is_cancellation(one) then return end
-  self.unheard = self.unheard or one
-  report(one)
+  if results then return end
+  if not is_heard and not is_cancellation(one) then
+    self.unheard = self.unheard or one
+    report(one)
+  end
+  errors.keep_traceback(failure, traceback)
 end
 
 --- Ends a task whose code never runs again, not even to clean up.
