@@ -7,6 +7,8 @@ local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
 local methods_of = require "keywatch.client.methods"
 
 local UNSENT = 65536 -- bytes that may wait to leave before a sender has to
@@ -55,22 +57,15 @@ local function open(client, path, method, connect_deadline, deadline, metadata)
   end
 end
 
-local function closed_error(what)
-  local err = core.new_error("closed")
-  err.message = ("keywatch: the %s is closed"):format(what)
-  return err
-end
-
 --- The server has ended it, or the connection: how, is told after the messages that came before.
 local function ended_error(self)
-  local err = closed_error(self.owner.is_closed and "client" or "stream")
-  if not self.owner.is_closed then err.message = "keywatch: the stream has ended: receive tells how" end
-  return err
+  if self.owner.is_closed then return errors.closed("client") end
+  return errors.new("closed", "keywatch: the stream has ended: stream:receive() returns why")
 end
 
 local function finish(self, err)
   self.is_over = true
-  self.failure = err and self.owner.is_closed and closed_error("client") or err
+  self.failure = err and self.owner.is_closed and errors.closed("client") or err
   self.line:cancel(self.number)
 end
 
@@ -94,7 +89,7 @@ function stream_methods:send(message)
   check.self(self, "send", stream_mt)
   if self.is_finished then check.misuse("send: the stream was finished") end
   local bytes = methods_of.encode(self.method.request, message, "send")
-  if self.is_over then return nil, self.failure or closed_error("stream") end
+  if self.is_over then return nil, self.failure or errors.closed("stream") end
   if not self.line.core:send(self.number, bytes) then return nil, ended_error(self) end
   while not self.is_over and not self.line.core:has_room(self.number, UNSENT) do
     if not wait(self, self.deadline) then
@@ -102,7 +97,7 @@ function stream_methods:send(message)
       return nil, self.failure
     end
   end
-  if self.is_over then return nil, self.failure or closed_error("stream") end
+  if self.is_over then return nil, self.failure or errors.closed("stream") end
   return true
 end
 
@@ -113,7 +108,7 @@ local function ending(self)
 end
 
 local function end_with(self, status, text)
-  finish(self, status ~= 0 and core.error_of(status, text) or nil)
+  finish(self, status ~= grpc_status.OK and core.error_of(status, text) or nil)
   return ending(self)
 end
 
@@ -129,7 +124,7 @@ function stream_methods:receive(timeout)
     if message == false then return end_with(self, status, text) end
     if not wait(self, earlier(own, self.deadline)) then
       if own and not (self.deadline and self.deadline < own) then return nil, core.new_error("timeout") end
-      return end_with(self, 4, "context deadline exceeded")
+      return end_with(self, grpc_status.DEADLINE_EXCEEDED, "context deadline exceeded")
     end
   end
   return ending(self)

@@ -11,10 +11,11 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
 local methods = require "keywatch.client.methods"
 local streams = require "keywatch.client.watch_calls"
 
-local OK, UNAVAILABLE, UNAUTHENTICATED = 0, 14, 16
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 local LONGEST = 99999999 -- of a timeout on the wire
 local FRESH = 0.001      -- seconds, after which a connection may have ended, and nobody have looked
@@ -50,12 +51,6 @@ local function new(endpoints, opts)
   }, channel_mt)
   self.streams = streams.new(self)
   return self
-end
-
-local function closed_error()
-  local err = core.new_error("closed")
-  err.message = "keywatch: the client is closed"
-  return err
 end
 
 -- {====== The driver ======
@@ -155,12 +150,12 @@ local function authenticate(self, line)
   local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
   local number = line:ask(AUTHENTICATE, bytes, function(message, status, text)
     if self.opened ~= line then return end
-    if status == OK then
+    if status == grpc_status.OK then
       take_token(self, line, message)
     elseif text == "etcdserver: authentication is not enabled" then
       line.metadata = {}
       adopt(self, line)
-    elseif status == UNAVAILABLE then
+    elseif status == grpc_status.UNAVAILABLE then
       drop(self, line, driver.get().now(), text)
     else
       refuse(self, line, core.error_of(status, text))
@@ -233,7 +228,7 @@ end
 --- A connection that takes calls, which is waited for; or nil and an error.
 function channel_methods:await_line(deadline)
   self:check_process()
-  if self.is_closed then return nil, closed_error() end
+  if self.is_closed then return nil, errors.closed("client") end
   if self.line and driver.get().now() - self.polled_at > FRESH then
     self:look() -- at what was said last
     self:look() -- at the end, if one came after it
@@ -249,7 +244,7 @@ function channel_methods:await_line(deadline)
   count(self, "waiting", -1)
   self:release()
   if not ok then error(came, 0) end
-  if self.is_closed then return nil, closed_error() end
+  if self.is_closed then return nil, errors.closed("client") end
   if self.line then return self.line end
   local refusal = self.refusal
   if self.waiting == 0 then self.refusal = nil end
@@ -323,7 +318,7 @@ end
 
 --- Whether the server wants another token than the one that it was given, or one at all.
 local function wants_token(status, text)
-  return status == UNAUTHENTICATED or text == "etcdserver: user name is empty"
+  return status == grpc_status.UNAUTHENTICATED or text == "etcdserver: user name is empty"
     or text == "etcdserver: revision of auth store is old"
 end
 
@@ -338,7 +333,7 @@ function channel_methods:renew(line, token, status, text)
 end
 
 local function is_worth_another(who, is_read)
-  return who.is_refused or is_read and who.status == UNAVAILABLE
+  return who.is_refused or is_read and who.status == grpc_status.UNAVAILABLE
 end
 
 --- The server of a connection is of no use: others are tried first.
@@ -363,8 +358,14 @@ local function pause(self, line, failures, deadline)
   return true
 end
 
--- Statuses of a call that may have been made: cancelled, unknown, deadline exceeded, internal, unavailable.
-local IN_DOUBT = { [1] = true, [2] = true, [4] = true, [13] = true, [UNAVAILABLE] = true }
+-- Statuses of a call that the server may have carried out.
+local IN_DOUBT = {
+  [grpc_status.CANCELLED] = true,
+  [grpc_status.UNKNOWN] = true,
+  [grpc_status.DEADLINE_EXCEEDED] = true,
+  [grpc_status.INTERNAL] = true,
+  [grpc_status.UNAVAILABLE] = true,
+}
 
 local function error_of(who, is_read)
   local err = core.error_of(who.status, who.text)
@@ -383,10 +384,10 @@ function channel_methods:unary(path, bytes, deadline, is_read, metadata)
     if not line then return nil, err end
     local who = try(self, line, path, bytes, deadline, is_read, metadata)
     if who == false then return nil, doubt(core.new_error("deadline_exceeded"), is_read) end
-    if who and who.status == OK and who.message then return who.message end
-    if self.is_closed then return nil, doubt(closed_error(), is_read or not who) end
-    if who and who.status == OK then
-      return nil, doubt(core.error_of(13, "keywatch: an answer without a message"), is_read)
+    if who and who.status == grpc_status.OK and who.message then return who.message end
+    if self.is_closed then return nil, doubt(errors.closed("client"), is_read or not who) end
+    if who and who.status == grpc_status.OK then
+      return nil, doubt(core.error_of(grpc_status.INTERNAL, "keywatch: an answer without a message"), is_read)
     end
     if who and renewals == 0 and self:renew(line, who.token, who.status, who.text) then
       renewals = 1

@@ -12,19 +12,28 @@
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
+local grpc_status = require "keywatch.support.grpc_status"
 local reason = require "keywatch.support.reason"
 local wake = require("keywatch.watch.watch").wake
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"
-local OK, CANCELLED, UNAVAILABLE = 0, 1, 14
 local LOOK = 10   -- seconds, between two looks at a call
 local SILENT = 3  -- looks without an answer, after which a call is made anew
 local STABLE = 5  -- seconds, after which a call that ends was a good one
 
 -- Of a Watch call: what ends it for all of its watches, if the server says so. Others go on elsewhere.
-local FATAL = { [3] = true, [5] = true, [7] = true, [8] = true, [9] = true, [11] = true, [12] = true, [15] = true,
-  [16] = true }
+local FATAL = {
+  [grpc_status.INVALID_ARGUMENT] = true,
+  [grpc_status.NOT_FOUND] = true,
+  [grpc_status.PERMISSION_DENIED] = true,
+  [grpc_status.RESOURCE_EXHAUSTED] = true,
+  [grpc_status.FAILED_PRECONDITION] = true,
+  [grpc_status.OUT_OF_RANGE] = true,
+  [grpc_status.UNIMPLEMENTED] = true,
+  [grpc_status.DATA_LOSS] = true,
+  [grpc_status.UNAUTHENTICATED] = true,
+}
 
 local streams_methods = {}
 local streams_mt = { __index = streams_methods }
@@ -234,8 +243,9 @@ local function note_end(self, stream, status, text)
     self.failures = 0
     return
   end
-  local is_ended = status == OK or status == CANCELLED -- which is not what a task is cancelled with
-  self.trouble = core.error_of(is_ended and UNAVAILABLE or status, text or "keywatch: the server has ended the call")
+  -- The server's CANCELLED must not look like the cancellation of a task.
+  if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
+  self.trouble = core.error_of(status, text or "keywatch: the server has ended the call")
   self.channel:turn_away(stream.line)
   back_off(self)
 end
@@ -317,7 +327,8 @@ local function learn(self, line)
   if line.trusts ~= nil or line.is_learning then return end
   line.is_learning = line:ask(STATUS, "", function(bytes, status)
     line.is_learning = nil
-    if line.trusts == nil and (status == OK or status == 12) then set_trust(self, line, bytes) end
+    local is_answer = status == grpc_status.OK or status == grpc_status.UNIMPLEMENTED
+    if line.trusts == nil and is_answer then set_trust(self, line, bytes) end
   end)
 end
 
@@ -390,7 +401,7 @@ local function verify(self, line, watch)
     if line.settle ~= settle then return end -- it took too long, and others are asked, or asked again
     local suspects = line.suspects
     local _, _, revision = core.header(message or "")
-    local is_told = status == OK and revision ~= nil
+    local is_told = status == grpc_status.OK and revision ~= nil
     line.suspects, line.settle = nil, nil
     if not is_told then
       self.channel:turn_away(line)

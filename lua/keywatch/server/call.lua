@@ -8,6 +8,8 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
 
 local call_methods = {}
 local call_mt = { __name = "keywatch.call", __index = call_methods }
@@ -125,30 +127,22 @@ end
 
 -- {====== Answering ======
 
-local OK, UNKNOWN, PERMISSION_DENIED, UNAVAILABLE, LAST_STATUS = 0, 2, 7, 14, 16 -- gRPC's
+local OK = grpc_status.OK
+local text_of, with_traceback = errors.text_of, errors.with_traceback
 
-local REFUSED = { grpc_status = PERMISSION_DENIED, message = "keywatch: the call was refused" }
-
---- Returns the text of an error value of any type.
-local function text_of(err)
-  local ok, text = pcall(tostring, err)
-  return ok and type(text) == "string" and text or "an error that cannot be printed"
-end
-
---- For xpcall: returns the error with the traceback of where it was raised.
-local function with_traceback(err)
-  return { err = err, traceback = debug.traceback(text_of(err), 2) }
-end
+local REFUSED = { grpc_status = grpc_status.PERMISSION_DENIED, message = "keywatch: the call was refused" }
 
 --- True if an error has the field grpc_status, with the status that the call ends with.
 local function has_status(err)
   local status = type(err) == "table" and err.grpc_status
-  return type(status) == "number" and status > OK and status <= LAST_STATUS and status % 1 == 0
+  return type(status) == "number" and status > OK and status <= grpc_status.UNAUTHENTICATED and status % 1 == 0
 end
 
 --- Returns the status and the text that a call ends with for an error; nil if the error has no status.
 local function status_of(err)
-  if type(err) == "table" and err.code == "cancelled" then return UNAVAILABLE, "etcdserver: server stopped" end
+  if type(err) == "table" and err.code == "cancelled" then
+    return grpc_status.UNAVAILABLE, "etcdserver: server stopped"
+  end
   if has_status(err) then return err.grpc_status, text_of(err.message or err) end
 end
 
@@ -158,7 +152,7 @@ local function fail(call, err, traceback)
   local ok, status, text = pcall(status_of, err)
   if not ok or not status then
     if traceback then call.server.log.error("%s has failed: %s", call.path, traceback) end
-    status, text = UNKNOWN, text_of(err)
+    status, text = grpc_status.UNKNOWN, text_of(err)
   end
   call.server.object:finish(call.id, status, text)
 end

@@ -4,16 +4,12 @@
 -- The core takes the notes, and drops the oldest ones when too many wait. Unless the level is debug, it takes none.
 -- Paths and texts come from clients, and are quoted.
 
+local grpc_status = require "keywatch.support.grpc_status"
 local log = require "keywatch.support.log"
 
 local SLOW = 100 -- milliseconds; as KW_SLOW_MS in csrc/rpc/notes.h
-local CANCELLED = 1 -- gRPC's status
-
-local NAMES = { -- of gRPC's statuses, from 1 on
-  "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
-  "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
-  "DATA_LOSS", "UNAUTHENTICATED",
-}
+local NAMES = {} -- of gRPC's statuses, by number
+for name, number in pairs(grpc_status) do NAMES[number] = name end
 
 --- Returns a request in words. The path is empty if the request was refused before its path was looked at.
 local function request_of(path, remote)
@@ -37,7 +33,7 @@ function lines.refused(remote, path, status, text, ms)
 end
 
 function lines.slow(remote, path, status, _, ms)
-  if status == CANCELLED then return ("%s cancelled after %d ms"):format(request_of(path, remote), ms) end
+  if status == grpc_status.CANCELLED then return ("%s cancelled after %d ms"):format(request_of(path, remote), ms) end
   return ("%s took %d ms"):format(request_of(path, remote), ms)
 end
 

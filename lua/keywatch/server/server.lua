@@ -9,6 +9,7 @@ local compactor = require "keywatch.server.compactor"
 local core = require "keywatch.core"
 local dispatcher = require "keywatch.server.dispatcher"
 local driver = require "keywatch.task.driver"
+local grpc_status = require "keywatch.support.grpc_status"
 local identity = require "keywatch.server.identity"
 local listening = require "keywatch.server.listening"
 local log = require "keywatch.support.log"
@@ -18,7 +19,6 @@ local options = require "keywatch.server.options"
 local url = require "keywatch.support.url"
 
 local RAFT_TERM = 2   -- of a new etcd with one member
-local UNAVAILABLE = 14 -- gRPC's status of calls that are cut off
 local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is given up
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
 local LAST_WORDS = 0.5 -- seconds for the last frames, which tell clients that the grace is over
@@ -54,7 +54,7 @@ function server_methods:close()
   d.release(self.object)
   self.object:close()
   d.detach(self.dispatcher)
-  self.dispatcher:finish_all(UNAVAILABLE)
+  self.dispatcher:finish_all(grpc_status.UNAVAILABLE)
   notes.drain(self)
   if self.gone then self.gone:set() end
   return true

@@ -5,6 +5,7 @@
 -- it serves until the owner asks for the end.
 
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 local plain = require "keywatch.support.plain"
 local stores = require "keywatch.store.store"
@@ -68,10 +69,6 @@ local function serve(thread, opts)
   store:close()
 end
 
-local function with_traceback(err)
-  return { err = err, traceback = debug.traceback(tostring(err), 2) }
-end
-
 --- Runs the thread. An error ends the thread; it is logged at once, since the owner may ask for it much later.
 local function main()
   local thread = uv.this_thread()
@@ -79,10 +76,10 @@ local function main()
   if opts.is_interpreted then jit.off() end
   local ok, trouble = xpcall(function()
     driver.get().run(serve, thread, opts)
-  end, with_traceback)
+  end, errors.with_traceback)
   if ok then return end
   log.error("a server's thread has failed: %s", trouble.traceback)
-  error(tostring(trouble.err), 0)
+  error(errors.text_of(trouble.err), 0)
 end
 
 return { main = main }

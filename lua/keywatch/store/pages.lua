@@ -3,6 +3,7 @@
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
+local is_before = require("keywatch.support.key_order").is_before
 
 local DEFAULT_PAGE = 1000 -- kvs: large enough to be quick, small enough not to be felt
 
@@ -10,15 +11,6 @@ local function copy(opts)
   local t = {}
   for name, value in pairs(opts) do t[name] = value end
   return t
-end
-
---- Whether a key comes before another: by their bytes, whatever the locale has the VM think of strings.
-local function is_before(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = a:byte(i), b:byte(i)
-    if x ~= y then return x < y end
-  end
-  return #a < #b
 end
 
 --- The end of the range of a first page, in the form that all pages can use.

@@ -1,16 +1,33 @@
 -- SPDX-License-Identifier: MIT
---- reason: why a server has ended a watch, in its own words.
+--- reason: the text with which a server cancels a watch. etcd may put a gRPC status in front of it:
+--
+--   rpc error: code = PermissionDenied desc = etcdserver: permission denied
 
-local FROM_STATUS = { -- the names that etcd puts before some of them
-  Canceled = 1, Unknown = 2, InvalidArgument = 3, DeadlineExceeded = 4, NotFound = 5, AlreadyExists = 6,
-  PermissionDenied = 7, ResourceExhausted = 8, FailedPrecondition = 9, Aborted = 10, OutOfRange = 11,
-  Unimplemented = 12, Internal = 13, Unavailable = 14, DataLoss = 15, Unauthenticated = 16,
+local grpc_status = require "keywatch.support.grpc_status"
+
+local STATUS_OF_GO_NAME = { -- the names that etcd writes are those of Go's gRPC
+  Canceled = grpc_status.CANCELLED,
+  Unknown = grpc_status.UNKNOWN,
+  InvalidArgument = grpc_status.INVALID_ARGUMENT,
+  DeadlineExceeded = grpc_status.DEADLINE_EXCEEDED,
+  NotFound = grpc_status.NOT_FOUND,
+  AlreadyExists = grpc_status.ALREADY_EXISTS,
+  PermissionDenied = grpc_status.PERMISSION_DENIED,
+  ResourceExhausted = grpc_status.RESOURCE_EXHAUSTED,
+  FailedPrecondition = grpc_status.FAILED_PRECONDITION,
+  Aborted = grpc_status.ABORTED,
+  OutOfRange = grpc_status.OUT_OF_RANGE,
+  Unimplemented = grpc_status.UNIMPLEMENTED,
+  Internal = grpc_status.INTERNAL,
+  Unavailable = grpc_status.UNAVAILABLE,
+  DataLoss = grpc_status.DATA_LOSS,
+  Unauthenticated = grpc_status.UNAUTHENTICATED,
 }
 
---- The status of gRPC that stands in them, FAILED_PRECONDITION unless one does, and the words themselves.
+--- Returns the gRPC status of a reason, FAILED_PRECONDITION if the reason names none, and the text behind it.
 local function parse(text)
   local name, rest = text:match("^rpc error: code = (%a+) desc = (.*)$")
-  return FROM_STATUS[name] or 9, rest or text
+  return STATUS_OF_GO_NAME[name] or grpc_status.FAILED_PRECONDITION, rest or text
 end
 
 return { parse = parse }

@@ -5,6 +5,8 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
 local pages = require "keywatch.store.pages"
 local reason = require "keywatch.support.reason"
 local watch = require "keywatch.watch.watch"
@@ -15,25 +17,15 @@ local ASKS = 5         -- that were not answered, after which those who may be w
 local BEGINNINGS = 3   -- of what exists, while it is compacted away
 local SYNC_KVS = 10000 -- of what exists, that sync puts into the buffer
 
-local function error_of_code(code, text)
-  local err = core.new_error(code)
-  err.message = text or err.message
-  return err
-end
-
-local function closed_error()
-  return error_of_code("closed", "keywatch: the client is closed")
-end
-
 local origin = {}
 
 local function failure(code, text)
   if code == "unknown" and text then return core.error_of(reason.parse(text)) end
-  return error_of_code(code, text)
+  return errors.new(code, text)
 end
 
 function origin.take(one)
-  if origin.is_closed(one) then return "failed", closed_error() end
+  if origin.is_closed(one) then return "failed", errors.closed("client") end
   while true do
     local kind, what, text = one.core:take()
     if one.is_full then one.streams:relieve(one) end
@@ -92,7 +84,7 @@ end
 
 --- A server that has cancelled a call has not cancelled the task.
 local function not_cancelled(err)
-  return err.code == "cancelled" and core.error_of(14, err.message) or err
+  return err.code == "cancelled" and core.error_of(grpc_status.UNAVAILABLE, err.message) or err
 end
 
 --- All pages are of one revision, and of one cluster.
@@ -199,7 +191,7 @@ local function open(client, key, opts)
   check.self(client, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
   opts = check.options(opts, "watch")
-  if client.channel.is_closed then return nil, closed_error() end
+  if client.channel.is_closed then return nil, errors.closed("client") end
   local one = {
     origin = origin,
     client = client,

@@ -20,6 +20,7 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
 
 local watch_methods = {}
 local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
@@ -267,15 +268,9 @@ end
 
 -- {====== Sync ======
 
-local function closed_error()
-  local err = core.new_error("closed")
-  err.message = "keywatch: the watch is closed"
-  return err
-end
-
 --- Why nothing can be waited for any more, if that is so.
 local function why_not(watch)
-  if watch.is_closed then return closed_error() end
+  if watch.is_closed then return errors.closed("watch") end
   if watch.origin.is_closed(watch) then return watch.failure or core.new_error("closed") end
   return watch.failure
 end

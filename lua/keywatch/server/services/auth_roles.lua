@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- auth_roles: the methods of etcd's Auth service about roles and their permissions.
 
-local bytes = require "keywatch.server.services.bytes"
+local is_before = require("keywatch.support.key_order").is_before
 local records = require "keywatch.server.services.auth_records"
 local refusals = require "keywatch.server.services.auth_refusals"
 
@@ -41,7 +41,7 @@ end
 --- True if the permission is for a key, or for a range that is not empty.
 local function is_range(permission)
   local key, range_end = permission.key or "", permission.range_end or ""
-  return key ~= "" and (range_end == "" or range_end == "\0" or bytes.is_before(key, range_end))
+  return key ~= "" and (range_end == "" or range_end == "\0" or is_before(key, range_end))
 end
 
 --- True if the permission is for exactly this range.
@@ -49,7 +49,7 @@ local function is_of(permission, key, range_end)
   return (permission.key or "") == (key or "") and (permission.range_end or "") == (range_end or "")
 end
 
-local function has_lower_key(a, b) return bytes.is_before(a.key or "", b.key or "") end
+local function has_lower_key(a, b) return is_before(a.key or "", b.key or "") end
 
 --- Adds a permission, or changes the type of the one with the same range. Of several permissions with the same key only
 -- the first is compared, as in etcd: a range behind it may be added twice.

@@ -7,6 +7,7 @@
 local bytes = require "keywatch.server.services.bytes"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local is_before = require("keywatch.support.key_order").is_before
 local records = require "keywatch.server.services.auth_records"
 local refusal = require "keywatch.server.services.refusal"
 local refusals = require "keywatch.server.services.auth_refusals"
@@ -91,7 +92,7 @@ function handlers.UserGrantRole(server, request)
   if request.role ~= ROOT and not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
   if has_role(user, request.role) then return records.answer(server) end
   user.roles = user.roles or {}
-  records.insert(user.roles, request.role, bytes.is_before)
+  records.insert(user.roles, request.role, is_before)
   return records.change(server, { records.write(USERS, user) })
 end
 

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- bytes: strings as bytes: big-endian numbers, order, base64.
+--- bytes: strings as bytes: big-endian numbers, base64.
 
 --- Returns a whole number as eight big-endian bytes.
 local function to_big_endian(n)
@@ -16,14 +16,6 @@ local function from_big_endian(bytes)
   local n = 0
   for i = 1, #bytes do n = n * 256 + bytes:byte(i) end
   return n
-end
-
---- True if a comes before b, byte by byte. Lua's own order depends on the locale.
-local function is_before(a, b)
-  for i = 1, math.min(#a, #b) do
-    if a:byte(i) ~= b:byte(i) then return a:byte(i) < b:byte(i) end
-  end
-  return #a < #b
 end
 
 local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -48,6 +40,5 @@ end
 return {
   to_big_endian = to_big_endian,
   from_big_endian = from_big_endian,
-  is_before = is_before,
   from_base64 = from_base64,
 }

@@ -1,18 +1,15 @@
 -- SPDX-License-Identifier: MIT
---- refusal: an error that a service answers with: a gRPC status and a text.
+--- refusal: the error of a service that refuses a request: a gRPC status and etcd's text. The statuses stand here, too.
 
---- Returns a refusal.
-local function new(grpc_status, message)
-  return { grpc_status = grpc_status, message = message }
+local grpc_status = require "keywatch.support.grpc_status"
+
+local refusal = {}
+
+for name, number in pairs(grpc_status) do refusal[name] = number end
+
+--- Returns the refusal of a status and a text.
+function refusal.new(status, message)
+  return { grpc_status = status, message = message }
 end
 
-return {
-  INVALID_ARGUMENT = 3,
-  NOT_FOUND = 5,
-  RESOURCE_EXHAUSTED = 8,
-  FAILED_PRECONDITION = 9,
-  ABORTED = 10,
-  UNIMPLEMENTED = 12,
-  UNKNOWN = 2,
-  new = new,
-}
+return refusal
