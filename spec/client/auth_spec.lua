@@ -297,14 +297,14 @@ describe("a client with a user", function()
     it("goes on after its token has expired", function()
       local client = connect(peer.url)
       assert(client:put("open/a", "1"))
-      local token = client.channel.line.metadata.token
+      local token = client.transport.connection.metadata.token
       expire(token)
       assert(client:put("open/a", "2"))
-      assert.not_equal(token, client.channel.line.metadata.token)
-      token = client.channel.line.metadata.token
+      assert.not_equal(token, client.transport.connection.metadata.token)
+      token = client.transport.connection.metadata.token
       expire(token)
       local one = assert(client:watch("open/a"))
-      assert.not_equal(token, client.channel.line.metadata.token)
+      assert.not_equal(token, client.transport.connection.metadata.token)
       assert(client:put("open/a", "3"))
       assert.equal("3", one:next(PATIENT).value)
     end)

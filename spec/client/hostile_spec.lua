@@ -116,7 +116,8 @@ describe("a client of a hostile server", function()
   describe("whose answers make no sense", function()
     -- By what the server does: the code, and words of the message.
     local CASES = {
-      { "ends without a message", { "messages", {} }, "internal", "an answer without a message", of = "unary" },
+      { "ends without a message", { "messages", {} }, "internal", "the server has answered without a message",
+        of = "unary" },
       { "gives more than one message", { "messages", { "", "" } }, "internal", "more than one message", of = "unary" },
       { "ends without a status", { "no_trailers", "" }, "internal", "the answer has no status", watch = SHORT },
       { "ends with other lines than a status", { "trailers", "", { x = "y" } }, "internal",
@@ -458,7 +459,7 @@ describe("a client of a hostile server", function()
       local client = connect(peer.url, { timeout = PATIENT, keepalive = 0.01 })
       for i = 1, 3 do
         expect_error("unavailable", "ENHANCE_YOUR_CALM, too_many_pings", client:put("a", "b"))
-        assert.equal(0.01 * 2 ^ i, client.channel.dialer.options.keepalive)
+        assert.equal(0.01 * 2 ^ i, client.transport.dialer.options.keepalive)
       end
       expect_recovery(client)
     end)

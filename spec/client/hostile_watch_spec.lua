@@ -55,7 +55,7 @@ describe("a watch of a hostile server", function()
     local client, found = connect(), nil
     local w = assert(client:watch("a"))
     for _ = 1, 2000 do
-      for stream in pairs(client.channel.streams.list) do stream.look_at = 0 end -- it is looked at now
+      for call in pairs(client.transport.watch_calls.calls) do call.inspect_at = 0 end -- it is inspected now
       found = w:next(0.01)
       if found then break end
     end
@@ -148,7 +148,7 @@ describe("a watch of a hostile server", function()
       local one = assert(client:watch("a"))
       expect_error("malformed", "the server's answer is malformed", one:next(PATIENT))
       assert.same({ 10 }, revisions(assert(client:watch("a")), 1)) -- on another call
-      assert.equal(8, peer:await("calls[1].reset", function() client.channel:look() end))
+      assert.equal(8, peer:await("calls[1].reset", function() client.transport:look() end))
       client:close()
       peer:close()
       peer = imposter.start { ["*"] = { "status", 12 } }

@@ -92,7 +92,7 @@ describe("a client that is used for long #slow", function()
           one:close()
         end
       end)
-      assert.is_nil(next(client.channel.streams.watches))
+      assert.is_nil(next(client.transport.watch_calls.watches))
     end)
 
     it("leaves nothing behind of watches that nobody closes", function()
@@ -104,7 +104,7 @@ describe("a client that is used for long #slow", function()
       end)
       collectgarbage()
       collectgarbage()
-      assert.is_nil(next(client.channel.streams.watches))
+      assert.is_nil(next(client.transport.watch_calls.watches))
     end)
 
     it("leaves nothing behind of calls", function()

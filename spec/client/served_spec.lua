@@ -221,13 +221,13 @@ describe("a client", function()
   describe("that nobody waits for", function()
     --- How often the client is polled in some time in which nothing happens.
     local function polls_of(client, seconds)
-      local n, poll = 0, client.channel.poll
-      function client.channel.poll(...) -- instead of its class's
+      local n, poll = 0, client.transport.poll
+      function client.transport.poll(...) -- instead of its class's
         n = n + 1
         return poll(...)
       end
       keywatch.sleep(seconds)
-      client.channel.poll = nil
+      client.transport.poll = nil
       return n
     end
 
@@ -261,17 +261,17 @@ describe("a client", function()
         end
         keywatch.spawn(function() for _ in w:events() do keywatch.sleep(PATIENCE) end end)
         keywatch.sleep(0.01)
-        local asks, streams = 0, client.channel.streams
-        local class = getmetatable(streams).__index
-        function streams.ask(...)
+        local asks, watch_calls = 0, client.transport.watch_calls
+        local class = getmetatable(watch_calls).__index
+        function watch_calls.request_progress(...)
           asks = asks + 1
-          return class.ask(...)
+          return class.request_progress(...)
         end
         for i = 1, 3 do client:put("k", tostring(i)) end
         assert.equal("timeout", code(w:sync(0.8)))
         assert.is_true(asks < 20)
         local n = 0
-        for _ in pairs(streams.list) do n = n + 1 end
+        for _ in pairs(watch_calls.calls) do n = n + 1 end
         assert.equal(1, n)
       end)
     end)
@@ -336,7 +336,7 @@ describe("a client", function()
       local ok, err = pcall(keywatch.run, function()
         local client = connect()
         local reading = keywatch.spawn(function() return { client:get("a", { timeout = math.huge }) } end)
-        while not client.channel.closing do keywatch.sleep(0.001) end
+        while not client.transport.closing do keywatch.sleep(0.001) end
         client:close()
         assert.equal("closed", select(2, reading:join(PATIENCE))[2].code)
       end)

@@ -1,10 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- client: an etcd v3 client, of keywatch's server or of etcd, with the face of a store.
+--- client: a client of an etcd v3 server, with the same methods as a store.
 --
--- Arguments are checked, requests made and answers read by the same code as those of a store; here they are sent.
+-- The core checks arguments, encodes requests and decodes answers; that code is the same for stores. This module sends
+-- the requests through the transport.
 
-local call_stream = require "keywatch.client.stream"
-local channel = require "keywatch.client.transport"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -13,15 +12,18 @@ local driver = require "keywatch.task.driver"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
 local pages = require "keywatch.store.pages"
-local remote_watch = require "keywatch.watch.remote_source"
+local remote_source = require "keywatch.watch.remote_source"
+local streams = require "keywatch.client.stream"
+local transports = require "keywatch.client.transport"
 
 local client_methods = {}
 local client_mt = { __name = "keywatch.client", __index = client_methods }
 
+--- Returns the URLs of the endpoints.
 function client_mt:__tostring()
   local urls = {}
-  for i, endpoint in ipairs(self.channel.dialer.endpoints) do urls[i] = endpoint.url end
-  return ("keywatch.client<%s%s>"):format(table.concat(urls, ","), self.channel.is_closed and " closed" or "")
+  for i, endpoint in ipairs(self.transport.dialer.endpoints) do urls[i] = endpoint.url end
+  return ("keywatch.client<%s%s>"):format(table.concat(urls, ","), self.transport.is_closed and " closed" or "")
 end
 
 -- {====== Connecting ======
@@ -31,6 +33,7 @@ local POSITIVE = { connect_timeout = true, max_message = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
 local KINDS = { user = "string", password = "string" }
 
+--- Raises if the options of connect are not known, or of the wrong type or range.
 local function check_options(opts)
   for name, value in pairs(opts) do
     local kind = DEFAULTS[name] and "number" or KINDS[name]
@@ -50,6 +53,7 @@ local function check_options(opts)
   end
 end
 
+--- Returns the endpoints of a list of URLs. Raises if one is not a URL that can be connected to.
 local function parse_endpoints(endpoints)
   local parsed = {}
   for i, text in ipairs(endpoints) do
@@ -61,7 +65,7 @@ local function parse_endpoints(endpoints)
   return parsed
 end
 
---- A client of these endpoints. Nothing is sent before it is used.
+--- Returns a client of the endpoints. It connects when it is first used.
 local function connect(endpoints, opts)
   if type(endpoints) == "string" then endpoints = { endpoints } end
   check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "URL or list of URLs", endpoints)
@@ -71,16 +75,16 @@ local function connect(endpoints, opts)
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
   own.user, own.password = opts.user, opts.password
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
-  local way = channel.new(parse_endpoints(endpoints), own)
-  local sentinel = compat.sentinel(function() driver.forget(way) end)
-  way:guard(sentinel)
-  return setmetatable({ channel = way, sentinel = sentinel }, client_mt)
+  local transport = transports.new(parse_endpoints(endpoints), own)
+  local sentinel = compat.sentinel(function() driver.forget(transport) end)
+  transport:guard(sentinel)
+  return setmetatable({ transport = transport, sentinel = sentinel }, client_mt)
 end
 
---- Ends it: what is under way fails, and so do its watches.
+--- Closes the client. Calls that are under way fail, and so do its watches.
 function client_methods:close()
   check.self(self, "close", client_mt)
-  self.channel:close()
+  self.transport:close()
 end
 
 client_mt.__close = client_methods.close
@@ -91,7 +95,7 @@ client_mt.__close = client_methods.close
 
 local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
 
--- By the name of the method: its path, and whether it may be made again though it may have been made already.
+-- By the name of the method: its path, and whether it is a read, which may be sent more than once.
 local CALLS = {
   get = { KV .. "Range", true },
   range = { KV .. "Range", true },
@@ -105,15 +109,18 @@ local CALLS = {
   leases = { LEASE .. "LeaseLeases", true },
 }
 
---- What was read of an answer. A write has been made, whether its answer can be read or not.
+--- Returns the result and the error that were decoded from an answer. A write was done, even if its answer cannot be
+-- decoded.
 local function read_answer(is_read, result, err)
   if err and not is_read then err.maybe_done = true end
   return result, err
 end
 
+--- Sends the encoded request of a method. `bytes` and what follows is returned by the encoder: nil and an error
+-- instead of bytes if the request cannot be encoded. Returns the decoded answer, or nil and an error.
 local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
-  if not bytes then return nil, timeout end -- an error
-  local back, err = self.channel:unary(path, bytes, self.channel:deadline_of(timeout, deadline), is_read)
+  if not bytes then return nil, timeout end -- in its place stands the error
+  local back, err = self.transport:unary(path, bytes, self.transport:deadline_of(timeout, deadline), is_read)
   if not back then return nil, err end
   return read_answer(is_read, answer(back, memo))
 end
@@ -127,27 +134,27 @@ for name, call in pairs(CALLS) do
   end
 end
 
---- Gives a lease its whole time again.
+--- Renews a lease. Returns its time to live in seconds, or nil and an error.
 function client_methods:lease_keepalive(id, opts)
   check.self(self, "lease_keepalive", client_mt)
   local bytes, timeout, deadline = check.call("keepalive", core.requests.lease_keepalive, self, id, opts)
-  local until_ = self.channel:deadline_of(timeout, deadline)
-  local back, err = self.channel:unary(LEASE .. "LeaseKeepAlive", bytes, until_, true)
+  local until_ = self.transport:deadline_of(timeout, deadline)
+  local back, err = self.transport:unary(LEASE .. "LeaseKeepAlive", bytes, until_, true)
   if not back then return nil, err end
   return core.answers.lease_keepalive(back)
 end
 
---- Asks by a method whose messages are known.
+--- Calls a method of etcd with a message as a table. Returns the answer as a table, or nil and an error.
 local function ask(self, path, message, times)
   local method = methods_of[path]
   local bytes = core.encode(method.request, message)
-  local deadline = self.channel:deadline_of(times.timeout, times.deadline)
-  local back, err = self.channel:unary(path, bytes, deadline, method.is_read)
+  local deadline = self.transport:deadline_of(times.timeout, times.deadline)
+  local back, err = self.transport:unary(path, bytes, deadline, method.is_read)
   if not back then return nil, err end
   return methods_of.decode(method.answer, back)
 end
 
---- What the server that is in use says of itself.
+--- Returns what the server in use says of itself; or nil and an error.
 function client_methods:status(opts)
   check.self(self, "status", client_mt)
   local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
@@ -163,11 +170,11 @@ function client_methods:status(opts)
     db_size_in_use = answer.dbSizeInUse or 0,
     leader = core.decimal(answer.leader or 0),
     errors = answer.errors or {},
-    endpoint = self.channel.line and self.channel.line.endpoint.url,
+    endpoint = self.transport.connection and self.transport.connection.endpoint.url,
   }
 end
 
---- A hash of all that is stored, up to a revision.
+--- Returns the hash over all keys and their history up to a revision; or nil and an error.
 function client_methods:hash_kv(revision, opts)
   check.self(self, "hash_kv", client_mt)
   check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",
@@ -191,17 +198,19 @@ local CALL_OPTIONS = {
   timeout = "seconds", deadline = "seconds", raw = "boolean", metadata = "table", is_read = "boolean",
 }
 
+--- True if a text is the path of a gRPC method: /service/method.
 local function is_path(path)
   return type(path) == "string" and path:find("^/[^/]+/[^/]+$") ~= nil
 end
 
---- Lines of a header: names in lower case that are not gRPC's own, and values of printable ASCII. Bytes (-bin) would
--- need an encoding.
+--- Raises if metadata cannot be sent as header fields. Names are in lower case and not reserved by gRPC; values are
+-- printable ASCII. Binary fields (-bin) are refused, because they would need an encoding.
 local function check_metadata(name, metadata)
   for key, value in pairs(metadata) do
     local is_name = type(key) == "string" and key:find("^[%l%d_.-]+$")
     if not is_name or key:find("^grpc%-") or key:find("%-bin$") then
-      check.misuse("%s: metadata cannot have the name '%s'", name, tostring(key))
+      check.misuse("%s: metadata cannot have the name '%s': use lower-case letters, digits, '_', '.' and '-', "
+        .. "neither grpc- in front nor -bin at the end", name, tostring(key))
     end
     if type(value) ~= "string" or value:find("[^\32-\126]") then
       check.misuse("%s: the value of metadata '%s' must be a string of printable ASCII", name, key)
@@ -209,13 +218,14 @@ local function check_metadata(name, metadata)
   end
 end
 
+--- Raises if options of `call` or `stream` are not known or of the wrong type.
 local function check_call_options(name, opts, known)
   check.known(opts, name, known)
   if opts.metadata then check_metadata(name, opts.metadata) end
 end
 
---- A call of any method with one message and one answer: tables where the messages of the method are known, and bytes
--- elsewhere, or with `raw`. With `is_read` it is made again if it is not certain that it was made.
+--- Calls any method with one message and one answer. Messages are tables if their types are known, else bytes, as with
+-- `raw`. With `is_read` the call may be sent more than once.
 function client_methods:call(path, message, opts)
   check.self(self, "call", client_mt)
   check.argument(is_path(path), 1, "call", "path of a method", path)
@@ -224,22 +234,22 @@ function client_methods:call(path, message, opts)
   local method = not opts.raw and methods_of[path] or {}
   local bytes = methods_of.encode(method.request, message, "call")
   local is_read = opts.is_read or method.is_read or false
-  local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
-  local back, err = self.channel:unary(path, bytes, deadline, is_read, opts.metadata)
+  local deadline = self.transport:deadline_of(opts.timeout, opts.deadline)
+  local back, err = self.transport:unary(path, bytes, deadline, is_read, opts.metadata)
   if not back then return nil, err end
   return read_answer(is_read, methods_of.decode(method.answer, back))
 end
 
---- A call of any method with any number of messages, both ways.
+--- Calls any method with any number of messages in both directions. Returns a stream, or nil and an error.
 function client_methods:stream(path, opts)
   check.self(self, "stream", client_mt)
   check.argument(is_path(path), 1, "stream", "path of a method", path)
   opts = check.options(opts, "stream")
   check_call_options("stream", opts, STREAM_OPTIONS)
   local has_deadline = opts.timeout or opts.deadline
-  local deadline = self.channel:deadline_of(opts.timeout, opts.deadline)
+  local deadline = self.transport:deadline_of(opts.timeout, opts.deadline)
   local method = not opts.raw and methods_of[path] or {}
-  return call_stream.open(self, path, method, deadline, has_deadline and deadline, opts.metadata)
+  return streams.open(self, path, method, deadline, has_deadline and deadline, opts.metadata)
 end
 
 -- }======
@@ -247,6 +257,6 @@ end
 client_methods.each = pages.each
 client_methods.lease = lease.grant
 client_methods.lease_by_id = lease.by_id
-client_methods.watch = remote_watch.open
+client_methods.watch = remote_source.open
 
 return { connect = connect, methods = client_methods, mt = client_mt }

@@ -1,16 +1,17 @@
 -- SPDX-License-Identifier: MIT
---- line: one connection to a server, and who waits for what on it.
+--- connection: one HTTP/2 connection of a client to a server, with the calls that are under way on it.
 --
--- Whoever has a call under way is a table with the method on_ready(line, number), which is called when there is
--- something to receive of the call.
+-- Every call has a number and a receiver. A receiver is a table with the method on_ready(connection, number), which is
+-- called by `poll` when the core has something to receive for the call: a message or the end of the call.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 
-local line_methods = {}
-local line_mt = { __index = line_methods }
+local connection_methods = {}
+local connection_mt = { __index = connection_methods }
 
---- A connection that is being opened; or nil and what is wrong, in words.
+--- Begins to connect to an address. Returns the connection, which takes calls once `poll` says so; or nil and the text
+-- of the error.
 local function dial(endpoint, address, options)
   local object = core.client(endpoint.authority, options)
   local ok, text = driver.get().dial(object, address)
@@ -21,47 +22,55 @@ local function dial(endpoint, address, options)
   return setmetatable({
     core = object,
     endpoint = endpoint,
-    calls = {}, -- by number: who waits
-    count = 0,
+    calls = {}, -- receivers, by the number of the call
+    count = 0,  -- of calls
     since = driver.get().now(),
-    is_over = false,
-    metadata = {}, -- that goes with every call
-    trusts = nil,  -- whether the progress of this server can be trusted; nil: not known yet
-  }, line_mt)
+    is_closed = false,
+    metadata = {}, -- sent with every call: the token of the user
+    trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
+    got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
+    -- Of watch_calls.lua:
+    status_call = nil,  -- the number of the call that asks for the server's version
+    suspects = nil,     -- watches that know a later revision than the server
+    verification = nil, -- the function that gets the answer to the read that tells which of both is right
+    verify_until = nil, -- the deadline of that read
+  }, connection_mt)
 end
 
-function line_methods:add(number, who)
-  self.calls[number] = who
+--- Adds a call that was begun on the core's connection.
+function connection_methods:add(number, receiver)
+  self.calls[number] = receiver
   self.count = self.count + 1
 end
 
-function line_methods:forget(number)
+--- Removes a call that has ended. Does nothing if it was removed before.
+function connection_methods:forget(number)
   if not self.calls[number] then return end
   self.calls[number] = nil
   self.count = self.count - 1
 end
 
---- The server is told, and nothing comes of the call any more.
-function line_methods:cancel(number)
+--- Cancels a call. The server is told, and the receiver is not called any more.
+function connection_methods:cancel(number)
   self:forget(number)
-  if not self.is_over then self.core:cancel(number) end
+  if not self.is_closed then self.core:cancel(number) end
 end
 
---- Begins a call with one message. Its number, or nil if the connection takes no more.
-function line_methods:begin(path, bytes, metadata, who)
-  if self.is_over then return nil end
+--- Begins a call with one message. Returns its number, or nil if the connection takes no more calls.
+function connection_methods:begin(path, bytes, metadata, receiver)
+  if self.is_closed then return nil end
   local object = self.core
   local number = object:call(path, metadata, true)
   if not number then return nil end
   object:send(number, bytes)
   object:half_close(number)
-  self:add(number, who)
+  self:add(number, receiver)
   return number
 end
 
---- What came of a call with one answer: its message or nil, the status and its text, and whether the server has not
--- looked at it.
-function line_methods:finish(number)
+--- Takes the result of a call with one answer: the message or nil, the status, its text, and true if the server has
+-- certainly not processed the call.
+function connection_methods:finish(number)
   local message, status, text, is_refused = self.core:receive(number)
   if message then
     local _, s, t, r = self.core:receive(number)
@@ -71,34 +80,36 @@ function line_methods:finish(number)
   return message or nil, status, text, is_refused
 end
 
---- The same for those who do not wait: `on_end` is called with that.
-local ask_methods = {}
-local ask_mt = { __index = ask_methods }
+-- The receiver of a call whose result goes to a function.
+local callback_methods = {}
+local callback_mt = { __index = callback_methods }
 
-function ask_methods:on_ready(line, number)
-  self.on_end(line:finish(number))
+--- Calls the function with the result of the call.
+function callback_methods:on_ready(connection, number)
+  self.on_end(connection:finish(number))
 end
 
---- Asks, and has the answer told to a function. Metadata, if it is given, takes the place of the connection's.
-function line_methods:ask(path, bytes, on_end, metadata)
-  return self:begin(path, bytes, metadata or self.metadata, setmetatable({ on_end = on_end }, ask_mt))
+--- Begins a call whose result, as of `finish`, is given to the function on_end. `metadata` replaces that of the
+-- connection, if given. Returns the number of the call, or nil if the connection takes no more calls.
+function connection_methods:ask(path, bytes, on_end, metadata)
+  return self:begin(path, bytes, metadata or self.metadata, setmetatable({ on_end = on_end }, callback_mt))
 end
 
---- Tells those for whom something came. Returns whether the connection takes calls, whether it has ended, and why; and
--- whether the server complains of pings.
-function line_methods:poll()
+--- Calls the receivers that have something to receive. Returns whether the connection takes calls; whether it has
+-- ended; why; and whether the server has refused our keepalive pings (ENHANCE_YOUR_CALM).
+function connection_methods:poll()
   local object, calls = self.core, self.calls
   for number in object.next, object do
-    local who = calls[number]
-    if who then who:on_ready(self, number) end
+    local receiver = calls[number]
+    if receiver then receiver:on_ready(self, number) end
   end
   return object:health()
 end
 
---- Ends it in order.
-function line_methods:close()
-  if self.is_over then return end
-  self.is_over = true
+--- Closes the connection. What was sent still leaves; calls that are under way end.
+function connection_methods:close()
+  if self.is_closed then return end
+  self.is_closed = true
   self.core:close()
 end
 

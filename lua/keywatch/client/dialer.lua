@@ -1,25 +1,28 @@
 -- SPDX-License-Identifier: MIT
---- dialer: finds a server that answers, among endpoints and all addresses of their names, each in its turn.
+--- dialer: opens a connection to one of several endpoints. It tries the endpoints in turn, and all addresses of each.
 --
--- It begins with the endpoint that answered last. When all have failed it waits, longer each time, by chance somewhat
--- less than that: so many clients of a server that comes back do not come back at once.
+-- It begins with the endpoint that answered last. A round has failed when no endpoint has answered. After each failed
+-- round it waits longer, by a random part of a bound that doubles (exponential backoff with jitter), so that the
+-- clients of a server that has restarted do not all return at the same moment. It never blocks: `poll` goes on as far
+-- as possible.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
-local line = require "keywatch.client.connection"
+local connections = require "keywatch.client.connection"
 local url = require "keywatch.support.url"
 
 local FIRST_WAIT, LONGEST_WAIT = 0.05, 3 -- seconds
-local STABLE = 5                         -- seconds, after which a connection that ends was a good one
+local STABLE = 5 -- seconds: a connection that lasted as long does not count as a failure when it ends
 
 local dialer_methods = {}
 local dialer_mt = { __index = dialer_methods }
 
+--- True if a host is an IP address, and needs no lookup.
 local function is_digits(host)
   return host:match("^[%d.]+$") ~= nil or host:find(":", 1, true) ~= nil
 end
 
---- An endpoint of a URL; or nil and what is wrong with it.
+--- Returns the endpoint of a URL; or nil and what is wrong with the URL, as the end of a sentence.
 local function parse(text)
   local address, why = url.parse(text)
   if not address then return nil, why end
@@ -28,31 +31,34 @@ local function parse(text)
   return { url = text, address = address, authority = authority }
 end
 
+--- Returns a dialer for a list of endpoints.
 local function new(endpoints, options)
   return setmetatable({
     endpoints = endpoints,
-    options = options, -- of core.client
-    at = 1,            -- the endpoint that is tried, or answered last
-    tried = 0,         -- endpoints, in the present round
-    addresses = nil,   -- of the endpoint that is tried: those that are left
-    lookup = nil,
-    line = nil,        -- that is being opened
-    failures = 0,      -- rounds
-    retry_at = 0,
-    trouble = nil,     -- what went wrong last, in words
+    options = options, -- for core.client
+    at = 1,            -- index of the endpoint that is tried, or that answered last
+    tried = 0,         -- endpoints that have failed in this round
+    lookup = nil,      -- of the name of the endpoint, while it is under way
+    lookup_until = nil, -- the deadline of the lookup
+    addresses = nil,   -- addresses of the endpoint that were not tried yet
+    connection = nil,  -- the connection that is being opened
+    failures = 0,      -- failed rounds in a row, and connections that did not last
+    retry_at = 0,      -- the time before which no round begins
+    trouble = nil,     -- the text of the last error, with its endpoint
   }, dialer_mt)
 end
 
---- How long to wait after so many failures.
+--- Returns the seconds to wait after so many failures in a row.
 local function backoff(failures)
   return math.random() * math.min(LONGEST_WAIT, FIRST_WAIT * 2 ^ math.min(failures, 20))
 end
 
+--- Notes the text of an error of the present endpoint.
 local function note(self, text)
   self.trouble = ("%s: %s"):format(self.endpoints[self.at].url, text)
 end
 
---- The next endpoint; after the last one of a round, a pause.
+--- Goes on to the next endpoint. After the last one of a round, a pause begins.
 local function next_endpoint(self, now)
   self.addresses, self.lookup = nil, nil
   self.at = self.at % #self.endpoints + 1
@@ -63,6 +69,7 @@ local function next_endpoint(self, now)
   self.retry_at = now + backoff(self.failures)
 end
 
+--- Finds the addresses of the present endpoint, or begins to look its name up.
 local function begin_endpoint(self, now)
   local address = self.endpoints[self.at].address
   if address.path or is_digits(address.host) then
@@ -78,7 +85,7 @@ local function begin_endpoint(self, now)
   self.lookup, self.lookup_until = lookup, now + self.options.handshake_timeout
 end
 
---- True once there is nothing to wait for.
+--- Takes the result of the lookup. Returns false if it is still under way.
 local function take_lookup(self, now)
   local hosts, text = self.lookup:result()
   if hosts then
@@ -86,7 +93,7 @@ local function take_lookup(self, now)
     for i, host in ipairs(hosts) do addresses[i] = { host = host, port = port } end
     self.addresses, self.lookup = addresses, nil
   elseif hosts == false or now >= self.lookup_until then
-    note(self, text or "its name is not found in time")
+    note(self, text or "the lookup of its name took too long")
     next_endpoint(self, now)
   else
     return false
@@ -94,36 +101,39 @@ local function take_lookup(self, now)
   return true
 end
 
---- The same. `ready` is set to a connection that has been opened.
-local function take_line(self)
-  local opened = self.line
+--- Looks how the present connection has fared. Returns false if it is still being opened; else true, and the
+-- connection if that takes calls.
+local function take_connection(self)
+  local opened = self.connection
   local is_ready, is_over, why = opened:poll()
   if is_ready then
-    self.line, self.addresses, self.tried, self.trouble = nil, nil, 0, nil
+    self.connection, self.addresses, self.tried, self.trouble = nil, nil, 0, nil
     return true, opened
   elseif is_over then
     note(self, why or "the connection has ended")
     opened:close()
-    self.line = nil
+    self.connection = nil
     return true
   end
   return false
 end
 
+--- Begins to connect to the next address of the endpoint.
 local function dial_next(self, now)
   local address = table.remove(self.addresses, 1)
   if not address then return next_endpoint(self, now) end
-  local opened, text = line.dial(self.endpoints[self.at], address, self.options)
+  local opened, text = connections.dial(self.endpoints[self.at], address, self.options)
   if not opened then return note(self, text) end
-  self.line = opened
+  self.connection = opened
 end
 
---- Goes on: a connection that takes calls; or nil, and the seconds until it wants to go on by itself.
+--- Goes on as far as possible without waiting. Returns a connection that takes calls; or nil, and the seconds until
+-- poll must be called again (nil: when the sockets have news).
 function dialer_methods:poll(now)
   while true do
     local goes_on, ready = true, nil
-    if self.line then
-      goes_on, ready = take_line(self)
+    if self.connection then
+      goes_on, ready = take_connection(self)
     elseif self.lookup then
       goes_on = take_lookup(self, now)
     elseif self.addresses then
@@ -138,7 +148,8 @@ function dialer_methods:poll(now)
   end
 end
 
---- A connection that was opened has ended: one that did not last counts as a failure, and others are tried first.
+--- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried
+-- first.
 function dialer_methods:lost(lost, now, text)
   if text then self.trouble = ("%s: %s"):format(lost.endpoint.url, text) end
   if now - lost.since >= STABLE then
@@ -150,21 +161,21 @@ function dialer_methods:lost(lost, now, text)
   if self.endpoints[self.at] == lost.endpoint then self:turn_away() end
 end
 
---- The server answers, and is of no use: the next one is tried first.
+--- Makes the next endpoint the first to be tried: the present one answers, but is of no use.
 function dialer_methods:turn_away()
   self.at = self.at % #self.endpoints + 1
 end
 
---- Nobody wants a connection any more.
+--- Gives up the connection that is being opened: no call needs one any more.
 function dialer_methods:stop()
-  if self.line then self.line:close() end
-  self.line, self.lookup, self.addresses, self.tried = nil, nil, nil, 0
+  if self.connection then self.connection:close() end
+  self.connection, self.lookup, self.addresses, self.tried = nil, nil, nil, 0
 end
 
---- Why there is no connection, as an error.
+--- Returns the error of a call that found no server.
 function dialer_methods:error()
   local err = core.new_error("unavailable")
-  local trouble = self.trouble or self.line and self.line.endpoint.url .. ": it does not answer"
+  local trouble = self.trouble or self.connection and self.connection.endpoint.url .. ": it does not answer"
   if trouble then err.message = "keywatch: " .. trouble end
   return err
 end

@@ -1,11 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- methods: the methods of etcd's API by their paths: the names of their messages, and whether they only read.
+--- methods: the methods of etcd's API, by their paths: { request = name of the message, answer = name of the message,
+-- is_read = whether the method changes nothing }. Methods that a server has beyond these take and give bytes.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local methods = {}
 
+--- Adds methods of a service: name = "REQUEST ANSWER", or "REQUEST ANSWER reads".
 local function add(service, list)
   for name, what in pairs(list) do
     local request, answer, is_read = what:match("^(%S+) (%S+)(.*)$")
@@ -70,22 +72,23 @@ add("grpc.health.v1.Health", {
   Watch = "HealthCheckRequest HealthCheckResponse reads",
 })
 
---- The bytes of a message, which is a table where its name is known, and a string where not. `what` is the function
--- that was called with it.
-local function encode(name, message, what)
+--- Returns the bytes of a message. The message is a table if the name of its type is known, else a string. Raises
+-- misuse of the function `called`.
+local function encode(name, message, called)
   if not name then
     if type(message) == "string" then return message end
-    check.misuse("%s: a message of a method that is not known must be a string, not a %s", what, type(message))
+    check.misuse("%s: a message of a method that keywatch does not know must be a string, not a %s", called,
+      type(message))
   end
   if message ~= nil and type(message) ~= "table" then
-    check.misuse("%s: a %s must be a table, not a %s", what, name, type(message))
+    check.misuse("%s: a %s must be a table, not a %s", called, name, type(message))
   end
   local ok, bytes = pcall(core.encode, name, message or {})
-  if not ok then check.misuse("%s: %s", what, bytes) end
+  if not ok then check.misuse("%s: %s", called, bytes) end
   return bytes
 end
 
---- The message of some bytes; or nil and an error.
+--- Returns the message of some bytes; or nil and an error. Without a name the bytes are the message.
 local function decode(name, bytes)
   if not name then return bytes end
   local message, err = core.decode(name, bytes)

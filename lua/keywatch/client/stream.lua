@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- call_stream: a call of a client with any number of messages, both ways. It belongs to one connection, and ends with
--- it: whoever wants it to go on begins another one.
+--- stream: a call of a client with any number of messages in both directions. It belongs to one connection and ends
+-- with that connection: a program that wants to go on begins another stream.
 
-local channel = require "keywatch.client.transport"
+local transports = require "keywatch.client.transport"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -11,87 +11,92 @@ local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local methods_of = require "keywatch.client.methods"
 
-local UNSENT = 65536 -- bytes that may wait to leave before a sender has to
+local MAX_UNSENT = 65536 -- bytes in the send buffer, above which send waits
 
 local stream_methods = {}
 local stream_mt = { __name = "keywatch.stream", __index = stream_methods }
 
+--- Returns the path of the method, and " over" once the stream has ended.
 function stream_mt:__tostring()
   return ("keywatch.stream<%s%s>"):format(self.path, self.is_over and " over" or "")
 end
 
---- Ends the call when its stream is collected, which nobody else holds.
-local function new_sentinel(line, number)
+--- Returns an object that cancels the call when it is collected. Only the stream holds that object.
+local function new_sentinel(connection, number)
   return compat.sentinel(function()
-    driver.forget { close = function() line:cancel(number) end }
+    driver.forget { close = function() connection:cancel(number) end }
   end)
 end
 
---- Begins the call, once there is a connection; or nil and an error. `deadline` is that of the whole call, if there is
--- one.
+--- Waits for a connection and begins the call. Returns the stream, or nil and an error. `connect_deadline` limits the
+-- wait, `deadline` the whole call; nil: no limit.
 local function open(client, path, method, connect_deadline, deadline, metadata)
-  local owner = client.channel
+  local transport = client.transport
   while true do
-    local line, err = owner:await_line(connect_deadline)
-    if not line then return nil, err end
+    local connection, err = transport:await_connection(connect_deadline)
+    if not connection then return nil, err end
     local d = driver.get()
-    local number = line.core:call(path, channel.metadata_of(line, deadline, d.now(), metadata), false)
+    local number = connection.core:call(path, transports.metadata_of(connection, deadline, d.now(), metadata), false)
     if number then
       local arrival = d.event()
-      line:add(number, { on_ready = function() arrival:set() end })
+      connection:add(number, { on_ready = function() arrival:set() end })
       return setmetatable({
-        client = client, -- which lives as long as somebody has a stream of it
-        owner = owner,
-        line = line,
+        client = client, -- must not be collected before the stream
+        transport = transport,
+        connection = connection,
         number = number,
         path = path,
         method = method,
         deadline = deadline,
-        arrival = arrival,
-        sentinel = new_sentinel(line, number),
+        arrival = arrival, -- driver event: set when a message, room to send, or the end has come
+        sentinel = new_sentinel(connection, number),
+        is_finished = false, -- no more messages will be sent
         is_over = false,
-        failure = nil, -- that it ended with
+        failure = nil,       -- the error that the stream ended with
       }, stream_mt)
     end
-    if owner.line == line then owner.line = nil end
+    if transport.connection == connection then transport.connection = nil end
   end
 end
 
---- The server has ended it, or the connection: how, is told after the messages that came before.
+--- Returns the error of sending on a stream that the server, or the end of the connection, has ended. Why it ended
+-- comes behind the messages that were received before.
 local function ended_error(self)
-  if self.owner.is_closed then return errors.closed("client") end
+  if self.transport.is_closed then return errors.closed("client") end
   return errors.new("closed", "keywatch: the stream has ended: stream:receive() returns why")
 end
 
+--- Ends the stream, with an error or nil.
 local function finish(self, err)
   self.is_over = true
-  self.failure = err and self.owner.is_closed and errors.closed("client") or err
-  self.line:cancel(self.number)
+  self.failure = err and self.transport.is_closed and errors.closed("client") or err
+  self.connection:cancel(self.number)
 end
 
---- Waits until something may have changed; false if the time is over.
+--- Waits for the event `arrival`. Returns false if the deadline was first.
 local function wait(self, deadline)
-  local owner, d = self.owner, driver.get()
-  owner:retain()
+  local transport, d = self.transport, driver.get()
+  transport:retain()
   local ok, came = pcall(self.arrival.wait, self.arrival, deadline and math.max(0, deadline - d.now()))
-  owner:release()
+  transport:release()
   if not ok then error(came, 0) end
   return came
 end
 
+--- Returns the earlier of two deadlines, each of which may be nil.
 local function earlier(a, b)
   if not a or not b then return a or b end
   return math.min(a, b)
 end
 
---- Sends a message, and waits while too much of what was sent has not left: true; or nil and an error.
+--- Sends a message. Waits while too many bytes are unsent. Returns true, or nil and an error.
 function stream_methods:send(message)
   check.self(self, "send", stream_mt)
   if self.is_finished then check.misuse("send: the stream was finished") end
   local bytes = methods_of.encode(self.method.request, message, "send")
   if self.is_over then return nil, self.failure or errors.closed("stream") end
-  if not self.line.core:send(self.number, bytes) then return nil, ended_error(self) end
-  while not self.is_over and not self.line.core:has_room(self.number, UNSENT) do
+  if not self.connection.core:send(self.number, bytes) then return nil, ended_error(self) end
+  while not self.is_over and not self.connection.core:has_room(self.number, MAX_UNSENT) do
     if not wait(self, self.deadline) then
       finish(self, core.new_error("deadline_exceeded"))
       return nil, self.failure
@@ -101,25 +106,27 @@ function stream_methods:send(message)
   return true
 end
 
---- How it ended: nil alone, if well.
+--- Returns what receive returns at the end: nil, and the error if the stream has failed.
 local function ending(self)
   if self.failure then return nil, self.failure end
   return nil
 end
 
+--- Ends the stream with a gRPC status. Returns the same as `ending`.
 local function end_with(self, status, text)
   finish(self, status ~= grpc_status.OK and core.error_of(status, text) or nil)
   return ending(self)
 end
 
---- The next message; nil when there will be none any more; or nil and an error, which of code "timeout" is no failure.
+--- Waits for the next message and returns it. Returns nil after the last one; or nil and an error. The code "timeout"
+-- means that the stream goes on.
 function stream_methods:receive(timeout)
   check.self(self, "receive", stream_mt)
   check.timeout(timeout, "receive")
   local own = timeout and driver.get().now() + timeout
-  if timeout == 0 and not self.is_over then self.owner:look() end
+  if timeout == 0 and not self.is_over then self.transport:look() end
   while not self.is_over do
-    local message, status, text = self.line.core:receive(self.number)
+    local message, status, text = self.connection.core:receive(self.number)
     if message then return methods_of.decode(self.method.answer, message) end
     if message == false then return end_with(self, status, text) end
     if not wait(self, earlier(own, self.deadline)) then
@@ -130,7 +137,7 @@ function stream_methods:receive(timeout)
   return ending(self)
 end
 
---- An iterator over messages. It ends with the stream, and raises what that fails with.
+--- Returns an iterator over the messages. It ends with the stream, and raises the error that the stream fails with.
 function stream_methods:messages()
   check.self(self, "messages", stream_mt)
   return function()
@@ -140,14 +147,14 @@ function stream_methods:messages()
   end
 end
 
---- No more will be sent.
+--- Tells the server that no more messages will be sent.
 function stream_methods:finish()
   check.self(self, "finish", stream_mt)
   self.is_finished = true
-  if not self.is_over then self.line.core:half_close(self.number) end
+  if not self.is_over then self.connection.core:half_close(self.number) end
 end
 
---- Ends it at once. The server is told.
+--- Cancels the call. Does nothing if it has ended.
 function stream_methods:close()
   check.self(self, "close", stream_mt)
   if self.is_over then return end

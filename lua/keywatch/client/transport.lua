@@ -1,11 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- channel: the way of a client to its servers. One connection is in use at a time; it is opened when it is first
--- needed, and anew when it has ended, or in another process.
+--- transport: carries the calls of a client to its servers. One connection is in use at a time. It is opened when a
+-- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
--- All that happens by itself happens in `poll`, which the driver calls while somebody waits, or watches: there are no
--- tasks beneath a client, so it works at top level, too.
+-- All background work (connecting, authenticating, receiving, keeping watches attached) is done in `poll`. The driver
+-- calls `poll` while a call waits, a connection is open, or a watch exists. A client has no tasks of its own, so it
+-- works at top level, too.
 --
--- What has not reached a server is tried again until the deadline. Of what may have reached one, only reads are.
+-- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
+-- tried again only if it is a read.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -14,15 +16,17 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local methods = require "keywatch.client.methods"
-local streams = require "keywatch.client.watch_calls"
+local watch_calls = require "keywatch.client.watch_calls"
 
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
-local LONGEST = 99999999 -- of a timeout on the wire
-local FRESH = 0.001      -- seconds, after which a connection may have ended, and nobody have looked
+local WITHOUT_MESSAGE = "keywatch: the server has answered without a message"
+local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
+local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
 
-local channel_methods = {}
-local channel_mt = { __index = channel_methods }
+local transport_methods = {}
+local transport_mt = { __index = transport_methods }
 
+--- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults.
 local function new(endpoints, opts)
   local self = setmetatable({
     opts = opts,
@@ -33,177 +37,188 @@ local function new(endpoints, opts)
       max_message = opts.max_message,
     }),
     pid = core.pid(),
-    line = nil,      -- that calls go to
-    lines = {},      -- all that are open
-    opened = nil,    -- one whose user is being authenticated
-    opened_until = 0,
-    uses = 0,        -- calls under way, and those who wait for a connection
-    waiting = 0,     -- of them, the latter
-    top = { uses = 0, waiting = 0 }, -- of both, those at top level: they go on after a fork
-    is_attached = false,
+    connection = nil,     -- the connection that new calls go to
+    connections = {},     -- as keys: all open connections
+    authenticating = nil, -- the connection whose user is being authenticated
+    authenticating_until = 0, -- the deadline of that
+    uses = 0,             -- calls under way, and calls that wait for a connection
+    waiting = 0,          -- calls that wait for a connection
+    top = { uses = 0, waiting = 0 }, -- the part of both that is at top level: it goes on after a fork
+    is_attached = false,  -- the driver polls this transport
     is_closed = false,
-    polled_at = 0,   -- when all was looked at last
-    changed = nil,   -- an event: there is a connection, or there will be none
-    closing = nil,   -- the same: it is closed
-    guarded = setmetatable({}, { __mode = "v" }),
-    sentinel = nil,  -- while there are calls
-    refusal = nil,   -- an error: why the server does not take the user
-  }, channel_mt)
-  self.streams = streams.new(self)
+    polled_at = 0,        -- time of the last poll
+    changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed
+    closing = nil,        -- driver event: set when the transport is closed
+    guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
+    sentinel = nil,       -- the same sentinel, held while `uses` is not 0
+    refusal = nil,        -- the error with which the server has refused the user
+  }, transport_mt)
+  self.watch_calls = watch_calls.new(self)
   return self
 end
 
 -- {====== The driver ======
 
---- The driver polls it while there is something to wait for, or something may come that nobody waits for: the loop
--- would not rest before that was taken.
-function channel_methods:update()
-  local has_lines = next(self.lines) ~= nil or self.dialer.line ~= nil
-  local is_wanted = not self.is_closed and (self.uses > 0 or has_lines or self.streams:has_watches())
+--- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
+-- loop would not rest before its bytes were taken), or a watch exists.
+function transport_methods:update()
+  local has_connections = next(self.connections) ~= nil or self.dialer.connection ~= nil
+  local is_wanted = not self.is_closed and (self.uses > 0 or has_connections or self.watch_calls:has_watches())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
   if is_wanted then d.attach(self) else d.detach(self) end
 end
 
---- It is closed when the sentinel of its client is collected, which does not happen while calls are under way.
-function channel_methods:guard(sentinel)
+--- Tells the transport the sentinel of its client. When the sentinel is collected the transport is closed. That does
+-- not happen while calls are under way, since the transport then holds the sentinel.
+function transport_methods:guard(sentinel)
   self.guarded[1] = sentinel
 end
 
+--- Adds n to the counter of that name, and to that of the top level if the caller is not a coroutine.
 local function count(self, what, n)
   self[what] = self[what] + n
   if compat.is_main() then self.top[what] = self.top[what] + n end
 end
 
-function channel_methods:retain()
+--- Counts a call that begins.
+function transport_methods:retain()
   count(self, "uses", 1)
   self.sentinel = self.guarded[1]
   self:update()
 end
 
-function channel_methods:release()
+--- Counts a call that has ended.
+function transport_methods:release()
   count(self, "uses", -1)
   if self.uses == 0 then self.sentinel = nil end
   self:update()
 end
 
---- What was opened in another process is not ours, and what was asked there is not answered here.
-function channel_methods:check_process()
+--- After a fork: drops the connections of the parent process. The watches are attached anew by this process.
+function transport_methods:check_process()
   local pid = core.pid()
   if pid == self.pid then return end
   self.pid = pid
-  local lines = self.lines
-  self.line, self.lines, self.opened = nil, {}, nil
+  local connections = self.connections
+  self.connection, self.connections, self.authenticating = nil, {}, nil
   self.uses, self.waiting = self.top.uses, self.top.waiting
-  driver.get().look() -- which ends the connections
-  for line in pairs(lines) do line:poll() end
-  self.dialer.line, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
-  self.streams:restart()
+  driver.get().look() -- ends the connections
+  for connection in pairs(connections) do connection:poll() end
+  self.dialer.connection, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
+  self.watch_calls:restart()
 end
 
 -- }======
 
 -- {====== Connections ======
 
-local function tell(self)
+--- Wakes the calls that wait for a connection.
+local function announce_change(self)
   if self.changed then self.changed:set() end
 end
 
-local function adopt(self, line)
-  self.opened, self.line, self.refusal = nil, line, nil
-  tell(self)
+--- Makes a connection the one that new calls go to.
+local function adopt(self, connection)
+  self.authenticating, self.connection, self.refusal = nil, connection, nil
+  announce_change(self)
 end
 
---- A connection ends, and so does what is under way on it.
-local function drop(self, line, now, text)
-  self.lines[line] = nil
-  if self.line == line or self.opened == line then self.dialer:lost(line, now, text) end
-  if self.line == line then self.line = nil end
-  if self.opened == line then self.opened = nil end
-  if not line.is_over then
-    line:close()
-    line:poll() -- calls are told
-    self.streams:poll_line(line)
+--- Ends a connection and the calls on it. `text` says why, for the error of calls that find no server.
+local function drop(self, connection, now, text)
+  self.connections[connection] = nil
+  if self.connection == connection or self.authenticating == connection then self.dialer:lost(connection, now, text) end
+  if self.connection == connection then self.connection = nil end
+  if self.authenticating == connection then self.authenticating = nil end
+  if not connection.is_closed then
+    connection:close()
+    connection:poll() -- the receivers of its calls get their end
+    self.watch_calls:poll_connection(connection)
   end
-  tell(self)
+  announce_change(self)
 end
 
---- Whoever waits for a connection is told.
-local function refuse(self, line, err)
+--- Ends a connection whose server has refused the user. The calls that wait for a connection, and the watches that are
+-- not attached, fail with err.
+local function refuse(self, connection, err)
   if self.waiting > 0 then self.refusal = err end
-  self.streams:fail_idle(err)
-  drop(self, line, driver.get().now(), err.message)
+  self.watch_calls:fail_idle(err)
+  drop(self, connection, driver.get().now(), err.message)
 end
 
-local function take_token(self, line, message)
+--- Reads the answer of Authenticate, and uses its token for all calls of the connection.
+local function take_token(self, connection, message)
   local answer, err = methods.decode("AuthenticateResponse", message or "\255")
-  if not answer then return refuse(self, line, err) end
-  line.metadata = { token = answer.token }
-  adopt(self, line)
+  if not answer then return refuse(self, connection, err) end
+  connection.metadata = { token = answer.token }
+  adopt(self, connection)
 end
 
---- Everybody's calls wait for one authentication.
-local function authenticate(self, line)
+--- Authenticates the user on a connection. All calls wait for that one call of Authenticate.
+local function authenticate(self, connection)
   local now = driver.get().now()
-  self.opened, self.opened_until = line, now + self.opts.timeout
+  self.authenticating, self.authenticating_until = connection, now + self.opts.timeout
   local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
-  local number = line:ask(AUTHENTICATE, bytes, function(message, status, text)
-    if self.opened ~= line then return end
+  local number = connection:ask(AUTHENTICATE, bytes, function(message, status, text)
+    if self.authenticating ~= connection then return end
     if status == grpc_status.OK then
-      take_token(self, line, message)
+      take_token(self, connection, message)
     elseif text == "etcdserver: authentication is not enabled" then
-      line.metadata = {}
-      adopt(self, line)
+      connection.metadata = {}
+      adopt(self, connection)
     elseif status == grpc_status.UNAVAILABLE then
-      drop(self, line, driver.get().now(), text)
+      drop(self, connection, driver.get().now(), text)
     else
-      refuse(self, line, core.error_of(status, text))
+      refuse(self, connection, core.error_of(status, text))
     end
-  end, {}) -- etcd looks at an old token, and refuses it
-  if not number then drop(self, line, now) end
+  end, {}) -- without the old token, which etcd would refuse
+  if not number then drop(self, connection, now) end
 end
 
-local function take_opened(self, line)
-  self.lines[line] = true
-  if self.opts.user then authenticate(self, line) else adopt(self, line) end
+--- Takes over a connection from the dialer. It is used at once, or after the user was authenticated.
+local function use_opened(self, connection)
+  self.connections[connection] = true
+  if self.opts.user then authenticate(self, connection) else adopt(self, connection) end
 end
 
---- One that takes no more calls is kept as long as some are under way.
-local function poll_line(self, line, now)
-  local is_ready, is_over, why, is_pestered = line:poll()
-  self.streams:poll_line(line)
-  if is_pestered and not line.was_pestered then
-    line.was_pestered = true
+--- Polls a connection. One that takes no new calls is kept until its calls have ended. After ENHANCE_YOUR_CALM later
+-- connections send keepalive pings half as often.
+local function poll_connection(self, connection, now)
+  local is_ready, is_over, why, got_enhance_your_calm = connection:poll()
+  self.watch_calls:poll_connection(connection)
+  if got_enhance_your_calm and not connection.got_enhance_your_calm then
+    connection.got_enhance_your_calm = true
     self.dialer.options.keepalive = self.dialer.options.keepalive * 2
   end
   if is_over then
-    drop(self, line, now, why or "the connection has ended")
-  elseif not is_ready and self.line == line then
-    self.line = nil
-    self.dialer:lost(line, now, why)
-    tell(self)
+    drop(self, connection, now, why or "the connection has ended")
+  elseif not is_ready and self.connection == connection then
+    self.connection = nil
+    self.dialer:lost(connection, now, why)
+    announce_change(self)
   end
-  if not is_over and self.line ~= line and self.opened ~= line and line.count == 0 then drop(self, line, now) end
+  local is_used = self.connection == connection or self.authenticating == connection or connection.count > 0
+  if not is_over and not is_used then drop(self, connection, now) end
 end
 
---- Moves everything on: the seconds until it wants to be called again, or nil.
-function channel_methods:poll()
+--- Does the background work that is due. Returns the seconds until it must be called again, or nil.
+function transport_methods:poll()
   self:check_process()
   local now = driver.get().now()
   self.polled_at = now
-  for line in pairs(self.lines) do poll_line(self, line, now) end
-  local wait = self.streams:poll(now)
-  if self.opened and now >= self.opened_until then
-    drop(self, self.opened, now, "it does not answer to Authenticate in time")
-  elseif self.opened then
-    wait = math.min(wait or math.huge, self.opened_until - now)
+  for connection in pairs(self.connections) do poll_connection(self, connection, now) end
+  local wait = self.watch_calls:poll(now)
+  if self.authenticating and now >= self.authenticating_until then
+    drop(self, self.authenticating, now, "the server has not answered Authenticate in time")
+  elseif self.authenticating then
+    wait = math.min(wait or math.huge, self.authenticating_until - now)
   end
-  local is_asked = self.waiting > 0 or self.dialer.line ~= nil or self.streams:wants_line(now)
-  if not self.line and not self.opened and is_asked then
-    local line, seconds = self.dialer:poll(now)
-    if line then
-      take_opened(self, line)
+  local is_asked = self.waiting > 0 or self.dialer.connection ~= nil or self.watch_calls:wants_connection(now)
+  if not self.connection and not self.authenticating and is_asked then
+    local connection, seconds = self.dialer:poll(now)
+    if connection then
+      use_opened(self, connection)
       wait = 0
     elseif seconds and (not wait or seconds < wait) then
       wait = seconds
@@ -213,39 +228,40 @@ function channel_methods:poll()
   return wait
 end
 
---- Looks at everything once, without waiting.
-function channel_methods:look()
+--- Looks at all sockets once, and handles what has come. Does not wait.
+function transport_methods:look()
   self:check_process()
   self:poll()
   driver.get().look()
   self:poll()
 end
 
+--- Waits for the event `changed`. Returns false if the deadline was first.
 local function await_change(self, deadline)
   return self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
 end
 
---- A connection that takes calls, which is waited for; or nil and an error.
-function channel_methods:await_line(deadline)
+--- Waits for a connection that takes calls. Returns it, or nil and an error.
+function transport_methods:await_connection(deadline)
   self:check_process()
   if self.is_closed then return nil, errors.closed("client") end
-  if self.line and driver.get().now() - self.polled_at > FRESH then
-    self:look() -- at what was said last
-    self:look() -- at the end, if one came after it
+  if self.connection and driver.get().now() - self.polled_at > FRESH then
+    self:look() -- takes the last bytes of the server
+    self:look() -- takes the end of the connection, if that came behind the bytes
   end
-  if self.line then return self.line end
-  self.changed = self.changed or driver.get().event() -- before the look: a finalizer may close the channel meanwhile
+  if self.connection then return self.connection end
+  self.changed = self.changed or driver.get().event() -- before the loop: a finalizer may close the transport here
   count(self, "waiting", 1)
   self:retain()
   local ok, came = true, true
-  while ok and came and not (self.line or self.refusal or self.is_closed) do
+  while ok and came and not (self.connection or self.refusal or self.is_closed) do
     ok, came = pcall(await_change, self, deadline)
   end
   count(self, "waiting", -1)
   self:release()
   if not ok then error(came, 0) end
   if self.is_closed then return nil, errors.closed("client") end
-  if self.line then return self.line end
+  if self.connection then return self.connection end
   local refusal = self.refusal
   if self.waiting == 0 then self.refusal = nil end
   return nil, refusal or self.dialer:error()
@@ -255,23 +271,23 @@ end
 
 -- {====== Calls ======
 
---- When a call has to be over.
-function channel_methods:deadline_of(timeout, deadline)
+--- Returns the deadline of a call: the one that is given, or the timeout, or the default timeout, from now.
+function transport_methods:deadline_of(timeout, deadline)
   if deadline then return deadline end
   return driver.get().now() + (timeout or self.opts.timeout)
 end
 
---- A deadline as a header line has it.
+--- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
 local function timeout_of(deadline, now)
   local ms = math.max(1, math.ceil((deadline - now) * 1000))
-  if ms <= LONGEST then return ("%dm"):format(ms) end
-  return ("%dS"):format(math.min(LONGEST, math.ceil(ms / 1000)))
+  if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
+  return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
 end
 
---- The lines of a call: those of the connection, of the caller, and the deadline.
-local function metadata_of(line, deadline, now, own)
+--- Returns the header fields of a call: those of the connection, those of the caller (`own`), and the deadline.
+local function metadata_of(connection, deadline, now, own)
   local metadata = {}
-  for name, value in pairs(line.metadata) do metadata[name] = value end
+  for name, value in pairs(connection.metadata) do metadata[name] = value end
   if own then
     for name, value in pairs(own) do metadata[name] = value end
   end
@@ -279,78 +295,84 @@ local function metadata_of(line, deadline, now, own)
   return metadata
 end
 
+-- A waiter is the receiver of a unary call: a task, or the top level, waits for its event.
 local waiter_methods = {}
 local waiter_mt = { __index = waiter_methods }
 
-function waiter_methods:on_ready(line, number)
-  self.message, self.status, self.text, self.is_refused = line:finish(number)
+--- Takes the result of the call and wakes the caller.
+function waiter_methods:on_ready(connection, number)
+  self.message, self.status, self.text, self.is_refused = connection:finish(number)
   self.is_done = true
   self.event:set()
 end
 
-local function await_answer(who, deadline)
+--- Waits until the waiter has its result. Returns false if the deadline was first.
+local function await_answer(waiter, deadline)
   local d = driver.get()
-  while not who.is_done do
-    if not who.event:wait(deadline and math.max(0, deadline - d.now())) then return false end
+  while not waiter.is_done do
+    if not waiter.event:wait(deadline and math.max(0, deadline - d.now())) then return false end
   end
   return true
 end
 
---- An error of a call that was sent, which says so if a write may have been made.
-local function doubt(err, is_read)
+--- Returns the error of a call that was sent. That of a write says that the write may have been done.
+local function mark_maybe_done(err, is_read)
   if not is_read then err.maybe_done = true end
   return err
 end
 
---- One try on one connection: a waiter that is done; or nil, if it could not begin, or false, if time is over.
-local function try(self, line, path, bytes, deadline, is_read, metadata)
+--- Makes a call on a connection, once. Returns the waiter with the result; nil if the connection took no call; false
+-- if the deadline was first.
+local function try(self, connection, path, bytes, deadline, is_read, metadata)
   local d = driver.get()
-  local who = setmetatable({ event = d.event(), is_done = false, token = line.metadata.token }, waiter_mt)
-  local number = line:begin(path, bytes, metadata_of(line, deadline, d.now(), metadata), who)
+  local waiter = setmetatable({ event = d.event(), is_done = false, token = connection.metadata.token }, waiter_mt)
+  local number = connection:begin(path, bytes, metadata_of(connection, deadline, d.now(), metadata), waiter)
   if not number then return nil end
   self:retain()
-  local ok, came = pcall(await_answer, who, deadline)
+  local ok, came = pcall(await_answer, waiter, deadline)
   self:release()
-  if not who.is_done then line:cancel(number) end
-  if not ok then error(type(came) == "table" and doubt(came, is_read) or came, 0) end
-  return came and who
+  if not waiter.is_done then connection:cancel(number) end
+  if not ok then error(type(came) == "table" and mark_maybe_done(came, is_read) or came, 0) end
+  return came and waiter
 end
 
---- Whether the server wants another token than the one that it was given, or one at all.
+--- True if a call has failed because of its token: the server wants another one, or one at all.
 local function wants_token(status, text)
   return status == grpc_status.UNAUTHENTICATED or text == "etcdserver: user name is empty"
     or text == "etcdserver: revision of auth store is old"
 end
 
---- Whether a failure may be one of the token that was sent. Then everybody waits for another, unless there is one now.
-function channel_methods:renew(line, token, status, text)
+--- Returns true if a call has failed because of its token, and may be tried again with a new one. The user is then
+-- authenticated anew, unless the connection has another token by now.
+function transport_methods:renew(connection, token, status, text)
   if not self.opts.user or not wants_token(status, text) then return false end
-  if self.line == line and line.metadata.token == token then
-    self.line = nil
-    authenticate(self, line)
+  if self.connection == connection and connection.metadata.token == token then
+    self.connection = nil
+    authenticate(self, connection)
   end
   return true
 end
 
-local function is_worth_another(who, is_read)
-  return who.is_refused or is_read and who.status == grpc_status.UNAVAILABLE
+--- True if a call that has failed may be tried again.
+local function is_worth_another(waiter, is_read)
+  return waiter.is_refused or is_read and waiter.status == grpc_status.UNAVAILABLE
 end
 
---- The server of a connection is of no use: others are tried first.
-function channel_methods:turn_away(line)
-  if self.line ~= line or #self.dialer.endpoints == 1 then return end
-  self.line = nil
+--- Stops using a connection whose server is of no use. Other endpoints are tried first.
+function transport_methods:turn_away(connection)
+  if self.connection ~= connection or #self.dialer.endpoints == 1 then return end
+  self.connection = nil
   self.dialer:turn_away()
 end
 
---- After a server has refused, it is given some time.
-local function pause(self, line, failures, deadline)
+--- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first.
+local function pause(self, connection, failures, deadline)
   local d = driver.get()
-  self:turn_away(line)
+  self:turn_away(connection)
   local seconds = dialer.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
   self.closing = self.closing or d.event()
-  if self.is_closed then return true end -- a finalizer was before the event
+  if self.is_closed then return true end -- by a finalizer, before the event existed
   self:retain()
   local ok, err = pcall(self.closing.wait, self.closing, seconds)
   self:release()
@@ -367,38 +389,40 @@ local IN_DOUBT = {
   [grpc_status.UNAVAILABLE] = true,
 }
 
-local function error_of(who, is_read)
-  local err = core.error_of(who.status, who.text)
+--- Returns the error of a call that has failed.
+local function error_of_waiter(waiter, is_read)
+  local err = core.error_of(waiter.status, waiter.text)
   local is_done = err.code == "answer_too_large"
-  return doubt(err, is_read or not is_done and (who.is_refused or not IN_DOUBT[who.status]))
+  return mark_maybe_done(err, is_read or not is_done and (waiter.is_refused or not IN_DOUBT[waiter.status]))
 end
 
---- A call with one message and one answer: its bytes, or nil and an error. `is_read`: it may be made more than once.
-function channel_methods:unary(path, bytes, deadline, is_read, metadata)
+--- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
+-- the call may be made more than once.
+function transport_methods:unary(path, bytes, deadline, is_read, metadata)
   local failures, renewals = 0, 0
   local d = driver.get()
   local may_wait = not self.is_closed and (not deadline or deadline > d.now())
-  if may_wait then d.check_wait() end -- before anything is sent
+  if may_wait then d.check_wait() end -- raises before anything is sent
   while true do
-    local line, err = self:await_line(deadline)
-    if not line then return nil, err end
-    local who = try(self, line, path, bytes, deadline, is_read, metadata)
-    if who == false then return nil, doubt(core.new_error("deadline_exceeded"), is_read) end
-    if who and who.status == grpc_status.OK and who.message then return who.message end
-    if self.is_closed then return nil, doubt(errors.closed("client"), is_read or not who) end
-    if who and who.status == grpc_status.OK then
-      return nil, doubt(core.error_of(grpc_status.INTERNAL, "keywatch: an answer without a message"), is_read)
+    local connection, err = self:await_connection(deadline)
+    if not connection then return nil, err end
+    local waiter = try(self, connection, path, bytes, deadline, is_read, metadata)
+    if waiter == false then return nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read) end
+    if waiter and waiter.status == grpc_status.OK and waiter.message then return waiter.message end
+    if self.is_closed then return nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
+    if waiter and waiter.status == grpc_status.OK then
+      return nil, mark_maybe_done(core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE), is_read)
     end
-    if who and renewals == 0 and self:renew(line, who.token, who.status, who.text) then
+    if waiter and renewals == 0 and self:renew(connection, waiter.token, waiter.status, waiter.text) then
       renewals = 1
-    elseif who and not is_worth_another(who, is_read) then
-      return nil, error_of(who, is_read)
-    elseif not who and self.line == line then
-      self.line = nil
-    elseif who then
+    elseif waiter and not is_worth_another(waiter, is_read) then
+      return nil, error_of_waiter(waiter, is_read)
+    elseif not waiter and self.connection == connection then
+      self.connection = nil
+    elseif waiter then
       failures = failures + 1
-      if self.line == line and not pause(self, line, failures, deadline) then
-        return nil, error_of(who, is_read)
+      if self.connection == connection and not pause(self, connection, failures, deadline) then
+        return nil, error_of_waiter(waiter, is_read)
       end
     end
   end
@@ -406,23 +430,23 @@ end
 
 -- }======
 
---- Ends everything: calls that are under way fail, and watches.
-function channel_methods:close()
+--- Closes the transport. Calls that are under way fail, and so do watches.
+function transport_methods:close()
   if self.is_closed then return end
   self:check_process()
   self.is_closed = true
-  self.streams:close()
-  for line in pairs(self.lines) do
-    line.core:close() -- its calls end
-    line:poll()
-    line:close()
+  self.watch_calls:close()
+  for connection in pairs(self.connections) do
+    connection.core:close() -- ends its calls
+    connection:poll()
+    connection:close()
   end
   self.dialer:stop()
-  self.lines, self.line, self.opened = {}, nil, nil
-  tell(self)
+  self.connections, self.connection, self.authenticating = {}, nil, nil
+  announce_change(self)
   if self.closing then self.closing:set() end
   self:update()
-  driver.get().look() -- the servers hear of it, though nobody may wait for anything any more
+  driver.get().look() -- sends the end to the servers: the loop may never turn again
 end
 
 return { new = new, metadata_of = metadata_of }

@@ -1,13 +1,17 @@
 -- SPDX-License-Identifier: MIT
---- streams: the Watch calls of a channel, and which watch is on which.
+--- watch_calls: the Watch calls of a client, and which watch is attached to which call.
 --
--- All watches of a channel share one call. A watch that is not read, until it holds as much as it may, has left that
--- call, so that the others need not wait for it; when it is read again it gets a call of its own, where flow control
--- alone holds it back. It stays there: to come back would cost as much as to go. One that begins in the future has a
--- call of its own, too: until then its call would be told no progress.
+-- A watch is attached to at most one call. One that is not attached is idle, and `poll` attaches it, unless it is
+-- full: a full watch holds as much as it may, and becomes idle when it is read.
 --
--- A watch whose call has ended is attached to another one, where it was. What is heard of a call is a sign of life: of
--- those that are silent, progress is asked for; it also keeps idle watches from falling behind what is compacted.
+-- All watches share one call, with two exceptions, which have a call of their own. A watch that was not read until it
+-- was full has left the shared call, so that the other watches need not wait for it; when it is read again it gets its
+-- own call, where flow control alone holds it back, and it stays there. A watch that starts at a future revision has
+-- its own call, because servers send no progress on a call before the first revision of each of its watches.
+--
+-- A watch whose call has ended is attached to another call, and goes on after the last revision that it was told. A
+-- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
+-- falling behind a compaction. A call that stays silent is replaced.
 
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
@@ -18,11 +22,11 @@ local wake = require("keywatch.watch.watch").wake
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"
-local LOOK = 10   -- seconds, between two looks at a call
-local SILENT = 3  -- looks without an answer, after which a call is made anew
-local STABLE = 5  -- seconds, after which a call that ends was a good one
+local INSPECT_INTERVAL = 10 -- seconds
+local MAX_SILENT = 3        -- inspections in a row without a message, after which a call is replaced
+local STABLE = 5            -- seconds: a call that lasted as long does not count as a failure when it ends
 
--- Of a Watch call: what ends it for all of its watches, if the server says so. Others go on elsewhere.
+-- Statuses of a Watch call with which its watches fail. After any other status they are attached to another call.
 local FATAL = {
   [grpc_status.INVALID_ARGUMENT] = true,
   [grpc_status.NOT_FOUND] = true,
@@ -35,98 +39,103 @@ local FATAL = {
   [grpc_status.UNAUTHENTICATED] = true,
 }
 
-local streams_methods = {}
-local streams_mt = { __index = streams_methods }
-local stream_methods = {}
-local stream_mt = { __index = stream_methods }
+local watch_calls_methods = {}
+local watch_calls_mt = { __index = watch_calls_methods }
+local call_methods = {}
+local call_mt = { __index = call_methods }
 
-local function new(channel)
+--- Returns the watch calls of a transport.
+local function new(transport)
   return setmetatable({
-    channel = channel,
-    watches = setmetatable({}, { __mode = "v" }), -- by tag
+    transport = transport,
+    watches = setmetatable({}, { __mode = "v" }), -- all open watches, by tag
     last_tag = 0,
-    idle = setmetatable({}, { __mode = "k" }),    -- watches that are to be attached
-    list = {},
-    shared = nil,
-    failures = 0,
-    retry_at = 0,
-    trouble = nil, -- an error: how a call that did not last has ended
-    stale = nil,   -- the token that was renewed, until a watch was created with another one
-  }, streams_mt)
+    idle = setmetatable({}, { __mode = "k" }), -- as keys: watches that are to be attached
+    calls = {},       -- as keys: all calls
+    shared = nil,     -- the call that watches without a call of their own join
+    failures = 0,     -- calls in a row that did not last
+    retry_at = 0,     -- the time before which no watch is attached
+    trouble = nil,    -- the error of the last call that did not last
+    old_token = nil,  -- the token that was renewed, until a watch was created with another one
+  }, watch_calls_mt)
 end
 
 -- {====== Watches ======
 
-function streams_methods:new_tag()
+--- Returns a number that no other watch of the client has.
+function watch_calls_methods:new_tag()
   self.last_tag = self.last_tag + 1
   return self.last_tag
 end
 
-local function fail_closed(watch)
+--- Fails a watch because the client is closed.
+local function fail_as_closed(watch)
   watch.core:fail("closed", "keywatch: the client is closed")
   wake(watch)
 end
 
---- From here on the watch is attached, now and whenever its call has ended. It fails if a finalizer has closed the
--- channel since the channel was looked at.
-function streams_methods:add(watch)
+--- Adds a watch, which is attached from now on. It fails at once if a finalizer has closed the transport meanwhile.
+function watch_calls_methods:add(watch)
   self.watches[watch.tag] = watch
   self.idle[watch] = true
-  self.channel:update()
-  if self.channel.is_closed then fail_closed(watch) end
+  self.transport:update()
+  if self.transport.is_closed then fail_as_closed(watch) end
 end
 
-function streams_methods:has_watches()
+--- True if a watch is open.
+function watch_calls_methods:has_watches()
   return next(self.watches) ~= nil
 end
 
-function streams_methods:wants_line(now)
+--- True if a connection is needed now, for idle watches.
+function watch_calls_methods:wants_connection(now)
   return now >= self.retry_at and next(self.idle) ~= nil
 end
 
+--- Removes a watch from its call. Returns the call, or nil if there was none.
 local function leave(watch)
-  local stream = watch.stream
-  watch.stream = nil
-  if stream then stream.members[watch] = nil end
-  return stream
+  local call = watch.call
+  watch.call = nil
+  if call then call.members[watch] = nil end
+  return call
 end
 
---- Those of its own end with it.
-function streams_methods:forget(watch)
+--- Removes a closed watch. Its own call, if it had one, ends.
+function watch_calls_methods:forget(watch)
   self.watches[watch.tag] = nil
   self.idle[watch] = nil
-  local stream = leave(watch)
-  if stream and stream.is_apart then stream:close() end
-  self.channel:update()
+  local call = leave(watch)
+  if call and call.is_private then call:close() end
+  self.transport:update()
 end
 
---- The call of a watch has not answered: others do not join it.
-function streams_methods:shun(watch)
-  if watch.stream and watch.stream == self.shared then self.shared = nil end
+--- No other watch joins the call of this watch any more: the call has not answered in time.
+function watch_calls_methods:stop_sharing(watch)
+  if watch.call and watch.call == self.shared then self.shared = nil end
 end
 
---- The watch is to have a call of its own.
-function streams_methods:part(watch)
+--- Detaches a watch. It will be attached to a call of its own.
+function watch_calls_methods:give_own_call(watch)
   watch.core:detach()
   leave(watch)
-  watch.is_apart = true
+  watch.has_own_call = true
   self.idle[watch] = true
 end
 
---- Whether a watch was told nothing since it was attached, and begins after a revision.
+--- True if a watch was told nothing since it was attached, and starts after a revision.
 local function begins_after(watch, revision)
   local _, next_revision = watch.core:state()
   return next_revision == watch.attached_at and next_revision > revision
 end
 
---- Others may hold back the progress of a watch's call: servers tell none before the first revision of each of its
--- watches has come. They go to another call, by which they lose nothing.
-function streams_methods:leave_alone(watch, revision)
-  local stream, ahead = watch.stream, {}
-  for member in pairs(stream and stream.members or {}) do
+--- Detaches the watches that may hold back the progress on the call of `watch`: those that start after `revision`.
+-- They are attached to another call, and lose nothing by that, since they were told nothing yet.
+function watch_calls_methods:move_others_away(watch, revision)
+  local call, ahead = watch.call, {}
+  for member in pairs(call and call.members or {}) do
     if member ~= watch and begins_after(member, revision) then ahead[#ahead + 1] = member end
   end
-  if #ahead > 0 and self.shared == stream then self.shared = nil end
+  if #ahead > 0 and self.shared == call then self.shared = nil end
   for _, member in ipairs(ahead) do
     member.core:detach()
     leave(member)
@@ -134,16 +143,16 @@ function streams_methods:leave_alone(watch, revision)
   end
 end
 
---- Whether its call waits for it to be read.
-function streams_methods.is_held(_, watch)
-  local stream = watch.stream
-  if not stream then return false end
-  local _, _, is_held = stream.line.core:inspect(stream.number)
+--- True if flow control holds the call of a watch back until the watch is read.
+function watch_calls_methods.is_held(_, watch)
+  local call = watch.call
+  if not call then return false end
+  local _, _, is_held = call.connection.core:inspect(call.number)
   return is_held
 end
 
---- It was full, and has been read: it may go on.
-function streams_methods:relieve(watch)
+--- A watch that was full was read. It is attached again once it has room.
+function watch_calls_methods:resume(watch)
   local state, _, _, has_room = watch.core:state()
   if state ~= "idle" or not has_room then return end
   watch.is_full = false
@@ -154,144 +163,153 @@ end
 
 -- {====== Calls ======
 
-local function open(self, line, is_apart)
-  local number = line.core:watch(line.metadata, self.channel.opts.max_message)
+--- Begins a Watch call. Returns it, or nil if the connection takes no more calls.
+local function open(self, connection, is_private)
+  local number = connection.core:watch(connection.metadata, self.transport.opts.max_message)
   if not number then return nil end
   local now = driver.get().now()
-  local stream = setmetatable({
+  local call = setmetatable({
     owner = self,
-    line = line,
+    connection = connection,
     number = number,
-    is_apart = is_apart,
-    token = line.metadata.token,
-    members = setmetatable({}, { __mode = "k" }),
+    is_private = is_private,   -- one watch has it for its own
+    token = connection.metadata.token, -- a call keeps the token that it began with
+    members = setmetatable({}, { __mode = "k" }), -- as keys: the attached watches
     since = now,
-    look_at = now + LOOK,
-    heard = 0,
-    silent = 0,
-  }, stream_mt)
-  line:add(number, stream)
-  self.list[stream] = true
-  if line.trusts then line.core:trust(number) end
-  return stream
+    inspect_at = now + INSPECT_INTERVAL,
+    heard = 0,  -- messages that had come at the last inspection
+    silent = 0, -- inspections since the last message
+  }, call_mt)
+  connection:add(number, call)
+  self.calls[call] = true
+  if connection.trusts_progress then connection.core:trust(number) end
+  return call
 end
 
---- The call that the watch goes to. One that is held back, because its only watch is not read, is that watch's own.
-local function call_for(self, line, watch)
-  if watch.is_apart then return open(self, line, true) end
+--- Returns the call that a watch is to be attached to, or nil. A shared call that is held back, because its only watch
+-- is not read, becomes that watch's own, and another shared call is begun.
+local function call_for(self, connection, watch)
+  if watch.has_own_call then return open(self, connection, true) end
   local shared = self.shared
-  if shared and shared.line == line then
-    local _, _, is_held = line.core:inspect(shared.number)
+  if shared and shared.connection == connection then
+    local _, _, is_held = connection.core:inspect(shared.number)
     if not is_held then return shared end
-    shared.is_apart = true
-    for member in pairs(shared.members) do member.is_apart = true end
+    shared.is_private = true
+    for member in pairs(shared.members) do member.has_own_call = true end
   end
-  self.shared = open(self, line, false)
+  self.shared = open(self, connection, false)
   return self.shared
 end
 
-local function attach(self, line, watch)
+--- Attaches an idle watch. It stays idle if there is no call for it.
+local function attach(self, connection, watch)
   self.idle[watch] = nil
   local state, next_revision = watch.core:state()
   if state ~= "idle" then return end
   watch.attached_at = next_revision
-  local stream = call_for(self, line, watch)
-  if stream and watch.core:attach(line.core, stream.number) then
-    stream.members[watch] = true
-    watch.stream = stream
+  local call = call_for(self, connection, watch)
+  if call and watch.core:attach(connection.core, call.number) then
+    call.members[watch] = true
+    watch.call = call
   else
     self.idle[watch] = true
   end
 end
 
-local function attach_all(self, line)
+--- Attaches all idle watches.
+local function attach_all(self, connection)
   local all = {}
   for watch in pairs(self.idle) do all[#all + 1] = watch end
-  for _, watch in ipairs(all) do attach(self, line, watch) end
+  for _, watch in ipairs(all) do attach(self, connection, watch) end
 end
 
---- Its watches go elsewhere, those that have room. What has come for them can be taken meanwhile.
-local function scatter(self, stream)
-  for watch in pairs(stream.members) do
+--- Removes all watches from a call that has ended. Those that have room become idle, the others are full. Events that
+-- have come can still be taken.
+local function reassign_watches(self, call)
+  for watch in pairs(call.members) do
     local _, _, _, has_room = watch.core:state()
-    watch.stream = nil
+    watch.call = nil
     watch.is_full = not has_room
     self.idle[watch] = has_room or nil
     wake(watch)
   end
-  stream.members = {}
+  call.members = {}
 end
 
-local function fail_all(stream, status, text)
+--- Fails all watches of a call that has ended.
+local function fail_all(call, status, text)
   local err = core.error_of(status, text)
-  for watch in pairs(stream.members) do
-    watch.stream = nil
+  for watch in pairs(call.members) do
+    watch.call = nil
     watch.core:fail(err.code, err.message)
     wake(watch)
   end
-  stream.members = {}
+  call.members = {}
 end
 
+--- Delays the next call, longer after each failure.
 local function back_off(self)
   self.failures = self.failures + 1
   self.retry_at = driver.get().now() + dialer.backoff(self.failures)
 end
 
---- After a call that did not last, the next one waits a little, and is made elsewhere.
-local function note_end(self, stream, status, text)
-  if driver.get().now() - stream.since >= STABLE then
+--- Counts the end of a call. After one that did not last, the next call is delayed, and made to another server.
+local function note_end(self, call, status, text)
+  if driver.get().now() - call.since >= STABLE then
     self.failures = 0
     return
   end
   -- The server's CANCELLED must not look like the cancellation of a task.
   if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
   self.trouble = core.error_of(status, text or "keywatch: the server has ended the call")
-  self.channel:turn_away(stream.line)
+  self.transport:turn_away(call.connection)
   back_off(self)
 end
 
-local function remove(self, stream)
-  self.list[stream] = nil
-  if self.shared == stream then self.shared = nil end
+--- Removes a call that has ended.
+local function remove(self, call)
+  self.calls[call] = nil
+  if self.shared == call then self.shared = nil end
 end
 
---- Whether a failure may be one of the user's token, of which there will be another. It is renewed but once. A call
--- keeps the one that it began with.
-local function renew(self, stream, status, text)
-  local token = stream.token or ""
-  if self.stale and self.stale ~= token then return false end
-  if not self.channel:renew(stream.line, stream.token, status, text) then return false end
-  self.stale = token
-  if self.shared == stream then self.shared = nil end
+--- Returns true if a call has failed because of its token, and the user is authenticated anew. That is done once until
+-- a watch was created with the new token.
+local function renew(self, call, status, text)
+  local token = call.token or ""
+  if self.old_token and self.old_token ~= token then return false end
+  if not self.transport:renew(call.connection, call.token, status, text) then return false end
+  self.old_token = token
+  if self.shared == call then self.shared = nil end
   return true
 end
 
---- The call has ended.
-function stream_methods:on_ready(line, number)
+--- Takes the end of the call. (Messages of a Watch call go to the watches in the core.)
+function call_methods:on_ready(connection, number)
   local owner = self.owner
-  local _, status, text, is_refused = line.core:receive(number)
+  local _, status, text, is_refused = connection.core:receive(number)
   if status == nil then return end
-  line:forget(number)
+  connection:forget(number)
   remove(owner, self)
   if FATAL[status] and not is_refused and not renew(owner, self, status, text) then
     fail_all(self, status, text)
   else
     note_end(owner, self, status, text)
-    scatter(owner, self)
+    reassign_watches(owner, self)
   end
 end
 
---- Ends it, from this side.
-function stream_methods:close()
+--- Cancels the call.
+function call_methods:close()
   remove(self.owner, self)
-  self.line:cancel(self.number)
+  self.connection:cancel(self.number)
 end
 
 -- }======
 
--- {====== Trust ======
+-- {====== Progress ======
 
---- Servers before these send progress ahead of the events that it covers.
+--- True if the progress messages of a server of this version can be trusted. Servers before 3.4.31 and 3.5.13 may send
+-- progress ahead of the events that it covers.
 local function is_trusted(version)
   local major, minor, patch = version:match("^(%d+)%.(%d+)%.(%d+)")
   major, minor, patch = tonumber(major), tonumber(minor), tonumber(patch)
@@ -302,196 +320,217 @@ local function is_trusted(version)
   return minor > 5
 end
 
---- What a Status says about it.
-local function set_trust(self, line, bytes)
+--- Notes whether the server of a connection is trusted. `bytes` is its StatusResponse, or nil if it has no Status
+-- method.
+local function set_trust(self, connection, bytes)
   local status = bytes and core.decode("StatusResponse", bytes)
-  line.trusts = is_trusted(status and status.version or "")
-  for stream in pairs(self.list) do
-    if line.trusts and stream.line == line then line.core:trust(stream.number) end
+  connection.trusts_progress = is_trusted(status and status.version or "")
+  for call in pairs(self.calls) do
+    if connection.trusts_progress and call.connection == connection then connection.core:trust(call.number) end
   end
 end
 
---- Whether the progress of the server that is in use can be trusted, which it is asked for once; or nil and an error.
-function streams_methods:trusts(deadline)
-  local line, err = self.channel:await_line(deadline)
-  if not line then return nil, err end
-  if line.trusts == nil then
-    local bytes, failure = self.channel:unary(STATUS, "", deadline, true)
+--- Returns whether the progress of the server in use can be trusted; or nil and an error. Waits for its version, once
+-- per connection.
+function watch_calls_methods:await_trust(deadline)
+  local connection, err = self.transport:await_connection(deadline)
+  if not connection then return nil, err end
+  if connection.trusts_progress == nil then
+    local bytes, failure = self.transport:unary(STATUS, "", deadline, true)
     if not bytes and failure.code ~= "unimplemented" then return nil, failure end
-    if line.trusts == nil then set_trust(self, line, bytes) end
+    if connection.trusts_progress == nil then set_trust(self, connection, bytes) end
   end
-  return line.trusts
+  return connection.trusts_progress
 end
 
-local function learn(self, line)
-  if line.trusts ~= nil or line.is_learning then return end
-  line.is_learning = line:ask(STATUS, "", function(bytes, status)
-    line.is_learning = nil
+--- Asks for the version of the server, without waiting, unless it is known or was asked for.
+local function learn(self, connection)
+  if connection.trusts_progress ~= nil or connection.status_call then return end
+  connection.status_call = connection:ask(STATUS, "", function(bytes, status)
+    connection.status_call = nil
     local is_answer = status == grpc_status.OK or status == grpc_status.UNIMPLEMENTED
-    if line.trusts == nil and is_answer then set_trust(self, line, bytes) end
+    if connection.trusts_progress == nil and is_answer then set_trust(self, connection, bytes) end
   end)
 end
 
---- Why a watch could not be created in time, as an error.
-function streams_methods:error()
-  if not self.channel.line then return self.channel.dialer:error() end
+--- Returns the error of a watch that was not created in time.
+function watch_calls_methods:error()
+  if not self.transport.connection then return self.transport.dialer:error() end
   return self.trouble or core.new_error("deadline_exceeded")
 end
 
---- Asks for progress of the call of a watch.
-function streams_methods.ask(_, watch)
-  local stream = watch.stream
-  if stream and stream.line.trusts then stream.line.core:ask(stream.number) end
+--- Asks the server for progress on the call of a watch.
+function watch_calls_methods.request_progress(_, watch)
+  local call = watch.call
+  if call and call.connection.trusts_progress then call.connection.core:ask(call.number) end
 end
 
---- Whether what its call tells of progress can be trusted; nil if that is not known yet.
-function streams_methods:is_trusted(watch)
-  local stream = watch.stream
-  if not stream then return nil end
-  learn(self, stream.line)
-  return stream.line.trusts
+--- Returns whether the progress on the call of a watch can be trusted; nil if that is not known yet.
+function watch_calls_methods:is_trusted(watch)
+  local call = watch.call
+  if not call then return nil end
+  learn(self, call.connection)
+  return call.connection.trusts_progress
 end
 
 -- }======
 
--- {====== Looking ======
+-- {====== Polling ======
 
---- Whether a watch begins at a revision that has not come: then no progress is told to its call.
-local function is_early(watch)
+--- True if a watch starts at a revision that the server has not reached. Servers then send no progress on its call.
+local function starts_in_future(watch)
   local _, next_revision = watch.core:state()
   return next_revision > watch.core:seen() + 1
 end
 
-local function has_early(stream)
-  for watch in pairs(stream.members) do
-    if is_early(watch) then return true end
+--- True if a watch of the call starts in the future.
+local function has_future_watch(call)
+  for watch in pairs(call.members) do
+    if starts_in_future(watch) then return true end
   end
   return false
 end
 
-local function look(self, stream, now)
-  local object, number = stream.line.core, stream.number
+--- Inspects a call. Without watches it is ended. Without messages it is asked for progress, and replaced if it stays
+-- silent.
+local function inspect(self, call, now)
+  local object, number = call.connection.core, call.number
   local heard, count, is_held = object:inspect(number)
-  stream.look_at = now + LOOK
+  call.inspect_at = now + INSPECT_INTERVAL
   if not heard then return end
-  if count == 0 then return stream:close() end
-  stream.silent = (heard == stream.heard and not is_held) and stream.silent + 1 or 0
-  stream.heard = heard
-  if not stream.line.trusts then
-    stream.silent = 0
-    learn(self, stream.line)
-  elseif stream.silent > SILENT and not has_early(stream) then
-    stream:close()
-    scatter(self, stream)
+  if count == 0 then return call:close() end
+  call.silent = (heard == call.heard and not is_held) and call.silent + 1 or 0
+  call.heard = heard
+  if not call.connection.trusts_progress then
+    call.silent = 0
+    learn(self, call.connection)
+  elseif call.silent > MAX_SILENT and not has_future_watch(call) then
+    call:close()
+    reassign_watches(self, call)
   elseif not is_held then
     object:ask(number)
   end
 end
 
---- A watch that knows more than its server has to know whether the server is only behind, or another history begins.
--- One linearizable read tells it for all.
-local function verify(self, line, watch)
-  line.suspects = line.suspects or {}
-  line.suspects[#line.suspects + 1] = watch
-  if #line.suspects > 1 then return end
-  local key = watch.key == "" and "\0" or watch.key
-  local bytes = core.encode("RangeRequest", { key = key, keys_only = true, limit = 1 })
-  local settle
-  function settle(message, status)
-    if line.settle ~= settle then return end -- it took too long, and others are asked, or asked again
-    local suspects = line.suspects
-    local _, _, revision = core.header(message or "")
-    local is_told = status == grpc_status.OK and revision ~= nil
-    line.suspects, line.settle = nil, nil
-    if not is_told then
-      self.channel:turn_away(line)
-      back_off(self)
-    end
-    for _, suspect in ipairs(suspects) do
-      if not is_told then
-        suspect.core:detach()
-        leave(suspect)
-        self.idle[suspect] = true
-      elseif revision < suspect.core:seen() then
-        leave(suspect)
-        suspect.core:fail("regressed")
-      else
-        suspect.core:accept()
-      end
-      wake(suspect)
-    end
-  end
-  line.settle, line.settle_until = settle, driver.get().now() + self.channel.opts.timeout
-  if not line:ask(RANGE, bytes, settle) then settle(nil, -1) end
-end
-
---- The seconds until doubts about a server last too long; if they do, other servers are tried.
-local function limit_doubt(line, now)
-  if not line.settle then return math.huge end
-  if now >= line.settle_until then line.settle(nil, -1) end
-  return math.max(0, line.settle_until - now)
-end
-
---- What a server says of a watch that it refuses may be about the token.
-local function revive(self, watch)
-  local status, text = reason.parse(watch.core:refusal() or "")
-  if not watch.stream or not renew(self, watch.stream, status, text) then return false end
-  watch.core:revive()
-  return true
-end
-
-local function attend(self, line, watch)
-  local state, _, is_lagging, has_room, is_suspect = watch.core:state()
-  if state == "failed" and revive(self, watch) then state = "idle" end
-  if state == "open" then self.trouble, self.stale = nil, nil end
-  if state == "open" and is_suspect then
-    verify(self, line, watch)
-  elseif state == "idle" then
+--- Decides about a watch that knows a later revision than its server. `revision` is the result of a linearizable read.
+-- If that is behind the watch, too, the server was reset to an older state: the watch fails. Without a result the watch
+-- is attached elsewhere.
+local function judge(self, watch, revision)
+  if not revision then
+    watch.core:detach()
     leave(watch)
-    watch.is_apart = watch.is_apart or is_lagging
-    watch.is_full = is_lagging and not has_room
-    if not watch.is_full then self.idle[watch] = true end
-  elseif state == "failed" then
+    self.idle[watch] = true
+  elseif revision < watch.core:seen() then
     leave(watch)
-  elseif state == "open" and not watch.is_apart and is_early(watch) then
-    self:part(watch)
+    watch.core:fail("regressed")
+  else
+    watch.core:accept()
   end
   wake(watch)
 end
 
---- Looks after those watches of a connection that something has come for.
-function streams_methods:poll_line(line)
-  local object = line.core
+--- Ends the verification of a server: with the answer to the read, or without a message if the read has failed. In the
+-- latter case other servers are tried.
+local function conclude(self, connection, message, status)
+  local suspects = connection.suspects
+  local _, _, revision = core.header(message or "")
+  if status ~= grpc_status.OK then revision = nil end
+  connection.suspects, connection.verification = nil, nil
+  if not revision then
+    self.transport:turn_away(connection)
+    back_off(self)
+  end
+  for _, watch in ipairs(suspects) do judge(self, watch, revision) end
+end
+
+--- Begins to verify the server of a watch that knows a later revision than the server: the server may be behind, or it
+-- was reset to an older state. One linearizable read tells that for all watches of the connection.
+local function verify(self, connection, watch)
+  connection.suspects = connection.suspects or {}
+  connection.suspects[#connection.suspects + 1] = watch
+  if #connection.suspects > 1 then return end
+  local key = watch.key == "" and "\0" or watch.key
+  local bytes = core.encode("RangeRequest", { key = key, keys_only = true, limit = 1 })
+  local verification = {}
+  connection.verification = verification
+  connection.verify_until = driver.get().now() + self.transport.opts.timeout
+  local number = connection:ask(RANGE, bytes, function(message, status)
+    if connection.verification ~= verification then return end -- it took too long, and has ended without an answer
+    conclude(self, connection, message, status)
+  end)
+  if not number then conclude(self, connection) end
+end
+
+--- Ends a verification that takes too long. Returns the seconds that it may still take.
+local function limit_verification(self, connection, now)
+  if not connection.verification then return math.huge end
+  if now >= connection.verify_until then conclude(self, connection) end
+  return math.max(0, connection.verify_until - now)
+end
+
+--- Returns true if the server has refused a watch because of the token, and the user is authenticated anew. The watch
+-- is then idle.
+local function revive(self, watch)
+  local status, text = reason.parse(watch.core:refusal() or "")
+  if not watch.call or not renew(self, watch.call, status, text) then return false end
+  watch.core:revive()
+  return true
+end
+
+--- Handles a change of a watch that the core has announced.
+local function attend(self, connection, watch)
+  local state, _, is_lagging, has_room, is_suspect = watch.core:state()
+  if state == "failed" and revive(self, watch) then state = "idle" end
+  if state == "open" then self.trouble, self.old_token = nil, nil end
+  if state == "open" and is_suspect then
+    verify(self, connection, watch)
+  elseif state == "idle" then
+    leave(watch)
+    watch.has_own_call = watch.has_own_call or is_lagging
+    watch.is_full = is_lagging and not has_room
+    if not watch.is_full then self.idle[watch] = true end
+  elseif state == "failed" then
+    leave(watch)
+  elseif state == "open" and not watch.has_own_call and starts_in_future(watch) then
+    self:give_own_call(watch)
+  end
+  wake(watch)
+end
+
+--- Handles the changes of all watches of a connection.
+function watch_calls_methods:poll_connection(connection)
+  local object = connection.core
   for tag in object.next_watch, object do
     local watch = self.watches[tag]
-    if watch then attend(self, line, watch) end
+    if watch then attend(self, connection, watch) end
   end
 end
 
---- Attaches those who are to be, and looks at calls from time to time. The seconds until it wants to be called again.
-function streams_methods:poll(now)
+--- Attaches idle watches, ends verifications that take too long, and inspects calls that are due. Returns the seconds
+-- until it must be called again, or nil.
+function watch_calls_methods:poll(now)
   local wait = nil
-  local line = self.channel.line
-  if line and next(self.idle) then
-    if now >= self.retry_at then attach_all(self, line) else wait = self.retry_at - now end
+  local current = self.transport.connection
+  if current and next(self.idle) then
+    if now >= self.retry_at then attach_all(self, current) else wait = self.retry_at - now end
   elseif now < self.retry_at and next(self.idle) then
     wait = self.retry_at - now
   end
-  for one in pairs(self.channel.lines) do
-    local left = limit_doubt(one, now)
+  for connection in pairs(self.transport.connections) do
+    local left = limit_verification(self, connection, now)
     if left < (wait or math.huge) then wait = left end
   end
-  for stream in pairs(self.list) do
-    if now >= stream.look_at then look(self, stream, now) end
-    if not wait or stream.look_at - now < wait then wait = math.max(0, stream.look_at - now) end
+  for call in pairs(self.calls) do
+    if now >= call.inspect_at then inspect(self, call, now) end
+    if not wait or call.inspect_at - now < wait then wait = math.max(0, call.inspect_at - now) end
   end
   return wait
 end
 
 -- }======
 
---- No server takes those that are not attached.
-function streams_methods:fail_idle(err)
+--- Fails the watches that are not attached: the server has refused the user.
+function watch_calls_methods:fail_idle(err)
   for watch in pairs(self.idle) do
     watch.core:fail(err.code, err.message)
     wake(watch)
@@ -499,20 +538,20 @@ function streams_methods:fail_idle(err)
   self.idle = setmetatable({}, { __mode = "k" })
 end
 
---- Another process: nothing is attached to anything.
-function streams_methods:restart()
-  self.list, self.shared = {}, nil
+--- After a fork: all watches are idle, and all calls are the parent's.
+function watch_calls_methods:restart()
+  self.calls, self.shared = {}, nil
   for _, watch in pairs(self.watches) do
     watch.core:detach()
-    watch.stream = nil
+    watch.call = nil
     self.idle[watch] = true
   end
 end
 
---- The channel is closed: watches fail.
-function streams_methods:close()
-  for _, watch in pairs(self.watches) do fail_closed(watch) end
-  self.list, self.shared, self.idle = {}, nil, {}
+--- Fails all watches: the client is closed.
+function watch_calls_methods:close()
+  for _, watch in pairs(self.watches) do fail_as_closed(watch) end
+  self.calls, self.shared, self.idle = {}, nil, {}
 end
 
 return { new = new }

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- local_watch: watches of a store in this process. The core queues what they are told, in bounds, and never waits.
+--- local_source: where the events of a store's watch come from: the store in this process. The core queues them, up to
+-- a bound, and a writer never waits for a reader.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -8,7 +9,7 @@ local pages = require "keywatch.store.pages"
 local source = require "keywatch.store.source"
 local watch = require "keywatch.watch.watch"
 
-local SYNC_STEPS = 64 -- that sync does, or batches that it puts into the buffer, for a reader that asks for itself
+local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches that it puts into the buffer
 
 -- {====== Waiting ======
 
@@ -18,25 +19,26 @@ local source_mt = { __index = source_methods }
 local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiting = {}, -- watches by tag
-    asking = {},  -- watches that want progress, as soon as they are synced
-    syncing = {}, -- watches whose reader somebody waits for, and by how many
+    waiting = {},           -- watches that a task, or the top level, waits for; by tag
+    awaiting_progress = {}, -- as keys: watches that want progress as soon as they are synced
+    syncing = {},           -- by watch: how many calls of sync wait for its reader
   }, source_mt)
 end)
 
+--- Wakes all waiters of all watches.
 function source_methods:wake_all()
   for _, one in pairs(self.waiting) do watch.wake(one) end
 end
 
---- Moves the store on, and wakes those for whom something has come.
+--- Does the work of the store that is due, and wakes the waiters of watches that have news.
 function source_methods:poll()
   local seconds, is_pending = self.store:tend()
   if seconds == false then
     self:wake_all()
     return 0
   end
-  for one in pairs(self.asking) do
-    if one.core:request_progress() then self.asking[one] = nil end
+  for one in pairs(self.awaiting_progress) do
+    if one.core:request_progress() then self.awaiting_progress[one] = nil end
   end
   for one in pairs(self.syncing) do
     if not watch.is_read_by_other(one) then one.progressed:set() end
@@ -48,27 +50,31 @@ function source_methods:poll()
   return seconds, is_pending
 end
 
+--- Counts a sync that waits for the reader of a watch. Asks for progress.
 function source_methods:begin_sync(one)
   self.syncing[one] = (self.syncing[one] or 0) + 1
-  if not one.core:request_progress() then self.asking[one] = true end
+  if not one.core:request_progress() then self.awaiting_progress[one] = true end
 end
 
+--- Counts a sync that has ended.
 function source_methods:end_sync(one)
   self.syncing[one] = self.syncing[one] > 1 and self.syncing[one] - 1 or nil
-  if not self.syncing[one] then self.asking[one] = nil end
+  if not self.syncing[one] then self.awaiting_progress[one] = nil end
 end
 
+--- Counts a waiter of a watch.
 function source_methods:add(one)
   source.enter(self)
   self.waiting[one.tag] = one
   one.waiters = one.waiters + 1
 end
 
+--- Counts a waiter of a watch that has gone.
 function source_methods:remove(one)
   one.waiters = one.waiters - 1
   if one.waiters == 0 then
     self.waiting[one.tag] = nil
-    one.core:disarm() -- what comes is nobody's business until somebody waits again
+    one.core:disarm() -- the core announces nothing until a task waits again
   end
   source.leave(self)
 end
@@ -77,23 +83,24 @@ end
 
 -- {====== Sync ======
 
---- Where what exists can no longer be read as it was, all that is left of it is what has been read already: that is
--- taken, and then the watch is through with it, or fails.
-local function settle_initial(one)
+--- If the revision of the existing kvs is compacted, no more pages can be read. Then takes the kvs that were read: the
+-- watch has all of them, or fails.
+local function finish_initial(one)
   if not one.initial or one.store:status().compact_revision <= one.initial_revision then return end
   while one.initial do watch.take_initial(one) end
 end
 
---- Why nothing can be waited for any more, if that is so.
+--- Returns the error of a watch from which nothing can come any more, or nil.
 local function why_not(one)
   local err = watch.why_not(one)
   if err then return err end
-  settle_initial(one)
+  finish_initial(one)
   return one.failure
 end
 
---- The reader asks for itself. Once the core has queued progress behind all that has happened, all of it can be had
--- without waiting; a watch that lags is brought up, and one that holds as much as it may is relieved a little.
+--- Syncs a watch whose reader is the caller. The core is asked to queue progress behind all that has happened; then
+-- everything before can be read without waiting. A watch that lags is brought up, and batches are moved into the
+-- buffer of one that is full. Returns a revision, or nil and an error.
 local function sync_alone(one)
   for i = 1, SYNC_STEPS do
     local revision = one.core:request_progress()
@@ -111,7 +118,8 @@ local function sync_alone(one)
   return nil, core.new_error("full")
 end
 
---- Somebody else reads: waits until that reader has come as far as the store is now, or has ended.
+--- Syncs a watch that another task reads: waits until that task was handed everything up to the current revision, or
+-- has ended. Returns a revision, or nil and an error.
 local function sync_with_reader(one, timeout)
   local d = driver.get()
   local deadline = timeout and d.now() + timeout
@@ -139,6 +147,7 @@ end
 
 local origin = {}
 
+--- Takes the next thing from the core's queue. See watch.lua.
 function origin.take(one)
   local kind, what = one.core:take()
   if kind == "compacted" then
@@ -151,6 +160,7 @@ function origin.take(one)
   return kind, what
 end
 
+--- Waits until something may have come. Returns false if the time is over.
 function origin.wait(one, timeout)
   local own = get_source(one.store)
   own:add(one)
@@ -161,20 +171,25 @@ function origin.wait(one, timeout)
   return came
 end
 
+--- Does nothing: what has happened in the store is in the queue already.
 function origin.look() end
 
+--- True if the store is closed. Does work of the store that is due.
 function origin.is_closed(one)
   return one.store:tend() == false
 end
 
+--- True if the watch has failed, even if the error was not taken yet.
 function origin.has_failed(one)
   return one.core:has_failed()
 end
 
+--- Returns false: the existing kvs are read at one revision only.
 function origin.begin_again()
   return false
 end
 
+--- Waits until everything up to the current revision was delivered. Returns a revision, or nil and an error.
 function origin.sync(one, timeout)
   local err = why_not(one)
   if err then return nil, err end
@@ -182,23 +197,26 @@ function origin.sync(one, timeout)
   return sync_alone(one)
 end
 
+--- Ends the watch in the core.
 function origin.close(one)
   one.core:close()
 end
 
+--- Returns an iterator over the existing kvs at a revision. Raises if the watch has failed before a page is read: that
+-- page might be of another history.
 local function initial_pages(store, handle, key, opts, revision)
-  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as the core takes it
+  if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
   return pages.iterate(store, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
     revision = revision,
   }, function()
-    if handle:has_failed() then error(core.new_error("compacted"), 0) end -- another page may be of another history
+    if handle:has_failed() then error(core.new_error("compacted"), 0) end
   end)
 end
 
---- Watches a key, or a range of keys.
+--- Watches a key, or a range of keys. Returns the watch, or nil and an error.
 local function open(store, key, opts)
   check.self(store, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
@@ -218,12 +236,12 @@ local function open(store, key, opts)
   return watch.new {
     core = handle,
     origin = origin,
-    store = store, -- which lives as long as somebody watches it
+    store = store, -- must not be collected before the watch
     tag = tag,
     key = key,
     revision = revision,
     progress = opts.progress,
-    initial = initial, -- gives what exists, kv by kv
+    initial = initial, -- iterator over the existing kvs
     initial_revision = opts.initial and now or nil,
     waiters = 0,
   }

@@ -1,6 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- remote_watch: watches over the wire. The core queues what they are told, in bounds, and streams.lua sees to it that
--- each is attached to some call.
+--- remote_source: where the events of a client's watch come from: a server. The core queues them, up to a bound.
+-- client/watch_calls.lua keeps every watch attached to some Watch call.
+--
+-- A field of a watch is written by one module: `call`, `has_own_call`, `is_full` and `attached_at` by
+-- client/watch_calls.lua, the others here and in watch.lua.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -12,23 +15,26 @@ local reason = require "keywatch.support.reason"
 local watch = require "keywatch.watch.watch"
 
 local RANGE = "/etcdserverpb.KV/Range"
-local ASK_AGAIN = 0.1  -- seconds: servers drop requests for progress while any watch of the call is behind
-local ASKS = 5         -- that were not answered, after which those who may be why are sent elsewhere
-local BEGINNINGS = 3   -- of what exists, while it is compacted away
-local SYNC_KVS = 10000 -- of what exists, that sync puts into the buffer
+local ASK_AGAIN = 0.1    -- seconds: servers drop requests for progress while any watch of the call is behind
+local ASKS = 5           -- unanswered requests for progress, after which watches that may hold it back are moved away
+local MAX_BEGINNINGS = 3 -- attempts to read the existing kvs, each of which a compaction may overtake
+local SYNC_KVS = 10000   -- existing kvs that sync puts into the buffer at most
 
 local origin = {}
 
+--- Returns the error of a watch that the core has failed with a code and a text. With the code "unknown" the text is
+-- the reason that the server gave.
 local function failure(code, text)
   if code == "unknown" and text then return core.error_of(reason.parse(text)) end
   return errors.new(code, text)
 end
 
+--- Takes the next thing from the core's queue. See watch.lua.
 function origin.take(one)
   if origin.is_closed(one) then return "failed", errors.closed("client") end
   while true do
     local kind, what, text = one.core:take()
-    if one.is_full then one.streams:relieve(one) end
+    if one.is_full then one.watch_calls:resume(one) end
     if kind == "compacted" then
       local err = core.new_error("compacted")
       err.compact_revision = what
@@ -43,51 +49,59 @@ function origin.take(one)
   end
 end
 
+--- Waits until something may have come. Returns false if the time is over.
 function origin.wait(one, timeout)
   one.core:arm()
   return one.arrival:wait(timeout)
 end
 
+--- Looks at the sockets once, without waiting.
 function origin.look(one)
-  one.streams.channel:look()
+  one.watch_calls.transport:look()
 end
 
+--- True if the client is closed.
 function origin.is_closed(one)
-  return one.streams.channel.is_closed
+  return one.watch_calls.transport.is_closed
 end
 
+--- True if the watch has failed, even if the error was not taken yet.
 function origin.has_failed(one)
   return one.core:state() == "failed"
 end
 
+--- Ends the watch, and its own call, if it has one.
 function origin.close(one)
   one.core:close()
-  one.streams:forget(one)
+  one.watch_calls:forget(one)
 end
 
--- {====== What exists ======
+-- {====== Existing kvs ======
 
+--- Returns the seconds until a deadline, or nil without one.
 local function seconds_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
 end
 
---- As client:range, with the id of the cluster.
+--- Reads a page. Returns the same as client:range, and the id of the cluster.
 local function range(one, key, opts, deadline)
-  local channel = one.streams.channel
+  local transport = one.watch_calls.transport
   local bytes = core.requests.range(one.client, key, opts)
-  local back, err = channel:unary(RANGE, bytes, deadline or channel:deadline_of(one.opts.timeout), true)
+  local back, err = transport:unary(RANGE, bytes, deadline or transport:deadline_of(one.opts.timeout), true)
   if not back then return nil, err end
   local result, malformed = core.answers.range(back)
   if not result then return nil, malformed end
   return result, nil, (core.header(back))
 end
 
---- A server that has cancelled a call has not cancelled the task.
+--- Returns an error that does not look like the cancellation of a task: a server that has cancelled a call has not
+-- cancelled the task.
 local function not_cancelled(err)
   return err.code == "cancelled" and core.error_of(grpc_status.UNAVAILABLE, err.message) or err
 end
 
---- All pages are of one revision, and of one cluster.
+--- Reads the first page of the existing kvs. Returns an iterator over all of them, their revision, and the id of the
+-- cluster. All pages are of that revision and that cluster.
 local function initial_pages(one, deadline)
   local cluster, revision
   local opts = one.opts
@@ -106,11 +120,11 @@ local function initial_pages(one, deadline)
     range_end = opts.range_end,
     from_key = opts.from_key,
   })
-  deadline = nil -- which was that of opening: later pages have as long as any request
+  deadline = nil -- it was that of opening the watch: later pages have the usual timeout
   return iterator, revision, cluster
 end
 
---- Reads the first page; the watch goes on after its revision.
+--- Reads the first page of the existing kvs. The watch tells of changes after its revision.
 local function begin_initial(one, deadline)
   local iterator, revision, cluster = initial_pages(one, deadline)
   one.initial, one.initial_revision = iterator, revision
@@ -121,14 +135,15 @@ end
 
 -- {====== Opening ======
 
+--- Makes the core's part of a watch. Raises the core's text if the options are wrong.
 local function new_core(one)
-  one.tag = one.streams:new_tag()
+  one.tag = one.watch_calls:new_tag()
   local ok, found = pcall(core.subscription, one.tag, one.key, one.core_opts)
   if not ok then error(found, 0) end
   one.core = found
 end
 
---- Waits until a server has created it: true; or nil and an error.
+--- Waits until a server has created the watch. Returns true, or nil and an error.
 local function await_created(one, deadline)
   one.arrival = driver.get().event()
   while true do
@@ -139,13 +154,13 @@ local function await_created(one, deadline)
       return nil, err
     end
     if not one.arrival:wait(seconds_left(deadline)) then
-      one.streams:shun(one)
-      return nil, one.streams:error()
+      one.watch_calls:stop_sharing(one)
+      return nil, one.watch_calls:error()
     end
   end
 end
 
---- The first revision that it tells of, which may have come already.
+--- Returns the first revision that the watch tells of. Events of it may have come already.
 local function first_revision(one)
   local start = one.opts.start_revision or 0
   if start > 0 then return start end
@@ -154,61 +169,63 @@ local function first_revision(one)
   return math.min(next_revision, created_at + 1)
 end
 
+--- Opens a watch. Raises an error, or misuse as text.
 local function try_open(one, deadline)
   new_core(one)
   if one.opts.initial then
     local ok, err = pcall(begin_initial, one, deadline)
     if not ok then error(err, 0) end
   end
-  one.streams:add(one)
+  one.watch_calls:add(one)
   local created, err = await_created(one, deadline)
   if not created then error(err, 0) end
   if not one.opts.initial then one.revision = first_revision(one) - 1 end
 end
 
+--- True if an error is a failure of the world, and not misuse or the cancellation of the task.
 local function is_failure(err)
   return type(err) == "table" and err.code ~= nil and err.code ~= "cancelled"
 end
 
---- What exists could not be read as it was, and nothing of it was handed out: all begins anew.
+--- Opens the watch anew, because a compaction has overtaken the reading of the existing kvs and none of them was
+-- handed out. Returns false if that fails, or was done too often.
 function origin.begin_again(one)
-  if one.beginnings >= BEGINNINGS then return false end
+  if one.beginnings >= MAX_BEGINNINGS then return false end
   one.beginnings = one.beginnings + 1
   one.core:close()
-  one.streams:forget(one)
-  watch.clear(one) -- of what was read, and not handed out
-  one.stream, one.is_full, one.initial = nil, false, nil
+  one.watch_calls:forget(one)
+  watch.clear(one) -- drops kvs that were read, and not handed out
+  one.call, one.is_full, one.initial = nil, false, nil
   local arrival = one.arrival
-  local ok, err = pcall(try_open, one, one.streams.channel:deadline_of(one.opts.timeout))
+  local ok, err = pcall(try_open, one, one.watch_calls.transport:deadline_of(one.opts.timeout))
   one.arrival = arrival or one.arrival
   if ok then return true end
   if not is_failure(err) then error(err, 0) end
   return false
 end
 
---- Watches a key, or a range of keys.
+--- Watches a key, or a range of keys. Returns the watch, or nil and an error.
 local function open(client, key, opts)
   check.self(client, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
   opts = check.options(opts, "watch")
-  if client.channel.is_closed then return nil, errors.closed("client") end
+  if client.transport.is_closed then return nil, errors.closed("client") end
   local one = {
     origin = origin,
     client = client,
-    streams = client.channel.streams,
+    watch_calls = client.transport.watch_calls,
     opts = opts,
     core_opts = watch.core_options(opts),
     key = key,
     revision = 0,
     progress = opts.progress,
-    beginnings = 1,
-    -- of streams.lua
-    stream = nil,     -- that it is attached to
-    is_apart = false, -- it has a call of its own
-    is_full = false,  -- nobody reads it
+    beginnings = 1,       -- attempts to read the existing kvs
+    call = nil,           -- the Watch call that the watch is attached to
+    has_own_call = false, -- it does not share its call
+    is_full = false,      -- it holds as much as it may, and has left its call until it is read
   }
   watch.new(one)
-  local ok, err = pcall(try_open, one, client.channel:deadline_of(opts.timeout, opts.deadline))
+  local ok, err = pcall(try_open, one, client.transport:deadline_of(opts.timeout, opts.deadline))
   if ok then return one end
   if one.core then one:close() end
   if is_failure(err) then return nil, err end
@@ -220,8 +237,8 @@ end
 
 -- {====== Sync ======
 
---- Reads what exists into the buffer; an error, if that is too much.
-local function settle_initial(one)
+--- Reads the existing kvs into the buffer. Returns an error if that are too many.
+local function buffer_initial(one)
   for _ = 1, SYNC_KVS do
     if not one.initial or watch.is_taking(one) then return end
     watch.take_initial(one)
@@ -229,20 +246,23 @@ local function settle_initial(one)
   return one.initial and core.new_error("full")
 end
 
---- How far the reader has come, or for one that asks for itself, what came; and why it comes no further.
+--- Returns the revision that sync has reached, if that is far enough; or nil, and an error if it cannot get further.
+-- With `is_alone` the caller of sync reads the watch itself, and what has come counts; otherwise what its reader was
+-- handed.
 local function reached(one, target, is_alone)
   if not is_alone then return one.revision >= target and one.revision end
-  if one.initial then return nil, settle_initial(one) end
+  if one.initial then return nil, buffer_initial(one) end
   local state, next_revision = one.core:state()
   if next_revision > target then return target end
-  if state == "failed" then -- and what comes before that may be read still
+  if state == "failed" then -- what came before can still be read
     while not one.failure and watch.take(one) do end
     return nil, one.failure
   end
-  if one.is_full or one.streams:is_held(one) then return nil, core.new_error("full") end
+  if one.is_full or one.watch_calls:is_held(one) then return nil, core.new_error("full") end
 end
 
---- Servers answer with a revision only while all watches of a call are up to date, and otherwise not at all.
+--- Waits until sync has reached the target revision. Returns a revision, or nil and an error. A server answers a
+-- request for progress only while all watches of the call are up to date, so it is repeated.
 local function follow(one, target, deadline)
   local d, asks, ask_at = driver.get(), 0, 0
   while true do
@@ -253,11 +273,11 @@ local function follow(one, target, deadline)
     if revision then return revision end
     if why then return nil, why end
     if is_alone and one.is_full then return nil, core.new_error("full") end
-    if one.streams:is_trusted(one) == false then return nil, core.new_error("unsupported") end
+    if one.watch_calls:is_trusted(one) == false then return nil, core.new_error("unsupported") end
     if d.now() >= ask_at then
       asks, ask_at = asks + 1, d.now() + ASK_AGAIN
-      if asks % ASKS == 0 then one.streams:leave_alone(one, target) end
-      one.streams:ask(one)
+      if asks % ASKS == 0 then one.watch_calls:move_others_away(one, target) end
+      one.watch_calls:request_progress(one)
     end
     local left = seconds_left(deadline)
     if left == 0 then return nil, core.new_error("timeout") end
@@ -266,7 +286,7 @@ local function follow(one, target, deadline)
   end
 end
 
---- The revision of the store, as a read that any member would answer alike.
+--- Returns the current revision of the store by a linearizable read, or nil and an error.
 local function revision_now(one, deadline)
   local key = one.key == "" and "\0" or one.key
   local result, err = one.client:range(key, { keys_only = true, limit = 1, timeout = seconds_left(deadline) })
@@ -274,16 +294,18 @@ local function revision_now(one, deadline)
   return result.revision
 end
 
+--- Returns the error "timeout" for a request that took too long, if sync has a timeout; any other error as it is.
 local function timeout_error(err, timeout)
   local is_late = timeout and (err.code == "deadline_exceeded" or err.code == "unavailable")
   return is_late and core.new_error("timeout") or err
 end
 
+--- Waits until everything up to the current revision was delivered. Returns a revision, or nil and an error.
 function origin.sync(one, timeout)
   local err = watch.why_not(one)
   if err then return nil, err end
   local deadline = timeout and driver.get().now() + timeout
-  local is_trusted, why = one.streams:trusts(deadline)
+  local is_trusted, why = one.watch_calls:await_trust(deadline)
   if is_trusted == nil then return nil, timeout_error(why, timeout) end
   if not is_trusted then return nil, core.new_error("unsupported") end
   local target, failed = revision_now(one, deadline)

@@ -1,21 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- watch: what happens to some keys, as something to read from: of a store in this process, or over the wire.
+--- watch: the reader's side of a watch. It is the same for a store in this process and for a server.
 --
--- Here is the reader's side, which is the same for both: events come out of a buffer, one whole batch of the core at a
--- time, and whoever finds it empty waits for an event of the driver. `revision` says how far the reader has come:
--- everything up to it was handed out.
+-- Events come from the core's queue into a buffer, one whole batch at a time, and are handed out of the buffer. A
+-- reader that finds both empty waits for an event of the driver. Always true: everything up to the field `revision`
+-- was handed out.
 --
--- Where they come from is the watch's origin, a table of functions:
---   take(watch)            the next of what the core has: "events" and a list; "progress" and a revision; "failed" and
---                          an error; or nothing
---   wait(watch, timeout)   until something may have come: true; or false, if the time is over
---   look(watch)            sees once whether something has come, without waiting
---   is_closed(watch)       whether the store, or the client, is
---   has_failed(watch)      whether it has, though that may not have been taken yet
---   begin_again(watch)     after what exists could not be read as it was, and nothing was handed out: true if it can be
---                          read anew
---   sync(watch, timeout)
---   close(watch)
+-- The queue belongs to the origin of the watch (local_source.lua, remote_source.lua), a table of functions:
+--
+--   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
+--                          revision; "failed" and an error; or nil if the queue is empty
+--   wait(watch, timeout)   waits until something may have come. Returns true; or false if the time is over
+--   look(watch)            looks once whether something has come, without waiting
+--   is_closed(watch)       true if the store, or the client, is closed
+--   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
+--   begin_again(watch)     called if the existing kvs were compacted while they were read, and none was handed out.
+--                          Returns true if reading them has begun anew, at a later revision
+--   sync(watch, timeout)   as watch:sync
+--   close(watch)           ends the watch
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -27,7 +28,7 @@ local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
 
 -- {====== Waiting ======
 
---- Wakes everybody who waits for a watch, to look for himself.
+--- Wakes all waiters of a watch. Each of them looks again what there is.
 local function wake(watch)
   if watch.arrival then watch.arrival:set() end
   if watch.progressed then watch.progressed:set() end
@@ -35,14 +36,14 @@ end
 
 local running = coroutine.running
 
---- Who calls: a coroutine, or "main", which some VMs have as a coroutine, too, and others as none.
+--- Returns the coroutine of the caller, or "main". (Some VMs have a coroutine for the main program, too.)
 local function me()
   local co, is_main = running()
   return not is_main and co or "main"
 end
 
---- Whether somebody else than the caller reads the watch: the coroutine that read last, if it has not ended. The top
--- level reads only while it waits.
+--- True if another coroutine than the caller's reads the watch: it was the last to read, and has not ended. The main
+-- program counts as a reader only while it waits.
 local function is_read_by_other(watch)
   local reader = watch.reader
   if not reader or reader == me() then return false end
@@ -50,11 +51,11 @@ local function is_read_by_other(watch)
   return not driver.has_ended(reader)
 end
 
---- Waits until something may have come; false if `deadline` is over. While the event was made, a finalizer may have
--- closed the watch: whoever waits looks again first.
+--- Waits until something may have come. Returns false if the deadline was first. A finalizer may close the watch while
+-- the event is made, so the caller looks again first.
 local function wait(watch, deadline)
   local d = driver.get()
-  if deadline then d.check_wait() end -- also if that is over by now
+  if deadline then d.check_wait() end -- raises even if the deadline is over by now
   if not watch.arrival then
     watch.arrival = d.event()
     return true
@@ -70,16 +71,19 @@ end
 
 -- {====== The buffer ======
 
+--- Ends the watch with an error, and wakes its waiters.
 local function fail(watch, err)
   watch.failure = err
   watch.initial = nil
   wake(watch)
 end
 
+--- Empties the buffer.
 local function clear(watch)
   watch.buffer, watch.at, watch.n, watch.has_only_changes = {}, 0, 0, false
 end
 
+--- Adds events to the buffer.
 local function append(watch, events)
   if watch.at == watch.n then clear(watch) end
   watch.has_only_changes = false
@@ -88,7 +92,7 @@ local function append(watch, events)
   watch.n = n + #events
 end
 
---- Takes one thing from the core into the buffer; false if there is nothing now.
+--- Moves one thing from the queue into the buffer. Returns false if the queue is empty.
 local function take(watch)
   local kind, what = watch.origin.take(watch)
   if not kind then return false end
@@ -104,27 +108,28 @@ local function take(watch)
   return true
 end
 
---- A watch that has failed before all that exists was handed out has nothing more to say: what came after that, and
--- what exists now, would not go together with what was handed out.
+--- Drops everything that was not handed out. The watch has failed before all existing kvs were handed out: later
+-- events, and kvs that exist now, would not fit to the kvs that were handed out.
 local function abandon_initial(watch)
   watch.initial = nil
   while not watch.failure and take(watch) do end
   clear(watch)
 end
 
+--- Handles an error of reading the existing kvs.
 local function fail_initial(watch, err)
   if err.code == "compacted" and not watch.has_begun and watch.origin.begin_again(watch) then return end
   if watch.origin.has_failed(watch) then abandon_initial(watch) else fail(watch, err) end
 end
 
---- Whether somebody waits for the next of what exists.
+--- True if a coroutine waits for the next page of the existing kvs.
 local function is_taking(watch)
   local taker = watch.taker
   return taker ~= nil and (taker == "main" or not driver.has_ended(taker))
 end
 
---- Returns the next existing kv as an event, or the "synced" event that ends them. With a client this call may wait;
--- no other task takes events meanwhile.
+--- Moves the next existing kv into the buffer, or the "synced" event after the last one. With a client it may wait; no
+-- other task takes events meanwhile.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
   watch.taker = me()
@@ -147,7 +152,8 @@ local function take_initial(watch)
   end
 end
 
---- Sees to it that the buffer has something: false if that needs waiting, nil if nothing will come any more.
+--- Fills the buffer. Returns true if it has an event; false if the caller must wait for one; nil if none will come any
+-- more.
 local function fill(watch)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
@@ -163,8 +169,8 @@ local function fill(watch)
   return true
 end
 
---- Something to hand out is in the buffer: true. Else nil, and why not: an error, or nothing after close. Without a
--- deadline it waits as long as it takes; a deadline of false does not wait.
+--- Waits until the buffer has an event. Returns true; or nil and an error; or nil alone after close. A deadline of nil
+-- waits for ever, and one of false does not wait.
 local function await(watch, deadline)
   while true do
     local filled = fill(watch)
@@ -180,13 +186,14 @@ local function await(watch, deadline)
   end
 end
 
+--- Notes that everything up to a revision was handed out, and wakes the tasks that wait for that in sync.
 local function reach(watch, revision)
   if revision <= watch.revision then return end
   watch.revision = revision
   if watch.progressed then watch.progressed:set() end
 end
 
---- Hands out the next event of the buffer. A revision is reached with the last of its events.
+--- Takes the next event out of the buffer. Its revision is reached if the event is the last one of that revision.
 local function hand_out(watch)
   local buffer, at = watch.buffer, watch.at + 1
   local event = buffer[at]
@@ -202,13 +209,15 @@ local function hand_out(watch)
   return event
 end
 
+--- True if an event is a progress event and the program did not ask for these.
 local function is_hidden(watch, event)
   return event.type == "progress" and not watch.progress
 end
 
 -- }======
 
---- The next event; or nil and an error, which of code "timeout" is no failure; or nil after close.
+--- Waits for the next event and returns it. Returns nil and an error, nil alone after close. The code "timeout" means
+-- that the watch goes on.
 function watch_methods:next(timeout)
   check.self(self, "next", watch_mt)
   check.timeout(timeout, "next")
@@ -223,7 +232,7 @@ function watch_methods:next(timeout)
   end
 end
 
---- All events of the next revision: { revision, events }; else as next.
+--- Waits for the next revision and returns { revision, events } with all of its events. Fails as `next`.
 function watch_methods:batch(timeout)
   check.self(self, "batch", watch_mt)
   check.timeout(timeout, "batch")
@@ -242,12 +251,12 @@ function watch_methods:batch(timeout)
   return { revision = revision, events = events }
 end
 
---- An iterator over events. It ends when the watch is closed, and raises what it fails with.
+--- Returns an iterator over events. It ends when the watch is closed, and raises the error that the watch fails with.
 function watch_methods:events()
   check.self(self, "events", watch_mt)
   return function()
     local at = self.at + 1
-    if self.has_only_changes and at <= self.n then -- the way of most events, as hand_out does it
+    if self.has_only_changes and at <= self.n then -- the usual case, written out for speed: see hand_out
       local buffer = self.buffer
       local event, following = buffer[at], buffer[at + 1]
       local revision = event.mod_revision
@@ -268,15 +277,16 @@ end
 
 -- {====== Sync ======
 
---- Why nothing can be waited for any more, if that is so.
+--- Returns the error of a watch from which nothing can come any more, or nil.
 local function why_not(watch)
   if watch.is_closed then return errors.closed("watch") end
   if watch.origin.is_closed(watch) then return watch.failure or core.new_error("closed") end
   return watch.failure
 end
 
---- A revision up to which everything has been delivered. Where another task reads the watch: once that task has been
--- handed all of it. Where the caller reads it itself: once all of it can be had without waiting.
+--- Returns a revision up to which everything was delivered. If another task reads the watch: once that task was handed
+-- all of it. If the caller reads the watch: once all of it can be read without waiting. Returns nil and an error if
+-- that fails.
 function watch_methods:sync(timeout)
   check.self(self, "sync", watch_mt)
   check.timeout(timeout, "sync")
@@ -285,13 +295,13 @@ end
 
 -- }======
 
---- What the watch has failed with, or nil.
+--- Returns the error that the watch has failed with, or nil.
 function watch_methods:error()
   check.self(self, "error", watch_mt)
   return self.failure
 end
 
---- Ends the watch. Whoever waits for it is woken; nothing comes any more.
+--- Ends the watch. Its waiters are woken, and no more events come.
 function watch_methods:close()
   check.self(self, "close", watch_mt)
   if self.is_closed then return end
@@ -302,6 +312,7 @@ function watch_methods:close()
   wake(self)
 end
 
+--- Returns the key, the revision and the state.
 function watch_mt:__tostring()
   local state = self.is_closed and "closed" or self.failure and self.failure.code or "open"
   local key = self.key:gsub('[%c\127-\255"\\]', function(c) return ("\\x%02x"):format(c:byte()) end)
@@ -312,15 +323,17 @@ watch_mt.__close = watch_methods.close
 
 local FILTERS = { no_put = true, no_delete = true }
 
--- What the core does not know of.
+-- The options that are handled in Lua; the core does not know them.
 local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds" }
 
+--- Raises if an option that is handled in Lua has the wrong type.
 local function check_own_options(opts)
   local own = {}
   for name in pairs(OWN_OPTIONS) do own[name] = opts[name] end
   check.known(own, "watch", OWN_OPTIONS)
 end
 
+--- Raises if the option `filters` is not a list of filters.
 local function check_filters(filters)
   local n = 0
   for i, filter in pairs(filters) do
@@ -332,7 +345,7 @@ local function check_filters(filters)
   if n ~= #filters then check.misuse("watch: filters must be a list without holes") end
 end
 
---- The options of the core. Names that nobody knows are left to it to refuse.
+--- Checks the options of a watch and returns those for the core, which refuses names that it does not know.
 local function core_options(opts)
   local t = {}
   if opts.initial and opts.start_revision then
@@ -348,23 +361,23 @@ local function core_options(opts)
   return t
 end
 
---- A watch of these fields: core, origin, key, revision, progress, initial (an iterator over what exists) and
--- initial_revision, and whatever the origin needs.
+--- Makes a watch of a table with these fields: core, origin, key, revision, progress (whether to hand out progress
+-- events), initial (an iterator over the existing kvs, or nil), initial_revision, and the fields of the origin.
 local function new(fields)
-  fields.buffer = {} -- events that came; false where they were handed out
-  fields.n = 0       -- how many came
-  fields.at = 0      -- how many were handed out
-  fields.has_only_changes = false -- they are changes for certain, and neither what exists nor progress
-  fields.is_awaited_by_main = false
+  fields.buffer = {} -- events; false in the place of one that was handed out
+  fields.n = 0       -- events in the buffer, with those that were handed out
+  fields.at = 0      -- events of the buffer that were handed out
+  fields.has_only_changes = false -- the buffer has puts and deletes for certain: no initial kvs, no progress
+  fields.is_awaited_by_main = false -- the main program waits for the watch
   fields.is_closed = false
-  -- Set when they are needed, and not here: an idle watch is a smaller table without them.
-  --   reader       the coroutine that read last
-  --   arrival      an event of the driver, set when something may have come
-  --   progressed   the same, set when the reader has come further
-  --   failure      an error
-  --   has_begun    something of what exists was handed out
-  --   taker        the coroutine that waits for the next of what exists
-  --   has_rival    and somebody else, for him
+  -- These are set when they are needed, and not here: an idle watch is a smaller table without them.
+  --   reader       the coroutine that read last, or "main"
+  --   arrival      driver event: set when something may have come
+  --   progressed   driver event: set when `revision` has risen
+  --   failure      the error that the watch has failed with
+  --   has_begun    an existing kv was handed out
+  --   taker        the coroutine that waits for a page of the existing kvs, or "main"
+  --   has_rival    another coroutine waits until the taker has its page
   return setmetatable(fields, watch_mt)
 end
 
