@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 --- thread: the handle of a server that runs in a thread of its own, with a Lua state and a store of its own.
 --
--- The handle has the methods of a server. Options go to the thread, and addresses or an error come back, as plain data;
+-- The handle has the methods of a server. Options go to the thread, and addresses or an error come back, as Lua literals;
 -- see thread_main for the other side. The owner waits for the thread in C, and never turns a loop for it.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
-local plain = require "keywatch.support.plain"
+local literal = require "keywatch.support.literal"
 local uv = require "keywatch.uv"
 
 local MODULE = "keywatch.server.thread_main"
@@ -131,7 +131,7 @@ local function options_text(opts)
   local given = { is_interpreted = jit and not jit.status() or nil }
   for name, value in pairs(opts) do given[name] = value end
   given.thread = nil
-  local ok, text = pcall(plain.write, given)
+  local ok, text = pcall(literal.write, given)
   if not ok then check.misuse("serve: option 'open' cannot go to another thread: %s", text) end
   return text
 end
@@ -153,7 +153,7 @@ local function start(opts)
   if not thread then return nil, failure(text) end
   text = thread:wait(START_SECONDS)
   if not text then return nil, failed_start(thread) end
-  local told = plain.read(text)
+  local told = literal.read(text)
   if told.addresses then
     return setmetatable({
       thread = thread,

@@ -7,7 +7,7 @@
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
-local plain = require "keywatch.support.plain"
+local literal = require "keywatch.support.literal"
 local stores = require "keywatch.store.store"
 local uv = require "keywatch.uv"
 
@@ -41,18 +41,18 @@ end
 local function text_of(failed)
   local fields = {}
   for name, value in pairs(failed) do fields[name] = value end
-  return plain.write { failure = fields }
+  return literal.write { failure = fields }
 end
 
 --- Returns the store and the server; or nil and the text for the owner.
 local function open(opts)
   local ok, store, err = pcall(stores.open, opts.open)
-  if not ok then return nil, plain.write { misuse = tostring(store) } end
+  if not ok then return nil, literal.write { misuse = tostring(store) } end
   if not store then return nil, text_of(err) end
   local server
   opts.open, opts.is_interpreted, opts.store = nil, nil, store
   ok, server, err = pcall(require("keywatch.server.server").serve, opts)
-  if not ok then return nil, plain.write { misuse = tostring(server) } end
+  if not ok then return nil, literal.write { misuse = tostring(server) } end
   if not server then return nil, text_of(err) end
   return store, server
 end
@@ -63,7 +63,7 @@ local function serve(thread, opts)
     thread:tell(server)
     return
   end
-  thread:tell(plain.write { addresses = server:addresses() })
+  thread:tell(literal.write { addresses = server:addresses() })
   local grace = wait_until_asked(thread, server)
   if grace >= 0 then server:shutdown(grace) end
   store:close()
@@ -72,7 +72,7 @@ end
 --- Runs the thread. An error ends the thread; it is logged at once, since the owner may ask for it much later.
 local function main()
   local thread = uv.this_thread()
-  local opts = plain.read(thread:text())
+  local opts = literal.read(thread:text())
   if opts.is_interpreted then jit.off() end
   local ok, trouble = xpcall(function()
     driver.get().run(serve, thread, opts)

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- plain: data as a text that another Lua state can read: strings, numbers, booleans, and tables of them.
+--- literal: data written as a Lua literal, so that another Lua state can read it: strings, numbers, booleans, and
+-- tables of them. Data that was written and read is the same as before.
 
 local HUGE = math.huge
 
---- Whatever the locale has for a point.
+--- Returns a number as a literal. The locale may have another decimal point than Lua.
 local function write_number(value)
   if value ~= value then return "0/0" end
   if value == HUGE then return "1/0" end
@@ -13,6 +14,7 @@ end
 
 local write
 
+--- Returns a table as a literal.
 local function write_table(value)
   local fields = {}
   for k, v in pairs(value) do fields[#fields + 1] = ("[%s]=%s"):format(write(k), write(v)) end
@@ -26,15 +28,18 @@ local WRITERS = {
   table = write_table,
 }
 
---- Raises if there is something else in it.
+--- Returns a value as a literal. Raises if there is a function, userdata or coroutine in it.
 function write(value)
   local writer = WRITERS[type(value)]
-  if not writer then error(("a %s is not plain data"):format(type(value)), 0) end
+  if not writer then
+    error(("a %s cannot be written as text: only strings, numbers, booleans and tables can"):format(type(value)), 0)
+  end
   return writer(value)
 end
 
+--- Returns the value of a literal that `write` has returned.
 local function read(text)
-  return assert(load("return " .. text, "=plain"))()
+  return assert(load("return " .. text, "=literal"))()
 end
 
 return { write = write, read = read }

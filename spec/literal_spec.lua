@@ -1,9 +1,9 @@
---- Plain data as text.
+--- Data written as Lua literals.
 
-local plain = require "keywatch.support.plain"
+local literal = require "keywatch.support.literal"
 
-describe("plain data", function()
-  local function again(value) return plain.read(plain.write(value)) end
+describe("data written as a Lua literal", function()
+  local function again(value) return literal.read(literal.write(value)) end
 
   it("is read as it was written", function()
     local all = {}
@@ -21,7 +21,7 @@ describe("plain data", function()
 
   it("has nothing in it that lives in one state", function()
     for _, value in ipairs { print, io.stdout, coroutine.create(print), { { print } }, { [print] = 1 } } do
-      assert.error_matches(function() plain.write(value) end, "is not plain data")
+      assert.error_matches(function() literal.write(value) end, "cannot be written as text")
     end
   end)
 end)
