@@ -73,7 +73,7 @@ local function play(number)
       does[random:weighted(CHOICES)](name)
     end
     if random:one_in(8) then
-      tasks[name].is_heard = true
+      tasks[name].is_supervised = true
       does.fail(name)
     end
     return name

@@ -1,17 +1,27 @@
 -- SPDX-License-Identifier: MIT
---- coroutines: tasks as coroutines that a loop resumes. It is what the drivers of libuv and of virtual time have in
--- common: the queue of tasks that are ready, the sources that are polled, and turning.
+--- coroutines: tasks as coroutines that a loop resumes. The drivers on libuv and in virtual time share this module,
+-- and so can any driver that may resume coroutines. It has the queue of ready tasks, the list of sources, and the
+-- turns of the loop.
 --
--- What it asks of the driver beneath:
---   now()                 seconds of a clock that never goes back
+-- new(backend, driver) adds to the table `driver` all functions about tasks and sources (task/driver.lua lists them).
+-- It also supplies what task/scheduler.lua asks of a driver. The functions of the backend are all that differs between
+-- loops:
+--
+--   now()            Returns the seconds of a clock that never goes back.
+--   enter()          Called before the scheduler does anything for a caller, and after each run of a task. Calls
+--                    after_fork of this module if the process is a child since the last call.
+--   is_awaiting()    True if something outside of this thread may wake a task: a socket, a signal, another thread. If
+--                    false while all tasks wait, and neither a deadline nor a source is left to wait for, the loop
+--                    raises the deadlock.
 --   block(wait, is_bell_awaited)
---                         waits until something may have come, `wait` seconds at most; nil: as long as it takes
---   is_awaiting()         whether something may come from outside of this program
---   enter()               at every door
---   host()                who else turns a loop in this program, at this moment; or nil
+--                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
+--                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
+--                    wait, too. Resumes no task.
+--   foreign_loop()   Called before a wait at top level. Returns the name of another program part that turns its own
+--                    loop now, which we must not block, or nil.
 --
--- A source is a table with the method poll(), which is called whenever there is nothing to run: it sets events, and
--- returns the seconds until it wants to be called again, or nil; and whether it is to be called when the bell has rung.
+-- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
+-- at the beginning of the turn, poll all sources, and block if no task is ready.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -19,22 +29,23 @@ local schedulers = require "keywatch.task.scheduler"
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
-local WAIT = {} -- what a task yields, with an event and a deadline, to be parked
+local WAIT = {} -- yielded by a task, with an event and a deadline, that is to be parked
 
 local methods = {}
 local mt = { __index = methods }
 
 -- {====== The queue ======
 
+--- Handles what a task has yielded, or its end.
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
-  self.beneath.enter()
+  self.backend.enter()
   task.arguments = nil
   if coroutine.status(task.thread) ~= "dead" then
     local signal, event, deadline = ...
     if signal == WAIT then
       scheduler:park(task, event, deadline)
-    else -- the task yielded by itself: nobody answers that
+    else -- the program called coroutine.yield: nothing would wake the task
       scheduler:make_ready(task)
     end
   elseif ok then
@@ -45,7 +56,7 @@ local function after_resume(self, task, ok, ...)
   scheduler.running = nil
 end
 
---- A task that is cancelled just before its turn never begins.
+--- Resumes a task, unless it was cancelled before its first turn.
 local function resume(self, task)
   if task.state == "done" then return end
   self.scheduler.running = task
@@ -58,7 +69,7 @@ local function resume(self, task)
   end
 end
 
---- Runs those who were ready when the round began. Returns whether somebody was.
+--- Runs the tasks that are in the queue when it is called. Returns true if there was one.
 function methods:run_ready()
   local until_ = self.last
   while self.first <= until_ do
@@ -76,7 +87,8 @@ end
 
 -- {====== Sources ======
 
---- Closes the gaps in the list of sources. At once.
+--- Removes the gaps from the list of sources. At once: without a call or an allocation, since a finalizer may detach a
+-- source.
 local function squeeze(self)
   local sources, n = self.sources, 0
   self.has_gaps = false
@@ -90,8 +102,8 @@ local function squeeze(self)
   end
 end
 
---- The seconds until a source wants to be polled again, or `wait`; and whether one waits for the bell. A source that is
--- polled may attach others, and detach any.
+--- Polls all sources. Returns the seconds until the first of them must be polled again, or `wait` if that is less; and
+-- true if one must be polled when the bell has rung. A source may attach and detach any source meanwhile.
 local function poll_sources(self, wait)
   local is_awaited, i = false, 1
   if self.has_gaps then squeeze(self) end
@@ -107,12 +119,14 @@ local function poll_sources(self, wait)
   return wait, is_awaited
 end
 
+--- Adds a source. See task/driver.lua.
 function methods:attach(source)
   if self.places[source] then return end
   local place = #self.sources + 1
   self.sources[place], self.places[source] = source, place
 end
 
+--- Removes a source, and leaves a gap. See task/driver.lua.
 function methods:detach(source)
   local sources, place = self.sources, self.places[source]
   if not place then return end
@@ -122,18 +136,19 @@ end
 
 -- }======
 
---- Of finalizers: the next turn closes the object.
+--- Called by finalizers: the next turn closes the object.
 function methods:forget(object)
   self.forgotten[#self.forgotten + 1] = object
 end
 
---- Whether a coroutine is that of a task whose code never runs again, though it has not ended.
+--- True if a coroutine is that of a task whose code never runs again, though it has not ended.
 function methods:is_gone(co)
-  self.beneath.enter()
+  self.backend.enter()
   return self.gone[co] == true
 end
 
---- The process is a child. All tasks but the one that runs are the parent's.
+--- The process is a child: abandons all tasks except the one that runs, tells the sources, and lets the top level look
+-- again what it waits for.
 function methods:after_fork()
   local scheduler = self.scheduler
   for _, task in ipairs(scheduler:all()) do
@@ -146,23 +161,23 @@ function methods:after_fork()
     local source = self.sources[i]
     if source and source.after_fork then source:after_fork() end
   end
-  scheduler.unheard = nil
+  scheduler.unjoined = nil
   local top = scheduler.top
   if top and top.event then scheduler:wake(top, "set") end
 end
 
 -- {====== Turning ======
 
+--- Closes the objects that finalizers have left.
 local function close_forgotten(self)
   local forgotten = self.forgotten
   while forgotten[1] do table.remove(forgotten):close() end
 end
 
-
---- One turn: who is ready runs; if nobody is, waits until somebody may be. Sockets are looked at in either case, unless
--- somebody has just become ready because of that.
+--- One turn of the loop. It blocks only if no task is ready and the caller of the loop still waits. Sockets are
+-- handled in every turn, unless they have just made a task ready. Raises if nothing can ever wake a task.
 local function turn(self, is_waiting)
-  local beneath = self.beneath
+  local backend = self.backend
   local scheduler = self.scheduler
   local sleepers = scheduler.sleepers
   if self.forgotten[1] then close_forgotten(self) end
@@ -171,19 +186,21 @@ local function turn(self, is_waiting)
   local wait, is_bell_awaited = poll_sources(self, sleepers.heap[1] and scheduler:time_left(sleepers:next()))
   local is_ready = self.first <= self.last
   if is_ready or not is_waiting() then
-    if (has_run or not is_ready) and beneath.is_awaiting() then beneath.block(0) end
-  elseif wait or is_bell_awaited or beneath.is_awaiting() then
-    beneath.block(wait, is_bell_awaited)
+    if (has_run or not is_ready) and backend.is_awaiting() then backend.block(0) end
+  elseif wait or is_bell_awaited or backend.is_awaiting() then
+    backend.block(wait, is_bell_awaited)
   else
     check.misuse(DEADLOCK)
   end
 end
 
+--- Turns the loop while is_waiting() is true.
 local function turn_all(self, is_waiting)
   while is_waiting() do turn(self, is_waiting) end
 end
 
---- After an error in the driver, of a finalizer or an interrupt: what the task had yielded is lost.
+--- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
+-- lost.
 local function recover(self, err)
   local task = self.scheduler.running
   self.scheduler.running = nil
@@ -191,7 +208,7 @@ local function recover(self, err)
   self.scheduler:recover(task, coroutine.status(task.thread) == "dead", err)
 end
 
---- Does some of the driver's work: true, and what that returns; or false and what it has raised.
+--- Does work of the driver. Returns true and its results, or false and its error.
 local function drive(self, work, ...)
   local was_turning = self.is_turning
   self.is_turning = true
@@ -203,13 +220,14 @@ end
 
 -- }======
 
---- What the scheduler asks for.
+--- Returns the functions that the scheduler asks for. task/scheduler.lua describes them.
 local function driver_of(self)
-  local beneath = self.beneath
+  local backend = self.backend
   local driver = {}
-  driver.now, driver.enter = beneath.now, beneath.enter
+  driver.now, driver.enter = backend.now, backend.enter
   driver.can_suspend = compat.is_yieldable
 
+  --- Puts a task into the queue.
   local function wake(task)
     local last = self.last + 1
     self.queue[last] = task
@@ -235,7 +253,7 @@ local function driver_of(self)
     return result, more
   end
 
-  function driver.why_not()
+  function driver.why_cannot_wait()
     if not compat.is_main() then
       return "keywatch: this call waits, and the coroutine that makes it is not a task: start it with keywatch.spawn"
     end
@@ -243,23 +261,23 @@ local function driver_of(self)
       return "keywatch: this call waits, and a finalizer that runs while the loop turns makes it: "
         .. "make it in a task, which the finalizer may start with keywatch.spawn"
     end
-    local owner = beneath.host()
+    local owner = backend.foreign_loop()
     return owner and ("keywatch: this call waits, and would block the loop of %s: ask with a timeout of 0 instead")
       :format(owner)
   end
   return driver
 end
 
---- Gives a driver the functions that are about tasks.
+--- Adds the functions about tasks and sources to a driver.
 local function equip(self, driver)
   local scheduler = self.scheduler
-  driver.now = self.beneath.now
+  driver.now = self.backend.now
   function driver.run(...) return scheduler:run(...) end
   function driver.spawn(...) return scheduler:spawn(...) end
   function driver.sleep(...) return scheduler:sleep(...) end
   function driver.event() return scheduler:event() end
   function driver.can_park() return scheduler:can_park() end
-  function driver.check_wait() scheduler:waiter() end
+  function driver.check_wait() scheduler:waiting_task() end
   function driver.is_gone(co) return self:is_gone(co) end
   function driver.attach(source) self:attach(source) end
   function driver.detach(source) self:detach(source) end
@@ -267,19 +285,19 @@ local function equip(self, driver)
   function driver.inside() return self, scheduler end -- for specs: spec/support/scheduler.lua
 end
 
---- The tasks of a driver, which gets its functions about tasks.
-local function new(beneath, driver)
+--- Returns the tasks of a driver, and adds their functions to the driver.
+local function new(backend, driver)
   local self = setmetatable({
-    beneath = beneath,
-    queue = {},         -- tasks that are new or ready
+    backend = backend,
+    queue = {},         -- tasks that are new or ready, at the indices from first to last
     first = 1,
     last = 0,
-    sources = {},       -- those that are attached, in order; false where one was detached
-    places = {},        -- of the sources in that list
-    has_gaps = false,   -- there may be such places
-    forgotten = {},     -- what finalizers have left to be closed
-    gone = setmetatable({}, { __mode = "k" }), -- coroutines that are suspended, and never resumed again
-    is_turning = false, -- the driver is at work: at top level there is nobody but finalizers
+    sources = {},       -- attached sources in order; false in the place of one that was detached
+    places = {},        -- by source: its index in that list
+    has_gaps = false,   -- the list may have a false
+    forgotten = {},     -- objects that finalizers have left to be closed
+    gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
+    is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)
   self.scheduler = schedulers.new(driver_of(self))
   equip(self, driver)

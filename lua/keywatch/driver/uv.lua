@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- uv: the driver on libuv. Tasks are coroutines, and a private loop turns while all of them wait.
+--- uv: the driver on libuv. Tasks are coroutines, and a private loop turns while all of them wait. The loop is opened
+-- when it is first needed.
 
 local check = require "keywatch.support.check"
 local coroutines = require "keywatch.driver.coroutines"
@@ -10,25 +11,25 @@ local NOT_CAUGHT = "keywatch: these signals are not caught any more: they were c
 
 local driver = {}
 
-local loop           -- opened when it is first needed
-local pid = uv.pid() -- of the process that all this is in
-local catcher        -- whom signals are given to
-local beneath = { now = uv.now }
-local tasks          -- coroutines, over what is beneath
+local loop           -- nil until it is needed
+local pid = uv.pid() -- of the process that the state of this module belongs to
+local catcher        -- the signals object that gets the signals, or nil
+local backend = { now = uv.now } -- see coroutines.lua
+local tasks
 
--- {====== What the tasks ask for ======
+-- {====== The backend ======
 
---- In a child of the process there is no task but the one that has forked: the parent does what the others were about
--- to do. They count as cancelled. Sources are told, and the top level looks for itself whether it still waits.
-function beneath.enter()
+--- In the child after a fork: signals are not caught any more, and all tasks except the one that has forked are
+-- abandoned.
+function backend.enter()
   if uv.pid() == pid then return end
   catcher = nil
   tasks:after_fork()
   pid = uv.pid()
 end
 
---- Whether somebody else turns a loop in this program, at this moment, so that we must not block it.
-function beneath.host()
+--- Returns the name of another part of the program that turns its own loop now, or nil. We must not block that loop.
+function backend.foreign_loop()
   if rawget(_G, "vim") then return "Neovim" end
   local ngx = rawget(_G, "ngx")
   if type(ngx) == "table" and ngx.get_phase then
@@ -39,17 +40,20 @@ function beneath.host()
   if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
 end
 
+--- Returns the loop. The first call opens it.
 local function get_loop()
-  beneath.enter()
+  backend.enter()
   loop = loop or assert(uv.open())
   return loop
 end
 
-function beneath.is_awaiting()
+--- True if a server, a client, a signal or another thread may wake a task.
+function backend.is_awaiting()
   return loop ~= nil and loop:is_awaiting()
 end
 
-function beneath.block(wait, is_bell_awaited)
+--- Turns libuv's loop, and gives the signals that have come to their object.
+function backend.block(wait, is_bell_awaited)
   get_loop():turn(wait, is_bell_awaited)
   for name in loop.next_signal, loop do
     if catcher then catcher:catch(name) end
@@ -58,10 +62,10 @@ end
 
 -- }======
 
-tasks = coroutines.new(beneath, driver)
+tasks = coroutines.new(backend, driver)
 local scheduler = tasks.scheduler
 
--- {====== The world ======
+-- {====== Sockets and threads, as task/driver.lua describes them ======
 
 function driver.resolve(name) return get_loop():resolve(name) end
 function driver.listen(server, address) return get_loop():listen(server, address) end
@@ -70,14 +74,17 @@ function driver.lookup(name) return get_loop():lookup(name) end
 function driver.bell() return get_loop():bell() end
 function driver.hear(thread) thread:wakes(get_loop()) end
 
+--- Handles sockets and signals once, without waiting.
 function driver.look()
-  if loop then beneath.block(0) end
+  if loop then backend.block(0) end
 end
 
+--- True if a server has listeners or connections, or a client its connection.
 function driver.hosts(object)
   return loop ~= nil and loop:hosts(object)
 end
 
+--- Closes the listeners and connections of a server, or the connection of a client, at once.
 function driver.release(object)
   if loop then loop:release(object) end
 end
@@ -89,24 +96,27 @@ end
 local signals_methods = {}
 local signals_mt = { __index = signals_methods }
 
+--- Catches signals, instead of those that were caught before. Returns a signals object; or nil and the text of the
+-- error.
 function driver.signals(names)
   local ok, text = get_loop():signals(names)
   if not ok then return nil, text end
   catcher = setmetatable({
-    names = {}, -- those that came
+    names = {}, -- of the signals that have come, in order
     arrival = scheduler:event(),
   }, signals_mt)
   return catcher
 end
 
+--- Adds a signal that has come, and wakes the waiter.
 function signals_methods:catch(name)
   table.insert(self.names, name)
   self.arrival:set()
 end
 
---- The name of the next signal; nil if `timeout` seconds are over.
+--- Waits for a signal. Returns its name; or nil if `timeout` seconds are over.
 function signals_methods:wait(timeout)
-  beneath.enter()
+  backend.enter()
   if #self.names == 0 and catcher == self then scheduler:check_timeout(timeout) end
   local deadline = timeout and uv.now() + timeout
   while #self.names == 0 do
@@ -116,7 +126,7 @@ function signals_methods:wait(timeout)
   return table.remove(self.names, 1)
 end
 
---- From here on they do what they did before.
+--- Stops catching. The signals have the effect again that they had before.
 function signals_methods:close()
   if catcher ~= self then return end
   catcher = nil

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- virtual: a driver whose clock moves by itself. Where all tasks wait, the time of the next one has come at once.
+--- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the earliest deadline.
 --
--- It has no sockets, no signals and no threads. Everything happens in an order that depends on the program alone: the
--- same program does the same every time.
+-- It has no sockets, signals or threads. The order of everything depends on the program alone: the same program does
+-- the same in every run.
 
 local coroutines = require "keywatch.driver.coroutines"
 
---- A driver of its own, whose clock begins at `now`, or 0.
+--- Returns a driver of its own, whose clock begins at `now`, or at 0.
 local function new(now)
   local driver, time = {}, now or 0
   coroutines.new({
@@ -14,7 +14,7 @@ local function new(now)
     block = function(wait) time = time + (wait or 0) end,
     is_awaiting = function() return false end,
     enter = function() end,
-    host = function() return nil end,
+    foreign_loop = function() return nil end,
   }, driver)
   return driver
 end

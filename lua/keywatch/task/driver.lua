@@ -1,67 +1,93 @@
 -- SPDX-License-Identifier: MIT
---- driver: the scheduler that everything which waits goes through.
+--- driver: chooses the driver of this program. The driver runs tasks, and gives them time, sockets and signals. Every
+-- module that waits uses only this interface, and does not know the loop behind it.
 --
--- A driver is a table of functions:
---   now()            seconds of a clock that never goes back
---   sleep(seconds)   lets the caller wait
---   spawn(fn, ...)   a task: task:join(timeout), task:cancel()
---   run(fn, ...)     turns the loop until fn has ended
---   event()          something to wait for: event:wait(timeout) -> boolean, event:set()
---   attach(source), detach(source)
---                    source:poll() is called whenever there is nothing to run: it sets events, and returns the seconds
---                    until it wants to be called again, or nil; and whether it is to be called when the bell has rung.
---                    source:after_fork(), if there is one, is called in a child of the process
---   bell()           what others may ring, from any thread
---   listen(server, address) -> listener, or nil, text and the name of the error
---                    address: { host =, port = } in digits, or { path = }; listener:address(), listener:close()
---   resolve(name)    the hosts of a name, in digits; fails in the same way
---   dial(client, address) -> true, or nil, text and the name of the error
---                    connects a client of core, which is told how it went and what came
---   lookup(name)     as resolve, without waiting. lookup:result(): nil while it is under way; the hosts; or false, text
---                    and the name of the error
---   look()           looks at the sockets once, without waiting, from wherever it is called; it resumes no task
---   hosts(object)    whether a server has listeners or connections, or a client its connection
---   release(object)  closes them, at once
---   forget(object)   of finalizers, for they run in the middle of anything: the next turn closes it
---   hear(thread)     from now on the loop returns when the thread ends, or, in the thread itself, when it shall
---   can_park()       whether the caller is a task that can be suspended here: not inside of a function that C calls
---   check_wait()     raises, where keywatch was called from, unless the caller may wait here
---   is_gone(co)      whether a coroutine is that of a task whose code never runs again, though it has not ended
---   signals(names)   catches signals: signals:wait(timeout) -> name, or nil if the time is over; signals:close()
--- Nothing above knows what turns underneath.
+-- A driver is a table of these functions.
 --
--- A finalizer may call spawn, task:cancel and event:set, whatever it interrupts. It may not wait: neither in a task,
--- for that cannot be suspended there, nor while the driver turns.
+-- Tasks and time. lua/keywatch/driver/coroutines.lua makes all of these for a driver whose tasks are coroutines:
 --
--- In a child of the process a driver goes on with nothing: sockets, listeners and signals stay with the parent, and so
--- do all tasks but the one that has forked; in the child they count as cancelled, and none of their code runs there.
+--   now()            Returns the seconds of a clock that never goes back.
+--   sleep(seconds)   Waits. Called by keywatch.sleep.
+--   spawn(fn, ...)   Starts a task. Returns it: task:join(timeout), task:cancel(). Called by keywatch.spawn, and by
+--                    servers for every call that is answered in Lua.
+--   run(fn, ...)     Runs fn as a task, and the loop until fn has ended. Called by keywatch.run.
+--   event()          Returns a new event: event:wait(timeout) returns true, or false after the timeout; event:set().
+--   can_park()       True if the caller is a task that can be suspended here, not inside a function that C calls.
+--                    Called when a write of a durable store has to wait for the disk: if false, the wait blocks the
+--                    program.
+--   check_wait()     Raises, at the line that called keywatch, if the caller may not wait here. Called before a request
+--                    is sent, so that a request whose answer cannot be awaited is not sent.
+--   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
+--                    to learn whether the coroutine that reads a watch still does.
+--
+-- Sources. A source is a table with the method poll(). The driver calls poll once in each turn of the loop, after the
+-- ready tasks have run. poll does the source's work that is due, sets events, and returns the seconds until it must be
+-- called again, or nil; and true if it must also be called when the bell has rung:
+--
+--   attach(source)   From now on the source is polled, and keeps the loop turning while it returns seconds or true.
+--                    Does nothing if the source is attached.
+--   detach(source)   From now on the source is not polled. Does nothing if it is not attached.
+--
+-- A source may have the method after_fork(), which is called in the child after a fork. poll may attach and detach any
+-- source.
+--
+-- Sockets and threads:
+--
+--   listen(server, address)
+--                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
+--                    or { path = }. Returns a listener: listener:address(), listener:close(); or nil, the text and the
+--                    name of the error.
+--   resolve(name)    Looks a host name up, and blocks meanwhile. Returns a list of IP addresses; or nil, the text and
+--                    the name of the error.
+--   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is under
+--                    way, a list of IP addresses, or false, the text and the name of the error.
+--   dial(client, address)
+--                    Begins to connect a client of the core. Returns true; or nil, the text and the name of the error.
+--                    The core's client learns what becomes of the connection, and the bytes that come.
+--   look()           Looks at the sockets once, without waiting: reads, writes, and gives the bytes to the core.
+--                    Resumes no task. May be called anywhere, in a task, too.
+--   hosts(object)    True if a server has listeners or connections, or a client its connection.
+--   release(object)  Closes the listeners and connections of a server, or the connection of a client, at once.
+--   forget(object)   Called by finalizers: the next turn of the loop calls object:close().
+--   bell()           Returns the bell of the loop. Any thread may ring it. Called when a durable store is first waited
+--                    for: the store's threads ring it when a commit group is settled.
+--   hear(thread)     From now on the end of a thread wakes the loop; in the thread itself, the request to end does.
+--   signals(names)   Catches signals, instead of those that were caught before. Returns signals: signals:wait(timeout)
+--                    returns a name, or nil after the timeout; signals:close(). Or nil and the text of the error.
+--
+-- Finalizers. A finalizer may call spawn, task:cancel, event:set and forget, whatever code it interrupts. It may not
+-- wait: neither in a task, because that cannot be suspended there, nor while the loop turns.
+--
+-- Fork. In the child a driver begins with nothing: sockets, listeners and signals stay with the parent, and so do all
+-- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.
 
 local current
 
---- The driver of this program.
+--- Returns the driver of this program. The first call chooses it.
 local function get()
   if not current then current = require "keywatch.driver.uv" end
   return current
 end
 
---- Makes another driver that of this program; returns the one that was before, or nil. For tests.
+--- Makes another driver that of this program. Returns the one before, or nil. For tests.
 local function use(driver)
   local before = current
   current = driver
   return before
 end
 
---- Whether the caller is a task that can be suspended here; without choosing a driver.
+--- True if the caller is a task that can be suspended here. Does not choose a driver.
 local function can_park()
   return current ~= nil and current.can_park()
 end
 
---- Whether a coroutine has ended, or never goes on.
+--- True if a coroutine has ended, or its code never runs again.
 local function has_ended(co)
   return coroutine.status(co) == "dead" or current ~= nil and current.is_gone(co)
 end
 
---- Of finalizers: what is forgotten before there is a driver has nothing to close.
+--- Called by finalizers: the next turn of the loop calls object:close(). Without a driver the object has nothing to
+-- close.
 local function forget(object)
   if current then current.forget(object) end
 end

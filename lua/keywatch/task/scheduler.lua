@@ -1,58 +1,89 @@
 -- SPDX-License-Identifier: MIT
---- scheduler: who runs, who waits for what, and until when. It knows neither a clock nor a way to suspend anybody: its
--- driver has both.
+--- scheduler: the states of all tasks, what each waits for, and until when. It has no clock, and cannot suspend a
+-- task: its driver supplies both. It never resumes a coroutine.
 --
--- What a scheduler asks of its driver:
---   now()             seconds of a clock that never goes back
---   start(task, fn)   fn(task.arguments) is to run soon, in a thread of its own: a coroutine, or a light thread
+-- What the driver supplies, and when the scheduler calls it:
+--
+--   now()             Returns the seconds of a clock that never goes back.
+--   enter()           Called first by spawn, join, run and every wait. Notices that the process has forked.
+--   start(task, fn)   Called once per task, by spawn. Sets task.thread, and sees to it that fn runs soon, in that
+--                     thread, with task.arguments. fn does not run before start returns, and never if task.state is
+--                     "done" by then.
 --   suspend(event, deadline)
---                     called in a task; returns when the task was woken. As soon as the task is suspended the driver
---                     calls scheduler:park(task, event, deadline)
---   wake(task)        a suspended task is to go on soon
---   is_inside(task)   whether the caller runs in the thread of the task, and not in a coroutine that the task has made
---   can_suspend()     whether the caller can be suspended here: not inside of a function that C calls
---   why_not()         why the caller, who is no task, may not wait; nil if the loop can be turned meanwhile
---   turn_while(fn)    turns the loop as long as fn() is true
---   run_once()        runs those tasks that are ready, and waits for nothing
---   work(fn, ...)     calls fn as the driver's own work, during which nobody else at top level may wait
---   give_up(task)     the code of the task never runs again
---   enter()           at every door: notices that the process has forked
--- A driver calls park, make_ready, finish and recover for its tasks, and wake_due when time has passed.
+--                     Called in the thread of a task. Suspends it, and returns when it goes on. As soon as the task is
+--                     suspended the driver calls scheduler:park(task, event, deadline). May return too early: the
+--                     scheduler then calls it again.
+--   wake(task)        Called for a task that is suspended. Sees to it that the task goes on soon, and not inside this
+--                     call. May be called by a finalizer, at any moment.
+--   is_inside(task)   Called with the task that runs. True if the caller's code runs in the thread of that task, and
+--                     not in a coroutine that the task has made.
+--   can_suspend()     Called in a task, before each wait. True if the task can be suspended here: not inside a function
+--                     that C calls.
+--   why_cannot_wait() Called before each wait of a caller that is not a task. Returns nil if the loop may be turned for
+--                     the caller, or else the text of the error, which says what to do instead.
+--   turn_while(fn)    Called at top level, by a wait and by run. Turns the loop as long as fn() is true. Returns true;
+--                     or false and an error that was raised in the driver.
+--   run_once()        Called at the end of run, several times. Runs the tasks that are ready, and waits for nothing.
+--                     Returns true; or false and an error that was raised in the driver.
+--   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. Meanwhile
+--                     why_cannot_wait() refuses all callers at top level: they can only be finalizers.
+--   give_up(task)     Called for a task that went on after it was cancelled at the end of a run. Its code must never
+--                     run again.
+--
+-- What the driver calls:
+--
+--   running = task    Set while the code of a task runs, with task.state = "running"; nil afterwards.
+--   park(task, event, deadline)
+--                     When a task was suspended by `suspend`.
+--   make_ready(task)  When a task was suspended by its own code, which nothing would wake.
+--   finish(task, results, failure, traceback)
+--                     When a task has ended.
+--   recover(task, has_ended, err)
+--                     After an error in the driver, for the task that ran.
+--   abandon(task)     For tasks whose code never runs again, as after a fork.
+--   wake_due()        When time has passed. sleepers:next() is the next deadline.
 --
 -- A wait is recorded after the task was suspended: a task that cannot be suspended leaves no trace of its wait. A
--- finalizer may run inside of any call and any allocation, here too. It may spawn, cancel and set events. So whatever
--- is changed together is changed without a call or an allocation in between, and marked "at once".
+-- finalizer may run at any call and any allocation, in this module, too, and may spawn, cancel and set events.
+-- Therefore fields that belong together are changed without a call or an allocation in between. Such code is marked
+-- "at once".
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
 local event = require "keywatch.task.event"
-local task = require "keywatch.task.task"
+local tasks = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
 
-local CANCELS = 100 -- so often a task may go on waiting after it was cancelled at the end of a run
+local MAX_CANCELS = 100 -- at the end of a run: a task that waits again after so many cancellations is left behind
 
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
 
+--- Returns a scheduler for the tasks of a driver.
 local function new(driver)
   return setmetatable({
     driver = driver,
-    tasks = {},      -- as keys: all that are not done
-    count = 0,       -- of tasks ever made
-    sleepers = timers.new(),
+    tasks = {},      -- as keys: all tasks that are not done
+    count = 0,       -- tasks ever made
+    sleepers = timers.new(), -- the deadlines of waiters
     running = nil,   -- the task whose code runs now
-    top = nil,       -- what the top level waits as, while it does
-    unheard = nil,   -- the first failed task that nobody has joined
+    top = nil,       -- the waiter that stands for the top level, while that waits
+    unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
 end
 
+--- Returns the time of the driver.
 function scheduler_methods:now() return self.driver.now() end
+
+--- Notices that the process has forked.
 function scheduler_methods:enter() self.driver.enter() end
+
+--- Returns a new event.
 function scheduler_methods:event() return event.new(self) end
 
---- The seconds until a deadline, or nil without one.
+--- Returns the seconds until a deadline, or nil without a deadline.
 function scheduler_methods:time_left(deadline)
   return deadline and math.max(0, deadline - self.driver.now())
 end
@@ -63,119 +94,123 @@ local CANNOT_SUSPEND = "keywatch: this call waits, and the task cannot be suspen
   .. "calls (as by string.gsub, table.sort, a metamethod or a finalizer): make it outside, or in a task of its own, "
   .. "with keywatch.spawn"
 
---- The task that the caller is.
+--- Returns the task that the caller is, or nil.
 local function current(self)
   local running = self.running
   return running and self.driver.is_inside(running) and running or nil
 end
 
---- Whether the caller is a task that can be suspended here.
+--- True if the caller is a task that can be suspended here.
 function scheduler_methods:can_park()
   return current(self) ~= nil and self.driver.can_suspend()
 end
 
---- The task that may wait here, or nil at top level; raises where nobody may wait.
-function scheduler_methods:waiter()
+--- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
+-- may not wait.
+function scheduler_methods:waiting_task()
   self.driver.enter()
-  local one = current(self)
-  if one and self.driver.can_suspend() then return one end
-  local why = one and CANNOT_SUSPEND or not one and self.driver.why_not()
+  local task = current(self)
+  if task and self.driver.can_suspend() then return task end
+  local why = task and CANNOT_SUSPEND or not task and self.driver.why_cannot_wait()
   if why then check.misuse(why) end
 end
 
---- Raises where nobody may wait for a time, also if that is over by the time of the wait.
+--- Raises if the caller may not wait for a time, even if the time is over before the wait.
 function scheduler_methods:check_timeout(timeout)
-  if timeout and timeout > 0 then self:waiter() end
+  if timeout and timeout > 0 then self:waiting_task() end
 end
 
 -- }======
 
 -- {====== Waits ======
 
---- Ends a wait: nothing of it stays recorded.
-local function end_wait(self, who)
-  local awaited, timer = who.event, who.timer
-  who.event, who.timer = nil, nil
+--- Removes a waiter from its event and its timer.
+local function end_wait(self, waiter)
+  local awaited, timer = waiter.event, waiter.timer
+  waiter.event, waiter.timer = nil, nil
   if timer then self.sleepers:remove(timer) end
-  if awaited then event.leave(awaited, who) end
+  if awaited then event.leave(awaited, waiter) end
 end
 
---- Wakes who is parked, a task or the top level; `why` is what the wait returns. False if something else was first.
-function scheduler_methods:wake(who, why)
-  if who.state ~= "parked" then return false end
-  who.state, who.why = "ready", why -- at once: nobody else wakes it
-  if who.thread then self.driver.wake(who) end
-  end_wait(self, who)
+--- Ends the wait of a parked waiter, a task or the top level. `why` is the result of the wait. Returns false if the
+-- waiter was woken before.
+function scheduler_methods:wake(waiter, why)
+  if waiter.state ~= "parked" then return false end
+  waiter.state, waiter.why = "ready", why -- at once: a finalizer cannot wake it a second time
+  if waiter.thread then self.driver.wake(waiter) end
+  end_wait(self, waiter)
   return true
 end
 
---- Parks who was suspended, or the top level; unless it was cancelled, or the event set, meanwhile.
-function scheduler_methods:park(who, awaited, deadline)
+--- Parks a task that was suspended, or the top level, unless it was cancelled or the event was set meanwhile.
+function scheduler_methods:park(waiter, awaited, deadline)
   local fresh = awaited and {}
-  who.timer = deadline and self.sleepers:add(deadline, who)
+  waiter.timer = deadline and self.sleepers:add(deadline, waiter)
   -- at once:
-  local why = who.must_cancel and "cancelled" or awaited and awaited.is_set and "set" or nil
+  local why = waiter.must_cancel and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
     if awaited then -- without a call: a finalizer that set the event in between would wake nobody
       local waiters = awaited.waiters or fresh
-      who.place = #waiters + 1
-      waiters[who.place] = who
+      waiter.place = #waiters + 1
+      waiters[waiter.place] = waiter
       awaited.waiters = waiters
     end
-    who.event, who.state = awaited, "parked"
+    waiter.event, waiter.state = awaited, "parked"
     return
   end
-  if why == "cancelled" then who.must_cancel = false else awaited.is_set = false end
-  who.why = why
-  end_wait(self, who)
-  if who.thread then self:make_ready(who) end
+  if why == "cancelled" then waiter.must_cancel = false else awaited.is_set = false end
+  waiter.why = why
+  end_wait(self, waiter)
+  if waiter.thread then self:make_ready(waiter) end
 end
 
---- A task that was suspended goes on.
-function scheduler_methods:make_ready(one)
-  self.driver.wake(one)
-  one.state = "ready"
+--- Lets a suspended task go on.
+function scheduler_methods:make_ready(task)
+  self.driver.wake(task)
+  task.state = "ready"
 end
 
---- Wakes those whose time is over.
+--- Wakes the waiters whose deadlines are over.
 function scheduler_methods:wake_due()
   local sleepers = self.sleepers
   local now = self.driver.now()
-  local who = sleepers:due(now)
-  while who do
-    self:wake(who, "timeout")
-    who = sleepers:due(now)
+  local waiter = sleepers:due(now)
+  while waiter do
+    self:wake(waiter, "timeout")
+    waiter = sleepers:due(now)
   end
 end
 
---- Parks the task until the event is set, or `deadline`; returns which. Raises if the task is cancelled.
-local function wait_in_task(self, one, awaited, deadline)
-  one.why = nil
-  repeat self.driver.suspend(awaited, deadline) until one.why
-  if one.why == "cancelled" then error(core.new_error("cancelled"), 0) end
-  return one.why
+--- Suspends the task until the event is set or the deadline is over. Returns "set" or "timeout". Raises if the task is
+-- cancelled.
+local function wait_in_task(self, task, awaited, deadline)
+  task.why = nil
+  repeat self.driver.suspend(awaited, deadline) until task.why
+  if task.why == "cancelled" then error(core.new_error("cancelled"), 0) end
+  return task.why
 end
 
---- The same at top level, where the loop is turned meanwhile.
+--- Turns the loop until the event is set or the deadline is over. Returns "set" or "timeout".
 local function wait_at_top_level(self, awaited, deadline)
-  local who = { state = "running", place = nil, event = nil, timer = nil, why = nil }
-  self:park(who, awaited, deadline)
-  self.top = who
-  local ok, err = self.driver.turn_while(function() return who.state == "parked" end)
+  local waiter = { state = "running", place = nil, event = nil, timer = nil, why = nil }
+  self:park(waiter, awaited, deadline)
+  self.top = waiter
+  local ok, err = self.driver.turn_while(function() return waiter.state == "parked" end)
   self.top = nil
-  if ok then return who.why end
-  self:wake(who, "interrupted")
+  if ok then return waiter.why end
+  self:wake(waiter, "interrupted")
   error(err, 0)
 end
 
---- Waits for an event, or nothing, until `timeout` seconds are over: "set", or "timeout".
+--- Waits until the event is set (nil: only for the time), or `timeout` seconds are over. Returns "set" or "timeout".
 function scheduler_methods:wait(awaited, timeout)
-  local one = self:waiter()
+  local task = self:waiting_task()
   local deadline = timeout and self.driver.now() + timeout
-  if one then return wait_in_task(self, one, awaited, deadline) end
+  if task then return wait_in_task(self, task, awaited, deadline) end
   return wait_at_top_level(self, awaited, deadline)
 end
 
+--- Waits so many seconds.
 function scheduler_methods:sleep(seconds)
   check.argument(type(seconds) == "number" and seconds == seconds, 1, "sleep", "a number of seconds", seconds)
   self:wait(nil, seconds)
@@ -185,98 +220,102 @@ end
 
 -- {====== Tasks ======
 
+--- Starts a task and returns it.
 function scheduler_methods:spawn(fn, ...)
   check.argument(type(fn) == "function", 1, "spawn", "function", fn)
   self.driver.enter()
   self.count = self.count + 1
-  local one = task.new(self, self.count, ...)
-  self.driver.start(one, fn)
-  self.tasks[one] = true
-  return one
+  local task = tasks.new(self, self.count, ...)
+  self.driver.start(task, fn)
+  self.tasks[task] = true
+  return task
 end
 
---- All tasks that are not done, in the order in which they were spawned.
+--- Returns all tasks that are not done, in the order in which they were spawned.
 function scheduler_methods:all()
   local all = {}
-  for one in pairs(self.tasks) do all[#all + 1] = one end
+  for task in pairs(self.tasks) do all[#all + 1] = task end
   table.sort(all, function(a, b) return a.number < b.number end)
   return all
 end
 
-local function report(one)
-  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(errors.text_of(one.failure), one.traceback))
+--- Writes the failure of a task that nobody joined to stderr.
+local function report(task)
+  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(errors.text_of(task.failure), task.traceback))
 end
 
-local function is_cancellation(one)
-  return one.is_cancelled and type(one.failure) == "table" and one.failure.code == "cancelled"
+--- True if a task has ended because it was cancelled.
+local function is_cancellation(task)
+  return task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
 end
 
---- Ends a task. Whoever waits for it is told. A failure that nobody is told of is written, and raised at the run's end.
-function scheduler_methods:finish(one, results, failure, traceback)
-  one.results, one.failure, one.traceback = results, failure, traceback
-  one.state = "done"
-  self.tasks[one] = nil
-  local is_heard = one.done:set() or one.is_heard
+--- Ends a task, and wakes the tasks that join it. If none does, its failure is written to stderr now, and raised at
+-- the end of the run.
+function scheduler_methods:finish(task, results, failure, traceback)
+  task.results, task.failure, task.traceback = results, failure, traceback
+  task.state = "done"
+  self.tasks[task] = nil
+  local is_joined = task.done:set() or task.is_supervised
   if results then return end
-  if not is_heard and not is_cancellation(one) then
-    self.unheard = self.unheard or one
-    report(one)
+  if not is_joined and not is_cancellation(task) then
+    self.unjoined = self.unjoined or task
+    report(task)
   end
   errors.keep_traceback(failure, traceback)
 end
 
 --- Ends a task whose code never runs again, not even to clean up.
-function scheduler_methods:abandon(one)
+function scheduler_methods:abandon(task)
   local err = core.new_error("cancelled")
-  if one.state == "done" then return end
-  end_wait(self, one)
-  one.is_cancelled = true
-  self:finish(one, nil, err)
+  if task.state == "done" then return end
+  end_wait(self, task)
+  task.is_cancelled = true
+  self:finish(task, nil, err)
 end
 
---- What a task had handed to its driver is lost, by an error in the driver. A task that waits goes on, and waits again;
--- of a task that has ended, all that is left is the error.
-function scheduler_methods:recover(one, has_ended, err)
-  end_wait(self, one)
-  if has_ended then self:finish(one, nil, err, "") else self:make_ready(one) end
+--- Repairs a task after an error in the driver, by which what the task had handed to the driver was lost. A task that
+-- was about to wait goes on, and waits again. A task that has ended has failed with that error.
+function scheduler_methods:recover(task, has_ended, err)
+  end_wait(self, task)
+  if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
 end
 
---- Ends all tasks. What one that ends raises in the driver is raised after all have ended.
+--- Cancels all tasks until they have ended. Raises the first error in the driver, after all have ended.
 local function cancel_all(self)
   local trouble
-  for _ = 1, CANCELS do
+  for _ = 1, MAX_CANCELS do
     if next(self.tasks) == nil then break end
-    for _, one in ipairs(self:all()) do one:cancel() end
+    for _, task in ipairs(self:all()) do task:cancel() end
     local ok, err = self.driver.run_once()
     if not ok then trouble = trouble or { err } end
   end
-  for _, one in ipairs(self:all()) do
-    self.driver.give_up(one)
-    self:abandon(one)
+  for _, task in ipairs(self:all()) do
+    self.driver.give_up(task)
+    self:abandon(task)
     io.stderr:write("keywatch: a task that went on after it was cancelled has been left behind\n")
   end
   if trouble then error(trouble[1], 0) end
 end
 
---- Runs a function as a task until that has ended, and ends all others. Returns the task, and the first of the others
--- that has failed without anybody hearing of it.
+--- Runs a function as a task until it has ended, and then cancels all other tasks. Returns the task, and the first of
+-- the others that has failed without being joined.
 function scheduler_methods:run_to_end(fn, ...)
   local main = self:spawn(fn, ...)
-  main.is_heard = true
+  main.is_supervised = true
   local ok, err = self.driver.turn_while(function() return main.state ~= "done" end)
   cancel_all(self)
-  local failed = self.unheard
-  self.unheard = nil
+  local failed = self.unjoined
+  self.unjoined = nil
   if not ok then error(err, 0) end
   return main, failed
 end
 
---- Runs fn as a task, and turns the loop until it has ended; the tasks that are left are then cancelled. Raises what
--- fn, or a task that nobody joined, has failed with.
+--- Runs fn as a task, and the loop until it has ended. The tasks that are left are then cancelled. Returns the results
+-- of fn. Raises the failure of fn, or that of a task that nobody joined.
 function scheduler_methods:run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
   if self.running then check.misuse("run is for the top level: inside of a task, use keywatch.spawn") end
-  self:waiter()
+  self:waiting_task()
   local main, failed = self.driver.work(self.run_to_end, self, fn, ...)
   if not main.results then error(main.failure, 0) end
   if failed then error(failed.failure, 0) end

@@ -1,10 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- task: a function that runs beside others. It may wait; others run meanwhile.
+--- task: a function that runs beside others. While it waits, others run.
 --
 --            start           suspended             woken
 --   NEW ------------> RUNNING ----------> PARKED ---------> READY -----> RUNNING ...
 --    |                   |
 --    +---- cancelled ----+---- has ended ----> DONE
+--
+-- A task is in the queue of its driver exactly while it is NEW or READY.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -14,35 +16,37 @@ local event = require "keywatch.task.event"
 local task_methods = {}
 local task_mt = { __name = "keywatch.task", __index = task_methods }
 
+--- Returns the state, or "failed" for a task that is done and has failed.
 function task_mt:__tostring()
   local state = self.state
   if state == "done" and not self.results then state = "failed" end
   return ("keywatch.task<%s>"):format(state)
 end
 
+--- Returns a new task. The scheduler calls this, and its driver starts the task.
 local function new(scheduler, number, ...)
   return setmetatable({
     scheduler = scheduler,
-    number = number,     -- tasks are counted, so that they have an order
+    number = number,       -- of tasks in the order in which they were spawned
     arguments = { n = select("#", ...), ... },
-    thread = nil,        -- the driver's: what runs the task
+    thread = nil,          -- set by the driver: the coroutine, or light thread, that runs the task
     state = "new",
-    event = nil,         -- that the task is parked for
-    place = nil,         -- among those who wait for the same event
-    timer = nil,         -- of the present wait
-    why = nil,           -- what ended the last wait: "set", "timeout" or "cancelled"
-    must_cancel = false, -- the next wait raises
+    event = nil,           -- the event that the task is parked for
+    place = nil,           -- of the task in the event's list of waiters
+    timer = nil,           -- of the present wait, if that has a deadline
+    why = nil,             -- what has ended the last wait: "set", "timeout" or "cancelled"
+    must_cancel = false,   -- the next wait raises "cancelled"
     is_cancelled = false,
-    is_heard = false,    -- a failure is told to somebody who does not wait for the task
-    results = nil,
-    failure = nil,
-    traceback = nil,
+    is_supervised = false, -- `run` raises its failure: it is not reported as that of a task that nobody joined
+    results = nil,         -- { n =, ... } if the task has ended well
+    failure = nil,         -- the value that the task has failed with
+    traceback = nil,       -- of a task that has failed
     done = event.new(scheduler),
   }, task_mt)
 end
 
---- Waits for the end of a task: true and what it returned; false and what it failed with; or nil and an error of
--- code "timeout".
+--- Waits for the end of the task. Returns true and its results; false and the value that it failed with; or nil and an
+-- error of code "timeout".
 function task_methods:join(timeout)
   check.self(self, "join", task_mt)
   check.timeout(timeout, "join")
@@ -54,12 +58,13 @@ function task_methods:join(timeout)
   while self.state ~= "done" do
     if not self.done:wait(deadline and scheduler:time_left(deadline)) then return nil, core.new_error("timeout") end
   end
-  if scheduler.unheard == self then scheduler.unheard = nil end
+  if scheduler.unjoined == self then scheduler.unjoined = nil end
   if self.results then return true, compat.unpack(self.results, 1, self.results.n) end
   return false, self.failure
 end
 
---- Asks a task to end: what it waits for raises "cancelled". A task that has not begun never does.
+--- Asks the task to end: its present wait, or else its next one, raises an error of code "cancelled". A task that has
+-- not begun never begins.
 function task_methods:cancel()
   check.self(self, "cancel", task_mt)
   local err = self.state == "new" and core.new_error("cancelled")

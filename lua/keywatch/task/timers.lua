@@ -1,19 +1,22 @@
 -- SPDX-License-Identifier: MIT
---- timers: who waits until when. A binary heap whose members know their place, so that each can be called off.
+--- timers: deadlines of waiters, as a binary heap. A timer knows its index in the heap, so that it can be removed
+-- before it is due.
 --
--- A finalizer that runs inside of a call may use the same heap, so one function changes it, and calls nothing.
+-- A finalizer may add and remove timers at any call. Therefore one function makes all changes of the heap, and calls
+-- nothing.
 
 local timers_methods = {}
 local timers_mt = { __index = timers_methods }
 
+--- Returns an empty heap of timers.
 local function new()
   return setmetatable({
     heap = {},
-    count = 0, -- timers ever made, so that equal deadlines keep their order
+    count = 0, -- timers ever made: equal deadlines are due in the order in which they were added
   }, timers_mt)
 end
 
---- Adds `timer` to the heap; or, without, removes `old`, in whose place the last one comes.
+--- Adds `timer` to the heap; or, if that is nil, removes `old`, and moves the last timer into its place.
 local function change(heap, timer, old)
   local at = #heap + 1
   if old then
@@ -45,7 +48,7 @@ local function change(heap, timer, old)
   heap[at], timer.at = timer, at
 end
 
---- A timer for `owner`, which must be a table.
+--- Adds a timer for `owner`, a table. Returns the timer.
 function timers_methods:add(deadline, owner)
   local timer = { deadline = deadline, number = 0, owner = owner, at = 0 }
   self.count = self.count + 1
@@ -54,18 +57,18 @@ function timers_methods:add(deadline, owner)
   return timer
 end
 
---- Calls a timer off; one that is over already stays so.
+--- Removes a timer. Does nothing if it is not in the heap any more.
 function timers_methods:remove(timer)
   change(self.heap, nil, timer)
 end
 
---- The next deadline, or nil.
+--- Returns the earliest deadline, or nil.
 function timers_methods:next()
   local first = self.heap[1]
   return first and first.deadline
 end
 
---- Takes out who is due by `now`, one at a time; nil when there is nobody left.
+--- Removes the earliest timer if it is due by `now`, and returns its owner; else returns nil.
 function timers_methods:due(now)
   local first = self.heap[1]
   if not first or first.deadline > now then return nil end

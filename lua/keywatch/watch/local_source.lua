@@ -91,8 +91,8 @@ local function finish_initial(one)
 end
 
 --- Returns the error of a watch from which nothing can come any more, or nil.
-local function why_not(one)
-  local err = watch.why_not(one)
+local function terminal_error(one)
+  local err = watch.terminal_error(one)
   if err then return err end
   finish_initial(one)
   return one.failure
@@ -107,7 +107,7 @@ local function sync_alone(one)
     if revision then return revision end
     one.store:tend()
     if not one.initial and (one.core:is_blocked() or i > 1) then watch.take(one) end
-    local err = why_not(one)
+    local err = terminal_error(one)
     if err then return nil, err end
   end
   if one.core:has_failed() then
@@ -130,7 +130,7 @@ local function sync_with_reader(one, timeout)
   own:begin_sync(one)
   local ok, revision, err = pcall(function()
     while one.revision < target do
-      local why = why_not(one)
+      local why = terminal_error(one)
       if why then return nil, why end
       if not watch.is_read_by_other(one) then return sync_alone(one) end
       if not one.progressed:wait(deadline and deadline - d.now()) then return nil, core.new_error("timeout") end
@@ -191,7 +191,7 @@ end
 
 --- Waits until everything up to the current revision was delivered. Returns a revision, or nil and an error.
 function origin.sync(one, timeout)
-  local err = why_not(one)
+  local err = terminal_error(one)
   if err then return nil, err end
   if watch.is_read_by_other(one) then return sync_with_reader(one, timeout) end
   return sync_alone(one)

@@ -267,7 +267,7 @@ local function follow(one, target, deadline)
   local d, asks, ask_at = driver.get(), 0, 0
   while true do
     local is_alone = not watch.is_read_by_other(one)
-    local err = watch.why_not(one)
+    local err = watch.terminal_error(one)
     if err then return nil, err end
     local revision, why = reached(one, target, is_alone)
     if revision then return revision end
@@ -302,7 +302,7 @@ end
 
 --- Waits until everything up to the current revision was delivered. Returns a revision, or nil and an error.
 function origin.sync(one, timeout)
-  local err = watch.why_not(one)
+  local err = watch.terminal_error(one)
   if err then return nil, err end
   local deadline = timeout and driver.get().now() + timeout
   local is_trusted, why = one.watch_calls:await_trust(deadline)

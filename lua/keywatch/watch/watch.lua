@@ -278,7 +278,7 @@ end
 -- {====== Sync ======
 
 --- Returns the error of a watch from which nothing can come any more, or nil.
-local function why_not(watch)
+local function terminal_error(watch)
   if watch.is_closed then return errors.closed("watch") end
   if watch.origin.is_closed(watch) then return watch.failure or core.new_error("closed") end
   return watch.failure
@@ -390,7 +390,7 @@ return {
   wake = wake,
   clear = clear,
   is_read_by_other = is_read_by_other,
-  why_not = why_not,
+  terminal_error = terminal_error,
   take = take,
   take_initial = take_initial,
   is_taking = is_taking,
