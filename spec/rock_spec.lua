@@ -72,7 +72,7 @@ describe("the rock #once", function()
     if scratch then shell.must("rm -rf " .. scratch) end
   end)
 
-  it("lists every C file and every Lua module that there is, and ships the documentation, the examples and the types", function()
+  it("lists every C file and every Lua module that there is, and ships docs, examples and types", function()
     local build, sources, modules = rockspec().build, {}, {}
     local is_listed = {} -- what both objects are built from counts once
     for _, module in pairs(build.modules) do

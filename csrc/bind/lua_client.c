@@ -219,8 +219,8 @@ static int l_watch(lua_State *L) {
   kw_client *client = check_client(L);
   kw_header_field metadata[KW_MAX_METADATA];
   size_t max_partial = (size_t)kw_bind_check_int(L, 3, 1);
-  return push_call(L,
-                   kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_partial));
+  return push_call(
+      L, kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_partial));
 }
 
 /* client:ask(call): for progress of all its watches; client:trust(call): it is believed. */

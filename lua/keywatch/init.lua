@@ -12,9 +12,9 @@ local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
 require "keywatch.watch.local_source"
 
---- A function of the driver, which is chosen when the first of them is called.
+--- Returns a public function that calls the driver's function of that name. The first call of one chooses the driver.
 local function of_driver(name)
-  return function(...) return driver.get()[name](...) end -- a tail call: who misuses it is named
+  return function(...) return driver.get()[name](...) end -- a tail call, so that misuse is raised at the caller's line
 end
 
 return {

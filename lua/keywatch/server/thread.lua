@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- thread: the handle of a server that runs in a thread of its own, with a Lua state and a store of its own.
 --
--- The handle has the methods of a server. Options go to the thread, and addresses or an error come back, as Lua literals;
--- see thread_main for the other side. The owner waits for the thread in C, and never turns a loop for it.
+-- The handle has the methods of a server. Options go to the thread, and addresses or an error come back, as Lua
+-- literals; see thread_main for the other side. The owner waits for the thread in C, and never turns a loop for it.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"

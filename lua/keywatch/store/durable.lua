@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- durable: the calls of a store that has a disk. What they return is durable, and so is all that it has seen.
+--- durable: the methods of a store that has a disk. A method returns when its result is durable, and so is everything
+-- that the result has seen.
 --
--- The core hands a write over and returns a ticket with its answer. A task parks until the ticket is settled, so that
--- many tasks share one commit; anybody else, and a task that cannot be suspended where it writes, waits for the disk.
+-- The core applies a write at once and returns a ticket with the result. The ticket is settled when its commit group
+-- is durable or has failed. A task is parked until then, so that the writes of many tasks share one commit group. At
+-- top level, and in a task that cannot be suspended where it writes, the program blocks until then.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -11,9 +13,10 @@ local source = require "keywatch.store.source"
 
 local methods = core.durable_methods
 
-local RECORDS_AT_ONCE = 50000 -- that are read when a store is opened, between two looks around
+local RECORDS_AT_ONCE = 50000 -- read from the disk between two calls of on_progress
 
---- Reads what a store has on its disk. Whoever gives `on_progress` is told how far that has come.
+--- Reads all records of a store from its disk. Calls on_progress(done, total) now and then, if that is given. Returns
+-- the store, or nil and an error.
 local function read_all(store, on_progress)
   repeat
     local done, total = store:read_on(RECORDS_AT_ONCE)
@@ -23,7 +26,7 @@ local function read_all(store, on_progress)
   return store
 end
 
---- The options without `on_progress`, which the core does not know of.
+--- Returns a copy of the options without `on_progress`, which the core does not know, and `on_progress`.
 local function split(opts)
   local own = {}
   for name, value in pairs(opts) do own[name] = value end
@@ -35,7 +38,7 @@ local function split(opts)
   return own, on_progress
 end
 
---- Opens a store, in memory or on a disk.
+--- Opens a store, in memory or on a disk. Returns it, or nil and an error.
 local function open(opts)
   if type(opts) ~= "table" or rawget(opts, "path") == nil and rawget(opts, "on_progress") == nil then
     return check.call("open", core.open, opts)
@@ -57,55 +60,59 @@ local source_mt = { __index = source_methods }
 local get_source = source.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiting = {}, -- by number: { ticket =, is_settled =, failure = an error, settled = event }; tickets rise
+    writers = {}, -- tasks that wait, from index first to last: { ticket =, is_settled =, failure = error or nil,
+                  -- settled = driver event }. Their tickets rise.
     first = 1,
     last = 0,
   }, source_mt)
 end)
 
+--- True if the store is closed. Does work of the store that is due.
 local function is_closed(store)
   return store:tend() == false
 end
 
---- Why the writes of a settled ticket are not durable, or nil. A finalizer may have closed the store meanwhile.
+--- Returns the error of a settled ticket whose writes are not durable, or nil. A finalizer may have closed the store
+-- meanwhile.
 local function failure_of(store, ticket, has_closed)
   local ok, _, err = pcall(store.outcome, store, ticket)
   if has_closed or not ok then return core.new_error("closed") end
   return err
 end
 
---- Wakes those whose tickets are settled, and tells each what has become of its own.
+--- Wakes the tasks whose tickets are settled. Does work of the store that is due.
 function source_methods:poll()
   local seconds, is_pending = self.store:tend()
   local settled = seconds == false and math.huge or self.store:settled()
-  while self.first <= self.last and self.waiting[self.first].ticket <= settled do
-    local who = self.waiting[self.first]
-    who.failure = failure_of(self.store, who.ticket, seconds == false)
-    who.is_settled = true
-    self.waiting[self.first] = nil
+  while self.first <= self.last and self.writers[self.first].ticket <= settled do
+    local writer = self.writers[self.first]
+    writer.failure = failure_of(self.store, writer.ticket, seconds == false)
+    writer.is_settled = true
+    self.writers[self.first] = nil
     self.first = self.first + 1
-    who.settled:set()
+    writer.settled:set()
   end
   return seconds or nil, is_pending
 end
 
-local function await_fate(who)
-  while not who.is_settled do who.settled:wait() end
+--- Waits until the ticket of a writer is settled.
+local function await_settled(writer)
+  while not writer.is_settled do writer.settled:wait() end
 end
 
---- Parks the task until the ticket is settled. The error if its writes are not durable.
+--- Parks the task until the ticket is settled. Returns nil; or the error if its writes are not durable.
 function source_methods:wait(ticket)
-  local who = { ticket = ticket, is_settled = false, failure = nil, settled = driver.get().event() }
+  local writer = { ticket = ticket, is_settled = false, failure = nil, settled = driver.get().event() }
   source.enter(self)
   self.last = self.last + 1
-  self.waiting[self.last] = who
-  local ok, err = pcall(await_fate, who)
+  self.writers[self.last] = writer
+  local ok, err = pcall(await_settled, writer)
   source.leave(self)
   if not ok then error(err, 0) end
-  return who.failure
+  return writer.failure
 end
 
---- Waits until the ticket is settled. The error if its writes are not durable, and never will be.
+--- Waits until the ticket is settled. Returns nil; or the error if its writes are not durable, and never will be.
 local function await(store, ticket)
   if driver.can_park() then return get_source(store):wait(ticket) end
   local _, err = store:wait(ticket)
@@ -114,19 +121,19 @@ end
 
 -- }======
 
-local IN_DOUBT = { cancelled = true, closed = true, storage = true } -- all others have changed nothing
+local IN_DOUBT = { cancelled = true, closed = true, storage = true } -- after any other error nothing was changed
 
---- An error of a write that was handed over, which says so if it may have been done, or will be.
-local function doubt(err)
+--- Returns the error of a write that was applied. It says so if the write may be durable, or become so.
+local function mark_maybe_done(err)
   if type(err) == "table" and IN_DOUBT[err.code] then err.maybe_done = true end
   return err
 end
 
---- Ends a call: what it came to is returned when that is durable.
+--- Ends a method: waits until its result is durable, and returns the result.
 local function finish(store, is_read, result, err, ticket)
   if not ticket then return result, err end
   local ok, failure = pcall(await, store, ticket)
-  if failure and result ~= nil and not is_read then doubt(failure) end
+  if failure and result ~= nil and not is_read then mark_maybe_done(failure) end
   if not ok then error(failure, 0) end
   if failure then return nil, failure end
   return result, err
@@ -142,36 +149,38 @@ for _, name in ipairs {
   methods[name] = function(store, ...) return finish(store, is_read, check.call(name, method, store, ...)) end
 end
 
-local compact, defragment = methods.compact, methods.defragment
+local compact, defragment = methods.compact, methods.defragment -- as made above; both do more here
 
---- What is kept is in a snapshot as it is now: so that has to be durable first.
+--- Opens a snapshot. Reads the rows of auth first, since that waits until they are durable: a snapshot has the rows as
+-- they are now.
 function methods.open_snapshot(store)
   local rows, err = store:rows("auth")
   if not rows then return nil, err end
   return core.store_methods.open_snapshot(store)
 end
 
---- Gives space that is not in use back to the file system. Writes wait meanwhile.
+--- Gives unused space back to the file system. Writes wait meanwhile.
 function methods.defragment(store, opts)
   local ok, err = defragment(store, opts)
   if not ok then return nil, err end
   return store:defragmented()
 end
 
---- An error of a compaction whose steps have not all been done, though its first, which is durable, may have been.
+--- Returns the error of a compaction some of whose steps were not done. Its first step may be durable.
 local function incomplete(result, err)
   err.maybe_done = result ~= nil or nil
   return err
 end
 
---- With `physical`, all steps of the compaction have been done, too; also of another one that was first.
+--- Compacts the history. With `physical` it returns after all steps of the compaction were done, and those of an
+-- earlier one.
 function methods.compact(store, revision, opts)
   if type(opts) ~= "table" or not opts.physical then return compact(store, revision, opts) end
   local result, err = compact(store, revision, opts)
   if err and err.maybe_done then return nil, err end
   while not is_closed(store) do
     local goes_on, why = finish(store, false, store:go_on())
-    if goes_on == nil and why.code == "no_space" then return result, err end -- it has happened; the rest will later
+    if goes_on == nil and why.code == "no_space" then return result, err end -- the other steps come later
     if goes_on == nil then return nil, incomplete(result, why) end
     if not goes_on then return result, err end
   end

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
---- hash: a sum over all that a store has, so that two of them can be held against each other.
+--- hash: the hash over all keys of a store and their history, by which two stores can be compared.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 
-local RECORDS_AT_ONCE = 10000 -- a few milliseconds
+local RECORDS_AT_ONCE = 10000 -- takes a few milliseconds
 
---- etcd's HashKV at a revision, or at the current one. In a task others have their turn meanwhile.
+--- Returns etcd's HashKV at a revision (nil: the current one); or nil and an error. In a task, other tasks run between
+-- the steps.
 local function hash_kv(store, revision, opts)
   check.self(store, "hash_kv")
   check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
---- lease: a time to live that keys can be bound to, as an object of a store.
+--- lease: a time to live that keys can be bound to, as an object.
 --
--- The owner has lease_grant, lease_revoke, lease_keepalive and lease_time_to_live; a lease only knows
--- its id, so that any number of objects may stand for the same lease.
+-- The owner is a store or a client, with the methods lease_grant, lease_revoke, lease_keepalive and
+-- lease_time_to_live. A lease object holds only its id, so several objects may stand for the same lease.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -10,31 +10,33 @@ local core = require "keywatch.core"
 local lease_methods = {}
 local lease_mt = { __name = "keywatch.lease", __index = lease_methods }
 
+--- Returns the id and the time to live.
 function lease_mt:__tostring()
   local id = type(self.id) == "number" and ("%d"):format(self.id) or self.id
   return ("keywatch.lease<id=%s ttl=%s>"):format(id, self.ttl and tostring(self.ttl) or "?")
 end
 
+--- Returns a lease object.
 local function new(owner, id, ttl)
   return setmetatable({
     owner = owner,
     id = id,
-    ttl = ttl, -- as granted, in seconds; nil where it is not known
+    ttl = ttl, -- in seconds, as granted; nil for a lease by its id
   }, lease_mt)
 end
 
---- Grants a lease of at least `ttl` seconds.
+--- Grants a lease of at least `ttl` seconds. Returns it, or nil and an error.
 local function grant(owner, ttl, opts)
   check.self(owner, "lease")
   check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "a whole number of seconds", ttl)
-  local lease = new(owner, false, false) -- before the grant: afterwards nothing may fail
+  local lease = new(owner, false, false) -- before the grant: nothing may fail after it
   local granted, err = check.call("lease", owner.lease_grant, owner, ttl, opts)
   if not granted then return nil, err end
   lease.id, lease.ttl = granted.id, granted.ttl
   return lease
 end
 
---- The lease of an id. Whether it exists shows when it is used.
+--- Returns the lease of an id. Its methods fail if there is no such lease.
 local function by_id(owner, id)
   check.self(owner, "lease_by_id")
   local canonical = core.id(id)
@@ -42,18 +44,19 @@ local function by_id(owner, id)
   return new(owner, canonical, nil)
 end
 
---- Gives the lease its whole time again; returns that time in seconds.
+--- Renews the lease. Returns its time to live in seconds, or nil and an error.
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
   return check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
 end
 
+--- Asks the owner for the time that is left, and for the keys. Returns a table, or nil and an error.
 local function time_to_live(lease, times, has_keys)
-  local asked = { keys = has_keys, timeout = times.timeout, deadline = times.deadline }
-  return check.call("lease", lease.owner.lease_time_to_live, lease.owner, lease.id, asked)
+  local options = { keys = has_keys, timeout = times.timeout, deadline = times.deadline }
+  return check.call("lease", lease.owner.lease_time_to_live, lease.owner, lease.id, options)
 end
 
---- The whole seconds that remain.
+--- Returns the whole seconds that are left, or nil and an error.
 function lease_methods:remaining(opts)
   check.self(self, "remaining", lease_mt)
   local info, err = time_to_live(self, check.times(opts, "remaining"), false)
@@ -61,7 +64,7 @@ function lease_methods:remaining(opts)
   return info.ttl
 end
 
---- The keys that are bound to the lease, in order.
+--- Returns the keys that are bound to the lease, in order; or nil and an error.
 function lease_methods:keys(opts)
   check.self(self, "keys", lease_mt)
   local info, err = time_to_live(self, check.times(opts, "keys"), true)

@@ -1,19 +1,21 @@
 -- SPDX-License-Identifier: MIT
---- pages: a range read page by page at one revision, as an iterator.
+--- pages: an iterator that reads a range page by page. All pages are of one revision.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local is_before = require("keywatch.support.key_order").is_before
 
-local DEFAULT_PAGE = 1000 -- kvs: large enough to be quick, small enough not to be felt
+local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
 
+--- Returns a copy of a table of options.
 local function copy(opts)
   local t = {}
   for name, value in pairs(opts) do t[name] = value end
   return t
 end
 
---- The end of the range of a first page, in the form that all pages can use.
+--- Returns the range_end that all pages use, since the first key changes from page to page and `prefix` would change
+-- with it.
 local function fixed_end(key, opts)
   if opts.from_key then return "\0" end
   if not opts.prefix then return opts.range_end end
@@ -22,25 +24,27 @@ local function fixed_end(key, opts)
   return stem:sub(1, -2) .. string.char(stem:byte(-1) + 1)
 end
 
+--- Raises if an option is not a whole number of at least `min`.
 local function check_count(opts, name, min)
   local n = opts[name]
   if n == nil or type(n) == "number" and n >= min and n <= 2 ^ 53 and n % 1 == 0 then return end
   check.misuse("each: option '%s' must be a whole number of at least %d, not %s", name, min, check.shown(n))
 end
 
+--- Raises if an option is given that `range` has, and `each` cannot have.
 local function refuse(opts, name)
   if opts[name] == nil then return end
   check.misuse("each: there is no option '%s': pages come in the order of keys", name)
 end
 
---- A page. Misuse of `range` is that of `each`.
+--- Reads a page. Misuse is raised as misuse of `each`.
 local function range(owner, key, opts)
   local ok, result, err = pcall(owner.range, owner, key, opts)
   if ok then return result, err end
   check.raise_again(result, "each", "range")
 end
 
---- What `each` returns. before_page, if given, is called before every page but the first, and may raise.
+--- Returns the iterator. before_page, if given, is called before every page except the first, and may raise.
 local function iterate(owner, key, opts, before_page)
   opts = copy(opts)
   local page = opts.page or DEFAULT_PAGE
@@ -49,7 +53,7 @@ local function iterate(owner, key, opts, before_page)
 
   local kvs, at, more = {}, 0, true
 
-  --- The next page; a smaller one, if that is more than a client takes at once.
+  --- Reads the next page. If that is too large for a client, reads a smaller one.
   local function read()
     while true do
       opts.limit = math.min(left, page)
@@ -60,7 +64,8 @@ local function iterate(owner, key, opts, before_page)
     end
   end
 
-  local function turn()
+  --- Makes the next page the present one. Raises if the server's answer would make the iteration endless.
+  local function turn_page()
     local result = read()
     kvs, at = result.kvs, 0
     left = left - #kvs
@@ -70,14 +75,14 @@ local function iterate(owner, key, opts, before_page)
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
 
-  turn() -- with the options as they were given, so that misuse is found at once
+  turn_page() -- with the options as given, so that misuse is raised now
   opts.range_end = fixed_end(key, opts)
   opts.prefix, opts.from_key = nil, nil
 
   return function()
     if at == #kvs and more then
       if before_page then before_page() end
-      turn()
+      turn_page()
     end
     at = at + 1
     local kv = kvs[at]
@@ -86,9 +91,9 @@ local function iterate(owner, key, opts, before_page)
   end
 end
 
---- An iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the options,
--- or of the first page. `limit` bounds the whole, `page` each page. Raises what a page fails with, so
--- that a loop never ends early unnoticed.
+--- Returns an iterator over the kvs of a range, in the order of keys. All pages are of one revision: that of the
+-- options, or that of the first page. `limit` bounds the whole, `page` each page. The iterator raises the error of a
+-- page, so that a loop does not end early unnoticed.
 local function each(owner, key, opts)
   check.self(owner, "each")
   check.argument(type(key) == "string", 1, "each", "string", key)

@@ -1,43 +1,45 @@
 -- SPDX-License-Identifier: MIT
---- source: what stands for a store while somebody waits for it. The driver polls it when there is nothing to run.
+--- source: a store as a source that the driver polls while a task waits for the store (see task/driver.lua).
 --
--- A source is a table with a method poll, which the driver knows of while `count`, of those who wait, is not 0.
+-- A source has the method poll and the field `count`, the number of waiters. It is attached to the driver exactly
+-- while that is not 0.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 
 local source = {}
 
---- A disk is the parent's, and so are those who wait for it.
+--- In the child after a fork: a store on a disk belongs to the parent, and so do its waiters.
 local function after_fork(one)
   if one.store.set_bell then driver.get().detach(one) end
 end
 
---- A function that returns the source of a store, which make(store) makes when it is needed first.
+--- Returns a function that returns the source of a store. make(store) makes the source when it is first needed.
 function source.of_stores(make)
-  local of = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds those that are waited for
+  local sources = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds the attached ones
   return function(store)
-    local one = of[store]
+    local one = sources[store]
     if not one then
       one = make(store)
       one.count, one.pid, one.after_fork = 0, core.pid(), after_fork
-      of[store] = one
+      sources[store] = one
       if store.set_bell then store:set_bell(driver.get().bell()) end
     end
     return one
   end
 end
 
---- One more waits, and one less. Nobody waits for a store that is the parent's: that raises.
+--- Counts a waiter. Raises if the store belongs to the parent process.
 function source.enter(one)
   if one.pid ~= core.pid() then
-    one.store:status()
+    one.store:status() -- raises in that case
     one.pid = core.pid()
   end
   if one.count == 0 then driver.get().attach(one) end
   one.count = one.count + 1
 end
 
+--- Counts a waiter that has gone.
 function source.leave(one)
   one.count = one.count - 1
   if one.count == 0 then driver.get().detach(one) end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- store: what Lua adds to the stores of the core. Each function here becomes a method beside those of C.
+--- store: the methods of a store that are written in Lua. They are added to those of C.
 
 local core = require "keywatch.core"
 local durable = require "keywatch.store.durable"

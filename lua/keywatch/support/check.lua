@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- check: arguments of the functions that are written in Lua. Misuse is raised with the position of the line that
--- called into keywatch, however deep inside of keywatch it is found.
+--- check: checks of arguments. Misuse is raised with the position of the line that called keywatch, however deep
+-- inside keywatch it is found.
 
-local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- what the sources of our modules begin with
+local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- the folder of keywatch's modules
 
---- Where keywatch was called from: "file:line: ", or "" if that is not known.
+--- Returns the position of the line that called keywatch, as "file:line: "; "" if it is not known.
 local function position()
   for level = 2, math.huge do
     local info = debug.getinfo(level, "Sl")
@@ -14,21 +14,22 @@ local function position()
   end
 end
 
---- Raises a text at the caller of keywatch.
+--- Raises a text at the line that called keywatch.
 local function misuse(text, ...)
   if select("#", ...) > 0 then text = text:format(...) end
   error(position() .. text, 0)
 end
 
---- What a function of the core that was called as another method has raised, in the words of that method.
+--- Returns an error text of a core function as a text about the method `name`.
 local function renamed(err, name)
   return (err:gsub("^bad argument #(%d+) to '%?'", function(number)
     return ("bad argument #%d to '%s'"):format(math.max(1, number - 1), name)
   end))
 end
 
---- Raises what a function has raised that was called for the method `name`. A text is misuse: it gets the position of
--- the caller, once, and is of `name` where it is of the method `other`.
+--- Raises the error of a function that was called on behalf of the method `name`. A text is misuse: it gets the
+-- position of the line that called keywatch, and `name` in place of the method `other`. Other errors are raised as
+-- they are.
 local function raise_again(err, name, other)
   if type(err) ~= "string" then error(err, 0) end
   local where = position()
@@ -37,17 +38,19 @@ local function raise_again(err, name, other)
   error(where .. renamed(err, name), 0)
 end
 
+--- Returns the results of a pcall, or raises its error as misuse of `name`.
 local function relay(name, ok, ...)
   if ok then return ... end
   raise_again((...), name)
 end
 
---- Calls a function of the core; what it raises as misuse is raised at the caller of keywatch, as misuse of `name`.
+--- Calls a function of the core. Misuse that it raises is raised at the line that called keywatch, as misuse of
+-- `name`.
 local function call(name, fn, ...)
   return relay(name, pcall(fn, ...))
 end
 
---- A value in an error's text.
+--- Returns a value as it is shown in an error text.
 local function shown(value)
   if value ~= value then return "nan" end
   if type(value) == "number" then return tostring(value) end
@@ -55,7 +58,8 @@ local function shown(value)
   return "a " .. type(value)
 end
 
---- The object before the colon must have metatable `mt`, or, where that is nil, be a store or a client.
+--- Raises if a method was not called with a colon: its object must have the metatable `mt`, or, if that is nil, be a
+-- store or a client.
 local function self(object, name, mt)
   local ok
   if mt then
@@ -68,18 +72,20 @@ local function self(object, name, mt)
   if not ok then misuse("bad self to '%s': call methods with a colon", name) end
 end
 
+--- Raises unless `ok`: the argument of this number is not what is wanted.
 local function argument(ok, number, name, wanted, value)
   if ok then return end
   local found = type(value) == "number" and "not " .. shown(value) or "got " .. type(value)
   misuse("bad argument #%d to '%s' (%s expected, %s)", number, name, wanted, found)
 end
 
+--- Returns the options table of a method, {} if it is nil. Raises if it is not a table.
 local function options(opts, name)
   if opts == nil or type(opts) == "table" then return opts or {} end
   misuse("%s: options must be a table, not a %s", name, type(opts))
 end
 
---- A time to wait, as an argument: seconds, or nil.
+--- Raises if the timeout argument is not a number of seconds or nil.
 local function timeout(seconds, name, number)
   argument(seconds == nil or type(seconds) == "number" and seconds == seconds, number or 1, name, "a number of seconds",
     seconds)
@@ -87,12 +93,13 @@ end
 
 local WORDS = { seconds = "a number of seconds", boolean = "a boolean", string = "a string", table = "a table" }
 
+--- True if a value is of a kind: a type, or "seconds".
 local function is_of(value, kind)
   if kind == "seconds" then return type(value) == "number" and value == value end
   return type(value) == kind
 end
 
---- Options of a method, each of a kind that stands by its name in `kinds`: a type, or "seconds".
+--- Raises if an option is not listed in `kinds`, or not of the kind that stands there: a type, or "seconds".
 local function known(opts, name, kinds)
   for option, value in pairs(opts) do
     local kind = kinds[option]
@@ -105,7 +112,7 @@ end
 
 local TIMES = { timeout = "seconds", deadline = "seconds" }
 
---- The options of a method that knows of nothing but its time.
+--- Returns the options of a method that has only `timeout` and `deadline`. Raises if there are others.
 local function times(opts, name)
   opts = options(opts, name)
   known(opts, name, TIMES)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
---- compat: every difference between Lua 5.4 and LuaJIT that Lua sees.
+--- compat: every difference between Lua 5.4 and LuaJIT that is visible in Lua.
 
---- An object that calls a function when it is collected, in the middle of whatever goes on then.
+--- Returns an object that calls a function when it is collected, in the middle of any code.
 local function sentinel(fn)
   local new = rawget(_G, "newproxy")
   if not new then return setmetatable({}, { __gc = fn }) end
@@ -10,7 +10,7 @@ local function sentinel(fn)
   return proxy
 end
 
---- Whether the caller is the main program, and not a coroutine.
+--- True if the caller is the main program, and not a coroutine.
 local function is_main()
   local co, is_main_coroutine = coroutine.running()
   return co == nil or is_main_coroutine == true
