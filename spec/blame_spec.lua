@@ -294,7 +294,7 @@ describe("misuse is raised where it was made:", function()
     local stream = close_later(assert(client:stream("/etcdserverpb.Watch/Watch")))
     assert.equal("", misuse_all(stream, STREAM))
     stream:finish()
-    assert.equal("", use_closed(stream, { send = { kind {} } }, "send: the stream was finished", true))
+    assert.equal("", use_closed(stream, { send = { kind {} } }, "send: stream:finish() was called before", true))
   end)
 
   it("methods of servers", function()

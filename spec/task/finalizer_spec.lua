@@ -56,7 +56,7 @@ local REFUSED = { ["in a task"] = "cannot be suspended here" }
 
 for context, within in pairs(contexts) do
   describe(("a finalizer that runs %s"):format(context), function()
-    local refused = REFUSED[context] or "a finalizer that runs while the loop turns"
+    local refused = REFUSED[context] or "a finalizer makes it while the loop turns"
     local calls = {
       sleep = function() keywatch.sleep(0.01) end,
       event = function() driver.event():wait() end,
@@ -80,8 +80,8 @@ for context, within in pairs(contexts) do
       local ok, err
       within(function() ok, err = pcall(keywatch.run, print) end)
       assert.is_false(ok)
-      assert.matches("run is for the top level", err:gsub("a finalizer that runs while the loop turns",
-        "run is for the top level"))
+      assert.matches("run works only at top level", err:gsub("a finalizer makes it while the loop turns",
+        "run works only at top level"))
     end)
 
     it("may spawn a task, which runs afterwards", function()

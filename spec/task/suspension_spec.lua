@@ -106,7 +106,7 @@ for place in pairs(places) do
     end)
 
     it("is refused, if it is a run", function()
-      keywatch.run(function() assert.matches("run is for the top level", refusal(place, keywatch.run, print)) end)
+      keywatch.run(function() assert.matches("run works only at top level", refusal(place, keywatch.run, print)) end)
     end)
 
     it("is none, if there is nothing to wait for", function()

@@ -42,14 +42,15 @@ local function check_options(opts)
       check.misuse("connect: option '%s' must be a %s, not a %s", name, kind, type(value))
     end
     if kind == "number" and not (value > 0 or value == 0 and not POSITIVE[name]) then
-      check.misuse("connect: option '%s' must be %s", name, POSITIVE[name] and "positive" or "0 or more")
+      check.misuse("connect: option '%s' must be %s, not %s", name, POSITIVE[name] and "positive" or "0 or more",
+        check.shown(value))
     end
     if WHOLE[name] and value % 1 ~= 0 and value < math.huge then
-      check.misuse("connect: option '%s' must be a whole number", name)
+      check.misuse("connect: option '%s' must be a whole number, not %s", name, check.shown(value))
     end
   end
   if (opts.user == nil) ~= (opts.password == nil) then
-    check.misuse("connect: a user and a password belong together")
+    check.misuse("connect: options 'user' and 'password' must be given together")
   end
 end
 
@@ -57,7 +58,9 @@ end
 local function parse_endpoints(endpoints)
   local parsed = {}
   for i, text in ipairs(endpoints) do
-    if type(text) ~= "string" then check.misuse("connect: an endpoint is a URL, not a %s", type(text)) end
+    if type(text) ~= "string" then
+      check.misuse("connect: an endpoint must be a URL like http://127.0.0.1:2379, not a %s", type(text))
+    end
     local endpoint, why = dialer.parse(text)
     if not endpoint then check.misuse("connect: the endpoint '%s' %s", text, why) end
     parsed[i] = endpoint

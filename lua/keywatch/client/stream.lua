@@ -92,7 +92,7 @@ end
 --- Sends a message. Waits while too many bytes are unsent. Returns true, or nil and an error.
 function stream_methods:send(message)
   check.self(self, "send", stream_mt)
-  if self.is_finished then check.misuse("send: the stream was finished") end
+  if self.is_finished then check.misuse("send: stream:finish() was called before, and no more messages can be sent") end
   local bytes = methods_of.encode(self.method.request, message, "send")
   if self.is_over then return nil, self.failure or errors.closed("stream") end
   if not self.connection.core:send(self.number, bytes) then return nil, ended_error(self) end

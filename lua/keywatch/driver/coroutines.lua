@@ -255,14 +255,14 @@ local function driver_of(self)
 
   function driver.why_cannot_wait()
     if not compat.is_main() then
-      return "keywatch: this call waits, and the coroutine that makes it is not a task: start it with keywatch.spawn"
+      return "keywatch: this call waits, but the coroutine that makes it is not a task: start one with keywatch.spawn"
     end
     if self.is_turning then
-      return "keywatch: this call waits, and a finalizer that runs while the loop turns makes it: "
-        .. "make it in a task, which the finalizer may start with keywatch.spawn"
+      return "keywatch: this call waits, but a finalizer makes it while the loop turns: make it in a task, which "
+        .. "the finalizer may start with keywatch.spawn"
     end
     local owner = backend.foreign_loop()
-    return owner and ("keywatch: this call waits, and would block the loop of %s: ask with a timeout of 0 instead")
+    return owner and ("keywatch: this call waits, and would block the loop of %s: make it with a timeout of 0 instead")
       :format(owner)
   end
   return driver

@@ -58,6 +58,9 @@ local timers = require "keywatch.task.timers"
 
 local MAX_CANCELS = 100 -- at the end of a run: a task that waits again after so many cancellations is left behind
 
+local LEFT_BEHIND = ("keywatch: a task went on waiting after run had cancelled it %d times: it was left behind, and "
+  .. "its code does not run any more\n"):format(MAX_CANCELS)
+
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
 
@@ -90,8 +93,8 @@ end
 
 -- {====== Contexts ======
 
-local CANNOT_SUSPEND = "keywatch: this call waits, and the task cannot be suspended here, inside of a function that C "
-  .. "calls (as by string.gsub, table.sort, a metamethod or a finalizer): make it outside, or in a task of its own, "
+local CANNOT_SUSPEND = "keywatch: this call waits, but the task cannot be suspended here, inside a function that C "
+  .. "calls (as string.gsub, table.sort, metamethods and finalizers are): make the call outside, or in another task, "
   .. "with keywatch.spawn"
 
 --- Returns the task that the caller is, or nil.
@@ -292,7 +295,7 @@ local function cancel_all(self)
   for _, task in ipairs(self:all()) do
     self.driver.give_up(task)
     self:abandon(task)
-    io.stderr:write("keywatch: a task that went on after it was cancelled has been left behind\n")
+    io.stderr:write(LEFT_BEHIND)
   end
   if trouble then error(trouble[1], 0) end
 end
@@ -314,7 +317,7 @@ end
 -- of fn. Raises the failure of fn, or that of a task that nobody joined.
 function scheduler_methods:run(fn, ...)
   check.argument(type(fn) == "function", 1, "run", "function", fn)
-  if self.running then check.misuse("run is for the top level: inside of a task, use keywatch.spawn") end
+  if self.running then check.misuse("run: this is a task, and run works only at top level: use keywatch.spawn here") end
   self:waiting_task()
   local main, failed = self.driver.work(self.run_to_end, self, fn, ...)
   if not main.results then error(main.failure, 0) end

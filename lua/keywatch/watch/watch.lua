@@ -339,21 +339,21 @@ local function check_filters(filters)
   for i, filter in pairs(filters) do
     n = n + 1
     if type(i) ~= "number" or not FILTERS[filter] then
-      check.misuse("watch: filters must be a list of 'no_put' and 'no_delete', and has %s", tostring(filter))
+      check.misuse("watch: option 'filters' must be a list of 'no_put' and 'no_delete', and has %s", tostring(filter))
     end
   end
-  if n ~= #filters then check.misuse("watch: filters must be a list without holes") end
+  if n ~= #filters then check.misuse("watch: option 'filters' must be a list without holes") end
 end
 
 --- Checks the options of a watch and returns those for the core, which refuses names that it does not know.
 local function core_options(opts)
   local t = {}
   if opts.initial and opts.start_revision then
-    check.misuse("watch: initial and start_revision exclude each other")
+    check.misuse("watch: options 'initial' and 'start_revision' cannot be used together")
   end
   check_own_options(opts)
   for name, value in pairs(opts) do
-    if FILTERS[name] then check.misuse("watch: there is no option '%s': it is a filter", name) end
+    if FILTERS[name] then check.misuse("watch: there is no option '%s': use filters = { '%s' }", name, name) end
     if not OWN_OPTIONS[name] then t[name] = value end
   end
   check_filters(opts.filters or {})
