@@ -256,6 +256,69 @@ describe("misuse is raised where it was made:", function()
     assert.equal("", misuse_all(keywatch, MODULE, true))
   end)
 
+  describe("open", function()
+    local LINES = table.concat({ "local keywatch, opts = ...", "local function inner()",
+      "  local store, err = keywatch.open(opts)", "  return store, err", "end", "local function outer()",
+      "  local store, err = inner()", "  return store, err", "end", "local store, err = outer()", "return store, err" },
+      "\n")
+    local HERE = "blame:3: " -- where open is called, two functions deep
+    local nested = assert(load_text(LINES, "=blame"))
+    local asserted = assert(load_text("local keywatch, opts = ...\nreturn assert(keywatch.open(opts))", "=blame"))
+
+    -- Options, and the name that the error must have.
+    local REFUSED = {
+      { { pth = "x" }, "'pth'" }, { { path = 5 }, "'path'" }, { { path = "a\0b" }, "'path'" },
+      { { path = "x", replica = true }, "'path'" }, { { step_records = 0 }, "'step_records'" },
+      { { min_lease_ttl = 2 ^ 52 }, "'min_lease_ttl'" }, { { now = 1e300 }, "'now'" },
+      { { path = "x", now = -1e300 }, "'now'" }, { { progress_interval = 1e300 }, "'progress_interval'" },
+      { { replica = 1 }, "'replica'" }, { { on_progress = 5 }, "'on_progress'" }, { { "x" }, "option" },
+    }
+
+    local function check_all(call)
+      for _, case in ipairs(REFUSED) do
+        local ok, err = call(nested, keywatch, case[1])
+        assert.is_false(ok)
+        assert.equal(HERE .. "open: ", tostring(err):sub(1, #HERE + 6))
+        assert(err:find(case[2], 1, true), err)
+        assert.is_nil(err:find("%.lua:%d"), err)
+      end
+    end
+
+    it("names the option, and the line of the call, however deep it is", function() check_all(pcall) end)
+
+    it("does so in a task", function()
+      keywatch.run(function()
+        check_all(function(...)
+          local arguments = { ... }
+          return keywatch.spawn(function() return arguments[1](arguments[2], arguments[3]) end):join()
+        end)
+      end)
+    end)
+
+    it("does so in a coroutine", function()
+      check_all(function(call, ...) return coroutine.resume(coroutine.create(call), ...) end)
+    end)
+
+    it("does so when pcall calls it", function()
+      local text = "local keywatch, opts = ...\nreturn select(2, pcall(keywatch.open, opts))"
+      local call = assert(load_text(text, "=blame"))
+      for _, case in ipairs(REFUSED) do assert.equal("blame:2: open: ", call(keywatch, case[1]):sub(1, 15)) end
+    end)
+
+    it("tells the line where a path was to be opened that cannot be", function()
+      for _, bad in ipairs { "/no/such/directory", "/etc/passwd", "" } do
+        local store_or_nil, err = nested(keywatch, { path = bad })
+        assert.is_nil(store_or_nil)
+        assert.equal("storage", err.code)
+        assert.equal("keywatch: cannot open " .. bad .. ": ", err.message:sub(1, #bad + 24))
+        assert.equal(HERE .. err.message .. " (storage)", tostring(err))
+        local ok, raised = pcall(asserted, keywatch, { path = bad })
+        assert.is_false(ok)
+        assert.equal("blame:2: " .. err.message .. " (storage)", tostring(raised))
+      end
+    end)
+  end)
+
   it("options of serve that the core knows", function()
     local call, found = caller("serve", true), {}
     for _, name in ipairs { "max_concurrent_streams", "quota_connection_bytes", "keepalive_min_time",

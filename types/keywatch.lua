@@ -143,6 +143,7 @@ function keywatch.now() end
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
+---@field where? string "file:line" of the call, for a store that could not be opened
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later
 ---@field compact_revision? integer the oldest readable revision, for the code "compacted"
 ---@field traceback? string where a task raised it, once it has ended that task; tostring(err) ends with it

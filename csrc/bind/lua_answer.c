@@ -12,7 +12,7 @@
 
 enum { UP_SCRATCH = KW_UP_END_, UP_COUNT = UP_SCRATCH };
 
-enum { BYTES = 1, MEMO, SCRATCH }; /* where they stand */
+enum { BYTES = 1, MEMO, SCRATCH }; /* indices on the stack */
 
 /* {====== The way in and out ====== */
 
@@ -27,7 +27,7 @@ static int end(lua_State *L, int values) {
   return values;
 }
 
-/* What is out of proportion is malformed, too. */
+/* A response with too many ops is malformed, too. */
 static int fail(lua_State *L, int rc) {
   if (rc == KW_ERR_TOO_MANY_OPS || rc == KW_ERR_MALFORMED) rc = KW_ERR_MALFORMED_ANSWER;
   return end(L, kw_bind_push_failure(L, lua_upvalueindex(KW_UP_ERROR_META), rc));
@@ -35,9 +35,9 @@ static int fail(lua_State *L, int rc) {
 
 /* }====== */
 
-/* {====== Whether a response is one to what was asked ====== */
+/* {====== Whether a response answers the request ====== */
 
-/* There is no key that is empty. */
+/* True if the bytes are a KeyValue with a key. No key is empty. */
 static bool is_kv(kw_slice bytes) {
   kw_kv kv;
   return kw_keyvalue_decode(bytes, &kv) && kv.key.len > 0;
@@ -122,7 +122,7 @@ static int l_txn(lua_State *L) {
   return answer(L, luaL_checkudata(L, MEMO, KW_MEMO_NAME));
 }
 
-/* Of compact and lease_revoke: { revision = }. */
+/* For compact and lease_revoke: { revision = }. */
 static int l_result(lua_State *L) {
   const kw_memo memo = {.kind = KW_OP_NONE};
   kw_response response;
@@ -147,10 +147,8 @@ static int l_lease_grant(lua_State *L) {
   int rc = read_lease(L, &kw_msg_lease_grant_response, &lease);
   if (rc != KW_OK) return fail(L, rc);
   lua_createtable(L, 0, 2);
-  kw_bind_push_id(L, lease.id);
-  lua_setfield(L, -2, "id");
-  kw_bind_push_int(L, lease.ttl);
-  lua_setfield(L, -2, "ttl");
+  kw_bind_set_id(L, "id", lease.id);
+  kw_bind_set_int(L, "ttl", lease.ttl);
   return end(L, 1);
 }
 
@@ -167,7 +165,7 @@ static int by_bytes(const void *a, const void *b) {
   return kw_slice_compare(*(const kw_slice *)a, *(const kw_slice *)b);
 }
 
-/* etcd tells the keys in no order. */
+/* etcd sends the keys in no order: they are sorted here. */
 static int l_lease_time_to_live(lua_State *L) {
   static const kw_slice no_keys[1];
   kw_lease_message lease;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_answer: the answers that a client gets, as what the methods of a store return.
+ * lua_answer: decodes the responses of a server into the values that the methods of a store return.
  *
  *   core.answers.put("\x0a\x02\x18\x07") -> { revision = 7 }
  *
- * A function for each method, by its name; it takes the message and the memo that came with the request. It returns
- * nil and an error ("malformed") if the bytes are no such message, or do not answer what was asked.
+ * core.answers has one function for each method, under the method's name. The function takes the response's bytes and the
+ * memo that core.requests returned for the request. It returns nil and an error (code "malformed") if the bytes
+ * are not such a response, or do not answer the request.
  *
- *   core.header(bytes) -> the cluster's id and the member's, as decimal strings, revision and raft_term of any answer
- *                         that has a header; or nothing
+ *   core.header(bytes) -> cluster id and member id as decimal strings, revision and raft_term of any response that has a
+ *                         header; nothing if it has none
  */
 #ifndef KW_BIND_LUA_ANSWER_H
 #define KW_BIND_LUA_ANSWER_H
@@ -16,10 +17,10 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* Pushes the table of them. */
+/* Pushes core.answers. */
 void kw_bind_push_answers(lua_State *L);
 
-/* core.header */
+/* The function core.header. */
 int kw_bind_header(lua_State *L);
 
 #endif

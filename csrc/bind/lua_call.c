@@ -13,7 +13,7 @@ static kw_lua_server *check_server(lua_State *L) {
   return luaL_checkudata(L, 1, KW_SERVER_NAME);
 }
 
-/* Of a server that is closed there are no calls. */
+/* Returns NULL if the server is closed: it has no calls then. */
 static kw_server *server_of(lua_State *L) {
   kw_lua_server *self = check_server(L);
   return self->store == NULL ? NULL : self->server;

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_call: the calls of a server that Lua answers, or sees first, as methods of the server.
+ * lua_call: the gRPC calls of a server that Lua answers or intercepts, as methods of the server.
  *
  *   server:mount(path, is_stream, takes_one)
- *                                       calls of this method are answered from Lua; a stream may take one request only
- *   server:intercept()                  every call of the services in C is shown first
+ *                                       Lua answers the calls of this gRPC method. takes_one: the client sends one request
+ *   server:intercept()                  Lua sees every call of the C services before its method runs
  *   server:next_news() -> id, is_new, has_input, has_room, status
- *                                       a call that has news; status once it has ended, and then it is gone
+ *                                       the next call that has news; nothing if no call has. status: the call has ended,
+ *                                       and its id is no longer valid
  *   server:info(id) -> path, is_stream, is_intercepted, remote, seconds, metadata
- *                                       seconds: that it has; metadata: name, value, name, value ...
- *   server:receive(id) -> message       nil: none yet, or the call is gone; false: none any more
+ *                                       seconds: until the call's deadline, or nil; metadata: { name, value, ... };
+ *                                       nothing if the call is gone
+ *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent its last
  *   server:send(id, message) -> has_room
- *   server:finish(id, status, text)
- *   server:proceed(id)                  an intercepted call goes on to its method
+ *   server:finish(id, status, text)     ends the call with a gRPC status
+ *   server:proceed(id)                  an intercepted call continues to its method
+ *
+ * On a closed server, mount and intercept raise; the other methods find no call.
  */
 #ifndef KW_BIND_LUA_CALL_H
 #define KW_BIND_LUA_CALL_H
 
 #include "face/compat.h"
 
-/* Adds the methods to the table at the top. */
+/* Adds the methods to the table on top of the stack. */
 void kw_bind_add_calls(lua_State *L);
 
 #endif

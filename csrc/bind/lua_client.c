@@ -9,11 +9,11 @@
 #include "face/module.h"
 #include "rpc/watch_call.h"
 
-#define MAX_UNTAKEN (1 << 20) /* bytes of a call that nobody has taken */
+#define MAX_UNTAKEN (1 << 20) /* received bytes of one call that Lua has not taken */
 
 typedef struct lua_client {
   kw_client *client; /* NULL: closed */
-  bool was_dialed;
+  bool was_dialed;   /* a driver has the client: it is freed with the object */
 } lua_client;
 
 kw_client *kw_bind_check_client(lua_State *L, int arg) {
@@ -26,8 +26,8 @@ static kw_client *check_client(lua_State *L) {
   return kw_bind_check_client(L, 1);
 }
 
-/* NULL if it is closed. What others of one garbage still have may have been finalized before them: it has nothing to
- * say, and nothing can be done to it. */
+/* Returns NULL if the client is closed. Objects that become garbage together are finalized in any order: a finalizer may
+ * meet a client that is closed. */
 static kw_client *to_client(lua_State *L) {
   return ((lua_client *)luaL_checkudata(L, 1, KW_CLIENT_NAME))->client;
 }
@@ -104,7 +104,6 @@ static kw_session_options read_client_options(lua_State *L, int arg) {
   return options;
 }
 
-/* core.client(authority, options, now): times in seconds. */
 static int l_client(lua_State *L) {
   kw_slice authority = kw_bind_check_bytes(L, 1);
   kw_session_options options = read_client_options(L, 2);
@@ -136,7 +135,6 @@ static int push_call(lua_State *L, uint64_t call) {
   return 1;
 }
 
-/* client:call(path, metadata, is_unary): its number, or nothing. */
 static int l_call(lua_State *L) {
   kw_client *client = check_client(L);
   kw_header_field metadata[KW_MAX_METADATA];
@@ -146,7 +144,6 @@ static int l_call(lua_State *L) {
       L, kw_client_call(client, path, metadata, read_metadata(L, 3, metadata), is_unary, NULL));
 }
 
-/* client:send(call, message): whether the call had not ended. */
 static int l_send(lua_State *L) {
   kw_client *client = check_client(L);
   uint64_t call = check_call(L);
@@ -169,7 +166,6 @@ static int l_cancel(lua_State *L) {
   return 0;
 }
 
-/* client:has_room(call, max): whether at most so many bytes that were sent have not left; if not, `next` tells when. */
 static int l_has_room(lua_State *L) {
   kw_client *client = check_client(L);
   uint64_t call = check_call(L);
@@ -177,8 +173,8 @@ static int l_has_room(lua_State *L) {
   return 1;
 }
 
-/* Pushes a message; or false, the status and its text, and whether the server has not looked at the call; or
- * nothing. The holder is empty. */
+/* Pushes a message; or false, the status, its text, and whether the server has refused the call unseen; or nothing. The
+ * holder is empty, and takes over the bytes. */
 static int push_return(lua_State *L, kw_blob **holder, kw_return what) {
   if (what.kind == KW_RETURN_NOTHING) return 0;
   *holder = what.bytes;
@@ -193,7 +189,6 @@ static int push_return(lua_State *L, kw_blob **holder, kw_return what) {
   return 4;
 }
 
-/* client:receive(call): the next that came of it, as above. */
 static int l_receive(lua_State *L) {
   lua_settop(L, 2);
   kw_blob **holder = kw_bind_new_holder(L); /* first: it may let finalizers run */
@@ -201,7 +196,6 @@ static int l_receive(lua_State *L) {
   return push_return(L, holder, kw_client_take(client, check_call(L)));
 }
 
-/* client:next(): the number of a call that has something to receive, or nothing. */
 static int l_next(lua_State *L) {
   kw_client *client = to_client(L);
   return client == NULL ? 0 : push_call(L, kw_client_next_ready(client));
@@ -214,7 +208,6 @@ static kw_watch_call *check_watch_call(lua_State *L) {
   return kw_watch_call_find(client, check_call(L));
 }
 
-/* client:watch(metadata, max_partial): the number of a Watch call, or nothing. */
 static int l_watch(lua_State *L) {
   kw_client *client = check_client(L);
   kw_header_field metadata[KW_MAX_METADATA];
@@ -223,7 +216,6 @@ static int l_watch(lua_State *L) {
       L, kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_partial));
 }
 
-/* client:ask(call): for progress of all its watches; client:trust(call): it is believed. */
 static int l_ask(lua_State *L) {
   kw_watch_call *call = check_watch_call(L);
   if (call != NULL) kw_watch_call_ask(call);
@@ -236,8 +228,6 @@ static int l_trust(lua_State *L) {
   return 0;
 }
 
-/* client:inspect(call): how many answers came, how many watches it has, and whether it is held back; nothing if it has
- * ended. */
 static int l_inspect(lua_State *L) {
   const kw_watch_call *call = check_watch_call(L);
   if (call == NULL) return 0;
@@ -248,7 +238,6 @@ static int l_inspect(lua_State *L) {
   return 3;
 }
 
-/* client:next_watch(): the tag of a watch that is ready, or nothing. */
 static int l_next_watch(lua_State *L) {
   kw_client *client = to_client(L);
   kw_link *ready = client == NULL ? NULL : kw_client_ready_watches(client);
@@ -277,7 +266,6 @@ static int l_pending(lua_State *L) {
   return kw_bind_push_pending(L, 2, &bytes);
 }
 
-/* client:state(): whether it wants bytes, and whether it is done. */
 static int l_state(lua_State *L) {
   unsigned now = kw_client_state(check_client(L));
   lua_pushboolean(L, (now & KW_PEER_WANTS_BYTES) != 0);
@@ -285,7 +273,6 @@ static int l_state(lua_State *L) {
   return 2;
 }
 
-/* client:health(): whether it takes calls; whether it has ended, and why; and whether the server complains of pings. */
 static int l_health(lua_State *L) {
   kw_client *client = to_client(L);
   if (client == NULL) {
@@ -322,7 +309,7 @@ static void free_client(lua_client *self) {
   self->client = NULL;
 }
 
-/* What was given to a driver is freed with the object, so that what came last can be taken. */
+/* A client that a driver has is freed with the object, so that the last messages can still be received. */
 static int l_close(lua_State *L) {
   lua_client *self = luaL_checkudata(L, 1, KW_CLIENT_NAME);
   if (self->was_dialed && self->client != NULL) {

@@ -10,7 +10,10 @@ static int l_tostring(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_getfield(L, 1, "message");
   lua_getfield(L, 1, "code");
-  lua_pushfstring(L, "%s (%s)", lua_tostring(L, -2), lua_tostring(L, -1));
+  lua_getfield(L, 1, "where");
+  const char *where = lua_tostring(L, -1);
+  lua_pushfstring(L, "%s%s%s (%s)", where == NULL ? "" : where, where == NULL ? "" : ": ",
+                  lua_tostring(L, -3), lua_tostring(L, -2));
   lua_getfield(L, 1, "traceback");
   if (lua_isstring(L, -1)) {
     lua_pushfstring(L, "%s\n%s", lua_tostring(L, -2), lua_tostring(L, -1));
@@ -20,7 +23,6 @@ static int l_tostring(lua_State *L) {
   return 1;
 }
 
-/* An error can be joined to a string, as a string could be. */
 static int l_concat(lua_State *L) {
   for (int i = 1; i <= 2; i++) {
     lua_getglobal(L, "tostring");
@@ -41,7 +43,6 @@ void kw_bind_push_error_meta(lua_State *L) {
   lua_setfield(L, -2, "__concat");
 }
 
-/* Pushes an error whose metatable stands at `meta`. */
 static void push_error(lua_State *L, int meta, const kw_error_info *info) {
   lua_createtable(L, 0, 4);
   lua_pushstring(L, info->code);

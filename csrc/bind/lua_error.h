@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_error: failures of the world as Lua objects.
+ * lua_error: errors as Lua objects. They are returned, not raised: misuse is raised as a text.
  *
  *   { code = "compacted", message = "etcdserver: ...", grpc_status = 11, compact_revision = 7 }
  *
- * An error that has ended a task also has the field `traceback`, which Lua sets; tostring ends with it.
+ * tostring gives "message (code)". The field `where`, if there is one, stands in front of that; the field `traceback`,
+ * which Lua sets on an error that has ended a task, stands behind. An error can be concatenated.
  */
 #ifndef KW_BIND_LUA_ERROR_H
 #define KW_BIND_LUA_ERROR_H
@@ -12,16 +13,16 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* Pushes the metatable of errors, which is made on first use. */
+/* Pushes the metatable of errors. The first call makes it. */
 void kw_bind_push_error_meta(lua_State *L);
 
-/* Pushes a function that makes an error of a code: what Lua itself finds out has the same form. */
+/* Pushes core.new_error(code): makes an error. Raises if there is no such code. */
 void kw_bind_push_error_new(lua_State *L);
 
-/* Pushes a function that makes an error of a gRPC status and its text, as a server has answered them. */
+/* Pushes core.error_of(status, text): makes the error of a server's gRPC status. The code follows from status and text. */
 void kw_bind_push_error_of(lua_State *L);
 
-/* Pushes nil and an error; `meta` is where the metatable stands. Returns 2. */
+/* Pushes nil and the error of `rc`; returns 2. The metatable of errors is at stack index `meta`. */
 int kw_bind_push_failure(lua_State *L, int meta, int rc);
 
 /* Replaces the message of the error on top of the stack, unless the text is empty. */

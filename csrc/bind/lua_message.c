@@ -38,7 +38,7 @@ static void push_number(lua_State *L, const kw_field *field, uint64_t v) {
   }
 }
 
-/* Whether it is the same as nothing. */
+/* True if the field has the value of an absent field. */
 static bool is_default(const kw_field *field, const kw_wire_field *found) {
   switch ((kw_field_kind)field->kind) {
     case KW_FIELD_MESSAGE: return false;
@@ -50,7 +50,7 @@ static bool is_default(const kw_field *field, const kw_wire_field *found) {
   }
 }
 
-/* Pushes a value; a message goes into the table on top of the stack instead. */
+/* Pushes a value. Decodes a message into the table on top of the stack instead. */
 static bool push_value(decoder *d, const kw_field *field, const kw_wire_field *found) {
   if (field->kind == KW_FIELD_MESSAGE) return decode(d, field->message, found->bytes);
   if (kw_field_is_number(field)) {
@@ -61,7 +61,7 @@ static bool push_value(decoder *d, const kw_field *field, const kw_wire_field *f
   return true;
 }
 
-/* Pushes the table that the table on top of the stack has in a field, and makes it if there is none. */
+/* Pushes the table in a field of the table on top of the stack. Makes the table if the field is nil. */
 static void push_table_of(lua_State *L, const char *name) {
   lua_getfield(L, -1, name);
   if (!lua_isnil(L, -1)) return;
@@ -108,7 +108,7 @@ static void unset(lua_State *L, const kw_field *field) {
   lua_setfield(L, -2, field->name);
 }
 
-/* A message that comes in two parts is one, unless it is a member of a oneof. */
+/* A message that occurs twice is merged, unless it is a member of a oneof. */
 static bool set_message(decoder *d, const kw_field *field, const kw_wire_field *found) {
   if (field->is_choice) unset(d->L, field);
   push_table_of(d->L, field->name);
@@ -141,14 +141,14 @@ static bool set_field(decoder *d, const kw_message *message, const kw_wire_field
   return set_value(d, field, found);
 }
 
-/* Fills in the table on top of the stack. False if the bytes are malformed: the stack is then as it happens to be. */
+/* Decodes into the table on top of the stack. Returns false if the bytes are malformed: the stack has extra values then. */
 static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
   if (d->depth == KW_MAX_NESTING) return false;
   luaL_checkstack(d->L, STACK_ROOM, message->name);
   d->depth++;
   kw_wire_reader reader = kw_wire_read(bytes);
   kw_wire_field found;
-  const kw_field *chosen = NULL; /* the member of its oneof that is there */
+  const kw_field *chosen = NULL; /* the member of the oneof that is set */
   while (kw_wire_next(&reader, &found)) {
     if (!set_field(d, message, &found, &chosen)) return false;
   }
@@ -169,7 +169,7 @@ typedef struct writer {
   int depth;
   uint8_t *bytes;
   size_t cap;
-  size_t len; /* the last bytes of the room are written */
+  size_t len; /* how many bytes are written, at the end of the room */
   uint8_t first[FIRST_BYTES];
 } writer;
 
@@ -185,7 +185,7 @@ static void enlarge(writer *w, size_t more) {
   w->cap = cap;
 }
 
-/* Where the next `n` bytes go, which stand before all that are there. */
+/* Returns the place of the next `n` bytes, in front of all that are written. */
 static uint8_t *room_for(writer *w, size_t n) {
   if (n > w->cap - w->len) enlarge(w, n);
   w->len += n;
@@ -244,7 +244,7 @@ static bool to_enum(lua_State *L, const kw_field *field, int64_t *v) {
   return false;
 }
 
-/* The number on top of the stack; false if it is none that the field takes. */
+/* Reads the number on top of the stack. Returns false if the field cannot hold it. */
 static bool to_number(lua_State *L, const kw_field *field, uint64_t *v) {
   int64_t number = 0;
   bool ok;
@@ -283,7 +283,7 @@ static void put_value(writer *w, const kw_message *message, const kw_field *fiel
   put_varint(w, w->len - before);
 }
 
-/* Whether what was just written is a zero, or the length of nothing. */
+/* True if one byte was written since `before`, and it is 0: a zero, or the length of an empty value. */
 static bool is_zero(const writer *w, size_t before) {
   return w->len == before + 1 && w->bytes[w->cap - w->len] == 0;
 }
@@ -329,7 +329,7 @@ static bool has_field(lua_State *L, const kw_message *message) {
   return false;
 }
 
-/* Raises: the table has something that the message has not. */
+/* Raises: the table has a field that the message does not have. */
 static void refuse_names(lua_State *L, const kw_message *message, int table) {
   for (lua_pushnil(L); lua_next(L, table) != 0; lua_pop(L, 1)) {
     if (has_field(L, message)) continue;
@@ -372,7 +372,7 @@ static void encode(writer *w, const kw_message *message) {
 
 /* }====== */
 
-/* The message whose name is the first argument; the first upvalue has their places. */
+/* Returns the message whose name is argument 1. The first upvalue maps names to indices. */
 static const kw_message *check_message(lua_State *L) {
   luaL_checktype(L, 1, LUA_TSTRING);
   lua_pushvalue(L, 1);
@@ -392,7 +392,7 @@ static int l_encode(lua_State *L) {
   luaL_checktype(L, 2, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushnil(L);
-  lua_insert(L, 2); /* the room, below the table */
+  lua_insert(L, 2); /* room_at, below the table */
   writer w = {.L = L, .room_at = 2, .bytes = w.first, .cap = FIRST_BYTES};
   encode(&w, message);
   lua_pushlstring(L, (const char *)w.bytes + w.cap - w.len, w.len);
@@ -413,7 +413,7 @@ static int l_decode(lua_State *L) {
 
 void kw_bind_add_messages(lua_State *L) {
   lua_newtable(L); /* messages */
-  lua_newtable(L); /* the place of each by its name */
+  lua_newtable(L); /* the index of each message, by its name */
   for (int i = 0; kw_message_at((size_t)i) != NULL; i++) {
     const char *name = kw_message_at((size_t)i)->name;
     lua_pushstring(L, name);

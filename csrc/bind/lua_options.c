@@ -105,7 +105,8 @@ static const kw_option *find_option(lua_State *L, const kw_option *list) {
 static void read_option(lua_State *L, const char *what, const kw_option *list, void *record) {
   kw_seconds unused; /* the largest of what may be read to nowhere */
   if (lua_type(L, -2) != LUA_TSTRING) {
-    luaL_error(L, "%s: names of options are strings, and one is a %s", what, luaL_typename(L, -2));
+    luaL_error(L, "%s: an option must have a name that is a string, not a %s", what,
+               luaL_typename(L, -2));
     return;
   }
   const kw_option *option = find_option(L, list);

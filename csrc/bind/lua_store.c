@@ -149,13 +149,14 @@ static open_fields read_open_options(lua_State *L) {
 static int64_t progress_ms_of(lua_State *L, const open_fields *fields) {
   int64_t ms = KW_DEFAULT_PROGRESS_MS;
   if (fields->progress_interval.is_given)
-    ms = kw_bind_to_ms(L, "open", fields->progress_interval.value);
+    ms = kw_bind_to_ms(L, "open: option 'progress_interval'", fields->progress_interval.value);
   return ms < MIN_PROGRESS_MS ? MIN_PROGRESS_MS : ms;
 }
 
 /* Pushes a closed store. */
 static kw_lua_store *push_closed(lua_State *L, const open_fields *fields) {
-  int64_t now = fields->now.is_given ? kw_bind_to_ms(L, "open", fields->now.value) : 0;
+  int64_t now =
+      fields->now.is_given ? kw_bind_to_ms(L, "open: option 'now'", fields->now.value) : 0;
   int64_t progress_ms = progress_ms_of(L, fields);
   bool is_durable = fields->path.data != NULL;
   if (is_durable) kw_bind_push_field(L, 1, "path"); /* finalizers may empty the options */

@@ -275,7 +275,7 @@ describe("the directory of a store", function()
       print(store, err.code, err)
     ]]):format(path))
     assert.equal(0, status)
-    assert.matches("nil\tstorage\tkeywatch: cannot open .*: process %d+ has it open", printed)
+    assert.matches("nil\tstorage\t%S+:1: keywatch: cannot open .*: process %d+ has it open", printed)
   end)
 
   it("must be one that can be had", function()

@@ -38,6 +38,12 @@ local function split(opts)
   return own, on_progress
 end
 
+--- Ends an open that has failed: the error says which line called keywatch.
+local function fail_open(err)
+  err.where = check.where()
+  return nil, err
+end
+
 --- Opens a store, in memory or on a disk. Returns it, or nil and an error.
 local function open(opts)
   if type(opts) ~= "table" or rawget(opts, "path") == nil and rawget(opts, "on_progress") == nil then
@@ -45,11 +51,13 @@ local function open(opts)
   end
   local own, on_progress = split(opts)
   local store, err = check.call("open", core.open, own)
-  if not store or not own.path then return store, err end
+  if not store then return fail_open(err) end
+  if not own.path then return store end
   local is_read, opened, why = pcall(read_all, store, on_progress)
   if not (is_read and opened) then store:close() end
   if not is_read then error(opened, 0) end
-  return opened, why
+  if not opened then return fail_open(why) end
+  return opened
 end
 
 -- {====== Waiting ======

@@ -4,14 +4,20 @@
 
 local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- the folder of keywatch's modules
 
---- Returns the position of the line that called keywatch, as "file:line: "; "" if it is not known.
-local function position()
+--- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known.
+local function where()
   for level = 2, math.huge do
     local info = debug.getinfo(level, "Sl")
-    if not info then return "" end
+    if not info then return nil end
     local is_ours = HOME and info.source:sub(1, #HOME) == HOME
-    if info.currentline > 0 and not is_ours then return ("%s:%d: "):format(info.short_src, info.currentline) end
+    if info.currentline > 0 and not is_ours then return ("%s:%d"):format(info.short_src, info.currentline) end
   end
+end
+
+--- Returns the same position as the beginning of an error's text: "file:line: ", or "".
+local function position()
+  local found = where()
+  return found and found .. ": " or ""
 end
 
 --- Raises a text at the line that called keywatch.
@@ -32,10 +38,10 @@ end
 -- they are.
 local function raise_again(err, name, other)
   if type(err) ~= "string" then error(err, 0) end
-  local where = position()
-  if err:sub(1, #where) == where then err = err:sub(#where + 1) end
+  local at = position()
+  if err:sub(1, #at) == at then err = err:sub(#at + 1) end
   if other then err = err:gsub("^" .. other .. ": ", name .. ": ") end
-  error(where .. renamed(err, name), 0)
+  error(at .. renamed(err, name), 0)
 end
 
 --- Returns the results of a pcall, or raises its error as misuse of `name`.
@@ -121,5 +127,5 @@ end
 
 return {
   misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
-  timeout = timeout, known = known, times = times, shown = shown,
+  timeout = timeout, known = known, times = times, shown = shown, where = where,
 }
