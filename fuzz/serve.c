@@ -311,7 +311,7 @@ static void do_lua(world *w, uint64_t id, script_line *line) {
   line_bytes(line, &message);
   w->came += message.len;
   if (kw_call_get_info(w->server, id, &info)) {
-    must(info.path != NULL && info.lines->len > 0, "a call has a path and lines");
+    must(info.path != NULL && info.metadata->len > 0, "a call has a path and metadata");
     if (info.is_intercepted) what &= ~(LUA_RECEIVE | LUA_SEND);
   }
   if (what & LUA_PROCEED) kw_call_proceed(w->server, id);

@@ -30,8 +30,8 @@ static int64_t revision_of(kw_slice event) {
   return kv.mod_revision;
 }
 
-/* Checks one fragment of an answer. `before` is what was delivered before the answer. */
-static void take_piece(watched *one, const kw_news *news, int64_t before) {
+/* One piece of an answer; `before` is what was given before the answer. */
+static void take_piece(watched *one, const kw_notice *news, int64_t before) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
   kw_wire_field field;
   uint32_t n = 0;
@@ -48,13 +48,13 @@ static void take_piece(watched *one, const kw_news *news, int64_t before) {
   must(!reader.failed && n == news->n, "all events are counted");
 }
 
-static void take_events(watched *one, const kw_news *news) {
+static void take_events(watched *one, const kw_notice *news) {
   int64_t before = larger(one->told, one->begin - 1);
   take_piece(one, news, before);
   while (news->has_more) {
-    must(news->link.next != &one->sub.news, "an answer is complete");
-    news = KW_CONTAINER_OF(news->link.next, kw_news, link);
-    must(news->kind == KW_NEWS_EVENTS, "nothing stands in the middle of an answer");
+    must(news->link.next != &one->sub.notices, "an answer is complete");
+    news = KW_CONTAINER_OF(news->link.next, kw_notice, link);
+    must(news->kind == KW_NOTICE_EVENTS, "nothing stands in the middle of an answer");
     take_piece(one, news, before);
   }
 }
@@ -66,12 +66,12 @@ static void take_progress(watched *one, int64_t revision) {
 }
 
 static void take(watched *one, uint64_t n) {
-  const kw_news *news;
+  const kw_notice *news;
   while (n-- > 0 && (news = kw_subscription_first(&one->sub)) != NULL) {
     must(!one->has_failed, "a failure is the last");
     switch (news->kind) {
-      case KW_NEWS_EVENTS: take_events(one, news); break;
-      case KW_NEWS_PROGRESS: take_progress(one, news->revision); break;
+      case KW_NOTICE_EVENTS: take_events(one, news); break;
+      case KW_NOTICE_PROGRESS: take_progress(one, news->revision); break;
       default: one->has_failed = true; break;
     }
     kw_subscription_skip(&one->sub);
@@ -152,8 +152,8 @@ void watches_hear(watches *w, kw_client *client) {
 
 static void check_queue(const kw_subscription *sub) {
   size_t pieces = 0, events = 0, torn = 0;
-  for (const kw_link *at = sub->news.next; at != &sub->news; at = at->next) {
-    const kw_news *news = KW_CONTAINER_OF(at, kw_news, link);
+  for (const kw_link *at = sub->notices.next; at != &sub->notices; at = at->next) {
+    const kw_notice *news = KW_CONTAINER_OF(at, kw_notice, link);
     pieces++;
     events += news->n;
     torn = news->has_more ? torn + 1 : 0;
@@ -161,7 +161,7 @@ static void check_queue(const kw_subscription *sub) {
   must(pieces == sub->pieces && events == sub->events, "what waits is counted");
   must(torn == sub->unfinished, "what is not complete is counted");
   must((pieces == 0) == (sub->bytes == 0), "nothing has no bytes");
-  must(sub->torn <= MAX_TORN + sizeof(kw_news) + 64 * sub->events, "pieces are bounded");
+  must(sub->torn <= MAX_TORN + sizeof(kw_notice) + 64 * sub->events, "pieces are bounded");
 }
 
 static void check_state(const watched *one) {

@@ -53,10 +53,10 @@ static int l_next_news(lua_State *L) {
   uint64_t id = server == NULL ? 0 : kw_call_next_news(server, &news, &status);
   if (id == 0) return 0;
   kw_bind_push_int(L, (int64_t)id);
-  lua_pushboolean(L, news & KW_NEWS_OPEN);
-  lua_pushboolean(L, news & KW_NEWS_INPUT);
-  lua_pushboolean(L, news & KW_NEWS_ROOM);
-  if (news & KW_NEWS_END) {
+  lua_pushboolean(L, news & KW_CALL_NEWS_OPEN);
+  lua_pushboolean(L, news & KW_CALL_NEWS_INPUT);
+  lua_pushboolean(L, news & KW_CALL_NEWS_ROOM);
+  if (news & KW_CALL_NEWS_END) {
     lua_pushinteger(L, status);
   } else {
     lua_pushnil(L);
@@ -84,7 +84,7 @@ static int l_info(lua_State *L) {
   if (server == NULL || !kw_call_get_info(server, id, &info)) return 0;
   char remote[KW_REMOTE_TEXT];
   snprintf(remote, sizeof remote, "%s", info.remote);
-  *holder = kw_blob_retain(info.lines);
+  *holder = kw_blob_retain(info.metadata);
   int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - kw_bind_clock_ms();
   lua_pushstring(L, info.path);
   lua_pushboolean(L, !info.is_unary);

@@ -89,7 +89,7 @@ static bool read_event(kw_slice bytes, bool *is_delete, kw_kv *kv, kw_kv *prev, 
 }
 
 /* Adds the events of an answer to the list on top of the stack, which has `n`; how many it has then. */
-static int add_events(lua_State *L, const kw_news *news, int n) {
+static int add_events(lua_State *L, const kw_notice *news, int n) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
   kw_wire_field field;
   kw_kv kv, prev;
@@ -106,17 +106,17 @@ static int add_events(lua_State *L, const kw_news *news, int n) {
 }
 
 /* Pushes the events of an answer that may have come in pieces. */
-static void push_events(lua_State *L, const kw_news *news) {
+static void push_events(lua_State *L, const kw_notice *news) {
   int n = 0;
   lua_createtable(L, (int)kw_min_size(news->n, INT16_MAX), 0);
   while (true) {
     n = add_events(L, news, n);
     if (!news->has_more) return;
-    news = KW_CONTAINER_OF(news->link.next, kw_news, link);
+    news = KW_CONTAINER_OF(news->link.next, kw_notice, link);
   }
 }
 
-static int push_failure(lua_State *L, const kw_news *news) {
+static int push_failure(lua_State *L, const kw_notice *news) {
   lua_pushliteral(L, "failed");
   lua_pushstring(L, kw_error_describe(news->error)->code);
   if (news->bytes == NULL) return 2;
@@ -127,15 +127,15 @@ static int push_failure(lua_State *L, const kw_news *news) {
 /* Called protected: pushes the first of what the subscription at 1 was told. Progress that is told meanwhile goes into
  * the same news, so its revision is read at last. */
 static int l_push_news(lua_State *L) {
-  const kw_news *news = kw_subscription_first(&((lua_subscription *)lua_touserdata(L, 1))->sub);
+  const kw_notice *news = kw_subscription_first(&((lua_subscription *)lua_touserdata(L, 1))->sub);
   switch (news->kind) {
-    case KW_NEWS_EVENTS:
+    case KW_NOTICE_EVENTS:
       lua_pushvalue(L, lua_upvalueindex(KW_UP_EVENTS));
       push_events(L, news);
       return 2;
-    case KW_NEWS_PROGRESS: lua_pushvalue(L, lua_upvalueindex(KW_UP_PROGRESS)); break;
-    case KW_NEWS_COMPACTED: lua_pushvalue(L, lua_upvalueindex(KW_UP_COMPACTED)); break;
-    case KW_NEWS_FAILED: return push_failure(L, news);
+    case KW_NOTICE_PROGRESS: lua_pushvalue(L, lua_upvalueindex(KW_UP_PROGRESS)); break;
+    case KW_NOTICE_COMPACTED: lua_pushvalue(L, lua_upvalueindex(KW_UP_COMPACTED)); break;
+    case KW_NOTICE_FAILED: return push_failure(L, news);
   }
   kw_bind_push_int(L, news->revision);
   return 2;

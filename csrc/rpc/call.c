@@ -3,30 +3,24 @@
 
 #include "base/mem.h"
 #include "model/error.h"
+#include "rpc/message_queue.h"
 #include "rpc/method.h"
 
-#define MESSAGE_BYTES 64 /* what a message is charged beside its bytes */
-#define CALL_BYTES 4096  /* a call, with its task in Lua */
-
-typedef struct message {
-  kw_link link;
-  kw_blob *bytes;
-} message;
+#define CALL_BYTES 4096 /* charge of a call, with its task in Lua */
 
 typedef struct call {
   uint64_t id;
   const kw_method *method;
-  kw_stream *stream;   /* NULL: gone */
-  kw_account *account; /* of its connection; NULL likewise */
-  kw_blob *lines;
-  kw_link messages; /* that were not received yet */
-  size_t charge;    /* for them, in bytes */
-  unsigned news;
-  int status;
+  kw_stream *stream;         /* NULL: the stream is gone */
+  kw_account *account;       /* of the connection; NULL: the stream is gone */
+  kw_blob *metadata;         /* as in kw_call_info; NULL: the stream is gone */
+  kw_message_queue messages; /* not received by Lua yet */
+  unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not been told */
+  int status;                /* of the end */
   bool is_intercepted;
   bool is_over_input; /* no more messages will come */
-  bool wants_room;
-  kw_link link; /* among those that have news */
+  bool wants_room;    /* Lua waits for room to send */
+  kw_link link;       /* among the calls that have news */
 } call;
 
 /* {====== News ====== */
@@ -40,28 +34,16 @@ static void tell(kw_server *server, call *c, unsigned news) {
   if (kw_link_is_alone(&c->link)) kw_link_add(&server->news, &c->link);
 }
 
-static message *first_message(call *c) {
-  return kw_link_is_alone(&c->messages) ? NULL : KW_CONTAINER_OF(c->messages.next, message, link);
-}
-
-static kw_blob *take_message(call *c) {
-  message *m = first_message(c);
-  kw_blob *bytes = m->bytes;
-  kw_link_remove(&m->link);
-  c->charge -= MESSAGE_BYTES + bytes->len;
-  kw_account_credit(c->account, MESSAGE_BYTES + bytes->len);
-  kw_free(m);
-  return bytes;
-}
-
-/* Its stream goes: nobody asks for what it has said any more, and its connection may go next. */
-static void part(call *c) {
-  while (first_message(c) != NULL) kw_blob_release(take_message(c));
-  kw_account_credit(c->account, CALL_BYTES + c->lines->len);
-  kw_blob_release(c->lines);
-  c->lines = NULL;
-  c->account = NULL;
+/* Lets go of a stream that closes, and drops its messages: the connection, whose account they are charged to, may
+ * close next. */
+static void part(call *c, const kw_stream *stream) {
+  kw_message_queue_clear(&c->messages);
+  kw_account_credit(c->account, CALL_BYTES + c->metadata->len);
+  kw_blob_release(c->metadata);
+  c->metadata = NULL;
+  c->account = c->messages.account = NULL;
   c->stream = NULL;
+  c->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
 }
 
 static void call_free(kw_server *server, call *c) {
@@ -82,16 +64,16 @@ uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
   *status = c->status;
   c->news = 0;
   kw_link_remove(&c->link);
-  if (*news & KW_NEWS_END) call_free(server, c);
+  if (*news & KW_CALL_NEWS_END) call_free(server, c);
   return id;
 }
 
 /* }====== */
 
-/* {====== Calls that come ====== */
+/* {====== Mounted calls ====== */
 
-/* The metadata of the call that is being opened, in one blob. */
-static kw_blob *copy_lines(const kw_stream *stream) {
+/* Returns the metadata of the call that is being opened, as in kw_call_info; or NULL if memory is short. */
+static kw_blob *copy_metadata(const kw_stream *stream) {
   size_t n, size = 0;
   const kw_header_field *lines = kw_session_fields(stream->session, &n);
   for (size_t i = 0; i < n; i++) size += lines[i].name.len + lines[i].value.len + 2;
@@ -111,20 +93,20 @@ static kw_blob *copy_lines(const kw_stream *stream) {
 
 static call *call_new(kw_server *server, kw_stream *stream, const kw_method *method) {
   call *c = kw_alloc_zeroed(sizeof *c);
-  kw_blob *lines = copy_lines(stream);
-  if (c == NULL || lines == NULL || !kw_map_reserve(&server->calls)) {
+  kw_blob *metadata = copy_metadata(stream);
+  if (c == NULL || metadata == NULL || !kw_map_reserve(&server->calls)) {
     kw_free(c);
-    if (lines != NULL) kw_blob_release(lines);
+    if (metadata != NULL) kw_blob_release(metadata);
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return NULL;
   }
   c->id = ++server->last_call;
   c->method = method;
   c->stream = stream;
-  c->lines = lines;
+  c->metadata = metadata;
   c->account = kw_session_account(stream->session);
-  kw_account_charge(c->account, CALL_BYTES + lines->len);
-  kw_link_init(&c->messages);
+  kw_account_charge(c->account, CALL_BYTES + metadata->len);
+  kw_message_queue_init(&c->messages, c->account);
   kw_link_init(&c->link);
   kw_map_put(&server->calls, c->id, c);
   stream->owner = c;
@@ -133,67 +115,52 @@ static call *call_new(kw_server *server, kw_stream *stream, const kw_method *met
 
 static void on_open(kw_server *server, kw_stream *stream) {
   call *c = call_new(server, stream, stream->role);
-  if (c != NULL && !stream->is_unary) tell(server, c, KW_NEWS_OPEN);
+  if (c != NULL && !stream->is_unary) tell(server, c, KW_CALL_NEWS_OPEN);
 }
 
-/* A unary call is told of once, with its request. */
+/* Queues a request. A unary call is news only now, with its request. */
 static void on_request(kw_server *server, kw_stream *stream, const void *request) {
   call *c = stream->owner;
-  size_t charge = MESSAGE_BYTES + ((const kw_slice *)request)->len;
-  if (!kw_account_ask(c->account, charge)) {
+  const kw_slice *message = request;
+  if (!kw_account_ask(c->account, kw_message_queue_cost(message->len))) {
     kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
     return;
   }
-  message *m = kw_alloc(sizeof *m);
-  kw_blob *bytes = kw_blob_copy(*(const kw_slice *)request);
-  if (m == NULL || bytes == NULL) {
-    kw_free(m);
-    if (bytes != NULL) kw_blob_release(bytes);
+  if (!kw_message_queue_add(&c->messages, *message)) {
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return;
   }
-  m->bytes = bytes;
-  kw_link_init(&m->link);
-  kw_link_add(&c->messages, &m->link);
-  c->charge += charge;
-  kw_account_charge(c->account, charge);
-  if (c->charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
-  tell(server, c, stream->is_unary ? KW_NEWS_OPEN | KW_NEWS_INPUT : KW_NEWS_INPUT);
+  if (c->messages.charge >= KW_CALL_BYTES && !stream->is_unary) kw_stream_pause(stream);
+  tell(server, c, stream->is_unary ? KW_CALL_NEWS_OPEN | KW_CALL_NEWS_INPUT : KW_CALL_NEWS_INPUT);
 }
 
 static void on_half_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   c->is_over_input = true;
-  tell(server, c, KW_NEWS_INPUT);
+  tell(server, c, KW_CALL_NEWS_INPUT);
 }
 
 static void on_pull(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL || !c->wants_room || stream->out.len >= KW_CALL_BYTES) return;
   c->wants_room = false;
-  tell(server, c, KW_NEWS_ROOM);
+  tell(server, c, KW_CALL_NEWS_ROOM);
 }
 
-/* Its stream goes, or its time is over: then what was sent may still wait for the client, but nobody works for it any
- * more. A unary call that was never told of goes without a word. */
+/* Ends a call when its stream closes, or its deadline has passed: then answers may still wait for the client, but Lua
+ * stops working on the call. Lua is not told of a unary call that ends before its request has come. */
 static void on_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL) return;
-  bool is_known = !(stream->is_unary && !c->is_intercepted && first_message(c) == NULL &&
-                    !stream->has_reported_end);
-  part(c);
-  c->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
+  bool is_known = !(stream->is_unary && !c->is_intercepted &&
+                    kw_message_queue_is_empty(&c->messages) && !stream->is_told);
+  part(c, stream);
   stream->owner = NULL;
   if (is_known) {
-    tell(server, c, KW_NEWS_END);
+    tell(server, c, KW_CALL_NEWS_END);
   } else {
     call_free(server, c);
   }
-}
-
-static void on_drain(kw_server *server, kw_stream *stream) {
-  (void)server;
-  if (!stream->is_unary) kw_service_fail(stream, KW_ERR_STOPPED);
 }
 
 bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
@@ -210,7 +177,7 @@ bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
                         .on_half_close = on_half_close,
                         .on_pull = on_pull,
                         .on_timeout = on_close,
-                        .on_drain = on_drain,
+                        .on_drain = kw_service_stop,
                         .on_close = on_close};
   if (kw_reserve(&server->mounted, &server->cap_mounted, server->n_mounted + 1,
                  sizeof *server->mounted) &&
@@ -224,9 +191,9 @@ bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
 
 /* }====== */
 
-/* {====== Calls that are intercepted ====== */
+/* {====== Intercepted calls ====== */
 
-/* While Lua looks at a call its method is this one, and nothing is heard of it. */
+/* The method of a call while Lua decides on it. The stream is paused, so nothing is heard of it. */
 static const kw_method intercepted = {.path = "", .on_timeout = on_close, .on_close = on_close};
 
 void kw_call_intercept(kw_server *server) {
@@ -241,11 +208,11 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
   c->is_intercepted = true;
   stream->role = &intercepted;
   kw_stream_pause(stream);
-  tell(server, c, KW_NEWS_OPEN);
+  tell(server, c, KW_CALL_NEWS_OPEN);
   return true;
 }
 
-/* The call stays, beside the method's own state, to tell of the end: it is found by the stream. */
+/* stream->owner becomes the method's. The call moves to stream->watched, so that Lua is told of its end. */
 void kw_call_proceed(kw_server *server, uint64_t id) {
   call *c = find(server, id);
   if (c == NULL || c->stream == NULL || c->stream->role != &intercepted) return;
@@ -264,14 +231,13 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
   call *c = stream->watched;
   if (c == NULL) return;
   stream->watched = NULL;
-  part(c);
-  c->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
-  tell(server, c, KW_NEWS_END);
+  part(c, stream);
+  tell(server, c, KW_CALL_NEWS_END);
 }
 
 /* }====== */
 
-/* {====== What Lua does ====== */
+/* {====== For Lua ====== */
 
 bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
   const call *c = find(server, id);
@@ -281,16 +247,17 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
                          .is_intercepted = c->is_intercepted,
                          .is_unary = c->method->is_unary,
                          .deadline = c->stream->has_deadline ? c->stream->deadline.when : INT64_MAX,
-                         .lines = c->lines};
+                         .metadata = c->metadata};
   return true;
 }
 
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   call *c = find(server, id);
   if (c == NULL) return KW_RECEIVED_NOTHING;
-  if (first_message(c) == NULL) return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
-  *bytes = take_message(c);
-  if (c->stream != NULL && c->stream->is_paused && c->charge < KW_CALL_BYTES) {
+  if (kw_message_queue_is_empty(&c->messages))
+    return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
+  *bytes = kw_message_queue_take(&c->messages);
+  if (c->stream != NULL && c->stream->is_paused && c->messages.charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);
     kw_server_touch(c->stream); /* its window may have opened */
   }
@@ -323,7 +290,7 @@ void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text) {
   call *c = find(server, id);
   if (c == NULL || c->stream == NULL) return;
   kw_stream_finish(c->stream, status, text);
-  if (c->stream->is_paused) kw_stream_resume(c->stream); /* to be thrown away */
+  if (c->stream->is_paused) kw_stream_resume(c->stream); /* what still comes is thrown away */
   kw_server_touch(c->stream);
 }
 
@@ -337,7 +304,7 @@ static bool is_of_lua(const kw_method *method) {
 
 size_t kw_call_charge(const kw_stream *stream) {
   const call *c = is_of_lua(stream->role) ? stream->owner : stream->watched;
-  return c == NULL ? 0 : CALL_BYTES + c->lines->len + c->charge;
+  return c == NULL ? 0 : CALL_BYTES + c->metadata->len + c->messages.charge;
 }
 
 #endif

@@ -1,67 +1,81 @@
 /* SPDX-License-Identifier: MIT
  *
- * call: a call that Lua has to do with: of a method that was mounted, or, where calls are intercepted, of any method
- * before it begins.
+ * call: a call at the server that Lua answers or intercepts.
  *
- *   mounted       news: open -> input* -> end           received, sent, finished from Lua
- *   intercepted   news: open -> end                     goes on to its own method, or is finished, from Lua
+ *   mounted       Lua answers every call of the method       news: open -> input* -> end
+ *   intercepted   Lua sees the call before its method does   news: open -> end
  *
- * What Lua has not received yet is bounded: beyond it the stream is paused. What it sends is bounded by its asking
- * whether there is room. Calls that have news stand in a list, to be drained.
+ * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
+ * it.
+ *
+ * Both directions are bounded. If more than KW_CALL_BYTES have not been received, the stream is paused. Sending tells
+ * whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
+ *
+ * Every function that takes an id does nothing for a call that is gone: Lua has been, or will be, told of its end.
  */
 #ifndef KW_RPC_CALL_H
 #define KW_RPC_CALL_H
 
 #include "rpc/server.h"
 
-#define KW_CALL_BYTES (64 * 1024) /* that wait in either direction, but for the last message */
+#define KW_CALL_BYTES (64 * 1024) /* limit in either direction; the last message may exceed it */
 
+/* What has changed about a call, as bits. */
 enum {
-  KW_NEWS_OPEN = 1,  /* it is new */
-  KW_NEWS_INPUT = 2, /* something may be received */
-  KW_NEWS_ROOM = 4,  /* there is room to send, after there was none */
-  KW_NEWS_END = 8    /* its stream is gone, and with this the call */
+  KW_CALL_NEWS_OPEN = 1,  /* the call is new */
+  KW_CALL_NEWS_INPUT = 2, /* something can be received: a message, or the end of input */
+  KW_CALL_NEWS_ROOM = 4,  /* there is room to send, after there was none */
+  KW_CALL_NEWS_END = 8    /* the stream is gone, and the id with it */
 };
 
 typedef struct kw_call_info {
   const char *path;
-  const char *remote; /* who calls; or "" */
+  const char *remote; /* address of the client, or "" */
   bool is_intercepted;
   bool is_unary;
-  int64_t deadline; /* INT64_MAX: none */
-  kw_blob *lines;   /* its metadata: name, 0, value, 0, and so on */
+  int64_t deadline;  /* INT64_MAX: none */
+  kw_blob *metadata; /* name, 0, value, 0, and so on */
 } kw_call_info;
 
 typedef enum kw_received {
   KW_RECEIVED_MESSAGE,
-  KW_RECEIVED_NOTHING, /* yet; or the call is gone, of which there is, or was, news */
-  KW_RECEIVED_ALL      /* the client has said all */
+  KW_RECEIVED_NOTHING, /* nothing has come yet, or the call is gone */
+  KW_RECEIVED_ALL      /* the client has half-closed, and all messages have been received */
 } kw_received;
 
-/* Adds a method that Lua answers, and that takes one request or many; false if memory is short. */
-typedef enum kw_call_kind { KW_CALL_UNARY, KW_CALL_OF_ONE, KW_CALL_OF_MANY } kw_call_kind;
+typedef enum kw_call_kind {
+  KW_CALL_UNARY,  /* one request, one answer */
+  KW_CALL_OF_ONE, /* one request, many answers */
+  KW_CALL_OF_MANY /* many requests, many answers */
+} kw_call_kind;
+
+/* Mounts a method that Lua answers. It replaces a method of the same path. Returns false if memory is short. */
 bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind);
 
-/* From now on every call of the services in C is shown to Lua first. */
+/* From now on every call of a method in C is shown to Lua before it begins. */
 void kw_call_intercept(kw_server *server);
 
-/* A call that has news, and which; 0 if there is none. `status` is the one that it ended with. */
+/* Takes the news of the oldest call that has any. Returns the call's id, or 0. *status belongs to KW_CALL_NEWS_END. */
 uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status);
+
+/* True if a call has news. */
 bool kw_call_has_news(const kw_server *server);
 
-/* False if there is no such call any more; here and below, such a call is nobody's loss. */
+/* Describes a call. What *info points to belongs to the call, and is valid until the call ends. Returns false if the
+ * call is gone. */
 bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 
-/* The next message, which the caller releases. */
+/* Takes the next message. The caller owns the reference. */
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
 
-/* Sends a message; *has_room tells whether another one may follow at once, else news will: of room, or of the end.
- * False if memory is short, and then the call has been reset. */
+/* Sends a message. *has_room tells whether another one may follow at once; if not, news of room or of the end will
+ * come. Returns false if memory is short: then the call has been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
+/* Ends a call with a status, once what was sent has left. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
-/* Lets an intercepted call go on to its method. */
+/* Lets an intercepted call proceed to its method. Lua is still told of its end. */
 void kw_call_proceed(kw_server *server, uint64_t id);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * client: a connection to a server, and the calls that are under way on it.
+ * client: one connection to a server, and its calls.
  *
- *   NEW -> DIALING -> OPEN -> CLOSED        a driver moves its bytes, as in face/engine.h; or Lua does, without dialing
+ *   NEW -> DIALING -> OPEN -> CLOSED        a driver moves the bytes, as in face/engine.h; or Lua does, without dialing
  *
- * What comes back of a call waits until it is taken. A call is ready once there is something to take: a unary one when
- * it has ended, with its only message; any other one when something came since it was last found empty.
- * What nobody takes is bounded for each call: beyond max_untaken bytes its server is held back by flow control, and no
- * other call is.
+ * Messages of a call wait in its queue until they are taken. A call is ready when something can be taken: a unary call
+ * when it has ended, with its only message; any other call when something came since it was last found empty. The
+ * queue is bounded: beyond max_untaken bytes the call's stream is paused by flow control, and no other stream is.
+ *
+ * A call is named by a number, which is never used again. Functions that take a number do nothing for a call that has
+ * ended, unless they say otherwise.
  */
 #ifndef KW_RPC_CLIENT_H
 #define KW_RPC_CLIENT_H
@@ -17,80 +19,101 @@
 
 typedef enum kw_return_kind { KW_RETURN_NOTHING, KW_RETURN_MESSAGE, KW_RETURN_END } kw_return_kind;
 
+/* What kw_client_take returns. */
 typedef struct kw_return {
   kw_return_kind kind;
   int status;      /* of an END */
-  bool is_refused; /* the same: the server has not looked at the call, and never will */
-  kw_blob *bytes;  /* the message, or the text of the status, or NULL: who takes it owns it */
+  bool is_refused; /* of an END: the server has not looked at the call, and never will */
+  kw_blob *bytes;  /* the message, or the text of the status, or NULL; owned by the caller */
 } kw_return;
 
-/* Who hears the messages of a call at once, in place of those who take them. */
+/* Hooks of a call whose messages are not queued, but handed on as they come. */
 typedef struct kw_call_hooks {
   void (*on_message)(void *ctx, kw_slice message);
-  void (*on_end)(void *ctx); /* also if it was cancelled; the last that is heard */
+  void (*on_end)(void *ctx); /* called once, and last; also if the call was cancelled */
   void *ctx;
 } kw_call_hooks;
 
-/* NULL if memory is short. The authority is the server's name. */
+/* Makes a client that is not connected. The authority, the server's name in requests, is copied. Returns NULL if
+ * memory is short. */
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
                          int64_t now);
+
+/* Ends every call, and frees the client. Calls no hook of the driver. */
 void kw_client_free(kw_client *client);
 
-/* Ends it in order: the server is told, and every call ends. */
+/* Ends the connection in order: the server is sent a GOAWAY, and every call ends. */
 void kw_client_end(kw_client *client);
 
-/* Whether the server has answered, and takes calls. */
+/* True if the server has sent its settings, and takes calls. */
 bool kw_client_is_ready(const kw_client *client);
 
-/* Why it was closed, in fewer bytes than KW_CLIENT_WHY; or NULL. */
 #define KW_CLIENT_WHY 128
-const char *kw_client_why(const kw_client *client);
-bool kw_client_is_closed(const kw_client *client);
-bool kw_client_got_enhance_your_calm(const kw_client *client);
 
-/* Begins a call; 0 if memory is short, or the connection takes no more. The hooks may be NULL. */
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *lines, size_t n,
+/* Returns why the connection has ended, in fewer bytes than KW_CLIENT_WHY; or NULL. */
+const char *kw_client_why(const kw_client *client);
+
+/* True if the driver has closed the connection. */
+bool kw_client_is_closed(const kw_client *client);
+
+/* True if the server has refused our keepalive pings as too frequent (ENHANCE_YOUR_CALM). */
+bool kw_client_is_pestered(const kw_client *client);
+
+/* {====== Calls ====== */
+
+/* Begins a call with `n` fields of metadata. Returns its number; 0 if memory is short, or the connection takes no
+ * more calls. The hooks, which may be NULL, are copied. */
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_field_line *lines, size_t n,
                         bool is_unary, const kw_call_hooks *hooks);
 
-/* Whether a call has not ended. */
+/* True if a call has not ended. */
 bool kw_client_is_live(const kw_client *client, uint64_t call);
 
-/* These do nothing for a call that has ended. False if memory is short: nothing was sent. */
+/* Sends a message. Returns false if memory is short: nothing was sent. */
 bool kw_client_send(kw_client *client, uint64_t call, kw_slice message);
+
+/* Tells the server that no more messages will come. */
 void kw_client_half_close(kw_client *client, uint64_t call);
 
-/* Whether at most so many bytes that were sent have not left. If not, the call is ready when they have. */
+/* True if at most `max` bytes that were sent have not left yet. If more have not, the call becomes ready later, when
+ * the session can take more. */
 bool kw_client_has_room(kw_client *client, uint64_t call, size_t max);
 
-/* The server is told. Nothing of the call is returned any more. */
+/* Resets a call, and forgets it: nothing of it can be taken any more. Also does so for a call that has ended. */
 void kw_client_cancel(kw_client *client, uint64_t call);
 
-/* The same, but it ends with a status of our own, which is returned. */
+/* Resets a call. It ends with a status of our own, which can be taken. */
 void kw_client_fail(kw_client *client, uint64_t call, int status, const char *text);
 
-/* Holds a call back by flow control, and lets it go on. */
+/* Pauses a call's stream by flow control. */
 void kw_client_pause(kw_client *client, uint64_t call);
+
+/* Lets a paused stream go on. */
 void kw_client_resume(kw_client *client, uint64_t call);
 
-/* Who hears it, or NULL if it has ended. */
+/* Returns the hooks of a call, or NULL if it has ended. */
 const kw_call_hooks *kw_client_hooks(const kw_client *client, uint64_t call);
 
-/* The next of what came of a call, which is gone after its END. */
+/* Takes the next message of a call, or its END, also after it has ended. After the END the call is forgotten. */
 kw_return kw_client_take(kw_client *client, uint64_t call);
 
-/* A call that is ready, and is so no longer; 0 if there is none. */
+/* Takes a call out of the list of ready calls. Returns its number, or 0. */
 uint64_t kw_client_next_ready(kw_client *client);
 
-/* The watches of this connection that are ready: see rpc/subscription.h. */
+/* Returns the list of ready watches of this connection, see rpc/subscription.h. */
 kw_link *kw_client_ready_watches(kw_client *client);
 
-/* As in face/engine.h. */
+/* }====== */
+
+/* {====== For the driver ======
+ *
+ * As in face/engine.h: kw_peer_face, and what kw_engine has for clients.
+ */
+
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now);
 void kw_client_opened(kw_client *client, int64_t now);
 bool kw_client_has_news(const kw_client *client);
 void kw_client_closed(kw_client *client, const char *why);
-
-/* As of a peer, see there. */
 void kw_client_feed(kw_client *client, kw_slice bytes, int64_t now);
 size_t kw_client_pending(kw_client *client, struct iovec *pieces, size_t max);
 void kw_client_wrote(kw_client *client, size_t bytes);
@@ -98,11 +121,13 @@ unsigned kw_client_state(const kw_client *client);
 int64_t kw_client_deadline(const kw_client *client);
 void kw_client_step(kw_client *client, int64_t now);
 
-/* Lua has heard that it is ready, or closed. */
+/* }====== */
+
+/* Notes that Lua knows whether the client is ready and whether it is closed: this is no news any more. */
 void kw_client_heard(kw_client *client);
 
 #ifdef KW_PROBE
-/* What of its session is not as it must be; or NULL. */
+/* Returns NULL if every invariant of the client holds, else the text of one that does not. */
 const char *kw_client_fault(const kw_client *client);
 #endif
 

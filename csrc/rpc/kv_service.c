@@ -2,7 +2,8 @@
  *
  * kv_service: etcdserverpb.KV.
  *
- * A write is applied, then answered, then committed: what cannot be answered has not happened.
+ * A write is applied, then its answer is made, then it is committed. If the answer cannot be made, the write is rolled
+ * back.
  */
 #include "base/mem.h"
 #include "codec/wire.h"
@@ -10,7 +11,7 @@
 #include "rpc/range_answer.h"
 #include "rpc/service.h"
 
-#define SPLICED (64 * 1024) /* larger answers to ranges are made of the records where they lie */
+#define SPLICED (64 * 1024) /* bytes above which a range answer refers to the records */
 
 static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_range_response,
                                                       [KW_OP_PUT] = &kw_msg_put_response,
@@ -18,7 +19,7 @@ static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_ra
                                                           &kw_msg_delete_range_response,
                                                       [KW_OP_TXN] = &kw_msg_txn_response};
 
-/* A large answer to a range: the records are not copied, but held until they have gone out. */
+/* Answers a large range. The records are not copied, but retained until they have been written. */
 static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, size_t rest) {
   size_t head = kw_service_header_size(server, reply->revision);
   kw_chain *out = &stream->out;
@@ -34,7 +35,7 @@ static bool splice(kw_server *server, kw_stream *stream, const kw_reply *reply, 
   return true;
 }
 
-/* There are too many answers: a range is asked for again when there are fewer. */
+/* Rolls back an op because too many answers wait. A range is deferred until fewer wait; any other op fails. */
 static void put_off(kw_server *server, kw_stream *stream, const kw_op *op) {
   kw_store_rollback(server->store);
   if (op->kind == KW_OP_RANGE) {
@@ -44,7 +45,7 @@ static void put_off(kw_server *server, kw_stream *stream, const kw_op *op) {
   }
 }
 
-/* Commits what was applied, and answers it. */
+/* Commits an op that was applied, and answers it. Rolls it back if it cannot be answered. */
 static void answer(kw_server *server, kw_stream *stream, const kw_op *op, const kw_reply *reply) {
   kw_answer_room room;
   const kw_message *message = response_messages[reply->kind];
@@ -89,7 +90,7 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   }
 }
 
-/* Its first page tells whether there are more. */
+/* Answers a range. The first page tells whether the answer needs more pages. */
 static void range(kw_server *server, kw_stream *stream, const kw_range_op *asked) {
   kw_op op = {.kind = KW_OP_RANGE, .range = *asked};
   kw_reply page;
@@ -142,7 +143,7 @@ static void finish_compaction(kw_server *server, kw_stream *stream, int rc) {
   }
 }
 
-/* A physical compaction is answered when it, or the one that was first, has ended. */
+/* A call with `physical` is answered when no compaction is running any more, be it its own or an earlier one. */
 static void on_compact(kw_server *server, kw_stream *stream, const void *request) {
   const kw_compaction_request *asked = request;
   size_t n = server->n_compactions;
@@ -163,7 +164,8 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   }
 }
 
-/* Ends the calls of physical compactions that are over. The answer waits for a ticket that is not settled. */
+/* Answers the calls of physical compactions that have ended. kw_store_ask makes the answers wait until the writes of
+ * the compaction itself are durable, too. */
 static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);
@@ -190,12 +192,6 @@ static void on_compact_close(kw_server *server, kw_stream *stream) {
 
 /* }====== */
 
-#define UNARY(name, message, fn)                                                                   \
-  {                                                                                                \
-    .path = "/etcdserverpb.KV/" name, .request = &kw_msg_##message, .is_unary = true,              \
-    .on_request = fn, .on_timeout = kw_service_abandon                                             \
-  }
-
 const kw_method kw_kv_methods[] = {
     {.path = "/etcdserverpb.KV/Range",
      .request = &kw_msg_range_request,
@@ -204,9 +200,9 @@ const kw_method kw_kv_methods[] = {
      .on_room = on_range_room,
      .on_timeout = kw_service_abandon,
      .on_close = kw_range_answer_close},
-    UNARY("Put", put_request, on_put),
-    UNARY("DeleteRange", delete_range_request, on_delete),
-    UNARY("Txn", txn_request, on_txn),
+    KW_UNARY_METHOD("/etcdserverpb.KV/Put", put_request, on_put),
+    KW_UNARY_METHOD("/etcdserverpb.KV/DeleteRange", delete_range_request, on_delete),
+    KW_UNARY_METHOD("/etcdserverpb.KV/Txn", txn_request, on_txn),
     {.path = "/etcdserverpb.KV/Compact",
      .request = &kw_msg_compaction_request,
      .is_unary = true,

@@ -5,7 +5,8 @@
 #include "model/error.h"
 #include "rpc/service.h"
 
-/* The first whole millisecond that is not before this moment: what is granted from it on does not end too early. */
+/* Returns the first whole millisecond that is not before this moment, so that a lease granted from then on does not
+ * end too early. */
 static int64_t later_than_now(const kw_server *server) {
   return kw_server_time(server) + (server->options.clock == NULL);
 }
@@ -17,28 +18,29 @@ static void answer(kw_server *server, kw_stream *stream, const kw_message *messa
   kw_service_answer(server, stream, revision, message, record);
 }
 
+/* Commits a change of a lease and answers it; or answers why the change failed. */
+static void commit(kw_server *server, kw_stream *stream, int rc, const kw_message *message,
+                   const void *record) {
+  if (rc != KW_OK) {
+    kw_service_fail_durable(server, stream, rc);
+    return;
+  }
+  kw_store_commit(server->store);
+  answer(server, stream, message, record);
+}
+
 static void on_grant(kw_server *server, kw_stream *stream, const void *request) {
   kw_lease_message lease = *(const kw_lease_message *)request;
   if (!kw_service_make_room(stream)) return;
   int rc = kw_store_grant(server->store, later_than_now(server), &lease.id, &lease.ttl);
-  if (rc != KW_OK) {
-    kw_service_fail_durable(server, stream, rc);
-    return;
-  }
-  kw_store_commit(server->store);
-  answer(server, stream, &kw_msg_lease_grant_response, &lease);
+  commit(server, stream, rc, &kw_msg_lease_grant_response, &lease);
 }
 
-/* The header tells the revision after it. */
+/* The header of the answer has the revision after the deletions. */
 static void on_revoke(kw_server *server, kw_stream *stream, const void *request) {
   if (!kw_service_make_room(stream)) return;
   int rc = kw_store_revoke(server->store, ((const kw_lease_message *)request)->id);
-  if (rc != KW_OK) {
-    kw_service_fail_durable(server, stream, rc);
-    return;
-  }
-  kw_store_commit(server->store);
-  answer(server, stream, &kw_msg_lease_revoke_response, NULL);
+  commit(server, stream, rc, &kw_msg_lease_revoke_response, NULL);
 }
 
 static void on_keep_alive(kw_server *server, kw_stream *stream, const void *request) {
@@ -51,11 +53,6 @@ static void on_keep_alive(kw_server *server, kw_stream *stream, const void *requ
 static void on_keep_alive_end(kw_server *server, kw_stream *stream) {
   (void)server;
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
-}
-
-static void on_drain(kw_server *server, kw_stream *stream) {
-  (void)server;
-  kw_service_fail(stream, KW_ERR_STOPPED);
 }
 
 static void on_time_to_live(kw_server *server, kw_stream *stream, const void *request) {
@@ -87,21 +84,16 @@ static void on_leases(kw_server *server, kw_stream *stream, const void *request)
   answer(server, stream, &kw_msg_lease_leases_response, &leases);
 }
 
-#define UNARY(name, message, fn)                                                                   \
-  {                                                                                                \
-    .path = "/etcdserverpb.Lease/" name, .request = &kw_msg_##message, .is_unary = true,           \
-    .on_request = fn, .on_timeout = kw_service_abandon                                             \
-  }
-
 const kw_method kw_lease_methods[] = {
-    UNARY("LeaseGrant", lease_grant_request, on_grant),
-    UNARY("LeaseRevoke", lease_revoke_request, on_revoke),
-    UNARY("LeaseTimeToLive", lease_time_to_live_request, on_time_to_live),
-    UNARY("LeaseLeases", lease_leases_request, on_leases),
+    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseGrant", lease_grant_request, on_grant),
+    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseRevoke", lease_revoke_request, on_revoke),
+    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseTimeToLive", lease_time_to_live_request,
+                    on_time_to_live),
+    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseLeases", lease_leases_request, on_leases),
     {.path = "/etcdserverpb.Lease/LeaseKeepAlive",
      .request = &kw_msg_lease_keep_alive_request,
      .on_request = on_keep_alive,
      .on_half_close = on_keep_alive_end,
-     .on_drain = on_drain},
+     .on_drain = kw_service_stop},
     {0},
 };

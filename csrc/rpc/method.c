@@ -3,7 +3,7 @@
 
 #include "rpc/method.h"
 
-/* FNV-1a. Two methods of one hash cannot be told apart: adding the second fails a spec, and not a user. */
+/* FNV-1a. Of two paths with one hash only the second would be found. The specs, which call every method, would fail. */
 static uint64_t hash(kw_slice path) {
   uint64_t h = UINT64_C(14695981039346656037);
   for (size_t i = 0; i < path.len; i++) h = (h ^ path.data[i]) * UINT64_C(1099511628211);
@@ -25,7 +25,7 @@ const kw_method *kw_method_find(const kw_server *server, kw_slice path) {
   return method != NULL && kw_slice_equal(path_of(method), path) ? method : NULL;
 }
 
-/* The length of "/service/" in a path, or 0. */
+/* Returns the length of "/service/" in a path, or 0. */
 static size_t service_len(kw_slice path) {
   if (path.len == 0 || path.data[0] != '/') return 0;
   for (size_t i = path.len; i-- > 1;) {
@@ -47,7 +47,7 @@ static bool is_known_service(const kw_server *server, kw_slice service) {
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path) {
   char text[512];
   int n;
-  if (path.len == 0) path = kw_slice_of("", 0); /* a request without one has no pointer either */
+  if (path.len == 0) path = kw_slice_of("", 0); /* a request without a path has a NULL pointer */
   size_t len = service_len(path);
   kw_slice name = kw_slice_of(path.data + len, kw_min_size(path.len - len, 200));
   int service = (int)kw_min_size(len >= 2 ? len - 2 : 0, 200);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * method: from a path to what answers it.
+ * method: finds the method of a path.
  */
 #ifndef KW_RPC_METHOD_H
 #define KW_RPC_METHOD_H
 
 #include "rpc/service.h"
 
-/* Adds a method, which stays where it is; false if memory is short. One of the same path is replaced. */
+/* Adds a method, which must outlive the server; it replaces a method of the same path. Returns false if memory is
+ * short. */
 bool kw_method_add(kw_server *server, const kw_method *method);
 
-/* NULL if there is none. */
+/* Returns the method of a path, or NULL. */
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
 
-/* Ends the call of a method that there is not, in gRPC's words. */
+/* Ends a call whose path has no method, with UNIMPLEMENTED and gRPC's text. */
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path);
 
 #endif

@@ -5,17 +5,17 @@
 
 #include "base/mem.h"
 #include "model/error.h"
+#include "rpc/driver.h"
 #include "rpc/method.h"
 #include "rpc/notes.h"
 #include "rpc/range_answer.h"
 
 struct kw_peer {
-  kw_server *server;   /* NULL: it has ended, and what is left is to be written */
-  kw_session *session; /* NULL likewise */
-  kw_chain left;       /* what an ended session had to say */
-  kw_peer_hooks hooks;
-  int64_t told;  /* the deadline that the driver knows */
-  int64_t moved; /* when something was written last, or a message came */
+  kw_server *server;   /* NULL: detached; only `left` is still to be written */
+  kw_session *session; /* NULL with it */
+  kw_chain left;       /* output of the session that has ended */
+  kw_driver driver;
+  int64_t moved; /* when bytes were last written, or a message last came */
   kw_link link;  /* among the peers of the server */
 };
 
@@ -87,7 +87,7 @@ static void on_timeout(kw_stream *stream, void *ctx) {
 
 static bool is_turn_over(void *ctx) {
   const kw_peer *peer = ctx;
-  return peer->hooks.is_turn_over != NULL && peer->hooks.is_turn_over(peer->hooks.ctx);
+  return peer->driver.hooks.is_late != NULL && peer->driver.hooks.is_late(peer->driver.hooks.ctx);
 }
 
 static void on_close(kw_stream *stream, void *ctx) {
@@ -100,27 +100,13 @@ static void on_close(kw_stream *stream, void *ctx) {
 
 /* }====== */
 
-static void touch(kw_peer *peer) {
-  if (peer->hooks.on_dirty != NULL) peer->hooks.on_dirty(peer->hooks.ctx);
-}
-
 const char *kw_server_remote(const kw_stream *stream) {
-  return ((const kw_peer *)kw_session_ctx(stream->session))->hooks.remote;
-}
-
-/* A deadline that moves away, as it does with every byte that comes, is not told: the driver comes too early, once. */
-static void tell_deadline(kw_peer *peer) {
-  int64_t due = kw_session_deadline(peer->session);
-  if (due >= peer->told) return;
-  peer->told = due;
-  peer->hooks.on_deadline(peer->hooks.ctx, due);
+  return ((const kw_peer *)kw_session_ctx(stream->session))->driver.hooks.remote;
 }
 
 void kw_server_touch(kw_stream *stream) {
   kw_peer *peer = kw_session_ctx(stream->session);
-  if (peer->server->notes != NULL) kw_notes_answered(peer->server, stream);
-  tell_deadline(peer);
-  touch(peer);
+  kw_driver_update(&peer->driver, peer->session);
 }
 
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now) {
@@ -142,13 +128,11 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
     return NULL;
   }
   peer->server = server;
-  peer->hooks = *hooks;
+  kw_driver_init(&peer->driver, hooks);
   peer->moved = now;
-  peer->told = INT64_MAX;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
-  if (server->notes != NULL) kw_notes_accepted(server, peer->hooks.remote);
-  tell_deadline(peer);
+  kw_driver_tell_deadline(&peer->driver, peer->session);
   return peer;
 }
 
@@ -178,7 +162,7 @@ static void detach(kw_peer *peer, const char *why) {
   server->n_peers--;
   peer->server = NULL;
   peer->session = NULL;
-  touch(peer);
+  kw_driver_touch(&peer->driver);
 }
 
 void kw_peer_detach(kw_peer *peer) {
@@ -202,9 +186,9 @@ bool kw_peer_is_busy(const kw_peer *peer) {
   return peer->server != NULL && kw_server_is_busy(peer->server);
 }
 
-void kw_peer_close(kw_peer *peer, const char *why) {
-  peer->hooks.on_dirty = NULL;
-  detach(peer, why);
+void kw_peer_close(kw_peer *peer) {
+  peer->driver.hooks.on_dirty = NULL;
+  kw_peer_detach(peer);
   kw_chain_drop(&peer->left);
   kw_free(peer);
 }
@@ -213,8 +197,7 @@ void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now) {
   if (peer->server == NULL) return;
   peer->server->now = now;
   kw_session_feed(peer->session, bytes, now);
-  tell_deadline(peer);
-  touch(peer);
+  kw_driver_update(&peer->driver, peer->session);
 }
 
 static kw_chain *out_of(kw_peer *peer) {
@@ -234,12 +217,11 @@ void kw_peer_wrote(kw_peer *peer, size_t bytes) {
   if (peer->session == NULL) return;
   if (bytes > 0) peer->moved = peer->server->now;
   kw_session_wrote(peer->session);
-  tell_deadline(peer);
+  kw_driver_tell_deadline(&peer->driver, peer->session);
 }
 
 unsigned kw_peer_state(const kw_peer *peer) {
-  if (peer->session == NULL || kw_session_is_done(peer->session)) return KW_PEER_IS_DONE;
-  return kw_session_wants_bytes(peer->session) ? KW_PEER_WANTS_BYTES : 0;
+  return peer->session == NULL ? KW_PEER_IS_DONE : kw_driver_state(peer->session);
 }
 
 const char *kw_peer_why(const kw_peer *peer) {
@@ -249,10 +231,9 @@ const char *kw_peer_why(const kw_peer *peer) {
 void kw_peer_step(kw_peer *peer, int64_t now) {
   if (peer->server == NULL) return;
   peer->server->now = now;
-  peer->told = INT64_MAX;
+  kw_driver_stepped(&peer->driver);
   kw_session_step(peer->session, now);
-  tell_deadline(peer);
-  touch(peer);
+  kw_driver_update(&peer->driver, peer->session);
 }
 
 kw_peer *kw_peer_at(kw_link *link) {
@@ -266,13 +247,12 @@ void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
     if (method != NULL && method->on_drain != NULL) method->on_drain(peer->server, stream);
   }
   kw_session_drain(peer->session, ms, now);
-  tell_deadline(peer);
-  touch(peer);
+  kw_driver_update(&peer->driver, peer->session);
 }
 
 #ifdef KW_PROBE
 
-/* Charges of watch streams are the hub's to know. */
+/* The charges of a watch stream's outlet are not summed here, so an account with one may hold more than the sum. */
 const char *kw_peer_fault(const kw_peer *peer) {
   const kw_stream *stream = NULL;
   bool has_watch = false;

@@ -8,24 +8,24 @@
 #include "model/error.h"
 
 #define MAX_RESTARTS 3
-#define REFERENCE_BYTES 160 /* what a record takes in a chain that is not copied */
+#define REFERENCE_BYTES 160 /* memory of a record in a chain that is referenced, not copied */
 
 enum { KVS = 2, MORE = 3, COUNT = 4 };
 
 typedef struct range_answer {
   kw_link link;
   kw_stream *stream;
-  kw_range_op op;   /* of the page that is next */
-  kw_blob *end;     /* what op's slices lie in */
-  kw_blob *next;    /* or NULL: op begins where it was asked to */
-  kw_slice key;     /* where it was asked to */
-  int64_t asked;    /* the revision */
+  kw_range_op op;   /* of the next page */
+  kw_blob *bytes;   /* the key and the end that were asked for; op's slices point into it */
+  kw_blob *next;    /* the key that the next page begins with; NULL: the one that was asked for */
+  kw_slice key;     /* the key that was asked for */
+  int64_t asked;    /* the revision that was asked for; 0: none */
   int64_t limit;    /* as asked for; 0: none */
   int64_t revision; /* of the header */
-  int64_t count;
-  int64_t n;       /* kvs that were added */
-  uint8_t *prefix; /* in the stream, to be filled in */
-  size_t before;   /* bytes that the stream had before it */
+  int64_t count;    /* of the whole range */
+  int64_t n;        /* kvs added up to now */
+  uint8_t *prefix;  /* gRPC prefix in the stream, to be filled in at the end */
+  size_t before;    /* bytes in the stream before the prefix */
   int restarts;
 } range_answer;
 
@@ -38,7 +38,8 @@ bool kw_range_answer_can_page(const kw_range_op *op) {
 
 /* {====== Parts of the message ====== */
 
-/* What a durable store lends are copies of what the disk has. */
+/* The records of a durable store are copies from the disk, so the answer pays for them. Large records of a store in
+ * memory are shared with the store. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs) {
   bool is_own = kw_store_is_durable(server->store);
   size_t size = 0;
@@ -86,19 +87,19 @@ bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count) {
 
 /* }====== */
 
-/* What an answer holds of its request, which its connection is charged for. */
+/* Returns the charge of an answer to an op: what is kept of the request. */
 static size_t request_size(const kw_range_op *op) {
   return sizeof(range_answer) + op->range.key.len + op->range.end.len;
 }
 
 static size_t charge_of(const range_answer *a) {
-  return sizeof *a + a->end->len;
+  return sizeof *a + a->bytes->len;
 }
 
 static void free_answer(range_answer *a) {
   kw_link_remove(&a->link);
   kw_account_credit(kw_session_account(a->stream->session), charge_of(a));
-  kw_blob_release(a->end);
+  kw_blob_release(a->bytes);
   if (a->next != NULL) kw_blob_release(a->next);
   a->stream->owner = NULL;
   kw_free(a);
@@ -124,7 +125,7 @@ static bool begin_message(const kw_server *server, range_answer *a) {
   return true;
 }
 
-/* The page that follows begins right after the last key of this one. */
+/* Makes the next page begin right after the last key of this one. Returns false if memory is short. */
 static bool move_on(range_answer *a, const kw_records *kvs) {
   kw_slice last = kw_keyvalue_key(kvs->items[kvs->n - 1]);
   kw_blob *next = kw_blob_new(last.len + 1);
@@ -138,6 +139,7 @@ static bool move_on(range_answer *a, const kw_records *kvs) {
   return true;
 }
 
+/* Returns how many kvs are still to be added. */
 static int64_t left(const range_answer *a) {
   int64_t all = a->limit > 0 && a->limit < a->count ? a->limit : a->count;
   return all - a->n;
@@ -173,7 +175,8 @@ static void finish(range_answer *a) {
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
 
-/* Whether the answer can begin anew, as if it had been asked for now. */
+/* Starts an answer again, at the store's revision. Returns false if that is not allowed: the client asked for a
+ * revision by number, or it was started again too often; or if memory is short. */
 static bool restart(const kw_server *server, range_answer *a) {
   if (a->asked > 0 || ++a->restarts > MAX_RESTARTS) return false;
   kw_stream_forget(a->stream);
@@ -204,21 +207,18 @@ static void step(kw_server *server, range_answer *a) {
 
 /* }====== */
 
-/* Keeps what was asked for: its slices are those of a request. */
-static bool keep(range_answer *a, const kw_range_op *op) {
-  kw_slice key = op->range.key, end = op->range.end;
-  a->end = kw_blob_new(key.len + end.len);
-  if (a->end == NULL) return false;
-  if (key.len > 0) memcpy(a->end->bytes, key.data, key.len);
-  if (end.len > 0) memcpy(a->end->bytes + key.len, end.data, end.len);
+/* Copies the op: the slices of a request are gone after it. */
+static bool copy_op(range_answer *a, const kw_range_op *op) {
+  a->bytes = kw_blob_new(op->range.key.len + op->range.end.len);
+  if (a->bytes == NULL) return false;
   a->op = *op;
-  a->key = a->op.range.key = kw_slice_of(a->end->bytes, key.len);
-  a->op.range.end = kw_slice_of(a->end->bytes + key.len, end.len);
+  a->op.range = kw_range_copy(&op->range, a->bytes->bytes);
+  a->key = a->op.range.key;
   return true;
 }
 
-/* An answer that is in no list yet; NULL if memory is short, or its connection may hold no more: then the call has
- * failed. */
+/* Makes an answer that is in no list yet. Returns NULL if memory is short, or its connection may hold no more: then
+ * the call has failed. */
 static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   kw_account *account = kw_session_account(stream->session);
   if (!kw_account_ask(account, request_size(op))) {
@@ -226,7 +226,7 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
     return NULL;
   }
   range_answer *a = kw_alloc_zeroed(sizeof *a);
-  if (a == NULL || !keep(a, op)) {
+  if (a == NULL || !copy_op(a, op)) {
     kw_free(a);
     kw_service_fail(stream, KW_ERR_NO_MEMORY);
     return NULL;
@@ -270,10 +270,10 @@ void kw_range_answer_resume(kw_server *server, kw_stream *stream,
   range_answer *a = stream->owner;
   if (a == NULL) return;
   kw_range_op op = a->op;
-  kw_blob *end = kw_blob_retain(a->end);
+  kw_blob *bytes = kw_blob_retain(a->bytes);
   free_answer(a);
   range(server, stream, &op);
-  kw_blob_release(end);
+  kw_blob_release(bytes);
 }
 
 bool kw_range_answer_tend(kw_server *server) {

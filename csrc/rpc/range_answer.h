@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * range_answer: a large answer to a range, made page by page, so that others have their turn between.
+ * range_answer: a large answer to a range, made page by page, so that other calls have their turn between pages.
  *
  *   prefix, header | kvs of a page | kvs of the next | ... | more, count
  *
- * All pages are of one revision. If that is compacted meanwhile, and the asker did not insist on it, the answer begins
- * anew at a later one. What has been made waits in the stream until it is whole, since its length goes first.
+ * All pages are of one revision. If that revision is compacted meanwhile, and the client did not ask for it by number,
+ * the answer starts again at the current revision. The pages wait in the stream until the answer is complete, because
+ * the message begins with its length.
  */
 #ifndef KW_RPC_RANGE_ANSWER_H
 #define KW_RPC_RANGE_ANSWER_H
@@ -18,35 +19,37 @@
 #define KW_PAGE_RECORDS 1000
 #endif
 
-/* Whether the answer to an op can be made of pages: it is in the order of keys, and has no filter. */
+/* True if the answer to an op can be made of pages: it is in the order of keys, without filters. */
 bool kw_range_answer_can_page(const kw_range_op *op);
 
-/* Answers an op whose first page is there, and is not all; or defers it, where too many answers wait. */
+/* Begins an answer with its first page, which is not all. Defers the op if too many answers wait. Copies the op. */
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
                            const kw_reply *first);
 
-/* Puts off an op until fewer answers wait on the connection; and does it then, by `range`. */
+/* Defers an op until fewer answers wait on the connection. The op is copied. */
 void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_op *op);
+
+/* Does a deferred op, by `range`. Does nothing if the stream has none. */
 void kw_range_answer_resume(kw_server *server, kw_stream *stream,
                             void (*range)(kw_server *, kw_stream *, const kw_range_op *));
 
-/* One more page for each answer that is being made; whether any goes on. */
+/* Makes one more page of each answer. Returns true if an answer is still not complete. */
 bool kw_range_answer_tend(kw_server *server);
 
-/* The stream of an answer closes; or of none. */
+/* The on_close of a range's stream: drops its answer, or its deferred op, if it has one. */
 void kw_range_answer_close(kw_server *server, kw_stream *stream);
 
-/* What records take in a message, beside those that the store holds anyway. */
+/* Returns the memory that records take in a message, beside what the store holds anyway. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
-/* Adds records to a message, as kvs of an answer; false if memory is short. */
+/* Adds records to a message, as its kvs. Returns false if memory is short. */
 bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs);
 
-/* Ends it: what follows the kvs. */
+/* Adds what follows the kvs. Returns false if memory is short. */
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
 
 #ifdef KW_PROBE
-/* What a stream's account is charged for the request whose answer is being made, or is deferred; or 0. */
+/* Returns the charge to the stream's account for the op of its answer, or of its deferred op; or 0. */
 size_t kw_range_answer_charge(const kw_stream *stream);
 #endif
 

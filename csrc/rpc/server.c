@@ -62,7 +62,7 @@ void kw_server_free(kw_server *server) {
   unsigned news;
   int status;
   while (kw_call_next_news(server, &news, &status) != 0)
-    continue; /* of calls that have ended with their peers */
+    continue; /* frees the calls that have ended with their peers */
   for (size_t i = 0; i < server->n_mounted; i++) kw_free(server->mounted[i]);
   kw_free(server->mounted);
   kw_free(server->compactions);
@@ -77,7 +77,7 @@ int64_t kw_server_time(const kw_server *server) {
   return server->options.clock != NULL ? *server->options.clock : server->now;
 }
 
-/* Of those who have not moved since `since` the one that holds most; or NULL. */
+/* Returns the peer that holds most, of those that have not moved since `since`; or NULL. */
 static kw_peer *heaviest(kw_server *server, int64_t since) {
   kw_peer *found = NULL;
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
@@ -88,7 +88,8 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
   return found;
 }
 
-/* Somebody was refused who would have held less than others do that are stuck; or all together hold too much. */
+/* Cuts peers to free memory. If memory was refused to one that would have held less than a stuck peer holds, the
+ * stuck peer is cut. While all peers together hold too much, the one that holds most is cut. */
 static void make_room(kw_server *server) {
   kw_budget *budget = &server->budget;
   if (budget->refused > 0) {
@@ -99,7 +100,7 @@ static void make_room(kw_server *server) {
   while (server->n_peers > 0 && kw_budget_is_over(budget)) kw_peer_cut(heaviest(server, INT64_MAX));
 }
 
-/* Watch streams that have got something are gathered at last, after all that could give it to them. */
+/* Watch streams are woken last, after everything that may fill their outlets. */
 int64_t kw_server_tend(kw_server *server, int64_t now) {
   bool more = false;
   server->now = now;

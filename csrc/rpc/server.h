@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * server: a store and its hub, as etcd's clients see them. It has peers, the connections; their calls are answered by
- * the services in C, or by Lua, see rpc/call.h.
+ * server: serves a store and its hub to etcd's clients. Its connections are peers (rpc/peer.h). Their calls are
+ * answered by the services in C, or by Lua (rpc/call.h).
  */
 #ifndef KW_RPC_SERVER_H
 #define KW_RPC_SERVER_H
@@ -10,55 +10,63 @@
 #include "h2/session.h"
 #include "watch/hub.h"
 
-#define KW_RECEIVE_SLACK                                                                           \
-  (512 * 1024) /* what a message may be above the limit of a request, as in etcd */
+/* How much larger a message may be than the limit of a request, as in etcd. */
+#define KW_RECEIVE_SLACK (512 * 1024)
+
 #define KW_DRAIN_MS 5000
 
-/* What all connections together may hold, and each beside that: an idle one takes about 10 KiB. */
+/* Memory of all connections together; and of each beside that: an idle one takes about 10 KiB. */
 #define KW_DEFAULT_CONNECTION_QUOTA (512 << 20)
 #define KW_CONNECTION_BASE (16 << 10)
 
-/* Without a move: where there is no room, the one that holds most and is stuck so long has to go. */
+/* A connection is stuck if for so long nothing was written to it and no message came from it. When memory is refused,
+ * the stuck connection that holds most is cut, if it holds more than the refused one would have. */
 #define KW_STUCK_MS 5000
 
 typedef struct kw_server_options {
   uint64_t cluster_id;
   uint64_t member_id;
   uint64_t raft_term;
-  size_t max_fragment;     /* of an answer to a watcher that takes fragments */
-  size_t outlet_bytes;     /* that wait for a watch stream, at most, beside its connection's */
-  size_t connection_quota; /* that all connections together may hold */
-  const kw_ready *others;  /* watches of the store's owner, for whom readiness is work; or NULL */
-  const int64_t *clock;    /* of a store whose time is moved by hand; or NULL */
-  const bool *is_busy;     /* whether the store's owner is in the middle of a call; or NULL */
+  size_t max_fragment;     /* size of a fragment, for watchers that take fragments */
+  size_t outlet_bytes;     /* limit of a watch stream's outlet */
+  size_t connection_quota; /* memory of all connections together */
+  const kw_ready *others;  /* ready list of the store's owner: work for Lua; or NULL */
+  const int64_t *clock;    /* time of a store whose time is moved by hand; or NULL */
+  const bool *is_busy;     /* true while the store's owner is in the middle of a call; or NULL */
   kw_session_options session;
 } kw_server_options;
 
+/* Returns the default options. */
 kw_server_options kw_server_defaults(void);
 
-/* Over a store and its hub. NULL if memory is short. */
+/* Makes a server of a store and its hub. Returns NULL if memory is short. */
 kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *options);
 
-/* Lets go of the store. Its peers stay, with what they have to write, and are done; nobody is served any more. */
+/* Ends all calls and lets go of the store and the hub. The peers stay until their drivers close them: they write what
+ * they have to write, and are done. */
 void kw_server_close(kw_server *server);
+
+/* Closes and frees a server. */
 void kw_server_free(kw_server *server);
 
-/* As in face/engine.h. */
+/* For the driver, as in face/engine.h. */
 int64_t kw_server_tend(kw_server *server, int64_t now);
 bool kw_server_has_work(const kw_server *server);
 bool kw_server_is_busy(const kw_server *server);
 void kw_server_set_bell(kw_server *server, kw_bell bell);
 
-/* No new connections and streams are taken; what there is may end, at most for `ms`. Watch streams are ended so that
- * clients resume elsewhere. */
+/* Drains a server: it takes no new connections and streams, and calls may end, at most for `ms`. Streams that are not
+ * unary end at once, so that clients resume elsewhere. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
+
+/* Returns the number of connections. */
 size_t kw_server_count(const kw_server *server);
 
-/* What its connections hold, in bytes. */
+/* Returns the memory that the connections hold, in bytes. */
 size_t kw_server_held(const kw_server *server);
 
 #ifdef KW_PROBE
-/* What of its connections is not as it must be; or NULL. */
+/* Returns NULL if every invariant of the connections holds, else the text of one that does not. */
 const char *kw_server_fault(kw_server *server);
 #endif
 

@@ -6,13 +6,22 @@
 #include "codec/wire.h"
 #include "model/error.h"
 
-#define SMALL_ANSWER 128 /* the header, an id and a number, with the prefix */
+#define SMALL_ANSWER 128 /* bytes of a header, an id and a number, with the prefix */
 
 enum { HEADER = 1, HEADER_REVISION = 3, HEADER_RAFT_TERM = 4 };
 
+kw_slice kw_service_text(int rc) {
+  const char *text = kw_error_describe(rc)->text;
+  return kw_slice_of(text, strlen(text));
+}
+
 void kw_service_fail(kw_stream *stream, int rc) {
-  const kw_error_info *info = kw_error_describe(rc);
-  kw_stream_finish(stream, info->grpc_status, kw_slice_of(info->text, strlen(info->text)));
+  kw_stream_finish(stream, kw_error_describe(rc)->grpc_status, kw_service_text(rc));
+}
+
+void kw_service_stop(kw_server *server, kw_stream *stream) {
+  (void)server;
+  if (!stream->is_unary) kw_service_fail(stream, KW_ERR_STOPPED);
 }
 
 void kw_service_refuse_size(kw_stream *stream, size_t len) {
@@ -59,8 +68,9 @@ void kw_service_send(kw_answer_room *room) {
   if (room->stream->is_unary) kw_stream_finish(room->stream, KW_GRPC_OK, (kw_slice){0});
 }
 
-/* {====== Answers that have to wait ====== */
+/* {====== Answers that wait until they are durable ====== */
 
+/* Ends a call whose ticket is settled: with its answer, or with the error of the commit group, or its own. */
 static void finish(const kw_server *server, kw_stream *stream) {
   int rc = kw_store_outcome(server->store, stream->ticket);
   if (rc == KW_OK) rc = stream->failure;
@@ -73,6 +83,7 @@ static void finish(const kw_server *server, kw_stream *stream) {
   }
 }
 
+/* Ends a call as soon as the store's current ticket is settled. */
 static void finish_durable(kw_server *server, kw_stream *stream, int failure) {
   stream->failure = failure;
   stream->ticket = kw_store_ticket(server->store);

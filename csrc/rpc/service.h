@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * service: methods, and what those who implement them share. For this folder only.
+ * service: methods, the inside of a server, and what the services share to answer calls. For this folder only.
  */
 #ifndef KW_RPC_SERVICE_H
 #define KW_RPC_SERVICE_H
@@ -12,23 +12,30 @@
 
 typedef struct kw_method kw_method;
 
-/* What a method does when something happens to a call of it; what is NULL does not concern it. */
+/* A method, and what it does when something happens to one of its calls. A NULL function means: nothing. */
 struct kw_method {
   const char *path;
-  const kw_message *request; /* NULL: the bytes are handed on as they are */
+  const kw_message *request; /* how requests are decoded; NULL: they are kw_slices of the bytes */
   bool is_unary;
   bool takes_one; /* not unary, but of one request */
   void (*on_open)(kw_server *server, kw_stream *stream);
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
   void (*on_pull)(kw_server *server, kw_stream *stream);
-  void (*on_room)(kw_server *server, kw_stream *stream);    /* of those that defer a call */
-  void (*on_timeout)(kw_server *server, kw_stream *stream); /* it has got its status */
+  void (*on_room)(kw_server *server, kw_stream *stream); /* needed by a method that defers calls */
+  void (*on_timeout)(kw_server *server, kw_stream *stream); /* the call has got its status */
   void (*on_drain)(kw_server *server, kw_stream *stream);
   void (*on_close)(kw_server *server, kw_stream *stream);
 };
 
-/* Ended by one without a path. */
+/* A unary method that needs nothing but its request. */
+#define KW_UNARY_METHOD(name, message, fn)                                                         \
+  {                                                                                                \
+    .path = name, .request = &kw_msg_##message, .is_unary = true, .on_request = fn,                \
+    .on_timeout = kw_service_abandon                                                               \
+  }
+
+/* The methods of a service. The last entry has no path. */
 extern const kw_method kw_kv_methods[];
 extern const kw_method kw_lease_methods[];
 extern const kw_method kw_watch_methods[];
@@ -37,97 +44,126 @@ struct kw_server {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;
   kw_server_options options;
-  kw_arena arena; /* for the length of a request */
+  kw_arena arena; /* reset before each request */
   int64_t now;
-  uint8_t ids[24]; /* of every header: the cluster and the member, encoded */
+  uint8_t ids[24]; /* cluster and member id, encoded for every header */
   size_t n_ids;
 
   kw_map methods;      /* by the hash of the path */
-  kw_method **mounted; /* those that are answered elsewhere */
+  kw_method **mounted; /* methods that Lua answers */
   size_t n_mounted;
   size_t cap_mounted;
 
   kw_link peers;
   size_t n_peers;
-  kw_budget budget; /* of what they hold */
+  kw_budget budget; /* memory of all peers */
   bool is_draining;
 
-  kw_link ranges;          /* answers that are being made, page by page */
-  kw_link undurable;       /* answers that wait until what they tell is durable, in order */
-  kw_ready ready;          /* watch streams that have something to send */
-  kw_stream **compactions; /* calls that wait for the end of a compaction */
+  kw_link ranges;    /* range answers that are being made, page by page */
+  kw_link undurable; /* streams whose answers wait until their tickets are settled, oldest first */
+  kw_ready ready;    /* outlets of watch streams that have something to send */
+  kw_stream **compactions; /* streams whose answers wait for the end of a compaction */
   size_t n_compactions;
   size_t cap_compactions;
 
-  kw_map calls; /* that Lua has to do with, by id */
+  kw_map calls; /* calls that Lua answers or intercepts, by id */
   uint64_t last_call;
-  kw_link news; /* those of them that have some, oldest first */
+  kw_link news; /* calls with news for Lua, oldest first */
   bool is_intercepting;
   struct kw_notes *notes; /* for a debug log, see rpc/notes.h; NULL: none are taken */
 };
 
-/* What services do in every turn: calls that waited for a compaction are answered, large answers are made, and watch
- * streams that have got something to send are woken. The first returns whether it wants another turn at once. */
+/* The KV service's work of one turn: answers calls whose compaction has ended, and makes one more page of each large
+ * answer. Returns true if it wants another turn at once. */
 bool kw_kv_tend(kw_server *server);
+
+/* The Watch service's work of one turn: wakes the watch streams that have something to send. */
 void kw_watch_tend(kw_server *server);
 
-/* The time of the store. */
+/* Returns the time of the store: the server's, unless the store's time is moved by hand. */
 int64_t kw_server_time(const kw_server *server);
 
-/* Tells the driver of a stream's connection that there may be something to write. */
+/* Tells the driver of a stream's connection that there may be something to write, or another deadline. */
 void kw_server_touch(kw_stream *stream);
 
-/* Who is at the other end of its connection; or "". */
+/* Returns the remote address of a stream's connection, or "". */
 const char *kw_server_remote(const kw_stream *stream);
 
-/* True if the call is shown to Lua first: it begins when Lua lets it. And its end, whoever has answered it. */
+/* Shows a new call to Lua, if calls are intercepted and Lua does not answer this one anyway. Returns true if the call
+ * was shown, or has failed for lack of memory: then it does not begin here. */
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
+
+/* Tells Lua of the end of a call that it has let proceed. Does nothing for any other call. */
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
 #ifdef KW_PROBE
-/* What a stream's account is charged for the call that Lua has to do with, if there is one. */
+/* Returns the charge to the stream's account for the call that Lua answers or intercepts; or 0. */
 size_t kw_call_charge(const kw_stream *stream);
 #endif
 
-/* Whether an answer of `len` bytes may wait on a stream, of which so many are its connection's to hold. */
+/* {====== Answers ====== */
+
+#define KW_MAX_ANSWER INT32_MAX /* bytes; as in etcd: a small transaction can ask for any amount */
+
+/* True if an answer of `len` bytes may wait on a stream. The connection's account is asked for `held` of them. */
 bool kw_service_may_answer(kw_stream *stream, size_t len, size_t held);
 
-/* Ends a call with what is known of an error; or for an answer that is too large to be sent. */
+/* Returns the text of an error. */
+kw_slice kw_service_text(int rc);
+
+/* Ends a call with the status and the text of an error. */
 void kw_service_fail(kw_stream *stream, int rc);
+
+/* Ends a call whose answer of `len` bytes is too large to be sent, in gRPC's words. */
 void kw_service_refuse_size(kw_stream *stream, size_t len);
 
-#define KW_MAX_ANSWER INT32_MAX /* as in etcd: a small transaction can ask for any amount */
+/* The on_drain of methods: ends a stream, so that the client resumes elsewhere. A unary call goes on. */
+void kw_service_stop(kw_server *server, kw_stream *stream);
 
-/* Begins an answer: the room of its message, with the header written; *to is where the rest goes, `rest` bytes. False
- * if memory is short. Then kw_service_send, when all is filled in; a unary call ends with it. */
+/* Returns the size of an answer's header, as a field of its message. */
+size_t kw_service_header_size(const kw_server *server, int64_t revision);
+
+/* Encodes an answer's header. Returns the end of what was written. */
+uint8_t *kw_service_put_header(const kw_server *server, int64_t revision, uint8_t *to);
+
+/* Room for the message of an answer. */
 typedef struct kw_answer_room {
   kw_stream *stream;
-  uint8_t *to;
-  size_t len;
+  uint8_t *to; /* behind the header: where the rest goes */
+  size_t len;  /* of the message */
 } kw_answer_room;
 
-size_t kw_service_header_size(const kw_server *server, int64_t revision);
-uint8_t *kw_service_put_header(const kw_server *server, int64_t revision, uint8_t *to);
+/* Begins an answer whose header is followed by `rest` bytes, and writes the header. Returns false if memory is short.
+ * When the caller has filled in the rest, one of the send functions has to follow, before anything else is sent. */
 bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, size_t rest,
                       kw_answer_room *room);
+
+/* Sends an answer that was begun. A unary call ends with it. */
 void kw_service_send(kw_answer_room *room);
 
-/* The same for a unary call that has committed something, or has seen what was: its answer, or its failure, leaves when
- * that is durable. */
+/* Sends the answer of a unary call that has committed something, or has seen what was committed. The answer leaves
+ * when the store's current ticket is settled. If the commit group fails, the call ends with that error instead. */
 void kw_service_send_durable(kw_server *server, kw_answer_room *room);
+
+/* Ends a unary call with an error, when the store's current ticket is settled. */
 void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);
+
+/* Ends the calls whose tickets are settled. */
 void kw_service_tend(kw_server *server);
 
-/* The time of a unary call is over, and it has got its status: whatever its answer would be, nothing of it leaves. */
+/* The on_timeout of unary methods: drops the answer of a call that has got its status. Calls the method's on_close. */
 void kw_service_abandon(kw_server *server, kw_stream *stream);
 
-/* Makes room for a small answer, so that it can be given after something that cannot be undone. False if memory is
- * short: then the call has failed. */
+/* Makes room for a small answer, so that a change that cannot be undone can be answered. Returns false if memory is
+ * short: then the call has failed, and the change must not be made. */
 bool kw_service_make_room(kw_stream *stream);
 
-/* An answer made by description, whole, which of a unary call leaves when all that it may have seen is durable; false
- * if memory is short. A large one is refused where too many wait. */
+/* Answers a call with a record, encoded by its message description. The answer of a unary call leaves as with
+ * kw_service_send_durable; a large one is refused with KW_ERR_TOO_MANY_REQUESTS if too much waits already. Returns
+ * false if memory is short: then the call has failed. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);
+
+/* }====== */
 
 #endif

@@ -4,17 +4,15 @@
 #include "base/mem.h"
 #include "rpc/watch_call.h"
 
-#define EVENT_BYTES 64 /* what an event is charged beside its bytes */
+#define EVENT_BYTES 64 /* charge of an event, beside its bytes */
 
 bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes) {
   *sub = (kw_subscription){.max_bytes = max_bytes, .key_len = (uint32_t)range->key.len};
-  kw_link_init(&sub->news);
+  kw_link_init(&sub->notices);
   kw_link_init(&sub->ready);
   sub->keys = kw_blob_new(range->key.len + range->end.len);
   if (sub->keys == NULL) return false;
-  if (range->key.len > 0) memcpy(sub->keys->bytes, range->key.data, range->key.len);
-  if (range->end.len > 0)
-    memcpy(sub->keys->bytes + range->key.len, range->end.data, range->end.len);
+  kw_range_copy(range, sub->keys->bytes);
   return true;
 }
 
@@ -26,93 +24,97 @@ kw_range kw_subscription_range(const kw_subscription *sub) {
 
 /* {====== The queue ====== */
 
-static kw_news *news_at(kw_link *link) {
-  return KW_CONTAINER_OF(link, kw_news, link);
+static kw_notice *notice_at(kw_link *link) {
+  return KW_CONTAINER_OF(link, kw_notice, link);
 }
 
-static size_t charge_of(const kw_news *news) {
-  return sizeof *news + news->n * EVENT_BYTES + (news->bytes == NULL ? 0 : news->bytes->len);
+static size_t charge_of(const kw_notice *notice) {
+  return sizeof *notice + notice->n * EVENT_BYTES +
+         (notice->bytes == NULL ? 0 : notice->bytes->len);
 }
 
-static void drop_news(kw_subscription *sub, kw_news *news) {
-  sub->bytes -= charge_of(news);
-  sub->events -= news->n;
+static void drop_notice(kw_subscription *sub, kw_notice *notice) {
+  sub->bytes -= charge_of(notice);
+  sub->events -= notice->n;
   sub->pieces--;
-  kw_link_remove(&news->link);
-  if (news->bytes != NULL) kw_blob_release(news->bytes);
-  kw_free(news);
+  kw_link_remove(&notice->link);
+  if (notice->bytes != NULL) kw_blob_release(notice->bytes);
+  kw_free(notice);
 }
 
-static bool add_news(kw_subscription *sub, const kw_news *from) {
-  kw_news *news = kw_alloc(sizeof *news);
-  if (news == NULL) {
+/* Queues a copy of a notice. Takes over the reference to its bytes, also if it fails. Returns false if memory is
+ * short. */
+static bool add_notice(kw_subscription *sub, const kw_notice *from) {
+  kw_notice *notice = kw_alloc(sizeof *notice);
+  if (notice == NULL) {
     if (from->bytes != NULL) kw_blob_release(from->bytes);
     return false;
   }
-  *news = *from;
-  kw_link_init(&news->link);
-  kw_link_add(&sub->news, &news->link);
-  sub->bytes += charge_of(news);
-  sub->events += news->n;
+  *notice = *from;
+  kw_link_init(&notice->link);
+  kw_link_add(&sub->notices, &notice->link);
+  sub->bytes += charge_of(notice);
+  sub->events += notice->n;
   sub->pieces++;
   return true;
 }
 
-const kw_news *kw_subscription_first(const kw_subscription *sub) {
+const kw_notice *kw_subscription_first(const kw_subscription *sub) {
   bool is_empty = sub->pieces == sub->unfinished;
-  return is_empty || sub->is_suspect ? NULL : news_at(sub->news.next);
+  return is_empty || sub->is_suspect ? NULL : notice_at(sub->notices.next);
 }
 
 void kw_subscription_skip(kw_subscription *sub) {
   bool has_more = true;
-  while (has_more && !kw_link_is_alone(&sub->news)) {
-    kw_news *news = news_at(sub->news.next);
-    has_more = news->has_more;
-    drop_news(sub, news);
+  while (has_more && !kw_link_is_alone(&sub->notices)) {
+    kw_notice *notice = notice_at(sub->notices.next);
+    has_more = notice->has_more;
+    drop_notice(sub, notice);
     if (sub->sure_pieces > 0) sub->sure_pieces--;
   }
   if (sub->call != NULL && kw_subscription_has_room(sub)) kw_watch_call_relieve(sub->call);
 }
 
 void kw_subscription_forget_torn(kw_subscription *sub) {
-  for (; sub->unfinished > 0; sub->unfinished--) drop_news(sub, news_at(sub->news.prev));
+  for (; sub->unfinished > 0; sub->unfinished--) drop_notice(sub, notice_at(sub->notices.prev));
   sub->torn = 0;
 }
 
 /* }====== */
 
-/* A piece that ends inside of revision `last`: what is before that is complete. */
-static bool push_torn(kw_subscription *sub, kw_news *news, int64_t last) {
+/* Queues a fragment that ends inside revision `last`. If it also has events before that revision, it is queued
+ * twice: as a notice of those, which can be taken at once, and as the beginning of the unfinished revision. */
+static bool push_torn(kw_subscription *sub, kw_notice *notice, int64_t last) {
   if (last > sub->next) {
-    kw_news complete = *news;
+    kw_notice complete = *notice;
     complete.until = last;
-    kw_blob_retain(news->bytes);
-    if (!add_news(sub, &complete)) {
-      kw_blob_release(news->bytes);
+    kw_blob_retain(notice->bytes);
+    if (!add_notice(sub, &complete)) {
+      kw_blob_release(notice->bytes);
       return false;
     }
     sub->unfinished = sub->torn = 0;
-    sub->next = news->revision = last;
+    sub->next = notice->revision = last;
   }
-  news->has_more = true;
-  if (!add_news(sub, news)) return false;
+  notice->has_more = true;
+  if (!add_notice(sub, notice)) return false;
   sub->unfinished++;
-  sub->torn += charge_of(news);
+  sub->torn += charge_of(notice);
   return true;
 }
 
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more) {
   bool is_told = last < sub->next && sub->unfinished == 0;
-  if (is_told) return true; /* before */
-  kw_news news = {.kind = KW_NEWS_EVENTS,
-                  .revision = sub->next,
-                  .n = (uint32_t)n,
-                  .bytes = kw_blob_copy(response)};
-  if (news.bytes == NULL) return false;
+  if (is_told) return true;
+  kw_notice notice = {.kind = KW_NOTICE_EVENTS,
+                      .revision = sub->next,
+                      .n = (uint32_t)n,
+                      .bytes = kw_blob_copy(response)};
+  if (notice.bytes == NULL) return false;
   if (last > sub->seen) sub->seen = last;
-  if (has_more) return push_torn(sub, &news, last);
-  if (!add_news(sub, &news)) return false;
+  if (has_more) return push_torn(sub, &notice, last);
+  if (!add_notice(sub, &notice)) return false;
   sub->unfinished = sub->torn = 0;
   if (last >= sub->next) sub->next = last + 1;
   return true;
@@ -132,22 +134,22 @@ void kw_subscription_believe(kw_subscription *sub) {
 
 void kw_subscription_retract(kw_subscription *sub) {
   if (!sub->is_suspect) return;
-  while (sub->pieces > sub->sure_pieces) drop_news(sub, news_at(sub->news.prev));
+  while (sub->pieces > sub->sure_pieces) drop_notice(sub, notice_at(sub->notices.prev));
   sub->next = sub->sure_next;
   sub->seen = sub->sure_seen;
   kw_subscription_believe(sub);
 }
 
-/* Progress that nobody took yet is replaced by what goes further; without memory it is not told. */
+/* Queues progress, or raises the progress that is last in the queue. Returns false if memory is short. */
 static bool add_progress(kw_subscription *sub, int64_t revision) {
-  kw_news *last = sub->pieces == sub->sure_pieces ? NULL : news_at(sub->news.prev);
-  if (last == NULL || last->kind != KW_NEWS_PROGRESS)
-    return add_news(sub, &(kw_news){.kind = KW_NEWS_PROGRESS, .revision = revision});
+  kw_notice *last = sub->pieces == sub->sure_pieces ? NULL : notice_at(sub->notices.prev);
+  if (last == NULL || last->kind != KW_NOTICE_PROGRESS)
+    return add_notice(sub, &(kw_notice){.kind = KW_NOTICE_PROGRESS, .revision = revision});
   last->revision = revision;
   return true;
 }
 
-/* In the middle of an answer progress is not believed. */
+/* Progress in the middle of a revision is not believed. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   if (revision > sub->seen) sub->seen = revision;
   if (revision < sub->next || sub->unfinished > 0) return false;
@@ -164,26 +166,26 @@ bool kw_subscription_tick(kw_subscription *sub, int64_t revision) {
 
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
                           int error) {
-  kw_news news = {.kind = compact_revision > 0 ? KW_NEWS_COMPACTED : KW_NEWS_FAILED,
-                  .revision = compact_revision,
-                  .error = error};
+  kw_notice notice = {.kind = compact_revision > 0 ? KW_NOTICE_COMPACTED : KW_NOTICE_FAILED,
+                      .revision = compact_revision,
+                      .error = error};
   if (sub->state == KW_SUBSCRIPTION_FAILED) return;
   kw_subscription_forget_torn(sub);
   kw_subscription_retract(sub);
-  if (reason.len > 0) news.bytes = kw_blob_copy(reason);
-  add_news(sub, &news);
+  if (reason.len > 0) notice.bytes = kw_blob_copy(reason);
+  add_notice(sub, &notice);
   sub->state = KW_SUBSCRIPTION_FAILED;
 }
 
 kw_blob *kw_subscription_refusal(const kw_subscription *sub) {
-  if (kw_link_is_alone(&sub->news)) return NULL;
-  const kw_news *last = news_at(sub->news.prev);
-  return last->kind == KW_NEWS_FAILED ? last->bytes : NULL;
+  if (kw_link_is_alone(&sub->notices)) return NULL;
+  const kw_notice *last = notice_at(sub->notices.prev);
+  return last->kind == KW_NOTICE_FAILED ? last->bytes : NULL;
 }
 
 void kw_subscription_revive(kw_subscription *sub) {
   if (kw_subscription_refusal(sub) == NULL) return;
-  drop_news(sub, news_at(sub->news.prev));
+  drop_notice(sub, notice_at(sub->notices.prev));
   sub->state = KW_SUBSCRIPTION_IDLE;
 }
 
@@ -191,7 +193,7 @@ void kw_subscription_drop(kw_subscription *sub) {
   kw_watch_call_detach(sub);
   sub->state = KW_SUBSCRIPTION_FAILED;
   sub->unfinished = sub->torn = 0;
-  while (!kw_link_is_alone(&sub->news)) drop_news(sub, news_at(sub->news.next));
+  while (!kw_link_is_alone(&sub->notices)) drop_notice(sub, notice_at(sub->notices.next));
   kw_link_remove(&sub->ready);
   if (sub->keys != NULL) kw_blob_release(sub->keys);
   sub->keys = NULL;

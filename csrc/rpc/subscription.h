@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * subscription: a watch of a client, over whichever connections it takes. It owns its revision: `next` is the first one
- * that it has not been told of, so whoever attaches it anew goes on where it was.
+ * subscription: a watch of a client. It outlives connections: `next` is the first revision that it has not been told,
+ * so it goes on from there on whichever watch call it is attached to.
  *
  *            attach            created
  *   IDLE ------------> CREATING ------> OPEN           FAILED: never again
  *     ^--------------------+--------------+
  *        the call has ended, or the queue is full
  *
- * Large answers come in pieces, which may end inside of a revision: all before that revision is told at once, and
- * itself when it is complete.
+ * What the server tells waits in a queue of notices until the reader takes it. The queue is bounded in bytes and in
+ * events. If it is full and the subscription is alone on its watch call, the call is paused by flow control. If others
+ * share the call, the subscription leaves it, so that they need not wait: it is then lagging, and has to be attached to
+ * a call of its own when its queue has room again.
  *
- * What it was told waits in a queue, as the answers came, until it is taken; bounded in bytes and events. If it is full
- * and the watch is alone on its call, the call is held back by flow control. If others share the call, the watch leaves
- * it, so that they need not wait: it is lagging, and to be attached to a call of its own when the queue has room again.
+ * Large answers come in fragments, which may end inside a revision. Everything before that revision can be taken at
+ * once, the revision itself when it is complete.
  *
- * It is ready, in the list of the connection where that shows, if it was armed and something can be taken; or if it
- * needs somebody to look at its state.
+ * A subscription is ready, in the list of its connection, if it is armed and a notice can be taken; or if its state has
+ * changed and its owner has to look at it.
  */
 #ifndef KW_RPC_SUBSCRIPTION_H
 #define KW_RPC_SUBSCRIPTION_H
@@ -25,7 +26,7 @@
 #include "base/link.h"
 #include "model/range.h"
 
-#define KW_SUBSCRIPTION_EVENTS 65536 /* that may wait */
+#define KW_SUBSCRIPTION_EVENTS 65536 /* limit of events in the queue */
 
 typedef struct kw_watch_call kw_watch_call;
 
@@ -36,24 +37,24 @@ typedef enum kw_subscription_state {
   KW_SUBSCRIPTION_FAILED
 } kw_subscription_state;
 
-typedef enum kw_news_kind {
-  KW_NEWS_EVENTS,
-  KW_NEWS_PROGRESS,  /* all up to `revision` has been told */
-  KW_NEWS_COMPACTED, /* the watch has failed: history up to `revision` is gone */
-  KW_NEWS_FAILED     /* the watch has failed, for the reason in `bytes`, or an error of our own */
-} kw_news_kind;
+typedef enum kw_notice_kind {
+  KW_NOTICE_EVENTS,
+  KW_NOTICE_PROGRESS,  /* everything up to `revision` has been told */
+  KW_NOTICE_COMPACTED, /* the watch has failed: history before `revision` is gone */
+  KW_NOTICE_FAILED     /* the watch has failed: for the reason in `bytes`, else for `error` */
+} kw_notice_kind;
 
-typedef struct kw_news {
-  kw_news_kind kind;
-  bool has_more;    /* of EVENTS: what follows belongs to the same answer */
+/* One entry of the queue: a fragment of an answer, progress, or a failure. */
+typedef struct kw_notice {
+  kw_notice_kind kind;
+  bool has_more;    /* of EVENTS: the next notice belongs to the same answer */
   int error;        /* of FAILED, if there are no bytes */
-  int64_t revision; /* of EVENTS: older ones have been told before, and are to be left out */
-  int64_t
-      until; /* the same: these and later ones follow, when all of that revision has come; 0: none do */
-  uint32_t n;     /* of EVENTS: how many there are */
-  kw_blob *bytes; /* of EVENTS: a WatchResponse */
+  int64_t revision; /* of EVENTS: older events have been told before, and have to be left out */
+  int64_t until;    /* of EVENTS: events from this revision on come again, later; 0: none do */
+  uint32_t n;       /* of EVENTS: events in `bytes` */
+  kw_blob *bytes;   /* of EVENTS: a WatchResponse; of a failure: the server's reason, or NULL */
   kw_link link;
-} kw_news;
+} kw_notice;
 
 typedef struct kw_subscription {
   kw_blob *keys; /* its range: the key, then the end */
@@ -61,85 +62,102 @@ typedef struct kw_subscription {
   bool prev_kv : 1;
   bool no_put : 1;
   bool no_delete : 1;
-  bool progress : 1; /* its reader is told of progress, also if that says nothing new */
-  bool is_armed : 1;
-  bool is_followed : 1; /* somebody wants to know how far it has come */
-  bool is_lagging : 1;  /* it left a call because nobody reads it */
-  bool
-      is_suspect : 1; /* the server knows less than the watch has seen: nothing is given until that is settled */
-  bool was_created : 1; /* by any call */
+  bool progress : 1;    /* its reader wants all progress, also what says nothing new */
+  bool is_armed : 1;    /* becomes ready when a notice can be taken */
+  bool is_followed : 1; /* becomes ready when its progress changes */
+  bool is_lagging : 1;  /* has left a call because its queue was full */
+  bool is_suspect : 1;  /* in doubt, see kw_subscription_doubt */
+  bool was_created : 1; /* at least once, on any call */
   bool has_cluster : 1;
   uint8_t state; /* kw_subscription_state */
 
-  int64_t next;    /* where it goes on; 0: from now on */
-  int64_t seen;    /* the highest revision that a server told it of */
-  int64_t server;  /* the revision of the server that it was created on last */
-  int64_t cluster; /* whose watch it is */
+  int64_t next;    /* first revision not told; 0: the one after the server's */
+  int64_t seen;    /* highest revision that a server has told */
+  int64_t server;  /* revision of the server when it created the watch last */
+  int64_t cluster; /* id of the cluster that the watch belongs to */
 
-  kw_watch_call *call;       /* or NULL */
-  int64_t id;                /* on it, once it is open */
-  size_t stale;              /* answers about progress that may come yet and do not know of it */
-  struct kw_creation *asked; /* until it is created */
+  kw_watch_call *call; /* or NULL */
+  int64_t id;          /* watch id, once it is open */
+  size_t stale;        /* answers about progress of the whole call that may not cover this watch */
+  struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
-  kw_link news;      /* oldest first */
-  size_t bytes;      /* that wait */
-  size_t events;     /* the same */
-  size_t pieces;     /* the same: of answers */
-  size_t unfinished; /* pieces at the end of it, of a revision that is not complete */
-  size_t torn;       /* what they are charged */
+  kw_link notices;   /* kw_notice, oldest first */
+  size_t bytes;      /* charge of all notices */
+  size_t events;     /* in all notices */
+  size_t pieces;     /* number of notices */
+  size_t unfinished; /* notices at the end of the queue, of a revision that is not complete */
+  size_t torn;       /* charge of those */
   size_t max_bytes;
 
-  size_t sure_pieces; /* while it is suspect: what there was before, */
-  int64_t sure_next;  /* and where it was */
-  int64_t sure_seen;
+  size_t sure_pieces; /* while it is suspect: `pieces`, less what was taken, when the doubt began */
+  int64_t sure_next;  /* `next` when the doubt began */
+  int64_t sure_seen;  /* `seen` when the doubt began */
 
-  kw_link ready;
-  uint64_t tag; /* its owner's own */
+  kw_link ready; /* in the list of its connection */
+  uint64_t tag;  /* the owner's own */
 } kw_subscription;
 
-/* False if memory is short. Its range is copied. */
+/* Makes an idle subscription. The range is copied. Returns false if memory is short; it may then be dropped, but need
+ * not be. */
 bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes);
 
-/* Leaves its call, and forgets all. */
+/* Takes a subscription off its call, and frees what it holds. */
 void kw_subscription_drop(kw_subscription *sub);
 
+/* Returns the range, as slices of the subscription's own bytes. */
 kw_range kw_subscription_range(const kw_subscription *sub);
 
-/* What is to be taken next, or NULL; an answer that is not complete is not. And taking all of that answer away. */
-const kw_news *kw_subscription_first(const kw_subscription *sub);
+/* Returns the notice to take next, or NULL. Fragments of a revision that is not complete cannot be taken, and nothing
+ * can while the subscription is suspect. */
+const kw_notice *kw_subscription_first(const kw_subscription *sub);
+
+/* Drops the first notice, and the rest of the same answer. May let a paused call go on. */
 void kw_subscription_skip(kw_subscription *sub);
 
-/* A piece of an answer with `n` events, the last of revision `last`. False if memory is short. */
+/* Queues a copy of an answer with `n` events, the last of revision `last`. has_more: the answer is a fragment, and
+ * not the last one. Returns false if memory is short. */
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more);
 
-/* All up to a revision has been told. Returns whether that changed anything for its reader, or for who follows it. */
+/* Notes that everything up to a revision has been told, and queues progress. Returns true if `next` has moved. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
 
-/* The same, as the server says it from time to time: a reader that wants progress is told even if nothing is new. */
+/* The same for the server's periodic progress: a reader that wants progress is told even if nothing is new. Returns
+ * true if `next` has moved, or progress was queued. */
 bool kw_subscription_tick(kw_subscription *sub, int64_t revision);
 
-/* It has failed: by compaction; by a reason in words; or by an error. Without memory it fails all the same. */
+/* Fails a subscription: by compaction, if compact_revision is above 0; else for a reason in words, if there is one;
+ * else for an error. Queues a notice of it; without memory the subscription fails without a notice. */
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
                           int error);
 
-/* The server knows less than the watch has seen; what it says is not given until it is believed, or is retracted. */
+/* Begins a doubt: the server knows less than the watch has seen. Nothing can be taken until kw_subscription_believe
+ * or kw_subscription_retract. */
 void kw_subscription_doubt(kw_subscription *sub);
+
+/* Ends a doubt: what the server has told since then is true. */
 void kw_subscription_believe(kw_subscription *sub);
+
+/* Ends a doubt, if there is one: forgets what the server has told since then. */
 void kw_subscription_retract(kw_subscription *sub);
 
-/* What the server said when it refused it, if that was not taken yet, or NULL; and taking that back: it is idle. */
+/* Returns the server's reason for refusing or canceling the watch, if that notice was not taken yet; or NULL. The
+ * blob belongs to the notice. */
 kw_blob *kw_subscription_refusal(const kw_subscription *sub);
+
+/* Drops the notice of a refusal, and makes the subscription idle again. Does nothing if there is none. */
 void kw_subscription_revive(kw_subscription *sub);
 
-/* What is not complete will never be. */
+/* Drops the fragments of a revision that is not complete: the rest will never come. */
 void kw_subscription_forget_torn(kw_subscription *sub);
 
+/* True if the queue is over its limit. */
 static inline bool kw_subscription_is_full(const kw_subscription *sub) {
   return sub->bytes > sub->max_bytes || sub->events > KW_SUBSCRIPTION_EVENTS;
 }
 
-/* Whether it may go on; also if all that waits is of a revision that is not complete, since nobody could read it. */
+/* True if the queue is at most half full; or if no notice in it can be taken, because its only revision is not
+ * complete. */
 static inline bool kw_subscription_has_room(const kw_subscription *sub) {
   bool is_low = sub->bytes <= sub->max_bytes / 2 && sub->events <= KW_SUBSCRIPTION_EVENTS / 2;
   return is_low || sub->pieces == sub->unfinished;

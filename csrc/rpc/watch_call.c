@@ -3,36 +3,37 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "codec/keyvalue.h"
 #include "codec/messages.h"
 #include "model/error.h"
+#include "rpc/watch_answer.h"
 
 #define PATH "/etcdserverpb.Watch/Watch"
-#define ALL (-1) /* the id of what concerns the whole call */
+#define ALL (-1) /* watch id of an answer about the whole call */
 
-/* Something that was asked for and not answered: whose it is, or nobody's any more. */
+/* A create request that the server has not answered. */
 typedef struct kw_creation {
-  kw_subscription *sub;
+  kw_subscription *sub; /* NULL: it has left the call meanwhile */
   kw_link link;
 } kw_creation;
 
 struct kw_watch_call {
   kw_client *client;
   uint64_t number;
-  kw_map ids;
-  kw_link creations;
-  kw_subscription *torn; /* whose answer is not complete */
-  int64_t torn_last;     /* the last revision of what came of it */
-  size_t max_torn;
-  size_t n;          /* subscriptions */
-  size_t unanswered; /* requests for progress, some of which may never be answered */
-  uint64_t heard;
-  bool is_held;
-  bool is_trusted;
-  bool is_over; /* to be freed as soon as nobody is busy with it */
-  int busy;
+  kw_map ids;            /* open subscriptions by watch id */
+  kw_link creations;     /* kw_creation, oldest first */
+  kw_subscription *torn; /* whose answer has come in part; or NULL */
+  int64_t torn_last;     /* last revision of that part */
+  size_t max_torn;       /* limit of the bytes of such a part */
+  size_t n;              /* attached subscriptions */
+  size_t unanswered;     /* requests for progress; some may never be answered */
+  uint64_t heard;        /* answers that came */
+  bool is_held;          /* paused by flow control */
+  bool is_trusted;       /* progress of the whole call is believed */
+  bool is_over;          /* to be freed when `busy` is 0 */
+  int busy;              /* functions of this file that are using the watch call */
 };
 
+/* Keeps the watch call alive until `leave`: sending or failing may end its client's call, and on_end frees it. */
 static void enter(kw_watch_call *call) {
   call->busy++;
 }
@@ -41,90 +42,7 @@ static void leave(kw_watch_call *call) {
   if (--call->busy == 0 && call->is_over) kw_free(call);
 }
 
-/* {====== Answers ====== */
-
-typedef struct answer {
-  kw_header header;
-  kw_watch_response fields;
-  size_t n; /* events */
-  int64_t last;
-  bool is_ordered;
-} answer;
-
-/* The revision of an event; 0 if it is malformed. */
-static int64_t revision_of(kw_slice event) {
-  kw_wire_reader reader = kw_wire_read(event);
-  kw_wire_field field;
-  kw_kv kv = {0}, prev;
-  while (kw_wire_next(&reader, &field)) {
-    if (field.number != 2 && field.number != 3) continue;
-    if (field.type != KW_WIRE_BYTES) return 0;
-    if (!kw_keyvalue_decode(field.bytes, field.number == 2 ? &kv : &prev)) return 0;
-  }
-  return reader.failed ? 0 : kv.mod_revision;
-}
-
-static bool read_header(kw_slice bytes, kw_header *header) {
-  kw_wire_reader reader = kw_wire_read(bytes);
-  kw_wire_field field;
-  int64_t *const places[] = {&header->cluster_id, &header->member_id, &header->revision,
-                             &header->raft_term};
-  while (kw_wire_next(&reader, &field)) {
-    if (field.number >= 1 && field.number <= 4 && field.type == KW_WIRE_VARINT)
-      *places[field.number - 1] = (int64_t)field.value;
-  }
-  return !reader.failed;
-}
-
-static bool read_number(const kw_wire_field *field, kw_watch_response *to) {
-  int64_t v = (int64_t)field->value;
-  if (field->type != KW_WIRE_VARINT) return false;
-  switch (field->number) {
-    case 2: to->watch_id = v; break;
-    case 3: to->created = v != 0; break;
-    case 4: to->canceled = v != 0; break;
-    case 5: to->compact_revision = v; break;
-    default: to->fragment = v != 0; break;
-  }
-  return true;
-}
-
-/* There is always a next one. */
-static bool is_possible(int64_t revision) {
-  return revision >= 0 && revision < INT64_MAX;
-}
-
-static bool read_field(const kw_wire_field *field, answer *to) {
-  bool is_bytes = field->type == KW_WIRE_BYTES;
-  switch (field->number) {
-    case 1:
-      return is_bytes && read_header(field->bytes, &to->header) && is_possible(to->header.revision);
-    case 6: to->fields.cancel_reason = field->bytes; return is_bytes;
-    case 11: {
-      int64_t revision = is_bytes ? revision_of(field->bytes) : 0;
-      to->is_ordered = to->is_ordered && revision >= to->last;
-      to->last = revision;
-      to->n++;
-      return revision > 0 && is_possible(revision);
-    }
-    default: return field->number > 7 || read_number(field, &to->fields);
-  }
-}
-
-/* Its events do not begin before `last`. */
-static bool read_answer(kw_slice bytes, int64_t last, answer *to) {
-  kw_wire_reader reader = kw_wire_read(bytes);
-  kw_wire_field field;
-  *to = (answer){.is_ordered = true, .last = last};
-  while (kw_wire_next(&reader, &field)) {
-    if (!read_field(&field, to)) return false;
-  }
-  return !reader.failed && to->is_ordered;
-}
-
-/* }====== */
-
-/* Memory is short: the call ends, and its subscriptions go on later, where they were. */
+/* Ends the call because memory is short. Its subscriptions become idle, and can be attached anew. */
 static void give_up(kw_watch_call *call) {
   kw_client_fail(call->client, call->number, KW_GRPC_UNAVAILABLE, "keywatch: out of memory");
 }
@@ -144,25 +62,25 @@ static void send_request(kw_watch_call *call, const kw_watch_request *request) {
 
 /* {====== Subscriptions ====== */
 
-static void show(kw_watch_call *call, kw_subscription *sub) {
+static void enter_ready(kw_watch_call *call, kw_subscription *sub) {
   if (kw_link_is_alone(&sub->ready))
     kw_link_add(kw_client_ready_watches(call->client), &sub->ready);
 }
 
-/* Another connection may be where it shows. */
+/* Moves a ready subscription to the ready list of the connection that it is attached to now. */
 static void move_ready(kw_watch_call *call, kw_subscription *sub) {
   kw_link_remove(&sub->ready);
-  show(call, sub);
+  enter_ready(call, sub);
 }
 
 void kw_watch_call_wake(kw_subscription *sub) {
   bool has_come = sub->is_armed && kw_subscription_first(sub) != NULL;
   if (sub->call == NULL || !(has_come || sub->is_followed)) return;
   if (has_come) sub->is_armed = false;
-  show(sub->call, sub);
+  enter_ready(sub->call, sub);
 }
 
-/* It is on no call any more. */
+/* Takes a subscription off its call, but not out of the call's map. */
 static void release(kw_subscription *sub) {
   kw_watch_call *call = sub->call;
   if (call->torn == sub) call->torn = NULL;
@@ -175,7 +93,7 @@ static void release(kw_subscription *sub) {
   if (sub->state != KW_SUBSCRIPTION_FAILED) sub->state = KW_SUBSCRIPTION_IDLE;
 }
 
-/* The same for one of many: its id is no longer known, either. */
+/* Takes a subscription off its call, and out of the call's map. */
 static void unbind(kw_subscription *sub) {
   if (sub->state == KW_SUBSCRIPTION_OPEN) kw_map_remove(&sub->call->ids, (uint64_t)sub->id);
   release(sub);
@@ -196,21 +114,22 @@ void kw_watch_call_detach(kw_subscription *sub) {
   leave(call);
 }
 
+/* Takes a subscription off its call, and fails it. */
 static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason, int error) {
   kw_watch_call *call = sub->call;
   unbind(sub);
   kw_subscription_fail(sub, compact_revision, reason, error);
-  show(call, sub);
+  enter_ready(call, sub);
 }
 
-/* The same by our own doing, of one that is open: the server is told. */
+/* Fails an open subscription by our own decision, and cancels it at the server. */
 static void reject(kw_subscription *sub, int error) {
   kw_watch_call *call = sub->call;
   fail(sub, 0, (kw_slice){0}, error);
   send_cancel(call, sub->id);
 }
 
-/* All subscriptions leave: with an error, or to be attached anew. */
+/* Takes all subscriptions off the call. Fails them with the error, or makes them idle if it is KW_OK. */
 static void release_all(kw_watch_call *call, int error) {
   size_t at = 0;
   kw_map ids = call->ids;
@@ -228,7 +147,7 @@ static void release_all(kw_watch_call *call, int error) {
     release(sub);
     if (error == KW_OK) continue;
     kw_subscription_fail(sub, 0, (kw_slice){0}, error);
-    show(call, sub);
+    enter_ready(call, sub);
   }
   kw_map_drop(&ids);
 }
@@ -266,13 +185,13 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub) {
 
 /* }====== */
 
-/* {====== What comes ====== */
+/* {====== Answers ====== */
 
 static bool is_of_other_cluster(const kw_subscription *sub, const kw_header *header) {
   return sub->has_cluster && header->cluster_id != sub->cluster;
 }
 
-static void open_sub(kw_watch_call *call, kw_subscription *sub, const answer *found) {
+static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_answer *found) {
   const kw_header *header = &found->header;
   kw_map_put(&call->ids, (uint64_t)found->fields.watch_id, sub);
   sub->id = found->fields.watch_id;
@@ -289,14 +208,14 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const answer *fo
   sub->has_cluster = true;
   if (header->revision < sub->seen) kw_subscription_doubt(sub);
   if (header->revision > sub->seen) sub->seen = header->revision;
-  show(call, sub);
+  enter_ready(call, sub);
 }
 
-/* Room for the id was made when it was asked for: ids that are taken away leave theirs. */
-static bool hear_created(kw_watch_call *call, const answer *found) {
+/* Hears the answer to the oldest create request. Returns false if the answer makes no sense. */
+static bool hear_created(kw_watch_call *call, const kw_watch_answer *found) {
   const kw_watch_response *fields = &found->fields;
   bool is_bad = fields->canceled || fields->watch_id == ALL;
-  if (kw_link_is_alone(&call->creations) || found->n > 0) return false;
+  if (kw_link_is_alone(&call->creations) || found->n_events > 0) return false;
   if (!is_bad && kw_map_get(&call->ids, (uint64_t)fields->watch_id) != NULL) return false;
   if (!is_bad && !kw_map_reserve(&call->ids)) {
     give_up(call);
@@ -317,27 +236,28 @@ static bool hear_created(kw_watch_call *call, const answer *found) {
   return true;
 }
 
-/* Without a reason it is to be attached anew. */
-static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const answer *found) {
+/* Hears that the server has canceled a subscription. Without a reason the subscription becomes idle, to be attached
+ * anew. */
+static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_watch_answer *found) {
   const kw_watch_response *fields = &found->fields;
   if (fields->compact_revision > 0 || fields->cancel_reason.len > 0) {
     fail(sub, fields->compact_revision, fields->cancel_reason, KW_ERR_UNKNOWN);
     if (fields->compact_revision > 0) send_cancel(call, sub->id);
   } else {
     unbind(sub);
-    show(call, sub);
+    enter_ready(call, sub);
   }
 }
 
-/* Servers may say that a watch was created before they say how far others had come before that. What they say then is
- * not of it, unless it is of a later revision. */
+/* True if progress of the whole call may be older than the subscription. A server may answer a create request before
+ * an earlier request for progress: that progress does not cover the new watch, unless its revision is later. */
 static bool is_stale(kw_subscription *sub, int64_t revision) {
   if (sub->stale == 0) return false;
   sub->stale--;
   return revision <= sub->server;
 }
 
-static void hear_progress(kw_watch_call *call, const answer *found) {
+static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
   int64_t id = found->fields.watch_id, revision = found->header.revision;
   kw_subscription *sub;
   size_t at = 0;
@@ -352,30 +272,31 @@ static void hear_progress(kw_watch_call *call, const answer *found) {
   }
 }
 
-/* Nobody reads it: alone, it holds its call back; else it goes, so that others need not wait. */
+/* Stops a subscription whose queue is full. Alone on its call, it pauses the call. Otherwise it leaves the call, so
+ * that the others need not wait. */
 static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   if (call->n > 1) {
     kw_watch_call_detach(sub);
     sub->is_lagging = true;
-    show(call, sub);
+    enter_ready(call, sub);
   } else if (!call->is_held) {
     call->is_held = true;
     kw_client_pause(call->client, call->number);
   }
 }
 
-static bool hear_events(kw_watch_call *call, kw_slice bytes, const answer *found) {
+static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answer *found) {
   bool has_more = found->fields.fragment;
   kw_subscription *sub = kw_map_get(&call->ids, (uint64_t)found->fields.watch_id);
   if (call->torn != NULL && call->torn != sub) return false;
-  if (sub == NULL) return true; /* it has left */
+  if (sub == NULL) return true; /* it has left the call */
   call->torn = has_more ? sub : NULL;
-  call->torn_last = found->last;
+  call->torn_last = found->last_revision;
   if (sub->torn + bytes.len > call->max_torn) {
     reject(sub, KW_ERR_RESOURCE_EXHAUSTED);
     return true;
   }
-  if (!kw_subscription_push(sub, bytes, found->n, found->last, has_more)) {
+  if (!kw_subscription_push(sub, bytes, found->n_events, found->last_revision, has_more)) {
     give_up(call);
     return true;
   }
@@ -386,21 +307,21 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const answer *found
 }
 
 static bool hear(kw_watch_call *call, kw_slice bytes) {
-  answer found;
-  if (!read_answer(bytes, call->torn == NULL ? 0 : call->torn_last, &found)) return false;
+  kw_watch_answer found;
+  if (!kw_watch_answer_read(bytes, call->torn == NULL ? 0 : call->torn_last, &found)) return false;
   const kw_watch_response *fields = &found.fields;
   if (fields->created) return hear_created(call, &found);
-  if (found.n > 0 && !hear_events(call, bytes, &found)) return false;
+  if (found.n_events > 0 && !hear_events(call, bytes, &found)) return false;
   if (fields->canceled) {
     kw_subscription *sub = kw_map_get(&call->ids, (uint64_t)fields->watch_id);
     if (sub != NULL) hear_canceled(call, sub, &found);
-  } else if (found.n == 0 && found.header.revision > 0) {
+  } else if (found.n_events == 0 && found.header.revision > 0) {
     hear_progress(call, &found);
   }
   return true;
 }
 
-/* A server that says what makes no sense is not listened to any more, and all who did are told. */
+/* Hears a WatchResponse. One that makes no sense ends the call, and fails all its subscriptions. */
 static void on_message(void *ctx, kw_slice bytes) {
   kw_watch_call *call = ctx;
   call->heard++;

@@ -27,13 +27,21 @@ void kw_batch_release(kw_batch *batch) {
   kw_free(batch);
 }
 
-kw_blob *kw_batch_wire(kw_batch *batch) {
+size_t kw_batch_size(const kw_batch *batch, uint32_t from, uint32_t to) {
   size_t size = 0;
+  for (uint32_t i = from; i < to; i++) size += kw_event_size(&batch->events[i]);
+  return size;
+}
+
+uint8_t *kw_batch_put(const kw_batch *batch, uint32_t from, uint32_t to, uint8_t *bytes) {
+  for (uint32_t i = from; i < to; i++) bytes = kw_event_put(&batch->events[i], bytes);
+  return bytes;
+}
+
+kw_blob *kw_batch_wire(kw_batch *batch) {
   if (batch->wire != NULL) return batch->wire;
-  for (uint32_t i = 0; i < batch->n; i++) size += kw_event_size(&batch->events[i]);
-  batch->wire = kw_blob_new(size);
+  batch->wire = kw_blob_new(kw_batch_size(batch, 0, batch->n));
   if (batch->wire == NULL) return NULL;
-  uint8_t *to = batch->wire->bytes;
-  for (uint32_t i = 0; i < batch->n; i++) to = kw_event_put(&batch->events[i], to);
+  kw_batch_put(batch, 0, batch->n, batch->wire->bytes);
   return batch->wire;
 }

@@ -26,6 +26,12 @@ void kw_batch_add(kw_batch *batch, const kw_event *event);
 /* Gives one reference back. The last one frees the batch, and releases its records. */
 void kw_batch_release(kw_batch *batch);
 
+/* Returns the size of the events [from, to) as fields of a WatchResponse. */
+size_t kw_batch_size(const kw_batch *batch, uint32_t from, uint32_t to);
+
+/* Encodes the events [from, to) as fields of a WatchResponse. Returns the end of what was written. */
+uint8_t *kw_batch_put(const kw_batch *batch, uint32_t from, uint32_t to, uint8_t *bytes);
+
 /* Returns the events encoded as fields of a WatchResponse. They are encoded once; the blob belongs to the batch.
  * Returns NULL if memory is short. */
 kw_blob *kw_batch_wire(kw_batch *batch);

@@ -12,7 +12,7 @@ bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher) {
   watcher->is_unreadable = told == KW_UNREADABLE;
   if (told == KW_TOLD) {
     watcher->was_told = true;
-    kw_ready_add(watcher->outlet);
+    if (watcher->outlet->is_armed) kw_ready_add(watcher->outlet);
   }
   return !watcher->was_refused;
 }

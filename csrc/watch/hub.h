@@ -19,11 +19,10 @@
 
 typedef struct kw_hub_options {
   size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
-  size_t
-      walk_bytes; /* limit of a watched range's bytes in a step; the last revision may exceed it */
-  size_t walk_watchers; /* limit of watchers that a step looks at */
-  int64_t progress_ms;  /* period of progress for idle watchers that want it */
-  uint64_t seed;        /* of the watch groups' hashes */
+  size_t walk_bytes;     /* limit of a watched range in a step; the last revision may exceed it */
+  size_t walk_watchers;  /* limit of watchers that a step looks at */
+  int64_t progress_ms;   /* period of progress for idle watchers that want it */
+  uint64_t seed;         /* of the watch groups' hashes */
 } kw_hub_options;
 
 typedef struct kw_watch_spec {

@@ -23,15 +23,13 @@ struct kw_hub {
   kw_outlet *outlets;
   size_t n; /* watchers */
 
-  kw_watch_group
-      *chosen_group;   /* lagging watchers that the current step tells; empty between steps */
-  kw_watcher **chosen; /* the same watchers, as an array; NULL until first used */
+  kw_watch_group *chosen_group; /* lagging watchers of the current step; empty between steps */
+  kw_watcher **chosen;          /* the same watchers, as an array; NULL until first used */
   size_t n_chosen;
 
-  kw_map progress;    /* watchers that want periodic progress, by address */
-  size_t progress_at; /* position of the current round in the map */
-  int64_t
-      progress_due; /* time of the next round, or part of a round; INT64_MIN: the next step sets it */
+  kw_map progress;      /* watchers that want periodic progress, by address */
+  size_t progress_at;   /* position of the current round in the map */
+  int64_t progress_due; /* when the round begins or goes on; INT64_MIN: the next step sets it */
 };
 
 /* {====== watcher.c ====== */

@@ -43,8 +43,7 @@ typedef struct kw_watcher_list {
 
 struct kw_watcher {
   int64_t id;
-  int64_t
-      next_rev; /* first revision not told; of a synced watcher: older events are not meant for it */
+  int64_t next_rev; /* first revision not told; events before it are not meant for the watcher */
   kw_outlet *outlet;
   kw_watched *watched; /* its range in a watch group; NULL unless it is in one */
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * driver: what a connection knows of the driver that moves its bytes: the driver's hooks, and the deadline that the
+ * driver was told last. For rpc/peer.c and rpc/client.c, the two kinds of connection in face/engine.h.
+ *
+ * A deadline that moves away, as it does with every byte that arrives, is not told. The driver then calls `step` once
+ * too early, and is told the later deadline after that.
+ */
+#ifndef KW_RPC_DRIVER_H
+#define KW_RPC_DRIVER_H
+
+#include "face/engine.h"
+#include "h2/session.h"
+
+typedef struct kw_driver {
+  kw_peer_hooks hooks; /* without functions: no driver, Lua moves the bytes */
+  int64_t due;         /* deadline that the driver knows; INT64_MAX: none */
+} kw_driver;
+
+/* Sets the driver of a connection. The hooks are copied; NULL: no driver. */
+static inline void kw_driver_init(kw_driver *driver, const kw_peer_hooks *hooks) {
+  *driver = (kw_driver){.due = INT64_MAX};
+  if (hooks != NULL) driver->hooks = *hooks;
+}
+
+/* Tells the driver that pending bytes or the connection's state may have changed. */
+static inline void kw_driver_touch(const kw_driver *driver) {
+  if (driver->hooks.on_dirty != NULL) driver->hooks.on_dirty(driver->hooks.ctx);
+}
+
+/* Tells the driver the session's deadline, if it is earlier than the one that the driver knows. */
+static inline void kw_driver_tell_deadline(kw_driver *driver, const kw_session *session) {
+  if (driver->hooks.on_deadline == NULL) return;
+  int64_t due = kw_session_deadline(session);
+  if (due >= driver->due) return;
+  driver->due = due;
+  driver->hooks.on_deadline(driver->hooks.ctx, due);
+}
+
+/* Tells the driver both: the session's deadline, and that there may be something to write. */
+static inline void kw_driver_update(kw_driver *driver, const kw_session *session) {
+  kw_driver_tell_deadline(driver, session);
+  kw_driver_touch(driver);
+}
+
+/* Notes that the driver has called `step`: it knows no deadline until it is told one. */
+static inline void kw_driver_stepped(kw_driver *driver) {
+  driver->due = INT64_MAX;
+}
+
+/* Returns the state of a connection for the driver: KW_PEER_WANTS_BYTES, KW_PEER_IS_DONE or 0. */
+static inline unsigned kw_driver_state(const kw_session *session) {
+  if (kw_session_is_done(session)) return KW_PEER_IS_DONE;
+  return kw_session_wants_bytes(session) ? KW_PEER_WANTS_BYTES : 0;
+}
+
+#endif

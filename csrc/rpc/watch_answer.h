@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * watch_answer: one WatchResponse, as a client reads it. For rpc/watch_call.c only.
+ *
+ * The events are checked and counted, but not decoded: they stay in the bytes of the answer.
+ */
+#ifndef KW_RPC_WATCH_ANSWER_H
+#define KW_RPC_WATCH_ANSWER_H
+
+#include "codec/messages.h"
+
+typedef struct kw_watch_answer {
+  kw_header header;
+  kw_watch_response fields; /* without the events; its slices point into the answer */
+  size_t n_events;
+  int64_t last_revision; /* of the last event */
+} kw_watch_answer;
+
+/* Reads an answer. Its events may not begin before revision `last`. Returns false if the answer is malformed, its
+ * events are not in order, or a revision is impossible. */
+bool kw_watch_answer_read(kw_slice bytes, int64_t last, kw_watch_answer *answer);
+
+#endif
