@@ -184,6 +184,7 @@ build = {
         "csrc/rpc/lease_service.c",
         "csrc/rpc/message_queue.c",
         "csrc/rpc/method.c",
+        "csrc/rpc/notes.c",
         "csrc/rpc/outcall.c",
         "csrc/rpc/peer.c",
         "csrc/rpc/range_answer.c",

@@ -153,7 +153,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
   if (c == NULL) return;
   bool is_known = !(stream->is_unary && !c->is_intercepted &&
-                    kw_message_queue_is_empty(&c->messages) && !stream->is_told);
+                    kw_message_queue_is_empty(&c->messages) && !stream->has_reported_end);
   part(c, stream);
   stream->owner = NULL;
   if (is_known) {

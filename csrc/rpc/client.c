@@ -57,7 +57,7 @@ static void on_pull(kw_stream *stream, void *ctx) {
 
 /* {====== Calls ====== */
 
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_field_line *lines, size_t n,
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *lines, size_t n,
                         bool is_unary, const kw_call_hooks *hooks) {
   if (!kw_map_reserve(&client->calls)) return 0;
   kw_outcall *call = kw_outcall_new(client->last_call + 1, is_unary, hooks, client->max_untaken,
@@ -213,7 +213,7 @@ static void end_calls(kw_client *client) {
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
     kw_outcall *call = stream->owner;
     if (call == NULL) continue;
-    if (stream->has_status && (stream->is_told || stream->is_reset)) {
+    if (stream->has_status && (stream->has_reported_end || stream->is_reset)) {
       kw_outcall_end(call, stream->status, stream->text, false);
     } else {
       kw_outcall_abort(call, KW_GRPC_UNAVAILABLE, text, !stream->is_sent);
@@ -318,7 +318,7 @@ void kw_client_heard(kw_client *client) {
  * once, before its socket is closed; a server that goes away is sent no more calls. */
 static void follow_session(kw_client *client) {
   if (kw_session_is_done(client->session)) end_calls(client);
-  if (kw_session_is_leaving(client->session)) refuse_unsent(client);
+  if (kw_session_got_goaway(client->session)) refuse_unsent(client);
   update(client);
 }
 

@@ -87,7 +87,8 @@ static void on_timeout(kw_stream *stream, void *ctx) {
 
 static bool is_turn_over(void *ctx) {
   const kw_peer *peer = ctx;
-  return peer->driver.hooks.is_late != NULL && peer->driver.hooks.is_late(peer->driver.hooks.ctx);
+  return peer->driver.hooks.is_turn_over != NULL &&
+         peer->driver.hooks.is_turn_over(peer->driver.hooks.ctx);
 }
 
 static void on_close(kw_stream *stream, void *ctx) {
@@ -106,6 +107,7 @@ const char *kw_server_remote(const kw_stream *stream) {
 
 void kw_server_touch(kw_stream *stream) {
   kw_peer *peer = kw_session_ctx(stream->session);
+  if (peer->server->notes != NULL) kw_notes_answered(peer->server, stream);
   kw_driver_update(&peer->driver, peer->session);
 }
 
@@ -132,6 +134,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   peer->moved = now;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
+  if (server->notes != NULL) kw_notes_accepted(server, peer->driver.hooks.remote);
   kw_driver_tell_deadline(&peer->driver, peer->session);
   return peer;
 }
@@ -157,7 +160,7 @@ static void detach(kw_peer *peer, const char *why) {
   char text[KW_NOTE_TEXT];
   if (server->notes != NULL) explain_end(peer, why, text);
   kw_session_free(peer->session);
-  if (server->notes != NULL) kw_notes_ended(server, peer->hooks.remote, text);
+  if (server->notes != NULL) kw_notes_ended(server, peer->driver.hooks.remote, text);
   kw_link_remove(&peer->link);
   server->n_peers--;
   peer->server = NULL;
@@ -186,9 +189,9 @@ bool kw_peer_is_busy(const kw_peer *peer) {
   return peer->server != NULL && kw_server_is_busy(peer->server);
 }
 
-void kw_peer_close(kw_peer *peer) {
+void kw_peer_close(kw_peer *peer, const char *why) {
   peer->driver.hooks.on_dirty = NULL;
-  kw_peer_detach(peer);
+  detach(peer, why);
   kw_chain_drop(&peer->left);
   kw_free(peer);
 }

@@ -15,14 +15,17 @@
  * server drains. */
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
 
-/* Frees a peer, with what it has not written. Calls no hook. */
-void kw_peer_close(kw_peer *peer);
+/* Frees a peer, with what it has not written. Calls no hook. `why` is the driver's reason, for the debug log; or NULL. */
+void kw_peer_close(kw_peer *peer, const char *why);
 
 void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now);
 size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max);
 void kw_peer_wrote(kw_peer *peer, size_t bytes);
 unsigned kw_peer_state(const kw_peer *peer);
 void kw_peer_step(kw_peer *peer, int64_t now);
+
+/* Returns why the session of the peer has ended, or is about to; "" if it goes on, or if the peer was detached. */
+const char *kw_peer_why(const kw_peer *peer);
 
 /* True if the peer's server is busy, see kw_server_is_busy. */
 bool kw_peer_is_busy(const kw_peer *peer);
