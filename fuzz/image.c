@@ -65,7 +65,7 @@ static void walk_buckets(int fd, int64_t size) {
 }
 
 static void walk_image(int fd) {
-  char path[32], text[KW_DISK_TEXT];
+  char path[32], text[KW_REASON_ROOM];
   kw_image *image;
   kw_revision rev, last = {0};
   bool tombstone;

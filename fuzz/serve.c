@@ -441,7 +441,7 @@ static void open_world(world *w) {
   server.session.max_waiting = server.session.max_input = 48000;
   *w = (world){.now = 1000, .piece = INT32_MAX};
   w->base = memory_used();
-  char why[KW_DISK_TEXT];
+  char why[KW_REASON_ROOM];
   must(kw_store_open(&store, 0, &w->store, why) == KW_OK, "there is memory");
   w->hub = kw_hub_new(w->store, &hub);
   w->server = kw_server_new(w->store, w->hub, &server);

@@ -20,7 +20,7 @@
 static int l_read_on(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   size_t done, total;
-  char text[KW_DISK_TEXT] = "";
+  char text[KW_REASON_ROOM] = "";
   int rc = kw_store_load(self->store, (size_t)luaL_checkinteger(L, 2), &done, &total, text);
   if (rc != KW_OK) {
     kw_bind_fail(L, self, rc);

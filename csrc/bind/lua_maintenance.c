@@ -122,7 +122,7 @@ static void push_hash(lua_State *L, const kw_hash_walk *walk) {
 static int l_hash_step(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   lua_Integer records = luaL_checkinteger(L, 2);
-  kw_hash_walk walk = {.asked = lua_isnoneornil(L, 3) ? 0 : kw_bind_check_int(L, 3, 0)};
+  kw_hash_walk walk = {.revision = lua_isnoneornil(L, 3) ? 0 : kw_bind_check_int(L, 3, 0)};
   kw_slice given = lua_isnoneornil(L, 4) ? kw_slice_of("", 0) : kw_bind_check_bytes(L, 4);
   if (given.len == sizeof walk) memcpy(&walk, given.data, given.len);
   int rc = kw_store_hash(self->store, &walk, (size_t)records);

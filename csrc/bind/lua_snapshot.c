@@ -83,7 +83,7 @@ static int l_close(lua_State *L) {
 /* Waits for the disk: it is for a program that does nothing else. */
 static int l_restore(lua_State *L) {
   const char *path = luaL_checkstring(L, 1), *directory = luaL_checkstring(L, 2);
-  char text[KW_DISK_TEXT] = "";
+  char text[KW_REASON_ROOM] = "";
   kw_restored restored;
   int rc = kw_restore(path, directory, lua_toboolean(L, 3), &restored, text);
   if (rc != KW_OK) {

@@ -171,7 +171,7 @@ static kw_lua_store *push_closed(lua_State *L, const open_fields *fields) {
 }
 
 static int l_open(lua_State *L) {
-  char text[KW_DISK_TEXT] = "";
+  char text[KW_REASON_ROOM] = "";
   open_fields fields = read_open_options(L);
   kw_lua_store *self = push_closed(L, &fields);
   fields.options.seed = kw_bind_new_seed(self);

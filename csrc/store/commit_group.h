@@ -11,12 +11,12 @@
 #include "base/blob.h"
 #include "model/kv.h"
 
-typedef struct kw_disk_meta {
+typedef struct kw_commit_meta {
   int64_t revision;         /* newest revision of the store */
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compacted_until;  /* first revision that the compaction has still to visit */
   int64_t alarms;           /* bits, see state.h */
-} kw_disk_meta;
+} kw_commit_meta;
 
 typedef enum kw_commit_kind {
   KW_COMMIT_PUT,
@@ -49,7 +49,7 @@ typedef struct kw_commit_group {
   size_t n;
   size_t cap;
   size_t n_rows; /* changes of rows among them */
-  kw_disk_meta meta;
+  kw_commit_meta meta;
 } kw_commit_group;
 
 /* Releases the rows, and frees the memory of the group. */

@@ -159,7 +159,7 @@ bool kw_committer_is_idle(const kw_committer *committer) {
 }
 
 /* The memory of the group that was taken last is used again. */
-void kw_committer_submit(kw_committer *committer, const kw_disk_meta *meta, bool defragment) {
+void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bool defragment) {
   kw_commit_group gathering = committer->submitted;
   committer->submitted = committer->gathering;
   committer->submitted.meta = *meta;
@@ -194,7 +194,7 @@ static bool take_done(kw_committer *committer, bool wait) {
   return is_done;
 }
 
-bool kw_committer_take(kw_committer *committer, bool wait, kw_disk_meta *meta, int *rc) {
+bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc) {
   if (!take_done(committer, wait)) return false;
   *meta = committer->submitted.meta;
   *rc = committer->rc;

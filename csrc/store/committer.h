@@ -40,13 +40,13 @@ bool kw_committer_is_idle(const kw_committer *committer);
 /* Hands the gathering group, which becomes durable with `meta`, to the idle thread. Another group gathers from now
  * on. With `defragment`, the thread then copies the database to a file without gaps; this file takes the database's
  * place when the group is taken. */
-void kw_committer_submit(kw_committer *committer, const kw_disk_meta *meta, bool defragment);
+void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bool defragment);
 
 /* Takes the submitted group if it is done; with `wait`, waits until it is. Returns false if there is none. *meta
  * becomes the group's, and *rc its outcome: KW_OK; KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY if the group was not written
  * (after KW_ERR_NO_SPACE some of its removals may be); KW_ERR_STORAGE if it is unknown what was written. The
  * database's reader has moved on: what it read before is no longer valid. */
-bool kw_committer_take(kw_committer *committer, bool wait, kw_disk_meta *meta, int *rc);
+bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc);
 
 /* After a failure was taken: forgets the failed group and the gathering one, but keeps the removals of both for the
  * next group. A removal may be repeated, and may happen later: removals are in an order in which a tombstone outlasts

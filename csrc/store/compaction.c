@@ -3,7 +3,7 @@
 
 #include "codec/keyvalue.h"
 
-/* Tombstones at the old compacted revision were left, and have to be visited again. */
+/* Returns the first revision to visit. Tombstones at the old compacted revision were left, and are visited again. */
 static int64_t from_of(const kw_store *store) {
   return store->compact_revision < 0 ? 0 : store->compact_revision;
 }
@@ -42,8 +42,8 @@ static void forget_first(kw_store *store, kw_key_history *history) {
   kw_key_history_drop_first(history);
 }
 
-/* How many changes are known up to the one at `rev`, with it; 0 if that is not known. Of what was removed the disk
- * may still have a record, until its group is durable. */
+/* Returns how many changes are known up to the one at `rev`, which is included. Returns 0 if `rev` is not known: the
+ * database still has a removed record until the removal is durable. */
 static size_t count_until(const kw_key_history *history, kw_revision rev) {
   if (history == NULL) return 0;
   const kw_change *all = kw_key_history_changes(history);
@@ -53,13 +53,13 @@ static size_t count_until(const kw_key_history *history, kw_revision rev) {
   return 0;
 }
 
-/* Whether a later change, up to the compacted revision, has taken the place of the first. */
+/* True if a later change, up to the compacted revision, has replaced the first one. */
 static bool is_first_replaced(const kw_store *store, const kw_key_history *history) {
   const kw_change *all = kw_key_history_changes(history);
   return history->n - history->first > 1 && all[history->first + 1].main <= store->compact_revision;
 }
 
-/* False if memory is short. */
+/* Returns false if memory is short. */
 static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
   size_t n = count_until(history, rev);
@@ -72,7 +72,8 @@ static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key
   return true;
 }
 
-/* The next step begins at `rev`; returns whether it can follow at once. A damaged record raises the alarm. */
+/* Ends a step; the next one begins at `rev`. Returns true if it can follow at once. A damaged record arms the
+ * alarm. */
 static bool stop(kw_store *store, int64_t rev) {
   store->compact_next = rev;
   store->compact_is_stuck = kw_log_failure(store->log) == KW_ERR_CORRUPT;

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: MIT
  *
- * compaction: forgetting history before a revision, in bounded steps. For the files of this folder only.
+ * compaction: removes history before a revision, in bounded steps. For the files of this folder only.
  *
- * Forgetting up to R means: of each key, every change that a later one with main <= R has replaced, and every
- * tombstone before R. So it is enough to visit the records that were written since the last compaction: each of them
- * goes if it was replaced, and replaced what the last compaction has left of its key. Nearly all go in the order of
- * revisions, so that what lies side by side on a disk goes together.
+ * A compaction at R removes of each key every change that a later change with main <= R has replaced, and every
+ * tombstone before R. It visits only the records that were written since the last compaction. A visited record is
+ * removed if it was replaced; and so is the record that it has replaced itself, which the last compaction had left.
+ * Nearly all records are removed in the order of revisions, so that neighbours on the disk go together.
  *
  *   put a at 2, put b at 3, put a at 4, delete b at 5, put c at 6; compact(5):
- *     visit 2, 3    they go, for 4 and 5          visit 4    it stays
- *     visit 5       it stays, a watch from 5 has to see it
- *   put a at 7; compact(7): visit 5 again, which is before 7 now, and b is gone; visit 6; visit 7, and 4 goes
+ *     visit 2, 3    removed: replaced by 4 and 5      visit 4    stays
+ *     visit 5       stays: a watch from 5 has to see it
+ *   put a at 7; compact(7): visit 5 again, which is before 7 now: removed; visit 6; visit 7: 4 is removed
  *
- * The cost is that of the changes since the last compaction, not of the keys that there are.
+ * The cost depends on the changes since the last compaction, not on the number of keys.
  */
 #ifndef KW_STORE_COMPACTION_H
 #define KW_STORE_COMPACTION_H
 
 #include "store/state.h"
 
-/* Moves the compacted revision up to `rev` and starts, or extends, the visit. */
+/* Sets the compacted revision to `rev`, and starts the visit, or extends the running one. */
 void kw_compaction_start(kw_store *store, int64_t rev);
 
-/* Whether a step can be done now: there may be nothing left, or the disk has enough to do. */
+/* True if a step can be done now: there are records to visit, and the gathering commit group is not too large. */
 bool kw_compaction_is_due(const kw_store *store);
 
-/* Visits some records; returns whether another step can follow at once. Where a record cannot be read, the alarm
- * "corrupt" is raised, and nothing is visited until it is out. */
+/* Visits a bounded number of records. Returns true if another step can follow at once. A record that is damaged arms
+ * the alarm KW_ALARM_CORRUPT; the compaction is stuck until the alarm is disarmed. */
 bool kw_compaction_step(kw_store *store);
 
-/* Where the visit has to go on once all that was asked for is durable. */
+/* Returns the revision at which the visit has to continue once the requested compaction is durable. */
 int64_t kw_compaction_next(const kw_store *store);
 
 #endif

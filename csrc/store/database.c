@@ -33,23 +33,23 @@ struct kw_database {
   int64_t size;
   int64_t in_use;
   bool is_damaged;
-  kw_disk_meta opened; /* what was there when the database was opened */
+  kw_commit_meta opened; /* what was there when the database was opened */
 };
 
 /* {====== Opening ====== */
 
-int kw_database_refuse(char text[KW_DISK_TEXT], const char *path, const char *why) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: cannot open %.360s: %.100s", path, why);
+int kw_database_refuse(char text[KW_REASON_ROOM], const char *path, const char *why) {
+  snprintf(text, KW_REASON_ROOM, "keywatch: cannot open %.360s: %.100s", path, why);
   return KW_ERR_STORAGE;
 }
 
-/* The same for an error of the system; KW_ERR_NO_SPACE for want of room. */
+/* The same with the text of an errno, or of an error of LMDB. Returns KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
 static int refuse_errno(char *text, const char *path, int number) {
   kw_database_refuse(text, path, mdb_strerror(number));
   return kw_lmdb_is_no_room(number) ? KW_ERR_NO_SPACE : KW_ERR_STORAGE;
 }
 
-/* Whoever holds the directory says so in the lock file. */
+/* The process that holds the lock has written its id into the lock file. */
 static int refuse_locked(char *text, const char *path, int fd) {
   char pid[PID_ROOM] = "", why[64];
   ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
@@ -58,7 +58,7 @@ static int refuse_locked(char *text, const char *path, int fd) {
   return kw_database_refuse(text, path, why);
 }
 
-/* Without room for its process id it is locked all the same. */
+/* The directory is locked even if there is no room for the process id. */
 static int lock(kw_database *db, char *text) {
   char name[KW_NAME_ROOM], pid[PID_ROOM];
   db->lock = open(kw_directory_name(db->path, "lock", name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -117,7 +117,7 @@ static void close_file(kw_database *db) {
 
 static int open_directory(kw_database *db, char *text) {
   int64_t format = KW_LMDB_FORMAT;
-  unlink_in(db, COPY); /* that was not finished */
+  unlink_in(db, COPY); /* left by a crash */
   unlink_in(db, LOCK_OF_COPY);
   int rc = kw_lmdb_file_make(db->path, DATA, COPY, db->map_bytes);
   if (rc == 0) rc = sync_names(db);
@@ -135,7 +135,7 @@ static int open_directory(kw_database *db, char *text) {
 }
 
 int kw_database_open(const char *path, size_t map_bytes, kw_database **result,
-                     char text[KW_DISK_TEXT]) {
+                     char text[KW_REASON_ROOM]) {
   if (strlen(path) >= KW_DIRECTORY_ROOM)
     return kw_database_refuse(text, path, strerror(ENAMETOOLONG));
   kw_database *db = kw_alloc_zeroed(sizeof *db);
@@ -159,14 +159,14 @@ bool kw_database_is_inherited(const kw_database *db) {
   return db->pid != getpid();
 }
 
-/* What a process has inherited is its parent's, and shares the place of the reader. */
+/* A child must not end the inherited read transaction: it shares its entry of the lock file with the parent's. */
 void kw_database_close(kw_database *db) {
   if (!kw_database_is_inherited(db)) close_file(db);
   if (db->lock >= 0) close(db->lock);
   kw_free(db);
 }
 
-kw_disk_meta kw_database_get_meta(const kw_database *db) {
+kw_commit_meta kw_database_get_meta(const kw_database *db) {
   return db->opened;
 }
 
@@ -208,7 +208,7 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
   return KW_OK;
 }
 
-/* Whether the cursor has found something with a key, and a value, of the right length. */
+/* True if the cursor has found an entry with a key of `key_len` bytes and a good value. Remembers a damaged one. */
 static bool has_found(kw_database *db, int rc, const MDB_val *key, size_t key_len, bool is_good) {
   bool ok = rc == 0 && key->mv_size == key_len && is_good;
   if (!ok && rc != MDB_NOTFOUND) db->is_damaged = true;
@@ -219,8 +219,8 @@ bool kw_database_is_damaged(const kw_database *db) {
   return db->is_damaged;
 }
 
-/* Whoever goes on where he was needs no search. */
-int kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry) {
+/* Continuing where the last call ended needs no search. */
+int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry) {
   uint8_t bytes[KW_LMDB_RECORD_KEY];
   MDB_val key = kw_lmdb_record_key(bytes, rev.main, rev.sub, false), value;
   bool goes_on = db->is_placed && kw_revision_compare(db->next, rev) == 0;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * database: the records of a durable store in a directory: LMDB.
+ * database: the durable state of a store, in a directory: records, leases, rows and a few numbers, in LMDB.
  *
- *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
- *   leases    id, big-endian                                                   ->  seconds, big-endian
- *   kept      names, see store/rows.h                                          ->  bytes
- *   meta      names                                                            ->  numbers, big-endian
+ * A database has one reader, a read transaction: it sees what was durable when it last moved on. kw_database_write
+ * and kw_database_copy may run in another thread meanwhile, but not during kw_database_renew or kw_database_swap. All
+ * other functions belong to the reader's thread.
  *
- * It has one reader, which sees what was durable when it last moved on. Writing and copying may happen in another
- * thread meanwhile, but for a swap; all else happens in the thread of the reader.
+ * The directory has the files "lock", which names the process that has it open, data.mdb, and copy.mdb, which is not
+ * finished and of no use after a crash. lmdb_file.h has the tables of data.mdb.
  */
 #ifndef KW_STORE_DATABASE_H
 #define KW_STORE_DATABASE_H
@@ -19,83 +18,91 @@ struct kw_lmdb_file;
 
 typedef struct kw_database kw_database;
 
-typedef struct kw_disk_entry {
+typedef struct kw_database_entry {
   kw_revision rev;
   bool tombstone;
   kw_slice record; /* good until the reader moves on */
-} kw_disk_entry;
+} kw_database_entry;
 
-#define KW_DISK_TEXT 512
+/* {====== Opening ====== */
 
-/* Opens or makes a database in a directory, which it makes, too. KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence
- * in `text`, if that cannot be; KW_ERR_NO_MEMORY. Nobody else can open it meanwhile. */
-int kw_database_open(const char *path, size_t map_bytes, kw_database **db, char text[KW_DISK_TEXT]);
+#define KW_REASON_ROOM 512 /* bytes of a sentence that says why something failed */
+
+/* Opens the database of a directory; makes directory and database if they do not exist. `map_bytes` bounds the size
+ * of the database. Until it is closed no other process can open it. Returns KW_OK, KW_ERR_NO_MEMORY; or
+ * KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in `text`. */
+int kw_database_open(const char *path, size_t map_bytes, kw_database **db,
+                     char text[KW_REASON_ROOM]);
+
+/* Closes the database. Views of it have to be closed before. */
 void kw_database_close(kw_database *db);
 
-/* The sentence that says why a directory cannot be opened. KW_ERR_STORAGE. */
-int kw_database_refuse(char text[KW_DISK_TEXT], const char *path, const char *why);
+/* Writes the sentence that says why a directory cannot be opened. Returns KW_ERR_STORAGE. */
+int kw_database_refuse(char text[KW_REASON_ROOM], const char *path, const char *why);
 
-/* Whether another process has opened it, and this is its child: then it can only be closed, which leaves the parent's
- * alone. */
+/* True if a parent of this process has opened the database. The child may only close it, which leaves the parent's
+ * database alone. */
 bool kw_database_is_inherited(const kw_database *db);
 
-/* What was there when it was opened. */
-kw_disk_meta kw_database_get_meta(const kw_database *db);
+/* Returns the numbers that were durable when the database was opened. */
+kw_commit_meta kw_database_get_meta(const kw_database *db);
+
+/* Returns the path of the directory. */
 const char *kw_database_path(const kw_database *db);
 
 /* Returns the open file, see store/lmdb_file.h. */
 struct kw_lmdb_file *kw_database_file(const kw_database *db);
 
-/* {====== Writing ====== */
-
-/* Makes changes, and `meta`, true and durable at once. Records that are put rise; removing what is not there is fine.
- * After KW_ERR_NO_MEMORY nothing has happened. After KW_ERR_NO_SPACE nothing has happened but that the first of the
- * records that were to be removed may be: then there is more room for the next write. KW_ERR_STORAGE leaves open what
- * has happened.
- *
- * Puts leave some room to deletes, and both leave some to removals, so that a full disk can be freed by
- * compaction. */
-int kw_database_write(const kw_database *db, const kw_commit_group *group);
-
 /* }====== */
+
+/* Writes a commit group, and makes it durable. The reader does not see it before it moves on. Returns KW_OK;
+ * KW_ERR_NO_MEMORY if nothing was written; KW_ERR_NO_SPACE if nothing was written, except for the first of the
+ * records that the group removes, so that the next write has more room; or KW_ERR_STORAGE if it is unknown what was
+ * written. */
+int kw_database_write(const kw_database *db, const kw_commit_group *group);
 
 /* {====== Reading ====== */
 
-/* The reader moves on to what is durable now. KW_ERR_STORAGE. */
+/* Moves the reader on to what is durable now. What it read before is no longer valid. Returns KW_OK or
+ * KW_ERR_STORAGE. */
 int kw_database_renew(kw_database *db);
 
+/* Returns the number of records. */
 size_t kw_database_records(const kw_database *db);
 
-/* KW_OK; KW_ERR_CORRUPT if the record is not there, or cannot be read. */
+/* Reads one record. Returns KW_OK, or KW_ERR_CORRUPT if it does not exist or cannot be read. */
 int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_slice *record);
 
-/* The first record >= rev: 1, 0 if there is none, KW_ERR_CORRUPT if it cannot be read. */
-int kw_database_next(kw_database *db, kw_revision rev, kw_disk_entry *entry);
+/* Reads the first record >= rev. Returns 1, 0 if there is none, or KW_ERR_CORRUPT if it cannot be read. Calls that
+ * continue where the last one ended are cheap. */
+int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry);
 
-/* The lease after the one of an id, or the first, if that is NULL; `id` may be where `after` points. False at the
- * end. */
+/* Reads the lease after the one with the id *after, or the first one if `after` is NULL. `after` may point to `id`.
+ * Returns false at the end. */
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);
 
-/* The first row whose name is above *name, which becomes its name: start with an empty one. Both slices are good
- * until the reader moves on. False at the end. */
+/* Reads the first row whose name is above *name, which becomes its name. An empty name begins. Both slices are good
+ * until the reader moves on. Returns false at the end. */
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes);
 
-/* Whether a lease or a row cannot be read: then the ends above may be false ones. */
+/* True if a lease or a row could not be read: one of the walks above has then ended too early. */
 bool kw_database_is_damaged(const kw_database *db);
 
-/* Bytes of the file, and those of it that are in use. */
+/* Returns the bytes of the file. *in_use becomes the part of them that holds data. */
 int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);
 
 /* }====== */
 
 /* {====== Defragmentation ====== */
 
-/* Copies all that there is to a file beside it, without the gaps. KW_ERR_NO_SPACE, KW_ERR_STORAGE: there is none. */
+/* Copies the database, without free pages, to a file beside it. Returns KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY
+ * or KW_ERR_STORAGE, and then there is no copy. */
 int kw_database_copy(const kw_database *db);
 
-/* The copy takes the place of what it is a copy of, and the reader moves on to it. *is_swapped says whether it did:
- * if so, after a failure it might not last; if not, all is as it was, and the copy is gone. KW_ERR_NO_SPACE,
- * KW_ERR_STORAGE. */
+/* Replaces the file of the database by its copy, and moves the reader on to it. *is_swapped becomes true if that was
+ * done; an error then means that a crash may bring the old file back. Otherwise the database is as it was, and the
+ * copy is removed. Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. Syncs the directory in the
+ * caller's thread. */
 int kw_database_swap(kw_database *db, bool *is_swapped);
 
 /* }====== */

@@ -15,20 +15,20 @@ void kw_durability_init(kw_store *store) {
 
 /* {====== Submitting ====== */
 
-static kw_disk_meta meta_of(const kw_store *store) {
-  return (kw_disk_meta){.revision = store->applied,
-                        .compact_revision = store->compact_requested,
-                        .compacted_until = kw_compaction_next(store),
-                        .alarms = (int64_t)store->alarms};
+static kw_commit_meta meta_of(const kw_store *store) {
+  return (kw_commit_meta){.revision = store->applied,
+                          .compact_revision = store->compact_requested,
+                          .compacted_until = kw_compaction_next(store),
+                          .alarms = (int64_t)store->alarms};
 }
 
 /* The revision rises only with changes of the group. */
-static bool is_same(const kw_disk_meta *a, const kw_disk_meta *b) {
+static bool is_same(const kw_commit_meta *a, const kw_commit_meta *b) {
   return a->compact_revision == b->compact_revision && a->compacted_until == b->compacted_until &&
          a->alarms == b->alarms;
 }
 
-static bool has_more(const kw_store *store, const kw_disk_meta *meta) {
+static bool has_more(const kw_store *store, const kw_commit_meta *meta) {
   const kw_durability *d = &store->durability;
   return store->group->n > 0 || d->must_defragment || !is_same(meta, &d->submitted);
 }
@@ -37,7 +37,7 @@ void kw_store_flush(kw_store *store) {
   kw_durability *d = &store->durability;
   if (store->database == NULL || store->failure != KW_OK) return;
   if (d->is_delayed && !d->is_requested) return;
-  kw_disk_meta meta = meta_of(store);
+  kw_commit_meta meta = meta_of(store);
   if (!has_more(store, &meta) || !kw_committer_is_idle(store->committer)) return;
   kw_committer_submit(store->committer, &meta, d->must_defragment);
   store->undo.submitted = store->undo.committed;
@@ -54,7 +54,7 @@ void kw_store_flush(kw_store *store) {
 /* {====== Taking the outcome ====== */
 
 /* The hook is called while the group's records are in memory: the watchers read them. */
-static void succeed(kw_store *store, const kw_disk_meta *meta) {
+static void succeed(kw_store *store, const kw_commit_meta *meta) {
   kw_durability *d = &store->durability;
   kw_tickets_succeed(&d->tickets);
   d->commits++;
@@ -96,7 +96,7 @@ static void fail(kw_store *store, int rc) {
 }
 
 static bool take(kw_store *store, bool wait) {
-  kw_disk_meta meta;
+  kw_commit_meta meta;
   int rc;
   if (store->database == NULL || !kw_committer_take(store->committer, wait, &meta, &rc))
     return false;
@@ -132,7 +132,7 @@ int kw_store_wait(kw_store *store, uint64_t ticket) {
 /* The ticket of all changes up to now, background changes included. */
 static uint64_t newest_ticket(const kw_store *store) {
   if (store->database == NULL || store->failure != KW_OK) return 0;
-  kw_disk_meta meta = meta_of(store);
+  kw_commit_meta meta = meta_of(store);
   uint64_t gathering = store->durability.tickets.gathering;
   return has_more(store, &meta) ? gathering : gathering - 1;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * hash: etcd's HashKV, so that two stores, or a store and an etcd, can be held against each other.
+ * hash: etcd's HashKV. It shows whether two stores, or a store and an etcd, have the same history.
  *
- * The CRC-32C of "key" and then, in order, of every record up to a revision: its key in etcd's backend (main and sub
- * as big-endian numbers, with "_" between and "t" behind for a tombstone) and its bytes. What compaction
- * forgets, or is about to, does not count.
+ * The hash is the CRC-32C of "key", and then of every record up to a revision, in order: its revision key (see
+ * codec/revision_key.h) and its bytes. Records that compaction has removed, or is about to remove, do not count.
  */
 #include "base/crc32c.h"
 #include "codec/keyvalue.h"
@@ -18,7 +17,7 @@ static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   return kw_crc32c(crc, kw_blob_slice(entry->record));
 }
 
-/* Whether any key lives at `rev`. */
+/* True if any key exists at `rev`. */
 static bool has_live(const kw_store *store, int64_t rev) {
   kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
   const kw_key_history *history;
@@ -29,18 +28,19 @@ static bool has_live(const kw_store *store, int64_t rev) {
   return false;
 }
 
-/* Of what the compaction leaves, etcd takes the records that are still the newest of their keys at `kept_at`. A
- * tombstone at the compacted revision, which old versions did not leave, is never taken. */
-static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t kept_at) {
+/* True if etcd's hash includes a record. Up to the compacted revision it includes those puts that are the newest of
+ * their key at `newest_at`. Tombstones at the compacted revision are not included: old versions of etcd do not keep
+ * them. */
+static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t newest_at) {
   if (entry->rev.main > store->compact_revision) return true;
   if (entry->tombstone) return false;
   const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key(entry->record));
-  const kw_change *newest = history == NULL ? NULL : kw_key_history_at(history, kept_at);
+  const kw_change *newest = history == NULL ? NULL : kw_key_history_at(history, newest_at);
   return newest != NULL && kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }
 
 static int begin(const kw_store *store, kw_hash_walk *walk) {
-  int64_t rev = walk->asked <= 0 ? store->revision : walk->asked;
+  int64_t rev = walk->revision <= 0 ? store->revision : walk->revision;
   int rc = kw_read_check(store, rev, store->revision);
   if (rc != KW_OK) return rc;
   walk->hash = (kw_hash){.hash = kw_crc32c(0, kw_slice_of("key", 3)),
@@ -48,7 +48,7 @@ static int begin(const kw_store *store, kw_hash_walk *walk) {
                          .compact_revision = store->compact_revision,
                          .hash_revision = rev};
   walk->next = (kw_revision){0};
-  walk->kept_at = has_live(store, rev) ? rev : store->compact_revision;
+  walk->newest_at = has_live(store, rev) ? rev : store->compact_revision;
   walk->has_begun = true;
   return KW_OK;
 }
@@ -68,7 +68,7 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
     if (!is_there && kw_log_failure(store->log) != KW_OK) return kw_log_failure(store->log);
     walk->is_done = !is_there || entry.rev.main > walk->hash.hash_revision;
     if (walk->is_done) return KW_OK;
-    if (counts(store, &entry, walk->kept_at)) walk->hash.hash = extend(walk->hash.hash, &entry);
+    if (counts(store, &entry, walk->newest_at)) walk->hash.hash = extend(walk->hash.hash, &entry);
     walk->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
     kw_log_release(store->log);
   }

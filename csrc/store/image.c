@@ -28,7 +28,7 @@ enum { LEASE_ID = 1, LEASE_TTL = 2 };
 
 static int write_records(kw_bolt_writer *writer, const kw_image_source *source) {
   uint8_t key[KW_REVISION_KEY_ROOM];
-  kw_disk_entry entry;
+  kw_database_entry entry;
   int rc = kw_bolt_begin(writer, kw_slice_text("key"));
   while (rc == KW_OK) {
     if (source->must_end(source->ctx)) return KW_ERR_CANCELLED;
@@ -56,7 +56,7 @@ static int write_leases(kw_bolt_writer *writer, const kw_image_source *source) {
 
 /* etcd finishes a compaction that is scheduled and not finished, as ours is while it still removes records. */
 static int write_meta(kw_bolt_writer *writer, const kw_image_source *source) {
-  const kw_disk_meta *meta = &source->meta;
+  const kw_commit_meta *meta = &source->meta;
   uint8_t bytes[KW_REVISION_KEY_ROOM];
   int rc = kw_bolt_begin(writer, kw_slice_text("meta"));
   kw_big_endian_put64(bytes, (uint64_t)meta->revision);
@@ -145,14 +145,14 @@ struct kw_image {
   int fd;
   int64_t size; /* without the SHA-256 */
   kw_bolt_reader *reader;
-  kw_disk_meta meta;
+  kw_commit_meta meta;
   kw_revision last; /* of the records that were read */
   bool has_records; /* all records were read */
   size_t n_tables;  /* tables of rows that were begun */
 };
 
-int kw_image_refuse(char text[KW_DISK_TEXT], const char *path, int rc, const char *why) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: %s: %s", path, why);
+int kw_image_refuse(char text[KW_REASON_ROOM], const char *path, int rc, const char *why) {
+  snprintf(text, KW_REASON_ROOM, "keywatch: %s: %s", path, why);
   return rc;
 }
 
@@ -209,7 +209,7 @@ static int read_head(kw_image *image) {
   return rc == KW_OK ? kw_bolt_seek(image->reader, kw_slice_text("key")) : rc;
 }
 
-int kw_image_open(const char *path, bool skip_hash, kw_image **result, char text[KW_DISK_TEXT]) {
+int kw_image_open(const char *path, bool skip_hash, kw_image **result, char text[KW_REASON_ROOM]) {
   kw_image *image = kw_alloc_zeroed(sizeof *image);
   if (image == NULL) return KW_ERR_NO_MEMORY;
   int rc = open_file(image, path, skip_hash, text);
@@ -291,7 +291,7 @@ int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice 
   }
 }
 
-kw_disk_meta kw_image_meta(const kw_image *image) {
+kw_commit_meta kw_image_meta(const kw_image *image) {
   return image->meta;
 }
 

@@ -25,12 +25,12 @@
 /* Where an image takes its contents from. `next_record` and `next_lease` return 1, 0 at the end, or an error; what
  * they give stays valid until they are called again. */
 typedef struct kw_image_source {
-  int (*next_record)(void *ctx, kw_disk_entry *entry); /* in rising order of revisions */
+  int (*next_record)(void *ctx, kw_database_entry *entry); /* in rising order of revisions */
   int (*next_lease)(void *ctx, int64_t *id,
                     int64_t *ttl); /* in rising order of ids, taken as unsigned */
   bool (*must_end)(void *ctx);     /* true: give up, the image is not wanted any more */
   void *ctx;
-  kw_disk_meta meta;
+  kw_commit_meta meta;
   const kw_rows *rows; /* borrowed */
 } kw_image_source;
 
@@ -48,7 +48,7 @@ typedef struct kw_image kw_image;
 /* Opens an image that keywatch or an etcd from 3.4 to 3.6 has made, and checks its SHA-256. With `skip_hash` the
  * SHA-256 is not checked, and may be missing: etcd's own database file has none. Errors: KW_ERR_NO_MEMORY;
  * KW_ERR_CORRUPT and KW_ERR_STORAGE, both with a sentence in `text`. */
-int kw_image_open(const char *path, bool skip_hash, kw_image **image, char text[KW_DISK_TEXT]);
+int kw_image_open(const char *path, bool skip_hash, kw_image **image, char text[KW_REASON_ROOM]);
 
 /* Closes the image and frees it. */
 void kw_image_close(kw_image *image);
@@ -67,7 +67,7 @@ int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
 int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
 /* Returns the compaction of the image; and its revision, which is known once all records were read. */
-kw_disk_meta kw_image_meta(const kw_image *image);
+kw_commit_meta kw_image_meta(const kw_image *image);
 
 /* Returns the size of the bbolt file in bytes. */
 int64_t kw_image_size(const kw_image *image);
@@ -75,6 +75,6 @@ int64_t kw_image_size(const kw_image *image);
 /* }====== */
 
 /* Sets `text` to "keywatch: <path>: <why>". Returns `rc`. */
-int kw_image_refuse(char text[KW_DISK_TEXT], const char *path, int rc, const char *why);
+int kw_image_refuse(char text[KW_REASON_ROOM], const char *path, int rc, const char *why);
 
 #endif

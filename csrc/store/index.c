@@ -30,12 +30,12 @@ typedef struct inner {
   int64_t live[KW_INDEX_FAN];
 } inner;
 
-/* What stands in one place of a node, leaf or inner. */
-typedef struct slot {
+/* What a node, leaf or inner, has at one position. */
+typedef struct entry {
   kw_key_history *item;
   kw_index_node *child; /* inner only */
   int64_t live;         /* leaf: 0 or 1 */
-} slot;
+} entry;
 
 static kw_index_leaf *leaf_of(const kw_index_node *node) {
   assert(node->is_leaf);
@@ -68,7 +68,8 @@ static size_t common_length(const uint8_t *a, const uint8_t *b, size_t max) {
   return n;
 }
 
-/* The first eight bytes of a rest of a key as a number in the order of the bytes, zeros after its end. */
+/* Returns the eight bytes after the first `skip` of a key as a number, with zeros after the end of the key. Numbers
+ * are in the order of the bytes. */
 static uint64_t head_of(kw_slice key, size_t skip) {
   uint64_t head = 0;
   size_t len = key.len - skip;
@@ -91,7 +92,7 @@ static void set_prefix(kw_index_node *node, const uint8_t *prefix, size_t len) {
   }
 }
 
-/* Shortens the prefix until `key` has it too. */
+/* Shortens the prefix until `key` has it, too. */
 static void admit(kw_index_node *node, kw_slice key) {
   if (node->n == 0) {
     set_prefix(node, key.data, kw_min_size(key.len, PREFIX_MAX));
@@ -102,7 +103,7 @@ static void admit(kw_index_node *node, kw_slice key) {
   if (len < node->prefix_len) set_prefix(node, node->prefix, len);
 }
 
-/* Makes the prefix as long as it can be: what the first and the last key share, all share. */
+/* Makes the prefix as long as it can be: all keys share what the first and the last one share. */
 static void tighten(kw_index_node *node) {
   kw_slice first = kw_key_history_key(node->items[0]);
   kw_slice last = kw_key_history_key(node->items[node->n - 1]);
@@ -111,7 +112,7 @@ static void tighten(kw_index_node *node) {
   if (len != node->prefix_len) set_prefix(node, first.data, len);
 }
 
-/* Where `head` begins among the heads, and where what is above it begins. */
+/* Returns the position of the first head >= `head`; with `after`, of the first one above it. */
 static unsigned head_bound(const kw_index_node *node, uint64_t head, bool after) {
   const uint64_t *base = node->heads;
   unsigned n = node->n;
@@ -124,7 +125,7 @@ static unsigned head_bound(const kw_index_node *node, uint64_t head, bool after)
   return (unsigned)(base - node->heads);
 }
 
-/* How many keys of the node are below `key`; *found tells whether the next one is it. */
+/* Returns how many keys of the node are below `key`. *found becomes true if the next one equals it. */
 static unsigned rank_of(const kw_index_node *node, kw_slice key, bool *found) {
   size_t common = kw_min_size(key.len, node->prefix_len);
   int c = memcmp(key.data, node->prefix, common);
@@ -152,14 +153,14 @@ static unsigned rank_of(const kw_index_node *node, kw_slice key, bool *found) {
   return low;
 }
 
-/* The slot of an inner node below which `key` lies or would lie. */
+/* Returns the position of the child below which `key` lies, or would lie. */
 static unsigned child_for(const kw_index_node *node, kw_slice key) {
   bool found;
   unsigned rank = rank_of(node, key, &found);
   return found || rank == 0 ? rank : rank - 1;
 }
 
-/* A child, with all of its lines on their way: a search would wait for them one after the other. */
+/* Returns a child, and prefetches all of its cache lines: a search would wait for them one after the other. */
 static kw_index_node *child_at(const kw_index_node *node, unsigned at) {
   kw_index_node *child = inner_of(node)->children[at];
   for (size_t i = 0; i < sizeof *child; i += CACHE_LINE) __builtin_prefetch((char *)child + i);
@@ -168,37 +169,37 @@ static kw_index_node *child_at(const kw_index_node *node, unsigned at) {
 
 /* }====== */
 
-/* {====== Slots ====== */
+/* {====== Entries ====== */
 
 static uint64_t bits_below(unsigned at) {
   return at >= 64 ? UINT64_MAX : (UINT64_C(1) << at) - 1;
 }
 
-static slot slot_at(const kw_index_node *node, unsigned at) {
-  slot s = {.item = node->items[at]};
+static entry entry_at(const kw_index_node *node, unsigned at) {
+  entry e = {.item = node->items[at]};
   if (node->is_leaf) {
-    s.live = leaf_of(node)->live >> at & 1;
+    e.live = leaf_of(node)->live >> at & 1;
   } else {
-    s.child = inner_of(node)->children[at];
-    s.live = inner_of(node)->live[at];
+    e.child = inner_of(node)->children[at];
+    e.live = inner_of(node)->live[at];
   }
-  return s;
+  return e;
 }
 
-static void write_slot(kw_index_node *node, unsigned at, slot s) {
-  node->items[at] = s.item;
-  node->heads[at] = head_of(kw_key_history_key(s.item), node->prefix_len);
+static void write_entry(kw_index_node *node, unsigned at, entry e) {
+  node->items[at] = e.item;
+  node->heads[at] = head_of(kw_key_history_key(e.item), node->prefix_len);
   if (node->is_leaf) {
     uint64_t bit = UINT64_C(1) << at;
     kw_index_leaf *leaf = leaf_of(node);
-    leaf->live = s.live ? leaf->live | bit : leaf->live & ~bit;
+    leaf->live = e.live ? leaf->live | bit : leaf->live & ~bit;
   } else {
-    inner_of(node)->children[at] = s.child;
-    inner_of(node)->live[at] = s.live;
+    inner_of(node)->children[at] = e.child;
+    inner_of(node)->live[at] = e.live;
   }
 }
 
-/* Opens (by = 1) or closes (by = -1) a gap: what stands from `at` on moves by one place. */
+/* Opens (by = 1) or closes (by = -1) a gap: the entries from `at` on move by one position. */
 static void shift(kw_index_node *node, unsigned at, int by) {
   size_t n = node->n - at;
   memmove(&node->heads[(int)at + by], &node->heads[at], n * sizeof node->heads[0]);
@@ -216,20 +217,20 @@ static void shift(kw_index_node *node, unsigned at, int by) {
   node->n = (uint8_t)(node->n + by);
 }
 
-static void insert_slot(kw_index_node *node, unsigned at, slot s) {
+static void insert_entry(kw_index_node *node, unsigned at, entry e) {
   assert(node->n < KW_INDEX_FAN);
-  admit(node, kw_key_history_key(s.item));
+  admit(node, kw_key_history_key(e.item));
   shift(node, at, 1);
-  write_slot(node, at, s);
+  write_entry(node, at, e);
 }
 
-static void remove_slot(kw_index_node *node, unsigned at) {
+static void remove_entry(kw_index_node *node, unsigned at) {
   shift(node, at + 1, -1);
 }
 
-/* Appends the slots [from, n) of one node to another, and cuts them off. */
-static void move_slots(kw_index_node *to, kw_index_node *node, unsigned from) {
-  for (unsigned i = from; i < node->n; i++) insert_slot(to, to->n, slot_at(node, i));
+/* Appends the entries [from, n) of one node to another, and cuts them off. */
+static void move_entries(kw_index_node *to, kw_index_node *node, unsigned from) {
+  for (unsigned i = from; i < node->n; i++) insert_entry(to, to->n, entry_at(node, i));
   node->n = (uint8_t)from;
   if (node->is_leaf) leaf_of(node)->live &= bits_below(from);
 }
@@ -241,15 +242,15 @@ static int64_t live_below(const kw_index_node *node, unsigned at) {
   return sum;
 }
 
-static slot slot_for(kw_index_node *child) {
-  return (slot){.item = child->items[0], .child = child, .live = live_below(child, child->n)};
+static entry entry_for(kw_index_node *child) {
+  return (entry){.item = child->items[0], .child = child, .live = live_below(child, child->n)};
 }
 
 /* }====== */
 
 /* {====== Finding ====== */
 
-/* Fills in the path to `key`, whose last step is the leaf and the rank in it; true if the key is there. */
+/* Fills in the path to `key`, whose last step is the leaf and the rank in it. Returns true if the key exists. */
 static bool descend(const kw_index *index, kw_slice key, kw_index_path *path) {
   kw_index_node *node = index->root;
   bool found;
@@ -329,7 +330,7 @@ void kw_index_set_live(kw_index *index, const kw_key_history *history, bool live
   index->live += live ? 1 : -1;
 }
 
-/* How many live keys are below `key`. */
+/* Returns how many live keys are below `key`. */
 static int64_t count_below(const kw_index *index, kw_slice key) {
   kw_index_path path;
   int64_t sum = 0;
@@ -353,7 +354,7 @@ int64_t kw_index_count(const kw_index *index, const kw_range *range) {
 
 /* {====== Adding ====== */
 
-/* How many nodes have to be made before a slot can go in at the end of the path. */
+/* Returns how many nodes have to be made before an entry can be inserted at the end of the path. */
 static unsigned nodes_needed(const kw_index_path *path) {
   unsigned full = 0;
   while (full < path->n && path->steps[path->n - 1 - full].node->n == KW_INDEX_FAN) full++;
@@ -367,45 +368,45 @@ static void chain_after(kw_index_leaf *leaf, kw_index_leaf *fresh) {
   leaf->next = fresh;
 }
 
-/* Moves the upper half of a full node to a fresh one, and puts the slot into the right of the two. Where
- * keys come in order, the new slot is beyond all others: then it goes alone, and nodes stay full. */
-static void split(kw_index_node *node, kw_index_node *fresh, unsigned at, slot s) {
+/* Moves the upper half of a full node to a fresh one, and inserts the entry into one of the two. Where keys come in
+ * order, the new entry is above all others: then it alone goes into the fresh node, and the other one stays full. */
+static void split(kw_index_node *node, kw_index_node *fresh, unsigned at, entry e) {
   if (node->is_leaf) chain_after(leaf_of(node), leaf_of(fresh));
-  if (at < KW_INDEX_FAN) move_slots(fresh, node, KW_INDEX_FAN / 2);
+  if (at < KW_INDEX_FAN) move_entries(fresh, node, KW_INDEX_FAN / 2);
   if (at <= node->n && at < KW_INDEX_FAN) {
-    insert_slot(node, at, s);
+    insert_entry(node, at, e);
   } else {
-    insert_slot(fresh, at - node->n, s);
+    insert_entry(fresh, at - node->n, e);
   }
   tighten(node);
   tighten(fresh);
 }
 
-/* Puts a slot in at the end of the path, and splits what is full, from the leaf upwards. */
-static void insert_along(kw_index *index, const kw_index_path *path, slot s,
+/* Inserts an entry at the end of the path, and splits full nodes, from the leaf upwards. */
+static void insert_along(kw_index *index, const kw_index_path *path, entry e,
                          kw_index_node **fresh) {
   for (unsigned i = path->n; i-- > 0;) {
     kw_index_node *node = path->steps[i].node;
     unsigned at = path->steps[i].at + (i + 1 < path->n); /* in inner nodes, after the split child */
     if (node->n < KW_INDEX_FAN) {
-      insert_slot(node, at, s);
+      insert_entry(node, at, e);
       return;
     }
     kw_index_node *right = *fresh++;
-    split(node, right, at, s);
+    split(node, right, at, e);
     if (i == 0) {
       kw_index_node *root = *fresh;
-      insert_slot(root, 0, slot_for(node));
-      insert_slot(root, 1, slot_for(right));
+      insert_entry(root, 0, entry_for(node));
+      insert_entry(root, 1, entry_for(right));
       index->root = root;
       return;
     }
     inner_of(path->steps[i - 1].node)->live[path->steps[i - 1].at] = live_below(node, node->n);
-    s = slot_for(right);
+    e = entry_for(right);
   }
 }
 
-/* Makes the nodes that an insertion needs, leaf first; false if memory is short. */
+/* Makes the nodes that an insertion needs, the leaf first. Returns false if memory is short. */
 static bool make_nodes(kw_index_node **fresh, unsigned n) {
   for (unsigned i = 0; i < n; i++) {
     fresh[i] = node_new(i == 0);
@@ -416,15 +417,16 @@ static bool make_nodes(kw_index_node **fresh, unsigned n) {
   return true;
 }
 
-/* The least key below an inner slot is written in that slot: a new least key of the step `from` goes up. */
+/* An entry of an inner node holds the least key below it. Writes a new least key of step `from` into the steps
+ * above. */
 static void raise_least(const kw_index_path *path, unsigned from, kw_key_history *least) {
   for (unsigned i = from; i-- > 0;) {
     kw_index_node *node = path->steps[i].node;
     unsigned at = path->steps[i].at;
-    slot s = slot_at(node, at);
-    s.item = least;
+    entry e = entry_at(node, at);
+    e.item = least;
     admit(node, kw_key_history_key(least));
-    write_slot(node, at, s);
+    write_entry(node, at, e);
     if (at > 0) return;
   }
 }
@@ -435,7 +437,7 @@ static bool insert(kw_index *index, kw_index_path *path, kw_key_history *history
   unsigned last = path->n - 1;
   bool splits = path->steps[last].node->n == KW_INDEX_FAN;
   if (path->steps[last].at == 0) raise_least(path, last, history); /* below all other keys */
-  insert_along(index, path, (slot){.item = history}, fresh);
+  insert_along(index, path, (entry){.item = history}, fresh);
   index->n++;
   index->path_of = splits ? NULL : history;
   return true;
@@ -471,7 +473,7 @@ static void node_free(kw_index_node *node) {
   kw_free(node);
 }
 
-/* Joins two neighbours below a parent if one of them is nearly empty and both fit into half a node. */
+/* Joins the children at `at` and `at` + 1 if one of them is nearly empty and both fit into half a node. */
 static void merge(kw_index_node *parent, unsigned at) {
   inner *in = inner_of(parent);
   if (at + 1 >= parent->n) return;
@@ -479,9 +481,9 @@ static void merge(kw_index_node *parent, unsigned at) {
   if (left->n >= MERGE_BELOW && right->n >= MERGE_BELOW) return;
   if (left->n + right->n > KW_INDEX_FAN / 2) return;
   in->live[at] += in->live[at + 1];
-  move_slots(left, right, 0);
+  move_entries(left, right, 0);
   node_free(right);
-  remove_slot(parent, at + 1);
+  remove_entry(parent, at + 1);
 }
 
 static void collapse_root(kw_index *index) {
@@ -506,7 +508,7 @@ void kw_index_remove(kw_index *index, kw_key_history *history) {
     kw_index_node *child = node->is_leaf ? NULL : inner_of(node)->children[at];
     if (child == NULL || child->n == 0) {
       if (child != NULL) node_free(child);
-      remove_slot(node, at);
+      remove_entry(node, at);
       if (at == 0 && node->n > 0) raise_least(&path, i, node->items[0]);
     } else {
       merge(node, at);
@@ -573,7 +575,8 @@ static int64_t check_node(checker *c, const kw_index_node *node, unsigned depth)
     check_key(c, node, i);
     if (node->is_leaf) continue;
     inner *in = inner_of(node);
-    expect(c, node->items[i] == in->children[i]->items[0], "a slot has not the least key below it");
+    expect(c, node->items[i] == in->children[i]->items[0],
+           "an entry has not the least key below it");
     expect(c, in->live[i] == check_node(c, in->children[i], depth + 1), "a live count is wrong");
   }
   if (node->is_leaf) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * key_history: what happened to one key, and when.
+ * key_history: the changes of one key.
  *
- * All changes of the key that are still known, in order of revision, deletions among them:
+ * All changes that are still known are in the order of revisions, deletions (tombstones) included:
  *
  *   put foo at 2, put at 3, delete at 4, put at 6
  *     changes   2  3  4t 6        (t: tombstone)
  *     state     create_revision 6, version 1
- *   at revision 3 the key is what 3 wrote; at 4 and 5 it is not there; at 6 it is new
+ *   at revision 3 the key has the record of 3; at 4 and 5 it does not exist; at 6 it is new
  *   compacted at 3 -> 3 4t 6      compacted at 4 -> 4t 6      compacted at 5 -> 6
  *
- * The newest change with main <= R is what holds at R, so a look-up in the past is a binary search.
- * The usual key has one change, which lies inside the record itself.
+ * The newest change with main <= R holds at R: a look-up in the past is a binary search. The usual key has one
+ * change, which lies inside of the struct.
  */
 #ifndef KW_STORE_KEY_HISTORY_H
 #define KW_STORE_KEY_HISTORY_H
@@ -24,7 +24,7 @@ typedef struct kw_change {
   uint32_t tombstone; /* a boolean */
 } kw_change;
 
-/* The living generation of the key; all zero while the key is deleted. */
+/* The key since it was last created; all zero while it is deleted. */
 typedef struct kw_key_state {
   int64_t create_revision;
   int64_t version;
@@ -44,48 +44,56 @@ typedef struct kw_key_history {
   uint8_t key[];
 } kw_key_history;
 
-/* A history without changes, or NULL if memory is short. Copies the key. */
+/* Makes a history without changes. Copies the key. Returns NULL if memory is short. */
 kw_key_history *kw_key_history_new(kw_slice key);
 void kw_key_history_free(kw_key_history *history);
 
-/* Makes room for one more change, so that the next push cannot fail; false if memory is short. */
+/* Makes room for one more change: the next push cannot fail. Returns false if memory is short. */
 bool kw_key_history_reserve(kw_key_history *history);
 
-/* Adds the newest change, and takes it back. */
+/* Adds the newest change. Needs room that was reserved. */
 void kw_key_history_push(kw_key_history *history, kw_change change);
+
+/* Removes the newest change. */
 void kw_key_history_pop(kw_key_history *history);
 
-/* Forgets the oldest change. */
+/* Removes the oldest change. */
 void kw_key_history_drop_first(kw_key_history *history);
 
-/* The newest change with main <= rev, which may be a tombstone, or NULL. */
+/* Returns the newest change with main <= rev, which may be a tombstone, or NULL. */
 const kw_change *kw_key_history_at(const kw_key_history *history, int64_t rev);
 
+/* Returns the key. */
 static inline kw_slice kw_key_history_key(const kw_key_history *history) {
   return kw_slice_of(history->key, history->key_len);
 }
 
+/* True while the key exists. */
 static inline bool kw_key_history_is_live(const kw_key_history *history) {
   return history->state.create_revision != 0;
 }
 
+/* True if no change is known. */
 static inline bool kw_key_history_is_empty(const kw_key_history *history) {
   return history->first == history->n;
 }
 
+/* Returns the array whose elements [first, n) are the known changes. */
 static inline const kw_change *kw_key_history_changes(const kw_key_history *history) {
   return history->cap == 0 ? &history->one : history->many;
 }
 
-/* The oldest change that is known. There must be one, here and below. */
+/* Returns the oldest known change. There must be one. */
 static inline const kw_change *kw_key_history_first(const kw_key_history *history) {
   return &kw_key_history_changes(history)[history->first];
 }
 
+/* Returns the newest change. There must be one. */
 static inline const kw_change *kw_key_history_last(const kw_key_history *history) {
   return &kw_key_history_changes(history)[history->n - 1];
 }
 
+/* Returns the revision of a change. */
 static inline kw_revision kw_change_revision(const kw_change *change) {
   return (kw_revision){.main = change->main, .sub = change->sub};
 }

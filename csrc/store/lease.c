@@ -23,7 +23,7 @@ kw_lease *kw_leases_find(const kw_leases *leases, int64_t id) {
   return kw_map_get(&leases->by_id, (uint64_t)id);
 }
 
-/* The sequence of SplitMix64: every seed gives other ids, and no id comes back soon. */
+/* SplitMix64: every seed gives another sequence, and no id comes back soon. */
 int64_t kw_leases_choose_id(kw_leases *leases) {
   int64_t id;
   do {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * lease: ids with a time to live, and the keys that die with them.
+ * lease: the table of leases: their time to live, and the keys that are attached to each.
  *
- * Only membership and time live here; deleting the keys of a lease is a transaction of the store. Times are
- * milliseconds of the driver's clock. A lease never ends before its time.
+ * The table knows nothing of records: deleting the keys of a lease is a write of the store, see lessor.h. Times are
+ * milliseconds of the driver's clock. A lease never expires before its time.
  */
 #ifndef KW_STORE_LEASE_H
 #define KW_STORE_LEASE_H
@@ -16,50 +16,56 @@
 typedef struct kw_lease {
   int64_t id;
   int64_t ttl;      /* seconds, as granted */
-  kw_heap_node due; /* its time; of a lease that is being revoked or granted, kept as well */
+  kw_heap_node due; /* time of expiry; kept while the lease is taken out of the table */
   kw_map keys;      /* of kw_key_history, by address */
 } kw_lease;
 
 typedef struct kw_leases {
   kw_map by_id;
-  kw_heap due;
-  uint64_t seed; /* of the ids that we choose */
+  kw_heap due;   /* the soonest to expire first */
+  uint64_t seed; /* of the ids that the table chooses */
 } kw_leases;
 
-/* All-zero leases, given a seed, are ready for use. */
+/* Frees all leases. All-zero leases, given a seed, are ready for use. */
 void kw_leases_drop(kw_leases *leases);
 
+/* Returns the lease of an id, or NULL. */
 kw_lease *kw_leases_find(const kw_leases *leases, int64_t id);
 
-/* An id that is free, positive and below 2^46: every Lua and every JSON can hold it, and print it in full. */
+/* Returns an id that is free, positive and below 2^46: every Lua and every JSON can hold it, and print it in full. */
 int64_t kw_leases_choose_id(kw_leases *leases);
 
-/* Adds a lease that ends `ttl` seconds after `now`; NULL if memory is short. The id must be free. */
+/* Adds a lease that expires `ttl` seconds after `now`. The id must be free. Returns NULL if memory is short. */
 kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now);
 
-/* Takes a lease out, which then is the caller's: to be put back, for which no memory is needed, or to be freed. It
- * has no keys any more. */
+/* Takes a lease without keys out of the table. The caller then owns it, and puts it back or frees it. */
 void kw_leases_take_out(kw_leases *leases, kw_lease *lease);
+
+/* Puts a lease back that was taken out. Needs no memory. */
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease);
+
+/* Frees a lease that was taken out. */
 void kw_lease_free(kw_lease *lease);
 
-/* Gives a lease its whole time again. */
+/* Gives a lease its full time from `now` on. */
 void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now);
 
-/* The lease that ends first, or NULL. */
+/* Returns the lease that expires first, or NULL. */
 kw_lease *kw_leases_first(const kw_leases *leases);
 
-/* All leases, the soonest to end first; false if memory is short. */
+/* Lists all leases in the arena, the soonest to expire first. Returns false if memory is short. */
 bool kw_leases_list(const kw_leases *leases, kw_arena *arena, const kw_lease ***list, size_t *n);
 
-/* The keys of a lease in order; false if memory is short. */
+/* Lists the keys of a lease in the arena, in order. Returns false if memory is short. */
 bool kw_lease_list(const kw_lease *lease, kw_arena *arena, kw_key_history ***keys, size_t *n);
 
-/* Makes room for one more key, so that the next attach cannot fail; false if memory is short. */
+/* Makes room for one more key: the next attach cannot fail. Returns false if memory is short. */
 bool kw_lease_reserve(kw_lease *lease);
 
-/* What was detached can be attached again without memory. */
+/* Attaches a key. Needs room: reserved, or left by a detach. */
 void kw_lease_attach(kw_lease *lease, kw_key_history *key);
+
+/* Detaches a key. */
 void kw_lease_detach(kw_lease *lease, const kw_key_history *key);
 
 #endif

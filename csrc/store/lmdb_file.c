@@ -78,7 +78,7 @@ static int64_t get_number(MDB_txn *txn, MDB_dbi dbi, const char *name, int64_t o
   return (int64_t)kw_big_endian_get64(value.mv_data);
 }
 
-int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_disk_meta *meta) {
+int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_meta *meta) {
   int rc = put_number(txn, file->meta, "revision", meta->revision);
   if (rc == 0) rc = put_number(txn, file->meta, "compact_revision", meta->compact_revision);
   if (rc == 0) rc = put_number(txn, file->meta, "compacted_until", meta->compacted_until);
@@ -86,11 +86,11 @@ int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_disk_meta 
   return rc;
 }
 
-kw_disk_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn) {
-  return (kw_disk_meta){.revision = get_number(txn, file->meta, "revision", 1),
-                        .compact_revision = get_number(txn, file->meta, "compact_revision", -1),
-                        .compacted_until = get_number(txn, file->meta, "compacted_until", 0),
-                        .alarms = get_number(txn, file->meta, "alarms", 0)};
+kw_commit_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn) {
+  return (kw_commit_meta){.revision = get_number(txn, file->meta, "revision", 1),
+                          .compact_revision = get_number(txn, file->meta, "compact_revision", -1),
+                          .compacted_until = get_number(txn, file->meta, "compacted_until", 0),
+                          .alarms = get_number(txn, file->meta, "alarms", 0)};
 }
 
 /* }====== */

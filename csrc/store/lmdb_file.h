@@ -93,11 +93,11 @@ static inline MDB_val kw_lmdb_record_key(uint8_t bytes[KW_LMDB_RECORD_KEY], int6
 }
 
 /* Returns a record from its key and value. */
-static inline kw_disk_entry kw_lmdb_entry(const MDB_val *key, const MDB_val *value) {
+static inline kw_database_entry kw_lmdb_entry(const MDB_val *key, const MDB_val *value) {
   const uint8_t *at = key->mv_data;
-  return (kw_disk_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
-                         .tombstone = at[12] != 0,
-                         .record = kw_slice_of(value->mv_data, value->mv_size)};
+  return (kw_database_entry){.rev = {(int64_t)kw_big_endian_get64(at), kw_big_endian_get32(at + 8)},
+                             .tombstone = at[12] != 0,
+                             .record = kw_slice_of(value->mv_data, value->mv_size)};
 }
 
 /* Writes the key of a lease into `bytes`, and returns it. Keys are in the order of ids, negative ones first. */
@@ -112,10 +112,10 @@ static inline int64_t kw_lmdb_lease_id(const MDB_val *key) {
 }
 
 /* Writes the numbers of a commit group. */
-int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_disk_meta *meta);
+int kw_lmdb_put_meta(const kw_lmdb_file *file, MDB_txn *txn, const kw_commit_meta *meta);
 
 /* Reads the numbers of the last commit group; those of an empty store if there was none. */
-kw_disk_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn);
+kw_commit_meta kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn);
 
 /* }====== */
 

@@ -7,21 +7,21 @@
 #include "store/lessor.h"
 #include "store/write.h"
 
-static int refuse_damaged(const kw_store *store, char text[KW_DISK_TEXT]) {
-  snprintf(text, KW_DISK_TEXT, "keywatch: %.360s is damaged", kw_database_path(store->database));
+static int refuse_damaged(const kw_store *store, char text[KW_REASON_ROOM]) {
+  snprintf(text, KW_REASON_ROOM, "keywatch: %.360s is damaged", kw_database_path(store->database));
   return KW_ERR_CORRUPT;
 }
 
 /* {====== State without history ====== */
 
-static bool is_sound(const kw_disk_meta *meta) {
+static bool is_sound(const kw_commit_meta *meta) {
   return meta->revision >= 1 && meta->revision <= KW_MAX_REVISION && meta->compact_revision >= -1 &&
          meta->compact_revision <= meta->revision && meta->compacted_until >= 0 &&
          meta->compacted_until <= meta->compact_revision + 1;
 }
 
 static int load_meta(kw_store *store) {
-  const kw_disk_meta *meta = &store->durability.durable;
+  const kw_commit_meta *meta = &store->durability.durable;
   if (!is_sound(meta)) return KW_ERR_CORRUPT;
   store->applied = store->revision = meta->revision;
   store->compact_requested = store->compact_revision = meta->compact_revision;
@@ -38,7 +38,7 @@ int kw_load_rows(kw_store *store) {
   return rc;
 }
 
-int kw_load_state(kw_store *store, int64_t now, char text[KW_DISK_TEXT]) {
+int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   int rc = load_meta(store);
   if (rc == KW_OK) rc = kw_lessor_load(store, now);
   if (rc == KW_OK) rc = kw_load_rows(store);
@@ -51,14 +51,14 @@ int kw_load_state(kw_store *store, int64_t now, char text[KW_DISK_TEXT]) {
 /* {====== Records ====== */
 
 /* Checks what later code relies on. */
-static bool decode(const kw_store *store, const kw_disk_entry *entry, kw_kv *kv) {
+static bool decode(const kw_store *store, const kw_database_entry *entry, kw_kv *kv) {
   kw_revision rev = entry->rev;
   if (rev.main < 1 || rev.main > store->revision || rev.sub > KW_MAX_SUB) return false;
   if (!kw_keyvalue_has_key(entry->record) || !kw_keyvalue_decode(entry->record, kv)) return false;
   return entry->tombstone || (kv->mod_revision == rev.main && kv->version <= KW_MAX_REVISION);
 }
 
-static int load_record(kw_store *store, const kw_disk_entry *entry) {
+static int load_record(kw_store *store, const kw_database_entry *entry) {
   kw_change change = {
       .main = entry->rev.main, .sub = entry->rev.sub, .tombstone = entry->tombstone};
   kw_kv kv;
@@ -68,8 +68,9 @@ static int load_record(kw_store *store, const kw_disk_entry *entry) {
   return rc;
 }
 
-int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]) {
-  kw_disk_entry entry;
+int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
+                  char text[KW_REASON_ROOM]) {
+  kw_database_entry entry;
   int rc = KW_OK;
   *total = store->database == NULL ? 0 : kw_database_records(store->database);
   *done = kw_log_count(store->log);

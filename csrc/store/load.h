@@ -13,7 +13,7 @@
 
 /* Loads everything but the records. Leases get their full time from `now` on. Returns KW_OK, KW_ERR_NO_MEMORY, or
  * KW_ERR_CORRUPT with a sentence in `text`. */
-int kw_load_state(kw_store *store, int64_t now, char text[KW_DISK_TEXT]);
+int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]);
 
 /* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, or the error of a row that a store
  * cannot have. */

@@ -6,8 +6,9 @@
 #include "model/error.h"
 
 #define CACHE_LINE 64
-#define PREFETCH_BYTES 320                                  /* of a record: what a usual one has */
-#define AHEAD (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan sends for records that far */
+#define PREFETCH_BYTES 320 /* of a record: a usual one has no more */
+#define AHEAD                                                                                      \
+  (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan prefetches records that far ahead */
 #define FIRST_CAP 16 /* the first chunk starts small, for stores that stay small */
 
 typedef struct entry {
@@ -24,7 +25,8 @@ typedef struct chunk {
   entry entries[];
 } chunk;
 
-/* `first` is not above the chunk's first entry, and above all that is before the chunk. */
+/* One entry of the directory. `first` is not above the chunk's first revision, and above all revisions before the
+ * chunk. */
 typedef struct place {
   kw_revision first;
   chunk *chunk;
@@ -105,17 +107,17 @@ size_t kw_log_cost(const kw_blob *record) {
 
 /* {====== Lending ====== */
 
-/* Lent in the place of what could not be read. Whoever looks for a key in it finds an empty one. */
+/* Lends an empty record in place of one that could not be read. A decoder finds an empty key in it. */
 static kw_blob *lend_nothing(kw_log *log, int rc) {
   static union {
     kw_blob blob;
-    uint8_t room[sizeof(kw_blob) + 2]; /* the tag of a key, and its length */
-  } nothing = {.blob = {.refs = 1}};   /* never released but by those who retained it */
+    uint8_t room[sizeof(kw_blob) + 2]; /* of the tag of a key, and its length */
+  } nothing = {.blob = {.refs = 1}};   /* never freed: this reference stays */
   log->failure = rc;
   return &nothing.blob;
 }
 
-/* A copy of what the disk has. */
+/* Lends a copy of a record of the database. */
 static kw_blob *lend(kw_log *log, kw_slice bytes) {
   kw_blob *blob = NULL;
   if (!kw_keyvalue_has_key(bytes)) return lend_nothing(log, KW_ERR_CORRUPT);
@@ -144,7 +146,7 @@ int kw_log_failure(const kw_log *log) {
 
 /* {====== Appending ====== */
 
-/* The last chunk, with room for one more entry; NULL if memory is short. */
+/* Returns the last chunk, with room for one more entry, or NULL if memory is short. */
 static chunk *tail_with_room(kw_log *log, kw_revision rev) {
   place *tail = log->n == 0 ? NULL : &log->places[log->n - 1];
   if (tail != NULL && tail->chunk->n < tail->chunk->cap) return tail->chunk;
@@ -200,11 +202,11 @@ void kw_log_undo(kw_log *log) {
 
 /* {====== Finding ====== */
 
-/* How many chunks begin at or before rev: the last of them is where rev lies. */
+/* Returns how many chunks begin at or before rev. The last of them is the one that rev belongs to. */
 static size_t places_until(const kw_log *log, kw_revision rev) {
   size_t low = 0, high = log->n;
   if (high > 0 && kw_revision_compare(log->places[high - 1].first, rev) <= 0)
-    return high; /* often */
+    return high; /* the usual case */
   while (low < high) {
     size_t mid = low + (high - low) / 2;
     if (kw_revision_compare(log->places[mid].first, rev) <= 0) {
@@ -216,7 +218,7 @@ static size_t places_until(const kw_log *log, kw_revision rev) {
   return low;
 }
 
-/* The first entry of a chunk >= rev, or its end. */
+/* Returns the position of the first entry >= rev, or the end of the chunk. */
 static uint32_t entry_from(const chunk *c, kw_revision rev) {
   uint32_t low = 0, high = c->n;
   while (low < high) {
@@ -234,13 +236,13 @@ static bool is_at(const chunk *c, uint32_t at, kw_revision rev) {
   return at < c->n && c->entries[at].main == rev.main && c->entries[at].sub == rev.sub;
 }
 
-/* Where the entry of a revision would be in the chunk of its place: where every write is a transaction of its
- * own and nothing was compacted, it is there. */
+/* Guesses the position of a revision in the chunk of its place. The guess is right where every write is a transaction
+ * of its own and nothing was compacted. */
 static uint64_t guess_of(const place *in, kw_revision rev) {
   return (uint64_t)(rev.main - in->first.main);
 }
 
-/* The entry of a revision in the chunk of its place, or NULL. */
+/* Returns the entry of a revision in the chunk of its place, or NULL. */
 static entry *find_in(const place *in, kw_revision rev) {
   chunk *c = in->chunk;
   uint64_t at = guess_of(in, rev);
@@ -262,13 +264,13 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
   return is_on_disk(log, rev.main) ? read_disk(log, rev, tombstone) : read_tail(log, rev);
 }
 
-/* Has a record, or the first of it, come from memory while something else is done. */
-static void send_for(const kw_blob *record) {
+/* Prefetches a record, or the beginning of it. */
+static void prefetch(const kw_blob *record) {
   for (size_t at = 0; record != NULL && at < PREFETCH_BYTES; at += CACHE_LINE)
     __builtin_prefetch((const char *)record + at);
 }
 
-/* 1. The entries are sent for. 2. They are read, and the records sent for. */
+/* First prefetches the entries; then reads them, and prefetches the records. */
 static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
                        const kw_blob **records) {
   const place *in[KW_LOG_BATCH];
@@ -279,7 +281,7 @@ static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
   }
   for (size_t i = 0; i < n; i++) {
     records[i] = find_in(in[i], revs[i])->record;
-    send_for(records[i]);
+    prefetch(records[i]);
   }
 }
 
@@ -310,7 +312,7 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
     const chunk *c = log->places[cursor->chunk].chunk;
     while (cursor->at < c->n) {
       const entry *e = &c->entries[cursor->at++];
-      if (cursor->at + AHEAD <= c->n) send_for(e[AHEAD].record);
+      if (cursor->at + AHEAD <= c->n) prefetch(e[AHEAD].record);
       if (e->record == NULL) continue;
       *found = (kw_log_entry){revision_of(e), e->tombstone, e->record};
       return true;
@@ -319,9 +321,9 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
   return false;
 }
 
-/* What the disk has is followed by the tail. */
+/* The tail follows the records of the database. */
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
-  kw_disk_entry e;
+  kw_database_entry e;
   if (!cursor->is_on_disk) return next_in_tail(log, cursor, found);
   int rc = kw_database_next(log->database, cursor->next, &e);
   if (rc > 0 && e.rev.main <= log->on_disk) {
@@ -419,7 +421,7 @@ bool kw_log_may_remove(const kw_log *log, size_t n) {
 
 /* {====== With a database ====== */
 
-void kw_log_found(kw_log *log, const kw_disk_entry *e) {
+void kw_log_found(kw_log *log, const kw_database_entry *e) {
   log->count++;
   log->bytes += cost_of(e->record.len);
 }
@@ -483,7 +485,7 @@ const char *kw_log_check(const kw_log *log) {
     }
     if (holes != c->holes) return "the number of holes is wrong";
   }
-  if (log->database != NULL) return NULL; /* most are elsewhere */
+  if (log->database != NULL) return NULL; /* which has most of the records */
   return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
 }
 

@@ -95,7 +95,7 @@ bool kw_log_may_remove(const kw_log *log, size_t n);
 /* {====== With a database ====== */
 
 /* Counts a record that the database had when the store was opened. */
-void kw_log_found(kw_log *log, const kw_disk_entry *entry);
+void kw_log_found(kw_log *log, const kw_database_entry *entry);
 
 /* Drops the records up to `rev` from memory: the database has them now, and its reader sees them. */
 void kw_log_move_to_disk(kw_log *log, int64_t rev);

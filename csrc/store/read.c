@@ -14,7 +14,7 @@ const kw_blob *kw_read_newest(const kw_store *store, const kw_key_history *histo
   return kw_store_record(store, kw_key_history_last(history));
 }
 
-/* The change that made the key what it is at `rev`, or NULL if it is not there then. */
+/* Returns the put that holds at `rev`, or NULL if the key does not exist then. */
 static const kw_change *live_at(const kw_key_history *history, int64_t rev) {
   const kw_change *change = kw_key_history_at(history, rev);
   return change == NULL || change->tombstone ? NULL : change;
@@ -31,7 +31,8 @@ static int64_t count_by_index(const kw_store *store, const kw_range *range, int6
   return n;
 }
 
-/* What the first change of a key after `rev`, found in the log, says of the count at `rev` against that of now. */
+/* Returns the count at `rev` minus the count of now, as far as this key goes. Every change after `rev` is passed;
+ * only the first one of a key counts. */
 static int64_t count_difference(const kw_store *store, const kw_log_entry *entry, kw_slice key,
                                 int64_t rev) {
   const kw_key_history *history = kw_index_find(&store->index, key);
@@ -43,7 +44,8 @@ static int64_t count_difference(const kw_store *store, const kw_log_entry *entry
   return was_live - kw_key_history_is_live(history);
 }
 
-/* Counts by taking back what happened since: cheap for the recent past, whatever the size of the range. */
+/* Counts back from now, through the changes since `rev`: cheap for the recent past, whatever the size of the
+ * range. */
 static int64_t count_by_log(const kw_store *store, const kw_range *range, int64_t rev) {
   kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){.main = rev + 1});
   kw_log_entry entry;
@@ -69,8 +71,8 @@ static int64_t count_at(const kw_store *store, const kw_range *range, int64_t re
 
 typedef struct sort_item {
   const kw_blob *record;
-  size_t at;      /* its place by key, which decides between equals */
-  int64_t number; /* what is compared: the number first, then the bytes */
+  size_t at;      /* position in the order of keys, which decides between equals */
+  int64_t number; /* compared first, then the bytes */
   kw_slice bytes;
 } sort_item;
 
@@ -134,13 +136,13 @@ static void filter_records(kw_records *records, const kw_range_op *op) {
   records->n = kept;
 }
 
-/* Records come in the order of keys; only another order has to be made. */
+/* True if the records, which are in the order of keys, have to be sorted. */
 static bool wants_sort(const kw_range_op *op) {
   return op->sort_target != KW_SORT_KEY || op->sort_order == KW_SORT_DESCEND;
 }
 
-/* Whether the limit can be applied before sorting. For a target without an order etcd does so, although it
- * then sorts; with an order it sorts everything first. */
+/* True if the limit is applied before sorting. For a target without an order etcd does so, although it then sorts.
+ * With an order it sorts everything first. */
 static bool limits_early(const kw_range_op *op) {
   if (has_filter(op)) return false;
   return op->sort_order == KW_SORT_NONE ||
@@ -149,7 +151,7 @@ static bool limits_early(const kw_range_op *op) {
 
 /* }====== */
 
-/* Fills in the revisions of the next keys that live at `rev`; returns how many. */
+/* Fills in the revisions of the next keys that exist at `rev`. Returns how many there are. */
 static size_t next_revisions(kw_index_cursor *cursor, const kw_range *range, int64_t rev,
                              kw_revision *revs, size_t max) {
   const kw_key_history *history;

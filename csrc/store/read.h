@@ -7,14 +7,16 @@
 
 #include "store/state.h"
 
-/* Whether `rev` can be read when `current` is the newest revision: KW_OK, or why not. */
+/* Returns KW_OK if `rev` can be read when `current` is the newest revision, else KW_ERR_FUTURE_REVISION or
+ * KW_ERR_COMPACTED. */
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current);
 
-/* Answers a range when `current` is the newest revision that may be seen. */
+/* Answers a range when `current` is the newest revision that may be seen. Returns KW_OK, KW_ERR_FUTURE_REVISION,
+ * KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. */
 int kw_read_range(const kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
                   kw_reply *reply);
 
-/* The newest record of a key, or NULL if the key is not there. */
+/* Returns the newest record of a key, or NULL if the key does not exist. `history` may be NULL. */
 const kw_blob *kw_read_newest(const kw_store *store, const kw_key_history *history);
 
 #endif

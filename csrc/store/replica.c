@@ -18,7 +18,7 @@ static int64_t bytes_at(const kw_store *store, int64_t rev) {
   return sum;
 }
 
-/* Moves the compacted revision up, one written revision at a time, until the history after it is small enough. */
+/* Moves the compacted revision up, one revision with events at a time, until the history after it is small enough. */
 static void trim(kw_store *store) {
   kw_log_entry entry;
   int64_t floor = store->compact_revision;
@@ -75,8 +75,8 @@ static void make_final(kw_store *store) {
   kw_write_forget_undo(store, store->undo.committed);
 }
 
-/* Writes the base into an empty store in the order of revisions: kvs of one revision become its subs. It is final
- * at once; whoever gets an error throws the contents away. */
+/* Writes the base into an empty store in the order of revisions; kvs of one revision become its subs. After an error
+ * the caller throws the contents away. */
 static int write_base(kw_store *store, const kw_kv **sorted, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (i > 0 && sorted[i]->mod_revision > sorted[i - 1]->mod_revision) make_final(store);

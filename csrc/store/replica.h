@@ -2,13 +2,13 @@
  *
  * replica: a store that takes its revisions from upstream.
  *
- *   load(R, kvs)       a base: what exists at R, in key order, each with its own mod_revision <= R
- *   apply(rev, events) what happened at rev; revisions may be missing in between, all fields as given
- *   advance(rev)       upstream has come to rev, and nothing that concerns us happened
- *   replace(R, kvs)    forget everything, then load
+ *   load(R, kvs)       sets the base: all kvs at R, in the order of keys, each with its own mod_revision <= R
+ *   apply(rev, events) adds the events of rev, with all fields as given; revisions may be missing in between
+ *   advance(rev)       upstream is at rev, and there were no events for this replica
+ *   replace(R, kvs)    forgets everything, then loads
  *
- * Below R there is no history, so R counts as compacted: it can be read, and what is before it cannot. History is
- * bounded in bytes: when it grows beyond, the compacted revision moves up by itself.
+ * A replica has no history before R: R is its compacted revision. History is bounded in bytes: when it grows beyond,
+ * the compacted revision moves up.
  */
 #ifndef KW_STORE_REPLICA_H
 #define KW_STORE_REPLICA_H
@@ -17,14 +17,22 @@
 
 typedef struct kw_replica_event {
   bool is_delete;
-  kw_kv kv; /* of a delete, only the key counts */
+  kw_kv kv; /* of a delete only the key counts */
 } kw_replica_event;
 
-/* Each returns KW_ERR_STALE_REVISION for a revision that is not newer than the replica's own (load: older),
- * or KW_ERR_NO_MEMORY; then nothing has changed. Keys are in strict order, revisions positive. */
+/* All functions return KW_OK; or KW_ERR_STALE_REVISION or KW_ERR_NO_MEMORY, and then nothing has changed. Revisions
+ * are positive. The keys of kvs are in strict order. */
+
+/* Replaces everything by a base. KW_ERR_STALE_REVISION if `rev` is older than the replica's revision. */
 int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
+
+/* Adds the events of one revision. KW_ERR_STALE_REVISION if `rev` is not newer than the replica's revision. */
 int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *events, size_t n);
+
+/* Moves the replica to a revision without events. KW_ERR_STALE_REVISION if `rev` is not newer than the replica's. */
 int kw_replica_advance(kw_store *store, int64_t rev);
+
+/* Replaces everything by a base of any revision. Never KW_ERR_STALE_REVISION. */
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
 #endif

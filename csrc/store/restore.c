@@ -44,7 +44,7 @@ static void release(chunk *c) {
   c->bytes = 0;
 }
 
-static int write_chunk(target *to, chunk *c, kw_disk_meta meta) {
+static int write_chunk(target *to, chunk *c, kw_commit_meta meta) {
   to->changes.meta = meta;
   int rc = kw_database_write(to->database, &to->changes);
   if (rc == KW_OK) rc = kw_database_renew(to->database); /* so that free pages are used again */
@@ -133,7 +133,7 @@ static int copy(kw_image *image, target *to, kw_restored *restored) {
   release(c);
   kw_free(c);
   kw_arena_drop(&arena);
-  kw_disk_meta meta = kw_image_meta(image);
+  kw_commit_meta meta = kw_image_meta(image);
   restored->revision = meta.revision;
   restored->compact_revision = meta.compact_revision;
   return rc;
@@ -250,7 +250,7 @@ static int check_image(const char *path, bool skip_hash, char *text) {
 /* }====== */
 
 int kw_restore(const char *path, const char *directory, bool skip_hash, kw_restored *restored,
-               char text[KW_DISK_TEXT]) {
+               char text[KW_REASON_ROOM]) {
   kw_image *image;
   *restored = (kw_restored){.compact_revision = -1};
   int rc = check_target(directory, text);

@@ -25,6 +25,6 @@ typedef struct kw_restored {
  * rows of the image take more than KW_ROWS_BYTES; KW_ERR_REQUEST_TOO_LARGE if the name of a row is too long. Where
  * more can be said than the error's own text, `text` is set to a sentence; otherwise `text` is left alone. */
 int kw_restore(const char *path, const char *directory, bool skip_hash, kw_restored *restored,
-               char text[KW_DISK_TEXT]);
+               char text[KW_REASON_ROOM]);
 
 #endif

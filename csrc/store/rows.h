@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows: small states that live with a store, and are neither versioned nor watched: users and roles, for example.
+ * rows: small state that lives beside the keys of a store and is neither versioned nor watched: users and roles, for
+ * example.
  *
  *   table, key  ->  bytes
  *
- * Table and key together are the name of a state: the table, which has no zero byte, a zero, the key. States are in
- * order of their names, and so by table, then by key.
+ * The name of a row is its table, which has no zero byte, a zero byte, and its key. Rows are in the order of their
+ * names: by table, then by key.
  */
 #ifndef KW_STORE_ROWS_H
 #define KW_STORE_ROWS_H
@@ -13,42 +14,46 @@
 #include "base/arena.h"
 #include "base/blob.h"
 
-#define KW_ROW_NAME_BYTES 511    /* of a name: what the disk takes for a key */
-#define KW_ROWS_BYTES (16 << 20) /* of all states, with their names */
+#define KW_ROW_NAME_BYTES 511    /* of a name: LMDB's limit for a key */
+#define KW_ROWS_BYTES (16 << 20) /* of all rows, with their names */
 
 typedef struct kw_row {
   kw_blob *name;
   kw_blob *bytes;
 } kw_row;
 
-/* One that is all zero is empty. */
+/* All zero is without rows. */
 typedef struct kw_rows {
   kw_row *items; /* in order */
   size_t n;
   size_t cap;
-  size_t bytes;
+  size_t bytes; /* that the rows take */
 } kw_rows;
 
 typedef struct kw_row_change {
   kw_slice name;
   kw_slice bytes;
-  bool is_erased; /* and has no bytes */
+  bool is_erased; /* the row is removed; `bytes` does not count */
 } kw_row_change;
 
-/* The name of a state, in the arena; false if memory is short. With an empty key it is what all names of the
- * table begin with. */
+/* Writes the name of a row into the arena. With an empty key it is the prefix of all names of the table. Returns
+ * false if memory is short. */
 bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name);
 
-/* Erasing what is not there is fine. KW_ERR_REQUEST_TOO_LARGE for a name, KW_ERR_NO_SPACE for too much in all,
- * KW_ERR_NO_MEMORY. */
+/* Makes one change. A row that is removed need not exist. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is
+ * too long, KW_ERR_NO_SPACE if all rows would take too much, or KW_ERR_NO_MEMORY. */
 int kw_rows_apply(kw_rows *rows, const kw_row_change *change);
 
-/* Another one with the same states; false if memory is short. */
+/* Makes a copy, which shares the bytes of the rows. Returns false if memory is short. */
 bool kw_rows_copy(const kw_rows *rows, kw_rows *copy);
+
+/* Releases all rows. */
 void kw_rows_drop(kw_rows *rows);
 
-/* The state of a name, or NULL; and the place of the first whose name is not below it. */
+/* Returns the row of a name, or NULL. */
 const kw_row *kw_rows_find(const kw_rows *rows, kw_slice name);
+
+/* Returns the position of the first row whose name is not below `name`. */
 size_t kw_rows_seek(const kw_rows *rows, kw_slice name);
 
 #endif

@@ -83,7 +83,7 @@ static int check_room(kw_snapshot *s, size_t bytes) {
   return is_full(s->fd) ? KW_ERR_NO_SPACE : 1;
 }
 
-static int next_of_view(void *ctx, kw_disk_entry *entry) {
+static int next_of_view(void *ctx, kw_database_entry *entry) {
   kw_snapshot *s = ctx;
   int rc = kw_view_next(s->view, entry);
   if (rc > 0 && !kw_keyvalue_has_key(entry->record)) return KW_ERR_CORRUPT;
@@ -94,11 +94,11 @@ static int next_lease_of_view(void *ctx, int64_t *id, int64_t *ttl) {
   return kw_view_next_lease(((kw_snapshot *)ctx)->view, id, ttl);
 }
 
-static int next_held(void *ctx, kw_disk_entry *entry) {
+static int next_held(void *ctx, kw_database_entry *entry) {
   kw_snapshot *s = ctx;
   if (s->next_record == s->n_records) return 0;
   const held_record *held = &s->records[s->next_record++];
-  *entry = (kw_disk_entry){held->rev, held->tombstone, kw_blob_slice(held->blob)};
+  *entry = (kw_database_entry){held->rev, held->tombstone, kw_blob_slice(held->blob)};
   return check_room(s, entry->record.len);
 }
 

@@ -56,10 +56,10 @@ typedef struct kw_open_write {
  * background changes: steps of a compaction, and the alarm of a full disk. */
 typedef struct kw_durability {
   kw_tickets tickets;
-  kw_disk_meta submitted; /* of the commit group that was submitted last */
-  kw_disk_meta durable;   /* of the one that became durable last */
-  uint64_t commits;       /* groups that became durable since the store was opened */
-  bool must_defragment;   /* with the next group */
+  kw_commit_meta submitted; /* of the commit group that was submitted last */
+  kw_commit_meta durable;   /* of the one that became durable last */
+  uint64_t commits;         /* groups that became durable since the store was opened */
+  bool must_defragment;     /* with the next group */
 
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has one */

@@ -17,8 +17,8 @@
 #define MAP_MARGIN (INT64_C(64) << 20)
 #define MAP_WITHOUT_QUOTA (INT64_C(1) << 40)
 
-/* A write travels as the proposal of etcd's raft: beside the request, it has a header with an id and, before
- * the request, a tag and a length. Its limit counts them. */
+/* In etcd a write is a proposal to raft, which has, beside the request, a header with an id, a tag and a length. Its
+ * limit counts them. */
 #define PROPOSAL_BYTES 18
 
 kw_store_options kw_store_defaults(void) {
@@ -37,7 +37,7 @@ static size_t map_bytes(const kw_store_options *options) {
   return (size_t)(quota > INT64_MAX / 4 ? INT64_MAX / 2 : 2 * quota + MAP_MARGIN);
 }
 
-static int open_database(kw_store *store, char text[KW_DISK_TEXT]) {
+static int open_database(kw_store *store, char text[KW_REASON_ROOM]) {
   const char *path = store->options.path;
   int rc = kw_database_open(path, map_bytes(&store->options), &store->database, text);
   if (rc != KW_OK) return rc;
@@ -46,7 +46,7 @@ static int open_database(kw_store *store, char text[KW_DISK_TEXT]) {
   return rc == KW_ERR_STORAGE ? kw_database_refuse(text, path, "no thread can be started") : rc;
 }
 
-static int open_parts(kw_store *store, int64_t now, char text[KW_DISK_TEXT]) {
+static int open_parts(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   int rc = store->options.path == NULL ? KW_OK : open_database(store, text);
   if (rc != KW_OK) return rc;
   kw_durability_init(store);
@@ -56,7 +56,7 @@ static int open_parts(kw_store *store, int64_t now, char text[KW_DISK_TEXT]) {
 }
 
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **result,
-                  char text[KW_DISK_TEXT]) {
+                  char text[KW_REASON_ROOM]) {
   kw_store *store = kw_alloc(sizeof *store);
   if (store == NULL) return KW_ERR_NO_MEMORY;
   *store = (kw_store){.options = *options,
@@ -101,7 +101,7 @@ void kw_store_free(kw_store *store) {
 
 /* {====== Writes ====== */
 
-/* In etcd's order: room, form, size, alarms. */
+/* Checks in etcd's order: room, form, size, alarms. */
 static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int64_t cost = kw_check_cost(op);
   bool is_write = kw_check_is_write(op);

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * store: a versioned key-value store with etcd's semantics. It reads no clock. A durable store does its I/O in the
- * commit thread of its log; only kw_store_wait and opening block.
+ * store: a versioned key-value store with etcd's semantics. It reads no clock.
  *
- * A write goes in two moves: kw_store_apply (or kw_store_grant, kw_store_revoke) evaluates it and changes the state,
- * then kw_store_commit makes the change final or kw_store_rollback undoes it, as if it had never been asked. So a
- * caller can build its answer in between, and fail. Nothing else may be called between the two moves.
- * Every function that can run out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
+ * A write has two moves: kw_store_apply (or kw_store_grant, kw_store_revoke) evaluates it and changes the state; then
+ * kw_store_commit makes the change final, or kw_store_rollback undoes it without a trace. The caller can build its
+ * answer in between, and fail. No other function may be called between the two moves.
  *
- * Time has one door: kw_store_deadline says when there is something to do, kw_store_step does a bounded part
- * of it. Times are milliseconds of the driver's clock, any clock that never goes back.
+ * A store in memory makes a write visible when it is committed. A durable store makes it visible when it is durable;
+ * its commit thread does the I/O. Only these functions block on the disk: opening, kw_store_wait, kw_store_free, and
+ * a kw_store_poll that takes a defragmentation.
+ *
+ * Every function that runs out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
+ *
+ * Time has one door: kw_store_deadline says when there is work to do, and kw_store_step does a bounded part of it.
+ * Times are milliseconds of the driver's clock, any clock that never goes back.
  */
 #ifndef KW_STORE_STORE_H
 #define KW_STORE_STORE_H
@@ -36,43 +40,174 @@
 
 typedef struct kw_store kw_store;
 
+/* {====== Opening: store.c, load.c ====== */
+
 typedef struct kw_store_options {
   int64_t max_request_bytes;
   int64_t max_txn_ops;
   int64_t quota;         /* bytes; 0: the default, negative: none */
   int64_t min_lease_ttl; /* seconds */
-  int64_t step_records;  /* how many records one step of compaction visits */
+  int64_t step_records;  /* records that one step of compaction visits */
   bool replica;          /* revisions come from upstream, see store/replica.h */
-  int64_t history_bytes; /* of a replica: how much history it keeps */
+  int64_t history_bytes; /* of a replica: bound of its history */
   uint64_t seed;         /* of the lease ids that the store chooses */
-  const char *path;      /* of the directory of a durable store; NULL: in memory */
+  const char *path;      /* directory of a durable store; NULL: in memory */
 } kw_store_options;
 
-typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
-#define KW_ALARM_BITS 2
+/* Returns the defaults of all options. */
+kw_store_options kw_store_defaults(void);
+
+/* Opens a store. A durable one has its durable state, each lease with its full time, but no records yet:
+ * kw_store_load reads these. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT
+ * if the store is damaged, with a sentence in `text`. */
+int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
+                  char text[KW_REASON_ROOM]);
+
+/* Reads up to `n` records of a store that was just opened. *done becomes the number of records that are read, *total
+ * the number of all. Until they are equal, only this function and kw_store_free may be called. Results are those of
+ * kw_store_open. */
+int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
+                  char text[KW_REASON_ROOM]);
+
+/* Waits for the submitted commit group, and frees the store. Committed writes that were not submitted are lost. */
+void kw_store_free(kw_store *store);
+
+/* True if the store is durable and was opened by a parent of this process. The child may only free it, which leaves
+ * the parent's store alone. */
+bool kw_store_is_inherited(const kw_store *store);
+
+/* }====== */
+
+/* {====== Durability: durability.c ======
+ *
+ * A caller flushes after its writes, and polls after the bell has rung; a driver does both in every turn of its loop.
+ *
+ * If the disk is full, all writes that are not durable are undone, and the alarm KW_ALARM_NO_SPACE is raised. If
+ * memory is short, they are undone. After any other failure they are undone, too, but may be on the disk: all writes
+ * fail with KW_ERR_STORAGE until the store is opened again, and the durable state can be read.
+ */
+
+/* Submits the committed writes as a commit group, if there are any and the commit thread is idle. */
+void kw_store_flush(kw_store *store);
+
+/* Takes the outcome of the submitted commit group, and submits the next one. Returns false if no outcome was there.
+ * Records that were borrowed are released. */
+bool kw_store_poll(kw_store *store);
+
+/* Sets the bell that other threads ring: after each commit group, and when a snapshot is ready. The store takes the
+ * caller's reference. */
+void kw_store_set_bell(kw_store *store, kw_bell bell);
+
+/* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Background
+ * changes are not included: steps of a compaction, and the alarm of a full disk. */
+uint64_t kw_store_ticket(const kw_store *store);
+
+/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay. */
+void kw_store_include_background(kw_store *store);
+
+/* True once the writes of a ticket are durable, or have failed. */
+bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
+
+/* Returns KW_OK if the writes of a ticket are durable, KW_UNSETTLED (above 0) if the ticket is not settled, else why
+ * the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
+int kw_store_outcome(const kw_store *store, uint64_t ticket);
+
+/* Waits until a ticket is settled. Returns its outcome. */
+int kw_store_wait(kw_store *store, uint64_t ticket);
+
+/* Returns the newest settled ticket. */
+uint64_t kw_store_settled(const kw_store *store);
+
+/* True if there are changes that are not settled, background changes included. */
+bool kw_store_is_pending(const kw_store *store);
+
+/* True if the store has a directory. */
+bool kw_store_is_durable(const kw_store *store);
+
+/* Gives unused space of the database back to the file system, with the next commit group. Does nothing in memory.
+ * Returns KW_OK, or why the store is read-only. */
+int kw_store_defragment(kw_store *store);
+
+/* Returns the outcome of the last defragmentation whose commit group was taken: KW_OK also if there was none. */
+int kw_store_defragmented(const kw_store *store);
+
+/* }====== */
+
+/* {====== Writing: store.c, txn.c, write.c ====== */
+
+/* Evaluates an op. The arrays of the reply lie in the arena; its records are borrowed until the next call. A reply to
+ * a plain range needs no commit, but may have one. After an error nothing has changed. */
+int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
+
+/* Makes the open write final. */
+void kw_store_commit(kw_store *store);
+
+/* Undoes the open write. */
+void kw_store_rollback(kw_store *store);
+
+/* Compacts the history before `revision`. It cannot be read any more as soon as the compaction is durable; steps then
+ * remove the records. Needs no commit. */
+int kw_store_compact(kw_store *store, int64_t revision);
+
+/* True until the compactions that were requested are durable and their records removed. False if one is stuck at a
+ * damaged record, or if the storage has failed. */
+bool kw_store_is_compacting(const kw_store *store);
+
+/* }====== */
+
+/* {====== Reading: store.c, read.c ====== */
 
 typedef struct kw_store_status {
   int64_t revision;
   int64_t compact_revision; /* -1 before the first compaction */
-  int64_t keys;
-  int64_t leases;
+  int64_t keys;             /* live keys of the applied state */
+  int64_t leases;           /* of the applied state */
   int64_t db_size;
   int64_t db_size_in_use;
-  int64_t quota;   /* 0: none */
-  int64_t commits; /* groups of writes that have become durable since it was opened */
-  unsigned alarms;
+  int64_t quota;       /* 0: none */
+  int64_t commits;     /* commit groups that have become durable since the store was opened */
+  unsigned alarms;     /* kw_alarm bits */
   unsigned own_alarms; /* without those of other members */
 } kw_store_status;
 
-/* What the store tells whoever watches it. It may be called in the middle of a write: nothing of the store may be
- * changed from there. */
-typedef struct kw_store_hook {
-  /* Everything up to the store's revision, and after `before`, has become visible. */
-  void (*on_visible)(int64_t before, void *ctx);
-  /* A replica, which was at `before`, has been given another base: history does not go on. */
-  void (*on_replace)(int64_t before, void *ctx);
-  void *ctx;
-} kw_store_hook;
+kw_store_status kw_store_get_status(const kw_store *store);
+
+/* Returns the newest visible revision. */
+int64_t kw_store_revision(const kw_store *store);
+
+/* Returns the newest committed revision. It is visible once it is durable. */
+int64_t kw_store_applied(const kw_store *store);
+
+/* Returns the compacted revision, or -1 before the first compaction. */
+int64_t kw_store_compact_revision(const kw_store *store);
+
+/* Returns the revision of the last requested compaction. It becomes the compacted revision when it is durable. */
+int64_t kw_store_compact_requested(const kw_store *store);
+
+/* True if the store takes its revisions from upstream. */
+bool kw_store_is_replica(const kw_store *store);
+
+/* Returns a cursor into the log, before the first event of revision `rev` or later. It is good until the store
+ * changes. */
+kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
+
+/* Moves to the next visible event. Returns false at the end, and at a record that cannot be read. */
+bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
+
+/* Returns the record that a key had before a change of revision `rev`. Returns NULL if the key did not exist, or if
+ * that revision was compacted. A record that cannot be read is empty. */
+kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
+
+/* Returns why the last unreadable record since the last apply, step or poll could not be read: KW_ERR_NO_MEMORY, or
+ * KW_ERR_CORRUPT if it is damaged. Returns KW_OK if all were read. */
+int kw_store_read_failure(const kw_store *store);
+
+/* Returns the first revision from which on all events are known. */
+int64_t kw_store_first_event(const kw_store *store);
+
+/* }====== */
+
+/* {====== Leases: lessor.c ====== */
 
 typedef struct kw_lease_info {
   int64_t id;
@@ -82,159 +217,111 @@ typedef struct kw_lease_info {
   size_t n_keys;
 } kw_lease_info;
 
+/* Grants a lease of *ttl seconds. The store chooses the id if *id is 0. *id and *ttl become what was granted. Needs a
+ * commit. */
+int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
+
+/* Revokes a lease, and deletes its keys. Needs a commit. */
+int kw_store_revoke(kw_store *store, int64_t id);
+
+/* Gives a lease its full time again. *ttl becomes the granted ttl, or 0 if there is no such lease. A lease that has
+ * expired is not renewed: the coming steps revoke it. A lease whose revocation is not durable yet still exists, and
+ * is not renewed either. */
+void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl);
+
+/* Describes a lease; its keys only with `keys`. Returns KW_OK or KW_ERR_NO_MEMORY. */
+int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
+                          kw_arena *arena, kw_lease_info *info);
+
+/* Lists the ids of all leases in the arena, the soonest to expire first. Returns KW_OK or KW_ERR_NO_MEMORY. */
+int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
+
+/* }====== */
+
+/* {====== Alarms: alarm.c ====== */
+
+typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
+#define KW_ALARM_BITS 2
+
+/* Arms an alarm of the store. */
+int kw_store_arm(kw_store *store, kw_alarm alarm);
+
+/* Disarms the alarm of the store alone. */
+int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
+
+/* Disarms the alarm of the store and of all other members, which are rows: see store/alarm.h. */
+int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
+
+/* }====== */
+
+/* {====== Rows: rows.c ====== */
+
+/* Makes all changes of rows, or none of them; they become durable together. Needs no commit. Returns the errors of
+ * kw_rows_apply, KW_ERR_READ_ONLY, or why the store is read-only. */
+int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
+
+/* *rows becomes the rows of the store, good until they change. Returns KW_OK. */
+int kw_store_rows(const kw_store *store, const kw_rows **rows);
+
+/* }====== */
+
+/* {====== HashKV: hash.c ====== */
+
 typedef struct kw_hash {
   uint32_t hash;
   int64_t revision; /* of the store */
   int64_t compact_revision;
-  int64_t hash_revision;
+  int64_t hash_revision; /* the hash is that of the store at this revision */
 } kw_hash;
 
-/* The defaults, to be changed where needed. */
-kw_store_options kw_store_defaults(void);
-
-/* Opens a store; a durable one as it was left, with every lease at its full time, but for its records.
- * KW_ERR_NO_MEMORY; KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if it is damaged, with a sentence in
- * `text`. */
-int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
-                  char text[KW_DISK_TEXT]);
-void kw_store_free(kw_store *store);
-
-/* Reads up to `n` records of a durable store that was opened. Until all are read, which *done and *total tell, only
- * this and kw_store_free may be called. Errors are those of open. */
-int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total, char text[KW_DISK_TEXT]);
-
-/* Whether it is durable and belongs to the parent of this process: then it can only be freed. */
-bool kw_store_is_inherited(const kw_store *store);
-
-/* {====== Durability ======
- *
- * What was committed is visible once it is durable: at once in memory, with its group on the disk. kw_store_flush
- * hands over what is committed, kw_store_poll takes what has become of it: both belong into every turn of a loop,
- * after the disk has rung its bell. The reference to the bell becomes the store's.
- *
- * Without room on the disk, what was not durable has not happened, and the alarm is raised. After any other failure
- * writes fail with KW_ERR_STORAGE until the store is opened anew, and what is durable can be read.
- */
-void kw_store_flush(kw_store *store);
-bool kw_store_poll(kw_store *store);
-void kw_store_set_bell(kw_store *store, kw_bell bell);
-
-/* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Writes of the
- * store itself are not included: steps of a compaction, and an alarm that a full disk has raised. */
-uint64_t kw_store_ticket(const kw_store *store);
-
-/* For those who wait for that, too: the next ticket is for all that there is to write. */
-void kw_store_include_background(kw_store *store);
-
-/* True once the writes of this ticket are durable, or have failed. */
-bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
-
-/* Returns KW_OK if the writes of this ticket are durable, KW_UNSETTLED (above 0) if the ticket is not settled, else
- * why the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
-int kw_store_outcome(const kw_store *store, uint64_t ticket);
-
-/* Waits for that, in the way of those who have no loop. */
-int kw_store_wait(kw_store *store, uint64_t ticket);
-
-/* Gives the space back that is not in use, with the next group; then kw_store_defragmented says how that went. In
- * memory there is nothing to do. */
-int kw_store_defragment(kw_store *store);
-int kw_store_defragmented(const kw_store *store);
-
-/* The ticket up to which all fates are known; whether there is anything beyond; and whether the store has a disk. */
-uint64_t kw_store_settled(const kw_store *store);
-bool kw_store_is_pending(const kw_store *store);
-bool kw_store_is_durable(const kw_store *store);
-
-/* }====== */
-
-/* Evaluates any op. The reply's arrays lie in the arena, its records are borrowed until the next call. A reply to
- * a plain range needs no commit, but may have one. */
-int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
-
-void kw_store_commit(kw_store *store);
-void kw_store_rollback(kw_store *store);
-
-/* Forgets history before `revision`. Takes effect at once; records are removed by the steps that follow. */
-int kw_store_compact(kw_store *store, int64_t revision);
-bool kw_store_is_compacting(const kw_store *store); /* no longer, once the storage has failed */
-
-/* Leases. An id of 0 lets the store choose; *id and *ttl become what was granted. Grant and revoke want a commit. */
-int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
-int kw_store_revoke(kw_store *store, int64_t id);
-
-/* Gives a lease its time again; *ttl is 0 if it is not there. A lease past its time is not brought back: the
- * coming steps revoke it. */
-void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl);
-int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
-                          kw_arena *arena, kw_lease_info *info);
-/* The ids of all leases, the soonest to end first. */
-int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids, size_t *n);
-
-/* Alarms. Those of other members of a cluster have the same effect as the store's own. They are rows of the
- * table "alarms", with the keys no_space/ID and corrupt/ID. */
-int kw_store_arm(kw_store *store, kw_alarm alarm);
-int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
-
-/* Ends the alarm of the store and of all other members. */
-int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
-
-/* Rows: all of the changes happen at once, and become durable together, or none does. They want no commit. */
-int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
-int kw_store_rows(const kw_store *store, const kw_rows **rows); /* until the next change */
-
-/* etcd's HashKV, by up to so many records at a time; writes may come between. A walk begins with all but `asked`
- * zero; revision 0 is the current one. A compaction makes it begin anew. */
+/* A hash under way. All fields but `revision` are zero when it begins. */
 typedef struct kw_hash_walk {
-  int64_t asked;
-  kw_hash hash; /* good once it is done */
+  int64_t revision; /* to hash at; 0: the current one */
+  kw_hash hash;     /* valid once the walk is done */
   bool has_begun;
   bool is_done;
-  int64_t kept_at;
+  int64_t
+      newest_at; /* up to the compacted revision, only the newest records of their keys at this revision count */
   kw_revision next;
 } kw_hash_walk;
 
+/* Hashes up to `records` more records. Writes may happen between two calls; a compaction makes the walk begin again.
+ * Returns KW_OK, KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, or the error of a record that cannot be read. */
 int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 
-kw_store_status kw_store_get_status(const kw_store *store);
-int64_t kw_store_revision(const kw_store *store);
-int64_t kw_store_compact_revision(const kw_store *store);
+/* }====== */
 
-/* What was asked for last: the same, once it is durable. */
-int64_t kw_store_compact_requested(const kw_store *store);
+/* {====== The hook: state.h, replica.c ====== */
 
-/* The newest revision that was committed; it is visible once it is durable. */
-int64_t kw_store_applied(const kw_store *store);
-bool kw_store_is_replica(const kw_store *store);
+/* Called by the store while it commits or polls. A hook must not change the store. */
+typedef struct kw_store_hook {
+  /* The revisions after `before`, up to the store's revision, have become visible. */
+  void (*on_visible)(int64_t before, void *ctx);
+  /* A replica, which was at `before`, got a new base: its history does not go on. */
+  void (*on_replace)(int64_t before, void *ctx);
+  void *ctx;
+} kw_store_hook;
 
 void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 
-/* What happened from a revision on: a cursor into the log, good until the store changes. */
-kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
-bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
+/* }====== */
 
-/* The record that the key had before a change of revision `rev`, or NULL: it was not there, or that is forgotten. An
- * empty one could not be read. */
-kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
+/* {====== Time: store.c ====== */
 
-/* Why the last record that could not be read since the last step or poll could not: KW_ERR_NO_MEMORY, or
- * KW_ERR_CORRUPT if it is damaged. KW_OK if all could. kw_store_next has come to an end there. */
-int kw_store_read_failure(const kw_store *store);
-
-/* The first revision whose events are all known. */
-int64_t kw_store_first_event(const kw_store *store);
-
-/* When kw_store_step is next of use; KW_NEVER if nothing is to come. */
+/* Returns the time of the next useful kw_store_step: INT64_MIN if it is due now, KW_NEVER if there is none. */
 int64_t kw_store_deadline(const kw_store *store);
 
-/* Expires leases and goes on with a compaction, a bounded part of either. Returns whether more is due now. */
+/* Revokes expired leases, continues a compaction, a bounded part of each, and flushes. Returns true if more is due
+ * now. */
 bool kw_store_step(kw_store *store, int64_t now);
 
+/* }====== */
+
 #ifdef KW_PROBE
-/* Returns the commit thread; NULL if the store is in memory. */
+/* Returns the commit thread, or NULL if the store is in memory. */
 kw_committer *kw_store_committer(const kw_store *store);
 
-/* Whether every invariant holds; else the text of one that does not. */
+/* Returns NULL if every invariant of the store holds, else the text of one that does not. */
 const char *kw_store_check(const kw_store *store);
 #endif
 

@@ -11,7 +11,7 @@ static int64_t next_revision(const kw_store *store) {
   return store->applied + 1;
 }
 
-/* What a put refers to must be there. A plain put looks for its lease first, one in a transaction for its key. */
+/* The lease of a put must exist. A plain put checks its lease first, a put of a transaction its key: so does etcd. */
 static int check_lease(const kw_store *store, const kw_put_op *op) {
   if (op->lease != 0 && kw_leases_find(&store->leases, op->lease) == NULL)
     return KW_ERR_LEASE_NOT_FOUND;
@@ -108,8 +108,8 @@ static bool holds_for(const kw_compare *compare, const kw_kv *kv) {
   return true; /* a result that we do not know holds, as in etcd */
 }
 
-/* Holds for every key of the range. A range without keys is as one key with all fields zero, but has no value
- * that anything could be compared with. */
+/* True if the compare holds for every key of the range. A range without keys counts as one key with all fields zero,
+ * but a compare of its value never holds. */
 static bool holds(const kw_store *store, const kw_compare *compare) {
   kw_index_cursor cursor = kw_index_seek(&store->index, compare->range.key);
   const kw_key_history *history;
@@ -135,8 +135,8 @@ static bool all_hold(const kw_store *store, const kw_txn_op *txn) {
 
 /* {====== Transactions ======
  *
- * 1. The way through the transaction and those nested in it is found against the state at the start.
- * 2. What the operations on that way refer to is looked for: first for all puts, then for all ranges.
+ * 1. The way through the transaction and the nested ones is found: all compares see the state at the start.
+ * 2. The operations on that way are checked: first all puts (lease, key), then all ranges (revision).
  * 3. The operations run in order; each sees what those before it wrote. A put that keeps the value or the lease of a
  *    key fails where a delete before it has taken the key away; then the whole transaction is undone.
  */

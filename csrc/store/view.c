@@ -12,7 +12,7 @@ struct kw_view {
   MDB_txn *txn;
   MDB_cursor *records;
   MDB_cursor *leases;
-  kw_disk_meta meta;
+  kw_commit_meta meta;
   bool has_leases;  /* the walk of leases has begun */
   bool is_negative; /* the walk has come to the negative ids, which come last */
 };
@@ -41,11 +41,11 @@ void kw_view_close(kw_view *view) {
   kw_free(view);
 }
 
-kw_disk_meta kw_view_meta(const kw_view *view) {
+kw_commit_meta kw_view_meta(const kw_view *view) {
   return view->meta;
 }
 
-int kw_view_next(kw_view *view, kw_disk_entry *entry) {
+int kw_view_next(kw_view *view, kw_database_entry *entry) {
   MDB_val key, value;
   int rc = mdb_cursor_get(view->records, &key, &value, MDB_NEXT);
   if (rc == MDB_NOTFOUND) return 0;

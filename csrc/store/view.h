@@ -18,11 +18,11 @@ int kw_view_open(const kw_database *db, kw_view **view);
 void kw_view_close(kw_view *view);
 
 /* Returns the numbers of the last commit group that the view sees. */
-kw_disk_meta kw_view_meta(const kw_view *view);
+kw_commit_meta kw_view_meta(const kw_view *view);
 
 /* Reads the next record, in the order of revisions. Returns 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are good
  * until the view is closed. */
-int kw_view_next(kw_view *view, kw_disk_entry *entry);
+int kw_view_next(kw_view *view, kw_database_entry *entry);
 
 /* Reads the next lease, in the order of ids as unsigned numbers. Returns 1, 0 at the end, or KW_ERR_CORRUPT. */
 int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "codec/keyvalue.h"
 
-/* The key's membership follows its state. Attaching needs room that was reserved, or left by a detach. */
+/* Moves a key from one lease to another. Attaching needs room that was reserved, or left by a detach. */
 static void move_lease(kw_store *store, kw_key_history *history, int64_t from, int64_t to) {
   if (from == to) return;
   kw_lease *old = from == 0 ? NULL : kw_leases_find(&store->leases, from);
@@ -23,15 +23,15 @@ static bool reserve_undo(kw_undo_list *undo) {
   return kw_reserve(&undo->steps, &undo->cap, undo->n + 1, sizeof *undo->steps);
 }
 
-/* Room for everything that a change touches, but the log. */
+/* Makes room for a change everywhere but in the log. */
 static bool reserve(kw_store *store, kw_key_history *history, int64_t lease_id) {
   if (!reserve_undo(&store->undo) || !kw_key_history_reserve(history)) return false;
   if (lease_id == 0 || lease_id == history->state.lease) return true;
   return kw_lease_reserve(kw_leases_find(&store->leases, lease_id));
 }
 
-/* Adds a change to the open write. Takes the reference to the record in any case, which may be NULL for want of
- * memory; a history that was added for this change and got none is removed again. */
+/* Adds a change to the open write. Takes the reference to the record, even after an error. The record may be NULL if
+ * memory is short. A history that has no changes after an error is removed. */
 static int add_change(kw_store *store, kw_key_history *history, kw_change change, kw_blob *record,
                       kw_key_state state) {
   kw_open_write *open = &store->open;
@@ -106,17 +106,17 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
 
 /* }====== */
 
-/* {====== Taking back ====== */
+/* {====== Undoing ====== */
 
-static void take_change_back(kw_store *store, const kw_undo *step) {
+static void undo_change(kw_store *store, const kw_undo *step) {
   kw_key_history_pop(step->history);
   set_state(store, step->history, step->before);
   if (kw_key_history_is_empty(step->history)) kw_index_remove(&store->index, step->history);
 }
 
-static void take_back(kw_store *store, const kw_undo *step) {
+static void undo_step(kw_store *store, const kw_undo *step) {
   switch (step->kind) {
-    case KW_UNDO_CHANGE: take_change_back(store, step); break;
+    case KW_UNDO_CHANGE: undo_change(store, step); break;
     case KW_UNDO_GRANT:
       kw_leases_take_out(&store->leases, step->lease);
       kw_lease_free(step->lease);
@@ -139,14 +139,14 @@ void kw_write_rollback(kw_store *store) {
     } else if (store->group != NULL) {
       kw_commit_group_undo(store->group);
     }
-    take_back(store, step);
+    undo_step(store, step);
   }
   store->open.n = 0;
 }
 
 void kw_write_undo_all(kw_store *store) {
   kw_undo_list *undo = &store->undo;
-  while (undo->n > 0) take_back(store, &undo->steps[--undo->n]);
+  while (undo->n > 0) undo_step(store, &undo->steps[--undo->n]);
   undo->submitted = undo->committed = 0;
 }
 

@@ -1,36 +1,42 @@
 /* SPDX-License-Identifier: MIT
  *
- * write: one change of one key or lease, in the index, the log, the leases and on the disk at once; and how it is
- * taken back. For the files of this folder only.
+ * write: one change of a key or a lease, made in the index, the log, the leases and the commit group at once; and how
+ * it is undone. For the files of this folder only.
+ *
+ * Functions that return `int` return KW_OK, or KW_ERR_NO_MEMORY and change nothing.
  */
 #ifndef KW_STORE_WRITE_H
 #define KW_STORE_WRITE_H
 
 #include "store/state.h"
 
-/* Both take a history of the index, and remove it again if it was added for them and they fail. */
-
-/* The kv becomes a record at revision `main`, as it is. Its lease must exist, unless the store is a replica. */
+/* Adds a put to the open write: the kv becomes the record of revision `main`, with all fields as given. Its lease
+ * must exist, unless the store is a replica. A history that was added for this put is removed again after an
+ * error. */
 int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const kw_kv *kv);
 
-/* A tombstone at revision `main`. */
+/* Adds a tombstone of revision `main` to the open write. */
 int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history);
 
-/* A change that the disk has, when the store is opened: revisions rise. */
+/* Adds a change that the database has, while the store is loaded. Revisions rise. */
 int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv);
 
-/* The id must be free; the lease must have no keys any more. */
+/* Adds a grant to the open write. The id must be free. */
 int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl);
+
+/* Adds a revocation to the open write. The lease must have no keys. */
 int kw_write_revoke(kw_store *store, kw_lease *lease);
 
-/* Ends the open write: it can be taken back only with its group; or it is taken back. */
+/* Closes the open write. From now on it can be undone only with its commit group. */
 void kw_write_commit(kw_store *store);
+
+/* Undoes the open write. */
 void kw_write_rollback(kw_store *store);
 
-/* Takes back, in the index and the leases, everything that can be; the log has forgotten it. */
+/* Undoes all steps in the index and the leases. The log and the commit group have forgotten them already. */
 void kw_write_undo_all(kw_store *store);
 
-/* The first `n` steps cannot be taken back any more. */
+/* Forgets how to undo the oldest `n` steps: they are durable. Frees the leases that they revoked. */
 void kw_write_forget_undo(kw_store *store, size_t n);
 
 #endif
