@@ -26,7 +26,7 @@ struct kw_reply {
       kw_records kvs;
       int64_t count;  /* of all keys in the range */
       bool more;      /* the limit has left out kvs */
-      bool keys_only; /* whoever encodes the records leaves their values out */
+      bool keys_only; /* the records are encoded without their values */
     } range;
     struct {
       const kw_blob *prev_kv; /* or NULL */

@@ -17,8 +17,10 @@
 #define CHUNK_RECORDS 4096
 #define CHUNK_BYTES (4 << 20)
 #define MAP_MARGIN (INT64_C(64) << 20)
-#define MAP_PER_BYTE                                                                               \
-  4 /* of the image: a record of half a page takes a page, and there are as many free pages */
+
+/* Bytes of the map for each byte of the image: a record of half a page takes a page, and there are as many free
+ * pages. */
+#define MAP_PER_BYTE 4
 
 /* The records of one transaction of the disk. The chunk holds them until the disk has written them. */
 typedef struct chunk {
@@ -109,7 +111,7 @@ static int add_row(target *to, const kw_row_change *row) {
 /* The row that enables authentication is reported, and not copied. */
 static int copy_rows(kw_image *image, target *to, kw_arena *arena, kw_restored *restored) {
   static const char enabled[] = "auth\0authEnabled"; /* table, 0, key: see store/rows.h */
-  kw_row_change row;
+  kw_row_change row = {0};
   int found;
   while ((found = next_row(image, arena, &row)) > 0) {
     if (kw_slice_equal(row.name, kw_slice_of(enabled, sizeof enabled - 1))) {
