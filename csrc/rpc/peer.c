@@ -141,7 +141,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
 
 /* Copies why the connection ends: the session knows best, then the driver. */
 static void explain_end(const kw_peer *peer, const char *why, char text[KW_NOTE_TEXT]) {
-  const char *reason = kw_session_why(peer->session);
+  const char *reason = kw_peer_why(peer);
   if (reason[0] == 0) reason = why;
   if (reason == NULL)
     reason = peer->server->is_draining ? "the server is shutting down"
