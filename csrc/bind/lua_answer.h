@@ -4,12 +4,12 @@
  *
  *   core.answers.put("\x0a\x02\x18\x07") -> { revision = 7 }
  *
- * core.answers has one function for each method, under the method's name. The function takes the response's bytes and the
- * memo that core.requests returned for the request. It returns nil and an error (code "malformed") if the bytes
- * are not such a response, or do not answer the request.
+ * core.answers has one function for each method, under the method's name. The function takes the response's bytes
+ * and the memo that core.requests returned for the request. It returns nil and an error (code "malformed") if the
+ * bytes are not such a response, or do not answer the request.
  *
- *   core.header(bytes) -> cluster id and member id as decimal strings, revision and raft_term of any response that has a
- *                         header; nothing if it has none
+ *   core.header(bytes) -> cluster id and member id as decimal strings, revision and raft_term of any response
+ *                         that has a header; nothing if it has none
  */
 #ifndef KW_BIND_LUA_ANSWER_H
 #define KW_BIND_LUA_ANSWER_H

@@ -26,8 +26,8 @@ static kw_client *check_client(lua_State *L) {
   return kw_bind_check_client(L, 1);
 }
 
-/* Returns NULL if the client is closed. Objects that become garbage together are finalized in any order: a finalizer may
- * meet a client that is closed. */
+/* Returns NULL if the client is closed. Objects that become garbage together are finalized in any order: a
+ * finalizer may meet a client that is closed. */
 static kw_client *to_client(lua_State *L) {
   return ((lua_client *)luaL_checkudata(L, 1, KW_CLIENT_NAME))->client;
 }
@@ -173,8 +173,8 @@ static int l_has_room(lua_State *L) {
   return 1;
 }
 
-/* Pushes a message; or false, the status, its text, and whether the server has refused the call unseen; or nothing. The
- * holder is empty, and takes over the bytes. */
+/* Pushes a message; or false, the status, its text, and whether the server has refused the call unseen; or
+ * nothing. The holder is empty, and takes over the bytes. */
 static int push_return(lua_State *L, kw_blob **holder, kw_return what) {
   if (what.kind == KW_RETURN_NOTHING) return 0;
   *holder = what.bytes;

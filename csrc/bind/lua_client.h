@@ -9,16 +9,19 @@
  *   client:has_room(id, max) -> boolean                whether at most `max` sent bytes are unwritten; if not, `next`
  *                                                      returns the call once they are
  *   client:receive(id) -> message                      or false, status, text, is_refused; or nothing yet
- *   client:next() -> id                                the next call that has something to receive; nothing if none has
+ *   client:next() -> id                                the next call that has something to receive, or nothing
  *   client:watch(metadata, max_torn) -> id             opens a watch call; nothing if that is not possible
- *   client:ask(id)   client:trust(id)                  asks for progress of all its watches; believes its revisions
+ *   client:ask(id)                                     asks for progress of all watches of a watch call
+ *   client:trust(id)                                   progress of the whole call is believed: this server does not send
+ *                                                      it before the events that it covers
  *   client:inspect(id) -> heard, watches, is_held      of a watch call; nothing if it has ended
  *   client:next_watch() -> tag                         the next armed watch that has received something, or nothing
  *   client:health() -> is_ready, is_over, why, is_pestered
  *   client:feed(bytes, now)   client:pending(max) -> bytes   client:state() -> wants_bytes, is_done
  *   client:deadline()   client:step(now)   client:close()
  *
- * A finalizer may call cancel, next, next_watch and health of a client that was finalized before: they do nothing then.
+ * A finalizer may call cancel, next, next_watch and health of a client that was finalized before: they do nothing
+ * then.
  */
 #ifndef KW_BIND_LUA_CLIENT_H
 #define KW_BIND_LUA_CLIENT_H

@@ -2,12 +2,12 @@
  *
  * lua_durability: the methods that only a durable store has.
  *
- *   store:read_on(n)          -> reads up to n more records of a store that was just opened: how many records have been
- *                                read, and how many there are
+ *   store:read_on(n)          -> reads up to n more records of a store that was just opened: how many have been read,
+ *                                and how many there are
  *   store:settled()           -> the newest settled ticket
  *   store:outcome(ticket)     -> true: its writes are durable; nil and an error: they failed; false: not settled yet
  *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
- *   store:go_on()             -> does a step of the work that is due: whether a compaction is running; nil; and a ticket
+ *   store:go_on()             -> does a step of the due work: whether a compaction is running; nil; and a ticket
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
  *   store:set_bell(bell)      -> the commit thread rings this bell whenever it has finished something
  */

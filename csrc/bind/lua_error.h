@@ -19,7 +19,8 @@ void kw_bind_push_error_meta(lua_State *L);
 /* Pushes core.new_error(code): makes an error. Raises if there is no such code. */
 void kw_bind_push_error_new(lua_State *L);
 
-/* Pushes core.error_of(status, text): makes the error of a server's gRPC status. The code follows from status and text. */
+/* Pushes core.error_of(status, text): makes the error of a server's gRPC status. The code follows from status
+ * and text. */
 void kw_bind_push_error_of(lua_State *L);
 
 /* Pushes nil and the error of `rc`; returns 2. The metatable of errors is at stack index `meta`. */

@@ -15,8 +15,8 @@ typedef struct kw_element_name {
   char text[40];
 } kw_element_name;
 
-/* Returns the length of the list at stack index `at`. Raises if the value is not a table, or if the table has holes or
- * other keys: a hole would hide the elements behind it. `name` names the list in errors. */
+/* Returns the length of the list at stack index `at`. Raises if the value is not a table, or if the table has
+ * holes or other keys: a hole would hide the elements behind it. `name` names the list in errors. */
 size_t kw_bind_check_list(lua_State *L, int at, const char *name);
 
 /* Pushes the element with index `i`, counted from 0, of the list on top of the stack. Raises if the element is not a

@@ -4,10 +4,10 @@
  *
  *   store:compact(revision, options)           -> { revision = }
  *   store:status(options)                      -> a table of numbers, and the names of the alarms
- *   store:alarms()                             -> the names of the armed alarms, and of those that are this member's own
+ *   store:alarms()                             -> the names of the armed alarms, and of this member's own ones
  *   store:arm(alarm)   store:disarm(alarm)     -> true
  *   store:disarm_own(alarm)                    -> true; for services
- *   store:hash_step(records, revision, walk)   -> the hash; or false and the walk, to continue with; for keywatch itself
+ *   store:hash_step(records, revision, walk)   -> the hash; or false and the walk to continue with
  *   store:defragment(options)                  -> true
  */
 #include "bind/lua_op.h"

@@ -141,7 +141,8 @@ static bool set_field(decoder *d, const kw_message *message, const kw_wire_field
   return set_value(d, field, found);
 }
 
-/* Decodes into the table on top of the stack. Returns false if the bytes are malformed: the stack has extra values then. */
+/* Decodes into the table on top of the stack. Returns false if the bytes are malformed: the stack has extra
+ * values then. */
 static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
   if (d->depth == KW_MAX_NESTING) return false;
   luaL_checkstack(d->L, STACK_ROOM, message->name);
@@ -160,9 +161,9 @@ static bool decode(decoder *d, const kw_message *message, kw_slice bytes) {
 
 /* {====== Encoding ====== */
 
-/* The buffer of a message that is being encoded. A message is written from its end to its start, so that the length of a
- * part is known when the length is written. Once `first` is full, the bytes lie in a userdata on the stack: an error
- * that Lua raises leaks nothing. */
+/* The buffer of a message that is being encoded. A message is written from its end to its start, so that the
+ * length of a part is known when the length is written. Once `first` is full, the bytes lie in a userdata on the
+ * stack: an error that Lua raises leaks nothing. */
 typedef struct writer {
   lua_State *L;
   int room_at; /* the stack index of the userdata, or of nil */

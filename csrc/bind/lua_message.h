@@ -5,12 +5,12 @@
  *   core.encode("PutRequest", { key = "a", value = "b" }) -> "\x0a\x01a\x12\x01b"
  *   core.decode("PutRequest", "\x0a\x01a\x12\x01b")       -> { key = "a", value = "b" }, or nil and an error
  *
- * Names are those of the .proto files. A repeated field is a list. An enum is a string, or a number if it has no name. A
- * number that the VM cannot hold is a decimal string. A field that is zero, false or empty is absent, except in a oneof
- * and in lists. A message that is present is a table, even if it is empty.
+ * Names are those of the .proto files. A repeated field is a list. An enum is a string, or a number if it has no
+ * name. A number that the VM cannot hold is a decimal string. A field that is zero, false or empty is absent,
+ * except in a oneof and in lists. A message that is present is a table, even if it is empty.
  *
- * encode reads tables raw: no Lua code runs except finalizers. It raises if a table does not fit the message, and names
- * the message and the field.
+ * encode reads tables raw: no Lua code runs except finalizers. It raises if a table does not fit the message, and
+ * names the message and the field.
  */
 #ifndef KW_BIND_LUA_MESSAGE_H
 #define KW_BIND_LUA_MESSAGE_H

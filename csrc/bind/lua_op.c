@@ -5,20 +5,20 @@
 #include "bind/lua_options.h"
 #include "model/error.h"
 
-#define LEAST_BYTES 4 /* of an operation or a compare in a message: two tags, each with a byte */
+#define LEAST_BYTES 4 /* of an op or a compare in a message: two tags, each with a byte */
 
 /* {====== Ranges of keys ====== */
 
-/* How a range is given in Lua, beside its key. */
+/* The options that make a range of a key. */
 typedef struct key_options {
   kw_slice range_end;
   bool prefix;
   bool from_key;
 } key_options;
 
-static const kw_slice zero = {(const uint8_t *)"\0", 1}; /* as a key the least, as an end no end */
+static const kw_slice zero = {(const uint8_t *)"\0", 1}; /* the least key; as an end: no end */
 
-/* The least key above all that begin with `prefix`: the last byte that can grow grows, the rest is cut. */
+/* Sets the end of the range of a prefix: increments the last byte below 0xff and cuts the rest. */
 static int prefix_end(kw_slice prefix, kw_arena *arena, kw_slice *end) {
   size_t len = prefix.len;
   while (len > 0 && prefix.data[len - 1] == 0xff) len--;
@@ -53,7 +53,7 @@ static int read_range(lua_State *L, const char *what, kw_slice key, const key_op
 
 /* {====== The options of each op ======
  *
- * Each list serves the plain call and, with the verb and its key among the fields, the op of a transaction.
+ * Each list serves the plain call. With the verb and its key as one more field, it serves the op of a transaction.
  */
 
 typedef struct range_fields {
@@ -80,7 +80,7 @@ static const char *const sort_targets[] = {"key", "version", "create", "mod", "v
       RANGE_OPTION(max_mod_revision, COUNT), RANGE_OPTION(min_create_revision, COUNT),             \
       RANGE_OPTION(max_create_revision, COUNT), KW_COMMON_OPTIONS(range_fields)
 
-/* A get is a range of one key: what has no meaning for it is not in the list. */
+/* A get is a range of one key: options that make no sense for one key are left out. */
 #define GET_OPTIONS                                                                                \
   RANGE_OPTION(revision, COUNT), RANGE_OPTION(serializable, BOOL), RANGE_OPTION(keys_only, BOOL),  \
       KW_COMMON_OPTIONS(range_fields)
@@ -239,7 +239,7 @@ static bool has_field(lua_State *L, int at, const char *name) {
   return is_there;
 }
 
-/* Which one of `names` the table has: exactly one must be there. */
+/* Returns the index of the one of `names` that is a field of the table. Raises unless there is exactly one. */
 static int only_field(lua_State *L, int at, const char *what, const char *const *names,
                       const char *kind) {
   int found = -1;
@@ -288,7 +288,7 @@ static int read_compare(lua_State *L, const char *what, kw_arena *arena, kw_comp
 typedef struct txn_reader {
   kw_arena *arena;
   kw_times times;
-  size_t left; /* operations and compares that may still come: a table may be met without end */
+  size_t left; /* how many more ops and compares are allowed: one table may occur many times */
   int depth;
 } txn_reader;
 
@@ -341,8 +341,8 @@ static int read_op(lua_State *L, const char *what, txn_reader *reader, kw_op *op
   }
 }
 
-/* Pushes the list `name` of the table on top of the stack, or nil, and allocates an array for its elements. The ops and
- * compares of the whole transaction are counted. */
+/* Pushes the list `name` of the table on top of the stack, or nil, and allocates an array for its elements. The
+ * ops and compares of the whole transaction are counted. */
 static int begin_list(lua_State *L, const char *name, txn_reader *reader, size_t size, void **items,
                       size_t *n) {
   if (!kw_bind_push_field(L, -1, name)) {
@@ -386,7 +386,7 @@ static int read_ops(lua_State *L, const char *name, txn_reader *reader, const kw
   return rc;
 }
 
-/* A transaction may have its times among its fields; what its options say goes before. */
+/* The timeout and deadline may be fields of the outermost transaction. Those of the options win. */
 static void add_times(txn_reader *reader, const kw_times *more) {
   if (reader->depth > 0) return;
   if (!reader->times.timeout.is_given) reader->times.timeout = more->timeout;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_op: arguments and tables of Lua as ops of the store.
+ * lua_op: reads the arguments of methods, and tables, as ops of the store.
  *
- * Arrays and computed bytes go to the arena; other slices point into the Lua strings. Each raises on misuse, and
- * returns KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. As in lua_options, no Lua code runs meanwhile, and
- * `times` may be NULL.
+ * The arguments of a method are at index 2 and above; index 1 is the object. Arrays and computed bytes lie in the
+ * arena; other slices point into the Lua strings. Every function raises on misuse. A function with a result returns
+ * KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. No Lua code runs meanwhile, as in lua_options. `times`
+ * may be NULL.
  */
 #ifndef KW_BIND_LUA_OP_H
 #define KW_BIND_LUA_OP_H
@@ -18,26 +19,39 @@
 #include "model/op.h"
 #include "watch/hub.h"
 
-/* From the arguments of a method: (self, key, [value,] options). */
+/* Reads the arguments of get: (key, options). */
 int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times);
+
+/* Reads the arguments of range: (key, options). */
 int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times);
+
+/* Reads the arguments of put: (key, value, options). */
 int kw_bind_read_put_op(lua_State *L, kw_op *op, kw_times *times);
+
+/* Reads the arguments of delete: (key, options). */
 int kw_bind_read_delete_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times);
 
-/* Likewise, as the records of their messages: (self, revision, options), (self, ttl, options), and (self, id, options)
- * of any other method of leases that has an id. */
+/* Reads the arguments of compact: (revision, options). */
 void kw_bind_read_compaction(lua_State *L, kw_compaction_request *request, kw_times *times);
+
+/* Reads the arguments of lease: (ttl, options). */
 void kw_bind_read_grant(lua_State *L, kw_lease_message *lease, kw_times *times);
+
+/* Reads the arguments of a method of one lease: (id, options). `what` names the method in errors. */
 void kw_bind_read_lease(lua_State *L, const char *what, kw_lease_message *lease, kw_times *times);
+
+/* Reads the arguments of lease_time_to_live: (id, options). */
 void kw_bind_read_time_to_live(lua_State *L, kw_lease_message *lease, kw_times *times);
 
+/* Reads the arguments of open_watch: (key, options). *max_bytes has the default, which an option may replace. */
 int kw_bind_read_watch_spec(lua_State *L, kw_arena *arena, kw_watch_spec *spec, int64_t *max_bytes);
 
-/* From the arguments of txn. Ops that were spelled `get` have the tag KW_BIND_GET. More of them and of compares, nested
- * ones counted, than a message of `max_bytes` could have are KW_ERR_REQUEST_TOO_LARGE. */
+/* Reads the arguments of txn: (transaction, options). An op that is spelled `get` has the tag KW_BIND_GET.
+ * Returns KW_ERR_REQUEST_TOO_LARGE if there are more ops and compares, nested ones included, than a message of
+ * `max_bytes` can hold. */
 int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op *op,
                         kw_times *times);
 
-#define KW_BIND_GET 1 /* a range that is answered by its kv alone */
+#define KW_BIND_GET 1 /* the tag of a range whose result is its kv alone */
 
 #endif

@@ -50,7 +50,7 @@ static bool read_enum(lua_State *L, const char *const *names, int *at) {
   return false;
 }
 
-/* Reads the value on top of the stack; false if it is of another kind. */
+/* Reads the value on top of the stack. Returns false if it is of another kind. */
 static bool read_value(lua_State *L, const kw_option *option, void *to) {
   switch (option->kind) {
     case KW_OPTION_BOOL: *(bool *)to = lua_toboolean(L, -1); return lua_isboolean(L, -1);
@@ -72,7 +72,7 @@ static bool read_value(lua_State *L, const kw_option *option, void *to) {
   return false;
 }
 
-/* Raises: the value on top of the stack is not what the option takes. */
+/* Raises: the value on top of the stack is not of the kind of the option. */
 static void refuse(lua_State *L, const char *what, const kw_option *option) {
   lua_pushstring(L, expected[option->kind]);
   for (int i = 0; option->kind == KW_OPTION_ENUM && option->names[i] != NULL; i++) {
@@ -96,14 +96,14 @@ static void refuse(lua_State *L, const char *what, const kw_option *option) {
              luaL_typename(L, -2));
 }
 
-/* The option whose name stands below the top of the stack, or NULL. */
+/* Returns the option whose name is below the top of the stack, or NULL. */
 static const kw_option *find_option(lua_State *L, const kw_option *list) {
   while (list->name != NULL && !kw_bind_is(L, -2, list->name)) list++;
   return list->name == NULL ? NULL : list;
 }
 
 static void read_option(lua_State *L, const char *what, const kw_option *list, void *record) {
-  kw_seconds unused; /* the largest of what may be read to nowhere */
+  kw_seconds unused; /* as large as any value that is not stored */
   if (lua_type(L, -2) != LUA_TSTRING) {
     luaL_error(L, "%s: an option must have a name that is a string, not a %s", what,
                luaL_typename(L, -2));

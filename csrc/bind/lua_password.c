@@ -13,7 +13,7 @@
 
 #ifdef CRYPT_GENSALT_IMPLEMENTS_AUTO_ENTROPY
 
-/* False if the library knows no bcrypt, or memory is short. */
+/* Returns false if the library has no bcrypt, or memory is short. */
 static bool hash(const char *text, unsigned long cost, char found[MAX_HASH]) {
   void *work = NULL;
   int work_size = 0;

@@ -60,7 +60,7 @@ void kw_bind_add_holder(lua_State *L) {
 
 /* }====== */
 
-/* {====== What is pending ====== */
+/* {====== Pending bytes ====== */
 
 static size_t opt_max(lua_State *L, int arg) {
   lua_Number max = luaL_optnumber(L, arg, (lua_Number)INT64_MAX);
@@ -73,13 +73,13 @@ static size_t sum_of(const struct iovec *parts, size_t n) {
   return sum;
 }
 
-/* How many bytes are in the next pieces; and copies up to `max` of them, and counts these as written. */
-
+/* Returns how many bytes the next pieces have. */
 static size_t measure(const kw_peer_bytes *bytes, void *peer) {
   struct iovec parts[MAX_PARTS];
   return sum_of(parts, bytes->pending(peer, parts, MAX_PARTS));
 }
 
+/* Copies up to `max` bytes of the next pieces, and counts them as written. Returns how many. */
 static size_t take(const kw_peer_bytes *bytes, void *peer, char *to, size_t max) {
   struct iovec parts[MAX_PARTS];
   size_t n = bytes->pending(peer, parts, MAX_PARTS), sum = 0;

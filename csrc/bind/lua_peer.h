@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_peer: what connections whose bytes are moved from Lua have in common.
+ * lua_peer: what the bindings of connections share: the clock, deadlines, pending bytes, and blobs that become
+ * strings.
  */
 #ifndef KW_BIND_LUA_PEER_H
 #define KW_BIND_LUA_PEER_H
@@ -10,28 +11,36 @@
 #include "base/blob.h"
 #include "face/compat.h"
 
-/* Milliseconds of CLOCK_MONOTONIC; and the argument, in seconds, of those who have a clock of their own. */
+/* Returns CLOCK_MONOTONIC in milliseconds. */
 int64_t kw_bind_clock_ms(void);
+
+/* Returns the time of the caller's clock, argument `arg` in seconds, in milliseconds. Without the argument, returns
+ * CLOCK_MONOTONIC. */
 int64_t kw_bind_opt_now(lua_State *L, int arg);
 
-/* Pushes a deadline in seconds; returns how many values: none for INT64_MAX. */
+/* Pushes a deadline in seconds. Returns how many values were pushed: 0 for INT64_MAX. */
 int kw_bind_push_deadline(lua_State *L, int64_t when);
 
-/* Bytes that are to become a string: pushes an object that holds a blob, so that it is released even if that fails for
- * want of memory; and pushes the string, after which the holder is empty. */
-kw_blob **kw_bind_new_holder(lua_State *L);
-void kw_bind_push_held(lua_State *L, kw_blob **holder);
+/* Makes the class of holders, once for each VM. */
 void kw_bind_add_holder(lua_State *L);
 
-/* How the bytes of a peer are moved: `peer_of` is the open peer of the object at 1, or raises; the others are as in
- * face/engine.h. */
+/* Pushes an empty holder: a userdata that owns a reference to a blob. The holder releases the blob also if Lua
+ * runs out of memory while the blob is pushed as a string. */
+kw_blob **kw_bind_new_holder(lua_State *L);
+
+/* Pushes the bytes of the blob as a string, "" without a blob. The holder is empty then. */
+void kw_bind_push_held(lua_State *L, kw_blob **holder);
+
+/* How the bytes of a peer are moved. `peer_of` returns the open peer of the object at index 1, or raises. The
+ * others are as in face/engine.h. */
 typedef struct kw_peer_bytes {
   void *(*peer_of)(lua_State *L);
   size_t (*pending)(void *peer, struct iovec *pieces, size_t max);
   void (*wrote)(void *peer, size_t bytes);
 } kw_peer_bytes;
 
-/* Pushes what is pending as one string, at most as many bytes as the argument says, and counts it as written. */
+/* Pushes the pending bytes as one string, and counts them as written. Argument `arg` is the most bytes to push;
+ * without it, all are pushed. Returns 1. */
 int kw_bind_push_pending(lua_State *L, int arg, const kw_peer_bytes *bytes);
 
 #endif

@@ -12,7 +12,7 @@ static const char *const names[] = {
     "corrupt"};
 
 void kw_bind_push_upvalues(lua_State *L, int push) {
-  int room = 2 * KW_UP_COUNT + 2; /* whoever makes functions of them pushes them once more */
+  int room = 2 * KW_UP_COUNT + 2; /* luaL_setfuncs pushes the upvalues once more */
   luaL_checkstack(L, room, KW_STORE_NAME);
   luaL_getmetatable(L, KW_STORE_NAME);
   luaL_getmetatable(L, KW_DURABLE_NAME);
@@ -39,20 +39,21 @@ void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
   lua_settop(L, push_at - 1);
 }
 
-/* Sets a field of the table below to the value on top; the name is an upvalue. */
+/* Sets a field of the table on top of the stack. The name is an upvalue. */
 static void set_number(lua_State *L, int name, int64_t v) {
   lua_pushvalue(L, lua_upvalueindex(name));
   kw_bind_push_int(L, v);
   lua_rawset(L, -3);
 }
 
+/* Sets a field of the table on top of the stack. The name is an upvalue. */
 static void set_bytes(lua_State *L, int name, kw_slice bytes) {
   lua_pushvalue(L, lua_upvalueindex(name));
   kw_bind_push_slice(L, bytes);
   lua_rawset(L, -3);
 }
 
-/* Sets all fields of a kv but its key. */
+/* Sets all fields of a kv except its key. */
 static void set_rest(lua_State *L, const kw_kv *kv, bool keys_only) {
   set_bytes(L, KW_UP_VALUE, keys_only ? kw_slice_of("", 0) : kv->value);
   set_number(L, KW_UP_CREATE_REVISION, kv->create_revision);
@@ -63,7 +64,7 @@ static void set_rest(lua_State *L, const kw_kv *kv, bool keys_only) {
   lua_rawset(L, -3);
 }
 
-/* The key is the string at `key` where that is not 0: an asker's own string need not be made again. */
+/* The key is the string at index `key` unless that is 0: the string of the caller is used again. */
 static void push_kv(lua_State *L, const kw_kv *kv, bool keys_only, int key) {
   lua_createtable(L, 0, 6);
   if (key == 0) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_reply: replies of the store, and responses of a server, as Lua tables: the same ones.
+ * lua_reply: pushes replies of the store and responses of a server as Lua tables. Both become the same tables.
  *
- * Names of fields and metatables are upvalues of every function that pushes: no string is looked up, and
- * no closure is made, for a reply.
+ * The names of fields and the metatables are upvalues of every function that pushes: no string is looked up, and no
+ * closure is made, for a reply. The functions below may only be called by a function that has these upvalues.
  */
 #ifndef KW_BIND_LUA_REPLY_H
 #define KW_BIND_LUA_REPLY_H
@@ -17,12 +17,12 @@
 #include "model/reply.h"
 #include "store/store.h"
 
-/* The upvalues that methods of the store share, in this order. */
+/* The upvalues, in this order. */
 enum {
   KW_UP_STORE_META = 1,
   KW_UP_DURABLE_META,
   KW_UP_ERROR_META,
-  KW_UP_PUSH, /* pushes the reply of a write, under protection */
+  KW_UP_PUSH, /* the function that pushes an answer; it is called protected */
   KW_UP_KEY,
   KW_UP_VALUE,
   KW_UP_CREATE_REVISION,
@@ -43,55 +43,60 @@ enum {
 
 #define KW_UP_COUNT (KW_UP_END_ - 1)
 
-#define KW_STORE_NAME "keywatch.store"           /* of its metatable, which has to be there */
-#define KW_DURABLE_NAME "keywatch.store.durable" /* likewise, of a durable one */
+#define KW_STORE_NAME "keywatch.store"           /* the metatable of stores in memory */
+#define KW_DURABLE_NAME "keywatch.store.durable" /* the metatable of durable stores */
 
-/* Pushes all of them; what pushes answers stands at `push`, or is not needed if that is 0. */
+/* Pushes the upvalues. The metatables of stores exist already. KW_UP_PUSH is the value at index `push`; nil if `push`
+ * is 0. */
 void kw_bind_push_upvalues(lua_State *L, int push);
 
-/* Makes a class of objects: a metatable under a name of the registry, with methods that have these upvalues. `push` is
- * the function that the methods call protected, the upvalue KW_UP_PUSH. */
+/* Makes a class of objects: a metatable under a name of the registry, with methods that have these upvalues.
+ * `push` is the function that the methods call protected, the upvalue KW_UP_PUSH. */
 void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
                        const luaL_Reg *methods, lua_CFunction push);
 
-/* The reply to an op, as the plain call of that op returns it. */
+/* Pushes the reply to an op as the plain call of that op returns it. Inside of a transaction, a get without a kv is
+ * false. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
 
-/* An event: { type = "put" or "delete", the fields of its kv, prev }. A delete has a key and a mod_revision only. */
+/* Pushes an event: { type = "put" or "delete", the fields of its kv, prev }. A delete has only a key and a
+ * mod_revision. */
 void kw_bind_push_event(lua_State *L, const kw_event *event);
 
-/* The same of kvs that are not records; `prev` may be NULL. */
+/* Pushes an event whose kvs are not records. `prev` may be NULL. */
 void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev);
 
-/* The only kv of the reply to a get, or nil. `key` is where the key stands as a string, or 0. */
+/* Pushes the only kv of the reply to a get, or nil. The key is the string at index `key`, unless that is 0. */
 void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key);
 
-/* { revision = }, with room for more. */
+/* Pushes { revision = }, with room for `more` fields. */
 void kw_bind_push_revision(lua_State *L, int64_t revision, int more);
 
+/* Pushes a list of ids. */
 void kw_bind_push_ids(lua_State *L, const int64_t *ids, size_t n);
 
-/* { ttl =, granted_ttl =, keys = }; keys that are NULL have not been asked for. */
+/* Pushes { ttl =, granted_ttl =, keys = }. Without keys if lease->keys is NULL. */
 void kw_bind_push_lease(lua_State *L, const kw_lease_info *lease);
 
-/* What is remembered of an op until its response comes. */
+/* What a client remembers of an op until its response comes. */
 typedef struct kw_memo kw_memo;
 
 struct kw_memo {
   kw_op_kind kind;
-  bool is_get;            /* of a range: it is answered by its kv alone */
-  bool prev_kv;           /* of a delete: what is deleted was asked for */
-  const kw_memo *success; /* of a transaction, as are the others */
+  bool is_get;            /* of a range: its result is its kv alone */
+  bool prev_kv;           /* of a delete: the deleted kvs were asked for */
+  const kw_memo *success; /* of a transaction, as are the following */
   size_t n_success;
   const kw_memo *failure;
   size_t n_failure;
 };
 
-/* Pushes a response as the plain call of its op returns it. The response fits the memo, and its kvs are well-formed. */
+/* Pushes a response as the plain call of its op returns it. The response fits the memo, and its kvs are
+ * well-formed. */
 void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response);
 
-/* Pushes the only kv of the response to a get, or nil. If the value at index `key` is the kv's key, that string is used
- * again. */
+/* Pushes the only kv of the response to a get, or nil. If the value at index `key` is the kv's key, that string
+ * is used again. */
 void kw_bind_push_get_response(lua_State *L, const kw_response *response, int key);
 
 #endif

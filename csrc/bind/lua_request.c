@@ -9,17 +9,18 @@
 #include "codec/messages.h"
 #include "model/error.h"
 
-/* Servers take far less; but the same value may be meant many times over. */
+/* The largest request. Servers take far less, but a table may contain one value many times. */
 #define MAX_BYTES (256 << 20)
-#define MAX_TXN_BYTES                                                                              \
-  (2 << 20) /* what its operations could take at least; without their keys and values */
+
+/* Limits how many ops a transaction has: the least bytes that they take, without keys and values. */
+#define MAX_TXN_BYTES (2 << 20)
 
 enum { UP_ERROR_META = 1, UP_SCRATCH, UP_COUNT = UP_SCRATCH };
 
 /* {====== The way in and out ====== */
 
 typedef struct request {
-  kw_arena *arena; /* of the scratch, which stands where `self` did */
+  kw_arena *arena; /* of the scratch, which replaces `self` at index 1 */
   kw_times times;
 } request;
 
@@ -53,8 +54,9 @@ static void push_seconds(lua_State *L, const kw_seconds *seconds) {
   }
 }
 
-/* Pushes what every request consists of, if reading it has come to KW_OK; false if nil and an error were pushed. All
- * strings are copied before Lua is asked for memory: finalizers could empty the tables that have them. */
+/* Pushes message, timeout and deadline if `rc`, the result of reading the arguments, is KW_OK. Else pushes nil and an
+ * error and returns false. All strings are copied before the first push: finalizers may empty the tables that have
+ * them. */
 static bool push_request(lua_State *L, const request *self, int rc, const kw_message *message,
                          const void *record) {
   kw_slice bytes;
@@ -69,7 +71,7 @@ static bool push_request(lua_State *L, const request *self, int rc, const kw_mes
   return true;
 }
 
-/* For requests without a memo. */
+/* Ends a request without a memo. */
 static int finish(lua_State *L, const request *self, int rc, const kw_message *message,
                   const void *record) {
   return end(L, push_request(L, self, rc, message, record) ? 3 : 2);
@@ -79,7 +81,7 @@ static int finish(lua_State *L, const request *self, int rc, const kw_message *m
 
 /* {====== Keys and values ====== */
 
-/* Its memo is the key: a string that need not be made again for the answer. */
+/* The memo is the key: the answer uses the same string. */
 static int l_get(lua_State *L) {
   kw_op op;
   request self = begin(L);
@@ -103,7 +105,7 @@ static int l_put(lua_State *L) {
   return finish(L, &self, rc, &kw_msg_put_request, &op.put);
 }
 
-/* Its memo is whether what is deleted was asked for. */
+/* The memo is true if the deleted kvs were asked for. */
 static int l_delete(lua_State *L) {
   kw_op op;
   request self = begin(L);
@@ -125,7 +127,7 @@ static size_t count_ops(const kw_op *ops, size_t n) {
 
 static const kw_memo *remember_all(const kw_op *ops, size_t n, kw_memo **room);
 
-/* What an op inside comes to takes from `room`, whose start moves on. */
+/* Returns the memo of an op. The memos of inner ops are taken from *room. */
 static kw_memo remember(const kw_op *op, kw_memo **room) {
   kw_memo memo = {.kind = op->kind, .is_get = op->tag == KW_BIND_GET};
   if (op->kind == KW_OP_DELETE) memo.prev_kv = op->delete.prev_kv;
@@ -192,7 +194,7 @@ static int l_lease_keepalive(lua_State *L) {
   return finish(L, &self, KW_OK, &kw_msg_lease_keep_alive_request, &lease);
 }
 
-/* Its memo is whether keys were asked for. */
+/* The memo is true if the keys were asked for. */
 static int l_lease_time_to_live(lua_State *L) {
   kw_lease_message lease;
   request self = begin(L);

@@ -2,9 +2,9 @@
  *
  * lua_result: how a method of a store ends.
  *
- * A method returns its value, or nil and an error. A method that may have changed the store, or that has seen a change
- * which is not durable yet, returns a ticket as its third value. Its caller waits until the ticket is settled before it
- * passes the other values on. Without a third value there is nothing to wait for.
+ * A method returns its value, or nil and an error. A method that may have changed the store, or that has seen a
+ * change which is not durable yet, returns a ticket as its third value. Its caller waits until the ticket is
+ * settled before it passes the other values on. Without a third value there is nothing to wait for.
  */
 #ifndef KW_BIND_LUA_RESULT_H
 #define KW_BIND_LUA_RESULT_H
@@ -45,15 +45,15 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self);
 
 /* {====== Methods whose answer borrows from the store ====== */
 
-/* Pushes the answer of that kind if `rc` is KW_OK, else nil and the error; and the ticket, unless the method was a plain
- * read, which sees only what is durable. Needs 4 free places on the stack.
+/* Pushes the answer of that kind if `rc` is KW_OK, else nil and the error; and the ticket, unless the method was a
+ * plain read, which sees only what is durable. Needs 4 free places on the stack.
  *
  * A write is committed after its answer is pushed. If the answer cannot be pushed, the write is rolled back, and the
  * error is raised. If a finalizer has closed the store meanwhile, the store is closed at the end. */
 int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind);
 
-/* The function that kw_bind_answer calls protected, the upvalue KW_UP_PUSH. It pushes the answer of the store at index
- * 1. The key of a get is at index 2. */
+/* The function that kw_bind_answer calls protected, the upvalue KW_UP_PUSH. It pushes the answer of the store at
+ * index 1. The key of a get is at index 2. */
 int kw_bind_push_answer(lua_State *L);
 
 /* Pushes the rows whose names begin with the prefix of a table: { { key, bytes }, ... }. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_scratch: an arena for the length of a call, which is not lost when Lua raises.
+ * lua_scratch: an arena for one call, which is not leaked if Lua raises.
  *
- * An upvalue of the function has one that is idle, or nil. A call takes it, so that finalizers that run meanwhile do
- * not find it and make their own, and puts it back at its end; of a call that raises it is left to the collector.
+ * An upvalue of the function holds an idle scratch, or nil. A call takes the scratch and puts it back at its end.
+ * If a finalizer calls the function meanwhile, it finds nil and makes a scratch of its own. If the call raises, the
+ * collector frees the scratch.
  */
 #ifndef KW_BIND_LUA_SCRATCH_H
 #define KW_BIND_LUA_SCRATCH_H
@@ -12,13 +13,13 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* Makes the class, once for each VM. */
+/* Makes the class of scratches. Calling it again does nothing. */
 void kw_bind_add_scratch(lua_State *L);
 
-/* Pushes the scratch of an upvalue, or a new one. */
+/* Pushes the scratch of the upvalue, or a new one, and sets the upvalue to nil. */
 kw_arena *kw_bind_take_scratch(lua_State *L, int upvalue);
 
-/* Empties the scratch that stands at `at`, and puts it back. */
+/* Empties the scratch at index `at`, and puts it back into the upvalue. */
 void kw_bind_return_scratch(lua_State *L, int upvalue, int at);
 
 #endif

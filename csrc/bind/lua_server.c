@@ -215,7 +215,6 @@ static int l_drain(lua_State *L) {
   return 0;
 }
 
-/* What they hold, in bytes. A server that was finalized has none. */
 static int l_held(lua_State *L) {
   const kw_server *server = check_server(L)->server;
   kw_bind_push_int(L, server == NULL ? 0 : (int64_t)kw_server_held(server));
@@ -235,8 +234,8 @@ static int l_connections(lua_State *L) {
 typedef struct lua_peer {
   kw_peer *peer; /* NULL: closed */
   int64_t deadline;
-  size_t max_turn; /* messages; 0: any number */
-  size_t n_turn;   /* that there were in this one */
+  size_t max_turn; /* messages heard in one turn; 0: any number */
+  size_t n_turn;   /* messages heard in this turn */
   bool is_dirty;
 } lua_peer;
 
@@ -260,14 +259,13 @@ static lua_peer *check_peer(lua_State *L) {
   return self;
 }
 
-/* One that may use the store. */
+/* Raises also if the store is in the middle of a call. */
 static lua_peer *check_idle_peer(lua_State *L) {
   lua_peer *self = check_peer(L);
   if (kw_peer_is_busy(self->peer)) kw_bind_refuse_finalizer(L, "store");
   return self;
 }
 
-/* Of a server: now, and how many messages of it are heard in a turn; any number unless given. */
 static int l_accept(lua_State *L) {
   int64_t now = kw_bind_opt_now(L, 2);
   lua_Integer max_turn = luaL_optinteger(L, 3, 0);
@@ -307,7 +305,6 @@ static int l_peer_pending(lua_State *L) {
   return kw_bind_push_pending(L, 2, &bytes);
 }
 
-/* Whether it wants bytes, whether it is done, whether there may be something pending, and why it ends. */
 static int l_peer_state(lua_State *L) {
   lua_peer *self = check_peer(L);
   unsigned bits = kw_peer_state(self->peer);

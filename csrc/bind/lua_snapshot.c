@@ -47,7 +47,7 @@ static int l_is_ready(lua_State *L) {
   return 1;
 }
 
-/* Of one that is ready. */
+/* Raises if the snapshot is not ready, or has failed. */
 static kw_snapshot *check_ready(lua_State *L) {
   kw_snapshot *snapshot = check_snapshot(L);
   if (!kw_snapshot_is_ready(snapshot) || kw_snapshot_outcome(snapshot) != KW_OK)
@@ -80,7 +80,6 @@ static int l_close(lua_State *L) {
   return 0;
 }
 
-/* Waits for the disk: it is for a program that does nothing else. */
 static int l_restore(lua_State *L) {
   const char *path = luaL_checkstring(L, 1), *directory = luaL_checkstring(L, 2);
   char text[KW_REASON_ROOM] = "";

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_snapshot: an image of a store as a Lua object, and the way back.
+ * lua_snapshot: snapshots of a store as Lua objects, and restoring them.
  *
  *   store:open_snapshot() -> snapshot
- *   snapshot:is_ready() -> boolean; or nil and an error, if there will be none
- *   snapshot:size()   snapshot:read(at, n) -> bytes   snapshot:close()
- *   core.restore(path, directory, skip_hash_check) -> { revision =, compact_revision =, records =, leases = }
+ *   snapshot:is_ready() -> boolean; nil and an error if the snapshot has failed
+ *   snapshot:size() -> bytes without the hash at the end
+ *   snapshot:read(at, n) -> bytes   snapshot:close()
+ *   core.restore(path, directory, skip_hash_check) -> { revision =, compact_revision =, records =,
+ *                                                             leases =, was_protected = }
  *
- * Nothing waits here: a server that drives the store's loop is told when a snapshot that was asked for is ready.
+ * open_snapshot does not wait for the disk: after is_ready has returned false, the store's bell rings once the snapshot
+ * is ready or has failed. restore blocks the thread.
  */
 #ifndef KW_BIND_LUA_SNAPSHOT_H
 #define KW_BIND_LUA_SNAPSHOT_H
@@ -17,7 +20,7 @@
 /* Makes the class of snapshots. open_snapshot is among the methods of a store. */
 void kw_bind_add_snapshot_class(lua_State *L);
 
-/* Pushes `restore`. */
+/* Pushes core.restore. */
 void kw_bind_push_restore(lua_State *L);
 
 #endif

@@ -4,11 +4,11 @@
  *
  *   store:deadline()      -> when the next work is due, in seconds; nil: never
  *   store:step(now)       -> whether more work is due at that time
- *   store:tend()          -> seconds until the next work is due (nil: unknown; false: the store is closed), and whether
- *                            the disk has writes that are not durable yet
+ *   store:tend()          -> seconds until the next work is due (nil: unknown; false: the store is closed); and
+ *                            whether there are tickets that are not settled
  *
- * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time moves by
- * `step` alone; otherwise it is CLOCK_MONOTONIC.
+ * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time
+ * moves by `step` alone; otherwise it is CLOCK_MONOTONIC.
  */
 #ifndef KW_BIND_LUA_STEP_H
 #define KW_BIND_LUA_STEP_H

@@ -15,10 +15,11 @@
  *   lua_watch         watches
  *   lua_snapshot      snapshots
  *
- * A Lua API call that allocates may run a finalizer, and the finalizer may close the store. A method therefore does one
- * of two things. It copies from the store whatever it needs before its first push. Or it calls kw_bind_check_open again
- * after its last push and before it touches the store. While an answer that borrows from the store is pushed, `is_busy`
- * is set: a finalizer may then not use the store, and a close waits until the answer is pushed.
+ * A Lua API call that allocates may run a finalizer, and the finalizer may close the store. A method therefore does
+ * one of two things. It copies from the store whatever it needs before its first push. Or it calls
+ * kw_bind_check_open again after its last push and before it touches the store. While an answer that borrows from
+ * the store is pushed, `is_busy` is set: a finalizer may then not use the store, and a close waits until the answer
+ * is pushed.
  */
 #ifndef KW_BIND_LUA_STORE_H
 #define KW_BIND_LUA_STORE_H
@@ -66,8 +67,8 @@ typedef struct kw_lua_store {
 
 /* {====== Methods ====== */
 
-/* Pushes three values: the function `open`, the table of a store's methods, and the table of the methods that a durable
- * store has in addition. */
+/* Pushes three values: the function `open`, the table of a store's methods, and the table of the methods that a
+ * durable store has in addition. */
 void kw_bind_push_store(lua_State *L);
 
 /* The methods of every store, one list per file. Their upvalues are those of kw_bind_push_upvalues. */

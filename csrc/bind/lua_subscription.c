@@ -21,9 +21,9 @@ enum { SCRATCH = 4 };    /* its index on the stack */
 
 typedef struct lua_subscription {
   kw_subscription sub;
-  bool is_open;   /* it has what kw_subscription_drop gives back */
-  bool is_giving; /* what it was told is being pushed */
-  bool must_drop; /* it was closed meanwhile */
+  bool is_open;   /* `sub` is initialised: kw_subscription_drop is due */
+  bool is_giving; /* its first news is being pushed */
+  bool must_drop; /* a finalizer has closed it meanwhile */
 } lua_subscription;
 
 static const char *const state_names[] = {[KW_SUBSCRIPTION_IDLE] = "idle",
@@ -58,8 +58,6 @@ static int read_spec(lua_State *L, lua_subscription *self, kw_arena *arena) {
   return KW_OK;
 }
 
-/* core.subscription(tag, key, options): `tag` is the number that next_watch returns for this subscription; key and
- * options are those of open_watch. The upvalue is the scratch. */
 static int l_subscription(lua_State *L) {
   int64_t tag = kw_bind_check_int(L, 1, 1);
   lua_settop(L, 3);
@@ -88,7 +86,7 @@ static bool read_event(kw_slice bytes, bool *is_delete, kw_kv *kv, kw_kv *prev, 
   return !reader.failed;
 }
 
-/* Adds the events of an answer to the list on top of the stack, which has `n`; how many it has then. */
+/* Adds the events of a response to the list on top of the stack, which has `n`. Returns its new length. */
 static int add_events(lua_State *L, const kw_notice *news, int n) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
   kw_wire_field field;
@@ -105,7 +103,7 @@ static int add_events(lua_State *L, const kw_notice *news, int n) {
   return n;
 }
 
-/* Pushes the events of an answer that may have come in pieces. */
+/* Pushes the events of a response that may have come in fragments. */
 static void push_events(lua_State *L, const kw_notice *news) {
   int n = 0;
   lua_createtable(L, (int)kw_min_size(news->n, INT16_MAX), 0);
@@ -124,8 +122,8 @@ static int push_failure(lua_State *L, const kw_notice *news) {
   return 3;
 }
 
-/* Called protected: pushes the first of what the subscription at 1 was told. Progress that is told meanwhile goes into
- * the same news, so its revision is read at last. */
+/* Called protected: pushes the first news of the subscription at index 1. Progress that arrives meanwhile goes
+ * into the same news, so its revision is read last. */
 static int l_push_news(lua_State *L) {
   const kw_notice *news = kw_subscription_first(&((lua_subscription *)lua_touserdata(L, 1))->sub);
   switch (news->kind) {
@@ -155,8 +153,8 @@ static void drop(lua_subscription *self) {
   kw_subscription_drop(&self->sub);
 }
 
-/* Pushes the first news and takes it away; how many values that are. Finalizers may run meanwhile, and close the
- * subscription: the news stay until they have been pushed. */
+/* Pushes the first news, then removes it. Returns how many values. Finalizers may close the subscription
+ * meanwhile: the news stays until it is pushed. If memory runs out, the news stays in the queue. */
 static int give(lua_State *L, lua_subscription *self) {
   int before = lua_gettop(L);
   self->is_giving = true;
@@ -173,9 +171,6 @@ static void check_idle(lua_State *L, const lua_subscription *self) {
   if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
 }
 
-/* The next of what a watch was told: "events" and a list, which may be empty; "progress", or "compacted", and a
- * revision; "failed", a code, and the server's words, if there are any; "closed"; or nothing, if there is nothing now.
- * What cannot be given for want of memory stays. */
 static int l_take(lua_State *L) {
   lua_subscription *self = check_self(L);
   check_idle(L, self);
@@ -189,7 +184,6 @@ static int l_take(lua_State *L) {
 
 /* }====== */
 
-/* sub:attach(client, call): asks for it on a Watch call. False if that is gone, or memory is short. */
 static int l_attach(lua_State *L) {
   lua_subscription *self = check_self(L);
   kw_client *client = kw_bind_check_client(L, 2);
@@ -199,14 +193,12 @@ static int l_attach(lua_State *L) {
   return 1;
 }
 
-/* sub:detach(): it is idle, unless it has failed. */
 static int l_detach(lua_State *L) {
   lua_subscription *self = check_self(L);
   if (self->is_open) kw_watch_call_detach(&self->sub);
   return 0;
 }
 
-/* Has the connection name the watch when something comes; and no longer. */
 static int l_arm(lua_State *L) {
   lua_subscription *self = check_self(L);
   self->sub.is_armed = self->is_open;
@@ -219,17 +211,14 @@ static int l_disarm(lua_State *L) {
   return 0;
 }
 
-/* sub:follow(flag): the connection names it whenever it comes further. */
 static int l_follow(lua_State *L) {
   check_self(L)->sub.is_followed = lua_toboolean(L, 2);
   return 0;
 }
 
-/* sub:state(): "idle", "creating", "open", "failed" or "closed"; where it goes on; whether it needs a call of its own,
- * and there is room again; and whether its server knows less than it has seen. */
 static int l_state(lua_State *L) {
   const lua_subscription *self = check_self(L);
-  const kw_subscription sub = self->sub; /* as it is now: finalizers may change it */
+  const kw_subscription sub = self->sub; /* a copy: finalizers may change it */
   bool is_open = self->is_open;
   lua_pushstring(L, is_open ? state_names[sub.state] : "closed");
   kw_bind_push_int(L, sub.next);
@@ -239,8 +228,6 @@ static int l_state(lua_State *L) {
   return 5;
 }
 
-/* sub:seen(): the highest revision that a server told it of that is not suspect; whether it was ever created; the
- * revision of the server that it was created on last; and its cluster, if that is known. */
 static int l_seen(lua_State *L) {
   const kw_subscription *sub = &check_self(L)->sub;
   kw_bind_push_int(L, sub->is_suspect ? sub->sure_seen : sub->seen);
@@ -251,7 +238,6 @@ static int l_seen(lua_State *L) {
   return 4;
 }
 
-/* sub:begin(revision, cluster): it goes on after a revision that was seen. */
 static int l_begin(lua_State *L) {
   kw_subscription *sub = &check_self(L)->sub;
   uint64_t cluster;
@@ -262,7 +248,6 @@ static int l_begin(lua_State *L) {
   return 0;
 }
 
-/* sub:accept(): the server is behind, but of the same history. */
 static int l_accept(lua_State *L) {
   kw_subscription *sub = &check_self(L)->sub;
   kw_subscription_believe(sub);
@@ -270,7 +255,6 @@ static int l_accept(lua_State *L) {
   return 0;
 }
 
-/* sub:fail(code, text): from here on. */
 static int l_fail(lua_State *L) {
   lua_subscription *self = check_self(L);
   int rc = kw_error_find(luaL_checkstring(L, 2));
@@ -281,8 +265,6 @@ static int l_fail(lua_State *L) {
   return 0;
 }
 
-/* sub:refusal(): what the server said when it refused it, unless that was taken; sub:revive(): it has not, and is
- * idle. */
 static int l_refusal(lua_State *L) {
   kw_blob **holder = kw_bind_new_holder(L); /* first: it may let finalizers run */
   const lua_subscription *self = check_self(L);
@@ -295,7 +277,7 @@ static int l_refusal(lua_State *L) {
 
 static int l_revive(lua_State *L) {
   lua_subscription *self = check_self(L);
-  check_idle(L, self); /* what is being given could be what it takes back */
+  check_idle(L, self); /* the news that is being pushed could be the refusal */
   if (self->is_open) kw_subscription_revive(&self->sub);
   return 0;
 }

@@ -1,6 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_subscription: a watch of a client as a Lua object, beneath the one that users see.
+ * lua_subscription: a client's watch as a Lua object, beneath the watch object that users see.
+ *
+ *   core.subscription(tag, key, options) -> sub    next_watch of a client returns `tag` when the watch is ready
+ *   sub:take()                               the next of what the watch was told: "events" and a list, which may be
+ *                                            empty; "progress" or "compacted" and a revision; "failed", a code and
+ *                                            the server's text, if any; "closed"; nothing if there is nothing now
+ *   sub:attach(client, call) -> boolean      asks for the watch on a watch call; false if the call is gone, or
+ *                                            memory is short
+ *   sub:detach()                             leaves its watch call; the state is idle, unless it was failed
+ *   sub:arm()   sub:disarm()                 next_watch names the watch when something comes; and no longer
+ *   sub:follow(flag)                         next_watch names the watch whenever its progress moves
+ *   sub:state() -> state, next, is_lagging, has_room, is_suspect
+ *                                            state: "idle", "creating", "open", "failed" or "closed"; next: the
+ *                                            revision where it continues; is_lagging: it left a call because
+ *                                            nobody reads it, and needs a call of its own;
+ *                                            is_suspect: the server knows less than the watch has seen
+ *   sub:seen() -> revision, was_created, server_revision, cluster
+ *   sub:begin(revision, cluster)             continues after a revision that was seen
+ *   sub:accept()                             the server is behind, but has the same history
+ *   sub:fail(code, text)                     the watch fails with this error
+ *   sub:refusal() -> text                    the server's text if it refused the watch, unless it was taken
+ *   sub:revive()                             undoes a refusal: the watch is idle
+ *   sub:close()
  */
 #ifndef KW_BIND_LUA_SUBSCRIPTION_H
 #define KW_BIND_LUA_SUBSCRIPTION_H
@@ -8,7 +30,7 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* Pushes a function: core.subscription(self, key, options) -> subscription, tag. */
+/* Pushes the function core.subscription. */
 void kw_bind_push_subscription(lua_State *L);
 
 #endif

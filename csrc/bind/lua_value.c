@@ -5,7 +5,8 @@
 
 #include "bind/lua_value.h"
 
-#define EXACT_MAX (INT64_C(1) << 53) /* below it, a double stands for one whole number alone */
+#define EXACT_MAX                                                                                  \
+  (INT64_C(1) << 53) /* up to here, a double represents every whole number exactly */
 
 void kw_bind_push_int(lua_State *L, int64_t v) {
 #if KW_INTEGERS

@@ -2,9 +2,9 @@
  *
  * lua_value: single values between Lua and C, with one policy for numbers.
  *
- * Revisions, versions and counts are numbers. Ids may use all 64 bits: where a number cannot hold one (LuaJIT, beyond
- * 2^53) it is a decimal string; a string or a number is taken everywhere. Conversions never run Lua code, and
- * raise on misuse, naming what they were given.
+ * Revisions, versions and counts are numbers. An id may use all 64 bits: where a number cannot hold it (LuaJIT,
+ * beyond 2^53), it is a decimal string. Strings and numbers are accepted everywhere. Conversions never run Lua
+ * code. Those named `check` raise on misuse; those named `to` return false.
  */
 #ifndef KW_BIND_LUA_VALUE_H
 #define KW_BIND_LUA_VALUE_H
@@ -13,12 +13,19 @@
 #include "base/slice.h"
 #include "face/compat.h"
 
+/* Pushes a number. LuaJIT rounds it beyond 2^53. */
 void kw_bind_push_int(lua_State *L, int64_t v);
+
+/* Pushes an id. */
 void kw_bind_push_id(lua_State *L, int64_t id);
-/* All 64 bits without a sign: in a number of Lua 5.4, what is beyond 2^63 is negative. */
+
+/* Pushes an unsigned number. In Lua 5.4, a number from 2^63 on is pushed as a negative one. */
 void kw_bind_push_uint(lua_State *L, uint64_t v);
-/* The same as a decimal string. */
+
+/* Pushes an unsigned number as a decimal string. */
 void kw_bind_push_decimal(lua_State *L, uint64_t v);
+
+/* Pushes the bytes as a string. */
 void kw_bind_push_slice(lua_State *L, kw_slice bytes);
 
 /* Sets the field `name` of the table on top of the stack. */
@@ -26,18 +33,26 @@ void kw_bind_set_int(lua_State *L, const char *name, int64_t v);
 void kw_bind_set_id(lua_State *L, const char *name, int64_t id);
 void kw_bind_set_bool(lua_State *L, const char *name, bool v);
 
-/* False if the value is not a whole number that fits; here, and for ids, nothing is raised. */
+/* Reads the value at index `at`. Returns false if it is not a whole number that fits. */
 bool kw_bind_to_int(lua_State *L, int at, int64_t *v);
+
+/* Reads the value at index `at`. Returns false if it is not an id. */
 bool kw_bind_to_id(lua_State *L, int at, int64_t *id);
-/* What is negative stands for the same 64 bits. */
+
+/* Reads the value at index `at`. Returns false if it is not a 64-bit number. A negative number stands for the same
+ * bits. */
 bool kw_bind_to_uint(lua_State *L, int at, uint64_t *v);
 
-/* An argument that must be a string, a whole number of at least `min`, or an id. */
+/* Returns an argument that must be a string. Numbers are not converted. */
 kw_slice kw_bind_check_bytes(lua_State *L, int arg);
+
+/* Returns an argument that must be a whole number of at least `min`. */
 int64_t kw_bind_check_int(lua_State *L, int arg, int64_t min);
+
+/* Returns an argument that must be an id. */
 int64_t kw_bind_check_id(lua_State *L, int arg);
 
-/* The bytes of a string that is known to be one. They live as long as the string. */
+/* Returns the bytes of the string at index `at`. They live as long as the string. */
 kw_slice kw_bind_bytes(lua_State *L, int at);
 
 #endif

@@ -17,9 +17,9 @@ static const int kind_names[] = {[KW_ITEM_EVENTS] = KW_UP_EVENTS,
                                  [KW_ITEM_CORRUPT] = KW_UP_CORRUPT};
 
 typedef struct lua_watch {
-  kw_outlet outlet;    /* without a hub: closed, by itself or with its store */
-  kw_lua_store *owner; /* good while the outlet has a hub */
-  kw_watcher *watcher; /* likewise */
+  kw_outlet outlet;    /* its hub is NULL: closed, by itself or with its store */
+  kw_lua_store *owner; /* valid while the outlet has a hub */
+  kw_watcher *watcher; /* valid while the outlet has a hub */
   kw_item giving;      /* the item whose events are being pushed */
   bool is_giving;
 } lua_watch;
@@ -37,7 +37,6 @@ int kw_bind_make_hub(kw_lua_store *self) {
   return self->hub == NULL ? KW_ERR_NO_MEMORY : KW_OK;
 }
 
-/* store:open_watch(key, options): a watch, its tag, and the revision of the store. */
 static int l_open_watch(lua_State *L) {
   kw_lua_store *owner = kw_bind_check_open(L);
   kw_watch_spec spec;
@@ -63,7 +62,6 @@ static int l_open_watch(lua_State *L) {
   return 3;
 }
 
-/* store:next_ready(): the tag of a watch that was armed and has got something, or nothing. */
 static int l_next_ready(lua_State *L) {
   kw_lua_store *self = kw_bind_to_store(L, 1);
   kw_outlet *outlet = kw_ready_next(&self->ready);
@@ -72,7 +70,7 @@ static int l_next_ready(lua_State *L) {
   return 1;
 }
 
-/* Called protected: pushes the events of the item that the watch at 1 is giving. */
+/* Called protected: pushes the events of the item that the watch at index 1 is giving. */
 static int l_push_events(lua_State *L) {
   const kw_item *item = &((lua_watch *)lua_touserdata(L, 1))->giving;
   uint32_t n = item->batch->n - item->from;
@@ -84,7 +82,8 @@ static int l_push_events(lua_State *L) {
   return 1;
 }
 
-/* Pushes the events of the oldest item. Finalizers may run meanwhile, and write, and close: the batch is held. */
+/* Pushes the events of the oldest item. Finalizers may write to the store and close it meanwhile: the batch is
+ * retained. */
 static void push_events(lua_State *L, lua_watch *self, const kw_item *first) {
   self->giving = *first;
   kw_batch_retain(self->giving.batch);
@@ -97,8 +96,6 @@ static void push_events(lua_State *L, lua_watch *self, const kw_item *first) {
   if (status != 0) lua_error(L);
 }
 
-/* The next of what a watch was told: "events" and a list; "progress", or "compacted", and a revision; "corrupt";
- * "closed"; or nothing, if there is nothing now. What cannot be given for want of memory stays. */
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_item item;
@@ -121,20 +118,16 @@ static int l_take(lua_State *L) {
   return 2;
 }
 
-/* Asks the store to name the watch when something comes. */
 static int l_arm(lua_State *L) {
   kw_outlet_arm(&check_watch(L)->outlet);
   return 0;
 }
 
-/* Nobody waits for it any more. */
 static int l_disarm(lua_State *L) {
   kw_outlet_disarm(&check_watch(L)->outlet);
   return 0;
 }
 
-/* The revision up to which all that has happened is queued, with progress behind it; false if that is not so now. What
- * begins later has nothing to be told yet, and needs no progress. */
 static int l_request_progress(lua_State *L) {
   lua_watch *self = check_watch(L);
   kw_hub *hub = self->outlet.hub;
@@ -149,14 +142,12 @@ static int l_request_progress(lua_State *L) {
   return 1;
 }
 
-/* Whether the watch has failed, though that may not have been taken yet. */
 static int l_has_failed(lua_State *L) {
   const lua_watch *self = check_watch(L);
   lua_pushboolean(L, self->outlet.hub != NULL && self->watcher->state == KW_WATCHER_FAILED);
   return 1;
 }
 
-/* Whether the watch has more to say than its outlet holds. */
 static int l_is_blocked(lua_State *L) {
   const lua_watch *self = check_watch(L);
   lua_pushboolean(L, self->outlet.hub != NULL && self->watcher->state == KW_WATCHER_BLOCKED);

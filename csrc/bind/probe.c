@@ -12,7 +12,7 @@
 #include "bind/probe_disk.h"
 #include "bind/probe_stream.h"
 
-static _Thread_local lua_Alloc lua_alloc; /* the allocator of the state, behind ours */
+static _Thread_local lua_Alloc lua_alloc; /* the allocator of the Lua state, which ours calls */
 
 static int l_check(lua_State *L) {
   const kw_lua_store *self = kw_bind_check_store(L, 1);
@@ -68,7 +68,7 @@ static void *collecting_alloc(void *ud, void *p, size_t old, size_t new) {
   return lua_alloc(ud, p, old, new);
 }
 
-/* Makes a string that nobody has, in a call that lets no collection begin. */
+/* Allocates a new string in a call that does not start a collection. */
 static void owe_memory(lua_State *L) {
   static _Thread_local unsigned n;
   char name[24];
@@ -77,8 +77,8 @@ static void owe_memory(lua_State *L) {
   lua_pop(L, 1);
 }
 
-/* collect_at(n, every): a collection is due from the n-th allocation of Lua on, and, if `every` is given, again after
- * each so many more; from now on, if n is 0. */
+/* collect_at(n, every): a collection is due at the n-th allocation of Lua; at once if n is 0. With `every`,
+ * another one is due after each `every` allocations more. */
 static int l_collect_at(lua_State *L) {
   void *ud;
   lua_Integer n = luaL_checkinteger(L, 1);
@@ -96,7 +96,7 @@ static int l_collect_at(lua_State *L) {
   return 0;
 }
 
-/* collect_never(): no more; whether one that was asked for has not become due. */
+/* collect_never(): ends that. Returns true if the collection of collect_at(n) has not become due. */
 static int l_collect_never(lua_State *L) {
   void *ud;
   lua_pushboolean(L, collect_in > 0 && collect_every == 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe: what only tests may do, in builds with -DKW_PROBE: check invariants, and let memory run out.
+ * probe: functions for tests, in builds with -DKW_PROBE: they check invariants, and let allocations fail.
  */
 #ifndef KW_BIND_PROBE_H
 #define KW_BIND_PROBE_H
@@ -9,7 +9,7 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Pushes the table of probes. */
+/* Pushes core.probe. */
 void kw_bind_push_probe(lua_State *L);
 #endif
 

@@ -10,12 +10,12 @@
 #include "codec/messages.h"
 #include "model/error.h"
 
-/* A block of exactly that size, or of one byte: sanitizers see every step beyond it. */
+/* Returns a block of exactly that size, at least one byte: sanitizers see every access beyond it. */
 static uint8_t *block_of(size_t len) {
   return kw_alloc_zeroed(len + (len == 0));
 }
 
-/* The bytes in such a block, or NULL. */
+/* Returns a copy of the bytes in such a block, or NULL. */
 static uint8_t *copy_of(kw_slice bytes) {
   uint8_t *copy = block_of(bytes.len);
   if (copy != NULL && bytes.len > 0) memcpy(copy, bytes.data, bytes.len);
@@ -59,8 +59,8 @@ static int recode(recoder *r, kw_slice bytes) {
   return rc == KW_OK ? encode_again(r) : rc;
 }
 
-/* recode(name, bytes, how): the bytes of the record that these bytes make, or nil and an error. How: "whole"; "rest",
- * without the header; "bare", without values, for a RangeResponse. */
+/* recode(name, bytes, how): decodes the bytes into a record and encodes it again: bytes, or nil and an error.
+ * `how` is "whole"; "rest": without the header; "bare": without values, for a RangeResponse. */
 static int l_recode(lua_State *L) {
   recoder r = {.message = kw_message_find(luaL_checkstring(L, 1))};
   luaL_argcheck(L, r.message != NULL, 1, "no such message");
@@ -88,7 +88,7 @@ static const char *const ends[] = {
     [KW_GRPC_NO_MEMORY] = "no_memory",
 };
 
-/* Appends the messages of one piece to the table on top of the stack. */
+/* Appends the messages of one piece to the list on top of the stack. */
 static kw_grpc_split split_piece(lua_State *L, kw_grpc_splitter *splitter, kw_slice piece) {
   kw_slice message;
   for (;;) {
@@ -99,7 +99,7 @@ static kw_grpc_split split_piece(lua_State *L, kw_grpc_splitter *splitter, kw_sl
   }
 }
 
-/* split(max_len, pieces): the messages; how it ended; how many bytes are missing, and how many are held. */
+/* split(max_len, pieces): the messages; how the splitter ended; how many bytes are missing; how many are buffered. */
 static int l_split(lua_State *L) {
   kw_grpc_splitter splitter = {.max_len = (size_t)luaL_checkinteger(L, 1)};
   kw_grpc_split found = KW_GRPC_MORE;
@@ -122,7 +122,7 @@ static int l_split(lua_State *L) {
   return 4;
 }
 
-/* escape(text) and unescape(text), of grpc-message. */
+/* escape(text): the text as a grpc-message. */
 static int l_escape(lua_State *L) {
   kw_slice text = kw_bind_check_bytes(L, 1);
   uint8_t *to = block_of(3 * text.len);
@@ -132,6 +132,7 @@ static int l_escape(lua_State *L) {
   return 1;
 }
 
+/* unescape(text): the text of a grpc-message. */
 static int l_unescape(lua_State *L) {
   kw_slice text = kw_bind_check_bytes(L, 1);
   uint8_t *copy = copy_of(text);
@@ -140,7 +141,7 @@ static int l_unescape(lua_State *L) {
   return 1;
 }
 
-/* timeout(text): milliseconds, or -1. */
+/* timeout(text): the milliseconds of a grpc-timeout, or -1. */
 static int l_timeout(lua_State *L) {
   kw_slice text = kw_bind_check_bytes(L, 1);
   uint8_t *copy = copy_of(text);

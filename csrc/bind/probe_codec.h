@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe_codec: messages through their records, and what gRPC puts around them, for tests in probe builds.
+ * probe_codec: decodes and encodes messages and gRPC frames, for tests in probe builds.
  */
 #ifndef KW_BIND_PROBE_CODEC_H
 #define KW_BIND_PROBE_CODEC_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe_connection: invariants of connections, for tests in probe builds.
+ * probe_connection: checks the invariants of connections, for tests in probe builds.
  */
 #ifndef KW_BIND_PROBE_CONNECTION_H
 #define KW_BIND_PROBE_CONNECTION_H
@@ -9,8 +9,8 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Adds check_server(server) and check_client(client) to the table at the top: they raise if a connection is not as it
- * must be. */
+/* Adds check_server(server) and check_client(client) to the table on top of the stack. They raise if an invariant is
+ * broken. */
 void kw_bind_add_probe_connection(lua_State *L);
 #endif
 

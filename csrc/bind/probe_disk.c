@@ -11,14 +11,14 @@ static kw_committer *check_committer(lua_State *L) {
   return committer;
 }
 
-/* hold_disk(store, hold): while it is held, groups are submitted but not written. */
+/* hold_disk(store, hold): while held, commit groups are submitted but not written. */
 static int l_hold(lua_State *L) {
   kw_committer_hold(check_committer(L), lua_toboolean(L, 2));
   return 0;
 }
 
-/* fail_disk(store, how): the next group is not written: "no_space" or "no_memory", before anything has happened;
- * "storage", and nobody knows what has. */
+/* fail_disk(store, how): the next commit group fails. "no_space" and "no_memory": before anything was written;
+ * "storage": the outcome is unknown. */
 static int l_fail(lua_State *L) {
   static const char *const names[] = {"no_space", "no_memory", "storage", NULL};
   static const int codes[] = {KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, KW_ERR_STORAGE};
@@ -26,7 +26,7 @@ static int l_fail(lua_State *L) {
   return 0;
 }
 
-/* flush_disk(store): what was committed is submitted, if the disk is idle; without waiting for it. */
+/* flush_disk(store): submits the committed writes if the disk is idle. Does not wait. */
 static int l_flush(lua_State *L) {
   check_committer(L);
   kw_store_flush(kw_bind_check_store(L, 1)->store);

@@ -54,7 +54,7 @@ static int l_watch(lua_State *L) {
   return kw_bind_push_failure(L, lua_gettop(L), rc);
 }
 
-/* stream:cancel(id): whether there was such a watcher. */
+/* stream:cancel(id): true if there was such a watcher. */
 static int l_cancel(lua_State *L) {
   stream *self = check_stream(L);
   kw_watcher *watcher = kw_outlet_find(&self->outlet, kw_bind_check_id(L, 2));
@@ -63,7 +63,7 @@ static int l_cancel(lua_State *L) {
   return 1;
 }
 
-/* stream:progress(id), or of all without one: whether it was queued. */
+/* stream:progress(id): queues progress for one watcher, without an id for all. True if it was queued. */
 static int l_progress(lua_State *L) {
   stream *self = check_stream(L);
   kw_hub *hub = self->outlet.hub;
@@ -77,7 +77,7 @@ static int l_progress(lua_State *L) {
   return 1;
 }
 
-/* stream:take(): kind, id (nil: of all), revision, and the keys of the events; nothing if there is nothing. */
+/* stream:take(): kind, id (nil: for all), revision, and the keys of the events; nothing if the outlet is empty. */
 static int l_take(lua_State *L) {
   static const char *const kinds[] = {"events", "progress", "compacted"};
   stream *self = check_stream(L);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe_stream: an outlet with ids and many watchers, as a server's stream is one, for tests in probe builds.
+ * probe_stream: an outlet with ids and many watchers, like a server's watch stream, for tests in probe builds.
  */
 #ifndef KW_BIND_PROBE_STREAM_H
 #define KW_BIND_PROBE_STREAM_H
