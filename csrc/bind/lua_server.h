@@ -9,7 +9,7 @@
  *   server:close()
  *   server:accept(now, max_turn) -> peer
  *                                     a connection whose bytes Lua moves; hears at most max_turn messages in a turn
- *   peer:feed(bytes, now)   peer:pending(max) -> bytes   peer:state() -> wants_bytes, is_done, is_dirty
+ *   peer:feed(bytes, now)   peer:pending(max) -> bytes   peer:state() -> wants_bytes, is_done, is_dirty, why
  *   peer:deadline()   peer:step(now)   peer:close()
  *
  * lua_call.h has the other methods of a server.
