@@ -12,8 +12,8 @@
  *   client:next() -> id                                the next call that has something to receive, or nothing
  *   client:watch(metadata, max_torn) -> id             opens a watch call; nothing if that is not possible
  *   client:ask(id)                                     asks for progress of all watches of a watch call
- *   client:trust(id)                                   progress of the whole call is believed: this server does not send
- *                                                      it before the events that it covers
+ *   client:trust(id)                                   believes progress of a watch call: this server does not send
+ *                                                      progress before the events that it covers
  *   client:inspect(id) -> heard, watches, is_held      of a watch call; nothing if it has ended
  *   client:next_watch() -> tag                         the next armed watch that has received something, or nothing
  *   client:health() -> is_ready, is_over, why, is_pestered
