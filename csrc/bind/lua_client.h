@@ -16,7 +16,7 @@
  *                                                      progress before the events that it covers
  *   client:inspect(id) -> heard, watches, is_held      of a watch call; nothing if it has ended
  *   client:next_watch() -> tag                         the next armed watch that has received something, or nothing
- *   client:health() -> is_ready, is_over, why, is_pestered
+ *   client:health() -> is_ready, is_over, why, got_enhance_your_calm
  *   client:feed(bytes, now)   client:pending(max) -> bytes   client:state() -> wants_bytes, is_done
  *   client:deadline()   client:step(now)   client:close()
  *
