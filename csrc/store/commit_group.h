@@ -61,7 +61,7 @@ void kw_commit_group_clear(kw_commit_group *group);
 /* Makes room for `n` more changes: the next `n` cannot fail. Returns false if memory is short. */
 bool kw_commit_group_reserve(kw_commit_group *group, size_t n);
 
-/* Adds a record. Revisions of records rise. Returns false, as all that follow, if memory is short. */
+/* Adds a record. Revisions of records rise. Returns false if memory is short, and so do the next five functions. */
 bool kw_commit_group_put(kw_commit_group *group, kw_revision rev, bool tombstone,
                          const kw_blob *record);
 

@@ -171,7 +171,7 @@ void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bo
   pthread_mutex_unlock(&committer->mutex);
 }
 
-/* Replaces the database by its copy, or else moves its reader on. A replacement that a crash could take back ends all
+/* Replaces the database by its copy, or else moves its reader on. A replacement that a crash could undo ends all
  * writing: it fails with KW_ERR_STORAGE. */
 static int move_on(kw_committer *committer) {
   bool is_swapped = false;
@@ -200,7 +200,7 @@ bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta,
   *rc = committer->rc;
   if (committer->rc == KW_OK) *rc = move_on(committer);
   if (committer->rc == KW_ERR_NO_SPACE && kw_database_renew(committer->database) != KW_OK)
-    *rc = KW_ERR_STORAGE; /* some removals may have happened, whose pages are wanted */
+    *rc = KW_ERR_STORAGE; /* removals may have been written: the reader must leave their pages */
   if (*rc == KW_OK) kw_commit_group_clear(&committer->submitted);
   return true;
 }

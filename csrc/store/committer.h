@@ -54,7 +54,7 @@ bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta,
 int kw_committer_forget(kw_committer *committer);
 
 /* Returns the outcome of the last defragmentation: KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. After
- * each of them all data are there. */
+ * each of them the data are complete. */
 int kw_committer_defragmented(const kw_committer *committer);
 
 #ifdef KW_PROBE

@@ -33,7 +33,7 @@ struct kw_database {
   int64_t size;
   int64_t in_use;
   bool is_damaged;
-  kw_commit_meta opened; /* what was there when the database was opened */
+  kw_commit_meta opened; /* numbers that were durable when the database was opened */
 };
 
 /* {====== Opening ====== */

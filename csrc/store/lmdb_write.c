@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "model/error.h"
 
-#define GROWN_AHEAD 2048      /* pages of the file that are there before they are needed */
+#define GROWN_AHEAD 2048      /* pages that the file is grown beyond need */
 #define KEPT_FROM_PUTS 1024   /* of them, those that are left to deletes and removals */
 #define KEPT_FROM_DELETES 512 /* of them, those that are left to removals: these alone make room */
 #define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its place in a page */

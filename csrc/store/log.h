@@ -2,7 +2,7 @@
  *
  * log: every record that is still known, in the order of revisions.
  *
- * A record is appended, and can be taken back as long as it is the newest. Reads find one revision, or scan from one.
+ * A record is appended, and can be undone as long as it is the newest. Reads find one revision, or scan from one.
  * The log of a store in memory holds all records. The log of a durable store holds the tail only: the records that
  * are not in the database yet. It reads all others from the database and lends copies of them.
  *
@@ -50,7 +50,7 @@ void kw_log_free(kw_log *log);
  * reference. Returns KW_ERR_NO_MEMORY, and takes nothing, if memory is short. */
 int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record);
 
-/* Takes back the newest record. Its change must be the last one of the commit group, too. */
+/* Undoes the newest append. Its change must be the last one of the commit group, too. */
 void kw_log_undo(kw_log *log);
 
 /* {====== Reading ====== */
