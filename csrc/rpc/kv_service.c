@@ -164,8 +164,8 @@ static void on_compact(kw_server *server, kw_stream *stream, const void *request
   }
 }
 
-/* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until the writes of
- * the compaction itself are durable, too. */
+/* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until
+ * the writes of the compaction itself are durable, too. */
 static void tend_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);
