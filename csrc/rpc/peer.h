@@ -15,7 +15,8 @@
  * server drains. */
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
 
-/* Frees a peer, with what it has not written. Calls no hook. `why` is the driver's reason, for the debug log; or NULL. */
+/* Frees a peer, with what it has not written. Calls no hook. `why` is the driver's reason, for the debug log, or
+ * NULL. */
 void kw_peer_close(kw_peer *peer, const char *why);
 
 void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now);
