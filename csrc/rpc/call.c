@@ -75,13 +75,13 @@ uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
 /* Returns the metadata of the call that is being opened, as in kw_call_info; or NULL if memory is short. */
 static kw_blob *copy_metadata(const kw_stream *stream) {
   size_t n, size = 0;
-  const kw_header_field *lines = kw_session_fields(stream->session, &n);
-  for (size_t i = 0; i < n; i++) size += lines[i].name.len + lines[i].value.len + 2;
+  const kw_header_field *metadata = kw_session_fields(stream->session, &n);
+  for (size_t i = 0; i < n; i++) size += metadata[i].name.len + metadata[i].value.len + 2;
   kw_blob *blob = kw_blob_new(size);
   if (blob == NULL) return NULL;
   uint8_t *to = blob->bytes;
   for (size_t i = 0; i < n; i++) {
-    const kw_slice parts[] = {lines[i].name, lines[i].value};
+    const kw_slice parts[] = {metadata[i].name, metadata[i].value};
     for (size_t j = 0; j < KW_LENGTH(parts); j++) {
       if (parts[j].len > 0) memcpy(to, parts[j].data, parts[j].len);
       to += parts[j].len;

@@ -57,14 +57,14 @@ static void on_pull(kw_stream *stream, void *ctx) {
 
 /* {====== Calls ====== */
 
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *lines, size_t n,
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *metadata, size_t n,
                         bool is_unary, const kw_call_hooks *hooks) {
   if (!kw_map_reserve(&client->calls)) return 0;
   kw_outcall *call = kw_outcall_new(client->last_call + 1, is_unary, hooks, client->max_untaken,
                                     &client->ready_calls);
   if (call == NULL) return 0;
-  call->stream =
-      kw_session_request(client->session, kw_blob_slice(client->authority), path, lines, n, call);
+  call->stream = kw_session_request(client->session, kw_blob_slice(client->authority), path,
+                                    metadata, n, call);
   if (call->stream == NULL) {
     call->hooks = (kw_call_hooks){0}; /* the call has not begun, so it does not end */
     kw_outcall_free(call);

@@ -344,14 +344,14 @@ static void on_end(void *ctx) {
 
 /* }====== */
 
-uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *lines, size_t n,
+uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
                             size_t max_torn) {
   kw_watch_call *call = kw_alloc_zeroed(sizeof *call);
   if (call == NULL) return 0;
   call->client = client;
   call->max_torn = max_torn;
   kw_link_init(&call->creations);
-  call->number = kw_client_call(client, kw_slice_of(PATH, sizeof PATH - 1), lines, n, false,
+  call->number = kw_client_call(client, kw_slice_of(PATH, sizeof PATH - 1), metadata, n, false,
                                 &(kw_call_hooks){on_message, on_end, call});
   if (call->number == 0) {
     kw_free(call);

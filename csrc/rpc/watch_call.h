@@ -20,7 +20,7 @@ typedef struct kw_watch_call_info {
 
 /* Begins a Watch call, as kw_client_call does. Returns its number, or 0. An answer may come in fragments of max_torn
  * bytes together; a subscription that is sent more fails. */
-uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *lines, size_t n,
+uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
                             size_t max_torn);
 
 /* Returns the watch call of a number, or NULL if it has ended. Valid until the call ends. */
