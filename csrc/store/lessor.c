@@ -52,18 +52,20 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
-/* A lease whose revocation is not durable still exists for callers. Returns its ttl, or 0 if there is none. */
-static int64_t pending_ttl(const kw_store *store, int64_t id) {
+/* A lease whose revocation is not durable still exists for callers, unless its time is over. Returns its ttl, or 0 if
+ * there is none. */
+static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
   for (size_t i = 0; i < store->undo.n; i++) {
     const kw_undo *step = &store->undo.steps[i];
-    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id) return step->lease->ttl;
+    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id)
+      return is_over(step->lease, now) ? 0 : step->lease->ttl;
   }
   return 0;
 }
 
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {
   kw_lease *lease = kw_leases_find(&store->leases, id);
-  *ttl = lease == NULL ? pending_ttl(store, id) : 0;
+  *ttl = lease == NULL ? pending_ttl(store, id, now) : 0;
   if (lease == NULL || is_over(lease, now)) return;
   kw_leases_renew(&store->leases, lease, now);
   *ttl = lease->ttl;

@@ -358,6 +358,15 @@ describe("an answer that has seen what is not durable yet", function()
       assert.equal("lease_not_found", answer.code(store:lease_by_id(7):keepalive()))
     end)
   end)
+
+  it("does not say that a lease lives on whose time is over, and whose end is not durable yet", function()
+    reopen { now = 0 }
+    while_held(function()
+      store:step(101)
+      assert.equal("old", store:get("a").value)
+      assert.equal("lease_not_found", answer.code(store:lease_by_id(7):keepalive()))
+    end)
+  end)
 end)
 
 describe("a compaction", function()
