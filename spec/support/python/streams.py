@@ -53,8 +53,9 @@ class Stream:
         self.requests.put(None)
 
     def cancel(self):
-        self.finish()
+        """Gives the call up; after that the thread that sends requests ends."""
         self.call.cancel()
+        self.finish()
 
     def next_bytes(self, timeout=SECONDS):
         data = self.inbox.get(timeout=timeout)
