@@ -10,7 +10,7 @@
  *                                                      returns the call once they are
  *   client:receive(id) -> message                      or false, status, text, is_refused; or nothing yet
  *   client:next() -> id                                the next call that has something to receive, or nothing
- *   client:watch(metadata, max_torn) -> id             opens a watch call; nothing if that is not possible
+ *   client:watch(metadata, max_partial) -> id             opens a watch call; nothing if that is not possible
  *   client:ask(id)                                     asks for progress of all watches of a watch call
  *   client:trust(id)                                   believes progress of a watch call: this server does not send
  *                                                      progress before the events that it covers

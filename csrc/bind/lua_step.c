@@ -84,6 +84,7 @@ static int l_tend(lua_State *L) {
     lua_pushboolean(L, false);
     return 1;
   }
+  kw_bind_check_process(L, self);
   if (tend(self, &seconds)) {
     lua_pushnumber(L, seconds);
   } else {

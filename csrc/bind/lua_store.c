@@ -44,11 +44,15 @@ void kw_bind_check_idle(lua_State *L, const kw_lua_store *self) {
   if (self->is_busy) kw_bind_refuse_finalizer(L, "store");
 }
 
+void kw_bind_check_process(lua_State *L, const kw_lua_store *self) {
+  if (kw_store_is_inherited(self->store))
+    luaL_error(L, "the store is that of the parent process: open it after the fork");
+}
+
 kw_lua_store *kw_bind_check_open(lua_State *L) {
   kw_lua_store *self = check_self(L);
   if (self->store == NULL) luaL_error(L, "the store is closed");
-  if (kw_store_is_inherited(self->store))
-    luaL_error(L, "the store is that of the parent process: open it after the fork");
+  kw_bind_check_process(L, self);
   kw_bind_check_idle(L, self);
   kw_arena_reset(&self->arena);
   return self;

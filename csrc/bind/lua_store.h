@@ -90,6 +90,9 @@ extern const luaL_Reg kw_bind_durability_methods[];
 /* Returns the store at stack index `arg`, open or closed. Raises if the value there is not a store. */
 kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
 
+/* Raises if an open store is inherited by a fork: its files and its threads are the parent's. */
+void kw_bind_check_process(lua_State *L, const kw_lua_store *self);
+
 /* Returns the store at index 1 and resets its arena. Raises if the store is closed, busy, or inherited by a fork. */
 kw_lua_store *kw_bind_check_open(lua_State *L);
 

@@ -104,7 +104,10 @@ static int l_take(lua_State *L) {
     lua_pushliteral(L, "closed");
     return 1;
   }
-  if (self->outlet.n == 0) kw_bind_step_if_due(self->owner);
+  if (self->outlet.n == 0) {
+    kw_bind_check_process(L, self->owner);
+    kw_bind_step_if_due(self->owner);
+  }
   const kw_item *first = kw_outlet_first(&self->outlet);
   if (first == NULL) return 0;
   luaL_checkstack(L, 4, WATCH_NAME);
