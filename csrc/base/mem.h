@@ -12,6 +12,7 @@
 
 #ifdef KW_PROBE
 
+/* The three functions below have the contracts that stand in the other branch, and count allocations. */
 void *kw_alloc(size_t size);
 void *kw_realloc(void *p, size_t size);
 void kw_free(void *p);

@@ -2,17 +2,18 @@
  *
  * lua_notes: the notes of a server for its debug log, see rpc/notes.h, as methods of the server.
  *
- *   server:take_notes()    notes are taken from now on
+ *   server:take_notes()    notes are taken from now on. Raises if the server is closed, or memory is short
  *   server:next_note() -> kind, remote, path, status, text, amount
- *                          removes and returns the oldest note; nothing if there is none. kind: "accepted", "ended",
- *                          "refused", "slow" or "lost"; amount: milliseconds, or the number of lost notes
+ *                          removes and returns the oldest note, also of a closed server; nothing if there is none.
+ *                          kind: "accepted", "ended", "refused", "slow" or "lost"; amount: milliseconds, or the
+ *                          number of lost notes
  */
 #ifndef KW_BIND_LUA_NOTES_H
 #define KW_BIND_LUA_NOTES_H
 
 #include "face/compat.h"
 
-/* Adds the methods to the table at the top. */
+/* Adds the methods to the table on top of the stack. */
 void kw_bind_add_notes(lua_State *L);
 
 #endif

@@ -4,8 +4,9 @@
  *
  * The arguments of a method are at index 2 and above; index 1 is the object. Arrays and computed bytes lie in the
  * arena; other slices point into the Lua strings. Every function raises on misuse. A function with a result returns
- * KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. No Lua code runs meanwhile, as in lua_options. `times`
- * may be NULL.
+ * KW_OK, or KW_ERR_NO_MEMORY if the arena could not grow. No Lua code runs meanwhile, as in lua_options.
+ *
+ * *times becomes the options `timeout` and `deadline`. If `times` is NULL, these two are checked and not stored.
  */
 #ifndef KW_BIND_LUA_OP_H
 #define KW_BIND_LUA_OP_H
@@ -25,7 +26,7 @@ int kw_bind_read_get_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *time
 /* Reads the arguments of range: (key, options). */
 int kw_bind_read_range_op(lua_State *L, kw_arena *arena, kw_op *op, kw_times *times);
 
-/* Reads the arguments of put: (key, value, options). */
+/* Reads the arguments of put: (key, value, options). The value may be nil with the option `ignore_value`. */
 int kw_bind_read_put_op(lua_State *L, kw_op *op, kw_times *times);
 
 /* Reads the arguments of delete: (key, options). */

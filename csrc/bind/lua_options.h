@@ -18,10 +18,10 @@ typedef enum kw_option_kind {
   KW_OPTION_ID,      /* int64_t; also an object that has a field `id` */
   KW_OPTION_BITS,    /* uint64_t */
   KW_OPTION_BYTES,   /* kw_slice */
-  KW_OPTION_ENUM,    /* int: the index in `names` */
+  KW_OPTION_ENUM,    /* int: the index in `names`, from 0 */
   KW_OPTION_SECONDS, /* kw_seconds */
-  KW_OPTION_TABLE,   /* a table; the caller reads it */
-  KW_OPTION_ANY      /* any value; it is not checked */
+  KW_OPTION_TABLE,   /* a table; not stored, the caller reads it */
+  KW_OPTION_ANY      /* any value; neither checked nor stored */
 } kw_option_kind;
 
 typedef struct kw_seconds {
@@ -59,7 +59,8 @@ typedef struct kw_option {
 void kw_bind_read_options(lua_State *L, int at, const char *what, const kw_option *list,
                           void *record);
 
-/* Reads the options of a call that takes only the common options. `times` may be NULL. */
+/* Reads the options of a call that takes only the common options. If `times` is NULL, they are checked and not
+ * stored. */
 void kw_bind_read_times(lua_State *L, int at, const char *what, kw_times *times);
 
 /* Copies the times, unless the caller does not want them. */
@@ -70,7 +71,8 @@ static inline void kw_bind_keep_times(kw_times *times, const kw_times *found) {
 /* True if the value at index `at` is the string `name`. */
 bool kw_bind_is(lua_State *L, int at, const char *name);
 
-/* Pushes the field `name` of the table at index `at`. Pushes nothing and returns false if there is no such field. */
+/* Pushes the field `name` of the table at index `at`, read raw, and returns true. Pushes nothing and returns false if
+ * there is no such field. */
 bool kw_bind_push_field(lua_State *L, int at, const char *name);
 
 #endif

@@ -46,12 +46,13 @@ enum {
 #define KW_STORE_NAME "keywatch.store"           /* the metatable of stores in memory */
 #define KW_DURABLE_NAME "keywatch.store.durable" /* the metatable of durable stores */
 
-/* Pushes the upvalues. The metatables of stores exist already. KW_UP_PUSH is the value at index `push`; nil if `push`
- * is 0. */
+/* Pushes the upvalues. The metatables of stores must exist already. KW_UP_PUSH is the value at index `push`; nil if
+ * `push` is 0. */
 void kw_bind_push_upvalues(lua_State *L, int push);
 
-/* Makes a class of objects: a metatable under a name of the registry, with methods that have these upvalues.
- * `push` is the function that the methods call protected, the upvalue KW_UP_PUSH. */
+/* Makes a class of objects: a metatable under a name of the registry. The functions of `methods` have the upvalues,
+ * those of `meta`, the metamethods, have none. `push` is the function that the methods call protected, the upvalue
+ * KW_UP_PUSH. Leaves nothing on the stack. */
 void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
                        const luaL_Reg *methods, lua_CFunction push);
 
@@ -63,10 +64,11 @@ void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
  * mod_revision. */
 void kw_bind_push_event(lua_State *L, const kw_event *event);
 
-/* Pushes an event whose kvs are not records. `prev` may be NULL. */
+/* Pushes an event, as kw_bind_push_event does, of kvs that are decoded already. `prev` may be NULL. */
 void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev);
 
-/* Pushes the only kv of the reply to a get, or nil. The key is the string at index `key`, unless that is 0. */
+/* Pushes the only kv of the reply to a get, or nil. The string at index `key` must be the kv's key, and is used
+ * again; with index 0 a new string is made. */
 void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key);
 
 /* Pushes { revision = }, with room for `more` fields. */

@@ -5,6 +5,8 @@
  * A method returns its value, or nil and an error. A method that may have changed the store, or that has seen a
  * change which is not durable yet, returns a ticket as its third value. Its caller waits until the ticket is
  * settled before it passes the other values on. Without a third value there is nothing to wait for.
+ *
+ * These functions are called by methods of a store, which have the upvalues of bind/lua_reply.h.
  */
 #ifndef KW_BIND_LUA_RESULT_H
 #define KW_BIND_LUA_RESULT_H
@@ -13,7 +15,8 @@
 
 /* {====== Methods that end without a ticket ====== */
 
-/* Pushes nil and the error; returns 2. The error of a compacted revision has `compact_revision`. */
+/* Pushes nil and the error of `rc`; returns 2. The error of a compacted revision has `compact_revision`: for that one
+ * the store must be open. */
 int kw_bind_fail(lua_State *L, const kw_lua_store *self, int rc);
 
 /* Pushes true if `rc` is KW_OK, else nil and the error. Returns how many values. */
@@ -45,8 +48,8 @@ int kw_bind_give_revision(lua_State *L, const kw_lua_store *self);
 
 /* {====== Methods whose answer borrows from the store ====== */
 
-/* Pushes the answer of that kind if `rc` is KW_OK, else nil and the error; and the ticket, unless the method was a
- * plain read, which sees only what is durable. Needs 4 free places on the stack.
+/* Pushes an answer of kind `kind` if `rc` is KW_OK, else nil and the error. Adds the ticket, unless the method was a
+ * plain read, which sees only what is durable. Returns how many values. Needs 4 free places on the stack.
  *
  * A write is committed after its answer is pushed. If the answer cannot be pushed, the write is rolled back, and the
  * error is raised. If a finalizer has closed the store meanwhile, the store is closed at the end. */
@@ -56,10 +59,11 @@ int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind);
  * index 1. The key of a get is at index 2. */
 int kw_bind_push_answer(lua_State *L);
 
-/* Pushes the rows whose names begin with the prefix of a table: { { key, bytes }, ... }. */
+/* Pushes the rows of one table, sorted by key: { { key, bytes }, ... }. `prefix` is what the names of its rows begin
+ * with; the rest of a name is the key. Defined in lua_rows.c. */
 void kw_bind_push_rows(lua_State *L, const kw_rows *rows, kw_slice prefix);
 
-/* Pushes the bytes of a row; nil if the row is NULL. */
+/* Pushes the bytes of a row; nil if the row is NULL. Defined in lua_rows.c. */
 void kw_bind_push_row(lua_State *L, const kw_row *row);
 
 /* }====== */

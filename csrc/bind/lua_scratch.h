@@ -16,7 +16,8 @@
 /* Makes the class of scratches. Calling it again does nothing. */
 void kw_bind_add_scratch(lua_State *L);
 
-/* Pushes the scratch of the upvalue, or a new one, and sets the upvalue to nil. */
+/* Pushes the scratch of the upvalue, or a new one, and sets the upvalue to nil. Returns the arena of the scratch.
+ * Making a new one may run finalizers, and raises if memory is short. */
 kw_arena *kw_bind_take_scratch(lua_State *L, int upvalue);
 
 /* Empties the scratch at index `at`, and puts it back into the upvalue. */

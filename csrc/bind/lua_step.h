@@ -3,9 +3,12 @@
  * lua_step: the time of a store, and the work that is due.
  *
  *   store:deadline()      -> when the next work is due, in seconds; nil: never
- *   store:step(now)       -> whether more work is due at that time
- *   store:tend()          -> seconds until the next work is due (nil: unknown; false: the store is closed); and
- *                            whether there are tickets that are not settled
+ *   store:step(now)       does one step of the work that is due at `now`, or at the store's own time without `now`
+ *                         -> whether more work is due at that time
+ *   store:tend()          does one step of the work that is due, and hands writes to the disk
+ *                         -> seconds until the next work is due; and whether there are changes that are not settled.
+ *                         The seconds are nil if no work is waiting, if the clock is manual and no work is due, or if
+ *                         the store is busy. A closed store returns false alone
  *
  * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time
  * moves by `step` alone; otherwise it is CLOCK_MONOTONIC.
@@ -18,8 +21,8 @@
 /* Returns the time of the store, in milliseconds. */
 int64_t kw_bind_now(const kw_lua_store *self);
 
-/* Returns the first whole millisecond that is not before this moment. A lease that is granted from then on does not
- * expire too early. */
+/* Returns the time of the store, rounded up to the next millisecond, so that a lease that is granted from then on
+ * does not expire too early. A manual clock is not rounded. */
 int64_t kw_bind_now_rounded_up(const kw_lua_store *self);
 
 /* Returns the seconds as whole milliseconds. Raises if the number is too large, or not a number. `what` names the

@@ -93,7 +93,8 @@ kw_lua_store *kw_bind_to_store(lua_State *L, int arg);
 /* Raises if an open store is inherited by a fork: its files and its threads are the parent's. */
 void kw_bind_check_process(lua_State *L, const kw_lua_store *self);
 
-/* Returns the store at index 1 and resets its arena. Raises if the store is closed, busy, or inherited by a fork. */
+/* Returns the store at index 1 and resets its arena. Raises if the value there is not a store, or if the store is
+ * closed, busy, or that of the parent process. Called by a method: needs the upvalues of bind/lua_reply.h. */
 kw_lua_store *kw_bind_check_open(lua_State *L);
 
 /* Does what kw_bind_check_open does, and then one step of the work that is due. Most methods begin with it. */

@@ -9,7 +9,7 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Adds recode, split, escape, unescape and timeout to the table on top of the stack. */
+/* Adds the functions recode, split, escape, unescape and timeout to the table on top of the stack. */
 void kw_bind_add_probe_codec(lua_State *L);
 #endif
 

@@ -29,7 +29,7 @@ typedef enum kw_field_kind {
   KW_FIELD_BOOL,
   KW_FIELD_ENUM,
   KW_FIELD_BYTES,
-  KW_FIELD_STRING,
+  KW_FIELD_STRING, /* as BYTES: UTF-8 is not checked */
   KW_FIELD_MESSAGE
 } kw_field_kind;
 
@@ -47,7 +47,7 @@ typedef struct kw_field {
   bool is_always;  /* message that is written even if it is empty */
   bool is_encoded; /* the record has the encoded message, a const kw_blob * */
   uint16_t offset; /* in the record */
-  uint16_t bare; /* offset of a bool: KeyValues are written without values if it is true; 0: none */
+  uint16_t bare;   /* offset of a bool: if true, KeyValues are written without values; 0: none */
   const kw_message *message; /* description of a MESSAGE */
   const char *const *names;  /* names of an ENUM by value, ended by NULL */
 } kw_field;
@@ -66,7 +66,7 @@ typedef struct kw_repeated {
   size_t n;
 } kw_repeated;
 
-/* Returns the field with a number, or NULL. */
+/* Returns the field with a number, or NULL. The number must not be 0, which no field has. */
 const kw_field *kw_message_field(const kw_message *message, uint32_t number);
 
 /* True if the values of the field are varints: numbers, bools and enums. */
@@ -98,10 +98,10 @@ size_t kw_message_size(const kw_message *message, const void *record);
  * in the order of their numbers. */
 uint8_t *kw_message_put(const kw_message *message, const void *record, uint8_t *to);
 
-/* kw_message_size without the first field, the header of an answer, which the caller writes. */
+/* Returns what kw_message_size does, less the first field: the header of an answer, which the caller writes. */
 size_t kw_message_rest_size(const kw_message *message, const void *record);
 
-/* kw_message_put without the first field. */
+/* Does what kw_message_put does, without the first field. */
 uint8_t *kw_message_put_rest(const kw_message *message, const void *record, uint8_t *to);
 
 #endif

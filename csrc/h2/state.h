@@ -18,8 +18,8 @@
 #include "h2/fields.h"
 #include "h2/session.h"
 
-#define KW_STREAM_WINDOW                                                                           \
-  (1 << 20) /* bytes that a peer may send on one stream without WINDOW_UPDATE */
+/* Bytes that a peer may send on one stream without WINDOW_UPDATE. */
+#define KW_STREAM_WINDOW (1 << 20)
 #define KW_SESSION_WINDOW (8 << 20) /* the same for all streams of a connection together */
 #define KW_PREFACE 24               /* length of the text that a client begins with */
 #define KW_SESSION_NEVER INT64_MAX  /* a time */
@@ -37,10 +37,9 @@ struct kw_session {
 
   /* Streams */
   kw_link streams;
-  size_t count; /* length of `streams` */
-  size_t
-      n_reset_unsent; /* client: streams reset before their request was sent, and not closed yet */
-  kw_heap deadlines;  /* streams by the deadline of their call */
+  size_t count;          /* length of `streams` */
+  size_t n_reset_unsent; /* client: open streams that were reset before their request was sent */
+  kw_heap deadlines;     /* streams by the deadline of their call */
 
   /* Output */
   kw_chain out;         /* frames for the socket */
@@ -52,17 +51,15 @@ struct kw_session {
   /* Input */
   size_t partial_bytes; /* bytes of messages that are not complete, or wait for the half-close */
   size_t input_bytes;   /* bytes in stream->input of all streams */
-  size_t
-      uncredited; /* DATA bytes that the peer has not got back by WINDOW_UPDATE of the connection */
-  kw_link with_input; /* streams with bytes in stream->input, oldest first */
+  size_t uncredited;    /* DATA bytes not given back yet by WINDOW_UPDATE of the connection */
+  kw_link with_input;   /* streams with bytes in stream->input, oldest first */
 
   /* Parked streams, see input.h; each list oldest first, by stream->parked_link */
   kw_link parked_for_turn;   /* until the next turn of the connection */
   kw_link parked_for_output; /* unary calls, until the socket takes answers */
   kw_link deferred;          /* requests whose answer had no room, see kw_stream_defer */
   bool is_resuming;          /* kw_input_resume is running */
-  bool
-      is_turn_over; /* the connection has used up its turn; the next kw_session_step begins another */
+  bool is_turn_over;         /* the turn is used up; the next kw_session_step begins another */
 
   /* The header block that is being received; HTTP/2 has only one at a time on a connection */
   kw_header_field *fields;
@@ -78,27 +75,25 @@ struct kw_session {
   bool frame_ends;   /* a DATA frame with END_STREAM */
 
   /* State */
-  size_t
-      preface_bytes; /* bytes received of the client's preface; up to then a server sends nothing */
+  size_t preface_bytes;   /* bytes of the client's preface that came: a server waits for all */
   bool has_peer_settings; /* a SETTINGS frame has come */
-  bool
-      windows_changed; /* SETTINGS frames have changed the windows of the streams; they must be counted anew */
-  bool got_goaway;            /* the peer takes no more streams */
+  bool windows_changed;   /* by SETTINGS frames: `sendable` of the streams must be counted anew */
+  bool got_goaway;        /* the peer takes no more streams */
   bool got_enhance_your_calm; /* the peer's GOAWAY says that we ping too often */
-  bool is_draining;           /* our GOAWAY is sent; the session ends with its last stream */
+  bool is_draining;           /* a GOAWAY was submitted; the session ends with its last stream */
   bool must_end;              /* ends as soon as the GOAWAY that was submitted is in `out` */
   bool is_over;               /* reads nothing more; `out` is all that will be sent */
   char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
 
   /* Pings and settings that come, see flood.c */
-  bool sent_since_ping;
-  int ping_strikes;
-  int64_t last_ping; /* when the peer's last PING came; or KW_SESSION_NEVER */
-  int64_t settings_used_up_to;
+  bool sent_since_ping;        /* HEADERS or DATA were sent since the peer's last PING */
+  int ping_strikes;            /* PINGs of the peer that came too early */
+  int64_t last_ping;           /* when the peer's last PING came; or KW_SESSION_NEVER */
+  int64_t settings_used_up_to; /* rate limit of the peer's SETTINGS frames */
 
   /* Times in milliseconds, see timers.c */
-  int64_t created;
-  int64_t last_received;
+  int64_t created;        /* when the session was made */
+  int64_t last_received;  /* when bytes last came */
   int64_t pong_deadline;  /* for the answer to our PING; or KW_SESSION_NEVER */
   int64_t drain_deadline; /* or KW_SESSION_NEVER */
 };
@@ -196,6 +191,7 @@ void kw_stream_set_status(kw_stream *stream, int status, kw_slice text);
 /* Sets the deadline of the call. Without memory there is none: the client has a clock of its own. */
 void kw_stream_set_deadline(kw_stream *stream, int64_t when);
 
+/* Removes the deadline of the call, if it has one. */
 void kw_stream_clear_deadline(kw_stream *stream);
 
 /* Drops the bytes of messages that were not delivered: partial ones and the unary message. */

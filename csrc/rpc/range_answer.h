@@ -4,9 +4,11 @@
  *
  *   prefix, header | kvs of a page | kvs of the next | ... | more, count
  *
- * All pages are of one revision. If that revision is compacted meanwhile, and the client did not ask for it by number,
- * the answer starts again at the current revision. The pages wait in the stream until the answer is complete, because
- * the message begins with its length.
+ * All pages are of one revision. If that revision is compacted meanwhile, and the client did not ask for it by
+ * number, the answer starts again at the current revision, a few times at most. The pages wait in the stream until
+ * the answer is complete, because the message begins with its length.
+ *
+ * If memory is short, or the connection holds too much already, the call fails.
  */
 #ifndef KW_RPC_RANGE_ANSWER_H
 #define KW_RPC_RANGE_ANSWER_H
@@ -19,17 +21,19 @@
 #define KW_PAGE_RECORDS 1000
 #endif
 
-/* True if the answer to an op can be made of pages: it is in the order of keys, without filters. */
+/* True if the answer to an op can be made of pages: the op asks for the kvs of a range, not of one key, in the order
+ * of keys, without filters. */
 bool kw_range_answer_can_page(const kw_range_op *op);
 
-/* Begins an answer with its first page, which is not all. Defers the op if too many answers wait. Copies the op. */
+/* Begins an answer with its first page, which must not be all of it. Defers the op instead if too many answers wait
+ * on the connection. The op is copied. */
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
                            const kw_reply *first);
 
 /* Defers an op until fewer answers wait on the connection. The op is copied. */
 void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_op *op);
 
-/* Does a deferred op, by `range`. Does nothing if the stream has none. */
+/* Calls `range` with the deferred op of a stream, which is then no longer deferred. Does nothing if there is none. */
 void kw_range_answer_resume(kw_server *server, kw_stream *stream,
                             void (*range)(kw_server *, kw_stream *, const kw_range_op *));
 
@@ -42,10 +46,10 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream);
 /* Returns the memory that records take in a message, beside what the store holds anyway. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
-/* Adds records to a message, as its kvs. Returns false if memory is short. */
+/* Adds records, with their values, to a message as its kvs. Returns false if memory is short. */
 bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_records *kvs);
 
-/* Adds what follows the kvs. Returns false if memory is short. */
+/* Adds `more` and `count`, which follow the kvs. Returns false if memory is short. */
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
 
 #ifdef KW_PROBE

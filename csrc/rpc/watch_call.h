@@ -5,6 +5,9 @@
  * The server answers create requests in the order in which they were sent: so the client knows which subscription a
  * new watch id belongs to. A watch call lives as long as its client's call. When that ends, its subscriptions become
  * idle.
+ *
+ * A function that sends to the server may end the call, if memory is short: the call is then freed. So a caller finds
+ * the call by its number each time.
  */
 #ifndef KW_RPC_WATCH_CALL_H
 #define KW_RPC_WATCH_CALL_H
@@ -18,20 +21,23 @@ typedef struct kw_watch_call_info {
   bool is_held;   /* paused by flow control, because its only subscription is not read */
 } kw_watch_call_info;
 
-/* Begins a Watch call, as kw_client_call does. Returns its number, or 0. An answer may come in fragments of max_torn
- * bytes together; a subscription that is sent more fails. */
+/* Begins a Watch call with `n` fields of metadata. Returns its number, or 0 as kw_client_call does. max_torn is the
+ * limit in bytes of one answer, together with the fragments of the same revision that came before it. A subscription
+ * that is sent more fails with KW_ERR_RESOURCE_EXHAUSTED. */
 uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
                             size_t max_torn);
 
 /* Returns the watch call of a number, or NULL if it has ended. Valid until the call ends. */
 kw_watch_call *kw_watch_call_find(const kw_client *client, uint64_t number);
 
-/* Attaches an idle subscription: asks the server to create its watch. Returns false, with nothing changed, if memory
- * is short. */
+/* Attaches an idle subscription: asks the server to create its watch. Returns false, with nothing changed, if there
+ * is no memory to attach it. If there is none to send the request, the call ends, and true is returned: the
+ * subscription is idle again. */
 bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
 
-/* Takes a subscription off its call, if it has one, and cancels its watch at the server. The subscription becomes
- * idle, unless it has failed. If the call was paused and has no other subscription, it goes on. */
+/* Takes a subscription off its call, if it has one. The subscription becomes idle, unless it has failed. The server
+ * is asked to cancel its watch; a watch that the server has not created yet is canceled when it is. If the call was
+ * paused and has no other subscription, the call goes on. */
 void kw_watch_call_detach(kw_subscription *sub);
 
 /* Asks the server for progress of the whole call. */
@@ -47,8 +53,8 @@ void kw_watch_call_relieve(kw_watch_call *call);
 /* Describes a watch call. */
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call);
 
-/* Puts an attached subscription into its connection's list of ready watches, if it is armed and something can be
- * taken, or if it is followed. */
+/* Puts an attached subscription into its connection's list of ready watches, if it is armed and a notice can be
+ * taken, which disarms it; or if it is followed. Does nothing for a subscription without a call. */
 void kw_watch_call_wake(kw_subscription *sub);
 
 #endif

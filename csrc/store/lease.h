@@ -16,17 +16,18 @@
 typedef struct kw_lease {
   int64_t id;
   int64_t ttl;      /* seconds, as granted */
-  kw_heap_node due; /* time of expiry; kept while the lease is taken out of the table */
+  kw_heap_node due; /* time of expiry; it stays while the lease is taken out of the table */
   kw_map keys;      /* of kw_key_history, by address */
 } kw_lease;
 
+/* All zero but the seed, the table is empty. */
 typedef struct kw_leases {
   kw_map by_id;
   kw_heap due;   /* the soonest to expire first */
   uint64_t seed; /* of the ids that the table chooses */
 } kw_leases;
 
-/* Frees all leases. All-zero leases, given a seed, are ready for use. */
+/* Frees all leases that are in the table. */
 void kw_leases_drop(kw_leases *leases);
 
 /* Returns the lease of an id, or NULL. */

@@ -4,7 +4,7 @@
  *
  *   records   revision (8 bytes), number in it (4), tombstone (1), big-endian  ->  the encoded KeyValue
  *   leases    id, big-endian, its sign bit inverted                            ->  seconds, big-endian
- *   kept      names of rows, see store/rows.h                                  ->  bytes
+ *   kept      names of rows, see store/rows.h (field `rows` below)             ->  bytes
  *   meta      names                                                            ->  numbers, big-endian
  *
  * Functions that return `int` return 0, an errno, or an error of LMDB (negative); kw_lmdb_error translates all of
@@ -21,22 +21,24 @@
 #include "base/big_endian.h"
 #include "store/database.h"
 
-#define KW_LMDB_INCOMPLETE                                                                         \
-  (-1)                        /* the file has lost its end; neither an errno nor an error of LMDB */
+/* The file has lost its end. This is neither an errno nor an error of LMDB. */
+#define KW_LMDB_INCOMPLETE (-1)
+
 #define KW_LMDB_FORMAT 1      /* of the tables */
 #define KW_LMDB_FREE 0        /* LMDB's own table of free pages */
 #define KW_LMDB_RECORD_KEY 13 /* bytes */
-#define KW_LMDB_PAGES_PER_WRITE                                                                    \
-  16 /* at most, beside the leaves: meta, free list and the ways down */
 
-/* Reference-counted: a view may outlive the database's use of the file. */
+/* Limit of the pages that a write needs beside the leaves: meta pages, free list, and the paths from the roots. */
+#define KW_LMDB_PAGES_PER_WRITE 16
+
+/* An open file, reference-counted: after a defragmentation a view may still read the database's old file. */
 typedef struct kw_lmdb_file {
   MDB_env *env;
   MDB_dbi records;
   MDB_dbi leases;
   MDB_dbi rows;
   MDB_dbi meta;
-  size_t page; /* bytes of one */
+  size_t page; /* bytes of one page */
   int refs;    /* atomic */
 } kw_lmdb_file;
 
@@ -46,8 +48,8 @@ int kw_lmdb_error(int rc);
 /* True if an error says that there is no room: on the disk, or in the map. */
 bool kw_lmdb_is_no_room(int rc);
 
-/* Makes a file with empty tables, unless there is one. It gets its name when it is whole: a crash leaves `partial`
- * instead, which is of no use. Does not sync the directory. */
+/* Makes a file with empty tables, unless there is one. The file is made under the name `partial`, and renamed when it
+ * is complete: what a crash leaves under that name is of no use. Does not sync the directory. */
 int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
                       size_t map_bytes);
 
@@ -55,9 +57,9 @@ int kw_lmdb_file_make(const char *directory, const char *name, const char *parti
  * crash. Returns 0, KW_LMDB_INCOMPLETE, MDB_CORRUPTED or an errno. */
 int kw_lmdb_file_check(const char *directory, const char *name);
 
-/* Opens a file, and makes its lock file. *format becomes the number of its format. Returns 0; MDB_NOTFOUND if it does
- * not have our tables; or another error. *file becomes a new reference even then, but can only be released; it is
- * NULL if memory is short for it. */
+/* Opens a file, and makes its lock file. *format becomes the number of its format, or -1. Returns 0; MDB_NOTFOUND if
+ * it does not have our tables; or another error. *file becomes a new reference even then, but can only be released;
+ * it is NULL if memory is short for it. */
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
                       size_t map_bytes, kw_lmdb_file **file, int64_t *format);
 
@@ -70,7 +72,7 @@ kw_lmdb_file *kw_lmdb_file_retain(kw_lmdb_file *file);
 /* Gives up a reference; the last one closes the file. Any thread may call this function. */
 void kw_lmdb_file_release(kw_lmdb_file *file);
 
-/* Returns the file descriptor. */
+/* Returns the descriptor of the data file, which stays LMDB's. */
 int kw_lmdb_file_fd(const kw_lmdb_file *file);
 
 /* Returns the bytes of the file up to the last page that was ever in use. */

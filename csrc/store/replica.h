@@ -7,8 +7,8 @@
  *   advance(rev)       upstream is at rev, and there were no events for this replica
  *   replace(R, kvs)    forgets everything, then loads
  *
- * A replica has no history before R: R is its compacted revision. History is bounded in bytes: when it grows beyond,
- * the compacted revision moves up.
+ * A replica has no history before R: R is its compacted revision. When the history takes more bytes than the option
+ * history_bytes of the store, the compacted revision moves up.
  */
 #ifndef KW_STORE_REPLICA_H
 #define KW_STORE_REPLICA_H
@@ -20,10 +20,10 @@ typedef struct kw_replica_event {
   kw_kv kv; /* of a delete only the key counts */
 } kw_replica_event;
 
-/* All functions return KW_OK; or KW_ERR_STALE_REVISION or KW_ERR_NO_MEMORY, and then nothing has changed. Revisions
- * are positive. The keys of kvs are in strict order. */
+/* All functions return KW_OK; or KW_ERR_STALE_REVISION or KW_ERR_NO_MEMORY, and then nothing has changed. The store
+ * must be a replica, revisions must be positive, and the keys of kvs in strict order. Kvs and events are copied. */
 
-/* Replaces everything by a base. KW_ERR_STALE_REVISION if `rev` is older than the replica's revision. */
+/* Does what kw_replica_replace does. KW_ERR_STALE_REVISION if `rev` is older than the replica's revision. */
 int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
 /* Adds the events of one revision. KW_ERR_STALE_REVISION if `rev` is not newer than the replica's revision. */
@@ -32,7 +32,8 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 /* Moves the replica to a revision without events. KW_ERR_STALE_REVISION if `rev` is not newer than the replica's. */
 int kw_replica_advance(kw_store *store, int64_t rev);
 
-/* Replaces everything by a base of any revision. Never KW_ERR_STALE_REVISION. */
+/* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace
+ * is called. */
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
 #endif

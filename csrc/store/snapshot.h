@@ -4,12 +4,13 @@
  *
  * The image shows the store as it was when the snapshot was opened. A thread of the snapshot writes the file: from a
  * view of the disk, or, for a store in memory, from the records, which the snapshot retains. The store goes on
- * meanwhile. Once the file is complete, view and records are released, however slowly the file is read.
+ * meanwhile. The thread closes the view as soon as the file is complete, however slowly the file is read; the records
+ * are released by the next kw_snapshot_is_ready.
  *
  *   open -> the thread writes -> is_ready -> outcome, size, read ... -> close
  *
- * The file lies in the directory of the store, or in $TMPDIR for a store in memory, and goes with its snapshot. All
- * functions are called by the thread of the store.
+ * The file lies in the directory of the store; for a store in memory in $TMPDIR, or in /tmp if that is not set. It
+ * disappears when the snapshot is closed. All functions are called by the thread of the store.
  */
 #ifndef KW_STORE_SNAPSHOT_H
 #define KW_STORE_SNAPSHOT_H
@@ -27,14 +28,15 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 /* Ends the thread, closes the file and frees the snapshot. Waits for the thread, which gives up soon. */
 void kw_snapshot_close(kw_snapshot *snapshot);
 
-/* True once the file is complete, or has failed; the snapshot then releases what it has read from. If false, the
+/* True once the file is complete, or has failed; this call then releases what the thread has read from. If false, the
  * snapshot is awaited from now on, and the store's bell is rung when it becomes ready. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
-/* Returns KW_OK, or why the snapshot has failed, of one that is ready. The file of a failed snapshot is empty. */
+/* Returns KW_OK, or why the snapshot has failed. The snapshot must be ready. The file of a failed one is empty. */
 int kw_snapshot_outcome(const kw_snapshot *snapshot);
 
-/* Returns the size of the bbolt file of a snapshot that is ready. Its SHA-256 follows, KW_SHA256_BYTES. */
+/* Returns the size of the bbolt file, which the snapshot's file begins with; its SHA-256 follows, KW_SHA256_BYTES.
+ * The snapshot must be ready. */
 int64_t kw_snapshot_size(const kw_snapshot *snapshot);
 
 /* Reads exactly `n` bytes at offset `at` of a file that is complete. Returns KW_OK, or KW_ERR_STORAGE if they are not

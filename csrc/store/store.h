@@ -112,7 +112,7 @@ bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
  * the writes failed. KW_ERR_STORAGE also if the outcome is unknown. */
 int kw_store_outcome(const kw_store *store, uint64_t ticket);
 
-/* Waits until a ticket is settled. Returns its outcome. */
+/* Submits the writes of a ticket, and waits until the ticket is settled. Returns its outcome. */
 int kw_store_wait(kw_store *store, uint64_t ticket);
 
 /* Returns the newest settled ticket. */
@@ -145,8 +145,10 @@ void kw_store_commit(kw_store *store);
 /* Undoes the open write. */
 void kw_store_rollback(kw_store *store);
 
-/* Compacts the history before `revision`. It cannot be read any more as soon as the compaction is durable; steps then
- * remove the records. Needs no commit. */
+/* Compacts the history before `revision`. That history cannot be read any more as soon as the compaction is durable;
+ * steps then remove the records. Needs no commit. Errors: KW_ERR_COMPACTED if this or a later revision was requested
+ * before; KW_ERR_FUTURE_REVISION; KW_ERR_READ_ONLY of a replica; KW_ERR_CORRUPT while that alarm is armed; or why the
+ * store is read-only. */
 int kw_store_compact(kw_store *store, int64_t revision);
 
 /* True until the compactions that were requested are durable and their records removed. False if one is stuck at a
@@ -243,13 +245,14 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
 typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
 #define KW_ALARM_BITS 2
 
-/* Arms an alarm of the store. */
+/* Arms an alarm of the store. Returns KW_OK, or why the store is read-only. */
 int kw_store_arm(kw_store *store, kw_alarm alarm);
 
-/* Disarms the alarm of the store alone. */
+/* Disarms the alarm of the store alone. Returns KW_OK, or why the store is read-only. */
 int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
 
-/* Disarms the alarm of the store and of all other members, which are rows: see store/alarm.h. */
+/* Disarms the alarm of the store and of all other members, which are rows: see store/alarm.h. Returns KW_OK,
+ * KW_ERR_NO_MEMORY, or an error of kw_store_change_rows. */
 int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
 
 /* }====== */
@@ -280,8 +283,8 @@ typedef struct kw_hash_walk {
   kw_hash hash;     /* valid once the walk is done */
   bool has_begun;
   bool is_done;
-  int64_t
-      newest_at; /* up to the compacted revision, only the newest records of their keys at this revision count */
+  /* Of the records up to the compacted revision, only those count that are the newest of their key at this one. */
+  int64_t newest_at;
   kw_revision next;
 } kw_hash_walk;
 

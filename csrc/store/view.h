@@ -3,8 +3,9 @@
  * view: all records and leases of a database as they were durable when the view was opened, whatever is written
  * later.
  *
- * A view may be read in any one thread, as long as the database is open. No page that a view sees is used again until
- * the view is closed: meanwhile the file grows with every write.
+ * A view may be read in any thread, by one thread at a time. It has to be closed before its database is closed. A
+ * defragmentation gives the database another file; the view keeps the file that it was opened on. No page that a view
+ * sees is used again until the view is closed: meanwhile the file grows with every write.
  */
 #ifndef KW_STORE_VIEW_H
 #define KW_STORE_VIEW_H
@@ -15,13 +16,15 @@ typedef struct kw_view kw_view;
 
 /* Opens a view. Returns KW_OK, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. */
 int kw_view_open(const kw_database *db, kw_view **view);
+
+/* Closes a view, and frees it. */
 void kw_view_close(kw_view *view);
 
-/* Returns the numbers of the last commit group that the view sees. */
+/* Returns what the last commit group that the view sees has noted: its revision, its compacted revision and so on. */
 kw_commit_meta kw_view_meta(const kw_view *view);
 
-/* Reads the next record, in the order of revisions. Returns 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are good
- * until the view is closed. */
+/* Reads the next record, in the order of revisions. Returns 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are
+ * valid until the view is closed. */
 int kw_view_next(kw_view *view, kw_database_entry *entry);
 
 /* Reads the next lease, in the order of ids as unsigned numbers. Returns 1, 0 at the end, or KW_ERR_CORRUPT. */

@@ -18,13 +18,15 @@ int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const k
 /* Adds a tombstone of revision `main` to the open write. */
 int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history);
 
-/* Adds a change that the database has, while the store is loaded. Revisions rise. */
+/* Adds a change that the database has, while the store is loaded. Changes must come in the order of revisions. A
+ * lease of the kv that does not exist is ignored. */
 int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv);
 
 /* Adds a grant to the open write. The id must be free. */
 int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl);
 
-/* Adds a revocation to the open write. The lease must have no keys. */
+/* Adds a revocation to the open write. The lease must have no keys. It leaves the table, and lives on until the write
+ * can no longer be undone. */
 int kw_write_revoke(kw_store *store, kw_lease *lease);
 
 /* Closes the open write. From now on it can be undone only with its commit group. */

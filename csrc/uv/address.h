@@ -22,6 +22,7 @@ typedef struct kw_address {
   socklen_t len;
 } kw_address;
 
+/* Bytes of an IP address in digits, with the 0 at its end. */
 #define KW_ADDRESS_TEXT INET6_ADDRSTRLEN
 
 /* Reads an IP address in digits; names are not resolved. Returns 0, or UV_EINVAL if `host` is no IP address. */
@@ -37,20 +38,20 @@ int kw_address_init_socket(kw_address *address, int fd);
 /* Reads the address of the other end of a connected socket. Returns 0 or an error. */
 int kw_address_init_remote(kw_address *address, int fd);
 
-/* Resolves a host name; blocks meanwhile. Returns an error, or the number of addresses, at most `max`, each of them
- * once and with port 0. */
+/* Resolves a host name; blocks meanwhile. The loop need not run: libuv only wants to have one. Returns an error, or
+ * the number of addresses, at most `max`, each of them once and with port 0. */
 int kw_address_resolve(uv_loop_t *loop, const char *host, kw_address *addresses, int max);
 
 /* True for the path of a Unix socket. */
 bool kw_address_is_path(const kw_address *address);
 
-/* Returns the port of an IP address. */
+/* Returns the port of an IP address. The address must not be a path. */
 uint16_t kw_address_port(const kw_address *address);
 
 /* Writes "127.0.0.1:1234", "[::1]:1234" or "unix", cut off at `size`. */
 void kw_address_print(const kw_address *address, char *text, size_t size);
 
-/* Writes the IP address in digits, without the port. Returns 0 or an error. */
+/* Writes the IP address in digits, without the port. The address must not be a path. Returns 0 or an error. */
 int kw_address_host(const kw_address *address, char text[KW_ADDRESS_TEXT]);
 
 #endif

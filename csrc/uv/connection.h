@@ -33,10 +33,9 @@ typedef struct kw_connection {
   const kw_peer_face *face; /* the engine's functions for the peer */
   void *peer;               /* NULL: the connection lingers */
   struct kw_loop_client
-      *loop_client; /* of a dialed connection, until the peer is closed; or NULL */
+      *loop_client; /* of a dialed connection, until its peer is closed; or NULL */
 
-  kw_link
-      link; /* in the list of its kw_loop_server; or in loop->lingering, if it was dialed and lingers */
+  kw_link link;  /* in its kw_loop_server; or in loop->lingering, if it was dialed and lingers */
   kw_link dirty; /* in loop->dirty, if the next flush has to look at the connection */
 
   int fd;
@@ -47,8 +46,8 @@ typedef struct kw_connection {
   bool is_ending;      /* see above */
 } kw_connection;
 
-/* Takes over an accepted socket, which must not block. Closes the socket if memory is short or the server refuses
- * it. */
+/* Takes over an accepted socket, which must be non-blocking. Closes the socket if memory is short, or if the server
+ * refuses the connection. */
 void kw_connection_accept(kw_loop_server *loop_server, int fd);
 
 /* Takes over a socket that was dialed, and is connected or connecting. Returns 0 or libuv's negative error: then the
@@ -59,7 +58,8 @@ int kw_connection_dial(struct kw_loop_client *loop_client, int fd, bool is_conne
  * closed its handle. */
 void kw_connection_close(kw_connection *connection, const char *why);
 
-/* Writes what is pending, and then does what the state of the peer asks for: read, wait for the socket, or end. */
+/* Writes what is pending, and then does what the state of the peer asks for: read, wait for the socket, or end. May
+ * close the connection. */
 void kw_connection_flush(kw_connection *connection);
 
 #endif

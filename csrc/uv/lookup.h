@@ -17,14 +17,15 @@
 
 typedef struct kw_lookup kw_lookup;
 
-/* Starts a lookup. Returns 0 or libuv's negative error. */
+/* Starts a lookup of a host name, which is copied. Returns 0, and *result is the lookup, which the caller closes; or
+ * returns libuv's negative error. */
 int kw_lookup_open(kw_lookup **result, kw_loop *loop, const char *name);
 
-/* True if the lookup has ended. Then `n` is libuv's negative error or the number of addresses, which live as long as
- * the lookup. */
+/* True if the lookup has ended. Then *n is libuv's negative error, or the number of addresses. *addresses points into
+ * the lookup, and is valid until the lookup is closed. The addresses have port 0. */
 bool kw_lookup_has_ended(kw_lookup *lookup, const kw_address **addresses, int *n);
 
-/* Closes the lookup, ended or not. */
+/* Closes the lookup, ended or not. Never waits for the thread. */
 void kw_lookup_close(kw_lookup *lookup);
 
 #endif

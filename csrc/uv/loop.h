@@ -7,8 +7,9 @@
  *   run the timers that are due -> wait for sockets, signals, other threads or the next deadline, and feed the peers
  *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
- * A turn begins with the last line. So everything that happens in one iteration, and everything that Lua does between
- * two turns, leaves with one write to each connection.
+ * A turn begins with the last line. (The turn of a connection is another thing: the time for which its messages are
+ * handled in one iteration, see connection.h.) So everything that happens in one iteration, and everything that Lua
+ * does between two turns, leaves with one write to each connection.
  *
  * After fork the child may go on using the loop, but everything attached to it belongs to the parent: see
  * kw_loop_enter.
@@ -43,10 +44,9 @@ typedef struct kw_loop {
   uv_loop_t uv;
   uv_timer_t wait_timer; /* ends the wait of an iteration */
 
-  int64_t now;       /* milliseconds of CLOCK_MONOTONIC */
-  bool is_now_stale; /* the loop may have waited since `now` was read */
-  int64_t
-      turn_until; /* nanoseconds of CLOCK_MONOTONIC: end of the turn of the connection that is being fed */
+  int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
+  bool is_now_stale;  /* the loop may have waited since `now` was read */
+  int64_t turn_until; /* end of the turn of the connection that is being fed; in nanoseconds */
 
   kw_heap timers;          /* of kw_timer */
   int64_t server_deadline; /* when a server is to be stepped next */
@@ -118,6 +118,7 @@ int64_t kw_loop_now(kw_loop *loop);
 /* Adds a timer, without a time. Its on_timer must be set. Returns 0 or UV_ENOMEM. */
 int kw_loop_add_timer(kw_loop *loop, kw_timer *timer);
 
+/* Removes a timer, so that its memory may be freed. */
 void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer);
 
 /* Sets the time of a timer, instead of the one that was set before. on_timer is called once at this time. */
@@ -132,8 +133,8 @@ static inline void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t whe
 /* Returns the index of a signal by its name, or -1. */
 int kw_loop_find_signal(const char *name);
 
-/* Catches the signals whose entry is true, and leaves the others to the process again. Returns 0 or libuv's negative
- * error. */
+/* Catches the signals whose entry is true. The others get their usual effect on the process again, and those of them
+ * that came and were not taken are forgotten. Returns 0 or libuv's negative error. */
 int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]);
 
 /* Takes a signal that came and returns its name; NULL if none is left. */

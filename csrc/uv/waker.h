@@ -21,9 +21,10 @@ typedef struct kw_waker kw_waker;
 /* Makes a waker that sends `async`. The one reference is for the loop of `async`. NULL if memory is short. */
 kw_waker *kw_waker_new(uv_async_t *async);
 
+/* Takes one more reference. Any thread may call this function. */
 void kw_waker_retain(kw_waker *waker);
 
-/* Gives up a reference. NULL is allowed. */
+/* Gives up a reference; the last one frees the waker. NULL is allowed. Any thread may call this function. */
 void kw_waker_release(kw_waker *waker);
 
 /* Wakes the loop. NULL is allowed. Any thread may call this function. */

@@ -11,7 +11,7 @@
 
 typedef struct kw_batch {
   uint32_t refs;
-  uint32_t n;
+  uint32_t n;    /* number of events */
   size_t bytes;  /* of all records, `prev` included: the batch's charge in an outlet */
   kw_blob *wire; /* its events encoded; NULL until kw_batch_wire is first called */
   kw_event events[];
@@ -29,7 +29,8 @@ void kw_batch_release(kw_batch *batch);
 /* Returns the size of the events [from, to) as fields of a WatchResponse. */
 size_t kw_batch_size(const kw_batch *batch, uint32_t from, uint32_t to);
 
-/* Encodes the events [from, to) as fields of a WatchResponse. Returns the end of what was written. */
+/* Encodes the events [from, to) as fields of a WatchResponse at `bytes`, which has room for kw_batch_size bytes.
+ * Returns the end of what was written. */
 uint8_t *kw_batch_put(const kw_batch *batch, uint32_t from, uint32_t to, uint8_t *bytes);
 
 /* Returns the events encoded as fields of a WatchResponse. They are encoded once; the blob belongs to the batch.

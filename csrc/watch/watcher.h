@@ -8,7 +8,10 @@
  *   BLOCKED <------- LAGGING --------------> SYNCED     start now, or in the future
  *      |  ^------------------------------------+
  *      |   outlet full                                  history is gone or damaged: FAILED, from any state
- *      +--> LAGGING, when the outlet has room for the refused batch, or is empty
+ *      +--> LAGGING, when the outlet is at most half full and has room for the refused batch, or is empty
+ *
+ * A watcher whose batch is refused because memory is short, while its outlet is empty, becomes LAGGING, not BLOCKED:
+ * an empty outlet would never wake it.
  *
  * Only a synced watcher is told events inside the commit. A watcher in any other state holds no events. It only knows
  * `next_rev`, the first revision that it has not been told.
@@ -42,7 +45,7 @@ typedef struct kw_watcher_list {
 } kw_watcher_list;
 
 struct kw_watcher {
-  int64_t id;
+  int64_t id;       /* unique in its outlet, if that has ids */
   int64_t next_rev; /* first revision not told; events before it are not meant for the watcher */
   kw_outlet *outlet;
   kw_watched *watched; /* its range in a watch group; NULL unless it is in one */
@@ -55,7 +58,7 @@ struct kw_watcher {
   bool no_delete : 1;
   bool prev_kv : 1;
   bool progress : 1;      /* wants periodic progress */
-  bool was_told : 1;      /* an event, since the last round of progress */
+  bool was_told : 1;      /* has been told an event since the last round of progress */
   bool was_refused : 1;   /* in the current walk: its batch was not queued */
   bool is_unreadable : 1; /* in the current walk: a record that it needs is damaged */
   bool begins_later : 1;  /* was started at a revision that did not exist yet */
@@ -88,7 +91,7 @@ static inline void kw_watcher_list_add(kw_watcher_list *list, kw_watcher *watche
   list->last = &watcher->next;
 }
 
-/* Removes a watcher from the list that it is in. */
+/* Removes a watcher from `list`, which must be the list that it is in. */
 static inline void kw_watcher_list_remove(kw_watcher_list *list, kw_watcher *watcher) {
   *watcher->prev = watcher->next;
   if (watcher->next != NULL) {
