@@ -56,7 +56,7 @@ function connection_methods:cancel(number)
   if not self.is_closed then self.core:cancel(number) end
 end
 
---- Begins a call with one message. Returns its number, or nil if the connection takes no more calls.
+--- Begins a call with one message and one answer. Returns its number, or nil if the connection takes no more calls.
 function connection_methods:begin(path, bytes, metadata, receiver)
   if self.is_closed then return nil end
   local object = self.core

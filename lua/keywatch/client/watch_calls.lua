@@ -44,7 +44,7 @@ local watch_calls_mt = { __index = watch_calls_methods }
 local call_methods = {}
 local call_mt = { __index = call_methods }
 
---- Returns the watch calls of a transport.
+--- Returns a new set of watch calls for a transport.
 local function new(transport)
   return setmetatable({
     transport = transport,
@@ -74,7 +74,8 @@ local function fail_as_closed(watch)
   wake(watch)
 end
 
---- Adds a watch, which is attached from now on. It fails at once if a finalizer has closed the transport meanwhile.
+--- Adds a watch. It is idle, so `poll` will attach it. It fails at once if a finalizer has closed the transport
+-- meanwhile.
 function watch_calls_methods:add(watch)
   self.watches[watch.tag] = watch
   self.idle[watch] = true
@@ -82,7 +83,7 @@ function watch_calls_methods:add(watch)
   if self.transport.is_closed then fail_as_closed(watch) end
 end
 
---- True if a watch is open.
+--- True if any watch is open.
 function watch_calls_methods:has_watches()
   return next(self.watches) ~= nil
 end
@@ -109,7 +110,7 @@ function watch_calls_methods:forget(watch)
   self.transport:update()
 end
 
---- No other watch joins the call of this watch any more: the call has not answered in time.
+--- Sees to it that no other watch joins the call of this watch any more. For a call that has not answered in time.
 function watch_calls_methods:stop_sharing(watch)
   if watch.call and watch.call == self.shared then self.shared = nil end
 end
@@ -151,7 +152,7 @@ function watch_calls_methods.is_held(_, watch)
   return is_held
 end
 
---- A watch that was full was read. It is attached again once it has room.
+--- Called after a full watch was read. Makes the watch idle if it has room, so that `poll` attaches it again.
 function watch_calls_methods:resume(watch)
   local state, _, _, has_room = watch.core:state()
   if state ~= "idle" or not has_room then return end
@@ -353,19 +354,21 @@ local function learn(self, connection)
   end)
 end
 
---- Returns the error of a watch that was not created in time.
+--- Returns the error for a watch that was not created in time: why there is no connection, why the last call has
+-- ended, or "deadline_exceeded".
 function watch_calls_methods:error()
   if not self.transport.connection then return self.transport.dialer:error() end
   return self.trouble or core.new_error("deadline_exceeded")
 end
 
---- Asks the server for progress on the call of a watch.
+--- Asks the server for progress on the call of a watch, if the server's progress can be trusted.
 function watch_calls_methods.request_progress(_, watch)
   local call = watch.call
   if call and call.connection.trusts_progress then call.connection.core:ask(call.number) end
 end
 
---- Returns whether the progress on the call of a watch can be trusted; nil if that is not known yet.
+--- Returns whether the progress on the call of a watch can be trusted; nil if that is not known yet, or if the watch
+-- has no call. Asks for the server's version if it is not known, without waiting.
 function watch_calls_methods:is_trusted(watch)
   local call = watch.call
   if not call then return nil end
@@ -461,7 +464,7 @@ local function verify(self, connection, watch)
   if not number then conclude(self, connection) end
 end
 
---- Ends a verification that takes too long. Returns the seconds that it may still take.
+--- Ends a verification that takes too long. Returns the seconds that it may still take; math.huge if there is none.
 local function limit_verification(self, connection, now)
   if not connection.verification then return math.huge end
   if now >= connection.verify_until then conclude(self, connection) end
@@ -538,7 +541,7 @@ function watch_calls_methods:fail_idle(err)
   self.idle = setmetatable({}, { __mode = "k" })
 end
 
---- After a fork: all watches are idle, and all calls are the parent's.
+--- After a fork: forgets all calls, which are the parent's, and makes all watches idle.
 function watch_calls_methods:restart()
   self.calls, self.shared = {}, nil
   for _, watch in pairs(self.watches) do

@@ -20,7 +20,7 @@ local function split(arguments)
 end
 
 --- Runs the same command line with LuaJIT in this process, and does not return. LuaJIT is searched in the directory of
--- the current interpreter, then in PATH.
+-- the current interpreter, then in PATH. If there is none, writes so to stderr and exits with 1.
 local function take_over(arguments)
   local interpreter, rest = split(arguments)
   local directory, name = interpreter:match("^(.-)([^/]*)$")

@@ -68,14 +68,15 @@ local function decode(how, bytes)
   return message
 end
 
---- Returns a message for the client, encoded in the same way.
+--- Returns a message for the client, encoded by the name of a message, by a function, or, if `how` is nil, not at
+-- all.
 local function encode(how, message)
   if how == nil then return message end
   if type(how) == "function" then return convert(how, message) end
   return check.call("send", core.encode, how, message)
 end
 
---- Raises "cancelled" if the call is over.
+--- Raises "cancelled" if the call is over: nobody waits for its answer.
 local function check_interest(call)
   if call.is_over then error(core.new_error("cancelled"), 0) end
 end

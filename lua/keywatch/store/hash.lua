@@ -6,8 +6,8 @@ local driver = require "keywatch.task.driver"
 
 local RECORDS_AT_ONCE = 10000 -- takes a few milliseconds
 
---- Returns etcd's HashKV at a revision (nil: the current one); or nil and an error. In a task, other tasks run between
--- the steps.
+--- Returns etcd's HashKV at a revision (nil or 0: the current one); or nil and an error. In a task, other tasks run
+-- between the steps. The options `timeout` and `deadline` are checked, and have no effect.
 local function hash_kv(store, revision, opts)
   check.self(store, "hash_kv")
   check.argument(revision == nil or type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "hash_kv",

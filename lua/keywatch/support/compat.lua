@@ -19,6 +19,6 @@ end
 return {
   is_main = is_main,
   sentinel = sentinel,
-  is_yieldable = rawget(coroutine, "isyieldable"),
+  is_yieldable = rawget(coroutine, "isyieldable"), -- nil if the VM has no such function
   unpack = rawget(table, "unpack") or rawget(_G, "unpack"),
 }

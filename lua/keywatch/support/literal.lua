@@ -1,10 +1,12 @@
 -- SPDX-License-Identifier: MIT
 --- literal: data written as a Lua literal, so that another Lua state can read it: strings, numbers, booleans, and
--- tables of them. Data that was written and read is the same as before.
+-- tables of them. Data that was written and read is equal to the data before, with three exceptions. An integer of
+-- Lua 5.4 beyond 2^53 is rounded, as a float would be. A metatable is left out. A table that occurs twice is read as
+-- two tables, so a table must not contain itself.
 
 local HUGE = math.huge
 
---- Returns a number as a literal. The locale may have another decimal point than Lua.
+--- Returns a number as a literal. The locale may write a decimal comma, which Lua does not read.
 local function write_number(value)
   if value ~= value then return "0/0" end
   if value == HUGE then return "1/0" end

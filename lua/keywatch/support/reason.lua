@@ -24,7 +24,8 @@ local STATUS_OF_GO_NAME = { -- the names that etcd writes are those of Go's gRPC
   Unauthenticated = grpc_status.UNAUTHENTICATED,
 }
 
---- Returns the gRPC status of a reason, FAILED_PRECONDITION if the reason names none, and the text behind it.
+--- Returns the gRPC status of a reason, and the text behind it. The status is FAILED_PRECONDITION if the reason has
+-- none, or one that gRPC does not have.
 local function parse(text)
   local name, rest = text:match("^rpc error: code = (%a+) desc = (.*)$")
   return STATUS_OF_GO_NAME[name] or grpc_status.FAILED_PRECONDITION, rest or text

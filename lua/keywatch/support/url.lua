@@ -55,8 +55,8 @@ local function trim(text)
   return text:match("^.*%S", (text:find("%S"))) or ""
 end
 
---- True if etcd accepts a text as the URL of a cluster member: http, https or a unix socket; with a port, without a
--- path.
+--- True if etcd accepts a text as the URL of a cluster member: http or https, with a port and without a path; or any
+-- URL of a unix socket.
 local function is_peer(text)
   text = trim(text)
   if text:find("%c") then return false end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- bytes: strings as bytes: big-endian numbers, base64.
 
---- Returns a whole number as eight big-endian bytes.
+--- Returns a whole number below 2^53 as eight big-endian bytes.
 local function to_big_endian(n)
   local bytes = {}
   for i = 8, 1, -1 do
@@ -11,7 +11,7 @@ local function to_big_endian(n)
   return table.concat(bytes)
 end
 
---- Returns the number of big-endian bytes.
+--- Returns the number that big-endian bytes stand for.
 local function from_big_endian(bytes)
   local n = 0
   for i = 1, #bytes do n = n * 256 + bytes:byte(i) end

@@ -42,6 +42,7 @@ local function campaign(server, request)
   return { header = header.of(server, revision), leader = leader }
 end
 
+--- Changes the value of the leader, if the caller is still the leader.
 local function proclaim(server, request)
   if not request.leader then return no_leader_given() end
   local revision, err = set_value(server.store, request.leader, request.value or "")
@@ -49,6 +50,7 @@ local function proclaim(server, request)
   return { header = header.of(server, revision) }
 end
 
+--- Deletes the leader's key. Succeeds, and changes nothing, if the caller is no longer the leader, as in etcd.
 local function resign(server, request)
   if not request.leader then return no_leader_given() end
   local result, err = as_leader(server.store, request.leader, { delete = request.leader.key or "" })
@@ -56,6 +58,7 @@ local function resign(server, request)
   return { header = header.of(server, result.revision) }
 end
 
+--- Returns the kv of the present leader.
 local function leader(server, request)
   local kv, revision = contest.owner(server.store, (request.name or "") .. "/")
   if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
@@ -83,7 +86,8 @@ local function tell_until_deleted(server, call, watch)
   end
 end
 
---- Waits for the first leader after `revision`, at which there is none. Returns the leader's kv, and its revision.
+--- Waits for the first leader after `revision`, at which there was none. Returns the leader's kv, and its revision.
+-- Raises if the watch fails.
 local function wait_for_leader(store, prefix, revision)
   local watch = store:watch(prefix, { prefix = true, start_revision = revision + 1, filters = { "no_delete" } })
   local ok, event, err = pcall(watch.next, watch)
