@@ -32,7 +32,7 @@ struct kw_database {
   pid_t pid; /* of the process that opened the database */
   int64_t size;
   int64_t in_use;
-  bool is_damaged;
+  int walk_failure;      /* see kw_database_walk_failure */
   kw_commit_meta opened; /* numbers that were durable when the database was opened */
 };
 
@@ -208,15 +208,16 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
   return KW_OK;
 }
 
-/* True if the cursor has found an entry with a key of `key_len` bytes and a good value. Remembers a damaged one. */
+/* True if the cursor has found an entry with a key of `key_len` bytes and a good value. Remembers a failure. */
 static bool has_found(kw_database *db, int rc, const MDB_val *key, size_t key_len, bool is_good) {
   bool ok = rc == 0 && key->mv_size == key_len && is_good;
-  if (!ok && rc != MDB_NOTFOUND) db->is_damaged = true;
+  if (!ok && rc != MDB_NOTFOUND)
+    db->walk_failure = rc == ENOMEM ? KW_ERR_NO_MEMORY : KW_ERR_CORRUPT;
   return ok;
 }
 
-bool kw_database_is_damaged(const kw_database *db) {
-  return db->is_damaged;
+int kw_database_walk_failure(const kw_database *db) {
+  return db->walk_failure;
 }
 
 /* Continuing where the last call ended needs no search. */
@@ -250,12 +251,14 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
 
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes) {
   MDB_cursor *cursor;
-  MDB_val key = {name->len, (void *)name->data}, value;
-  if (mdb_cursor_open(db->reading, db->file->rows, &cursor) != 0) return false;
-  int rc = mdb_cursor_get(cursor, &key, &value, name->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
-  if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
-    rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-  mdb_cursor_close(cursor);
+  MDB_val key = {name->len, (void *)name->data}, value = {0};
+  int rc = mdb_cursor_open(db->reading, db->file->rows, &cursor);
+  if (rc == 0) {
+    rc = mdb_cursor_get(cursor, &key, &value, name->len == 0 ? MDB_FIRST : MDB_SET_RANGE);
+    if (rc == 0 && kw_slice_equal(*name, kw_slice_of(key.mv_data, key.mv_size)))
+      rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
+    mdb_cursor_close(cursor);
+  }
   if (!has_found(db, rc, &key, key.mv_size, true)) return false;
   *name = kw_slice_of(key.mv_data, key.mv_size);
   *bytes = kw_slice_of(value.mv_data, value.mv_size);

@@ -85,8 +85,9 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
  * until the reader moves on. Returns false at the end. */
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes);
 
-/* True if a lease or a row could not be read: one of the walks above has then ended too early. */
-bool kw_database_is_damaged(const kw_database *db);
+/* Returns why one of the two walks above has ended too early: KW_ERR_CORRUPT if a lease or a row could not be read,
+ * KW_ERR_NO_MEMORY if memory was short; or KW_OK if none has. */
+int kw_database_walk_failure(const kw_database *db);
 
 /* Returns the bytes of the file. *in_use becomes the part of them that holds data. */
 int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);

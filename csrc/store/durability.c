@@ -67,8 +67,8 @@ static void succeed(kw_store *store, const kw_commit_meta *meta) {
   kw_log_move_to_disk(store->log, meta->revision);
 }
 
-/* Goes back to the durable state. Returns false if memory was short: the store then lacks rows, or removals are
- * lost. */
+/* Goes back to the durable state. Returns false if the store now lacks rows, which could not be read, or if removals
+ * are lost, since memory was short. */
 static bool undo_all(kw_store *store) {
   kw_durability *d = &store->durability;
   d->submitted = d->durable;

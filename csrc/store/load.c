@@ -35,14 +35,14 @@ int kw_load_rows(kw_store *store) {
   int rc = KW_OK;
   while (rc == KW_OK && kw_database_next_row(store->database, &found.name, &found.bytes))
     rc = kw_rows_apply(&store->rows, &found);
-  return rc;
+  return rc == KW_OK ? kw_database_walk_failure(store->database) : rc;
 }
 
 int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   int rc = load_meta(store);
   if (rc == KW_OK) rc = kw_lessor_load(store, now);
+  if (rc == KW_OK) rc = kw_database_walk_failure(store->database);
   if (rc == KW_OK) rc = kw_load_rows(store);
-  if (rc == KW_OK && kw_database_is_damaged(store->database)) rc = KW_ERR_CORRUPT;
   return rc == KW_ERR_CORRUPT ? refuse_damaged(store, text) : rc;
 }
 

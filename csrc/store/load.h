@@ -15,8 +15,8 @@
  * KW_ERR_CORRUPT with a sentence in `text`. */
 int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]);
 
-/* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, or the error of a row that a store
- * cannot have. */
+/* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_CORRUPT, or the error of a row
+ * that a store cannot have. */
 int kw_load_rows(kw_store *store);
 
 #endif
