@@ -85,7 +85,7 @@ static bool undo_all(kw_store *store) {
 static void fail(kw_store *store, int rc) {
   kw_durability *d = &store->durability;
   kw_tickets_fail(&d->tickets, rc);
-  if (!undo_all(store)) store->failure = KW_ERR_STORAGE;
+  if (!undo_all(store)) rc = KW_ERR_STORAGE;
   if (rc == KW_ERR_NO_SPACE) kw_alarm_raise_by_disk(store, KW_ALARM_NO_SPACE);
   if (store->compact_is_stuck) kw_alarm_raise(store, KW_ALARM_CORRUPT);
   if (rc != KW_ERR_NO_SPACE && rc != KW_ERR_NO_MEMORY) store->failure = KW_ERR_STORAGE;
