@@ -87,7 +87,7 @@ kw_return kw_client_take(kw_client *client, uint64_t number) {
   if (call == NULL) return (kw_return){.kind = KW_RETURN_NOTHING};
   bool was_paused = call->is_paused;
   kw_return taken = kw_outcall_take(call);
-  if (was_paused && !call->is_paused) update(client); /* its window may have opened */
+  if (was_paused) update(client); /* its window may have opened, even if it is paused again */
   if (taken.kind == KW_RETURN_END) drop_call(client, call);
   return taken;
 }

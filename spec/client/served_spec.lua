@@ -250,6 +250,28 @@ describe("a client", function()
     end)
   end)
 
+  describe("that reads a stream slowly", function()
+    it("opens the window while there is more to read than it takes at once", function()
+      local piece, sent = ("x"):rep(16384), 0
+      server:mount("spec.Slow", { Pour = { stream = true, handler = function(call)
+        while call:send(piece) do sent = sent + 1 end
+      end } })
+      keywatch.run(function()
+        -- Without timers, which would write what waits.
+        local client = connect { keepalive = 0, connect_timeout = 2 * PATIENCE }
+        local stream, before = assert(client:stream("/spec.Slow/Pour")), nil
+        repeat
+          before = sent
+          keywatch.sleep(0.1)
+        until sent > 0 and sent == before
+        for _ = 1, 40 do assert(stream:receive(PATIENCE)) end -- more than half of the window, and less than has come
+        local deadline = keywatch.now() + PATIENCE
+        while sent == before and keywatch.now() < deadline do keywatch.sleep(0.01) end
+        assert.is_true(sent > before)
+      end)
+    end)
+  end)
+
   describe("that syncs a watch with a slow reader", function()
     it("asks the server now and then, and leaves other watches where they are", function()
       keywatch.run(function()
