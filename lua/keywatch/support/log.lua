@@ -8,6 +8,8 @@
 --
 -- The module is the logger of the program. log.new makes others, with their own level and their own destination.
 
+local errors = require "keywatch.support.errors"
+
 local LEVELS = { debug = 1, info = 2, warn = 3, error = 4, panic = 5, fatal = 6 } -- as in etcd
 
 local least = LEVELS.info -- the lowest level that the program's logger writes
@@ -63,7 +65,7 @@ end
 --- Passes a text to a user's function. A function that raises is told of on stderr.
 local function pass(write, level, text)
   local ok, err = pcall(write, level, text)
-  if not ok then log.write("error", "%s", "the function for log lines has failed: " .. tostring(err)) end
+  if not ok then log.write("error", "%s", "the function for log lines has failed: " .. errors.text_of(err)) end
 end
 
 --- Adds the functions of a logger: debug, info, warn and error take a format and its values.
