@@ -259,7 +259,8 @@ describe("a client", function()
       keywatch.run(function()
         -- Without timers, which would write what waits.
         local client = connect { keepalive = 0, connect_timeout = 2 * PATIENCE }
-        local stream, before = assert(client:stream("/spec.Slow/Pour")), nil
+        local stream = assert(client:stream("/spec.Slow/Pour"))
+        local before
         repeat
           before = sent
           keywatch.sleep(0.1)
