@@ -254,7 +254,7 @@ describe("the pages #once", function()
   end
 
   it("link to what is there", function()
-    local all = { document.read("CHANGELOG.md"), document.read("CONTRIBUTING.md") }
+    local all = { document.read("ARCHITECTURE.md"), document.read("CHANGELOG.md"), document.read("CONTRIBUTING.md") }
     for _, page in ipairs(pages) do table.insert(all, page) end
     for _, page in ipairs(all) do
       for target in page:prose():gmatch("%]%(([^)]*)%)") do
@@ -262,6 +262,23 @@ describe("the pages #once", function()
         assert(not trouble, ("%s: %s"):format(page.path, tostring(trouble)))
       end
     end
+  end)
+
+  --- True if a file or folder is there: at the root, in csrc/ or in lua/keywatch/.
+  local function is_there(path)
+    for _, root in ipairs { "", "csrc/", "lua/keywatch/" } do
+      if shell.run("test -e " .. root .. path) then return true end
+    end
+    return false
+  end
+
+  it("name files that are there, in ARCHITECTURE.md #once", function()
+    local n = 0
+    for path in document.read("ARCHITECTURE.md"):prose():gmatch("`([%w_./]+/[%w_./]+)`") do
+      assert(is_there(path), "there is no " .. path)
+      n = n + 1
+    end
+    assert(n > 40, "few files are named: are they found?")
   end)
 end)
 
