@@ -9,13 +9,15 @@
  * since charging never fails and shares are always granted; kw_account_is_over then tells which accounts to cut.
  *
  * A holder that can refuse memory asks first, and charges what it takes. A holder that cannot refuse only charges. An
- * account without a budget only counts. Charging and crediting a NULL account does nothing.
+ * account without a budget only counts. Charging and crediting a NULL account does nothing; all other functions need
+ * an account.
  */
 #ifndef KW_BASE_ACCOUNT_H
 #define KW_BASE_ACCOUNT_H
 
 #include "base/common.h"
 
+/* All zero but `max` and `base` at the start. The owner sets `refused` back to 0 when it has dealt with it. */
 typedef struct kw_budget {
   size_t max;     /* bytes */
   size_t base;    /* bytes for each account, beside max */
@@ -35,7 +37,8 @@ static inline void kw_account_init(kw_account *account, kw_budget *budget) {
   if (budget != NULL) budget->n++;
 }
 
-/* Removes the account from its budget, and credits what it still holds. */
+/* Removes the account from its budget, and credits the budget with what the account still holds. The account may not
+ * be used again before kw_account_init. */
 static inline void kw_account_drop(kw_account *account) {
   if (account->budget == NULL) return;
   account->budget->held -= account->held;

@@ -19,7 +19,7 @@
 
 typedef struct kw_piece kw_piece;
 
-/* An all-zero chain is empty and ready for use. */
+/* An all-zero chain is empty and ready for use. The caller sets the account while the chain is empty. */
 typedef struct kw_chain {
   kw_piece *first;
   kw_piece *last;
@@ -27,32 +27,34 @@ typedef struct kw_chain {
   kw_account *account; /* borrowed, or NULL */
 } kw_chain;
 
-/* Returns room for `n` contiguous bytes at the end of the chain, or NULL if memory is short. The caller fills it
- * in and calls kw_chain_commit, and adds nothing in between. */
+/* Returns room for `n` contiguous bytes at the end of the chain, or NULL if memory is short. The caller fills the
+ * room in, or a part of it, and calls kw_chain_commit, and adds nothing in between. Without a commit nothing is
+ * added. */
 uint8_t *kw_chain_reserve(kw_chain *chain, size_t n);
 
-/* Adds the first `n` bytes of the room that kw_chain_reserve has returned. */
+/* Adds the first `n` bytes of the room that kw_chain_reserve has returned. `n` may be less than was reserved. */
 void kw_chain_commit(kw_chain *chain, size_t n);
 
 /* Adds a copy of `bytes`. Returns false, with nothing added, if memory is short. */
 bool kw_chain_add(kw_chain *chain, kw_slice bytes);
 
-/* Adds a part of a blob: retains the blob, or copies a part that is shorter than KW_CHAIN_COPIED. Returns false, with
- * nothing added, if memory is short. */
+/* Adds a part of a blob, a slice of its bytes: retains the blob, or copies a part that is shorter than
+ * KW_CHAIN_COPIED. Returns false, with nothing added, if memory is short. */
 bool kw_chain_add_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
-/* kw_chain_add_blob for a blob that the caller releases next: the account is charged for the part. */
+/* Does what kw_chain_add_blob does, for a blob that only the chain will hold, since the caller releases it next: the
+ * account is charged for the part, too. */
 bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
-/* Moves the first `n` bytes to the end of another chain. Returns false if memory is short; some of the bytes may then
- * have moved. */
+/* Moves the first `n` bytes to the end of another chain. `n` is at most from->len. Returns false if memory is short;
+ * some of the bytes may then have moved. */
 bool kw_chain_move(kw_chain *from, size_t n, kw_chain *to);
 
 /* Fills in at most `max` parts with the first bytes of the chain. Returns the number of parts. The bytes stay in the
- * chain. */
+ * chain, and the parts are valid until these bytes are removed. */
 size_t kw_chain_peek(const kw_chain *chain, struct iovec *parts, size_t max);
 
-/* Removes the first `n` bytes. */
+/* Removes the first `n` bytes. `n` is at most chain->len. */
 void kw_chain_skip(kw_chain *chain, size_t n);
 
 /* Removes all bytes and frees the pieces. The chain is then empty, and ready for use with its account. */

@@ -12,7 +12,8 @@
 #define KW_DIRECTORY_ROOM 4096 /* bytes for the path of a directory, with the 0 at its end */
 #define KW_NAME_ROOM (KW_DIRECTORY_ROOM + 16) /* bytes for the path of a file in it */
 
-/* Writes the path of a file in a directory to `name`, and returns `name`. A path that does not fit is cut off. */
+/* Writes the path of a file in a directory to `name`, and returns `name`. A path that does not fit is cut off; a file
+ * name of up to 15 bytes always fits. */
 const char *kw_directory_name(const char *directory, const char *file, char name[KW_NAME_ROOM]);
 
 /* Syncs a directory. Returns 0 or an errno. Returns 0, too, where a directory cannot be synced: without the

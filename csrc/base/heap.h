@@ -10,8 +10,8 @@
 
 typedef struct kw_heap_node {
   int64_t when; /* time, set before kw_heap_add */
-  int64_t rank; /* order among equal times: the least first */
-  size_t at;    /* position in the heap */
+  int64_t rank; /* order among equal times, the least first; set before kw_heap_add */
+  size_t at;    /* position in the heap, set by the heap */
 } kw_heap_node;
 
 /* An all-zero heap is empty and ready for use. It borrows its nodes. */
@@ -21,7 +21,7 @@ typedef struct kw_heap {
   size_t cap;
 } kw_heap;
 
-/* Frees the memory of the heap, not the nodes. */
+/* Frees the memory of the heap, not the nodes. The heap is then empty, and ready for use. */
 void kw_heap_drop(kw_heap *heap);
 
 /* Returns the node with the least time, or NULL if the heap is empty. O(1). */

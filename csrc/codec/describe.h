@@ -30,7 +30,7 @@
 #define STRING(n, label, place) FIELD(n, label, STRING, place)
 #define ENUM(n, label, list, place) FIELD(n, label, ENUM, place), .names = list
 
-/* A message inside of a message: of a description of this file, or of one of codec/messages.h. */
+/* A message inside of a message. NESTED takes any kw_message; MESSAGE takes a symbol of KW_MESSAGES. */
 #define NESTED(n, label, description, place)                                                       \
   FIELD(n, label, MESSAGE, place), .message = &(description)
 #define MESSAGE(n, label, symbol, place) NESTED(n, label, kw_msg_##symbol, place)

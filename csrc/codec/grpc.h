@@ -26,7 +26,8 @@ typedef enum kw_grpc_status {
   KW_GRPC_UNAVAILABLE = 14
 } kw_grpc_status;
 
-/* Writes the prefix of a message of `len` bytes. Returns the end of what was written. */
+/* Writes KW_GRPC_PREFIX bytes: the prefix of a message of `len` bytes that is not compressed. Returns the end of what
+ * was written. */
 static inline uint8_t *kw_grpc_put_prefix(uint8_t *to, size_t len) {
   *to++ = 0;
   return kw_big_endian_put32(to, (uint32_t)len);
@@ -36,7 +37,7 @@ static inline uint8_t *kw_grpc_put_prefix(uint8_t *to, size_t len) {
  * message that comes in several inputs is copied into the splitter's own buffer. An all-zero splitter with max_len
  * set is ready for use. */
 typedef struct kw_grpc_splitter {
-  size_t max_len; /* largest message */
+  size_t max_len; /* bytes of the largest message that is accepted */
   uint8_t prefix[KW_GRPC_PREFIX];
   uint8_t n_prefix; /* bytes of the prefix that have come */
   uint32_t len;     /* length of the message, once its prefix has come */

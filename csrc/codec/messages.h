@@ -6,8 +6,8 @@
  *   RangeRequest, PutRequest                  kw_range_op, kw_put_op
  *   DeleteRangeRequest, TxnRequest            kw_delete_op, kw_txn_op
  *   RequestOp, Compare                        kw_op, kw_compare
- *   RangeResponse, PutResponse, TxnResponse,  kw_reply, whose header has a revision alone, as in etcd's answers inside
- *   DeleteRangeResponse, ResponseOp           of a transaction
+ *   RangeResponse, PutResponse, TxnResponse,  kw_reply, whose header has a revision alone, as in etcd's answers
+ *   DeleteRangeResponse, ResponseOp           inside of a transaction
  *   the others with a record                  the structs below; those of answers are without their header
  *
  * messages.c describes KV, Watch and Lease; service_messages.c describes the services that are written in Lua.
@@ -32,17 +32,17 @@ typedef struct kw_header {
 
 typedef struct kw_compaction_request {
   int64_t revision;
-  bool physical;
+  bool physical; /* the answer waits until the records are removed */
 } kw_compaction_request;
 
 typedef struct kw_watch_create_request {
   kw_range range;
-  int64_t start_revision;
-  bool progress_notify;
-  kw_repeated filters; /* of int: 0 leaves out puts, 1 leaves out deletes */
+  int64_t start_revision; /* 0: the watch begins after the current revision */
+  bool progress_notify;   /* an idle watch gets answers without events, which tell the revision */
+  kw_repeated filters;    /* of int: 0 leaves out puts, 1 leaves out deletes */
   bool prev_kv;
-  int64_t watch_id;
-  bool fragment;
+  int64_t watch_id; /* 0: the server chooses it */
+  bool fragment;    /* the server may split a large answer */
 } kw_watch_create_request;
 
 typedef enum kw_watch_request_kind {
@@ -52,7 +52,7 @@ typedef enum kw_watch_request_kind {
 } kw_watch_request_kind;
 
 typedef struct kw_watch_request {
-  int kind; /* kw_watch_request_kind, or 0 */
+  int kind; /* kw_watch_request_kind; 0: an empty request */
   kw_watch_create_request create;
   int64_t cancel; /* watch id */
 } kw_watch_request;
@@ -62,16 +62,16 @@ typedef struct kw_watch_response {
   int64_t watch_id;
   bool created;
   bool canceled;
-  int64_t compact_revision;
+  int64_t compact_revision; /* of a watch that is canceled since its start was compacted; else 0 */
   kw_slice cancel_reason;
-  bool fragment;
+  bool fragment; /* more of the same answer follows */
 } kw_watch_response;
 
 /* All requests about one lease, and the answers to grant, keep-alive and time-to-live. */
 typedef struct kw_lease_message {
   int64_t id;
-  int64_t ttl;
-  int64_t granted_ttl;
+  int64_t ttl;         /* seconds */
+  int64_t granted_ttl; /* seconds */
   bool wants_keys;
   kw_repeated keys; /* of kw_slice */
 } kw_lease_message;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * revision_key: a revision as etcd's database has it. Images have it as the key of a record, and HashKV sums it.
+ * revision_key: a revision, encoded as in etcd's database. It is the key of a record in an image, and a part of what
+ * HashKV hashes.
  *
  *   main (8 bytes, big-endian)  "_"  sub (8 bytes, big-endian)  "t", only for a tombstone
  *
@@ -26,7 +27,8 @@ static inline kw_slice kw_revision_key_put(uint8_t bytes[KW_REVISION_KEY_ROOM], 
   return kw_slice_of(bytes, (size_t)(to - bytes));
 }
 
-/* Decodes a key. Returns false if it is malformed, or if its numbers are above KW_MAX_REVISION and KW_MAX_SUB. */
+/* Decodes a key. Returns false if the key is malformed, or if main is above KW_MAX_REVISION or sub above KW_MAX_SUB;
+ * *rev is then left alone. */
 static inline bool kw_revision_key_get(kw_slice key, kw_revision *rev, bool *tombstone) {
   *tombstone = key.len == KW_REVISION_KEY_ROOM && key.data[KW_REVISION_KEY_BYTES] == 't';
   if ((key.len != KW_REVISION_KEY_BYTES && !*tombstone) || key.data[8] != '_') return false;

@@ -86,7 +86,7 @@ static inline kw_wire_reader kw_wire_read(kw_slice bytes) {
   return (kw_wire_reader){.at = bytes.data, .end = bytes.data + bytes.len};
 }
 
-/* Reads the next field. Returns false at the end, or if the message is malformed; `failed` is then true. A group
+/* Reads the next field. Returns false at the end; and also, with `failed` set, if the message is malformed. A group
  * counts as one field, and everything inside of it is skipped. */
 bool kw_wire_next(kw_wire_reader *reader, kw_wire_field *field);
 

@@ -31,8 +31,8 @@
  * Rules
  *   - All functions are called on the thread of the Lua state. Only a bell may be rung from another thread.
  *   - Time is milliseconds of CLOCK_MONOTONIC. `now` never goes back.
- *   - Any function of the engine may call hooks of any peer: a put on one connection makes the peers that watch dirty.
- *     A hook only takes a note and returns. It must not call the engine.
+ *   - Any function of the engine may call hooks of any peer: a put on one connection makes the peers dirty that watch
+ *     the key. A hook only takes a note and returns. It must not call the engine.
  *   - No function fails halfway. A peer that runs out of memory, or whose other side breaks the protocol, becomes
  *     dirty and done.
  */

@@ -21,12 +21,12 @@ static inline void kw_check_vm(lua_State *L) {
 }
 
 /* Makes a class of userdata: a metatable in the registry under `name`, with the functions of `meta`, and the
- * functions of `methods` in its __index. */
+ * functions of `methods` in its __index. Both lists end with {NULL, NULL}. Leaves nothing on the stack. */
 __attribute__((visibility("hidden"))) void
 kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods);
 
-/* Keeps the shared object that holds `symbol` loaded until the process ends. At exit LuaJIT unloads modules before
- * the finalizers of older objects have run, which may call into the module. */
+/* Keeps a shared object loaded until the process ends. `symbol` is the address of any function in it. At exit LuaJIT
+ * unloads modules before the finalizers of older objects have run, which may call into the module. */
 __attribute__((visibility("hidden"))) void kw_pin(void *symbol);
 
 #endif

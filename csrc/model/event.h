@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * event: one change of one key, as a watcher receives it.
+ *
+ * An event borrows its blobs. Whoever keeps an event retains both.
  */
 #ifndef KW_MODEL_EVENT_H
 #define KW_MODEL_EVENT_H
@@ -8,10 +10,10 @@
 #include "base/blob.h"
 
 typedef struct kw_event {
-  int64_t revision;
+  int64_t revision; /* of the change */
   bool is_delete;
   kw_blob *record; /* of a put, the KeyValue; of a delete, a KeyValue with the key alone */
-  kw_blob *prev;   /* KeyValue of the key before the change, or NULL */
+  kw_blob *prev;   /* KeyValue before the change; NULL: none, not wanted, or not known */
 } kw_event;
 
 #endif

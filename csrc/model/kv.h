@@ -18,16 +18,17 @@ typedef struct kw_revision {
 #define KW_MAX_REVISION (INT64_MAX / 2)
 #define KW_MAX_SUB (UINT32_MAX - 1)
 
+/* Borrows its slices. */
 typedef struct kw_kv {
   kw_slice key;
   kw_slice value;
-  int64_t create_revision;
-  int64_t mod_revision;
-  int64_t version;
-  int64_t lease;
+  int64_t create_revision; /* revision of the put that created the key */
+  int64_t mod_revision;    /* revision of the last put */
+  int64_t version;         /* number of puts since the key was created, from 1 */
+  int64_t lease;           /* id; 0: none */
 } kw_kv;
 
-/* Returns a negative number, 0 or a positive number. */
+/* Compares `main`, then `sub`. Returns a negative number, 0 or a positive number. */
 static inline int kw_revision_compare(kw_revision a, kw_revision b) {
   if (a.main != b.main) return a.main < b.main ? -1 : 1;
   return (a.sub > b.sub) - (a.sub < b.sub);

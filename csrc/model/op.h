@@ -8,8 +8,8 @@
 
 #include "model/range.h"
 
-/* Largest depth of transactions below the first one. etcd's limit on operations leaves room for fewer. So code
- * that walks a transaction may recurse. */
+/* Decoders refuse transactions that nest deeper than this below the first one, so that code that walks a transaction
+ * may recurse. etcd's default limit of 128 operations allows fewer levels. */
 #define KW_MAX_TXN_NESTING 200
 
 typedef enum kw_sort_order { KW_SORT_NONE, KW_SORT_ASCEND, KW_SORT_DESCEND } kw_sort_order;
@@ -22,17 +22,19 @@ typedef enum kw_sort_target {
   KW_SORT_VALUE
 } kw_sort_target;
 
+/* With `uncounted` and a limit, the count of the reply is the limit, and `more` is false. The range must then not be
+ * sorted, and have none of the four bounds. */
 typedef struct kw_range_op {
   kw_range range;
   int64_t limit;    /* of kvs in the reply; <= 0: none */
   int64_t revision; /* to read at; <= 0: the current one */
   kw_sort_order sort_order;
   kw_sort_target sort_target;
-  bool keys_only;
-  bool count_only;
+  bool keys_only;           /* see kw_reply */
+  bool count_only;          /* the reply has no kvs */
   bool serializable;        /* any member of a cluster may answer; the store ignores this */
-  bool uncounted;           /* the reply needs no count of all keys in the range */
-  int64_t min_mod_revision; /* of these four bounds, 0 is none */
+  bool uncounted;           /* with a limit, the keys of the range are not counted, see above */
+  int64_t min_mod_revision; /* these four bounds filter the kvs, but not the count; 0: no bound */
   int64_t max_mod_revision;
   int64_t min_create_revision;
   int64_t max_create_revision;
@@ -41,15 +43,15 @@ typedef struct kw_range_op {
 typedef struct kw_put_op {
   kw_slice key;
   kw_slice value;
-  int64_t lease; /* 0: none */
-  bool prev_kv;
+  int64_t lease;     /* 0: none */
+  bool prev_kv;      /* the reply has the kv before the put */
   bool ignore_value; /* the key keeps its value */
   bool ignore_lease; /* the key keeps its lease */
 } kw_put_op;
 
 typedef struct kw_delete_op {
   kw_range range;
-  bool prev_kv;
+  bool prev_kv; /* the reply has the deleted kvs */
 } kw_delete_op;
 
 typedef enum kw_compare_result {
@@ -67,17 +69,20 @@ typedef enum kw_compare_target {
   KW_COMPARE_LEASE
 } kw_compare_target;
 
+/* Holds if `result` is true of the target and the operand, for every key of the range. If no key exists, the target
+ * counts as 0, but a compare of the value does not hold. */
 typedef struct kw_compare {
   kw_range range;
   kw_compare_result result;
   kw_compare_target target;
   int64_t number; /* operand, if the target is not VALUE */
   kw_slice value; /* operand, if the target is VALUE */
-  int given;      /* number of the field of the message that held the operand; 0: none did */
+  int given;      /* for the codec: number of the field that held the operand; 0: none did */
 } kw_compare;
 
 typedef struct kw_op kw_op;
 
+/* Runs `success` if all compares hold, else `failure`. */
 typedef struct kw_txn_op {
   const kw_compare *compares;
   size_t n_compares;

@@ -2,8 +2,8 @@
  *
  * reply: the answer of a store to an op.
  *
- * Records are encoded KeyValues. They are borrowed from the store, and valid until its next change or step. Arrays
- * lie in the arena that was passed with the op.
+ * Records are encoded KeyValues. They are borrowed from the store: kw_store_apply says how long they are valid.
+ * Arrays lie in the arena that was passed with the op.
  */
 #ifndef KW_MODEL_REPLY_H
 #define KW_MODEL_REPLY_H
@@ -20,19 +20,19 @@ typedef struct kw_reply kw_reply;
 
 struct kw_reply {
   kw_op_kind kind;  /* of the op */
-  int64_t revision; /* of the store */
+  int64_t revision; /* of the store, after the op */
   union {
     struct {
       kw_records kvs;
-      int64_t count;  /* of all keys in the range */
+      int64_t count;  /* of all keys in the range, whatever the limit; but see kw_range_op */
       bool more;      /* the limit has left out kvs */
-      bool keys_only; /* the records are encoded without their values */
+      bool keys_only; /* the codec leaves out the values, which the records have */
     } range;
     struct {
-      const kw_blob *prev_kv; /* or NULL */
+      const kw_blob *prev_kv; /* NULL: the op has no prev_kv, or the key did not exist */
     } put;
     struct {
-      int64_t deleted;
+      int64_t deleted;     /* number of keys */
       kw_records prev_kvs; /* empty if the op has no prev_kv */
     } delete;
     struct {

@@ -4,7 +4,8 @@
  * only; store.h has the public part.
  *
  *   KW_ALARM_NO_SPACE   puts and grants fail with KW_ERR_NO_SPACE; deletes and reads go on
- *   KW_ALARM_CORRUPT    all writes fail with KW_ERR_CORRUPT; reads go on
+ *   KW_ALARM_CORRUPT    writes of keys and leases, and compactions, fail with KW_ERR_CORRUPT; changes of rows and
+ *                       reads go on
  *
  * An alarm of another member of a cluster has the same effect as the store's own. It is a row of the table "alarms"
  * with the key no_space/ID or corrupt/ID.
@@ -14,10 +15,11 @@
 
 #include "store/state.h"
 
-/* Raises an alarm of the store as a background change. Does nothing once the storage has failed. */
+/* Arms an alarm of the store as a background change; kw_store_arm does so as a requested change (see kw_durability).
+ * Does nothing once the storage has failed. */
 void kw_alarm_raise(kw_store *store, kw_alarm alarm);
 
-/* The same after a commit group has failed: the alarm is visible before it is durable. */
+/* Does what kw_alarm_raise does, after a commit group has failed: the alarm is visible before it is durable. */
 void kw_alarm_raise_by_disk(kw_store *store, kw_alarm alarm);
 
 /* Returns KW_OK, or why an alarm forbids a write. `cost` is what the quota counts for the write: 0 if it needs no
@@ -27,10 +29,11 @@ int kw_alarm_check(const kw_store *store, int64_t cost);
 /* True if the store or another member has the alarm KW_ALARM_CORRUPT. */
 bool kw_alarm_is_corrupt(const kw_store *store);
 
-/* Takes the alarms of other members from the store's rows. */
+/* Sets the alarms of other members to those that the store's rows have. Called by kw_store_change_rows. */
 void kw_alarm_read_rows(kw_store *store);
 
-/* Returns the visible alarms of the store and all other members. *own becomes those of the store. */
+/* Returns the visible alarms of the store and all other members, as kw_alarm bits. *own becomes those of the store.
+ * An alarm of a durable store is visible once it is durable, except for those of kw_alarm_raise_by_disk. */
 unsigned kw_alarm_visible(const kw_store *store, unsigned *own);
 
 #endif

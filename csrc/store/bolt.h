@@ -45,13 +45,15 @@ void kw_bolt_writer_free(kw_bolt_writer *writer);
 /* The next three functions return KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. After an error the
  * writer writes nothing more, and each of them returns the same error. */
 
-/* Begins a bucket. Buckets come in the order of their names. A name is borrowed until kw_bolt_finish. */
+/* Begins a bucket, and ends the one before. Buckets come in the order of their names. A name is borrowed until
+ * kw_bolt_finish. */
 int kw_bolt_begin(kw_bolt_writer *writer, kw_slice name);
 
-/* Adds a key of any length to the bucket. Keys come in bytewise order, each once. Key and value are copied. */
+/* Adds a key of any length to the bucket that was begun last. Keys come in bytewise order, each once. Key and value
+ * are copied. */
 int kw_bolt_put(kw_bolt_writer *writer, kw_slice key, kw_slice value);
 
-/* Writes the rest of the file. *size is the size of the file. Does not sync. */
+/* Writes the rest of the file. *size becomes the size of the file in bytes. Does not sync. */
 int kw_bolt_finish(kw_bolt_writer *writer, int64_t *size);
 
 /* }====== */

@@ -15,7 +15,7 @@ typedef struct kw_commit_meta {
   int64_t revision;         /* newest revision of the store */
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t compacted_until;  /* first revision that the compaction has still to visit */
-  int64_t alarms;           /* bits, see state.h */
+  int64_t alarms;           /* bits, see kw_store.alarms in state.h */
 } kw_commit_meta;
 
 typedef enum kw_commit_kind {
@@ -29,17 +29,17 @@ typedef enum kw_commit_kind {
 
 typedef struct kw_commit_change {
   kw_commit_kind kind;
-  bool tombstone;
-  uint32_t sub;
+  bool tombstone; /* of a record */
+  uint32_t sub;   /* of a record */
   union {
     int64_t main;  /* of a record */
     int64_t lease; /* id */
     kw_blob *name; /* of a row, retained */
   };
   union {
-    const kw_blob *record;
-    int64_t ttl;  /* of a lease, in seconds */
-    kw_blob *row; /* bytes of a row, retained; NULL if the row is removed */
+    const kw_blob *record; /* borrowed; NULL if the record is removed */
+    int64_t ttl;           /* of a lease, in seconds */
+    kw_blob *row;          /* bytes of a row, retained; NULL if the row is removed */
   };
 } kw_commit_change;
 
@@ -48,8 +48,8 @@ typedef struct kw_commit_group {
   kw_commit_change *changes;
   size_t n;
   size_t cap;
-  size_t n_rows; /* changes of rows among them */
-  kw_commit_meta meta;
+  size_t n_rows;       /* changes of rows among them */
+  kw_commit_meta meta; /* set when the group is submitted */
 } kw_commit_group;
 
 /* Releases the rows, and frees the memory of the group. */
@@ -68,7 +68,7 @@ bool kw_commit_group_put(kw_commit_group *group, kw_revision rev, bool tombstone
 /* Removes the record of a revision. It need not exist. */
 bool kw_commit_group_remove(kw_commit_group *group, kw_revision rev, bool tombstone);
 
-/* Adds a lease. */
+/* Adds a lease. `ttl` is in seconds. */
 bool kw_commit_group_put_lease(kw_commit_group *group, int64_t id, int64_t ttl);
 
 /* Removes a lease. It need not exist. */

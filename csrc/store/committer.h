@@ -34,12 +34,12 @@ void kw_committer_set_bell(kw_committer *committer, kw_bell bell);
 /* Returns the gathering group. The pointer is good until the committer is closed. */
 kw_commit_group *kw_committer_group(kw_committer *committer);
 
-/* True if a group can be submitted: none is being written, or waits to be taken. */
+/* True if a group can be submitted: no group is being written, and none waits to be taken. */
 bool kw_committer_is_idle(const kw_committer *committer);
 
 /* Hands the gathering group, which becomes durable with `meta`, to the idle thread. Another group gathers from now
- * on. With `defragment`, the thread then copies the database to a file without gaps; this file takes the database's
- * place when the group is taken. */
+ * on. With `defragment`, the thread copies the database to a file without gaps once the group is written; this file
+ * takes the database's place when the group is taken. */
 void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bool defragment);
 
 /* Takes the submitted group if it is done; with `wait`, waits until it is. Returns false if there is none. *meta
@@ -48,13 +48,13 @@ void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, bo
  * database's reader has moved on: what it read before is no longer valid. */
 bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc);
 
-/* After a failure was taken: forgets the failed group and the gathering one, but keeps the removals of both for the
- * next group. A removal may be repeated, and may happen later: removals are in an order in which a tombstone outlasts
- * the records that it hides. Returns KW_ERR_NO_MEMORY if removals were lost. */
+/* Called after a failure was taken, before the next submit. Forgets the failed group and the gathering one, but keeps
+ * the removals of both for the next group. A removal may be repeated, and may happen later: removals are in an order
+ * in which a tombstone outlasts the records that it hides. Returns KW_ERR_NO_MEMORY if removals were lost. */
 int kw_committer_forget(kw_committer *committer);
 
-/* Returns the outcome of the last defragmentation: KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. After
- * each of them the data are complete. */
+/* Returns the outcome of the last defragmentation whose group was written and taken: KW_OK, KW_ERR_NO_SPACE,
+ * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. After each of them the data are complete. */
 int kw_committer_defragmented(const kw_committer *committer);
 
 #ifdef KW_PROBE

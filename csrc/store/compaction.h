@@ -19,7 +19,8 @@
 
 #include "store/state.h"
 
-/* Sets the compacted revision to `rev`, and starts the visit, or extends the running one. */
+/* Sets the compacted revision to `rev`, and starts to visit records, or extends the running visit. A durable store
+ * calls this once the compaction is durable. */
 void kw_compaction_start(kw_store *store, int64_t rev);
 
 /* True if a step can be done now: there are records to visit, and the gathering commit group is not too large. */
@@ -29,7 +30,8 @@ bool kw_compaction_is_due(const kw_store *store);
  * the alarm KW_ALARM_CORRUPT; the compaction is stuck until the alarm is disarmed. */
 bool kw_compaction_step(kw_store *store);
 
-/* Returns the revision at which the visit has to continue once the requested compaction is durable. */
+/* Returns compacted_until for the next commit group: the first revision that has to be visited once the requested
+ * compaction is durable. */
 int64_t kw_compaction_next(const kw_store *store);
 
 #endif

@@ -7,7 +7,8 @@
  * other functions belong to the reader's thread.
  *
  * The directory has the files "lock", which names the process that has it open, data.mdb, and copy.mdb, which is not
- * finished and of no use after a crash. lmdb_file.h has the tables of data.mdb.
+ * finished and of no use after a crash; and LMDB's own lock files of these two. lmdb_file.h has the tables of
+ * data.mdb.
  */
 #ifndef KW_STORE_DATABASE_H
 #define KW_STORE_DATABASE_H
@@ -47,10 +48,11 @@ bool kw_database_is_inherited(const kw_database *db);
 /* Returns the numbers that were durable when the database was opened. */
 kw_commit_meta kw_database_get_meta(const kw_database *db);
 
-/* Returns the path of the directory. */
+/* Returns the path of the directory, valid until the database is closed. */
 const char *kw_database_path(const kw_database *db);
 
-/* Returns the open file, see store/lmdb_file.h. */
+/* Returns the open file, see store/lmdb_file.h. It is borrowed until the next kw_database_swap or kw_database_close;
+ * a caller that keeps the file longer retains it. */
 struct kw_lmdb_file *kw_database_file(const kw_database *db);
 
 /* }====== */
@@ -67,29 +69,31 @@ int kw_database_write(const kw_database *db, const kw_commit_group *group);
  * KW_ERR_STORAGE. */
 int kw_database_renew(kw_database *db);
 
-/* Returns the number of records. */
+/* Returns the number of records that the reader sees. */
 size_t kw_database_records(const kw_database *db);
 
-/* Reads one record. Returns KW_OK, or KW_ERR_CORRUPT if it does not exist or cannot be read. */
+/* Reads one record, which is valid until the reader moves on. Returns KW_OK, or KW_ERR_CORRUPT if the record does not
+ * exist or cannot be read. */
 int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_slice *record);
 
 /* Reads the first record >= rev. Returns 1, 0 if there is none, or KW_ERR_CORRUPT if it cannot be read. Calls that
  * continue where the last one ended are cheap. */
 int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry);
 
-/* Reads the lease after the one with the id *after, or the first one if `after` is NULL. `after` may point to `id`.
- * Returns false at the end. */
+/* Reads the lease after the one with the id *after, which must exist, or the first one if `after` is NULL. `after`
+ * and `id` may be the same pointer. `ttl` is in seconds. Returns false at the end, and on a failure. */
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);
 
-/* Reads the first row whose name is above *name, which becomes its name. An empty name begins. Both slices are good
- * until the reader moves on. Returns false at the end. */
+/* Reads the first row whose name is above *name; *name becomes the name of that row. A walk begins with an empty
+ * name. Both slices are good until the reader moves on. Returns false at the end, and on a failure. */
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes);
 
-/* Returns why one of the two walks above has ended too early: KW_ERR_CORRUPT if a lease or a row could not be read,
- * KW_ERR_NO_MEMORY if memory was short; or KW_OK if none has. */
+/* Returns why kw_database_next_lease or kw_database_next_row has failed since the database was opened: KW_ERR_CORRUPT
+ * if a lease or a row could not be read, KW_ERR_NO_MEMORY if memory was short; or KW_OK if neither has. */
 int kw_database_walk_failure(const kw_database *db);
 
-/* Returns the bytes of the file. *in_use becomes the part of them that holds data. */
+/* Returns the bytes of the file, as of the last time that the reader moved on. *in_use becomes the part of them that
+ * holds data. */
 int64_t kw_database_get_size(const kw_database *db, int64_t *in_use);
 
 /* }====== */

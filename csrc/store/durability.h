@@ -15,13 +15,13 @@
 
 #include "store/state.h"
 
-/* Sets the durability of a store whose database was just opened, or which is in memory. */
+/* Initializes store->durability. Called once, after the database of a durable store was opened. */
 void kw_durability_init(kw_store *store);
 
 /* Returns the time at which a failed group of background changes is tried again, or KW_NEVER. */
 int64_t kw_durability_deadline(const kw_store *store);
 
-/* Ends the delay of that group if its time has come. */
+/* Ends the delay of a failed group of background changes if its time has come: the next flush submits it. */
 void kw_durability_step(kw_store *store, int64_t now);
 
 #endif

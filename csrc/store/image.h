@@ -23,20 +23,20 @@
 /* {====== Writing ====== */
 
 /* Where an image takes its contents from. `next_record` and `next_lease` return 1, 0 at the end, or an error; what
- * they give stays valid until they are called again. */
+ * they give stays valid until they are called again. `ttl` is in seconds. */
 typedef struct kw_image_source {
   int (*next_record)(void *ctx, kw_database_entry *entry); /* in rising order of revisions */
   int (*next_lease)(void *ctx, int64_t *id,
                     int64_t *ttl); /* in rising order of ids, taken as unsigned */
-  bool (*must_end)(void *ctx);     /* true: give up, the image is not wanted any more */
+  bool (*must_end)(void *ctx);     /* not NULL; true: give up, the image is not wanted any more */
   void *ctx;
   kw_commit_meta meta;
   const kw_rows *rows; /* borrowed */
 } kw_image_source;
 
-/* Writes an image to an empty file. *size is the size of its bbolt file, without the SHA-256. Errors:
- * KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY; KW_ERR_CANCELLED if `must_end` returned true; or an error of
- * the source. Does not sync. */
+/* Writes an image to an empty file, which is open for reading, too. *size becomes the size of its bbolt file in
+ * bytes, without the SHA-256. Errors: KW_ERR_NO_SPACE, KW_ERR_STORAGE, KW_ERR_NO_MEMORY; KW_ERR_CANCELLED if
+ * `must_end` returned true; or an error of the source. Does not sync. */
 int kw_image_write(int fd, const kw_image_source *source, int64_t *size);
 
 /* }====== */
@@ -60,13 +60,14 @@ void kw_image_close(kw_image *image);
 /* Reads the next record, in rising order of revisions. The kv of a tombstone has its key alone. */
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv);
 
-/* Reads the next lease. */
+/* Reads the next lease. `ttl` is in seconds. */
 int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
 
 /* Reads the next row. `table` is static text. */
 int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
-/* Returns the compaction of the image; and its revision, which is known once all records were read. */
+/* Returns the compact_revision and compacted_until of the image; and its revision, which is known once all records
+ * were read. The alarms are 0. */
 kw_commit_meta kw_image_meta(const kw_image *image);
 
 /* Returns the size of the bbolt file in bytes. */

@@ -44,8 +44,8 @@ typedef struct kw_index {
   size_t n;            /* keys, dead ones included */
   int64_t live;        /* live keys */
 
-  kw_index_path path;            /* to path_of */
-  const kw_key_history *path_of; /* NULL if the path is not valid */
+  kw_index_path path;            /* a cache: the path to path_of */
+  const kw_key_history *path_of; /* the key that was changed last; NULL: the path is not valid */
 } kw_index;
 
 typedef struct kw_index_cursor {
@@ -56,17 +56,17 @@ typedef struct kw_index_cursor {
 /* Frees all nodes and histories. An all-zero index is empty and ready for use. */
 void kw_index_drop(kw_index *index);
 
-/* Returns the history of a key, or NULL. */
+/* Returns the history of a key, or NULL. The index owns all histories. */
 kw_key_history *kw_index_find(const kw_index *index, kw_slice key);
 
-/* Returns the history of a key; adds one without changes if there is none. Returns NULL, with nothing changed, if
- * memory is short. */
+/* Returns the history of a key; adds one without changes, which counts as dead, if there is none. Returns NULL, with
+ * nothing changed, if memory is short. */
 kw_key_history *kw_index_find_or_add(kw_index *index, kw_slice key);
 
 /* Removes the history of a dead key, and frees it. */
 void kw_index_remove(kw_index *index, kw_key_history *history);
 
-/* Counts a key of the index as live or dead. */
+/* Counts a key of the index as live or dead. Called after each change of history->state. */
 void kw_index_set_live(kw_index *index, const kw_key_history *history, bool live);
 
 /* Returns how many keys of a range are live. O(log n). */
@@ -75,11 +75,11 @@ int64_t kw_index_count(const kw_index *index, const kw_range *range);
 /* Returns a cursor before the first key >= `key`. It is good until a key is added or removed. */
 kw_index_cursor kw_index_seek(const kw_index *index, kw_slice key);
 
-/* Returns the next history, or NULL at the end. */
+/* Returns the next history, also that of a dead key; or NULL at the end. */
 kw_key_history *kw_index_next(kw_index_cursor *cursor);
 
-/* Returns the next history if it lies inside the range, else NULL. The cursor must come from a seek to the range's
- * key. */
+/* Returns the next history, also that of a dead key, if it lies inside the range, else NULL. The cursor must come
+ * from a seek to the range's key. */
 kw_key_history *kw_index_next_in(kw_index_cursor *cursor, const kw_range *range);
 
 #ifdef KW_PROBE

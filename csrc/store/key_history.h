@@ -44,23 +44,27 @@ typedef struct kw_key_history {
   uint8_t key[];
 } kw_key_history;
 
-/* Makes a history without changes. Copies the key. Returns NULL if memory is short. */
+/* Makes a history without changes, with an all-zero state. Copies the key. Returns NULL if memory is short, or if the
+ * key is longer than UINT32_MAX bytes. */
 kw_key_history *kw_key_history_new(kw_slice key);
+
+/* Frees the history. */
 void kw_key_history_free(kw_key_history *history);
 
 /* Makes room for one more change: the next push cannot fail. Returns false if memory is short. */
 bool kw_key_history_reserve(kw_key_history *history);
 
-/* Adds the newest change. Needs room that was reserved. */
+/* Adds the newest change. Needs room that was reserved. Leaves the state to the caller. */
 void kw_key_history_push(kw_key_history *history, kw_change change);
 
-/* Removes the newest change. */
+/* Removes the newest change. There must be one. Leaves the state to the caller. */
 void kw_key_history_pop(kw_key_history *history);
 
-/* Removes the oldest change. */
+/* Removes the oldest change. There must be one. */
 void kw_key_history_drop_first(kw_key_history *history);
 
-/* Returns the newest change with main <= rev, which may be a tombstone, or NULL. */
+/* Returns the newest change with main <= rev, which may be a tombstone; or NULL if none is known. This pointer, like
+ * those of the functions below, is valid until the history changes. */
 const kw_change *kw_key_history_at(const kw_key_history *history, int64_t rev);
 
 /* Returns the key. */

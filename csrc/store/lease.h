@@ -16,7 +16,7 @@
 typedef struct kw_lease {
   int64_t id;
   int64_t ttl;      /* seconds, as granted */
-  kw_heap_node due; /* time of expiry; it stays while the lease is taken out of the table */
+  kw_heap_node due; /* time of expiry; a lease that is taken out of the table keeps it */
   kw_map keys;      /* of kw_key_history, by address */
 } kw_lease;
 
@@ -33,7 +33,7 @@ void kw_leases_drop(kw_leases *leases);
 /* Returns the lease of an id, or NULL. */
 kw_lease *kw_leases_find(const kw_leases *leases, int64_t id);
 
-/* Returns an id that is free, positive and below 2^46: every Lua and every JSON can hold it, and print it in full. */
+/* Returns an id that is free, positive and below 2^46: a double holds it exactly, and Lua prints it in full. */
 int64_t kw_leases_choose_id(kw_leases *leases);
 
 /* Adds a lease that expires `ttl` seconds after `now`. The id must be free. Returns NULL if memory is short. */
@@ -42,7 +42,8 @@ kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now)
 /* Takes a lease without keys out of the table. The caller then owns it, and puts it back or frees it. */
 void kw_leases_take_out(kw_leases *leases, kw_lease *lease);
 
-/* Puts a lease back that was taken out. Needs no memory. */
+/* Puts a lease back that was taken out. The caller has taken out all leases that were added in between; so this needs
+ * no memory. */
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease);
 
 /* Frees a lease that was taken out. */
@@ -57,7 +58,7 @@ kw_lease *kw_leases_first(const kw_leases *leases);
 /* Lists all leases in the arena, the soonest to expire first. Returns false if memory is short. */
 bool kw_leases_list(const kw_leases *leases, kw_arena *arena, const kw_lease ***list, size_t *n);
 
-/* Lists the keys of a lease in the arena, in order. Returns false if memory is short. */
+/* Lists the histories of a lease's keys in the arena, in the order of keys. Returns false if memory is short. */
 bool kw_lease_list(const kw_lease *lease, kw_arena *arena, kw_key_history ***keys, size_t *n);
 
 /* Makes room for one more key: the next attach cannot fail. Returns false if memory is short. */

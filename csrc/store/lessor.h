@@ -3,7 +3,8 @@
  * lessor: grants leases, renews them, and revokes them when their time is over. For the files of this folder only;
  * store.h has the public part, and lease.h the table of leases.
  *
- * Revoking a lease deletes its keys in the same write. Expiry does so in bounded steps.
+ * Revoking a lease deletes its keys in the same write. Expired leases are revoked in bounded steps; none is revoked
+ * while the alarm KW_ALARM_CORRUPT is armed, or once the storage has failed.
  */
 #ifndef KW_STORE_LESSOR_H
 #define KW_STORE_LESSOR_H
@@ -14,14 +15,14 @@
  * KW_ERR_CORRUPT. */
 int kw_lessor_load(kw_store *store, int64_t now);
 
-/* Returns when the first lease expires, or KW_NEVER. */
+/* Returns when the first lease expires; or KW_NEVER if there is no lease, or if none may be revoked, see above. */
 int64_t kw_lessor_deadline(const kw_store *store);
 
-/* Revokes a bounded number of expired leases. Returns true if more are due. A lease whose revocation has failed for
- * want of memory is tried again after KW_RETRY_MS. */
+/* Revokes a bounded number of expired leases. Returns true if more are due. If memory is short, the revocation of a
+ * lease is tried again after KW_RETRY_MS. */
 bool kw_lessor_step(kw_store *store, int64_t now);
 
-/* After a failed commit group: leases that have expired already are revoked again after KW_RETRY_MS. */
+/* Delays the revocation of all leases that have expired by KW_RETRY_MS. Called after a commit group has failed. */
 void kw_lessor_postpone(kw_store *store);
 
 #endif

@@ -49,7 +49,8 @@ int kw_lmdb_error(int rc);
 bool kw_lmdb_is_no_room(int rc);
 
 /* Makes a file with empty tables, unless there is one. The file is made under the name `partial`, and renamed when it
- * is complete: what a crash leaves under that name is of no use. Does not sync the directory. */
+ * is complete. A crash may leave a file under that name; the caller removes it before it calls this function. Does
+ * not sync the directory. */
 int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
                       size_t map_bytes);
 
@@ -57,8 +58,9 @@ int kw_lmdb_file_make(const char *directory, const char *name, const char *parti
  * crash. Returns 0, KW_LMDB_INCOMPLETE, MDB_CORRUPTED or an errno. */
 int kw_lmdb_file_check(const char *directory, const char *name);
 
-/* Opens a file, and makes its lock file. *format becomes the number of its format, or -1. Returns 0; MDB_NOTFOUND if
- * it does not have our tables; or another error. *file becomes a new reference even then, but can only be released;
+/* Opens a file, and makes its lock file. *format becomes the number of its format, or -1 if the file has none; it is
+ * left alone if opening fails before the format is read. The format is not checked. Returns 0; MDB_NOTFOUND if the
+ * file does not have our tables; or another error. *file becomes a new reference even then, but can only be released;
  * it is NULL if memory is short for it. */
 int kw_lmdb_file_open(const char *directory, const char *name, const char *lock_name,
                       size_t map_bytes, kw_lmdb_file **file, int64_t *format);

@@ -11,12 +11,12 @@
 
 #include "store/state.h"
 
-/* Loads everything but the records. Leases get their full time from `now` on. Returns KW_OK, KW_ERR_NO_MEMORY, or
- * KW_ERR_CORRUPT with a sentence in `text`. */
+/* Loads everything but the records. Leases get their full time from `now` on. Returns KW_OK, KW_ERR_NO_MEMORY,
+ * KW_ERR_CORRUPT with a sentence in `text`, or another error of kw_load_rows without a sentence. */
 int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]);
 
-/* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_CORRUPT, or the error of a row
- * that a store cannot have. */
+/* Loads the rows into a store that has none. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_CORRUPT, or an error of
+ * kw_rows_apply for a row that no store could have written. After an error some of the rows may be there. */
 int kw_load_rows(kw_store *store);
 
 #endif

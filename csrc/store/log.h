@@ -9,7 +9,8 @@
  *   directory   [ first revision, chunk ] ...      searched by revision
  *   chunk       up to KW_LOG_CHUNK entries { revision, tombstone, record }, some of them holes
  *
- * Compaction makes holes. A chunk that is more hole than record is squeezed, and joined with its neighbour.
+ * Compaction makes holes. A chunk of which at least half are holes is squeezed, and joined with the chunk before it
+ * if both are small.
  */
 #ifndef KW_STORE_LOG_H
 #define KW_STORE_LOG_H
@@ -44,24 +45,28 @@ typedef struct kw_log_cursor {
  * that changes are added to; both have to outlive the log. In memory both are NULL. Returns NULL if memory is
  * short. */
 kw_log *kw_log_new(kw_database *database, kw_commit_group *group);
+
+/* Frees the log, and releases its records and the borrowed ones. */
 void kw_log_free(kw_log *log);
 
 /* Appends a record, whose revision is above all others, and adds it to the commit group. Takes the caller's
  * reference. Returns KW_ERR_NO_MEMORY, and takes nothing, if memory is short. */
 int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record);
 
-/* Undoes the newest append. Its change must be the last one of the commit group, too. */
+/* Undoes the newest append, in the commit group, too: the record must be the last change of the group. */
 void kw_log_undo(kw_log *log);
 
 /* {====== Reading ====== */
 
-/* Returns the record of a revision, or NULL. The record is borrowed until the next change or release of the log. A
- * record that cannot be read is empty, see kw_log_failure. */
+/* Returns the record of a revision; `tombstone` says whether it is one. The record is borrowed until the next change
+ * or release of the log. Returns NULL if memory should have the record and does not. A record that should be in the
+ * database, but is missing or cannot be read, is empty, see kw_log_failure. */
 kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone);
 
 #define KW_LOG_BATCH 32
 
-/* Reads the records of up to KW_LOG_BATCH puts, all of which exist. In memory the cache misses of a batch overlap. */
+/* Reads the records of up to KW_LOG_BATCH puts, all of which exist. They are borrowed, as from kw_log_read. In memory
+ * the cache misses of a batch overlap. */
 void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_blob **records);
 
 /* Returns a cursor before the first record >= rev. It is good until the next change of the log. */
@@ -70,7 +75,7 @@ kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev);
 /* Moves to the next record. Returns false at the end, and at a record that cannot be read, see kw_log_failure. */
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *entry);
 
-/* Releases the borrowed records. */
+/* Releases the borrowed records, and sets kw_log_failure back to KW_OK. */
 void kw_log_release(kw_log *log);
 
 /* Returns why the last unreadable record since the last release could not be read: KW_ERR_NO_MEMORY, or
@@ -81,13 +86,15 @@ int kw_log_failure(const kw_log *log);
 
 /* {====== Removing ====== */
 
-/* Removes the record of a revision. A durable log needs room reserved for it. */
+/* Removes the record of a revision. In a durable log, only a record that the database has can be removed, and room
+ * for the removal must be reserved; a record that cannot be read is left alone. */
 void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone);
 
 /* Makes room for `n` removals. Returns false if memory is short. */
 bool kw_log_reserve_removals(kw_log *log, size_t n);
 
-/* True if the gathering commit group has fewer than `n` changes, or if there is none. */
+/* True if the gathering commit group has fewer than `n` changes, or if there is no group: a compaction stops before
+ * it makes the group too large. */
 bool kw_log_may_remove(const kw_log *log, size_t n);
 
 /* }====== */
@@ -108,10 +115,10 @@ void kw_log_forget_tail(kw_log *log);
 /* Returns the number of records. */
 size_t kw_log_count(const kw_log *log);
 
-/* Returns the bytes that all records take. */
+/* Returns the bytes that all records take, or would take, in memory: those of the database are included. */
 size_t kw_log_bytes(const kw_log *log);
 
-/* Returns the bytes of the records that are not durable. */
+/* Returns the bytes that the records that are not durable take in memory; 0 for a store in memory. */
 size_t kw_log_pending_bytes(const kw_log *log);
 
 /* Returns what one record adds to kw_log_bytes. */

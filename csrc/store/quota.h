@@ -7,11 +7,11 @@
 
 #include "store/state.h"
 
-/* Returns the size of the store in bytes; *in_use becomes the part of it that holds data. */
+/* Returns the bytes of the store, on the disk or in memory; *in_use becomes the part of them that holds data. */
 int64_t kw_quota_size(const kw_store *store, int64_t *in_use);
 
-/* Returns KW_OK if a write of this cost fits. Otherwise arms the alarm and returns KW_ERR_NO_SPACE. A write of cost 0
- * always fits. */
+/* Returns KW_OK if a write of this cost fits. Otherwise arms the alarm KW_ALARM_NO_SPACE and returns
+ * KW_ERR_NO_SPACE. `cost` is in bytes, see kw_check_cost. A write of cost 0 always fits. */
 int kw_quota_check(kw_store *store, int64_t cost);
 
 #endif

@@ -21,15 +21,19 @@ typedef struct kw_replica_event {
 } kw_replica_event;
 
 /* All functions return KW_OK; or KW_ERR_STALE_REVISION or KW_ERR_NO_MEMORY, and then nothing has changed. The store
- * must be a replica, revisions must be positive, and the keys of kvs in strict order. Kvs and events are copied. */
+ * must be a replica, revisions must be positive, and the keys of kvs in strict order. Kvs and events are copied.
+ * Records that were borrowed from the store are no longer valid. */
 
-/* Does what kw_replica_replace does. KW_ERR_STALE_REVISION if `rev` is older than the replica's revision. */
+/* Does what kw_replica_replace does, but not for an older base: KW_ERR_STALE_REVISION if `rev` is older than the
+ * replica's revision. */
 int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
-/* Adds the events of one revision. KW_ERR_STALE_REVISION if `rev` is not newer than the replica's revision. */
+/* Adds the events of one revision. The hook on_visible is called. KW_ERR_STALE_REVISION if `rev` is not newer than
+ * the replica's revision. */
 int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *events, size_t n);
 
-/* Moves the replica to a revision without events. KW_ERR_STALE_REVISION if `rev` is not newer than the replica's. */
+/* Moves the replica to a revision without events. The hook on_visible is called. KW_ERR_STALE_REVISION if `rev` is
+ * not newer than the replica's revision. */
 int kw_replica_advance(kw_store *store, int64_t rev);
 
 /* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace

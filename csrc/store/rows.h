@@ -14,9 +14,10 @@
 #include "base/arena.h"
 #include "base/blob.h"
 
-#define KW_ROW_NAME_BYTES 511    /* of a name: LMDB's limit for a key */
-#define KW_ROWS_BYTES (16 << 20) /* of all rows, with their names */
+#define KW_ROW_NAME_BYTES 511    /* length of the longest name: LMDB's limit for a key */
+#define KW_ROWS_BYTES (16 << 20) /* limit of the memory that all rows take, with their names */
 
+/* Has a reference to both blobs. */
 typedef struct kw_row {
   kw_blob *name;
   kw_blob *bytes;
@@ -27,9 +28,10 @@ typedef struct kw_rows {
   kw_row *items; /* in order */
   size_t n;
   size_t cap;
-  size_t bytes; /* that the rows take */
+  size_t bytes; /* of memory that the rows take */
 } kw_rows;
 
+/* Borrows its slices. */
 typedef struct kw_row_change {
   kw_slice name;
   kw_slice bytes;
@@ -40,20 +42,22 @@ typedef struct kw_row_change {
  * false if memory is short. */
 bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name);
 
-/* Makes one change. A row that is removed need not exist. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is
- * too long, KW_ERR_NO_SPACE if all rows would take too much, or KW_ERR_NO_MEMORY. */
+/* Makes one change, with a copy of name and bytes. A row that is removed need not exist. After an error nothing has
+ * changed. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is too long, KW_ERR_NO_SPACE if all rows would
+ * take too much, or KW_ERR_NO_MEMORY. */
 int kw_rows_apply(kw_rows *rows, const kw_row_change *change);
 
-/* Makes a copy, which shares the bytes of the rows. Returns false if memory is short. */
+/* Makes a copy, which shares the blobs of the rows. *copy is overwritten, and dropped by the caller. Returns false,
+ * with an empty copy, if memory is short. */
 bool kw_rows_copy(const kw_rows *rows, kw_rows *copy);
 
-/* Releases all rows. */
+/* Releases all rows, and frees the memory. `rows` is then without rows, and ready for use. */
 void kw_rows_drop(kw_rows *rows);
 
-/* Returns the row of a name, or NULL. */
+/* Returns the row of a name, or NULL. The row is valid until the next change of the rows. */
 const kw_row *kw_rows_find(const kw_rows *rows, kw_slice name);
 
-/* Returns the position of the first row whose name is not below `name`. */
+/* Returns the position in `items` of the first row whose name is not below `name`; rows->n if there is none. */
 size_t kw_rows_seek(const kw_rows *rows, kw_slice name);
 
 #endif

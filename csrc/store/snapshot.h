@@ -21,22 +21,24 @@
 
 typedef struct kw_snapshot kw_snapshot;
 
-/* Begins a snapshot of what is durable, and starts its thread. The caller owns the snapshot, which may outlive the
- * store. Errors: KW_ERR_NO_MEMORY, KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
+/* Begins a snapshot of what is durable, and starts its thread. Rows alone may be newer: changes of rows that are not
+ * durable yet are included. The caller owns the snapshot, which may outlive the store. Errors: KW_ERR_NO_MEMORY,
+ * KW_ERR_STORAGE, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot);
 
 /* Ends the thread, closes the file and frees the snapshot. Waits for the thread, which gives up soon. */
 void kw_snapshot_close(kw_snapshot *snapshot);
 
 /* True once the file is complete, or has failed; this call then releases what the thread has read from. If false, the
- * snapshot is awaited from now on, and the store's bell is rung when it becomes ready. */
+ * snapshot is awaited from now on. The bell that the store had at kw_snapshot_open rings when the thread is done. */
 bool kw_snapshot_is_ready(kw_snapshot *snapshot);
 
-/* Returns KW_OK, or why the snapshot has failed. The snapshot must be ready. The file of a failed one is empty. */
+/* Returns KW_OK, or why the snapshot has failed: an error of kw_image_write. The snapshot must be ready. The file of
+ * a failed snapshot is empty. */
 int kw_snapshot_outcome(const kw_snapshot *snapshot);
 
 /* Returns the size of the bbolt file, which the snapshot's file begins with; its SHA-256 follows, KW_SHA256_BYTES.
- * The snapshot must be ready. */
+ * The snapshot must be ready, with the outcome KW_OK. */
 int64_t kw_snapshot_size(const kw_snapshot *snapshot);
 
 /* Reads exactly `n` bytes at offset `at` of a file that is complete. Returns KW_OK, or KW_ERR_STORAGE if they are not
@@ -45,7 +47,8 @@ int kw_snapshot_read(const kw_snapshot *snapshot, int64_t at, uint8_t *to, size_
 
 /* {====== For the store ====== */
 
-/* True if a snapshot is ready that is awaited: kw_snapshot_is_ready was false when it was last called. */
+/* True if a snapshot that is awaited has become ready: the last call of kw_snapshot_is_ready for it returned false,
+ * and the next one will return true. */
 bool kw_snapshot_is_awaited(const kw_store *store);
 
 /* Ends the threads of all snapshots, before the store is freed. A file that is not complete has failed. */

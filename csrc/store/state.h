@@ -78,16 +78,17 @@ struct kw_store {
   kw_log *log;
   kw_leases leases;
   kw_rows rows;
-  unsigned alarms; /* the store's own; those of other members are KW_ALARM_BITS higher */
-  unsigned
-      disk_alarms; /* own alarms that a failed commit group has raised: visible before they are durable */
+  /* kw_alarm bits of the store; and of other members, shifted left by KW_ALARM_BITS. */
+  unsigned alarms;
+  /* Alarms of the store that a failed commit group has raised: visible before they are durable. */
+  unsigned disk_alarms;
 
   int64_t applied;  /* newest revision of the index, without the open write */
   int64_t revision; /* newest visible revision */
   kw_open_write open;
   kw_undo_list undo;
 
-  int64_t compact_requested; /* takes effect when it is durable */
+  int64_t compact_requested; /* becomes compact_revision when it is durable */
   int64_t compact_revision;  /* -1 before the first compaction */
   int64_t compact_next;      /* first revision that the running compaction has not visited */
   bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
@@ -96,14 +97,14 @@ struct kw_store {
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
 
-  int64_t now; /* of the last step */
+  int64_t now; /* time of the last step, or of opening */
   int failure; /* KW_OK, or KW_ERR_STORAGE: the store is read-only until it is opened again */
 
   kw_store_hook hook; /* its functions may be NULL */
   kw_bell bell;       /* rung by other threads */
   kw_link snapshots;  /* list of kw_snapshot: those that are being written or read */
 
-  kw_arena scratch; /* for one call */
+  kw_arena scratch; /* for the memory that one call needs */
 };
 
 /* Returns the revision that a read inside of the open write sees. */
@@ -123,7 +124,7 @@ static inline void kw_store_set_visible(kw_store *store, int64_t rev) {
   if (store->hook.on_visible != NULL) store->hook.on_visible(before, store->hook.ctx);
 }
 
-/* `rev` is the newest committed revision. In memory it becomes visible at once. */
+/* Makes `rev` the newest committed revision. In memory it becomes visible at once. */
 static inline void kw_store_set_applied(kw_store *store, int64_t rev) {
   store->applied = rev;
   if (store->database == NULL) kw_store_set_visible(store, rev);

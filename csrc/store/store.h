@@ -42,30 +42,31 @@ typedef struct kw_store kw_store;
 
 /* {====== Opening: store.c, load.c ====== */
 
+/* Only a quota of 0 stands for the default: all others come from kw_store_defaults. */
 typedef struct kw_store_options {
-  int64_t max_request_bytes;
-  int64_t max_txn_ops;
-  int64_t quota;         /* bytes; 0: the default, negative: none */
-  int64_t min_lease_ttl; /* seconds */
-  int64_t step_records;  /* records that one step of compaction visits */
-  bool replica;          /* revisions come from upstream, see store/replica.h */
-  int64_t history_bytes; /* of a replica: bound of its history */
+  int64_t max_request_bytes; /* of a write as a message, and 18 bytes that etcd adds */
+  int64_t max_txn_ops;       /* see kw_check_op */
+  int64_t quota;             /* bytes; 0: the default, negative: none */
+  int64_t min_lease_ttl;     /* seconds */
+  int64_t step_records;      /* records that one step of compaction visits */
+  bool replica;          /* revisions come from upstream, see store/replica.h; then path is NULL */
+  int64_t history_bytes; /* of a replica: bound of its history, in bytes of memory */
   uint64_t seed;         /* of the lease ids that the store chooses */
-  const char *path;      /* directory of a durable store; NULL: in memory */
+  const char *path; /* directory of a durable store, borrowed by kw_store_open; NULL: in memory */
 } kw_store_options;
 
 /* Returns the defaults of all options. */
 kw_store_options kw_store_defaults(void);
 
-/* Opens a store. A durable one has its durable state, each lease with its full time, but no records yet:
- * kw_store_load reads these. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT
- * if the store is damaged, with a sentence in `text`. */
+/* Opens a store, which the caller owns. A durable store has its leases, each with its full time from `now` on, and
+ * its rows, but no records yet: kw_store_load reads these. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE,
+ * KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if the store is damaged, with a sentence in `text`. */
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_REASON_ROOM]);
 
 /* Reads up to `n` records of a store that was just opened. *done becomes the number of records that are read, *total
- * the number of all. Until they are equal, only this function and kw_store_free may be called. Results are those of
- * kw_store_open. */
+ * the number of all. Until they are equal, only this function and kw_store_free may be called. A store in memory has
+ * no records to read. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT with a sentence in `text`. */
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]);
 
@@ -87,7 +88,8 @@ bool kw_store_is_inherited(const kw_store *store);
  * fail with KW_ERR_STORAGE until the store is opened again, and the durable state can be read.
  */
 
-/* Submits the committed writes as a commit group, if there are any and the commit thread is idle. */
+/* Submits the committed writes as a commit group, if there are any and the commit thread is idle. Does nothing in
+ * memory. After a failure, background changes alone are submitted after a delay. */
 void kw_store_flush(kw_store *store);
 
 /* Takes the outcome of the submitted commit group, and submits the next one. Returns false if no outcome was there.
@@ -99,7 +101,8 @@ bool kw_store_poll(kw_store *store);
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
 /* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Background
- * changes are not included: steps of a compaction, and the alarm of a full disk. */
+ * changes are not included: steps of a compaction, and the alarm of a full disk. Returns 0, which is always settled
+ * with KW_OK, in memory and once the storage has failed. */
 uint64_t kw_store_ticket(const kw_store *store);
 
 /* Makes the next ticket include the background changes up to now. The next flush then submits them without delay. */
@@ -125,18 +128,28 @@ bool kw_store_is_pending(const kw_store *store);
 bool kw_store_is_durable(const kw_store *store);
 
 /* Gives unused space of the database back to the file system, with the next commit group. Does nothing in memory.
- * Returns KW_OK, or why the store is read-only. */
+ * Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. kw_store_defragmented tells the outcome. */
 int kw_store_defragment(kw_store *store);
 
-/* Returns the outcome of the last defragmentation whose commit group was taken: KW_OK also if there was none. */
+/* Returns the outcome of the last defragmentation, see kw_committer_defragmented. The commit group that it came with
+ * must be durable: after a failure of the group nothing was defragmented. */
 int kw_store_defragmented(const kw_store *store);
 
 /* }====== */
 
 /* {====== Writing: store.c, txn.c, write.c ====== */
 
-/* Evaluates an op. The arrays of the reply lie in the arena; its records are borrowed until the next call. A reply to
- * a plain range needs no commit, but may have one. After an error nothing has changed. */
+/* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the
+ * applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
+ * until the next kw_store_apply, and until the next call that changes, steps, polls, waits for or hashes the store;
+ * kw_store_commit leaves them valid.
+ *
+ * After an error no key has changed, and no commit or rollback is needed. Errors of every op: those of kw_check_op;
+ * KW_ERR_COMPACTED or KW_ERR_FUTURE_REVISION of a range; KW_ERR_CORRUPT if a record cannot be read. Errors of a
+ * write: KW_ERR_READ_ONLY in a replica; KW_ERR_STORAGE once the storage has failed; KW_ERR_TOO_MANY_REQUESTS if too
+ * many bytes wait for the disk; KW_ERR_REQUEST_TOO_LARGE; KW_ERR_CORRUPT while that alarm is armed. Errors of a put,
+ * or of a transaction with one: KW_ERR_LEASE_NOT_FOUND; KW_ERR_KEY_NOT_FOUND; KW_ERR_NO_SPACE while that alarm is
+ * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
 /* Makes the open write final. */
@@ -147,8 +160,8 @@ void kw_store_rollback(kw_store *store);
 
 /* Compacts the history before `revision`. That history cannot be read any more as soon as the compaction is durable;
  * steps then remove the records. Needs no commit. Errors: KW_ERR_COMPACTED if this or a later revision was requested
- * before; KW_ERR_FUTURE_REVISION; KW_ERR_READ_ONLY of a replica; KW_ERR_CORRUPT while that alarm is armed; or why the
- * store is read-only. */
+ * before; KW_ERR_FUTURE_REVISION if it is not visible yet; KW_ERR_READ_ONLY in a replica; KW_ERR_CORRUPT while that
+ * alarm is armed; or KW_ERR_STORAGE once the storage has failed. */
 int kw_store_compact(kw_store *store, int64_t revision);
 
 /* True until the compactions that were requested are durable and their records removed. False if one is stuck at a
@@ -160,18 +173,19 @@ bool kw_store_is_compacting(const kw_store *store);
 /* {====== Reading: store.c, read.c ====== */
 
 typedef struct kw_store_status {
-  int64_t revision;
+  int64_t revision;         /* newest visible revision */
   int64_t compact_revision; /* -1 before the first compaction */
   int64_t keys;             /* live keys of the applied state */
   int64_t leases;           /* of the applied state */
-  int64_t db_size;
-  int64_t db_size_in_use;
-  int64_t quota;       /* 0: none */
-  int64_t commits;     /* commit groups that have become durable since the store was opened */
-  unsigned alarms;     /* kw_alarm bits */
-  unsigned own_alarms; /* without those of other members */
+  int64_t db_size;          /* bytes */
+  int64_t db_size_in_use;   /* bytes of it that hold data */
+  int64_t quota;            /* bytes; 0: none */
+  int64_t commits;          /* commit groups that have become durable since the store was opened */
+  unsigned alarms;          /* kw_alarm bits */
+  unsigned own_alarms;      /* without those of other members */
 } kw_store_status;
 
+/* Returns the status of the store. */
 kw_store_status kw_store_get_status(const kw_store *store);
 
 /* Returns the newest visible revision. */
@@ -193,15 +207,16 @@ bool kw_store_is_replica(const kw_store *store);
  * changes. */
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 
-/* Moves to the next visible event. Returns false at the end, and at a record that cannot be read. */
+/* Moves to the next visible event; entry->record is borrowed, as from kw_store_apply. Returns false at the end, and
+ * at a record that cannot be read, see kw_store_read_failure. */
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
 
-/* Returns the record that a key had before a change of revision `rev`. Returns NULL if the key did not exist, or if
- * that revision was compacted. A record that cannot be read is empty. */
+/* Returns the record that a key had before a change of revision `rev`, borrowed as from kw_store_apply. Returns NULL
+ * if the key did not exist, or if that revision was compacted. A record that cannot be read is empty. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
-/* Returns why the last unreadable record since the last apply, step or poll could not be read: KW_ERR_NO_MEMORY, or
- * KW_ERR_CORRUPT if it is damaged. Returns KW_OK if all were read. */
+/* Returns why the last unreadable record since the last apply, step, poll or hash could not be read:
+ * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if it is damaged. Returns KW_OK if all were read. */
 int kw_store_read_failure(const kw_store *store);
 
 /* Returns the first revision from which on all events are known. */
@@ -213,25 +228,30 @@ int64_t kw_store_first_event(const kw_store *store);
 
 typedef struct kw_lease_info {
   int64_t id;
-  int64_t ttl; /* whole seconds that remain; -1 if there is no such lease */
-  int64_t granted_ttl;
-  const kw_slice *keys; /* in order, in the arena */
+  int64_t ttl;          /* whole seconds that remain; -1 if there is no such lease */
+  int64_t granted_ttl;  /* seconds */
+  const kw_slice *keys; /* in order, in the arena; their bytes are good until the store changes */
   size_t n_keys;
 } kw_lease_info;
 
-/* Grants a lease of *ttl seconds. The store chooses the id if *id is 0. *id and *ttl become what was granted. Needs a
- * commit. */
+/* Grants a lease of *ttl seconds. The store chooses the id if *id is 0, and raises *ttl to the option min_lease_ttl.
+ * *id and *ttl become what was granted. Needs a commit or a rollback. Errors: KW_ERR_LEASE_TTL_TOO_LARGE,
+ * KW_ERR_LEASE_EXISTS, KW_ERR_NO_MEMORY, KW_ERR_READ_ONLY in a replica, KW_ERR_STORAGE once the storage has failed,
+ * KW_ERR_NO_SPACE if the quota is exceeded, KW_ERR_NO_SPACE or KW_ERR_CORRUPT while that alarm is armed. */
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
 
-/* Revokes a lease, and deletes its keys. Needs a commit. */
+/* Revokes a lease, and deletes its keys. Needs a commit or a rollback. Errors: KW_ERR_LEASE_NOT_FOUND,
+ * KW_ERR_NO_MEMORY, KW_ERR_READ_ONLY in a replica, KW_ERR_CORRUPT while that alarm is armed, or KW_ERR_STORAGE once
+ * the storage has failed. */
 int kw_store_revoke(kw_store *store, int64_t id);
 
-/* Gives a lease its full time again. *ttl becomes the granted ttl, or 0 if there is no such lease. A lease that has
- * expired is not renewed: the coming steps revoke it. A lease whose revocation is not durable yet still exists, and
- * is not renewed either. */
+/* Gives a lease its full time again, from `now` on. *ttl becomes the granted ttl in seconds, or 0 if there is no such
+ * lease. Needs no commit. A lease that has expired is not renewed, and gives 0: the coming steps revoke it. A lease
+ * whose revocation is not durable yet still gives its ttl, but is not renewed either. */
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl);
 
-/* Describes a lease; its keys only with `keys`. Returns KW_OK or KW_ERR_NO_MEMORY. */
+/* Describes a lease; its keys only with `keys`. A lease that has expired counts as none. Returns KW_OK or
+ * KW_ERR_NO_MEMORY. */
 int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,
                           kw_arena *arena, kw_lease_info *info);
 
@@ -245,25 +265,27 @@ int kw_store_leases(const kw_store *store, kw_arena *arena, const int64_t **ids,
 typedef enum kw_alarm { KW_ALARM_NO_SPACE = 1, KW_ALARM_CORRUPT = 2 } kw_alarm; /* bits of a set */
 #define KW_ALARM_BITS 2
 
-/* Arms an alarm of the store. Returns KW_OK, or why the store is read-only. */
+/* Arms an alarm of the store. Needs no commit. Returns KW_OK, or KW_ERR_STORAGE once the storage has failed. */
 int kw_store_arm(kw_store *store, kw_alarm alarm);
 
-/* Disarms the alarm of the store alone. Returns KW_OK, or why the store is read-only. */
+/* Disarms the alarm of the store alone. Needs no commit. Returns KW_OK, or KW_ERR_STORAGE once the storage has
+ * failed. */
 int kw_store_disarm_own(kw_store *store, kw_alarm alarm);
 
-/* Disarms the alarm of the store and of all other members, which are rows: see store/alarm.h. Returns KW_OK,
- * KW_ERR_NO_MEMORY, or an error of kw_store_change_rows. */
+/* Disarms the alarm of the store and of all other members, whose alarms are rows: see store/alarm.h. The arena is for
+ * memory that the call needs. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_STORAGE or an error of kw_store_change_rows. */
 int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
 
 /* }====== */
 
 /* {====== Rows: rows.c ====== */
 
-/* Makes all changes of rows, or none of them; they become durable together. Needs no commit. Returns the errors of
- * kw_rows_apply, KW_ERR_READ_ONLY, or why the store is read-only. */
+/* Makes all changes of rows, or none of them; they become durable together. Needs no commit. Returns KW_OK, an error
+ * of kw_rows_apply, KW_ERR_READ_ONLY in a replica, or KW_ERR_STORAGE once the storage has failed. */
 int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
 
-/* *rows becomes the rows of the store, good until they change. Returns KW_OK. */
+/* *rows becomes the rows of the store, good until they change. Changes that are not durable yet are included. Always
+ * returns KW_OK. */
 int kw_store_rows(const kw_store *store, const kw_rows **rows);
 
 /* }====== */
@@ -289,14 +311,16 @@ typedef struct kw_hash_walk {
 } kw_hash_walk;
 
 /* Hashes up to `records` more records. Writes may happen between two calls; a compaction makes the walk begin again.
- * Returns KW_OK, KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, or the error of a record that cannot be read. */
+ * The caller repeats the call until walk->is_done. Borrowed records are released. Returns KW_OK, KW_ERR_COMPACTED,
+ * KW_ERR_FUTURE_REVISION, or the error of a record that cannot be read. */
 int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records);
 
 /* }====== */
 
 /* {====== The hook: state.h, replica.c ====== */
 
-/* Called by the store while it commits or polls. A hook must not change the store. */
+/* Functions that the store calls while it makes revisions visible: in kw_store_commit, kw_store_step, kw_store_poll,
+ * kw_store_wait and the functions of store/replica.h. They must not change the store. Each may be NULL. */
 typedef struct kw_store_hook {
   /* The revisions after `before`, up to the store's revision, have become visible. */
   void (*on_visible)(int64_t before, void *ctx);
@@ -305,6 +329,7 @@ typedef struct kw_store_hook {
   void *ctx;
 } kw_store_hook;
 
+/* Sets the hook of the store, which copies it. A hook that was set before is replaced. */
 void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 
 /* }====== */

@@ -26,26 +26,27 @@ typedef struct kw_tickets {
   uint64_t gathering;                                 /* ticket of the gathering group */
   uint64_t settled;                                   /* newest settled ticket */
   kw_ticket_failure failures[KW_REMEMBERED_FAILURES]; /* ring buffer */
-  size_t n_failures;                                  /* so far */
+  size_t n_failures;                                  /* all failures so far, also forgotten ones */
   uint64_t forgotten; /* newest ticket of a failure that is not remembered; 0: none */
 } kw_tickets;
 
-/* Makes the first group gather. */
+/* Begins with the first gathering group, whose ticket is 1. */
 static inline void kw_tickets_init(kw_tickets *tickets) {
   *tickets = (kw_tickets){.gathering = 1};
 }
 
-/* The gathering group was submitted, and the next one gathers. */
+/* Called when the gathering group is submitted. The next group, which gathers now, gets the next ticket. */
 static inline void kw_tickets_submit(kw_tickets *tickets) {
   tickets->gathering++;
 }
 
-/* The submitted group is durable. */
+/* Called when the submitted group has become durable. Settles its ticket. */
 static inline void kw_tickets_succeed(kw_tickets *tickets) {
   tickets->settled++;
 }
 
-/* The submitted group has failed, and the gathering one with it. */
+/* Called when the submitted group has failed, and the gathering one with it. Settles both tickets with `rc`; and the
+ * ticket after them with KW_OK, which no group gets: it is for callers who have nothing to wait for. */
 void kw_tickets_fail(kw_tickets *tickets, int rc);
 
 /* True once the group of a ticket is durable or has failed. */

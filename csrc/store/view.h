@@ -20,14 +20,15 @@ int kw_view_open(const kw_database *db, kw_view **view);
 /* Closes a view, and frees it. */
 void kw_view_close(kw_view *view);
 
-/* Returns what the last commit group that the view sees has noted: its revision, its compacted revision and so on. */
+/* Returns the meta of the last commit group that the view sees: its revision, its compacted revision and so on. */
 kw_commit_meta kw_view_meta(const kw_view *view);
 
 /* Reads the next record, in the order of revisions. Returns 1, 0 at the end, or KW_ERR_CORRUPT. The bytes are
  * valid until the view is closed. */
 int kw_view_next(kw_view *view, kw_database_entry *entry);
 
-/* Reads the next lease, in the order of ids as unsigned numbers. Returns 1, 0 at the end, or KW_ERR_CORRUPT. */
+/* Reads the next lease, in the order of ids as unsigned numbers. `ttl` is in seconds. Returns 1, 0 at the end, or
+ * KW_ERR_CORRUPT. */
 int kw_view_next_lease(kw_view *view, int64_t *id, int64_t *ttl);
 
 #endif

@@ -11,18 +11,19 @@
 #include "store/state.h"
 
 /* Adds a put to the open write: the kv becomes the record of revision `main`, with all fields as given. Its lease
- * must exist, unless the store is a replica. A history that was added for this put is removed again after an
- * error. */
+ * must exist, unless the store is a replica. After an error, a history that has no changes is removed from the index
+ * and freed: it was added for this put. */
 int kw_write_put(kw_store *store, int64_t main, kw_key_history *history, const kw_kv *kv);
 
-/* Adds a tombstone of revision `main` to the open write. */
+/* Adds a tombstone of revision `main` to the open write. After an error the history is treated as by
+ * kw_write_put. */
 int kw_write_delete(kw_store *store, int64_t main, kw_key_history *history);
 
 /* Adds a change that the database has, while the store is loaded. Changes must come in the order of revisions. A
  * lease of the kv that does not exist is ignored. */
 int kw_write_load(kw_store *store, kw_change change, const kw_kv *kv);
 
-/* Adds a grant to the open write. The id must be free. */
+/* Adds a grant to the open write. The id must be free. `now` is in milliseconds, `ttl` in seconds. */
 int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl);
 
 /* Adds a revocation to the open write. The lease must have no keys. It leaves the table, and lives on until the write
@@ -35,7 +36,7 @@ void kw_write_commit(kw_store *store);
 /* Undoes the open write. */
 void kw_write_rollback(kw_store *store);
 
-/* Undoes all steps in the index and the leases. The log and the commit group have forgotten them already. */
+/* Undoes all steps in the index and the leases. The log and the commit group must have forgotten them before. */
 void kw_write_undo_all(kw_store *store);
 
 /* Forgets how to undo the oldest `n` steps: they are durable. Frees the leases that they revoked. */
