@@ -3,18 +3,20 @@
  * lua_call: the gRPC calls of a server that Lua answers or intercepts, as methods of the server.
  *
  *   server:mount(path, is_stream, takes_one)
- *                                       Lua answers the calls of this gRPC method. takes_one: the client sends
- *                                       one request
+ *                                       Lua answers the calls of this gRPC method, which is unary unless is_stream.
+ *                                       takes_one: the client of a stream sends one request
  *   server:intercept()                  Lua sees every call of the C services before its method runs
  *   server:next_news() -> id, is_new, has_input, has_room, status
- *                                       the next call that has news, or nothing. status: the call has ended, and
- *                                       its id is no longer valid
+ *                                       the next call that has news, or nothing. status: the gRPC status with
+ *                                       which the call has ended, and its id is no longer valid; nil: it goes on
  *   server:info(id) -> path, is_stream, is_intercepted, remote, seconds, metadata
  *                                       seconds: until the call's deadline, or nil; metadata: { name, value, ... };
  *                                       nothing if the call is gone
  *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent
  *                                       its last message
  *   server:send(id, message) -> has_room
+ *                                       has_room: another message may follow at once; if false, news of room or of
+ *                                       the end will come. Without memory the call is reset, and send raises
  *   server:finish(id, status, text)     ends the call with a gRPC status
  *   server:proceed(id)                  an intercepted call continues to its method
  *

@@ -2,26 +2,41 @@
  *
  * lua_client: a client's HTTP/2 connection as a Lua object.
  *
- *   core.client(authority, options, now) -> client    times in seconds
- *   client:call(path, metadata, is_unary) -> id        nothing if the connection takes no more calls
- *   client:send(id, message) -> is_live                is_live: the call had not ended
+ *   core.client(authority, options, now) -> client     options: handshake_timeout, keepalive and keepalive_timeout in
+ *                                                      seconds, max_message in bytes. `now` is in seconds, here and
+ *                                                      below; CLOCK_MONOTONIC if absent
+ *   client:call(path, metadata, is_unary) -> id        metadata: { name = value }, at most 32 fields, or nil. Returns
+ *                                                      nothing if the connection takes no more calls
+ *   client:send(id, message) -> is_live                is_live: the call had not ended. Without memory the call is
+ *                                                      cancelled, and send raises
  *   client:half_close(id)   client:cancel(id)
- *   client:has_room(id, max) -> boolean                whether at most `max` sent bytes are unwritten; if not, `next`
- *                                                      returns the call once they are
- *   client:receive(id) -> message                      or false, status, text, is_refused; or nothing yet
- *   client:next() -> id                                the next call that has something to receive, or nothing
- *   client:watch(metadata, max_partial) -> id             opens a watch call; nothing if that is not possible
+ *   client:has_room(id, max) -> boolean                whether at most `max` sent bytes of the call wait; if not,
+ *                                                      `next` returns the call when has_room is worth asking again
+ *   client:receive(id) -> message                      or, at the end of the call, false, status, text, is_refused
+ *                                                      (the server has not looked at the call); or nothing yet
+ *   client:next() -> id                                the next call with something to receive, or room; or nothing
+ *   client:watch(metadata, max_partial) -> id          opens a watch call; nothing if that is not possible.
+ *                                                      max_partial: limit in bytes of a revision that comes in parts
  *   client:ask(id)                                     asks for progress of all watches of a watch call
  *   client:trust(id)                                   believes progress of a watch call: this server does not send
  *                                                      progress before the events that it covers
- *   client:inspect(id) -> heard, watches, is_held      of a watch call; nothing if it has ended
- *   client:next_watch() -> tag                         the next armed watch that has received something, or nothing
+ *   client:inspect(id) -> heard, watches, is_held      of a watch call, as in kw_watch_call_info; nothing if it ended
+ *   client:next_watch() -> tag                         the next watch that is ready, or nothing: an armed one that has
+ *                                                      received something, or one whose state or progress has changed
  *   client:health() -> is_ready, is_over, why, got_enhance_your_calm
- *   client:feed(bytes, now)   client:pending(max) -> bytes   client:state() -> wants_bytes, is_done
- *   client:deadline()   client:step(now)   client:close()
+ *                                                      is_ready: the server takes calls; is_over: the connection has
+ *                                                      ended; why: a text, or nil
+ *   client:feed(bytes, now)                            bytes from the socket; "": the server has closed its side
+ *   client:pending(max) -> bytes                       bytes for the socket, at most `max`, which count as written
+ *   client:state() -> wants_bytes, is_done
+ *   client:deadline() -> seconds                       when step is due; nothing: never
+ *   client:step(now)
+ *   client:close()                                     ends the connection and its calls. What calls have received can
+ *                                                      still be received if a driver has dialed the client; otherwise
+ *                                                      the client is freed, and most methods raise
  *
- * A finalizer may call cancel, next, next_watch and health of a client that was finalized before: they do nothing
- * then.
+ * A finalizer may call cancel, next, next_watch and health of a client that was finalized before: cancel does nothing,
+ * next and next_watch return nothing, and health says that the connection is over.
  */
 #ifndef KW_BIND_LUA_CLIENT_H
 #define KW_BIND_LUA_CLIENT_H
@@ -39,8 +54,8 @@ kw_client *kw_bind_check_client(lua_State *L, int arg);
 /* The functions of the engine by which a driver moves the bytes of a client. */
 extern const kw_peer_face kw_bind_dialed_face;
 
-/* Returns the client of a userdata for a driver that dials it. Returns NULL if the client is closed, or was dialed
- * before. */
+/* Returns the client of a userdata for a driver that dials it, and marks the client as dialed. Returns NULL if the
+ * client is closed, or was marked before. */
 kw_client *kw_bind_client_of(void *object);
 
 #endif

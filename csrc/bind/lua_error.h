@@ -16,20 +16,21 @@
 /* Pushes the metatable of errors. The first call makes it. */
 void kw_bind_push_error_meta(lua_State *L);
 
-/* Pushes core.new_error(code): makes an error. Raises if there is no such code. */
+/* Pushes the function core.new_error(code), which makes an error. It raises if there is no such code. */
 void kw_bind_push_error_new(lua_State *L);
 
-/* Pushes core.error_of(status, text): makes the error of a server's gRPC status. The code follows from status
- * and text. */
+/* Pushes the function core.error_of(status, text), which makes the error of a server's gRPC status. The code follows
+ * from status and text. */
 void kw_bind_push_error_of(lua_State *L);
 
-/* Pushes nil and the error of `rc`; returns 2. The metatable of errors is at stack index `meta`. */
+/* Pushes nil and the error of `rc`, a KW_ERR_ code; returns 2. The metatable of errors is at stack index `meta`. */
 int kw_bind_push_failure(lua_State *L, int meta, int rc);
 
 /* Replaces the message of the error on top of the stack, unless the text is empty. */
 void kw_bind_set_message(lua_State *L, const char *text);
 
-/* Raises: `what`, a noun such as "store", is in the middle of a call, and a finalizer may not use it. */
+/* Raises an error that says: `what`, a noun such as "store", is in the middle of a call, and a finalizer has to wait.
+ * Does not return. */
 void kw_bind_refuse_finalizer(lua_State *L, const char *what);
 
 #endif

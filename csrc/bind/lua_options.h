@@ -26,13 +26,13 @@ typedef enum kw_option_kind {
 
 typedef struct kw_seconds {
   bool is_given;
-  double value;
+  double value; /* any number but NaN: the caller checks its sign and size */
 } kw_seconds;
 
 /* The limits on the time of a call. */
 typedef struct kw_times {
-  kw_seconds timeout;
-  kw_seconds deadline;
+  kw_seconds timeout;  /* from the beginning of the call */
+  kw_seconds deadline; /* a time of the driver's clock */
 } kw_times;
 
 typedef struct kw_option {

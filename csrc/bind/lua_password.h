@@ -8,7 +8,8 @@
 
 #include "face/compat.h"
 
-/* core.hash_password(text, cost): the hash, with a new random salt; or nil and a sentence. bcrypt uses only the
+/* The function core.hash_password(text, cost). Returns the hash, with a new random salt; or nil and a text, if the
+ * password has a zero byte or libcrypt has no bcrypt. Raises if the cost is not from 4 to 31. bcrypt uses only the
  * first 72 bytes of the text. */
 int kw_bind_hash_password(lua_State *L);
 

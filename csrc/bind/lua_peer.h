@@ -18,17 +18,19 @@ int64_t kw_bind_clock_ms(void);
  * CLOCK_MONOTONIC. */
 int64_t kw_bind_opt_now(lua_State *L, int arg);
 
-/* Pushes a deadline in seconds. Returns how many values were pushed: 0 for INT64_MAX. */
+/* Pushes a deadline, given in milliseconds, as seconds. Returns how many values were pushed: 0 for INT64_MAX. */
 int kw_bind_push_deadline(lua_State *L, int64_t when);
 
-/* Makes the class of holders, once for each VM. */
+/* Makes the class of holders. To be called once for each VM, before kw_bind_new_holder. */
 void kw_bind_add_holder(lua_State *L);
 
-/* Pushes an empty holder: a userdata that owns a reference to a blob. The holder releases the blob also if Lua
- * runs out of memory while the blob is pushed as a string. */
+/* Pushes an empty holder, a userdata that owns a reference to a blob, and returns the place where the caller puts the
+ * reference. The holder releases the blob also if Lua runs out of memory while the blob is pushed as a string. May
+ * run finalizers. */
 kw_blob **kw_bind_new_holder(lua_State *L);
 
-/* Pushes the bytes of the blob as a string, "" without a blob. The holder is empty then. */
+/* Pushes the bytes of the holder's blob as a string, or "" if the holder is empty. Releases the blob: the holder is
+ * empty then. */
 void kw_bind_push_held(lua_State *L, kw_blob **holder);
 
 /* How the bytes of a peer are moved. `peer_of` returns the open peer of the object at index 1, or raises. The

@@ -16,11 +16,12 @@
 /* Makes the class of scratches. Calling it again does nothing. */
 void kw_bind_add_scratch(lua_State *L);
 
-/* Pushes the scratch of the upvalue, or a new one, and sets the upvalue to nil. Returns the arena of the scratch.
- * Making a new one may run finalizers, and raises if memory is short. */
+/* Pushes the scratch of the upvalue, or a new one, and sets the upvalue to nil. `upvalue` is the number of the
+ * upvalue, from 1 on. Returns the arena of the scratch, which is valid while the scratch is on the stack. Making a
+ * new one may run finalizers, and raises if memory is short. */
 kw_arena *kw_bind_take_scratch(lua_State *L, int upvalue);
 
-/* Empties the scratch at index `at`, and puts it back into the upvalue. */
+/* Empties the scratch at stack index `at`, and puts it back into the upvalue. What lies in its arena is gone. */
 void kw_bind_return_scratch(lua_State *L, int upvalue, int at);
 
 #endif

@@ -3,14 +3,24 @@
  * lua_server: a server over a store as a Lua object, and the engine for the drivers that own its sockets.
  *
  *   core.serve(store, options) -> server
- *   server:drain(seconds, now)        takes no new connections and streams; what is open may end, at most so long
+ *                                     nil and an error if memory is short. options: cluster_id, member_id, raft_term,
+ *                                     max_concurrent_streams; outlet_bytes, max_queued, quota_connection_bytes in
+ *                                     bytes; keepalive_min_time, keepalive_interval, keepalive_timeout in seconds
+ *   server:drain(seconds, now)        takes no new connections and streams; calls have `seconds` to end, 5 if absent.
+ *                                     `now` is in seconds, here and below; CLOCK_MONOTONIC if absent
  *   server:connections() -> count     server:held() -> bytes that all connections hold
- *   server:tend(now) -> deadline      does the work that is due
- *   server:close()
+ *   server:tend(now) -> deadline      does the work that is due. deadline: when to call tend next, in seconds; nothing:
+ *                                     only after something has happened
+ *   server:close()                    ends all calls; the peers stay until they are closed
  *   server:accept(now, max_turn) -> peer
- *                                     a connection whose bytes Lua moves; hears at most max_turn messages in a turn
- *   peer:feed(bytes, now)   peer:pending(max) -> bytes   peer:state() -> wants_bytes, is_done, is_dirty, why
- *   peer:deadline()   peer:step(now)   peer:close()
+ *                                     a connection whose bytes Lua moves; hears at most max_turn messages in a turn,
+ *                                     any number if it is absent. Nothing if the server drains, or memory is short
+ *   peer:feed(bytes, now)             bytes from the socket; "": the client has closed its side
+ *   peer:pending(max) -> bytes        bytes for the socket, at most `max`, which count as written
+ *   peer:state() -> wants_bytes, is_done, is_dirty, why
+ *                                     is_dirty: something may have changed since `pending`; why: a text, or ""
+ *   peer:deadline() -> seconds        when step is due; nothing: never
+ *   peer:step(now)   peer:close()
  *
  * lua_call.h has the other methods of a server.
  */

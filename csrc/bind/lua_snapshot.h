@@ -4,13 +4,18 @@
  *
  *   store:open_snapshot() -> snapshot
  *   snapshot:is_ready() -> boolean; nil and an error if the snapshot has failed
- *   snapshot:size() -> bytes without the hash at the end
- *   snapshot:read(at, n) -> bytes   snapshot:close()
- *   core.restore(path, directory, skip_hash_check) -> { revision =, compact_revision =, records =,
- *                                                             leases =, was_protected = }
+ *   snapshot:size() -> number of bytes, without the hash of 32 bytes that follows them
+ *   snapshot:read(at, n) -> `n` bytes, at most 1 MiB, from position `at` on, counted from 0; the hash may be read too
+ *   snapshot:close()
+ *   core.restore(path, directory, skip_hash_check) -> { revision =, compact_revision =, records =, leases =,
+ *                                                       was_protected = }
+ *                           makes the directory of a store from the snapshot in the file `path`, see store/restore.h
  *
- * open_snapshot does not wait for the disk: after is_ready has returned false, the store's bell rings once the snapshot
- * is ready or has failed. restore blocks the thread.
+ * open_snapshot, read and restore return nil and an error if they fail. size and read raise before the snapshot is
+ * ready. A snapshot may outlive its store.
+ *
+ * open_snapshot does not wait for the disk: after is_ready has returned false, the store's bell rings once the
+ * snapshot is ready or has failed. restore blocks the thread.
  */
 #ifndef KW_BIND_LUA_SNAPSHOT_H
 #define KW_BIND_LUA_SNAPSHOT_H

@@ -25,8 +25,8 @@ int64_t kw_bind_now(const kw_lua_store *self);
  * does not expire too early. A manual clock is not rounded. */
 int64_t kw_bind_now_rounded_up(const kw_lua_store *self);
 
-/* Returns the seconds as whole milliseconds. Raises if the number is too large, or not a number. `what` names the
- * argument or option in the error. */
+/* Returns the seconds as milliseconds, rounded. Raises if the number is 9e12 or more, -9e12 or less, or NaN. `what`
+ * names the argument or option in the error. */
 int64_t kw_bind_to_ms(lua_State *L, const char *what, double seconds);
 
 /* Takes over what the disk has finished, and does one step of the work that is due. Does nothing while the store is

@@ -3,8 +3,8 @@
  * lua_value: single values between Lua and C, with one policy for numbers.
  *
  * Revisions, versions and counts are numbers. An id may use all 64 bits: where a number cannot hold it (LuaJIT,
- * beyond 2^53), it is a decimal string. Strings and numbers are accepted everywhere. Conversions never run Lua
- * code. Those named `check` raise on misuse; those named `to` return false.
+ * beyond 2^53), it is a decimal string. Where an id is read, a number and a decimal string are both accepted.
+ * Conversions never run Lua code. Those named `check` raise on misuse; those named `to` return false.
  */
 #ifndef KW_BIND_LUA_VALUE_H
 #define KW_BIND_LUA_VALUE_H
@@ -33,14 +33,15 @@ void kw_bind_set_int(lua_State *L, const char *name, int64_t v);
 void kw_bind_set_id(lua_State *L, const char *name, int64_t id);
 void kw_bind_set_bool(lua_State *L, const char *name, bool v);
 
-/* Reads the value at index `at`. Returns false if it is not a whole number that fits. */
+/* Reads the value at index `at`. Returns false if it is not a whole number, or on LuaJIT one beyond 2^53. Strings are
+ * not converted. */
 bool kw_bind_to_int(lua_State *L, int at, int64_t *v);
 
-/* Reads the value at index `at`. Returns false if it is not an id. */
+/* Reads the value at index `at`. Returns false if it is not an id: a whole number, or a decimal string. */
 bool kw_bind_to_id(lua_State *L, int at, int64_t *id);
 
-/* Reads the value at index `at`. Returns false if it is not a 64-bit number. A negative number stands for the same
- * bits. */
+/* Reads the value at index `at`, a whole number or a decimal string. Returns false if it is neither, or takes more
+ * than 64 bits. A negative number stands for the unsigned one with the same bits. */
 bool kw_bind_to_uint(lua_State *L, int at, uint64_t *v);
 
 /* Returns an argument that must be a string. Numbers are not converted. */
@@ -52,7 +53,7 @@ int64_t kw_bind_check_int(lua_State *L, int arg, int64_t min);
 /* Returns an argument that must be an id. */
 int64_t kw_bind_check_id(lua_State *L, int arg);
 
-/* Returns the bytes of the string at index `at`. They live as long as the string. */
+/* Returns the bytes of the value at index `at`, which must be a string. They live as long as the string. */
 kw_slice kw_bind_bytes(lua_State *L, int at);
 
 #endif

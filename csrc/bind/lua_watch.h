@@ -2,16 +2,19 @@
  *
  * lua_watch: a watch of a store as a Lua object: an outlet of its own with one watcher.
  *
- *   store:open_watch(key, options) -> watch, tag, the store's revision
+ *   store:open_watch(key, options) -> watch, tag, revision
+ *                                  the watch is not armed; revision: the store's. nil and an error if it fails
  *   store:next_ready() -> tag      the next armed watch that has received something; nothing if there is none
- *   watch:take()                   the next of what the watch was told: "events" and a list; "progress", "compacted"
- *                                  or "corrupt", and a revision; "closed"; nothing if there is nothing now
+ *   watch:take()                   the next of what the watch was told: "events" and a list; "progress" or
+ *                                  "compacted", and a revision; "corrupt" and 0; "closed"; nothing if there is nothing
+ *                                  now
  *   watch:arm()   watch:disarm()   next_ready names the watch when something comes; and no longer
- *   watch:request_progress()       queues progress behind everything that has happened: the revision; false if that
- *                                  is not possible now. A watch that begins later needs no progress
+ *   watch:request_progress()       queues progress behind everything that has happened, and returns its revision;
+ *                                  returns false if that is not possible now. For a watch that begins later nothing is
+ *                                  queued, and the store's revision is returned
  *   watch:is_blocked() -> boolean  the watcher has more events than its outlet can hold
  *   watch:has_failed() -> boolean  the watcher has failed, though the failure may not have been taken yet
- *   watch:close()
+ *   watch:close()                  drops what was not taken. The store closes its watches when it is closed
  *
  * The object does not keep its store alive: Lua holds both. The object never waits. If memory runs out in `take`, the
  * events stay in the outlet.

@@ -9,7 +9,16 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Pushes core.probe. */
+/* Pushes the table core.probe. It has the functions of the other probe_ headers, and
+ *   check(store)           raises if an invariant of the store or its hub is broken
+ *   fail_core(n)           the n-th allocation of core from now on fails, and only that one; 0: none
+ *   fail_all(n)            the n-th allocation of core or Lua from now on and all later ones fail; 0: none
+ *   fail_none()            ends both
+ *   collect_at(n, every)   a collection is due at the n-th allocation of Lua; at once if n is 0. With `every`, another
+ *                          one is due after each `every` allocations more
+ *   collect_never()        ends that. Returns true if the collection of collect_at(n) has not become due
+ *   allocations()          returns the number of allocations of this thread so far
+ *   live()                 returns the number of blocks of all threads that are not freed yet */
 void kw_bind_push_probe(lua_State *L);
 #endif
 

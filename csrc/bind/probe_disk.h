@@ -9,7 +9,11 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Adds hold_disk, fail_disk and flush_disk to the table on top of the stack. */
+/* Adds these functions to the table on top of the stack. They raise if the store is not durable.
+ *   hold_disk(store, hold)   while held, commit groups are submitted but not written
+ *   fail_disk(store, how)    the next commit group fails. "no_space" and "no_memory": before anything was written;
+ *                            "storage": the outcome is unknown
+ *   flush_disk(store)        submits the committed writes if the disk is idle. Does not wait */
 void kw_bind_add_probe_disk(lua_State *L);
 #endif
 

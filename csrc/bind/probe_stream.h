@@ -9,8 +9,12 @@
 #include "face/compat.h"
 
 #ifdef KW_PROBE
-/* Pushes stream(store, max_bytes): an object with watch(key, options, id), cancel(id), progress(id), take(),
- * close(). */
+/* Pushes the function stream(store, max_bytes), which returns an object with these methods:
+ *   watch(key, options, id)   the id of the watcher, or nil and an error
+ *   cancel(id)                true if there was such a watcher
+ *   progress(id)              queues progress for one watcher, without an id for all: true if it was queued
+ *   take()                    kind, id (nil: for all), revision, and the keys of the events; nothing if it is empty
+ *   close() */
 void kw_bind_push_probe_stream(lua_State *L);
 #endif
 

@@ -9,11 +9,12 @@
 
 #include "h2/session.h"
 
-#define KW_STATUS_TEXT 1024                 /* bytes of a status text that are sent */
-#define KW_STATUS_ROOM (3 * KW_STATUS_TEXT) /* the same, escaped */
-#define KW_REQUEST_FIELDS 7                 /* fields of every request */
+#define KW_STATUS_TEXT 1024 /* bytes of a status text that are sent; the rest is cut */
+#define KW_STATUS_ROOM (3 * KW_STATUS_TEXT) /* room for the same text, escaped */
+#define KW_REQUEST_FIELDS 7                 /* fields that every request has, beside metadata */
 
-/* The fields that the session itself reads. Slices of fields that did not come are empty. */
+/* The fields that the session itself reads. Slices of fields that did not come are empty; the others point into the
+ * header block, and are valid until it is dropped. */
 typedef struct kw_known_fields {
   kw_slice method;
   kw_slice path;
@@ -22,14 +23,14 @@ typedef struct kw_known_fields {
   kw_slice encoding; /* grpc-encoding */
   kw_slice text;     /* grpc-message, escaped */
   int http_status;   /* of an answer; or 0 */
-  int status;        /* grpc-status */
+  int status;        /* grpc-status; UNKNOWN if its value is none of gRPC's */
   bool has_status;
   bool has_regular;  /* a regular field has come: pseudo-header fields may not follow */
   bool is_malformed; /* a field breaks the rules of HTTP/2 */
 } kw_known_fields;
 
-/* Checks a field that came, and notes its value if the session reads it. Our own check replaces that of nghttp2,
- * which would refuse what gRPC clients put into :authority: a path, or a whole URL. */
+/* Checks a field that came, and sets its slot in *known if the session reads it; or sets is_malformed. Our own check
+ * replaces that of nghttp2, which would refuse what gRPC clients put into :authority: a path, or a whole URL. */
 void kw_known_note(kw_known_fields *known, const kw_header_field *field);
 
 /* True if the content-type is application/grpc, alone or with a suffix. */
@@ -38,14 +39,15 @@ bool kw_known_is_grpc(const kw_known_fields *known);
 /* True if the content-type is application/grpc+proto. */
 bool kw_known_is_plus_proto(const kw_known_fields *known);
 
-/* Makes the status that came that of the stream. */
+/* Sets the stream's status and text to those that came, the text unescaped. Needs known->has_status. */
 void kw_known_take_status(const kw_known_fields *known, kw_stream *stream);
 
-/* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`. Returns how many. */
+/* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`; more are left out. `to`
+ * needs room for both. Copies nothing: the slices must live until the request is submitted. Returns how many. */
 size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
                          const kw_header_field *fields, size_t n);
 
-/* Writes the fields that begin an answer. Returns how many: at most two. */
+/* Writes the fields that begin an answer to `to`. Returns how many: two. */
 size_t kw_answer_fields(const kw_stream *stream, nghttp2_nv *to);
 
 /* Writes the trailers, which end an answer. Returns how many: at most two. `text` has KW_STATUS_ROOM bytes; the

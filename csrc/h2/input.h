@@ -9,17 +9,19 @@
  *   - until the socket takes answers, if it is a unary call and enough output waits (session->parked_for_output);
  *   - until its own answers have been sent, if it has too many of them (stream->is_parked_by_answers);
  *   - until kw_stream_resume, if its owner has paused it (stream->is_paused).
- * The first two are lists and resumed in turn, oldest first. A client's streams are parked only by their owner.
+ * Streams of the first two kinds are in lists, and are resumed oldest first. A client's streams are parked only by
+ * their owner.
  */
 #ifndef KW_H2_INPUT_H
 #define KW_H2_INPUT_H
 
 #include "h2/state.h"
 
-/* Takes DATA bytes. `is_last`: they end the stream, and kw_input_end follows. */
+/* Takes DATA bytes that nghttp2 has received: delivers them, or copies them into stream->input. `is_last`: they end
+ * the stream, and kw_input_end follows. */
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last);
 
-/* The peer has half-closed the stream. The owner is told once all input was delivered. */
+/* Notes that the peer has half-closed the stream. The owner is told once all input was delivered. */
 void kw_input_end(kw_stream *stream);
 
 /* Client: nghttp2 closes the stream. Delivers the rest of the input, even if the owner has paused the stream. */

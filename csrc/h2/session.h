@@ -36,6 +36,8 @@
 
 typedef struct kw_session_options {
   bool is_client;
+
+  /* Bounds, see above: max_streams is a number of streams, the others are bytes. */
   uint32_t max_streams;
   size_t max_message;
   size_t max_header_bytes;
@@ -45,6 +47,7 @@ typedef struct kw_session_options {
   size_t max_stream_queued;
   size_t max_waiting;
   size_t max_input;
+
   int64_t handshake_ms; /* timeout for the peer's first SETTINGS frame */
   int64_t
       keepalive_ms; /* silence before we send PING; 0: never. A client pings only while it has streams */
@@ -54,7 +57,8 @@ typedef struct kw_session_options {
   kw_budget *budget;         /* of all sessions together; or NULL */
 } kw_session_options;
 
-/* A field of the header block that is being received. Valid only inside of the hook. */
+/* A header field: of a block that is being received, valid only inside of the hook; or of a request to be sent, where
+ * the caller owns the bytes. */
 typedef struct kw_header_field {
   kw_slice name;
   kw_slice value;
@@ -63,12 +67,13 @@ typedef struct kw_header_field {
 #define KW_MAX_METADATA 32 /* fields that a client may add to a request */
 
 /* Functions of the owner, called from inside of the functions below and of kw_stream_resume. A hook may call every
- * function of a stream, but must not feed, flush, step or free the session. */
+ * function of a stream, but must not feed, flush, step or free the session. Slices are valid only inside of the hook.
+ * A hook that is marked for the other role may be NULL. */
 typedef struct kw_session_hooks {
-  /* Server: a call has come. kw_session_fields has its metadata. The owner sets is_unary or takes_one, and its own
-   * fields of the stream, or finishes the stream. */
+  /* Server: a call has come. kw_session_fields has its metadata. The owner sets is_unary or takes_one (neither: any
+   * number of messages) and its own fields of the stream; or it finishes the stream. */
   void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
-  /* A message has come. */
+  /* A message has come. That of a server's unary call comes after the half-close. */
   void (*on_message)(kw_stream *stream, kw_slice message, void *ctx);
   /* Server: the client has half-closed the stream; no message follows. Not called for unary calls. */
   void (*on_half_close)(kw_stream *stream, void *ctx);
@@ -76,9 +81,10 @@ typedef struct kw_session_hooks {
   void (*on_pull)(kw_stream *stream, void *ctx);
   /* Server: a call that kw_stream_defer has deferred has room for its answer. */
   void (*on_room)(kw_stream *stream, void *ctx);
-  /* Client: the call has ended, with stream->status and stream->text. */
+  /* Client: the call has ended, with stream->status and stream->text. on_close follows at once. */
   void (*on_end)(kw_stream *stream, void *ctx);
-  /* Server: the deadline that the client set has passed, and the call has no status yet. */
+  /* Server: the deadline that the client set has passed, and the call has no status yet. The owner finishes the
+   * stream. */
   void (*on_timeout)(kw_stream *stream, void *ctx);
   /* The stream is about to be freed. Always the last call for a stream, and also made if on_open never was. Here
    * stream->status and stream->text say how a server has ended the call. */
@@ -92,7 +98,7 @@ typedef struct kw_session_hooks {
 /* Returns the default options of a server. */
 kw_session_options kw_session_defaults(void);
 
-/* Sets max_queued, and in proportion to it max_stream_queued, max_waiting and max_input. */
+/* Sets max_queued in bytes, and in proportion to it max_stream_queued, max_waiting and max_input. */
 void kw_session_set_queue(kw_session_options *options, size_t max_queued);
 
 /* Makes a session; options and hooks are copied. NULL if memory is short. */
@@ -104,22 +110,25 @@ void kw_session_free(kw_session *session);
 
 /* {====== Bytes and time ====== */
 
-/* Takes bytes that came from the peer. None: the peer has closed its side, and the session ends. */
+/* Takes bytes that came from the peer, and copies what it keeps. No bytes: the peer has closed its side, and the
+ * session ends. Does nothing if the session has ended. */
 void kw_session_feed(kw_session *session, kw_slice bytes, int64_t now);
 
-/* Adds the frames that may be sent now to the output, at most about max_framed bytes. */
+/* Adds the frames that may be sent now to the output, until it has about max_framed bytes. Calls on_pull. A server
+ * adds none before the client's preface has come. */
 void kw_session_flush(kw_session *session);
 
 /* Returns the output. The owner removes what the socket has taken and then calls kw_session_wrote. */
 kw_chain *kw_session_out(kw_session *session);
 
-/* Some of the output was written: streams that waited for that go on. */
+/* Notes that some of the output was written: streams that waited for that go on. */
 void kw_session_wrote(kw_session *session);
 
 /* Sets the time without doing anything. For owners that add answers while nothing comes in. */
 void kw_session_set_time(kw_session *session, int64_t now);
 
-/* True if the session wants to be fed. Backpressure: false while the client does not read what the server sends. */
+/* True if the session wants to be fed. False if it has ended, or its turn is over; and at a server, as backpressure,
+ * while the client does not read what the server sends. */
 bool kw_session_wants_bytes(const kw_session *session);
 
 /* Returns when kw_session_step is due; INT64_MAX: never. */
@@ -132,10 +141,11 @@ void kw_session_step(kw_session *session, int64_t now);
 
 /* {====== The end ====== */
 
-/* Drains the session: sends GOAWAY, takes no new streams, and ends with the last stream, after `ms` at the latest. */
+/* Server: drains the session: sends GOAWAY, takes no new streams, and ends with the last stream, after `ms`
+ * milliseconds at the latest. A second call only sets the time. */
 void kw_session_drain(kw_session *session, int64_t ms, int64_t now);
 
-/* Sends GOAWAY and ends. */
+/* Puts a GOAWAY into the output and ends the session at once. The output still has to be written. */
 void kw_session_leave(kw_session *session);
 
 /* Ends the session at once. Nothing more is read. Only frames that are in the output already may still be sent. */
@@ -159,15 +169,17 @@ bool kw_session_got_enhance_your_calm(const kw_session *session);
 /* Client: true if the server has sent its SETTINGS and takes calls. */
 bool kw_session_is_ready(const kw_session *session);
 
-/* Client: begins a call with these fields as metadata; `owner` becomes stream->owner. NULL if memory is short, or
- * if the server takes no more calls. */
+/* Client: begins a call with these fields as metadata, at most KW_MAX_METADATA; more are left out. The bytes are
+ * copied. `owner` becomes stream->owner. The stream belongs to the session, and is valid until on_close. Returns NULL
+ * if memory is short, or if the server takes no more calls; on_close may have been called for it then. */
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
                               const kw_header_field *fields, size_t n, void *owner);
 
 /* Sends PING, which makes a peer that lives answer. */
 void kw_session_ping(kw_session *session);
 
-/* Returns the stream after this one, or the first one after NULL; NULL at the end. */
+/* Returns the stream after `stream`, in the order in which they were made; the first one if `stream` is NULL. Returns
+ * NULL at the end. */
 kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream);
 
 /* Returns the fields of the header block that is being received, and their number. For on_open. */
@@ -176,6 +188,7 @@ const kw_header_field *kw_session_fields(const kw_session *session, size_t *n);
 /* Returns the ctx of the hooks. */
 void *kw_session_ctx(const kw_session *session);
 
+/* Returns the account that is charged for the memory of the session. The owner may charge it too. */
 kw_account *kw_session_account(kw_session *session);
 
 #ifdef KW_PROBE

@@ -22,7 +22,7 @@
 #define KW_STREAM_WINDOW (1 << 20)
 #define KW_SESSION_WINDOW (8 << 20) /* the same for all streams of a connection together */
 #define KW_PREFACE 24               /* length of the text that a client begins with */
-#define KW_SESSION_NEVER INT64_MAX  /* a time */
+#define KW_SESSION_NEVER INT64_MAX  /* a time that never comes */
 #define KW_SESSION_WHY 128          /* bytes of session->why, with the 0 at its end */
 
 struct kw_session {
@@ -141,11 +141,11 @@ bool kw_frames_open(kw_session *session);
 /* Returns the allocator for session->h2. */
 nghttp2_mem kw_session_memory(kw_session *session);
 
-/* Server: answers a client that did not begin with the preface, and notes which protocol it speaks. `n_before`
- * bytes of the preface came before `bytes`. */
+/* Server: answers a client that did not begin with the preface, in session->out, and notes in session->why which
+ * protocol the client speaks. `n_before` bytes of the preface came before `bytes`. */
 void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes);
 
-/* Server: counts a PING of the client. */
+/* Server: counts a PING of the client. After too many, submits the GOAWAY that ends the session. */
 void kw_flood_note_ping(kw_session *session);
 
 /* Counts a SETTINGS frame of the peer. Returns 0, or an nghttp2 error after which nothing more of the input is
@@ -163,7 +163,7 @@ int kw_headers_on_begin(nghttp2_session *h2, const nghttp2_frame *frame, void *c
 int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
                         nghttp2_rcbuf *value, uint8_t flags, void *ctx);
 
-/* Uses a header block that is complete. */
+/* Uses a header block that is complete: opens a call, or takes the headers or trailers of an answer. */
 void kw_headers_take(kw_session *session, const nghttp2_frame *frame);
 
 /* Frees the fields of the last header block and the room for more. */
@@ -179,7 +179,8 @@ static inline size_t kw_session_fields_room(const kw_session *session) {
 
 /* {====== stream.c ====== */
 
-/* Makes a stream. NULL if memory is short. Only the session makes and frees streams. */
+/* Makes a stream, and adds it to session->streams. NULL if memory is short. Only the session makes and frees
+ * streams. */
 kw_stream *kw_stream_new(kw_session *session, int32_t id);
 
 /* Calls on_close and frees the stream. */

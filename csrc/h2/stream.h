@@ -92,30 +92,34 @@ struct kw_stream {
   kw_link input_link;    /* in session->with_input */
   kw_link answers_link;  /* in session->with_answers */
 
-  /* The owner's own. The session initializes `waiting`, and removes it from its list when the stream is freed. */
-  const void *role;
-  void *owner;
-  void *watched;
-  kw_link waiting;
-  uint64_t ticket;
-  int failure;
+  /* The owner's own: of a client, only `owner` is used. The session initializes `waiting`, and removes it from its
+   * list when the stream is freed. */
+  const void *role; /* server: the kw_method of the call; NULL if it has none */
+  void *owner;      /* what the method, or the client, keeps for the call */
+  void *watched;    /* server: an intercepted call that proceeds, see rpc/call.c; or NULL */
+  kw_link waiting;  /* server: in the list of answers that are not durable yet */
+  uint64_t ticket;  /* server: the store's ticket that the answer waits for */
+  int failure;      /* server: the error that the call ends with after that; or KW_OK */
 };
 
 /* {====== Messages ====== */
 
-/* Begins a message of `len` bytes. Returns the room for them, which the caller fills; NULL if memory is short. */
+/* Begins a message of `len` bytes. Returns the room for them, which the caller fills before it calls anything else of
+ * the stream but kw_stream_commit. Returns NULL, with nothing begun, if memory is short. */
 uint8_t *kw_stream_begin(kw_stream *stream, size_t len);
 
 /* Sends the message that kw_stream_begin has begun; `len` is the same. */
 void kw_stream_commit(kw_stream *stream, size_t len);
 
-/* Begins a message of `len` bytes whose parts the caller adds to stream->out. False if memory is short. */
+/* Begins a message of `len` bytes whose parts the caller adds to stream->out; kw_stream_sent follows, or
+ * kw_stream_forget. Returns false, with nothing begun, if memory is short. */
 bool kw_stream_begin_parts(kw_stream *stream, size_t len);
 
 /* Sends what was added to stream->out. Called when the parts of a message are complete. */
 void kw_stream_sent(kw_stream *stream);
 
-/* Counts what was added to stream->out, without sending it. For an answer that is made in several steps. */
+/* Counts what was added to stream->out as queued, without sending it. For an answer that is made in several steps;
+ * kw_stream_sent sends it. */
 void kw_stream_count(kw_stream *stream);
 
 /* Drops all of stream->out, for example an answer that was begun and cannot be completed. */
@@ -129,13 +133,16 @@ bool kw_stream_has_room(kw_stream *stream, size_t len);
  * KW_DEFERRED_MS without room the call ends with status 8. */
 void kw_stream_defer(kw_stream *stream);
 
-/* The owner has something to send: on_pull will be called. */
+/* Notes that the owner has something to send: on_pull will be called by kw_session_flush, when the flow-control
+ * window lets data out. */
 void kw_stream_wake(kw_stream *stream);
 
-/* Stops the delivery of messages. DATA that comes waits, and flow control stops the peer. */
+/* Stops the delivery of messages. DATA that comes waits, and flow control stops the peer. Must not be called for a
+ * deferred call, which would no longer be resumed. */
 void kw_stream_pause(kw_stream *stream);
 
-/* Goes on with the delivery. Messages that waited are delivered before this function returns. */
+/* Goes on with the delivery. Messages that waited are delivered before this function returns, as far as the turn and
+ * the output allow. Does nothing if the stream is not paused. */
 void kw_stream_resume(kw_stream *stream);
 
 /* }====== */
@@ -146,14 +153,15 @@ void kw_stream_resume(kw_stream *stream);
  * of this function does nothing. */
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text);
 
-/* Server: the same with an HTTP status, for a request that is not valid gRPC. */
+/* Server: as kw_stream_finish, with an HTTP status, for a request that is not valid gRPC: 200, 400, 405, 415 or 431.
+ * Nothing may have been sent. */
 void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text);
 
 /* Client: half-closes the stream: no more messages will be sent. */
 void kw_stream_half_close(kw_stream *stream);
 
-/* Resets the stream: ends it for both sides at once. `code` is an error code of HTTP/2. on_close follows once
- * RST_STREAM was sent. */
+/* Resets the stream: ends it for both sides at once. `code` is an error code of HTTP/2. on_close, and before it a
+ * client's on_end, follow once RST_STREAM was sent. A second call does nothing. */
 void kw_stream_reset(kw_stream *stream, uint32_t code);
 
 /* }====== */

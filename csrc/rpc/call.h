@@ -6,9 +6,9 @@
  *   intercepted   Lua sees the call before its method does   news: open -> end
  *
  * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
- * it.
+ * it. A unary mounted call has its first news, open and input together, when its request has come.
  *
- * Both directions are bounded. If more than KW_CALL_BYTES have not been received, the stream is paused. Sending tells
+ * Both directions are bounded. When KW_CALL_BYTES or more have not been received, the stream is paused. Sending tells
  * whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
  *
  * Every function that takes an id does nothing for a call that is gone: Lua has been, or will be, told of its end.
@@ -33,14 +33,14 @@ typedef struct kw_call_info {
   const char *remote; /* address of the client, or "" */
   bool is_intercepted;
   bool is_unary;
-  int64_t deadline;  /* INT64_MAX: none */
+  int64_t deadline;  /* milliseconds of CLOCK_MONOTONIC; INT64_MAX: none */
   kw_blob *metadata; /* name, 0, value, 0, and so on */
 } kw_call_info;
 
 typedef enum kw_received {
   KW_RECEIVED_MESSAGE,
   KW_RECEIVED_NOTHING, /* nothing has come yet, or the call is gone */
-  KW_RECEIVED_ALL      /* the client has half-closed, and all messages have been received */
+  KW_RECEIVED_ALL      /* the client has half-closed, and all was received; not of a unary call */
 } kw_received;
 
 typedef enum kw_call_kind {
@@ -49,13 +49,15 @@ typedef enum kw_call_kind {
   KW_CALL_OF_MANY /* many requests, many answers */
 } kw_call_kind;
 
-/* Mounts a method that Lua answers. It replaces a method of the same path. Returns false if memory is short. */
+/* Mounts a method that Lua answers. The path is copied. The method replaces one of the same path. Returns false if
+ * memory is short. */
 bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind);
 
 /* From now on every call of a method in C is shown to Lua before it begins. */
 void kw_call_intercept(kw_server *server);
 
-/* Takes the news of the oldest call that has any. Returns the call's id, or 0. *status belongs to KW_CALL_NEWS_END. */
+/* Takes the news of the oldest call that has any. Returns the call's id, and *news as KW_CALL_NEWS_ bits; or returns
+ * 0. With KW_CALL_NEWS_END, *status is the gRPC status of the end, and the id is no longer valid. */
 uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status);
 
 /* True if a call has news. */
@@ -65,11 +67,12 @@ bool kw_call_has_news(const kw_server *server);
  * call is gone. */
 bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 
-/* Takes the next message. The caller owns the reference. */
+/* Takes the next message. The caller owns the reference in *message, which is set only with KW_RECEIVED_MESSAGE. */
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
 
 /* Sends a message. *has_room tells whether another one may follow at once; if not, news of room or of the end will
- * come. Returns false if memory is short: then the call has been reset. */
+ * come. For a call that is gone or finished, *has_room is false. Returns false if memory is short: then the call has
+ * been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
 /* Ends a call with a status, once what was sent has left. */

@@ -9,7 +9,10 @@
  * queue is bounded: beyond max_untaken bytes the call's stream is paused by flow control, and no other stream is.
  *
  * A call is named by a number, which is never used again. Functions that take a number do nothing for a call that has
- * ended, unless they say otherwise.
+ * ended, unless they say otherwise; those that return a bool for success then return true.
+ *
+ * The owner calls kw_client_next_ready, then kw_client_take until it returns NOTHING or END. A call that has ended is
+ * kept until its END is taken, or it is cancelled.
  */
 #ifndef KW_RPC_CLIENT_H
 #define KW_RPC_CLIENT_H
@@ -27,14 +30,15 @@ typedef struct kw_return {
   kw_blob *bytes;  /* the message, or the text of the status, or NULL; owned by the caller */
 } kw_return;
 
-/* Hooks of a call whose messages are not queued, but handed on as they come. */
+/* Hooks of a call whose messages are not queued, but handed on as they come. Its END is queued as for any call. */
 typedef struct kw_call_hooks {
-  void (*on_message)(void *ctx, kw_slice message);
+  void (*on_message)(void *ctx, kw_slice message); /* the slice is valid only inside of the hook */
   void (*on_end)(void *ctx); /* called once, and last; also if the call was cancelled */
   void *ctx;
 } kw_call_hooks;
 
-/* Makes a client that is not connected. The authority, the server's name in requests, is copied. Returns NULL if
+/* Makes a client that is not connected. The options are copied, and is_client is set in the copy. The authority, the
+ * server's name in requests, is copied. max_untaken is the limit in bytes of each call's queue. Returns NULL if
  * memory is short. */
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
                          int64_t now);
@@ -42,7 +46,8 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
 /* Ends every call, and frees the client. Calls no hook of the driver. */
 void kw_client_free(kw_client *client);
 
-/* Ends the connection in order: the server is sent a GOAWAY, and every call ends. */
+/* Ends the connection in order: the server is sent a GOAWAY, and every call ends. The client stays until
+ * kw_client_free: the driver writes the rest and closes, and what calls have received can still be taken. */
 void kw_client_end(kw_client *client);
 
 /* True if the server has sent its settings, and takes calls. */
@@ -50,7 +55,8 @@ bool kw_client_is_ready(const kw_client *client);
 
 #define KW_CLIENT_WHY 128
 
-/* Returns why the connection has ended, in fewer bytes than KW_CLIENT_WHY; or NULL. */
+/* Returns why the connection has ended or is about to, in fewer bytes than KW_CLIENT_WHY; NULL if no reason is known.
+ * The text belongs to the client. */
 const char *kw_client_why(const kw_client *client);
 
 /* True if the driver has closed the connection. */
@@ -62,7 +68,8 @@ bool kw_client_got_enhance_your_calm(const kw_client *client);
 /* {====== Calls ====== */
 
 /* Begins a call with `n` fields of metadata. Returns its number; 0 if memory is short, or the connection takes no
- * more calls. The hooks, which may be NULL, are copied. */
+ * more calls. The hooks, which may be NULL, are copied. Path and metadata are copied too; metadata beyond
+ * KW_MAX_METADATA fields is left out. */
 uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *metadata, size_t n,
                         bool is_unary, const kw_call_hooks *hooks);
 
@@ -75,32 +82,33 @@ bool kw_client_send(kw_client *client, uint64_t call, kw_slice message);
 /* Tells the server that no more messages will come. */
 void kw_client_half_close(kw_client *client, uint64_t call);
 
-/* True if at most `max` bytes that were sent have not left yet. If more have not, the call becomes ready later, when
- * the session can take more. */
+/* True if at most `max` bytes of the call's messages wait to be framed, or if the call has ended. If more wait,
+ * returns false, and the call becomes ready when the session asks for more: the caller then asks again. */
 bool kw_client_has_room(kw_client *client, uint64_t call, size_t max);
 
 /* Resets a call, and forgets it: nothing of it can be taken any more. Also does so for a call that has ended. */
 void kw_client_cancel(kw_client *client, uint64_t call);
 
-/* Resets a call. It ends with a status of our own, which can be taken. */
+/* Resets a call, and drops what was not taken. The call ends with a status of our own, which can be taken. */
 void kw_client_fail(kw_client *client, uint64_t call, int status, const char *text);
 
-/* Pauses a call's stream by flow control. */
+/* Pauses a call's stream by flow control. For a call with hooks; any other is paused by its queue. */
 void kw_client_pause(kw_client *client, uint64_t call);
 
-/* Lets a paused stream go on. */
+/* Lets a paused stream go on. Messages that waited are handed to the hooks before this function returns. */
 void kw_client_resume(kw_client *client, uint64_t call);
 
-/* Returns the hooks of a call, or NULL if it has ended. */
+/* Returns the hooks of a call, all NULL if it has none; or NULL if it has ended. Valid until the call ends. */
 const kw_call_hooks *kw_client_hooks(const kw_client *client, uint64_t call);
 
 /* Takes the next message of a call, or its END, also after it has ended. After the END the call is forgotten. */
 kw_return kw_client_take(kw_client *client, uint64_t call);
 
-/* Takes a call out of the list of ready calls. Returns its number, or 0. */
+/* Takes the oldest call out of the list of ready calls. Returns its number, or 0 if no call is ready. */
 uint64_t kw_client_next_ready(kw_client *client);
 
-/* Returns the list of ready watches of this connection, see rpc/subscription.h. */
+/* Returns the list of ready watches of this connection: kw_subscription by its field `ready`, oldest first. The owner
+ * removes them. */
 kw_link *kw_client_ready_watches(kw_client *client);
 
 /* }====== */

@@ -37,7 +37,7 @@ static inline void kw_driver_tell_deadline(kw_driver *driver, const kw_session *
   driver->hooks.on_deadline(driver->hooks.ctx, due);
 }
 
-/* Tells the driver both: the session's deadline, and that there may be something to write. */
+/* Does what kw_driver_tell_deadline and kw_driver_touch do. */
 static inline void kw_driver_update(kw_driver *driver, const kw_session *session) {
   kw_driver_tell_deadline(driver, session);
   kw_driver_touch(driver);

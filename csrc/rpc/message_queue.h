@@ -42,7 +42,8 @@ static inline size_t kw_message_queue_cost(size_t len) {
   return KW_MESSAGE_BYTES + len;
 }
 
-/* Adds a copy of a message, without asking the account. Returns false if memory is short. */
+/* Adds a copy of a message, and charges the account without asking it: a user that wants a limit asks before. Returns
+ * false if memory is short. */
 bool kw_message_queue_add(kw_message_queue *queue, kw_slice message);
 
 /* Takes the oldest message. The caller owns the reference. The queue may not be empty. */

@@ -11,7 +11,7 @@
  * short. */
 bool kw_method_add(kw_server *server, const kw_method *method);
 
-/* Returns the method of a path, or NULL. */
+/* Returns the method of a path, as it stands in the request: "/package.Service/Method". NULL if there is none. */
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
 
 /* Ends a call whose path has no method, with UNIMPLEMENTED and gRPC's text. */

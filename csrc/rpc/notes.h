@@ -42,29 +42,36 @@ typedef struct kw_note {
 /* The server takes notes from now on. False if memory is short. */
 bool kw_notes_start(kw_server *server);
 
-/* Moves the oldest note to *note. False if there is none. */
+/* Moves the oldest note to *note. False if there is none, or the server takes no notes. */
 bool kw_notes_next(kw_server *server, kw_note *note);
+
+/* True if a note waits to be taken. */
 bool kw_notes_wait(const kw_server *server);
 
 /* {====== For this folder. The server must take notes. ====== */
 
+/* Frees the notes of a server. Also allowed if the server takes none. */
 void kw_notes_free(kw_server *server);
 
-/* A connection was accepted; and it has ended, for the reason `why`. */
+/* Makes the note of a connection that was accepted. */
 void kw_notes_accepted(kw_server *server, const char *remote);
+
+/* Makes the note of a connection that has ended, for the reason `why`. */
 void kw_notes_ended(kw_server *server, const char *remote, const char *why);
 
-/* A request begins: its path is known. */
+/* Notes that a request begins: its path is known. Without memory its note will have neither path nor time. */
 void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path);
 
-/* The message of a request has come: the time of a unary request begins here, unless middleware looked at it before. */
+/* Notes that the message of a request has come: the time of a unary request begins here, unless Lua has intercepted
+ * it, in which case it began with kw_notes_open. */
 void kw_notes_arrived(kw_server *server, const kw_stream *stream);
 
-/* Makes the note of a request that has got its status, unless there is one. Calls that Lua answers are left to
- * kw_notes_close: the server's time is too old while Lua runs. */
+/* Makes the note of a request that has got its status, if it was refused or slow and has no note yet. Calls that Lua
+ * answers are left to kw_notes_close: the server's time is too old while Lua runs. */
 void kw_notes_answered(kw_server *server, const kw_stream *stream);
 
-/* The stream goes: makes the note of its request, unless there is one. */
+/* Makes the note of a request whose stream closes, if it was refused or slow and has no note yet; and forgets the
+ * request. */
 void kw_notes_close(kw_server *server, const kw_stream *stream);
 
 /* }====== */

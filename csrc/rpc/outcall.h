@@ -24,11 +24,12 @@ typedef struct kw_outcall {
   bool is_unary : 1;
   bool is_refused : 1; /* the server has not looked at the call, and never will */
   bool is_armed : 1;   /* becomes ready as soon as something can be taken */
-  bool wants_room : 1; /* becomes ready as soon as what was sent has left */
+  bool wants_room : 1; /* becomes ready as soon as the session can take more data */
   bool is_paused : 1;  /* too many bytes were not taken */
 } kw_outcall;
 
-/* Makes a call without a stream. The hooks may be NULL. Returns NULL if memory is short. */
+/* Makes a call without a stream: the caller sets call->stream. The hooks, which may be NULL, are copied. Returns NULL
+ * if memory is short. */
 kw_outcall *kw_outcall_new(uint64_t number, bool is_unary, const kw_call_hooks *hooks,
                            size_t max_untaken, kw_link *ready_calls);
 
@@ -43,13 +44,13 @@ void kw_outcall_hear(kw_outcall *call, kw_slice message);
  * Messages that came before can still be taken. */
 void kw_outcall_end(kw_outcall *call, int status, kw_blob *text, bool is_refused);
 
-/* The same with a status of our own. */
+/* Ends a call as kw_outcall_end does, with a status of our own. The text is copied. */
 void kw_outcall_abort(kw_outcall *call, int status, const char *text, bool is_refused);
 
-/* Aborts a call, resets its stream, and drops its queued messages. */
+/* Aborts a call that has not ended, resets its stream, and drops its queued messages. */
 void kw_outcall_fail(kw_outcall *call, int status, const char *text);
 
-/* Notes that what was sent has left. */
+/* Notes that the session can take more data of the call: a call that waits for room becomes ready. */
 void kw_outcall_sent(kw_outcall *call);
 
 /* Takes the next message or the END; the call has to be freed after its END. Returns NOTHING if there is neither, and

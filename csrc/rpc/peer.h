@@ -38,20 +38,21 @@ bool kw_peer_is_busy(const kw_peer *peer);
 /* Returns the peer of a link in the server's list. */
 kw_peer *kw_peer_at(kw_link *link);
 
-/* Drains a peer: it takes no new streams, and its streams may end, at most for `ms`. */
+/* Drains a peer: it takes no new streams, and its streams have `ms` milliseconds to end. Streams whose method has an
+ * on_drain may end at once. */
 void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now);
 
 /* Ends the session of a peer, and takes the peer out of the server's list. The peer only writes what it has to write,
  * and is done. The driver still has to close it. */
 void kw_peer_detach(kw_peer *peer);
 
-/* Detaches a peer that holds too much memory, and drops what it has to write. */
+/* Detaches a peer that holds too much memory, and drops what it has to write. The driver still has to close it. */
 void kw_peer_cut(kw_peer *peer);
 
-/* Returns the memory that a peer holds, in bytes. */
+/* Returns the memory that a peer holds, in bytes. The peer must not be detached. */
 size_t kw_peer_held(const kw_peer *peer);
 
-/* Returns when bytes were last written to the peer, or a message last came from it. */
+/* Returns when bytes were last written to the peer, or a message last came from it, in milliseconds. */
 int64_t kw_peer_moved(const kw_peer *peer);
 
 #ifdef KW_PROBE

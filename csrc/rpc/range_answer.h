@@ -15,6 +15,7 @@
 
 #include "rpc/service.h"
 
+/* Limit of records in a page. */
 #ifdef KW_PROBE
 #define KW_PAGE_RECORDS 8
 #else
@@ -25,12 +26,13 @@
  * of keys, without filters. */
 bool kw_range_answer_can_page(const kw_range_op *op);
 
-/* Begins an answer with its first page, which must not be all of it. Defers the op instead if too many answers wait
- * on the connection. The op is copied. */
+/* Begins an answer with `first`, the reply of its first page, which must not be all of it. Defers the op instead if
+ * too many answers wait on the connection. The op is copied. */
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
                            const kw_reply *first);
 
-/* Defers an op until fewer answers wait on the connection. The op is copied. */
+/* Defers an op until fewer answers wait on the connection: the method's on_room is called then, and calls
+ * kw_range_answer_resume. The op is copied. */
 void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_op *op);
 
 /* Calls `range` with the deferred op of a stream, which is then no longer deferred. Does nothing if there is none. */

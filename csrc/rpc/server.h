@@ -13,10 +13,12 @@
 /* How much larger a message may be than the limit of a request, as in etcd. */
 #define KW_RECEIVE_SLACK (512 * 1024)
 
-#define KW_DRAIN_MS 5000
+#define KW_DRAIN_MS 5000 /* default time for calls to end in a drain */
 
-/* Memory of all connections together; and of each beside that: an idle one takes about 10 KiB. */
+/* Default limit of the memory of all connections together, in bytes. */
 #define KW_DEFAULT_CONNECTION_QUOTA (512 << 20)
+
+/* Memory that each connection may hold beside that, in bytes: an idle one takes about 10 KiB. */
 #define KW_CONNECTION_BASE (16 << 10)
 
 /* A connection is stuck if for so long nothing was written to it and no message came from it. When memory is refused,
@@ -27,19 +29,22 @@ typedef struct kw_server_options {
   uint64_t cluster_id;
   uint64_t member_id;
   uint64_t raft_term;
-  size_t max_fragment;     /* size of a fragment, for watchers that take fragments */
+  size_t max_fragment;     /* bytes of a fragment, for watchers that take fragments */
   size_t outlet_bytes;     /* limit of a watch stream's outlet */
-  size_t connection_quota; /* memory of all connections together */
+  size_t connection_quota; /* limit of the memory of all connections together, in bytes */
   const kw_ready *others;  /* ready list of the store's owner: work for Lua; or NULL */
   const int64_t *clock;    /* time of a store whose time is moved by hand; or NULL */
   const bool *is_busy;     /* true while the store's owner is in the middle of a call; or NULL */
+
+  /* `session.budget` is not used: the server has a budget of its own. */
   kw_session_options session;
 } kw_server_options;
 
 /* Returns the default options. */
 kw_server_options kw_server_defaults(void);
 
-/* Makes a server of a store and its hub. Returns NULL if memory is short. */
+/* Makes a server of a store and its hub, which must live until the server is closed, as must what the options point
+ * to. The options are copied. Returns NULL if memory is short. */
 kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *options);
 
 /* Ends all calls and lets go of the store and the hub. The peers stay until their drivers close them: they write what
@@ -49,14 +54,15 @@ void kw_server_close(kw_server *server);
 /* Closes and frees a server. */
 void kw_server_free(kw_server *server);
 
-/* For the driver, as in face/engine.h. */
+/* For the driver: the functions step_server, has_work, is_busy and set_bell of kw_engine, see face/engine.h. */
 int64_t kw_server_tend(kw_server *server, int64_t now);
 bool kw_server_has_work(const kw_server *server);
 bool kw_server_is_busy(const kw_server *server);
 void kw_server_set_bell(kw_server *server, kw_bell bell);
 
-/* Drains a server: it takes no new connections and streams, and calls may end, at most for `ms`. Streams that are not
- * unary end at once, so that clients resume elsewhere. */
+/* Drains a server: it takes no new connections and streams, and calls have `ms` milliseconds to end. Streams that are
+ * not unary end at once, so that clients resume elsewhere; but not those that Lua has intercepted and not let
+ * proceed. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 
 /* Returns the number of connections. */

@@ -12,7 +12,8 @@
 
 typedef struct kw_method kw_method;
 
-/* A method, and what it does when something happens to one of its calls. A NULL function means: nothing. */
+/* A method, and its functions for what happens to one of its calls, see kw_session_hooks. A NULL function means that
+ * nothing is done. on_request must be set. */
 struct kw_method {
   const char *path;
   const kw_message *request; /* how requests are decoded; NULL: they are kw_slices of the bytes */
@@ -24,7 +25,7 @@ struct kw_method {
   void (*on_pull)(kw_server *server, kw_stream *stream);
   void (*on_room)(kw_server *server, kw_stream *stream); /* needed by a method that defers calls */
   void (*on_timeout)(kw_server *server, kw_stream *stream); /* the call has got its status */
-  void (*on_drain)(kw_server *server, kw_stream *stream);
+  void (*on_drain)(kw_server *server, kw_stream *stream);   /* see kw_server_drain */
   void (*on_close)(kw_server *server, kw_stream *stream);
 };
 
@@ -44,8 +45,8 @@ struct kw_server {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;
   kw_server_options options;
-  kw_arena arena; /* reset before each request */
-  int64_t now;
+  kw_arena arena;  /* reset before each request */
+  int64_t now;     /* milliseconds, as last given by a driver */
   uint8_t ids[24]; /* cluster and member id, encoded for every header */
   size_t n_ids;
 
@@ -105,10 +106,11 @@ size_t kw_call_charge(const kw_stream *stream);
 
 #define KW_MAX_ANSWER INT32_MAX /* bytes; as in etcd: a small transaction can ask for any amount */
 
-/* True if an answer of `len` bytes may wait on a stream. The connection's account is asked for `held` of them. */
+/* True if an answer of `len` bytes may be queued on a stream, see kw_stream_has_room. `held` is how many of the bytes
+ * take memory of their own: the connection's account is asked for them, but not charged. */
 bool kw_service_may_answer(kw_stream *stream, size_t len, size_t held);
 
-/* Returns the text of an error. */
+/* Returns the text of an error, which lives for ever. */
 kw_slice kw_service_text(int rc);
 
 /* Ends a call with the status and the text of an error. */
@@ -133,8 +135,9 @@ typedef struct kw_answer_room {
   size_t len;  /* of the message */
 } kw_answer_room;
 
-/* Begins an answer whose header is followed by `rest` bytes, and writes the header. Returns false if memory is short.
- * When the caller has filled in the rest, one of the send functions has to follow, before anything else is sent. */
+/* Begins an answer whose header is followed by `rest` bytes, and writes the header. Returns false, with nothing
+ * begun, if memory is short: the caller fails the call. When the caller has filled in the rest, one of the send
+ * functions has to follow, before anything else is sent. */
 bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, size_t rest,
                       kw_answer_room *room);
 
@@ -151,7 +154,8 @@ void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);
 /* Ends the calls whose tickets are settled. */
 void kw_service_tend(kw_server *server);
 
-/* The on_timeout of unary methods: drops the answer of a call that has got its status. Calls the method's on_close. */
+/* The on_timeout of unary methods: calls the method's on_close, and drops the answer, of a call that has got its
+ * status. */
 void kw_service_abandon(kw_server *server, kw_stream *stream);
 
 /* Makes room for a small answer, so that a change that cannot be undone can be answered. Returns false if memory is
@@ -159,8 +163,8 @@ void kw_service_abandon(kw_server *server, kw_stream *stream);
 bool kw_service_make_room(kw_stream *stream);
 
 /* Answers a call with a record, encoded by its message description. The answer of a unary call leaves as with
- * kw_service_send_durable; a large one is refused with KW_ERR_TOO_MANY_REQUESTS if too much waits already. Returns
- * false if memory is short: then the call has failed. */
+ * kw_service_send_durable; if it is large and too much waits already, the call fails with KW_ERR_TOO_MANY_REQUESTS,
+ * and true is returned. Returns false if memory is short: then the call has failed. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);
 

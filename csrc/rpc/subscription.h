@@ -4,7 +4,7 @@
  * so it goes on from there on whichever watch call it is attached to.
  *
  *            attach            created
- *   IDLE ------------> CREATING ------> OPEN           FAILED: never again
+ *   IDLE ------------> CREATING ------> OPEN           FAILED: for good, unless kw_subscription_revive undoes it
  *     ^--------------------+--------------+
  *        the call has ended, or the queue is full
  *
@@ -41,14 +41,14 @@ typedef enum kw_notice_kind {
   KW_NOTICE_EVENTS,
   KW_NOTICE_PROGRESS,  /* everything up to `revision` has been told */
   KW_NOTICE_COMPACTED, /* the watch has failed: history before `revision` is gone */
-  KW_NOTICE_FAILED     /* the watch has failed: for the reason in `bytes`, else for `error` */
+  KW_NOTICE_FAILED     /* the watch has failed with `error` */
 } kw_notice_kind;
 
 /* One entry of the queue: a fragment of an answer, progress, or a failure. */
 typedef struct kw_notice {
   kw_notice_kind kind;
   bool has_more;    /* of EVENTS: the next notice belongs to the same answer */
-  int error;        /* of FAILED, if there are no bytes */
+  int error;        /* of FAILED: a KW_ERR_ code; `bytes`, if there are any, say more */
   int64_t revision; /* of EVENTS: older events have been told before, and have to be left out */
   int64_t until;    /* of EVENTS: events from this revision on come again, later; 0: none do */
   uint32_t n;       /* of EVENTS: events in `bytes` */
@@ -71,14 +71,14 @@ typedef struct kw_subscription {
   bool has_cluster : 1;
   uint8_t state; /* kw_subscription_state */
 
-  int64_t next;    /* first revision not told; 0: the one after the server's */
+  int64_t next;    /* first revision not told; 0: the one after the server's, at creation */
   int64_t seen;    /* highest revision that a server has told */
   int64_t server;  /* revision of the server when it created the watch last */
   int64_t cluster; /* id of the cluster that the watch belongs to */
 
   kw_watch_call *call; /* or NULL */
   int64_t id;          /* watch id, once it is open */
-  size_t stale;        /* answers about progress of the whole call that may not cover this watch */
+  size_t stale;        /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
   kw_link notices;   /* kw_notice, oldest first */
@@ -107,27 +107,30 @@ void kw_subscription_drop(kw_subscription *sub);
 /* Returns the range, as slices of the subscription's own bytes. */
 kw_range kw_subscription_range(const kw_subscription *sub);
 
-/* Returns the notice to take next, or NULL. Fragments of a revision that is not complete cannot be taken, and nothing
- * can while the subscription is suspect. */
+/* Returns the notice to take next, or NULL. It stays in the queue, and is valid until it is dropped. Fragments of a
+ * revision that is not complete cannot be taken, and nothing can while the subscription is suspect. */
 const kw_notice *kw_subscription_first(const kw_subscription *sub);
 
-/* Drops the first notice, and the rest of the same answer. May let a paused call go on. */
+/* Drops the notice that kw_subscription_first returns, and the rest of the same answer. May let a paused call go on,
+ * which delivers answers that wait, and may end the call. */
 void kw_subscription_skip(kw_subscription *sub);
 
 /* Queues a copy of an answer with `n` events, the last of revision `last`. has_more: the answer is a fragment, and
- * not the last one. Returns false if memory is short. */
+ * not the last one. Does nothing if all events are older than `next`, and no revision is incomplete. Returns false if
+ * memory is short. */
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more);
 
 /* Notes that everything up to a revision has been told, and queues progress. Returns true if `next` has moved. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
 
-/* The same for the server's periodic progress: a reader that wants progress is told even if nothing is new. Returns
- * true if `next` has moved, or progress was queued. */
+/* Does what kw_subscription_advance does, for the server's periodic progress: a reader that wants progress is told
+ * even if nothing is new. Returns true if `next` has moved, or progress was queued. */
 bool kw_subscription_tick(kw_subscription *sub, int64_t revision);
 
-/* Fails a subscription: by compaction, if compact_revision is above 0; else for a reason in words, if there is one;
- * else for an error. Queues a notice of it; without memory the subscription fails without a notice. */
+/* Fails a subscription, which must be off its call: by compaction, if compact_revision is above 0; else with an
+ * error. `reason` is the server's reason in words, or empty; it is copied. Queues a notice; without memory the
+ * subscription fails without a notice. Does nothing if it has failed before. */
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
                           int error);
 
@@ -138,14 +141,16 @@ void kw_subscription_doubt(kw_subscription *sub);
 /* Ends a doubt: what the server has told since then is true. */
 void kw_subscription_believe(kw_subscription *sub);
 
-/* Ends a doubt, if there is one: forgets what the server has told since then. */
+/* Ends a doubt, if there is one: forgets what the server has told since then. kw_subscription_forget_torn has to be
+ * called before. */
 void kw_subscription_retract(kw_subscription *sub);
 
 /* Returns the server's reason for refusing or canceling the watch, if that notice was not taken yet; or NULL. The
  * blob belongs to the notice. */
 kw_blob *kw_subscription_refusal(const kw_subscription *sub);
 
-/* Drops the notice of a refusal, and makes the subscription idle again. Does nothing if there is none. */
+/* Drops the notice that kw_subscription_refusal returns, and makes the subscription idle again. Does nothing if there
+ * is none. */
 void kw_subscription_revive(kw_subscription *sub);
 
 /* Drops the fragments of a revision that is not complete: the rest will never come. */

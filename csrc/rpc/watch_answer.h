@@ -13,7 +13,7 @@ typedef struct kw_watch_answer {
   kw_header header;
   kw_watch_response fields; /* without the events; its slices point into the answer */
   size_t n_events;
-  int64_t last_revision; /* of the last event */
+  int64_t last_revision; /* of the last event; without events, the `last` that was given */
 } kw_watch_answer;
 
 /* Reads an answer. Its events may not begin before revision `last`. Returns false if the answer is malformed, its

@@ -6,8 +6,9 @@
  * new watch id belongs to. A watch call lives as long as its client's call. When that ends, its subscriptions become
  * idle.
  *
- * A function that sends to the server may end the call, if memory is short: the call is then freed. So a caller finds
- * the call by its number each time.
+ * A function that sends to the server may end the call, if memory is short: the call is then freed. So may a function
+ * that lets a paused call go on, because answers are heard meanwhile. So a caller finds the call by its number each
+ * time.
  */
 #ifndef KW_RPC_WATCH_CALL_H
 #define KW_RPC_WATCH_CALL_H
@@ -30,9 +31,9 @@ uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, 
 /* Returns the watch call of a number, or NULL if it has ended. Valid until the call ends. */
 kw_watch_call *kw_watch_call_find(const kw_client *client, uint64_t number);
 
-/* Attaches an idle subscription: asks the server to create its watch. Returns false, with nothing changed, if there
- * is no memory to attach it. If there is none to send the request, the call ends, and true is returned: the
- * subscription is idle again. */
+/* Attaches an idle subscription, which must live until it is detached or its call has ended: asks the server to
+ * create its watch. Returns false, with nothing changed, if there is no memory to attach it. If there is none to send
+ * the request, the call ends, and true is returned: the subscription is idle again. */
 bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
 
 /* Takes a subscription off its call, if it has one. The subscription becomes idle, unless it has failed. The server
@@ -40,7 +41,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
  * paused and has no other subscription, the call goes on. */
 void kw_watch_call_detach(kw_subscription *sub);
 
-/* Asks the server for progress of the whole call. */
+/* Asks the server for progress of the whole call. The answer advances its subscriptions, if the call is trusted. */
 void kw_watch_call_ask(kw_watch_call *call);
 
 /* Believes progress of the whole call from now on. Some servers send it before the events that it covers, so it is

@@ -38,8 +38,8 @@ int kw_address_init_socket(kw_address *address, int fd);
 /* Reads the address of the other end of a connected socket. Returns 0 or an error. */
 int kw_address_init_remote(kw_address *address, int fd);
 
-/* Resolves a host name; blocks meanwhile. The loop need not run: libuv only wants to have one. Returns an error, or
- * the number of addresses, at most `max`, each of them once and with port 0. */
+/* Resolves a host name; blocks meanwhile. The loop need not run: libuv only wants to have one. Returns libuv's
+ * negative error, or the number of IP addresses in `addresses`, at most `max`, each of them once and with port 0. */
 int kw_address_resolve(uv_loop_t *loop, const char *host, kw_address *addresses, int max);
 
 /* True for the path of a Unix socket. */
@@ -48,7 +48,7 @@ bool kw_address_is_path(const kw_address *address);
 /* Returns the port of an IP address. The address must not be a path. */
 uint16_t kw_address_port(const kw_address *address);
 
-/* Writes "127.0.0.1:1234", "[::1]:1234" or "unix", cut off at `size`. */
+/* Writes "127.0.0.1:1234", "[::1]:1234" or "unix" with a 0 at its end, cut off at `size` bytes. */
 void kw_address_print(const kw_address *address, char *text, size_t size);
 
 /* Writes the IP address in digits, without the port. The address must not be a path. Returns 0 or an error. */

@@ -27,7 +27,8 @@
 
 /* {====== Objects ====== */
 
-/* Pushes a userdata that holds one pointer, NULL: the object is closed. `values` is the number of its user values. */
+/* Pushes a userdata with the metatable `name` that holds one pointer. The pointer is NULL, which means that the
+ * object is closed, until the caller sets it. `values` is the number of its user values. */
 static inline void kw_uv_push_object(lua_State *L, const char *name, int values) {
   void **self = lua_newuserdatauv(L, sizeof *self, values);
   (void)values; /* LuaJIT's has always one */
@@ -36,7 +37,8 @@ static inline void kw_uv_push_object(lua_State *L, const char *name, int values)
   lua_setmetatable(L, -2);
 }
 
-/* Returns the loop at index 1, entered (see kw_loop_enter). Raises if the loop is closed or cannot be used. */
+/* Returns the loop at index 1, entered (see kw_loop_enter). Raises if the loop is closed, or if it cannot be used
+ * after a fork. */
 kw_loop *kw_uv_check_loop(lua_State *L);
 
 /* Returns the engine that core has published. Raises if there is none, or one of another version. */
@@ -72,7 +74,9 @@ typedef struct kw_uv_handle {
   kw_loop_client *client; /* or NULL */
 } kw_uv_handle;
 
-/* Adds a handle for the object at index 2 to the loop at index 1. */
+/* Adds a handle for the object at index 2 to the loop at index 1. Returns the handle, which the loop's table keeps
+ * alive and whose pointers are NULL. The caller gives kw_loop_server_open or kw_loop_client_open the address of one
+ * of them as `owner`. Leaves the stack as it was. */
 kw_uv_handle *kw_uv_add_handle(lua_State *L);
 
 /* Removes the handles of servers without listeners and connections, and of clients without a connection, from the

@@ -46,16 +46,16 @@ typedef struct kw_connection {
   bool is_ending;      /* see above */
 } kw_connection;
 
-/* Takes over an accepted socket, which must be non-blocking. Closes the socket if memory is short, or if the server
- * refuses the connection. */
+/* Takes over an accepted socket, which must be non-blocking, and opens a peer of the server for it. Closes the socket
+ * if memory is short, or if the server refuses the connection. */
 void kw_connection_accept(kw_loop_server *loop_server, int fd);
 
 /* Takes over a socket that was dialed, and is connected or connecting. Returns 0 or libuv's negative error: then the
  * socket is still the caller's, and the client knows nothing of it. */
 int kw_connection_dial(struct kw_loop_client *loop_client, int fd, bool is_connecting);
 
-/* Closes the socket at once. `why` goes to the peer, see kw_peer_face. The memory is freed later, when libuv has
- * closed its handle. */
+/* Closes the socket and the peer at once. `why` goes to the peer, see kw_peer_face. The connection may not be used
+ * after this; its memory is freed when libuv has closed its handle. */
 void kw_connection_close(kw_connection *connection, const char *why);
 
 /* Writes what is pending, and then does what the state of the peer asks for: read, wait for the socket, or end. May

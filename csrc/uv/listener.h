@@ -25,12 +25,13 @@ typedef struct kw_listener {
   ino_t inode;   /* ...with this inode */
 } kw_listener;
 
-/* Binds, listens and sets *owner. Returns 0 or libuv's negative error. A socket file that no process listens on any
- * more is replaced. */
+/* Binds, listens and sets *owner, which must live until the listener is closed: by kw_listener_close, or with its
+ * kw_loop_server. A socket file that no process listens on any more is replaced. Returns 0 or libuv's negative error:
+ * then *owner is not set. */
 int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address);
 
-/* Stops listening. Connections stay. The socket file is removed, if it is the one that the listener has made, and if
- * this is the process that made it. */
+/* Stops listening, sets *owner to NULL, and frees the listener. Connections stay. The socket file is removed, if it
+ * is the one that the listener has made, and if this is the process that made it. */
 void kw_listener_close(kw_listener *listener);
 
 #endif

@@ -31,7 +31,7 @@
 
 /* A function that the loop calls at a time. Embedded in the object that it belongs to. */
 typedef struct kw_timer {
-  kw_heap_node node; /* its time; KW_NEVER while none is set */
+  kw_heap_node node; /* its time in ms of CLOCK_MONOTONIC; KW_NEVER while none is set */
   void (*on_timer)(struct kw_timer *timer, int64_t now);
 } kw_timer;
 
@@ -79,7 +79,8 @@ typedef struct kw_loop {
 /* Makes a loop. Returns 0 or libuv's negative error. */
 int kw_loop_open(kw_loop **loop);
 
-/* Closes everything attached to the loop, and frees it. */
+/* Closes everything attached to the loop, and frees the loop. Wakers and bells that others hold stay valid, and do
+ * nothing any more. */
 void kw_loop_close(kw_loop *loop);
 
 /* Must be called before any other use of the loop, or of anything attached to it. After fork, in the child, it closes
@@ -121,7 +122,8 @@ int kw_loop_add_timer(kw_loop *loop, kw_timer *timer);
 /* Removes a timer, so that its memory may be freed. */
 void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer);
 
-/* Sets the time of a timer, instead of the one that was set before. on_timer is called once at this time. */
+/* Sets the time of a timer, in milliseconds of CLOCK_MONOTONIC, instead of the one that was set before. on_timer is
+ * called once at this time, or soon after; with KW_NEVER not at all. */
 static inline void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t when) {
   kw_heap_move(&loop->timers, &timer->node, when);
 }
@@ -130,14 +132,14 @@ static inline void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t whe
 
 /* {====== Signals ====== */
 
-/* Returns the index of a signal by its name, or -1. */
+/* Returns the index of a signal by its name, such as "SIGINT", in the arrays of KW_SIGNALS entries; or -1. */
 int kw_loop_find_signal(const char *name);
 
 /* Catches the signals whose entry is true. The others get their usual effect on the process again, and those of them
  * that came and were not taken are forgotten. Returns 0 or libuv's negative error. */
 int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]);
 
-/* Takes a signal that came and returns its name; NULL if none is left. */
+/* Takes a signal that came and returns its name, such as "SIGINT"; NULL if none is left. */
 const char *kw_loop_next_signal(kw_loop *loop);
 
 /* }====== */

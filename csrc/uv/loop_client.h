@@ -24,8 +24,8 @@ typedef struct kw_loop_client {
   kw_connection *connection;
 } kw_loop_client;
 
-/* Dials the address and sets *owner. Returns 0 or libuv's negative error: then the client knows nothing of the
- * attempt. */
+/* Dials the address, which is copied, and sets *owner. Does not wait for the connection. Returns 0 or libuv's
+ * negative error: then *owner is not set, and the client knows nothing of the attempt. */
 int kw_loop_client_open(kw_loop_client **owner, kw_loop *loop, const kw_engine *engine,
                         kw_client *client, const kw_address *address);
 
@@ -36,6 +36,7 @@ void kw_loop_client_close(kw_loop_client *loop_client, const char *why);
 /* Frees the kw_loop_client. Only its connection calls this, after it has closed the peer. */
 void kw_loop_client_free(kw_loop_client *loop_client);
 
+/* True if Lua has something to do for the client, see kw_engine. */
 static inline bool kw_loop_client_has_news(const kw_loop_client *loop_client) {
   return loop_client->engine->has_news(loop_client->client);
 }

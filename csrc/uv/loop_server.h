@@ -22,11 +22,12 @@ typedef struct kw_loop_server {
   kw_link connections; /* of kw_connection */
 } kw_loop_server;
 
-/* Attaches a server to the loop and sets *owner. Returns 0 or UV_ENOMEM. */
+/* Attaches a server to the loop, gives the server the loop's bell, and sets *owner. Returns 0 or UV_ENOMEM. */
 int kw_loop_server_open(kw_loop_server **owner, kw_loop *loop, const kw_engine *engine,
                         kw_server *server);
 
-/* Closes the listeners and, at once, the connections. `why` goes to the peers, see kw_connection_close. */
+/* Closes the listeners and, at once, the connections; then sets *owner to NULL and frees the kw_loop_server. `why`
+ * goes to the peers, see kw_connection_close. */
 void kw_loop_server_close(kw_loop_server *loop_server, const char *why);
 
 /* Returns the kw_loop_server of this server on this loop, or NULL. */
@@ -35,14 +36,17 @@ kw_loop_server *kw_loop_server_find(kw_loop *loop, const kw_server *server);
 /* True if there are neither listeners nor connections. */
 bool kw_loop_server_is_idle(const kw_loop_server *loop_server);
 
+/* Steps the server, see step_server of kw_engine. Returns when to call this function next. */
 static inline int64_t kw_loop_server_step(kw_loop_server *loop_server, int64_t now) {
   return loop_server->engine->step_server(loop_server->server, now);
 }
 
+/* True if Lua has something to do for the server, see kw_engine. */
 static inline bool kw_loop_server_has_work(const kw_loop_server *loop_server) {
   return loop_server->engine->has_work(loop_server->server);
 }
 
+/* True if the server's store is in the middle of a call from Lua, see kw_engine. */
 static inline bool kw_loop_server_is_busy(const kw_loop_server *loop_server) {
   return loop_server->engine->is_busy(loop_server->server);
 }

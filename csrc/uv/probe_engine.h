@@ -10,12 +10,14 @@
 
 #ifdef KW_PROBE
 /* Pushes a table:
- *   enter(version)    replaces core's engine in the registry by this one
+ *   enter(version)    replaces core's engine in the registry by this one, with this version or the current one
  *   leave()           puts core's engine back
- *   server(options)   makes a server of this engine, whose peers send back what they get
- *   client(options)   makes a client of this engine, which keeps what it gets
+ *   server(options)   makes a server of this engine, whose peers send back what they get. For the options see l_server
+ *                     in probe_engine.c
+ *   client(options)   makes a client of this engine, which keeps what it gets. For the options see l_client there
  *   live()            returns how many blocks of this object's memory are allocated
- *   fail_at(n)        makes the n-th allocation of this object fail */
+ *   fail_at(n)        makes the n-th allocation of this object from now on fail; 0: none
+ * "This object" is the shared object keywatch.uv. */
 void kw_uv_push_probe(lua_State *L);
 #endif
 

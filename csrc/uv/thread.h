@@ -20,7 +20,7 @@
 #include "base/slice.h"
 #include "uv/waker.h"
 
-#define KW_THREAD_AT_ONCE -1.0 /* a grace of none, for kw_thread_stop */
+#define KW_THREAD_AT_ONCE -1.0 /* for kw_thread_stop: end without letting calls finish */
 
 typedef enum kw_thread_state {
   KW_THREAD_STARTING,
@@ -37,12 +37,14 @@ typedef struct kw_thread_plan {
 
 typedef struct kw_thread kw_thread;
 
-/* Starts a bare thread without a Lua state, which blocks all signals. Returns 0 or libuv's negative error. */
+/* Starts a bare thread without a Lua state, which blocks all signals and calls body(ctx). The caller joins or
+ * detaches *id. Returns 0 or libuv's negative error. */
 int kw_thread_start(uv_thread_t *id, void (*body)(void *ctx), void *ctx);
 
 /* {====== For the owner ====== */
 
-/* Starts a thread; the plan is copied. Returns 0 or libuv's negative error. */
+/* Starts a thread; the plan is copied. The caller ends it with kw_thread_close or kw_thread_abandon. Returns 0 or
+ * libuv's negative error. */
 int kw_thread_open(kw_thread **thread, const kw_thread_plan *plan);
 
 /* True if the thread was started in this process, and not in the parent of a fork. */
@@ -54,20 +56,24 @@ kw_thread_state kw_thread_wait(kw_thread *thread, int64_t ms);
 /* Returns the text that main gave when it became ready; empty before. Valid until the thread is closed. */
 kw_slice kw_thread_ready_text(kw_thread *thread);
 
-/* Asks the thread to end, in order within `grace` seconds. A later request replaces an earlier one. */
+/* Asks the thread to end: in order within `grace` seconds, or KW_THREAD_AT_ONCE. Does not wait. A later request
+ * replaces an earlier one. */
 void kw_thread_stop(kw_thread *thread, double grace);
 
-/* Waits until the thread has ended. Returns true if main returned. If main failed, `why` is the text of its error,
- * valid until the thread is closed, or empty if memory was short. */
+/* Waits until the thread has ended, without a timeout; kw_thread_close still has to follow. Returns true if main
+ * returned. If main failed, returns false, and `why` is the text of its error, valid until the thread is closed, or
+ * empty if memory was short. */
 bool kw_thread_join(kw_thread *thread, kw_slice *why);
 
 /* Asks the thread to end at once, waits until it has, and frees it. */
 void kw_thread_close(kw_thread *thread);
 
-/* Asks the thread to end at once, without waiting. The thread frees itself. */
+/* Asks the thread to end at once, without waiting. The thread frees itself, and the caller may not use it any
+ * more. */
 void kw_thread_abandon(kw_thread *thread);
 
-/* Sets the waker to wake when the thread ends. Takes over the caller's reference. */
+/* Sets the waker to wake when the thread ends, and releases the one that was set before. Takes over the caller's
+ * reference. A thread that has ended already wakes nothing: kw_thread_wait tells. */
 void kw_thread_set_owner_waker(kw_thread *thread, kw_waker *waker);
 
 /* }====== */
@@ -77,10 +83,11 @@ void kw_thread_set_owner_waker(kw_thread *thread, kw_waker *waker);
 /* Returns the kw_thread that runs the caller; NULL in any other thread. */
 kw_thread *kw_thread_current(void);
 
-/* Returns the argument of the plan. */
+/* Returns the argument of the plan. Valid until the thread has ended. */
 kw_slice kw_thread_argument(const kw_thread *thread);
 
-/* Sets the waker to wake when the owner asks the thread to end. Takes over the caller's reference. */
+/* Sets the waker to wake when the owner asks the thread to end, and releases the one that was set before. Takes over
+ * the caller's reference. A request that came already wakes nothing: kw_thread_stop_requested tells. */
 void kw_thread_set_own_waker(kw_thread *thread, kw_waker *waker);
 
 /* Becomes ready, with a text for the owner. May be called once. Returns 0 or UV_ENOMEM. */

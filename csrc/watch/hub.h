@@ -19,10 +19,10 @@
 
 typedef struct kw_hub_options {
   size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
-  size_t walk_bytes;     /* limit of a watched range in a step; the last revision may exceed it */
-  size_t walk_watchers;  /* limit of watchers that a step looks at */
-  int64_t progress_ms;   /* period of progress for idle watchers that want it */
-  uint64_t seed;         /* of the watch groups' hashes */
+  size_t walk_bytes;    /* limit of one range's events in a step; the last revision may exceed it */
+  size_t walk_watchers; /* limit of watchers that a step looks at */
+  int64_t progress_ms;  /* period of progress, for watchers that want it and were told nothing */
+  uint64_t seed;        /* of the watch groups' hashes */
 } kw_hub_options;
 
 typedef struct kw_watch_spec {
@@ -36,49 +36,56 @@ typedef struct kw_watch_spec {
   bool fragment; /* for the reader: large batches may be split on the wire */
 } kw_watch_spec;
 
-/* Returns the default options. */
+/* Returns the default options. The seed is 0: the caller sets it. */
 kw_hub_options kw_hub_defaults(void);
 
-/* Makes the hub of a store, and sets the store's hook. The hub must be freed before the store. Returns NULL if memory
- * is short. */
+/* Makes the hub of a store, and sets the store's hook. The options are copied. A store has at most one hub, which
+ * must be freed before the store. Returns NULL if memory is short. */
 kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options);
 
 /* Closes all outlets of the hub, and frees the hub. The memory of an outlet is its caller's, and stays. */
 void kw_hub_free(kw_hub *hub);
 
-/* Opens an outlet, whose memory belongs to the caller. With ids, watchers are found by their id; without ids, the
- * outlet has at most one watcher. An armed outlet that receives something enters `ready`, which must outlive the
- * outlet. The caller may set outlet->account afterwards: the account is then charged for watchers and items. */
+/* Initializes an outlet, whose memory belongs to the caller, and opens it, not armed. With ids, watchers are found by
+ * their id; without ids, the outlet has at most one watcher. An armed outlet that receives something enters `ready`,
+ * which must outlive the outlet. max_bytes is the limit of queued items, see watch/outlet.h. The caller may set
+ * outlet->tag, and before the first watcher outlet->account: the account is then charged for watchers and items. */
 void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
                         bool with_ids);
 
-/* Cancels all watchers of the outlet, and drops its items. Closing twice is fine. */
+/* Cancels all watchers of the outlet, drops its items, and takes it out of its ready list. Closing a closed outlet
+ * does nothing. */
 void kw_outlet_close(kw_outlet *outlet);
 
-/* Adds a watcher to an outlet. The watcher is told events after the store's present revision, or from the start
- * revision on. A start in the past drops progress of the whole outlet that is queued: it would not be true of this
- * watcher. Errors: KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative start,
- * KW_ERR_TOO_MANY_REQUESTS, KW_ERR_NO_MEMORY. */
+/* Adds a watcher to an open outlet of this hub. The watcher is told events after the store's present revision, or
+ * from the start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or
+ * its outlet is closed, also after it has failed. A start in the past drops progress of the whole outlet that is
+ * queued: it would not be true of this watcher. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID,
+ * KW_ERR_COMPACTED for a negative start, KW_ERR_TOO_MANY_REQUESTS if the outlet's account is refused more, or
+ * KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
-/* Ends and frees a watcher. Its queued items are dropped. */
+/* Ends and frees a watcher, also one that has failed. Its queued items are dropped. */
 void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher);
 
-/* Returns the watcher of an id, or NULL. */
+/* Returns the watcher of an id, or NULL. In an outlet without ids, returns its only watcher. */
 kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id);
 
-/* Takes the oldest item of an outlet. Returns false if the outlet is empty. Blocked watchers may go on afterwards. */
+/* Takes the oldest item of an outlet. The caller releases item->batch, if it is not NULL. Returns false if the outlet
+ * is empty. Blocked watchers may go on afterwards. */
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 
 /* Queues progress at the store's revision for one watcher, behind its events. Returns false, with nothing queued, if
  * the watcher is not synced, begins at a later revision, or its outlet has no room. */
 bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher);
 
-/* Queues progress for all watchers of an outlet as one item. Returns false if this does not hold for each of them, if
- * there are none, or if the outlet has no room. */
+/* Queues progress at the store's revision for all watchers of an outlet, as one item behind their events. Returns
+ * false, with nothing queued, if a watcher is not synced or begins at a later revision, if the outlet has no watcher,
+ * or if it has no room. */
 bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
-/* Returns when kw_hub_step next has something to do: the store's deadline included. KW_NEVER: nothing is pending. */
+/* Returns when kw_hub_step next has something to do, in milliseconds of the store's clock: the store's deadline
+ * included. INT64_MIN: at once. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
 
 /* Does a bounded part of what is due: the store's step, lagging watchers, periodic progress. Returns whether more is

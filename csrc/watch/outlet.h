@@ -2,11 +2,11 @@
  *
  * outlet: a bounded FIFO of what the watchers of one reader are told. A reader is a stream, or a watch in process.
  *
- * The bound is in bytes. A batch that follows itself, for several watchers, counts once. Offering is a try: a full
- * outlet refuses the item, and the watcher then waits in the outlet's list of blocked watchers until there is room for
- * what was refused. The failure of a watcher is said once, and is never refused for its size. An empty outlet takes any
- * batch, however large. So an outlet with blocked watchers is never empty: its reader will take what it holds, and that
- * lets the blocked watchers go on.
+ * The bound is in bytes. A batch that follows itself, for several watchers, counts once. A full outlet refuses an item
+ * that is offered, and the watcher then waits in the outlet's list of blocked watchers until there is room for what was
+ * refused. The failure of a watcher is queued once, and is never refused for its size. An empty outlet takes any batch,
+ * however large. So an outlet with blocked watchers is never empty: its reader will take what it holds, and that lets
+ * the blocked watchers go on.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
@@ -30,10 +30,10 @@ typedef enum kw_item_kind {
 typedef struct kw_item {
   kw_item_kind kind;
   kw_watcher *watcher; /* NULL: progress of the whole outlet */
-  kw_batch *batch;     /* of EVENTS: a reference, which passes to the taker of the item */
+  kw_batch *batch;     /* of EVENTS: a reference, which passes to the item's taker; else NULL */
   uint32_t from;       /* of EVENTS: the first event of the batch that is meant for the watcher */
-  int64_t revision;
-  size_t charge; /* set by the outlet */
+  int64_t revision;    /* of EVENTS: that of the last event; of CORRUPT: 0 */
+  size_t charge;       /* set by the outlet */
 } kw_item;
 
 typedef struct kw_hub kw_hub;
@@ -49,7 +49,7 @@ struct kw_outlet {
   size_t cap;
   size_t bytes; /* charges of all items */
   size_t max_bytes;
-  size_t progress_all; /* items of progress of the whole outlet */
+  size_t progress_all; /* number of items that are progress of the whole outlet */
   kw_account *account; /* charged for watchers and items, not for the store's records; or NULL */
 
   bool with_ids;
@@ -66,27 +66,31 @@ struct kw_outlet {
   uint64_t tag;           /* the owner's own */
 };
 
-/* Offers an item. If it is taken, the reference to its batch passes to the outlet. Returns false, with nothing taken,
- * if the outlet is full, its account is refused more, or memory is short: the item's watcher, if there is one, then has
- * its `needs` set. */
+/* Offers an item. If it is taken, the reference to its batch passes to the outlet; the caller then calls
+ * kw_ready_add. Returns false, with nothing taken, if the outlet is full, its account is refused more, or memory is
+ * short: the item's watcher, if there is one, then has its `needs` set. An empty outlet refuses only for lack of
+ * memory. */
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
 
-/* Adds an item that may not be refused for its size. Returns false, with nothing taken, only if memory is short. */
+/* Adds an item that may not be refused for its size. The reference to its batch passes to the outlet. Returns false,
+ * with nothing taken, only if memory is short. */
 bool kw_outlet_push(kw_outlet *outlet, const kw_item *item);
 
-/* Takes the oldest item. Returns false if the outlet is empty. Does not unblock: readers call kw_outlet_take. */
+/* Takes the oldest item, with its reference to the batch. Returns false if the outlet is empty. Does not unblock
+ * watchers: readers call kw_outlet_take instead. */
 bool kw_outlet_pop(kw_outlet *outlet, kw_item *item);
 
-/* Returns the oldest item, which stays in the outlet; or NULL. */
+/* Returns the oldest item, which stays in the outlet; or NULL. Valid until the outlet changes. */
 const kw_item *kw_outlet_first(const kw_outlet *outlet);
 
-/* Returns the next watcher of the outlet, in no particular order. Start with *at = 0; the end is NULL. */
+/* Returns the next watcher of the outlet, in no particular order. Start with *at = 0; the end is NULL. If a watcher
+ * is cancelled in between, the iteration may miss another one. */
 kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at);
 
-/* Drops all queued items of a watcher. */
+/* Drops all queued items of a watcher. kw_watcher_unblock has to follow. */
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
 
-/* Drops queued progress of the whole outlet. */
+/* Drops queued progress of the whole outlet. kw_watcher_unblock has to follow. */
 void kw_outlet_forget_progress_all(kw_outlet *outlet);
 
 /* Drops all items, and frees the ring buffer. */

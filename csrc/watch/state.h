@@ -34,29 +34,34 @@ struct kw_hub {
 
 /* {====== watcher.c ====== */
 
-/* Makes a watcher of a range and a start revision. The watcher is in no place yet. Returns NULL if memory is short. */
+/* Makes a watcher of `range`, which is copied; spec->range is not used. next_rev is the start revision. The watcher
+ * has no id and no outlet yet, and is in no place. Returns NULL if memory is short. */
 kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range);
 
-/* Takes a watcher out of the place that its state gives it. One of the kw_watcher_enter functions, or kw_free, has to
- * follow. */
+/* Takes a watcher out of the watch group or list that its state says it is in. One of the kw_watcher_enter functions,
+ * or kw_free, has to follow. */
 void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher);
 
-/* Makes a watcher lagging, behind the others that lag. */
+/* Makes a watcher that is in no place lagging, at the end of the hub's list. */
 void kw_watcher_enter_lagging(kw_hub *hub, kw_watcher *watcher);
 
-/* Makes a watcher synced; or lagging, if there is no memory for its place in the watch group. */
+/* Makes a watcher that is in no place synced; or lagging, if there is no memory for its place in the watch group. */
 void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher);
 
-/* Makes a watcher blocked, after a refusal; or lagging, if its outlet is empty, so that no room would ever come. */
+/* Makes a watcher that is in no place blocked, after its outlet has refused a batch; or lagging, if the outlet is
+ * empty: an empty outlet would never unblock the watcher. */
 void kw_watcher_enter_refused(kw_hub *hub, kw_watcher *watcher);
 
-/* Fails a watcher whose history is gone. Without memory to say so the watcher lags, and fails in a later step. */
+/* Fails a watcher whose history is gone: leaves its place, and queues KW_ITEM_COMPACTED. Without memory for the item
+ * the watcher lags, and fails in a later step. */
 void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher);
 
-/* Fails a watcher that needs a damaged record. Without memory to say so the watcher lags, and fails in a later step. */
+/* Fails a watcher that needs a damaged record: leaves its place, and queues KW_ITEM_CORRUPT. Without memory for the
+ * item the watcher lags, and fails in a later step. */
 void kw_watcher_fail_corrupt(kw_hub *hub, kw_watcher *watcher);
 
-/* Makes blocked watchers lagging, as many as the outlet has room for. To be called after items have left an outlet. */
+/* Makes blocked watchers lagging, as many as the outlet has room for. To be called after items have left an
+ * outlet. */
 void kw_watcher_unblock(kw_outlet *outlet);
 
 /* }====== */
@@ -66,13 +71,14 @@ void kw_watcher_unblock(kw_outlet *outlet);
 /* Sets the store's hook, so that synced watchers are told of every revision that becomes visible. */
 void kw_delivery_begin(kw_hub *hub);
 
-/* Adds all events of one revision to the walk. *entry is its first event, and is moved to the first one of the next
- * revision; *more tells whether there is one. Returns false if memory is short or a record cannot be read. */
+/* Adds all events of one revision to the hub's walk, for the watchers of `group`. *entry is the first event of the
+ * revision, and is moved by the cursor to the first event of the next one; *more tells whether there is one. Returns
+ * false if memory is short or a record cannot be read: then the walk is incomplete, and has to be reset. */
 bool kw_delivery_walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
                                kw_log_entry *entry, bool *more);
 
-/* Tells a watcher what the walk has for it, and sets was_refused and is_unreadable. Returns false if its batch could
- * not be queued. */
+/* Tells a watcher what the hub's walk has for it, and sets was_refused and is_unreadable. Returns false if its batch
+ * could not be queued: the caller then changes the watcher's state. */
 bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher);
 
 /* }====== */
@@ -80,7 +86,7 @@ bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher);
 /* Does one step for some of the lagging watchers. */
 void kw_catch_up_step(kw_hub *hub);
 
-/* Does a part of a round of periodic progress, which is due. */
+/* Does a part of a round of periodic progress. To be called when progress_due has been reached. */
 void kw_progress_step(kw_hub *hub, int64_t now);
 
 #endif

@@ -13,8 +13,9 @@
  * Watchers of one range with the same filters and prev_kv share one batch. A watcher with next_rev 4 is given that
  * batch from its first event of revision 5 on.
  *
- * kw_walk_add, for each event; then kw_walk_tell, for each watcher; then kw_walk_done or kw_walk_reset. While a watched
- * range has a kw_pending, its last watcher may not leave the watch group.
+ * The order of calls: kw_walk_add for each event; kw_walk_tell for each watcher, and kw_walk_done after the watchers
+ * of each range, if they have to leave the watch group; at last kw_walk_reset. While a watched range has a kw_pending,
+ * its last watcher may not leave the watch group.
  */
 #ifndef KW_WATCH_WALK_H
 #define KW_WATCH_WALK_H
@@ -43,7 +44,7 @@ typedef struct kw_walk {
 typedef enum kw_told {
   KW_TOLD,      /* its batch is in the outlet */
   KW_UNTOLD,    /* the walk has no event for it */
-  KW_REFUSED,   /* the outlet is full */
+  KW_REFUSED,   /* the outlet has refused the batch, see kw_outlet_offer */
   KW_NO_MEMORY, /* there was no memory for the batch */
   KW_UNREADABLE /* a record of the batch is damaged */
 } kw_told;
@@ -52,14 +53,16 @@ typedef enum kw_told {
  * incomplete, and has to be reset. */
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry);
 
-/* Offers a watcher of the watch group its events, from its next_rev on. If the offer fails, next_rev is raised to the
- * first event that the walk has for its range, and the watcher's `needs` are set. */
+/* Offers a watcher of the watch group its events, from its next_rev on. With KW_TOLD and KW_UNTOLD next_rev stays:
+ * the caller raises it where that is needed. With the other outcomes next_rev is raised to the first event that the
+ * walk has for the watcher's range, and the watcher's `needs` is set. */
 kw_told kw_walk_tell(kw_walk *walk, kw_watcher *watcher);
 
 /* Returns a watched range that has events, or NULL. */
 kw_watched *kw_walk_first(const kw_walk *walk);
 
-/* Drops the kw_pending of the range that kw_walk_first returns. Its watchers may leave the watch group from then on. */
+/* Drops the kw_pending of the range that kw_walk_first returns; there must be one. Its watchers may leave the watch
+ * group from then on. */
 void kw_walk_done(kw_walk *walk);
 
 /* Drops all events and every kw_pending. The walk can be used again. */

@@ -22,7 +22,8 @@ typedef struct kw_watched_table {
 /* Frees the table's memory, not the watched ranges. */
 void kw_watched_table_drop(kw_watched_table *table);
 
-/* Returns the watched range that is filed under `bytes`, or NULL. */
+/* Returns the watched range that is filed under `bytes`, or NULL. `hash` is the hash of the bytes, made as that of
+ * kw_watched. */
 kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes, uint32_t hash);
 
 /* Makes room for one more watched range, so that the next add cannot fail. Returns false if memory is short. */

@@ -14,7 +14,7 @@
  * an empty outlet would never wake it.
  *
  * Only a synced watcher is told events inside the commit. A watcher in any other state holds no events. It only knows
- * `next_rev`, the first revision that it has not been told.
+ * `next_rev`, the first revision that it has not been told. Events before `next_rev` are not meant for the watcher.
  *
  * A watcher is in one place at a time: in a watch group while it is synced, in the hub's list while it is lagging, in
  * its outlet's list while it is blocked, in no list after it has failed. A step that catches up takes some lagging
@@ -46,7 +46,7 @@ typedef struct kw_watcher_list {
 
 struct kw_watcher {
   int64_t id;       /* unique in its outlet, if that has ids */
-  int64_t next_rev; /* first revision not told; events before it are not meant for the watcher */
+  int64_t next_rev; /* first revision not told; of a synced watcher it may lie before that */
   kw_outlet *outlet;
   kw_watched *watched; /* its range in a watch group; NULL unless it is in one */
 
