@@ -15,7 +15,7 @@ local function floors(list)
 end
 
 -- The loop stands apart, on base and face alone; and exec, on face.
-local C = floors { "base", "face", "model", "codec", "store", "watch", "h2", "rpc", "bind" }
+local C = floors { "face", "base", "model", "codec", "store", "watch", "h2", "rpc", "bind" }
 C.uv = { face = true, base = true, uv = true }
 C.exec = { face = true }
 

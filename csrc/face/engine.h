@@ -44,10 +44,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "base/bell.h"
-
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 5
+#define KW_ENGINE_VERSION 6
 #define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
 #define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
@@ -57,6 +55,7 @@
 typedef struct kw_server kw_server;
 typedef struct kw_client kw_client;
 typedef struct kw_peer kw_peer;
+typedef struct kw_bell kw_bell; /* see base/bell.h */
 
 /* Functions of the driver for one peer. The struct is copied. */
 typedef struct kw_peer_hooks {
@@ -127,8 +126,8 @@ typedef struct kw_engine {
   int64_t (*step_server)(kw_server *server, int64_t now);
 
   /* Gives the server a bell that causes an iteration of the driver's loop. Another thread rings it when writes
-   * have become durable. Takes over the caller's reference to the bell. */
-  void (*set_bell)(kw_server *server, kw_bell bell);
+   * have become durable. Copies *bell, and takes over the caller's reference. */
+  void (*set_bell)(kw_server *server, const kw_bell *bell);
 
   /* True if Lua has something to do for the server: the loop should return to Lua. */
   bool (*has_work)(const kw_server *server);

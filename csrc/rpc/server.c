@@ -117,11 +117,11 @@ int64_t kw_server_tend(kw_server *server, int64_t now) {
   return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);
 }
 
-void kw_server_set_bell(kw_server *server, kw_bell bell) {
+void kw_server_set_bell(kw_server *server, const kw_bell *bell) {
   if (server->store != NULL) {
-    kw_store_set_bell(server->store, bell);
+    kw_store_set_bell(server->store, *bell);
   } else {
-    kw_bell_release(&bell);
+    kw_bell_release(bell);
   }
 }
 

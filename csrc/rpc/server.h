@@ -58,7 +58,7 @@ void kw_server_free(kw_server *server);
 int64_t kw_server_tend(kw_server *server, int64_t now);
 bool kw_server_has_work(const kw_server *server);
 bool kw_server_is_busy(const kw_server *server);
-void kw_server_set_bell(kw_server *server, kw_bell bell);
+void kw_server_set_bell(kw_server *server, const kw_bell *bell);
 
 /* Drains a server: it takes no new connections and streams, and calls have `ms` milliseconds to end. Streams that are
  * not unary end at once, so that clients resume elsewhere; but not those that Lua has intercepted and not let

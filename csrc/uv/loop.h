@@ -19,6 +19,7 @@
 
 #include <uv.h>
 
+#include "base/bell.h"
 #include "base/common.h"
 #include "base/heap.h"
 #include "base/link.h"

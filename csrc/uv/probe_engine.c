@@ -3,6 +3,7 @@
 
 #ifdef KW_PROBE
 
+#include "base/bell.h"
 #include "base/link.h"
 #include "base/mem.h"
 #include "face/engine.h"
@@ -126,9 +127,9 @@ static int64_t step_server(kw_server *server, int64_t now) {
   return server->step_every > 0 ? now + server->step_every : INT64_MAX;
 }
 
-static void set_bell(kw_server *server, kw_bell bell) {
+static void set_bell(kw_server *server, const kw_bell *bell) {
   (void)server;
-  bell.release(bell.ctx);
+  kw_bell_release(bell);
 }
 
 static bool has_work(const kw_server *server) {
