@@ -23,7 +23,8 @@
 /* {====== The engine ====== */
 
 static kw_server *server_of(void *object) {
-  return ((kw_lua_server *)object)->server;
+  const kw_lua_server *self = object;
+  return self->store == NULL ? NULL : self->server;
 }
 
 static void feed(void *peer, const void *bytes, size_t len, int64_t now) {

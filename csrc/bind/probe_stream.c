@@ -79,7 +79,10 @@ static int l_progress(lua_State *L) {
 
 /* stream:take(): kind, id (nil: for all), revision, and the keys of the events; nothing if the outlet is empty. */
 static int l_take(lua_State *L) {
-  static const char *const kinds[] = {"events", "progress", "compacted"};
+  static const char *const kinds[] = {[KW_ITEM_EVENTS] = "events",
+                                      [KW_ITEM_PROGRESS] = "progress",
+                                      [KW_ITEM_COMPACTED] = "compacted",
+                                      [KW_ITEM_CORRUPT] = "corrupt"};
   stream *self = check_stream(L);
   kw_item item;
   if (!kw_outlet_take(&self->outlet, &item)) return 0;

@@ -1,12 +1,11 @@
 --- The loop, its listeners and its connections, driven by the echo engine of probe builds.
 
+local core = require "keywatch.core" -- the loop asks for it
 local uv = require "keywatch.uv"
 
 local luv = require "spec.support.luv"
 local program = require "spec.support.program"
 local socket = require "spec.support.socket"
-
-require "keywatch.core" -- the loop asks for it
 
 local probe = uv.probe
 local LOCAL = { host = "127.0.0.1", port = 0 }
@@ -18,6 +17,15 @@ describe("the loop", function()
       assert.error_matches(function() loop:listen(other, LOCAL) end, "keywatch.core.server expected")
     end
     loop:close()
+  end)
+
+  it("listens for no server that is closed", function()
+    local loop, store = uv.open(), core.open()
+    local server = assert(core.serve(store))
+    server:close()
+    assert.error_matches(function() loop:listen(server, LOCAL) end, "the server is closed")
+    loop:close()
+    store:close()
   end)
 
   it("refuses everything when it is closed, but to be closed again", function()
