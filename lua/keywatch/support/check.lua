@@ -14,6 +14,18 @@ local function where()
   end
 end
 
+--- Returns the name of the function of keywatch that was called from outside, or nil if it is not known.
+local function caller()
+  local name
+  for level = 2, math.huge do
+    local info = debug.getinfo(level, "Sln")
+    if not info then return nil end
+    local is_ours = HOME and info.source:sub(1, #HOME) == HOME
+    if info.currentline > 0 and not is_ours then return name end
+    name = info.currentline > 0 and info.name or nil
+  end
+end
+
 --- Returns the same position as the beginning of an error's text: "file:line: ", or "".
 local function position()
   local found = where()
@@ -128,4 +140,5 @@ end
 return {
   misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
   timeout = timeout, known = known, times = times, shown = shown, where = where,
+  caller = caller,
 }

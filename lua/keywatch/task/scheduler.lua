@@ -234,10 +234,13 @@ function scheduler_methods:spawn(fn, ...)
   return task
 end
 
---- Returns all tasks that are not done, in the order in which they were spawned.
-function scheduler_methods:all()
+--- Returns all tasks that are not done, in the order in which they were spawned; with `not_hosted` without those of the
+-- host.
+function scheduler_methods:all(not_hosted)
   local all = {}
-  for task in pairs(self.tasks) do all[#all + 1] = task end
+  for task in pairs(self.tasks) do
+    if not (not_hosted and task.is_hosted) then all[#all + 1] = task end
+  end
   table.sort(all, function(a, b) return a.number < b.number end)
   return all
 end
@@ -283,16 +286,19 @@ function scheduler_methods:recover(task, has_ended, err)
   if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
 end
 
---- Cancels all tasks until they have ended. Raises the first error in the driver, after all have ended.
+--- Cancels all tasks, except those of the host, until they have ended. Raises the first error in the driver, after all
+-- have ended.
 local function cancel_all(self)
   local trouble
+  local tasks = self:all("not hosted")
   for _ = 1, MAX_CANCELS do
-    if next(self.tasks) == nil then break end
-    for _, task in ipairs(self:all()) do task:cancel() end
+    if not tasks[1] then break end
+    for _, task in ipairs(tasks) do task:cancel() end
     local ok, err = self.driver.run_once()
     if not ok then trouble = trouble or { err } end
+    tasks = self:all("not hosted")
   end
-  for _, task in ipairs(self:all()) do
+  for _, task in ipairs(tasks) do
     self.driver.give_up(task)
     self:abandon(task)
     io.stderr:write(LEFT_BEHIND)

@@ -38,6 +38,7 @@ local function new(scheduler, number, ...)
     must_cancel = false,   -- the next wait raises "cancelled"
     is_cancelled = false,
     is_supervised = false, -- `run` raises its failure: it is not reported as that of a task that nobody joined
+    is_hosted = nil,       -- true if the host's loop runs the task: `run` does not cancel it
     results = nil,         -- { n =, ... } if the task has ended well
     failure = nil,         -- the value that the task has failed with
     traceback = nil,       -- of a task that has failed
