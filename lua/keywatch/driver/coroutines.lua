@@ -363,6 +363,8 @@ local function equip(self, driver)
   function driver.attach(source) self:attach(source) end
   function driver.detach(source) self:detach(source) end
   function driver.forget(object) self:forget(object) end
+  function driver.step() return self:step() end
+  function driver.timeout() return self:timeout() end
   function driver.inside() return self, scheduler end -- for specs: spec/support/scheduler.lua
 end
 

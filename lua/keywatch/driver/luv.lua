@@ -18,17 +18,16 @@ local MAX_MS = 2 ^ 31 -- of the timer
 local host_methods = {}
 local host_mt = { __index = host_methods }
 
---- Returns luv if it is loaded: the module, the name of the program that turns its loop, and Neovim's vim.schedule, or
--- nil. Returns nothing if luv is not loaded.
+--- Returns luv, if it is loaded, and Neovim's vim.schedule, in Neovim; else nil.
 local function find()
   local vim = rawget(_G, "vim")
   if type(vim) == "table" then
     local luv = vim.uv or vim.loop
-    if type(luv) == "table" and luv.new_poll then return luv, "Neovim", vim.schedule end
+    if type(luv) == "table" and luv.new_poll then return luv, vim.schedule end
   end
   for _, name in ipairs { "luv", "uv" } do -- luvit names it "uv"
     local luv = package.loaded[name]
-    if type(luv) == "table" and luv.new_poll and luv.new_prepare then return luv, "luv", nil end
+    if type(luv) == "table" and luv.new_poll and luv.new_prepare then return luv, nil end
   end
 end
 
@@ -86,8 +85,9 @@ local function hold(self, is_held)
   end
 end
 
---- Stops the handles. `start` starts them again.
-local function stop(self)
+--- Stops the handles. `start` starts them again. They are never closed: luv 1.44 crashes at the end of a program that
+-- has closed a handle and does not run the loop any more.
+function host_methods:stop()
   self.is_started, self.is_polling, self.timer_at = false, false, nil
   for _, handle in ipairs(self.handles) do handle:stop() end
 end
@@ -105,7 +105,7 @@ local function on_prepare(self)
   end
   set_timer(self, seconds)
   hold(self, driver.is_alive())
-  if not (self.is_held or self.is_scheduled or driver.is_awaiting()) then stop(self) end
+  if not (self.is_held or self.is_scheduled or driver.is_awaiting()) then self:stop() end
 end
 
 --- Makes the handles in luv's loop. `driver` has the functions fd, step, timeout, now, is_turning, is_alive (a task
@@ -145,11 +145,11 @@ function host_methods:poll_again()
   end)
 end
 
---- Starts the handles, if they are stopped. Called when a task or a server begins.
+--- Holds luv's loop open, and starts the handles if they are stopped. Called when a task or a server begins.
 function host_methods:start()
+  hold(self, true)
   if self.is_started then return end
   self.is_started = true
-  hold(self, true)
   self:poll_again()
   self.prepare:start(function() on_prepare(self) end)
 end
@@ -160,14 +160,6 @@ function host_methods:is_closed()
     if handle:is_closing() then return true end
   end
   return false
-end
-
---- Closes the handles.
-function host_methods:detach()
-  self.is_started = false
-  for _, handle in ipairs(self.handles) do
-    if not handle:is_closing() then handle:close() end
-  end
 end
 
 return { find = find, running = running, attach = attach }

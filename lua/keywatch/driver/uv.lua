@@ -21,6 +21,7 @@ local loop           -- nil until it is needed
 local pid = uv.pid() -- of the process that the state of this module belongs to
 local host           -- luv's loop, while that is to turn ours; or nil
 local choice         -- "uv" or "luv", if the program has chosen; or nil
+local sentinel       -- tells, at the end of the program, of tasks that have never run
 local catcher        -- the signals object that gets the signals, or nil
 local backend = { now = uv.now } -- see coroutines.lua
 local tasks
@@ -94,9 +95,6 @@ local scheduler = tasks.scheduler
 --- Returns the descriptor of the loop.
 function driver.fd() return get_loop():fd() end
 
-function driver.step() tasks:step() end
-function driver.timeout() return tasks:timeout() end
-
 -- What luv.lua asks for.
 local guest = { fd = driver.fd, step = driver.step, timeout = driver.timeout, now = uv.now }
 
@@ -113,17 +111,33 @@ function guest.is_awaiting()
   return tasks.sources[1] ~= nil or backend.is_awaiting()
 end
 
---- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise.
+--- Has luv's loop turn ours, if luv is loaded, the program has not chosen otherwise, and the caller is not inside of
+-- `run`. Returns true if luv's loop does.
 local function join_host()
   backend.enter()
-  if not tasks:is_hosting() or choice == "uv" then return end
+  if not tasks:is_hosting() or choice == "uv" then return false end
   if host and host:is_closed() then host = nil end
   if not host then
-    local luv, _, schedule = luv_host.find()
-    if not luv then return end
+    local luv, schedule = luv_host.find()
+    if not luv then return false end
     host = assert(luv_host.attach(guest, luv, schedule))
   end
   host:start()
+  return true
+end
+
+--- Returns an object that, at the end of the program, writes to stderr that tasks have never run.
+local function watch_for_the_end()
+  return compat.sentinel(function()
+    if uv.pid() ~= pid then return end
+    local n = 0
+    for task in pairs(scheduler.tasks) do
+      if task.state == "new" then n = n + 1 end
+    end
+    if n == 0 then return end
+    io.stderr:write(("keywatch: %s: keywatch.run turns the loop that runs tasks\n"):format(
+      n == 1 and "a task was spawned and has never run" or n .. " tasks were spawned and have never run"))
+  end)
 end
 
 local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in init_by_lua "
@@ -133,8 +147,8 @@ local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn
 function driver.spawn(...)
   if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
   local task = scheduler:spawn(...)
-  join_host()
-  if host and tasks:is_hosting() then task.is_hosted = true end
+  if not tasks.is_turning then sentinel = sentinel or watch_for_the_end() end
+  if join_host() then task.is_hosted = true end
   return task
 end
 
@@ -143,7 +157,7 @@ local CHOICES = { uv = true, luv = true }
 --- Chooses the loop that runs the tasks which are spawned outside of `run`: "luv", luv's loop, which must be loaded; or
 -- "uv", the private loop alone. Returns the name of the present one.
 function driver.choose(name)
-  if name == nil then return host and "luv" or choice or luv_host.find() and "luv" or "uv" end
+  if name == nil then return choice or luv_host.find() and "luv" or "uv" end
   check.argument(type(name) == "string", 1, "driver", "string", name)
   if not CHOICES[name] then check.misuse("driver: there is no driver '%s': choose 'uv' or 'luv'", name) end
   if name == "luv" and not luv_host.find() then check.misuse("driver: luv is not loaded: require it first") end
@@ -151,8 +165,7 @@ function driver.choose(name)
     for task in pairs(scheduler.tasks) do
       if task.is_hosted then check.misuse("driver: luv's loop runs tasks: let them end first") end
     end
-    host:detach()
-    host = nil
+    if not host:is_closed() then host:stop() end
   end
   choice = name
   return name
