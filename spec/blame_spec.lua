@@ -126,6 +126,8 @@ local MODULE = {
   spawn = { fn },
   sleep = { needed_seconds },
   now = {},
+  driver = { kind("uv", 5, {}, "select") },
+  fd = {}, pollfd = {}, events = {}, timeout = {}, step = {},
 }
 
 -- }======

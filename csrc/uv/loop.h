@@ -43,8 +43,9 @@ typedef struct kw_signal {
 
 typedef struct kw_loop {
   uv_loop_t uv;
-  uv_timer_t wait_timer;   /* ends the wait of an iteration */
-  bool has_changed_events; /* since the last iteration; in the next one libuv tells the kernel of them */
+  uv_timer_t wait_timer; /* ends the wait of an iteration */
+  bool
+      has_changed_events; /* since the last iteration; in the next one libuv tells the kernel of them */
 
   int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
   bool is_now_stale;  /* the loop may have waited since `now` was read */

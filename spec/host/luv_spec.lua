@@ -80,7 +80,9 @@ describe("in luv's loop", function()
         print(store:put("a", "1").revision == 2)
         print("event", w:next().value)
         local tasks, done = {}, 0
-        for i = 1, 10 do tasks[i] = keywatch.spawn(function() if store:put("b", i .. "") then done = done + 1 end end) end
+        for i = 1, 10 do
+          tasks[i] = keywatch.spawn(function() if store:put("b", i .. "") then done = done + 1 end end)
+        end
         for i = 1, 10 do tasks[i]:join() end
         print(done .. " of 10")
         store:close()

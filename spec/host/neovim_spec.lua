@@ -13,6 +13,8 @@ local BEGIN = [[
     io.stdout:write(table.concat(words, " "), "\n")
   end
   local function lines() return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, true), "|") end
+  local turns = 0
+  local function count_turns() vim.loop.new_prepare():start(function() turns = turns + 1 end) end
   vim.loop.new_timer():start(60000, 0, vim.schedule_wrap(function() vim.cmd "cquit" end))
   local store = keywatch.open()
   local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
@@ -82,22 +84,22 @@ describe("in Neovim #once", function()
       keywatch.spawn(function()
         local w = assert(client:watch("a"))
         store:put("a", "1")
-        local before = os.clock()
+        count_turns()
         vim.wait(300, function() return false end)
-        print(os.clock() - before < 0.15)
+        print(turns < 50 or turns)
         print(w:next().value)
         vim.cmd "qall!"
       end)
     ]])
   end)
 
-  it("an idle watch costs the editor nothing", function()
+  it("an idle watch lets the editor rest", function()
     expect("true\n", [[
       keywatch.spawn(function()
         local w = assert(client:watch("a"))
-        local before = os.clock()
+        count_turns()
         w:next(0.5)
-        print(os.clock() - before < 0.25)
+        print(turns < 50 or turns)
         vim.cmd "qall!"
       end)
     ]])

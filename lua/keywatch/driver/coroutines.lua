@@ -18,8 +18,8 @@
 --                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
 --   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
---   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that ends
---                    with what to do instead; or nil if it may be.
+--   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that
+--                    ends with what to do instead; or nil if it may be.
 --
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
 -- at the beginning of the turn, poll all sources, and block if no task is ready.

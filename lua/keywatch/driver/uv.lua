@@ -140,8 +140,8 @@ local function watch_for_the_end()
   end)
 end
 
-local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in init_by_lua "
-  .. "or init_worker_by_lua"
+local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in "
+  .. "init_by_lua or init_worker_by_lua"
 
 --- Starts a task. Outside of `run` it belongs to the host, if there is one.
 function driver.spawn(...)

@@ -290,15 +290,15 @@ end
 -- have ended.
 local function cancel_all(self)
   local trouble
-  local tasks = self:all("not hosted")
+  local left = self:all("not hosted")
   for _ = 1, MAX_CANCELS do
-    if not tasks[1] then break end
-    for _, task in ipairs(tasks) do task:cancel() end
+    if not left[1] then break end
+    for _, task in ipairs(left) do task:cancel() end
     local ok, err = self.driver.run_once()
     if not ok then trouble = trouble or { err } end
-    tasks = self:all("not hosted")
+    left = self:all("not hosted")
   end
-  for _, task in ipairs(tasks) do
+  for _, task in ipairs(left) do
     self.driver.give_up(task)
     self:abandon(task)
     io.stderr:write(LEFT_BEHIND)
