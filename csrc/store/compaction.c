@@ -14,6 +14,12 @@ void kw_compaction_start(kw_store *store, int64_t rev) {
   if (store->compact_requested < rev) store->compact_requested = rev;
 }
 
+void kw_compaction_reset(kw_store *store, int64_t rev) {
+  store->compact_requested = store->compact_revision = rev;
+  store->compact_next = rev + 1;
+  store->compact_is_stuck = false;
+}
+
 int64_t kw_compaction_next(const kw_store *store) {
   if (store->compact_requested == store->compact_revision) return store->compact_next;
   return from_of(store) < store->compact_next ? from_of(store) : store->compact_next;

@@ -23,6 +23,10 @@
  * calls this once the compaction is durable. */
 void kw_compaction_start(kw_store *store, int64_t rev);
 
+/* Sets the compacted revision to `rev`, which may be lower than before: all records are new, and no compaction is
+ * running. */
+void kw_compaction_reset(kw_store *store, int64_t rev);
+
 /* True if a step can be done now: there are records to visit, and the gathering commit group is not too large. */
 bool kw_compaction_is_due(const kw_store *store);
 
