@@ -160,6 +160,7 @@ void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
 }
 
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
+  kw_log_release(store->log);
   return kw_log_seek(store->log, (kw_revision){.main = rev});
 }
 

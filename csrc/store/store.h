@@ -141,8 +141,8 @@ int kw_store_defragmented(const kw_store *store);
 
 /* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the
  * applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
- * until the next kw_store_apply, and until the next call that changes, steps, polls, waits for or hashes the store;
- * kw_store_commit leaves them valid.
+ * until the next kw_store_apply or kw_store_seek, and until the next call that changes, steps, polls, waits for or
+ * hashes the store; kw_store_commit leaves them valid.
  *
  * After an error no key has changed, and no commit or rollback is needed. Errors of every op: those of kw_check_op;
  * KW_ERR_COMPACTED or KW_ERR_FUTURE_REVISION of a range; KW_ERR_CORRUPT if a record cannot be read. Errors of a
@@ -204,7 +204,8 @@ int64_t kw_store_compact_requested(const kw_store *store);
 bool kw_store_is_replica(const kw_store *store);
 
 /* Returns a cursor into the log, before the first event of revision `rev` or later. It is good until the store
- * changes. */
+ * changes. Borrowed records are released, and kw_store_read_failure is KW_OK again: a reader learns of no failure of
+ * an earlier one. */
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 
 /* Moves to the next visible event; entry->record is borrowed, as from kw_store_apply. Returns false at the end, and
@@ -215,7 +216,7 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
  * if the key did not exist, or if that revision was compacted. A record that cannot be read is empty. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
-/* Returns why the last unreadable record since the last apply, step, poll or hash could not be read:
+/* Returns why the last unreadable record since the last apply, seek, step, poll or hash could not be read:
  * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if it is damaged. Returns KW_OK if all were read. */
 int kw_store_read_failure(const kw_store *store);
 
