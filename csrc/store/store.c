@@ -84,7 +84,7 @@ bool kw_store_is_inherited(const kw_store *store) {
 /* The commit thread ends before the records are freed that it may be writing. */
 void kw_store_free(kw_store *store) {
   kw_snapshot_end_all(store);
-  kw_store_set_bell(store, (kw_bell){0});
+  kw_bell_release(&store->bell);
   if (store->committer != NULL) kw_committer_close(store->committer);
   kw_write_forget_undo(store, store->undo.n);
   kw_leases_drop(&store->leases);

@@ -97,7 +97,7 @@ void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);
 
 /* Sets the bell that other threads ring: after each commit group, and when a snapshot is ready. The store takes the
- * caller's reference. */
+ * caller's reference. With an all-zero bell they ring none. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
 /* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Background
