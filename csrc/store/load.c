@@ -50,8 +50,8 @@ int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   if (rc == KW_OK) rc = kw_database_walk_failure(store->database);
   if (rc == KW_OK) rc = kw_load_rows(store);
   if (rc == KW_ERR_NO_SPACE) return refuse_rows(store, text);
-  bool is_damaged = rc == KW_ERR_CORRUPT || rc == KW_ERR_REQUEST_TOO_LARGE; /* no row has such a name */
-  return is_damaged ? refuse_damaged(store, text) : rc;
+  bool has_long_name = rc == KW_ERR_REQUEST_TOO_LARGE; /* no row has such a name */
+  return rc == KW_ERR_CORRUPT || has_long_name ? refuse_damaged(store, text) : rc;
 }
 
 /* }====== */

@@ -285,9 +285,8 @@ int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
  * of kw_rows_apply, KW_ERR_READ_ONLY in a replica, or KW_ERR_STORAGE once the storage has failed. */
 int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
 
-/* *rows becomes the rows of the store, good until they change. Changes that are not durable yet are included. Always
- * returns KW_OK. */
-int kw_store_rows(const kw_store *store, const kw_rows **rows);
+/* Returns the rows of the store, good until they change. Changes that are not durable yet are included. */
+const kw_rows *kw_store_rows(const kw_store *store);
 
 /* }====== */
 
