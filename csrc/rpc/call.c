@@ -288,6 +288,7 @@ bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room
   uint8_t *to = kw_stream_begin(c->stream, bytes.len);
   if (to == NULL) {
     kw_stream_reset(c->stream, KW_RESET_INTERNAL);
+    kw_server_touch(c->stream);
     return false;
   }
   if (bytes.len > 0) memcpy(to, bytes.data, bytes.len);
