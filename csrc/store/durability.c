@@ -144,6 +144,7 @@ uint64_t kw_store_ticket(const kw_store *store) {
 
 void kw_store_include_background(kw_store *store) {
   store->durability.is_requested = true;
+  store->compact_is_delayed = false;
 }
 
 bool kw_store_is_settled(const kw_store *store, uint64_t ticket) {

@@ -228,8 +228,8 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_compaction_is_due(store) && store->failure == KW_OK) return INT64_MIN;
-  return earlier(kw_lessor_deadline(store), kw_durability_deadline(store));
+  int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
+  return earlier(compaction, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
@@ -238,7 +238,7 @@ bool kw_store_step(kw_store *store, int64_t now) {
   if (store->failure != KW_OK) return false;
   kw_durability_step(store, now);
   bool more = kw_lessor_step(store, now);
-  if (kw_compaction_is_due(store)) more = kw_compaction_step(store) || more;
+  if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
   return more;
 }

@@ -105,7 +105,8 @@ void kw_store_set_bell(kw_store *store, kw_bell bell);
  * with KW_OK, in memory and once the storage has failed. */
 uint64_t kw_store_ticket(const kw_store *store);
 
-/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay. */
+/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay, and a
+ * compaction that pauses goes on with the next step. */
 void kw_store_include_background(kw_store *store);
 
 /* True once the writes of a ticket are durable, or have failed. */
@@ -167,6 +168,9 @@ int kw_store_compact(kw_store *store, int64_t revision);
 /* True until the compactions that were requested are durable and their records removed. False if one is stuck at a
  * damaged record, or if the storage has failed. */
 bool kw_store_is_compacting(const kw_store *store);
+
+/* Returns KW_ERR_NO_MEMORY while a compaction pauses because memory was short, else KW_OK. */
+int kw_store_compaction_failure(const kw_store *store);
 
 /* }====== */
 
