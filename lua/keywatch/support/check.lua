@@ -4,7 +4,8 @@
 
 local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- the folder of keywatch's modules
 
---- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known.
+--- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known. Lua keeps no frame of
+-- a function that has called keywatch by a tail call: the position is then in the caller of that function.
 local function where()
   for level = 2, math.huge do
     local info = debug.getinfo(level, "Sl")
