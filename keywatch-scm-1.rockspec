@@ -115,6 +115,7 @@ build = {
         "csrc/base/heap.c",
         "csrc/base/map.c",
         "csrc/base/mem.c",
+        "csrc/base/process.c",
         "csrc/base/sha1.c",
         "csrc/base/sha256.c",
         "csrc/face/module.c",
@@ -240,6 +241,7 @@ build = {
       sources = {
         "csrc/base/heap.c",
         "csrc/base/mem.c",
+        "csrc/base/process.c",
         "csrc/face/module.c",
         "csrc/uv/address.c",
         "csrc/uv/connection.c",

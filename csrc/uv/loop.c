@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "uv/loop.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "uv/connection.h"
 #include "uv/loop_client.h"
 #include "uv/loop_server.h"
@@ -296,7 +296,7 @@ int kw_loop_open(kw_loop **result) {
   kw_link_init(&loop->clients);
   kw_link_init(&loop->lingering);
   kw_link_init(&loop->dirty);
-  loop->pid = getpid();
+  loop->pid = kw_process_id();
   loop->is_now_stale = true;
   *result = loop;
   return 0;
@@ -345,7 +345,7 @@ static void drop_signals(kw_loop *loop) {
 
 /* Parent and child share libuv's descriptors until uv_loop_fork has made new ones: nothing may be closed before. */
 int kw_loop_enter(kw_loop *loop) {
-  pid_t pid = getpid();
+  pid_t pid = kw_process_id();
   if (loop->pid == pid) return loop->fork_error;
   loop->pid = pid;
   loop->is_now_stale = true;
