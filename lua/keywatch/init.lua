@@ -26,4 +26,5 @@ return {
   spawn = of_driver "spawn",
   sleep = of_driver "sleep",
   now = of_driver "now",
+  signals = of_driver "signals",
 }

@@ -210,14 +210,21 @@ describe("after a fork", function()
 
   it("signals are the parent's, and the child is told so", function()
     local printed = run [[
-      local signals = assert(driver.signals { "SIGTERM" })
+      local signals = assert(keywatch.signals { "TERM" })
       keywatch.run(function()
         keywatch.spawn(keywatch.sleep, 1000)
-        child(function() print((select(2, pcall(signals.wait, signals)):match("not caught"))) end)
+        child(function()
+          for _, timeout in ipairs { 0, 1000, false } do
+            print((select(2, pcall(signals.wait, signals, timeout or nil)):match("those of the parent process")))
+          end
+          print(signals)
+          signals:close()
+          print(signals)
+        end)
       end)
       signals:close()
     ]]
-    assert.equal("not caught\n", printed)
+    assert.equal(("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), printed)
   end)
 
   it("what the top level asks a server while a task forks is asked anew in the child", function()

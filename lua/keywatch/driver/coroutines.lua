@@ -17,6 +17,9 @@
 --                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
 --                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
+--   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets and no
+--                    task has run since. Writes what is to be written, and looks at no socket. A backend without this
+--                    function has block(0) called.
 --   foreign_loop()   Called before a wait at top level. Returns the name of another program part that turns its own
 --                    loop now, which we must not block, or nil.
 --
@@ -186,9 +189,13 @@ local function turn(self, is_waiting)
   local wait, is_bell_awaited = poll_sources(self, sleepers.heap[1] and scheduler:time_left(sleepers:next()))
   local is_ready = self.first <= self.last
   if is_ready or not is_waiting() then
-    if (has_run or not is_ready) and backend.is_awaiting() then backend.block(0) end
+    if (has_run or not is_ready) and backend.is_awaiting() then
+      local is_fresh = self.has_blocked and not has_run and backend.flush
+      if is_fresh then backend.flush() else backend.block(0) end
+    end
   elseif wait or is_bell_awaited or backend.is_awaiting() then
     backend.block(wait, is_bell_awaited)
+    self.has_blocked = true
   else
     check.misuse(DEADLOCK)
   end
@@ -196,6 +203,7 @@ end
 
 --- Turns the loop while is_waiting() is true.
 local function turn_all(self, is_waiting)
+  self.has_blocked = false
   while is_waiting() do turn(self, is_waiting) end
 end
 
@@ -208,12 +216,23 @@ local function recover(self, err)
   self.scheduler:recover(task, coroutine.status(task.thread) == "dead", err)
 end
 
+--- Returns the error of Ctrl-C, which the interpreter raises at a line of the driver, with the position of the line that
+-- called keywatch. Returns other errors as they are.
+local function at_caller(err)
+  local text = type(err) == "string" and err:match("/driver/[%a_]+%.lua:%d+: (interrupted!)$")
+  local where = text and check.where()
+  return where and ("%s: %s"):format(where, text) or err
+end
+
 --- Does work of the driver. Returns true and its results, or false and its error.
 local function drive(self, work, ...)
   local was_turning = self.is_turning
   self.is_turning = true
   local ok, result, more = pcall(work, ...)
-  if not ok then pcall(recover, self, result) end
+  if not ok then
+    pcall(recover, self, result)
+    result = at_caller(result)
+  end
   self.is_turning = was_turning
   return ok, result, more
 end
@@ -297,6 +316,7 @@ local function new(backend, driver)
     has_gaps = false,   -- the list may have a false
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
+    has_blocked = false, -- a turn for the wait at top level that is under way has handled sockets
     is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)
   self.scheduler = schedulers.new(driver_of(self))
