@@ -119,7 +119,7 @@ local function take(self)
   if state == "closed" then return nil, errors.closed("signals object") end
 end
 
---- Takes a signal as `take` does, and looks once whether one has come, if there is none. Returns nil and an error of code
+--- Takes a signal as `take` does. If there is none, looks once whether one has come. Returns nil and an error of code
 -- "timeout" if none has.
 local function take_now(self)
   local name, err = take(self)
