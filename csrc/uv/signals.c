@@ -94,18 +94,18 @@ static void begin(void) {
   fork_error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* libuv installs its handler only for the first handle of a signal, and the program may have replaced it since. */
+/* libuv installs its handler only for the first handle of a signal. The program may have replaced the handler since. */
+static void install(int i) {
+  struct sigaction now = effect_of(i);
+  if (!is_libuvs(&now)) sigaction(kinds[i].number, &libuvs, NULL);
+}
+
 static int start(kw_loop *loop, int i, uv_signal_cb on_signal) {
   struct sigaction before = effect_of(i);
   int rc = uv_signal_start(&loop->signals.uv[i], on_signal, kinds[i].number);
   if (rc < 0) return rc;
-  struct sigaction now = effect_of(i);
-  if (!is_libuvs_known) {
-    libuvs = now;
-    is_libuvs_known = true;
-  } else if (!is_libuvs(&now)) {
-    sigaction(kinds[i].number, &libuvs, NULL);
-  }
+  if (!is_libuvs_known) libuvs = effect_of(i);
+  is_libuvs_known = true;
   if (effects[i].loops++ == 0) effects[i].former = before;
   loop->signals.caught |= 1u << i;
   return 0;
@@ -144,7 +144,7 @@ static void on_signal(uv_signal_t *uv, int number) {
   signals->has_come = true;
 }
 
-/* Only the first of the handles asks for something: a pipe for the loop. */
+/* Only the first of a loop's handles asks for something: a pipe. */
 static int open_handles(kw_loop *loop) {
   if (loop->signals.is_open) return 0;
   int rc = uv_signal_init(&loop->uv, &loop->signals.uv[0]);
@@ -154,8 +154,9 @@ static int open_handles(kw_loop *loop) {
   return 0;
 }
 
-/* Starts and stops the handles, as the catchers want it. Returns 0, or the error of the first that did not start. */
-static int update(kw_loop *loop) {
+/* Starts and stops the handles, as the catchers want it. `fresh` are the signals that a new catcher wants. Returns 0, or
+ * the error of the first handle that did not start. */
+static int update(kw_loop *loop, unsigned fresh) {
   kw_signals *signals = &loop->signals;
   unsigned wanted = 0;
   sigset_t before;
@@ -167,6 +168,7 @@ static int update(kw_loop *loop) {
     unsigned bit = 1u << i;
     if (!(wanted & bit) && (signals->caught & bit)) stop(loop, i);
     if ((wanted & bit) && !(signals->caught & bit) && rc == 0) rc = start(loop, i, on_signal);
+    if (rc == 0 && (fresh & bit)) install(i);
   }
   unlock(&before);
   return rc;
@@ -185,7 +187,7 @@ static void close_all(kw_loop *loop, bool is_inherited) {
     catcher->is_inherited = is_inherited;
   }
   signals->has_come = false;
-  update(loop);
+  update(loop, 0);
 }
 
 void kw_signals_drop(kw_loop *loop) {
@@ -213,7 +215,7 @@ int kw_catcher_open(kw_catcher *catcher, kw_loop *loop, unsigned wanted) {
   catcher->came = 0;
   kw_link_init(&catcher->link);
   kw_link_add(&loop->signals.catchers, &catcher->link);
-  rc = update(loop);
+  rc = update(loop, wanted);
   if (rc < 0) kw_catcher_close(catcher);
   return rc;
 }
@@ -223,7 +225,7 @@ void kw_catcher_close(kw_catcher *catcher) {
   if (loop == NULL) return;
   kw_link_remove(&catcher->link);
   catcher->loop = NULL;
-  update(loop);
+  update(loop, 0);
 }
 
 const char *kw_catcher_take(kw_catcher *catcher) {

@@ -202,6 +202,28 @@ describe("Ctrl-C", function()
     assert.matches("^waiting\ninterrupted!\n1\tnil\t[^\n]+\ntrue\n$", child:stdout())
   end)
 
+  it("goes to signals that want it, and to the interpreter again once they are closed", function()
+    local child = start [[
+      local signals = keywatch.signals { "INT" }
+      print "waiting"
+      print(signals:wait())
+      signals:close()
+      local ok, err = pcall(function()
+        print "waiting again"
+        keywatch.sleep(1000)
+      end)
+      print(ok, is_interrupted(err))
+    ]]
+    child:expect("waiting\n")
+    await_long_wait(child)
+    child:signal("sigint")
+    child:expect("INT\nwaiting again\n")
+    await_long_wait(child)
+    child:signal("sigint")
+    child:expect("false\tinterrupted!\n")
+    assert.equal(0, child:wait())
+  end)
+
   it("has no effect if the program ignores it", function()
     local child = start [[
       package.loadlib("build/fault.so", "kw_fault_ignore_interrupts")()

@@ -123,11 +123,12 @@ end
 -- "timeout" if none has.
 local function take_now(self)
   local name, err = take(self)
-  if name or err then return name, err end
+  if name then return name end
+  if err then return nil, err end
   self.driver.look()
   name, err = take(self)
-  if name or err then return name, err end
-  return nil, core.new_error("timeout")
+  if name then return name end
+  return nil, err or core.new_error("timeout")
 end
 
 --- Waits for a signal. Returns its name, such as "INT"; or nil and an error. The code "timeout" means that the signals
@@ -140,7 +141,8 @@ function signals_methods:wait(timeout)
   local deadline = timeout and d.now() + timeout
   while true do
     local name, err = take(self)
-    if name or err then return name, err end
+    if name then return name end
+    if err then return nil, err end
     if deadline then d.check_wait() end -- raises even if the deadline is over by now
     local event = begin(self)
     local ok, came = pcall(event.wait, event, deadline and math.max(0, deadline - d.now()))
