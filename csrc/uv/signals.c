@@ -154,8 +154,8 @@ static int open_handles(kw_loop *loop) {
   return 0;
 }
 
-/* Starts and stops the handles, as the catchers want it. `fresh` are the signals that a new catcher wants. Returns 0, or
- * the error of the first handle that did not start. */
+/* Starts and stops the handles, as the catchers want it. `fresh` are the signals that a new catcher wants. Returns 0,
+ * or the error of the first handle that did not start. */
 static int update(kw_loop *loop, unsigned fresh) {
   kw_signals *signals = &loop->signals;
   unsigned wanted = 0;

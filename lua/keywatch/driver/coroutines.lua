@@ -216,8 +216,8 @@ local function recover(self, err)
   self.scheduler:recover(task, coroutine.status(task.thread) == "dead", err)
 end
 
---- Returns the error of Ctrl-C, which the interpreter raises at a line of the driver, with the position of the line that
--- called keywatch. Returns other errors as they are.
+--- Returns the error of Ctrl-C, which the interpreter raises at a line of the driver, with the position of the line
+-- that called keywatch. Returns other errors as they are.
 local function at_caller(err)
   local text = type(err) == "string" and err:match("/driver/[%a_]+%.lua:%d+: (interrupted!)$")
   local where = text and check.where()
