@@ -227,6 +227,29 @@ describe("after a fork", function()
     assert.equal(("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), printed)
   end)
 
+  it("children that run other programs change nothing here", function()
+    local printed = run [[
+      local luv = require "luv"
+      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+      local client = keywatch.connect(server:addresses()[1])
+      local w = assert(client:watch("a"))
+      local task = keywatch.spawn(function() return w:next().value end)
+      keywatch.sleep(0)
+      local pid = uv.pid()
+      os.execute("true")
+      io.popen("true"):close()
+      local is_over = false
+      luv.spawn("true", {}, function() is_over = true end)
+      repeat luv.run("once") until is_over
+      print(uv.pid() == pid, task)
+      client:put("a", "1")
+      print(task:join())
+      client:close()
+      server:close()
+    ]]
+    assert.equal("true\tkeywatch.task<parked>\ntrue\t1\n", printed)
+  end)
+
   it("what the top level asks a server while a task forks is asked anew in the child", function()
     local printed = run [[
       local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
