@@ -153,6 +153,38 @@ describe("Ctrl-C", function()
     assert.equal("waiting\nmain\tcancelled\ntask\tcancelled\nfalse\tinterrupted!\nran\n", child:stdout())
   end)
 
+  it("ends the wait at top level while tasks run, and no task is lost", function()
+    local child = start [[
+      local function work()
+        while true do
+          for i = 1, 1000 do tostring(i) end
+          keywatch.sleep(0)
+        end
+      end
+      local ended = 0
+      local ok, err = pcall(keywatch.run, function()
+        for _ = 1, 10 do
+          keywatch.spawn(function()
+            local _, why = pcall(work)
+            ended = ended + 1
+            error(why, 0)
+          end)
+        end
+        keywatch.sleep(0.01)
+        print "waiting"
+        keywatch.sleep(1000)
+      end)
+      print(ok, is_interrupted(err), ended)
+      print(pcall(keywatch.sleep, 0.001))
+    ]]
+    child:expect("waiting\n")
+    child:signal("sigint")
+    assert.equal(0, child:wait())
+    assert.equal("", child:stderr())
+    assert.matches("^waiting\nfalse\tinterrupted!\t%d+\ntrue\n$", child:stdout())
+    assert.equal("10", child:stdout():match("!\t(%d+)"))
+  end)
+
   it("ends the program in order if nobody catches it: what is to be closed is closed, finalizers run", function()
     local child = start [[
       local compat = require "keywatch.support.compat"

@@ -39,7 +39,15 @@ local mt = { __index = methods }
 
 -- {====== The queue ======
 
---- Handles what a task has yielded, or its end.
+--- True if a task has failed because of Ctrl-C. If all coroutines share one debug hook, the interpreter may raise the
+-- error in a task, and not in the main program.
+local function is_interrupt(err)
+  if not compat.has_one_hook or type(err) ~= "string" then return false end
+  return err == "interrupted!" or err:find(":%d+: interrupted!$") ~= nil
+end
+
+--- Handles what a task has yielded, or its end. Ctrl-C that has ended a task is raised in the driver, too, so that it
+-- ends the wait at top level.
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
   self.backend.enter()
@@ -54,16 +62,23 @@ local function after_resume(self, task, ok, ...)
   elseif ok then
     scheduler:finish(task, { n = select("#", ...), ... })
   else
+    local is_interrupted = is_interrupt((...))
+    task.is_supervised = task.is_supervised or is_interrupted
     scheduler:finish(task, nil, (...), debug.traceback(task.thread))
+    if is_interrupted then error((...), 0) end
   end
   scheduler.running = nil
 end
 
 --- Resumes a task, unless it was cancelled before its first turn.
 local function resume(self, task)
-  if task.state == "done" then return end
+  if task.state == "done" then
+    self.taken = nil
+    return
+  end
   self.scheduler.running = task
   task.state = "running"
+  self.taken = nil
   local arguments = task.arguments
   if arguments then
     after_resume(self, task, coroutine.resume(task.thread, compat.unpack(arguments, 1, arguments.n)))
@@ -78,8 +93,9 @@ function methods:run_ready()
   while self.first <= until_ do
     local at = self.first
     local task = self.queue[at]
-    self.queue[at] = nil
+    self.taken = task
     self.first = at + 1
+    self.queue[at] = nil
     resume(self, task)
   end
   if self.first > self.last then self.first, self.last = 1, 0 end
@@ -208,10 +224,14 @@ local function turn_all(self, is_waiting)
 end
 
 --- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
--- lost.
+-- lost. A task that was about to run is put into the queue again.
 local function recover(self, err)
-  local task = self.scheduler.running
-  self.scheduler.running = nil
+  local task, taken = self.scheduler.running, self.taken
+  self.scheduler.running, self.taken = nil, nil
+  if taken and self.queue[self.first] ~= taken then
+    self.last = self.last + 1
+    self.queue[self.last] = taken
+  end
   if not task or task.state ~= "running" then return end
   self.scheduler:recover(task, coroutine.status(task.thread) == "dead", err)
 end
@@ -311,6 +331,7 @@ local function new(backend, driver)
     queue = {},         -- tasks that are new or ready, at the indices from first to last
     first = 1,
     last = 0,
+    taken = nil,        -- the task that was taken from the queue, and does not run yet
     sources = {},       -- attached sources in order; false in the place of one that was detached
     places = {},        -- by source: its index in that list
     has_gaps = false,   -- the list may have a false

@@ -28,6 +28,7 @@ return {
   interpreted = interpreted,
   is_main = is_main,
   sentinel = sentinel,
+  has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines, and not one for each
   is_yieldable = rawget(coroutine, "isyieldable"), -- nil if the VM has no such function
   unpack = rawget(table, "unpack") or rawget(_G, "unpack"),
 }
