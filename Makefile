@@ -84,7 +84,7 @@ lint: | deps    ## luacheck and clang-format
 format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
 
-UV := csrc/base/heap.c csrc/base/mem.c csrc/face/module.c $(wildcard csrc/uv/*.c)
+UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 CORE := $(filter-out csrc/exec/% csrc/uv/%,$(wildcard csrc/*/*.c))
 INCDIR.lua5.4 := /usr/include/lua5.4
 INCDIR.luajit := $(LUAJIT_INCDIR)

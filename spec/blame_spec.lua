@@ -112,6 +112,8 @@ local THREAD_SERVER = { addresses = {}, shutdown = { seconds }, close = {} }
 
 local TASK = { join = { seconds }, cancel = {} }
 
+local SIGNALS = { wait = { seconds }, close = {} }
+
 local MODULE = {
   open = { kind(nil, 5, "x", { colour = 1 }, { path = 5 }, { path = "x", colour = 1 }, { path = "x", now = "x" },
     { now = "x" },
@@ -128,6 +130,7 @@ local MODULE = {
   now = {},
   driver = { kind("uv", 5, {}, "select") },
   fd = {}, pollfd = {}, events = {}, timeout = {}, step = {},
+  signals = { kind({ "HUP" }, none, 5, "HUP", {}, { "KILL" }, { "HUP", 1 }, { HUP = true }) },
 }
 
 -- }======
@@ -221,6 +224,7 @@ describe("the signatures of misuse #once", function()
       ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = LEASE, ["keywatch.Watch"] = WATCH,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
+      ["keywatch.Signals"] = SIGNALS,
     } do
       for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
     end
@@ -374,6 +378,10 @@ describe("misuse is raised where it was made:", function()
     keywatch.run(function() end)
   end)
 
+  it("methods of signals", function()
+    assert.equal("", misuse_all(close_later(keywatch.signals { "USR1" }), SIGNALS))
+  end)
+
   it("methods of calls", function()
     local found
     server:mount("spec.Calls", { Stream = { stream = true, handler = function(call)
@@ -395,7 +403,7 @@ describe("misuse is raised where it was made:", function()
       { client:lease_by_id(7), "revoke" }, { stream, "receive" }, { close_later(store:watch("a")), "next" },
       { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
       { close_later(assert(client:watch("a"))), "sync" }, { keywatch.spawn(function() keywatch.sleep(0) end), "join" },
-      { server, "shutdown" },
+      { server, "shutdown" }, { close_later(keywatch.signals { "USR1" }), "wait" },
     } do
       local ok, err
       coroutine.wrap(function() ok, err = pcall(caller(case[2]), case[1], unpack(case, 3)) end)()
@@ -430,6 +438,9 @@ describe("misuse is raised where it was made:", function()
     watch:close()
     remote:close()
     stream:close()
+    local signals = keywatch.signals { "USR1" }
+    signals:close()
+    assert.equal("", use_closed(signals, SIGNALS, "", {}))
     for _, one in ipairs { watch, remote } do assert.equal("", use_closed(one, WATCH, "", {})) end
     assert.equal("", use_closed(stream, { send = STREAM.send, receive = {}, messages = {}, close = {} }, "", {}))
     client:close()

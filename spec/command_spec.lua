@@ -1,5 +1,7 @@
 --- The program keywatch: its flags, what it says, and how it ends.
 
+local keywatch = require "keywatch"
+
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"
 local luv = require "spec.support.luv"
@@ -213,6 +215,19 @@ describe("keywatch serve", function()
       assert.equal(0, process:wait())
       assert.matches(name:upper() .. ":[^\n]*\n[^\n]* info ended at revision 1[^\n]*\n$", process:stderr())
       assert.is_false(is_open(urls[1]))
+    end)
+  end
+
+  for name, number in pairs { sigterm = 15, sigint = 2 } do
+    it(("ends at once upon a second %s, though a client stays"):format(name), function()
+      local process = start("--listen-client-urls", HTTP)
+      local client = keywatch.connect(command.wait_until_ready(process)[1])
+      assert(client:put("a", "1")) -- and is not told that the server ends, since its loop does not turn
+      process:signal(name)
+      process:expect_error("shutting down")
+      process:signal(name)
+      assert.equal(128 + number, process:wait())
+      client:close()
     end)
   end
 

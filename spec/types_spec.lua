@@ -1,6 +1,7 @@
 --- The annotations for editors and the code that they describe say the same.
 
 local keywatch = require "keywatch"
+local signals_methods = require("keywatch.driver.signals").methods
 local call_methods = require("keywatch.server.call").methods
 local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
@@ -63,7 +64,7 @@ describe("the annotations #slow", function()
     assert.are.same(names(keywatch), names(module.fields, module.methods))
   end)
 
-  it("have every method of a store, a client, a stream, a lease, a watch, a server, a call and a task", function()
+  it("have every method of every object", function()
     local task = keywatch.spawn(function() end)
     task:join()
     assert.are.same(names(core.store_methods), names(store_type.methods))
@@ -74,6 +75,13 @@ describe("the annotations #slow", function()
     assert.are.same(names(client_methods), names(types.classes["keywatch.Client"].methods))
     assert.are.same(names(stream_methods), names(types.classes["keywatch.Stream"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
+    assert.are.same(names(signals_methods), names(types.classes["keywatch.Signals"].methods))
+  end)
+
+  it("have every signal that may be caught", function()
+    local known = {}
+    for _, name in ipairs(require("keywatch.uv").signal_names()) do known[#known + 1] = ('"%s"'):format(name) end
+    assert.are.same(known, types.aliases["keywatch.SignalName"])
   end)
 
   it("have every error code", function()

@@ -80,6 +80,13 @@ function keywatch.timeout() end
 ---@return number? seconds what `timeout` returns then
 function keywatch.step() end
 
+---Catches signals of the process. Several objects may want the same signal, and each gets it. Raises in nginx.
+---@param names keywatch.SignalName[] with or without "SIG"
+---@return keywatch.Signals? signals
+---@return keywatch.Error? err "resource_exhausted"
+---@nodiscard
+function keywatch.signals(names) end
+
 -- Words -------------------------------------------------------------------------------------------------------------
 
 ---A 64-bit id. On LuaJIT an id beyond 2^53 is a decimal string; both forms are accepted everywhere.
@@ -96,6 +103,16 @@ function keywatch.step() end
 ---| "create" # create_revision
 ---| "mod" # mod_revision
 ---| "value"
+
+---@alias keywatch.SignalName
+---| "HUP"
+---| "INT"
+---| "QUIT"
+---| "TERM"
+---| "USR1"
+---| "USR2"
+---| "WINCH"
+---| "CONT"
 
 ---@alias keywatch.CompareOp
 ---| "=" # the default
@@ -933,5 +950,19 @@ function Task:join(timeout) end
 ---Cancels the task: its current wait, or its next one, raises an error with the code "cancelled". A task that has not begun
 ---never begins.
 function Task:cancel() end
+
+---Signals that are caught until the object is closed or garbage collected. They then have the effect again that they had
+---before.
+---@class keywatch.Signals
+local Signals = {}
+
+---Waits for a signal. A signal that comes again before it was taken counts once.
+---@param timeout? number
+---@return keywatch.SignalName? name
+---@return keywatch.Error? err "timeout", or "closed"
+function Signals:wait(timeout) end
+
+---Stops catching. Waiters get the error "closed".
+function Signals:close() end
 
 return keywatch

@@ -3,10 +3,9 @@
  * core: the module keywatch.core, the C half of keywatch.
  */
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <unistd.h>
 
+#include "base/process.h"
 #include "base/sha1.h"
 #include "bind/lua_answer.h"
 #include "bind/lua_client.h"
@@ -72,15 +71,9 @@ static int l_hex(lua_State *L) {
   return 1;
 }
 
-static pid_t pid; /* of this process; getpid may be a system call */
-
-static void note_pid(void) {
-  pid = getpid();
-}
-
 /* core.pid(): the id of this process. */
 static int l_pid(lua_State *L) {
-  lua_pushinteger(L, pid);
+  lua_pushinteger(L, kw_process_id());
   return 1;
 }
 
@@ -118,8 +111,6 @@ static const struct {
 int luaopen_keywatch_core(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_core);
-  if (pid == 0) pthread_atfork(NULL, NULL, note_pid);
-  note_pid();
   lua_newtable(L);
   kw_bind_push_store(L);
   lua_setfield(L, -4, "durable_methods");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include <time.h>
-#include <unistd.h>
 
 #include "bind/lua_store.h"
 
+#include "base/process.h"
 #include "bind/lua_error.h"
 #include "bind/lua_op.h"
 #include "bind/lua_options.h"
@@ -108,7 +108,7 @@ static int l_txn(lua_State *L) {
 uint64_t kw_bind_new_seed(const void *self) {
   struct timespec ts;
   clock_gettime(CLOCK_REALTIME, &ts);
-  return (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec << 8 ^ (uint64_t)getpid() << 40 ^
+  return (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec << 8 ^ (uint64_t)kw_process_id() << 40 ^
          (uint64_t)(uintptr_t)self;
 }
 

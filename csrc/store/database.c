@@ -10,6 +10,7 @@
 
 #include "base/directory.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "model/error.h"
 #include "store/lmdb_file.h"
 #include "store/lmdb_write.h"
@@ -142,7 +143,7 @@ int kw_database_open(const char *path, size_t map_bytes, kw_database **result,
   if (db == NULL) return KW_ERR_NO_MEMORY;
   db->lock = -1;
   db->map_bytes = map_bytes;
-  db->pid = getpid();
+  db->pid = kw_process_id();
   strcpy(db->path, path);
   int rc = make_directory(path, text);
   if (rc == KW_OK) rc = lock(db, text);
@@ -156,7 +157,7 @@ int kw_database_open(const char *path, size_t map_bytes, kw_database **result,
 }
 
 bool kw_database_is_inherited(const kw_database *db) {
-  return db->pid != getpid();
+  return db->pid != kw_process_id();
 }
 
 /* A child must not end the inherited read transaction: it shares its entry of the lock file with the parent's. */

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "codec/keyvalue.h"
 #include "store/image.h"
@@ -236,7 +237,7 @@ int kw_snapshot_open(kw_store *store, kw_snapshot **result) {
   if (s == NULL) return KW_ERR_NO_MEMORY;
   pthread_mutex_init(&s->mutex, NULL);
   s->fd = -1;
-  s->pid = getpid();
+  s->pid = kw_process_id();
   s->store = store;
   s->bell = kw_bell_retain(&store->bell);
   kw_link_init(&s->link);
@@ -270,7 +271,7 @@ static void release_source(kw_snapshot *s) {
 
 /* After a fork the child has no thread, and the view belongs to the parent. */
 static void stop(kw_snapshot *s) {
-  if (s->pid != getpid()) {
+  if (s->pid != kw_process_id()) {
     s->has_thread = false;
     s->view = NULL;
     release_source(s);

@@ -4,7 +4,7 @@
  *
  *   uv.c            opens the module                     lua_address.c   addresses as tables, errors as results
  *   lua_loop.c      the loop                             lua_lookup.c    loop:resolve, loop:lookup
- *   lua_handle.c    what keeps servers and clients       lua_signals.c   loop:signals, loop:next_signal
+ *   lua_handle.c    what keeps servers and clients       lua_signals.c   loop:catch, catchers
  *   lua_listener.c  loop:listen, listeners               lua_bell.c      loop:bell
  *   lua_dialer.c    loop:dial                            lua_thread.c    threads
  *   lua_process.c   clocks and limits of the process
@@ -97,6 +97,9 @@ void kw_uv_add_dialer(lua_State *L);
 void kw_uv_add_lookups(lua_State *L);
 void kw_uv_add_signals(lua_State *L);
 void kw_uv_add_bells(lua_State *L);
+
+/* Adds signal_names to the module on top of the stack. */
+void kw_uv_add_signal_names(lua_State *L);
 
 /* Adds start_thread and this_thread to the module on top of the stack. */
 void kw_uv_add_threads(lua_State *L);

@@ -12,6 +12,7 @@
 #include "uv/listener.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "uv/connection.h"
 
 #define BACKLOG 4096 /* the kernel has a limit of its own */
@@ -112,7 +113,7 @@ static void note_path(kw_listener *listener, const kw_address *address) {
   struct stat file;
   if (lstat(address->path.sun_path, &file) < 0) return;
   listener->has_path = true;
-  listener->pid = getpid();
+  listener->pid = kw_process_id();
   listener->device = file.st_dev;
   listener->inode = file.st_ino;
 }
@@ -120,7 +121,7 @@ static void note_path(kw_listener *listener, const kw_address *address) {
 static void remove_path(const kw_listener *listener) {
   kw_address address;
   struct stat file;
-  if (listener->pid != getpid()) return;
+  if (listener->pid != kw_process_id()) return;
   if (kw_address_init_socket(&address, listener->fd) < 0) return;
   if (lstat(address.path.sun_path, &file) < 0) return;
   if (file.st_dev != listener->device || file.st_ino != listener->inode) return;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <pthread.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "uv/lookup.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "uv/thread.h"
 
 struct kw_lookup {
@@ -39,7 +39,7 @@ static void release(kw_lookup *lookup) {
 }
 
 static bool is_here(const kw_lookup *lookup) {
-  return lookup->pid == getpid();
+  return lookup->pid == kw_process_id();
 }
 
 /* The end of the lookup wakes nothing any more. */
@@ -87,7 +87,7 @@ int kw_lookup_open(kw_lookup **result, kw_loop *loop, const char *name) {
   kw_lookup *lookup = kw_alloc_zeroed(sizeof *lookup);
   int rc = UV_ENOMEM;
   if (lookup == NULL) return rc;
-  lookup->pid = getpid();
+  lookup->pid = kw_process_id();
   lookup->refs = 2;
   lookup->name = kw_alloc(strlen(name) + 1);
   if (lookup->name == NULL) goto no_start;

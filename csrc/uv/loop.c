@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* ppoll */
+#endif
+#include <poll.h>
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "uv/loop.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "uv/connection.h"
 #include "uv/loop_client.h"
 #include "uv/loop_server.h"
 
-static const struct {
-  const char *name;
-  int number;
-} signals[KW_SIGNALS] = {{"SIGHUP", SIGHUP}, {"SIGINT", SIGINT}, {"SIGTERM", SIGTERM}};
+#define PLAIN_WAIT_MS                                                                              \
+  50 /* of a wait that no signal ends: a request that is answered sooner costs less */
 
 /* {====== Time ====== */
 
@@ -46,69 +48,19 @@ static kw_timer *first_timer(const kw_loop *loop) {
   return node == NULL ? NULL : KW_CONTAINER_OF(node, kw_timer, node);
 }
 
-/* A timer that sets itself to now again is called in the next iteration, not in this one. */
-static void run_timers(kw_loop *loop) {
+/* A timer that sets itself to now again is called in the next iteration, not in this one. Returns true if a timer was
+ * called. */
+static bool run_timers(kw_loop *loop) {
   int64_t now = kw_loop_now(loop);
+  bool has_run = false;
   for (size_t n = loop->timers.n; n > 0; n--) {
     kw_timer *timer = first_timer(loop);
-    if (timer == NULL || timer->node.when > now) return;
+    if (timer == NULL || timer->node.when > now) return has_run;
     kw_loop_set_timer(loop, timer, KW_NEVER);
     timer->on_timer(timer, now);
+    has_run = true;
   }
-}
-
-/* }====== */
-
-/* {====== Signals ====== */
-
-static void on_signal(uv_signal_t *uv, int number) {
-  (void)number;
-  KW_CONTAINER_OF(uv, kw_signal, uv)->n++;
-}
-
-int kw_loop_find_signal(const char *name) {
-  for (int i = 0; i < KW_SIGNALS; i++) {
-    if (strcmp(signals[i].name, name) == 0) return i;
-  }
-  return -1;
-}
-
-static void init_signals(kw_loop *loop) {
-  if (loop->has_signals) return;
-  for (int i = 0; i < KW_SIGNALS; i++) uv_signal_init(&loop->uv, &loop->signals[i].uv);
-  loop->has_signals = true;
-}
-
-int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]) {
-  int rc = 0;
-  init_signals(loop);
-  loop->has_changed_events = true;
-  for (int i = 0; i < KW_SIGNALS && rc == 0; i++) {
-    uv_signal_t *uv = &loop->signals[i].uv;
-    if (wanted[i]) {
-      rc = uv_signal_start(uv, on_signal, signals[i].number);
-    } else {
-      uv_signal_stop(uv);
-      loop->signals[i].n = 0;
-    }
-  }
-  return rc;
-}
-
-const char *kw_loop_next_signal(kw_loop *loop) {
-  for (int i = 0; i < KW_SIGNALS; i++) {
-    if (loop->signals[i].n == 0) continue;
-    loop->signals[i].n--;
-    return signals[i].name;
-  }
-  return NULL;
-}
-
-static bool is_awaiting_signals(const kw_loop *loop) {
-  for (int i = 0; loop->has_signals && i < KW_SIGNALS; i++) {
-    if (uv_is_active((const uv_handle_t *)&loop->signals[i].uv)) return true;
-  }
-  return false;
+  return has_run;
 }
 
 /* }====== */
@@ -182,6 +134,7 @@ static void close_waker(kw_loop *loop) {
 
 /* Ends the iteration, even if libuv has not begun to wait. */
 static void on_wait_over(uv_timer_t *timer) {
+  KW_CONTAINER_OF(timer, kw_loop, wait_timer)->is_wait_over = true;
   uv_stop(timer->loop);
 }
 
@@ -212,20 +165,20 @@ static void flush_all(kw_loop *loop) {
   }
 }
 
-static void finish_iteration(kw_loop *loop) {
+/* Returns true if a connection was flushed. */
+static bool finish_iteration(kw_loop *loop) {
   loop->is_now_stale = true;
   step_servers(loop);
-  if (kw_link_is_alone(&loop->dirty)) return;
+  if (kw_link_is_alone(&loop->dirty)) return false;
   flush_all(loop);
   step_servers(loop); /* writing has made room */
+  return true;
 }
 
 static bool has_news(const kw_loop *loop) {
   if (loop->is_woken || loop->has_disconnected || (loop->is_rung && loop->bell_ends_turn))
     return true;
-  for (int i = 0; i < KW_SIGNALS; i++) {
-    if (loop->signals[i].n > 0) return true;
-  }
+  if (loop->signals.has_come) return true;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
     const kw_loop_server *loop_server = server_at(link);
     if (kw_loop_server_has_work(loop_server) || kw_loop_server_is_idle(loop_server)) return true;
@@ -252,6 +205,7 @@ static int64_t time_left(kw_loop *loop, int64_t deadline) {
 
 /* libuv does not wait if no handle is active. The timer always is. */
 static void iterate(kw_loop *loop, int64_t ms) {
+  loop->is_wait_over = false;
   uv_update_time(&loop->uv);
   loop->has_changed_events = false;
   if (ms > 0) uv_timer_start(&loop->wait_timer, on_wait_over, (uint64_t)ms, 0);
@@ -259,19 +213,48 @@ static void iterate(kw_loop *loop, int64_t ms) {
   uv_timer_stop(&loop->wait_timer);
 }
 
-void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn) {
+/* Waits as `iterate`, but ends the wait, too, when a signal handler has made the interrupt due. libuv goes on waiting
+ * after a handler has run, so the loop waits for libuv's descriptor itself. All signals are blocked except during the
+ * wait: none can come between the question and the wait. libuv must have told the kernel of all its sockets, which it
+ * does in an iteration, before it waits. */
+static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interrupt) {
+  struct pollfd backend = {.fd = uv_backend_fd(&loop->uv), .events = POLLIN};
+  struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  if (!interrupt.is_due(interrupt.ctx)) ppoll(&backend, 1, ms == KW_NEVER ? NULL : &wait, &before);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  iterate(loop, 0);
+}
+
+void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt) {
+  bool is_quiet =
+      false; /* nothing happened in the last iteration, and libuv has told the kernel of all sockets */
   loop->bell_ends_turn = bell_ends_turn;
   finish_iteration(loop);
   int64_t now = kw_loop_now(loop);
   int64_t deadline = ms < 0 || ms > KW_NEVER - now ? KW_NEVER : now + ms;
   do {
-    run_timers(loop); /* before sockets are read, so that what they bring is answered right after */
+    if (run_timers(loop))
+      is_quiet =
+          false; /* before sockets are read, so that what they bring is answered right after */
     int64_t left = time_left(loop, deadline);
     loop->is_now_stale = true;
-    iterate(loop, left);
-    finish_iteration(loop);
-  } while (!has_news(loop) && kw_loop_now(loop) < deadline);
-  loop->is_woken = loop->is_rung = loop->has_disconnected = false;
+    if (is_quiet && left > 0) {
+      iterate_interruptibly(loop, left, interrupt);
+      is_quiet = false;
+    } else {
+      iterate(loop, left < PLAIN_WAIT_MS ? left : PLAIN_WAIT_MS);
+      is_quiet = loop->is_wait_over;
+    }
+    if (finish_iteration(loop)) is_quiet = false;
+  } while (!has_news(loop) && kw_loop_now(loop) < deadline && !interrupt.is_due(interrupt.ctx));
+  loop->is_woken = loop->is_rung = loop->has_disconnected = loop->signals.has_come = false;
+}
+
+void kw_loop_flush(kw_loop *loop) {
+  finish_iteration(loop);
 }
 
 int kw_loop_fd(const kw_loop *loop) {
@@ -307,7 +290,7 @@ void kw_loop_watch_events(kw_loop *loop, uv_poll_t *poll, int events, uv_poll_cb
 
 bool kw_loop_is_awaiting(const kw_loop *loop) {
   if (kw_loop_has_servers(loop) || !kw_link_is_alone(&loop->clients)) return true;
-  return is_awaiting_signals(loop) || may_be_woken(loop);
+  return !kw_link_is_alone(&loop->signals.catchers) || may_be_woken(loop);
 }
 
 /* }====== */
@@ -331,7 +314,8 @@ int kw_loop_open(kw_loop **result) {
   kw_link_init(&loop->clients);
   kw_link_init(&loop->lingering);
   kw_link_init(&loop->dirty);
-  loop->pid = getpid();
+  kw_signals_init(&loop->signals);
+  loop->pid = kw_process_id();
   loop->is_now_stale = true;
   *result = loop;
   return 0;
@@ -355,9 +339,7 @@ void kw_loop_close(kw_loop *loop) {
   uv_close((uv_handle_t *)&loop->wait_timer, NULL);
   kw_waker_cut(loop->bell);
   uv_close((uv_handle_t *)&loop->bell_async, NULL);
-  for (int i = 0; loop->has_signals && i < KW_SIGNALS; i++) {
-    uv_close((uv_handle_t *)&loop->signals[i].uv, NULL);
-  }
+  kw_signals_drop(loop);
   uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the close callbacks */
   uv_loop_close(&loop->uv);
   kw_free(loop);
@@ -373,20 +355,15 @@ static void adopt_wakers(kw_loop *loop) {
   loop->is_woken = loop->is_rung = false;
 }
 
-static void drop_signals(kw_loop *loop) {
-  static const bool none[KW_SIGNALS] = {false};
-  if (loop->has_signals) kw_loop_watch_signals(loop, none);
-}
-
 /* Parent and child share libuv's descriptors until uv_loop_fork has made new ones: nothing may be closed before. */
 int kw_loop_enter(kw_loop *loop) {
-  pid_t pid = getpid();
+  pid_t pid = kw_process_id();
   if (loop->pid == pid) return loop->fork_error;
   loop->pid = pid;
   loop->is_now_stale = loop->has_changed_events = true;
   adopt_wakers(loop);
   loop->fork_error = uv_loop_fork(&loop->uv);
-  if (loop->fork_error == 0) drop_signals(loop);
+  kw_signals_abandon(loop);
   close_all(loop, "inherited by fork");
   return loop->fork_error;
 }

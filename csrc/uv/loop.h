@@ -24,10 +24,10 @@
 #include "base/heap.h"
 #include "base/link.h"
 #include "face/engine.h"
+#include "uv/signals.h"
 #include "uv/waker.h"
 
 #define KW_NEVER INT64_MAX
-#define KW_SIGNALS 3 /* SIGHUP, SIGINT, SIGTERM */
 #define KW_READ_BYTES 65536
 
 /* A function that the loop calls at a time. Embedded in the object that it belongs to. */
@@ -36,16 +36,18 @@ typedef struct kw_timer {
   void (*on_timer)(struct kw_timer *timer, int64_t now);
 } kw_timer;
 
-typedef struct kw_signal {
-  uv_signal_t uv;
-  unsigned n; /* signals that came and were not taken by kw_loop_next_signal */
-} kw_signal;
+/* A question that the loop asks in each iteration of a turn, without a system call: must the turn end? A signal handler
+ * of the program may have changed the answer, in the thread of the loop. */
+typedef struct kw_interrupt {
+  bool (*is_due)(void *ctx);
+  void *ctx;
+} kw_interrupt;
 
 typedef struct kw_loop {
   uv_loop_t uv;
-  uv_timer_t wait_timer; /* ends the wait of an iteration */
-  bool
-      has_changed_events; /* since the last iteration; in the next one libuv tells the kernel of them */
+  uv_timer_t wait_timer;   /* ends the wait of an iteration */
+  bool has_changed_events; /* since the last iteration; the next one tells the kernel of them */
+  bool is_wait_over;       /* the timer has ended the last wait */
 
   int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
   bool is_now_stale;  /* the loop may have waited since `now` was read */
@@ -64,8 +66,7 @@ typedef struct kw_loop {
   size_t connections;    /* connections that are not closed */
   bool has_disconnected; /* a client has lost its connection in this turn */
 
-  kw_signal signals[KW_SIGNALS];
-  bool has_signals; /* `signals` are initialized */
+  kw_signals signals;
 
   kw_waker *waker; /* ends the turn; NULL until kw_loop_share_waker */
   uv_async_t waker_async;
@@ -94,10 +95,20 @@ int kw_loop_enter(kw_loop *loop);
 /* Turns the loop: one iteration, and more of them until
  *   - a server has work for Lua, or has neither listeners nor connections;
  *   - a client has news, or has lost its connection;
- *   - a signal has come;
+ *   - a signal has come that a catcher wants;
  *   - the waker was woken, or the bell was rung and `bell_ends_turn` is set;
- *   - `ms` milliseconds are over; negative: no timeout. */
-void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn);
+ *   - the interrupt is due;
+ *   - `ms` milliseconds are over; negative: no timeout.
+ *
+ * After 50 ms without an event a handler of the program that makes the interrupt due ends the turn at once, if the
+ * kernel runs the handler in this thread. (The kernel prefers the first thread of the process, where the main program
+ * usually is.) Before, it does so when the 50 ms are over: short waits cost no system call more than one. While the
+ * interrupt is due, a turn lasts at most 50 ms. */
+void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt);
+
+/* Steps every server and flushes every dirty connection, and looks at no socket: no system call if there is nothing to
+ * write. */
+void kw_loop_flush(kw_loop *loop);
 
 /* Returns a descriptor that becomes readable when a socket, a signal or another thread has something for the loop. It
  * is the same until the process forks. The caller, another event loop, does not read from it, but turns this loop. */
@@ -144,20 +155,6 @@ void kw_loop_remove_timer(kw_loop *loop, kw_timer *timer);
 static inline void kw_loop_set_timer(kw_loop *loop, kw_timer *timer, int64_t when) {
   kw_heap_move(&loop->timers, &timer->node, when);
 }
-
-/* }====== */
-
-/* {====== Signals ====== */
-
-/* Returns the index of a signal by its name, such as "SIGINT", in the arrays of KW_SIGNALS entries; or -1. */
-int kw_loop_find_signal(const char *name);
-
-/* Catches the signals whose entry is true. The others get their usual effect on the process again, and those of them
- * that came and were not taken are forgotten. Returns 0 or libuv's negative error. */
-int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]);
-
-/* Takes a signal that came and returns its name, such as "SIGINT"; NULL if none is left. */
-const char *kw_loop_next_signal(kw_loop *loop);
 
 /* }====== */
 

@@ -44,9 +44,16 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
+/* Lua's interpreters answer Ctrl-C by a hook that raises "interrupted!" when Lua code runs next. A debugger's hook
+ * looks the same here. */
+static bool is_hook_set(void *L) {
+  return lua_gethook(L) != NULL;
+}
+
 /* loop:turn(seconds, bell_ends_turn): turns the loop, see kw_loop_turn. nil: no timeout. Seconds are rounded up to
  * milliseconds, so that a deadline has passed after waiting for it. A finalizer in the middle of a store's call
- * may not wait: with 0 seconds it finds nothing, with more an error is raised. */
+ * may not wait: with 0 seconds it finds nothing, with more an error is raised. A hook that a signal handler sets ends
+ * the turn. */
 static int l_turn(lua_State *L) {
   kw_loop *loop = kw_uv_check_loop(L);
   int64_t ms = -1;
@@ -58,7 +65,7 @@ static int l_turn(lua_State *L) {
   bool is_busy = kw_loop_is_busy(loop);
   if (is_busy && ms == 0) return 0;
   if (is_busy) luaL_error(L, "a store is in the middle of a call, and a finalizer has to wait");
-  kw_loop_turn(loop, ms, lua_toboolean(L, 3));
+  kw_loop_turn(loop, ms, lua_toboolean(L, 3), (kw_interrupt){is_hook_set, L});
   kw_uv_release_idle(L);
   return 0;
 }
@@ -88,6 +95,13 @@ static int l_has_servers(lua_State *L) {
   return 1;
 }
 
+/* loop:flush(): writes what is to be written, see kw_loop_flush. Does nothing in the middle of a store's call. */
+static int l_flush(lua_State *L) {
+  kw_loop *loop = kw_uv_check_loop(L);
+  if (!kw_loop_is_busy(loop)) kw_loop_flush(loop);
+  return 0;
+}
+
 /* loop:is_awaiting(): true if something other than time could end a turn. */
 static int l_is_awaiting(lua_State *L) {
   lua_pushboolean(L, kw_loop_is_awaiting(kw_uv_check_loop(L)));
@@ -115,6 +129,7 @@ static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"fd", l_fd},
                                         {"timeout", l_timeout},
                                         {"has_servers", l_has_servers},
+                                        {"flush", l_flush},
                                         {"is_awaiting", l_is_awaiting},
                                         {"connections", l_connections},
                                         {"close", l_close},

@@ -3,8 +3,8 @@
  * lua_process: clocks and limits of the process.
  */
 #include <sys/resource.h>
-#include <unistd.h>
 
+#include "base/process.h"
 #include "uv/binding.h"
 
 /* now(): seconds of the monotonic clock. */
@@ -23,7 +23,7 @@ static int l_time(lua_State *L) {
 
 /* pid(): the id of this process. */
 static int l_pid(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)getpid());
+  lua_pushinteger(L, (lua_Integer)kw_process_id());
   return 1;
 }
 

@@ -1,35 +1,96 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_signals: loop:signals and loop:next_signal.
+ * lua_signals: loop:catch, and the catchers that it returns.
  */
+#include "face/module.h"
 #include "uv/binding.h"
 
-/* loop:signals(names): catches these signals, and no others. true; or nil, text and name of the error. */
-static int l_signals(lua_State *L) {
-  bool wanted[KW_SIGNALS] = {false};
-  kw_uv_check_loop(L);
+#define CATCHER_NAME "keywatch.uv.catcher"
+
+/* Returns the catcher at index 1. In a forked child it is closed by then. */
+static kw_catcher *check_catcher(lua_State *L) {
+  kw_catcher *self = luaL_checkudata(L, 1, CATCHER_NAME);
+  if (self->loop != NULL) kw_loop_enter(self->loop);
+  return self;
+}
+
+/* Returns the bits of the signals whose names stand in the list at index 2. */
+static unsigned check_names(lua_State *L) {
+  unsigned wanted = 0;
   luaL_checktype(L, 2, LUA_TTABLE);
   for (int i = 1; i <= (int)lua_rawlen(L, 2); i++) {
     lua_rawgeti(L, 2, i);
-    int at = kw_loop_find_signal(luaL_checkstring(L, -1));
-    if (at < 0) return luaL_error(L, "no signal to wait for: %s", lua_tostring(L, -1));
-    wanted[at] = true;
+    int index = kw_signals_find(luaL_checkstring(L, -1));
+    if (index < 0) luaL_error(L, "no signal to catch: %s", lua_tostring(L, -1));
+    wanted |= 1u << index;
     lua_pop(L, 1);
   }
-  int rc = kw_loop_watch_signals(kw_uv_check_loop(L), wanted);
+  return wanted;
+}
+
+/* loop:catch(names): a catcher of the signals of these names, such as "INT"; or nil, text and name of the error. */
+static int l_catch(lua_State *L) {
+  kw_uv_check_loop(L);
+  unsigned wanted = check_names(L);
+  kw_catcher *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (kw_catcher){.loop = NULL};
+  luaL_getmetatable(L, CATCHER_NAME);
+  lua_setmetatable(L, -2);
+  int rc = kw_catcher_open(self, kw_uv_check_loop(L), wanted);
   if (rc < 0) return kw_uv_push_failure(L, rc);
-  lua_pushboolean(L, 1);
   return 1;
 }
 
-/* loop:next_signal(): the name of a signal that came and was not taken yet; or nil. */
-static int l_next_signal(lua_State *L) {
-  lua_pushstring(L, kw_loop_next_signal(kw_uv_check_loop(L)));
+/* catcher:take(): the name of a signal that came and was not taken yet; or nil. */
+static int l_take(lua_State *L) {
+  lua_pushstring(L, kw_catcher_take(check_catcher(L)));
+  return 1;
+}
+
+/* catcher:is_ready(): true if a signal came and was not taken yet. */
+static int l_is_ready(lua_State *L) {
+  lua_pushboolean(L, check_catcher(L)->came != 0);
+  return 1;
+}
+
+/* catcher:state(): "open"; "closed"; or "inherited", if the process is a child of the one that has opened it. */
+static int l_state(lua_State *L) {
+  const kw_catcher *self = check_catcher(L);
+  lua_pushstring(L, self->loop != NULL ? "open" : self->is_inherited ? "inherited" : "closed");
+  return 1;
+}
+
+/* catcher:close(): catches nothing any more, and forgets what came. */
+static int l_close(lua_State *L) {
+  kw_catcher *self = check_catcher(L);
+  kw_catcher_close(self);
+  self->came = 0;
+  return 0;
+}
+
+/* signal_names(): the list of the names of all signals that may be caught. */
+static int l_signal_names(lua_State *L) {
+  lua_createtable(L, KW_SIGNALS, 0);
+  for (int i = 0; i < KW_SIGNALS; i++) {
+    lua_pushstring(L, kw_signals_name(i));
+    lua_rawseti(L, -2, i + 1);
+  }
   return 1;
 }
 
 void kw_uv_add_signals(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"signals", l_signals}, {"next_signal", l_next_signal}, {NULL, NULL}};
+  static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+  static const luaL_Reg catcher[] = {{"take", l_take},
+                                     {"is_ready", l_is_ready},
+                                     {"state", l_state},
+                                     {"close", l_close},
+                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"catch", l_catch}, {NULL, NULL}};
+  kw_add_class(L, CATCHER_NAME, meta, catcher);
   luaL_setfuncs(L, methods, 0);
+}
+
+void kw_uv_add_signal_names(lua_State *L) {
+  static const luaL_Reg functions[] = {{"signal_names", l_signal_names}, {NULL, NULL}};
+  luaL_setfuncs(L, functions, 0);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "uv/thread.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 #include "face/compat.h"
 
 #define NANOSECONDS 1000000 /* of a millisecond */
@@ -168,7 +168,7 @@ int kw_thread_start(uv_thread_t *id, void (*body)(void *ctx), void *ctx) {
 int kw_thread_open(kw_thread **result, const kw_thread_plan *plan) {
   kw_thread *thread = kw_alloc_zeroed(sizeof *thread);
   if (thread == NULL) return UV_ENOMEM;
-  thread->pid = getpid();
+  thread->pid = kw_process_id();
   thread->refs = 2;
   int rc = copy_plan(thread, plan);
   if (rc < 0) goto no_mutex;
@@ -192,7 +192,7 @@ no_mutex:
 }
 
 bool kw_thread_is_here(const kw_thread *thread) {
-  return thread->pid == getpid();
+  return thread->pid == kw_process_id();
 }
 
 kw_thread_state kw_thread_wait(kw_thread *thread, int64_t ms) {

@@ -17,6 +17,7 @@ int luaopen_keywatch_uv(lua_State *L) {
   lua_newtable(L);
   kw_uv_add_process(L);
   kw_uv_add_loop(L);
+  kw_uv_add_signal_names(L);
   kw_uv_add_threads(L);
 #ifdef KW_PROBE
   kw_uv_push_probe(L);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include <unistd.h>
 #include <uv.h>
 
 #include "uv/waker.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 
 struct kw_waker {
   pid_t pid;        /* process in which the waker is usable */
@@ -20,19 +20,19 @@ kw_waker *kw_waker_new(uv_async_t *async) {
     kw_free(waker);
     return NULL;
   }
-  waker->pid = getpid();
+  waker->pid = kw_process_id();
   waker->refs = 1;
   waker->async = async;
   return waker;
 }
 
 static bool is_here(const kw_waker *waker) {
-  return waker->pid == getpid();
+  return waker->pid == kw_process_id();
 }
 
 void kw_waker_adopt(kw_waker *waker) {
   uv_mutex_init(&waker->mutex); /* the thread that held it does not exist here */
-  waker->pid = getpid();
+  waker->pid = kw_process_id();
 }
 
 void kw_waker_retain(kw_waker *waker) {

@@ -36,4 +36,5 @@ return {
   events = function() return "r" end,
   timeout = of_driver "timeout",
   step = of_driver "step",
+  signals = of_driver "signals",
 }

@@ -634,6 +634,34 @@ int kw_fault_wait(void *L) {
 
 /* }====== */
 
+/* {====== A host that has chosen what SIGINT does ======
+ *
+ * package.loadlib gives these, too.
+ */
+int kw_fault_ignore_interrupts(void *L);
+int kw_fault_handle_interrupts(void *L);
+
+int kw_fault_ignore_interrupts(void *L) {
+  (void)L;
+  signal(SIGINT, SIG_IGN);
+  return 0;
+}
+
+static void on_interrupt(int number, siginfo_t *info, void *context) {
+  (void)context;
+  const char *text = info->si_signo == number ? "handled\n" : "not told\n";
+  if (write(STDOUT_FILENO, text, strlen(text)) < 0) abort();
+}
+
+int kw_fault_handle_interrupts(void *L) {
+  struct sigaction handling = {.sa_sigaction = on_interrupt, .sa_flags = SA_SIGINFO | SA_RESTART};
+  (void)L;
+  sigaction(SIGINT, &handling, NULL);
+  return 0;
+}
+
+/* }====== */
+
 /* {====== The same calls by their other names ====== */
 
 ssize_t pwrite64(int, const void *, size_t, off64_t) __attribute__((alias("pwrite")));

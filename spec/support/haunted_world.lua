@@ -146,6 +146,8 @@ function make.loop() return assert(uv.open()) end
 
 function make.listener(w) return assert(w.loop:listen(w.server, { host = "127.0.0.1", port = 0 })) end
 
+function make.catcher(w) return assert(w.loop:catch { "HUP" }) end
+
 function make.lookup(w)
   local lookup = assert(w.loop:lookup("127.0.0.1"))
   while lookup:result() == nil do w.loop:turn(1) end
@@ -177,8 +179,8 @@ local mt = {
 
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
-local CLOSED = { "subscription", "watch", "snapshot", "client", "peer", "lookup", "thread", "failed_thread", "server",
-  "listener", "store", "replica", "durable", "broken", "loop" }
+local CLOSED = { "subscription", "watch", "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
+  "server", "listener", "store", "replica", "durable", "broken", "loop" }
 
 --- Closes what there is.
 function world.close(w)

@@ -99,7 +99,7 @@ describe("at top level", function()
       try("next", w.next, w, 1e-9)
       try("batch", w.batch, w, 1e-9)
       try("join", join, 1e-9)
-      local signals = require("keywatch.task.driver").get().signals { "SIGTERM" }
+      local signals = keywatch.signals { "TERM" }
       try("wait", signals.wait, signals, 1e-9)
       try("wait", signals.wait, signals, 0)
     ]])

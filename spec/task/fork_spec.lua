@@ -210,14 +210,44 @@ describe("after a fork", function()
 
   it("signals are the parent's, and the child is told so", function()
     local printed = run [[
-      local signals = assert(driver.signals { "SIGTERM" })
+      local signals = assert(keywatch.signals { "TERM" })
       keywatch.run(function()
         keywatch.spawn(keywatch.sleep, 1000)
-        child(function() print((select(2, pcall(signals.wait, signals)):match("not caught"))) end)
+        child(function()
+          for _, timeout in ipairs { 0, 1000, false } do
+            print((select(2, pcall(signals.wait, signals, timeout or nil)):match("those of the parent process")))
+          end
+          print(signals)
+          signals:close()
+          print(signals)
+        end)
       end)
       signals:close()
     ]]
-    assert.equal("not caught\n", printed)
+    assert.equal(("those of the parent process\n"):rep(3) .. ("keywatch.signals<TERM inherited>\n"):rep(2), printed)
+  end)
+
+  it("children that run other programs change nothing here", function()
+    local printed = run [[
+      local luv = require "luv"
+      local server = assert(keywatch.serve { thread = true, listen = "http://127.0.0.1:0" })
+      local client = keywatch.connect(server:addresses()[1])
+      local w = assert(client:watch("a"))
+      local task = keywatch.spawn(function() return w:next().value end)
+      keywatch.sleep(0)
+      local pid = uv.pid()
+      os.execute("true")
+      io.popen("true"):close()
+      local is_over = false
+      luv.spawn("true", {}, function() is_over = true end)
+      repeat luv.run("once") until is_over
+      print(uv.pid() == pid, task)
+      client:put("a", "1")
+      print(task:join())
+      client:close()
+      server:close()
+    ]]
+    assert.equal("true\tkeywatch.task<parked>\ntrue\t1\n", printed)
   end)
 
   it("what the top level asks a server while a task forks is asked anew in the child", function()

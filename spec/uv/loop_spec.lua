@@ -32,9 +32,8 @@ describe("the loop", function()
     local loop = uv.open()
     loop:close()
     loop:close()
-    for _, name in ipairs { "turn", "listen", "release", "resolve", "signals", "next_signal", "is_awaiting", "fd",
-      "timeout", "has_servers",
-      "connections" } do
+    for _, name in ipairs { "turn", "listen", "release", "resolve", "catch", "flush", "is_awaiting", "connections",
+      "fd", "timeout", "has_servers" } do
       assert.has_error(function() loop[name](loop) end, "the loop is closed")
     end
   end)
@@ -59,35 +58,77 @@ describe("the loop", function()
   it("knows the signals that it can wait for", function()
     local loop = uv.open()
     assert.is_false(loop:is_awaiting())
-    assert.is_true(loop:signals { "SIGHUP" })
+    local catcher = loop:catch { "HUP" }
     assert.is_true(loop:is_awaiting())
-    assert.is_nil(loop:next_signal())
-    assert.is_true(loop:signals {})
+    assert.is_nil(catcher:take())
+    assert.is_false(catcher:is_ready())
+    assert.equal("open", catcher:state())
+    catcher:close()
+    catcher:close()
+    assert.equal("closed", catcher:state())
     assert.is_false(loop:is_awaiting())
-    assert.has_error(function() loop:signals { "SIGKILL" } end)
+    for _, names in ipairs { { "KILL" }, { "SIGHUP" }, { "HUP", "hup" }, { 1 }, { {} }, "HUP" } do
+      assert.has_error(function() loop:catch(names) end)
+    end
+    assert.is_false(loop:is_awaiting())
+    for _, name in ipairs(uv.signal_names()) do loop:catch({ name }):close() end
     loop:close()
   end)
 
-  it("ends a turn when a signal comes, and gives each as often as it came", function()
+  it("stops catching when a catcher is collected, or is closed itself", function()
+    local loop = uv.open()
+    loop:catch { "HUP" }
+    collectgarbage()
+    collectgarbage()
+    assert.is_false(loop:is_awaiting())
+    local catcher = loop:catch { "HUP" }
+    loop:close()
+    assert.equal("closed", catcher:state())
+    assert.is_nil(catcher:take())
+    catcher:close()
+  end)
+
+  it("ends a turn when a signal comes, and gives it once to each catcher that wants it", function()
     local status, printed = program.run [[
       local luv = require "luv"
       local loop = require("keywatch.uv").open()
-      loop:signals { "SIGTERM", "SIGINT" }
+      local function send(name) luv.kill(luv.os_getpid(), name) end
+      local both, one = loop:catch { "TERM", "INT" }, loop:catch { "INT" }
       for _, name in ipairs { "sigterm", "sigint" } do
-        luv.kill(luv.os_getpid(), name)
+        send(name)
         loop:turn()
-        print(loop:next_signal(), loop:next_signal())
+        print(both:is_ready(), one:is_ready(), both:take(), both:take(), one:take(), one:take())
       end
-      luv.kill(luv.os_getpid(), "sigint")
-      luv.kill(luv.os_getpid(), "sigint")
+      for _ = 1, 1000 do send("sigint") end
       loop:turn()
-      print(loop:next_signal(), loop:next_signal(), loop:next_signal())
-      loop:signals {}
+      print(both:take(), both:take())
+      one:close() -- forgets what came
+      print(one:take())
+      send("sigint")
+      loop:turn()
+      print(both:take())
+      both:close()
       io.stdout:flush()
-      luv.kill(luv.os_getpid(), "sigterm")
+      send("sigterm")
     ]]
-    assert.equal("SIGTERM\tnil\nSIGINT\tnil\nSIGINT\tSIGINT\tnil\n", (printed:gsub("Terminated\n", "")))
+    assert.equal("true\tfalse\tTERM\tnil\tnil\tnil\ntrue\ttrue\tINT\tnil\tINT\tnil\nINT\tnil\nnil\nINT\n",
+      (printed:gsub("Terminated\n", "")))
     assert.equal(143, status)
+  end)
+
+  it("does not spin while a signal that came is not taken", function()
+    local status, printed = program.run [[
+      local luv = require "luv"
+      local uv = require "keywatch.uv"
+      local loop = uv.open()
+      local catcher = loop:catch { "HUP" }
+      luv.kill(luv.os_getpid(), "sighup")
+      loop:turn()
+      local before = uv.now()
+      loop:turn(0.1) -- lasts its time, but for a rounding
+      print(uv.now() - before > 0.05, catcher:take())
+    ]]
+    assert.same({ 0, "true\tHUP\n" }, { status, printed })
   end)
 end)
 

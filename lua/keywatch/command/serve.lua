@@ -12,6 +12,8 @@ local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
 
 local DATA_DIR = "keywatch.data"
 
+local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses: those by which a shell tells of these signals
+
 local GRACE = 5 -- seconds that clients have to disconnect
 local PATIENCE = 2 -- seconds between two log lines about the progress of opening
 
@@ -67,7 +69,14 @@ local function open_server(store, values)
   }
 end
 
---- Serves until a signal comes. Returns the exit status. A second signal ends the process at once.
+--- Ends the process at once when a second signal comes. That is safe: answered writes are on the disk.
+local function end_at_second(signals)
+  local name = signals:wait()
+  log.warn("SIG%s: ending at once", name)
+  os.exit(STATUS_OF[name])
+end
+
+--- Serves until a signal comes. Returns the exit status.
 local function run(given)
   uv.raise_limit() -- every connection is a descriptor
   local store, err = open_store(given.values)
@@ -77,12 +86,12 @@ local function run(given)
     io.stderr:write(err.message, "\n")
     return FAILED
   end
-  local signals = assert(driver.get().signals { "SIGINT", "SIGTERM" })
+  local signals = assert(keywatch.signals { "INT", "TERM" })
   warn_of_settings(given)
   log.write("info", "ready to serve client requests on " .. table.concat(server:addresses(), ", "))
   local name = signals:wait()
-  signals:close()
-  log.info("%s: shutting down: no new connections are accepted, open ones have %d seconds to end", name, GRACE)
+  keywatch.spawn(end_at_second, signals)
+  log.info("SIG%s: shutting down: no new connections are accepted, open ones have %d seconds to end", name, GRACE)
   server:shutdown(GRACE)
   local status = store:status()
   store:close()

@@ -17,6 +17,9 @@
 --                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
 --                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
+--   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets and no
+--                    task has run since. Writes what is to be written, and looks at no socket. A backend without this
+--                    function has block(0) called.
 --   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
 --   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that
 --                    ends with what to do instead; or nil if it may be.
@@ -42,7 +45,15 @@ local mt = { __index = methods }
 
 -- {====== The queue ======
 
---- Handles what a task has yielded, or its end.
+--- True if a task has failed because of Ctrl-C. If all coroutines share one debug hook, the interpreter may raise the
+-- error in a task, and not in the main program.
+local function is_interrupt(err)
+  if not compat.has_one_hook or type(err) ~= "string" then return false end
+  return err == "interrupted!" or err:find(":%d+: interrupted!$") ~= nil
+end
+
+--- Handles what a task has yielded, or its end. Ctrl-C that has ended a task is raised in the driver, too, so that it
+-- ends the wait at top level.
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
   self.backend.enter()
@@ -57,16 +68,23 @@ local function after_resume(self, task, ok, ...)
   elseif ok then
     scheduler:finish(task, { n = select("#", ...), ... })
   else
+    local is_interrupted = is_interrupt((...))
+    task.is_supervised = task.is_supervised or is_interrupted
     scheduler:finish(task, nil, (...), debug.traceback(task.thread))
+    if is_interrupted then error((...), 0) end
   end
   scheduler.running = nil
 end
 
 --- Resumes a task, unless it was cancelled before its first turn.
 local function resume(self, task)
-  if task.state == "done" then return end
+  if task.state == "done" then
+    self.taken = nil
+    return
+  end
   self.scheduler.running = task
   task.state = "running"
+  self.taken = nil
   local arguments = task.arguments
   if arguments then
     after_resume(self, task, coroutine.resume(task.thread, compat.unpack(arguments, 1, arguments.n)))
@@ -83,8 +101,9 @@ function methods:run_ready(deadline)
     local at = self.first
     if deadline and at % TASKS_AT_ONCE == 0 and self.backend.now() >= deadline then return true end
     local task = self.queue[at]
-    self.queue[at] = nil
+    self.taken = task
     self.first = at + 1
+    self.queue[at] = nil
     resume(self, task)
   end
   if self.first > self.last then self.first, self.last = 1, 0 end
@@ -203,9 +222,13 @@ local function turn(self, is_waiting)
   local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
   local is_ready = self.first <= self.last
   if is_ready or not is_waiting() then
-    if (has_run or not is_ready) and backend.is_awaiting() then backend.block(0) end
+    if (has_run or not is_ready) and backend.is_awaiting() then
+      local is_fresh = self.has_blocked and not has_run and backend.flush
+      if is_fresh then backend.flush() else backend.block(0) end
+    end
   elseif wait or is_bell_awaited or backend.is_awaiting() then
     backend.block(wait, is_bell_awaited)
+    self.has_blocked = true
   else
     check.misuse(DEADLOCK)
   end
@@ -213,6 +236,7 @@ end
 
 --- Turns the loop while is_waiting() is true.
 local function turn_all(self, is_waiting)
+  self.has_blocked = false
   while is_waiting() do turn(self, is_waiting) end
 end
 
@@ -243,12 +267,24 @@ local function do_step(self)
 end
 
 --- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
--- lost.
+-- lost. A task that was about to run is put into the queue again.
 local function recover(self, err)
-  local task = self.scheduler.running
-  self.scheduler.running = nil
+  local task, taken = self.scheduler.running, self.taken
+  self.scheduler.running, self.taken = nil, nil
+  if taken and self.queue[self.first] ~= taken then
+    self.last = self.last + 1
+    self.queue[self.last] = taken
+  end
   if not task or task.state ~= "running" then return end
   self.scheduler:recover(task, coroutine.status(task.thread) == "dead", err)
+end
+
+--- Returns the error of Ctrl-C, which the interpreter raises at a line of the driver, with the position of the line
+-- that called keywatch. Returns other errors as they are.
+local function at_caller(err)
+  local text = type(err) == "string" and err:match("/driver/[%a_]+%.lua:%d+: (interrupted!)$")
+  local where = text and check.where()
+  return where and ("%s: %s"):format(where, text) or err
 end
 
 --- Does work of the driver. Returns true and its results, or false and its error.
@@ -256,7 +292,10 @@ local function drive(self, work, ...)
   local was_turning = self.is_turning
   self.is_turning = true
   local ok, result, more = pcall(work, ...)
-  if not ok then pcall(recover, self, result) end
+  if not ok then
+    pcall(recover, self, result)
+    result = at_caller(result)
+  end
   self.is_turning = was_turning
   return ok, result, more
 end
@@ -375,12 +414,14 @@ local function new(backend, driver)
     queue = {},         -- tasks that are new or ready, at the indices from first to last
     first = 1,
     last = 0,
+    taken = nil,        -- the task that was taken from the queue, and does not run yet
     sources = {},       -- attached sources in order; false in the place of one that was detached
     places = {},        -- by source: its index in that list
     has_gaps = false,   -- the list may have a false
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
     is_stepping = false, -- a host does a step
+    has_blocked = false, -- a turn for the wait at top level that is under way has handled sockets
     is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)
   self.scheduler = schedulers.new(driver_of(self))

@@ -10,10 +10,8 @@ local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local coroutines = require "keywatch.driver.coroutines"
 local luv_host = require "keywatch.driver.luv"
+local signals = require "keywatch.driver.signals"
 local uv = require "keywatch.uv"
-
-local NOT_CAUGHT = "keywatch: these signals are not caught any more: they were closed, replaced by a later call, or "
-  .. "belong to the parent process"
 
 local driver = {}
 
@@ -22,17 +20,16 @@ local pid = uv.pid() -- of the process that the state of this module belongs to
 local host           -- luv's loop, while that is to turn ours; or nil
 local choice         -- "uv" or "luv", if the program has chosen; or nil
 local sentinel       -- tells, at the end of the program, of tasks that have never run
-local catcher        -- the signals object that gets the signals, or nil
 local backend = { now = uv.now } -- see coroutines.lua
 local tasks
 
 -- {====== The backend ======
 
---- In the child after a fork: signals are not caught any more, all tasks except the one that has forked are abandoned,
--- and luv's handles are those of the parent.
+--- In the child after a fork: all tasks except the one that has forked are abandoned, and luv's handles are those of
+-- the parent.
 function backend.enter()
   if uv.pid() == pid then return end
-  catcher, host = nil, nil
+  host = nil
   tasks:after_fork()
   pid = uv.pid()
 end
@@ -77,12 +74,14 @@ function backend.is_awaiting()
   return loop ~= nil and loop:is_awaiting()
 end
 
---- Turns libuv's loop, and gives the signals that have come to their object.
-function backend.block(wait, is_bell_awaited)
+--- Turns libuv's loop. If Lua's interpreter has caught Ctrl-C meanwhile, its hook raises "interrupted!" here.
+backend.block = compat.interpreted(function(wait, is_bell_awaited)
   get_loop():turn(wait, is_bell_awaited)
-  for name in loop.next_signal, loop do
-    if catcher then catcher:catch(name) end
-  end
+end)
+
+--- Writes what is to be written, without a look at the sockets.
+function backend.flush()
+  get_loop():flush()
 end
 
 -- }======
@@ -203,49 +202,7 @@ end
 
 -- }======
 
--- {====== Signals ======
-
-local signals_methods = {}
-local signals_mt = { __index = signals_methods }
-
---- Catches signals, instead of those that were caught before. Returns a signals object; or nil and the text of the
--- error.
-function driver.signals(names)
-  local ok, text = get_loop():signals(names)
-  if not ok then return nil, text end
-  catcher = setmetatable({
-    names = {}, -- of the signals that have come, in order
-    arrival = scheduler:event(),
-  }, signals_mt)
-  return catcher
-end
-
---- Adds a signal that has come, and wakes the waiter.
-function signals_methods:catch(name)
-  table.insert(self.names, name)
-  self.arrival:set()
-end
-
---- Waits for a signal. Returns its name; or nil if `timeout` seconds are over.
-function signals_methods:wait(timeout)
-  backend.enter()
-  if #self.names == 0 and catcher == self then scheduler:check_timeout(timeout) end
-  local deadline = timeout and uv.now() + timeout
-  while #self.names == 0 do
-    if catcher ~= self then check.misuse(NOT_CAUGHT) end
-    if not self.arrival:wait(scheduler:time_left(deadline)) then return nil end
-  end
-  return table.remove(self.names, 1)
-end
-
---- Stops catching. The signals have the effect again that they had before.
-function signals_methods:close()
-  if catcher ~= self then return end
-  catcher = nil
-  self.arrival:set()
-  get_loop():signals {}
-end
-
--- }======
+--- Catches signals. See signals.lua.
+function driver.signals(names) return signals.open(driver, get_loop, names) end
 
 return driver

@@ -10,6 +10,14 @@ local function sentinel(fn)
   return proxy
 end
 
+--- Returns the function, which LuaJIT from now on interprets and never compiles: a debug hook that was set while it
+-- called C runs as soon as the call returns. Compiled code runs no hooks.
+local function interpreted(fn)
+  local jit = rawget(_G, "jit")
+  if jit then jit.off(fn) end
+  return fn
+end
+
 --- True if the caller is the main program, and not a coroutine.
 local function is_main()
   local co, is_main_coroutine = coroutine.running()
@@ -25,8 +33,10 @@ end
 
 return {
   is_integer = is_integer,
+  interpreted = interpreted,
   is_main = is_main,
   sentinel = sentinel,
+  has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines, and not one for each
   is_yieldable = rawget(coroutine, "isyieldable"), -- nil if the VM has no such function
   unpack = rawget(table, "unpack") or rawget(_G, "unpack"),
 }

@@ -52,8 +52,8 @@
 --   bell()           Returns the bell of the loop. Any thread may ring it. Called when a durable store is first waited
 --                    for: the store's threads ring it when a commit group is settled.
 --   hear(thread)     From now on the end of a thread wakes the loop; in the thread itself, the request to end does.
---   signals(names)   Catches signals, instead of those that were caught before. Returns signals: signals:wait(timeout)
---                    returns a name, or nil after the timeout; signals:close(). Or nil and the text of the error.
+--   signals(names)   Catches signals. Returns signals: signals:wait(timeout) returns a name, or nil and an error;
+--                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --
 -- Finalizers. A finalizer may call spawn, task:cancel, event:set and forget, whatever code it interrupts. It may not
 -- wait: neither in a task, because that cannot be suspended there, nor while the loop turns.

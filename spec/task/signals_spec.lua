@@ -1,0 +1,376 @@
+--- keywatch.signals: objects that catch signals of the process. Every test is a program that signals itself.
+
+local program = require "spec.support.program"
+
+local BEFORE = [[
+  io.stdout:setvbuf("no")
+  local keywatch = require "keywatch"
+  local luv = require "luv"
+  local compat = require "keywatch.support.compat"
+  local function send(name) luv.kill(luv.os_getpid(), "sig" .. name:lower()) end
+  local function collect() collectgarbage() collectgarbage() end
+  local function shown(name, err) return name, err and err.code end
+  local function is_in(mask, number)
+    for line in io.lines("/proc/self/status") do
+      local digits = line:match("^" .. mask .. ":%s*(%x+)")
+      if digits then return math.floor(tonumber(digits:sub(-8), 16) / 2 ^ (number - 1)) % 2 == 1 end
+    end
+  end
+]]
+
+--- Runs a program, and compares what it prints and its status, which is 0 unless it is told.
+local function expect(expected, text, status)
+  local found, printed = program.run(BEFORE .. text, 20)
+  if status then printed = printed:gsub("Terminated\n$", "") end -- the word of sh
+  assert.equal(expected, printed)
+  assert.equal(status or 0, found)
+end
+
+describe("signals", function()
+  it("are waited for at top level, by their names with SIG or without", function()
+    expect("TERM\tnil\nHUP\tnil\nnil\ttimeout\n", [[
+      local signals = keywatch.signals { "TERM", "SIGHUP" }
+      keywatch.spawn(function() send "TERM" end)
+      print(shown(signals:wait()))
+      keywatch.spawn(function() send "HUP" end)
+      print(shown(signals:wait(1000)))
+      print(shown(signals:wait(0.01)))
+    ]])
+  end)
+
+  it("are waited for in a task, while others run", function()
+    expect("other\nINT\nHUP\n", [[
+      keywatch.run(function()
+        local signals = keywatch.signals { "INT", "HUP" }
+        local waiter = keywatch.spawn(function()
+          print(signals:wait())
+          print(signals:wait())
+        end)
+        keywatch.sleep(0)
+        print "other"
+        send "INT"
+        keywatch.sleep(0.01)
+        send "HUP"
+        waiter:join()
+      end)
+    ]])
+  end)
+
+  it("may all be caught that are said to be", function()
+    expect(("true\n"):rep(8), [[
+      for _, name in ipairs(require("keywatch.uv").signal_names()) do
+        local signals = keywatch.signals { name }
+        send(name)
+        print(signals:wait() == name)
+        signals:close()
+      end
+    ]])
+  end)
+
+  it("are seen without waiting", function()
+    expect("nil\ttimeout\nUSR1\tnil\nnil\ttimeout\n", [[
+      local signals = keywatch.signals { "USR1" }
+      print(shown(signals:wait(0)))
+      send "USR1"
+      print(shown(signals:wait(0)))
+      print(shown(signals:wait(-1)))
+    ]])
+  end)
+
+  it("are given to every object that wants them, once however often they came", function()
+    expect("INT\tnil\nINT\tnil\nnil\ttimeout\nnil\ttimeout\n", [[
+      local a, b = keywatch.signals { "INT" }, keywatch.signals { "TERM", "INT" }
+      for _ = 1, 10000 do send "INT" end
+      for _ = 1, 2 do
+        for _, signals in ipairs { a, b } do print(shown(signals:wait(0.01))) end
+      end
+    ]])
+  end)
+
+  it("take no more memory the more of them come", function()
+    expect("true\n", [[
+      local signals = keywatch.signals { "HUP" }
+      local function flood()
+        for _ = 1, 5000 do
+          send "HUP"
+          signals:wait(0)
+          send "HUP"
+          keywatch.sleep(0)
+        end
+        collect()
+        return collectgarbage("count")
+      end
+      flood()
+      local before = flood()
+      print(flood() - before < 10)
+    ]])
+  end)
+
+  it("wake one of several waiters each", function()
+    expect("HUP\nTERM\nnil\tclosed\n", [[
+      keywatch.run(function()
+        local signals = keywatch.signals { "HUP", "TERM" }
+        local tasks = {}
+        for i = 1, 3 do tasks[i] = keywatch.spawn(function() return signals:wait() end) end
+        keywatch.sleep(0)
+        send "HUP"
+        keywatch.sleep(0.01)
+        send "TERM"
+        keywatch.sleep(0.01)
+        signals:close()
+        local results = {}
+        for i = 1, 3 do
+          local _, name, err = tasks[i]:join()
+          results[i] = name or "nil\t" .. err.code
+        end
+        table.sort(results)
+        print(table.concat(results, "\n"))
+      end)
+    ]])
+  end)
+
+  it("are closed: waiters are woken, and nothing is caught any more", function()
+    expect("nil\tclosed\nkeywatch: the signals object is closed\nnil\tclosed\nkeywatch.signals<TERM closed>\n", [[
+      local signals = keywatch.signals { "TERM" }
+      keywatch.spawn(function() signals:close() end)
+      print(shown(signals:wait()))
+      print((select(2, signals:wait()).message))
+      print(shown(signals:wait(0)))
+      signals:close()
+      print(signals)
+      send "TERM"
+      keywatch.sleep(1000)
+    ]], 128 + 15)
+  end)
+
+  it("are closed at the end of a block", function()
+    expect("keywatch.signals<TERM>\n", [[
+      local signals = keywatch.signals { "TERM" }
+      print(signals)
+      getmetatable(signals).__close(signals)
+      send "TERM"
+      keywatch.sleep(1000)
+    ]], 128 + 15)
+  end)
+
+  it("keep their effect until the last object that wants them is closed", function()
+    expect("TERM\n", [[
+      local a, b = keywatch.signals { "TERM" }, keywatch.signals { "TERM" }
+      a:close()
+      send "TERM"
+      print(b:wait())
+      b:close()
+      send "TERM"
+      keywatch.sleep(1000)
+    ]], 128 + 15)
+  end)
+
+  it("are not caught any more once the object was collected, without a turn of the loop", function()
+    expect("true\nfalse\n", [[
+      keywatch.signals { "TERM" }
+      print(is_in("SigCgt", 15))
+      collect()
+      print(is_in("SigCgt", 15))
+      send "TERM"
+      keywatch.sleep(1000)
+    ]], 128 + 15)
+  end)
+
+  it("are not caught for a task that waits for them and is forgotten", function()
+    expect("true\nfalse\n", [[
+      io.stderr = { write = function() end } -- a line tells of the task
+      keywatch.run(function()
+        local signals = keywatch.signals { "TERM" }
+        keywatch.spawn(function()
+          while true do pcall(signals.wait, signals) end
+        end)
+        keywatch.sleep(0)
+      end)
+      print(is_in("SigCgt", 15))
+      for _ = 1, 3 do
+        collect()
+        keywatch.sleep(0)
+      end
+      print(is_in("SigCgt", 15))
+    ]])
+  end)
+
+  it("that were ignored are ignored again", function()
+    expect("false\ttrue\nHUP\nfalse\ttrue\n", [[
+      if not os.getenv("IS_CHILD") then
+        local path = os.tmpname()
+        local file = io.open(path, "w")
+        file:write(io.open(arg[0]):read("*a"))
+        file:close()
+        local interpreter = arg[-1]
+        os.execute("trap '' HUP; IS_CHILD=1 " .. interpreter .. " " .. path)
+        os.remove(path)
+        os.exit(0)
+      end
+      print(is_in("SigCgt", 1), is_in("SigIgn", 1))
+      local signals = keywatch.signals { "HUP" }
+      send "HUP"
+      print(signals:wait())
+      signals:close()
+      send "HUP"
+      print(is_in("SigCgt", 1), is_in("SigIgn", 1))
+    ]])
+  end)
+
+  it("are shared with luv, whoever begins and whoever ends", function()
+    expect("luv\tHUP\nluv\tnil\nluv\tHUP\nnil\tHUP\ntrue\nfalse\n", [[
+      local heard
+      local function listen()
+        local handle = luv.new_signal()
+        handle:start("sighup", function() heard = "luv" end)
+        return handle
+      end
+      local function try(signals)
+        heard = nil
+        send "HUP"
+        luv.run("nowait")
+        luv.run("nowait")
+        print(heard, signals and signals:wait(0) or nil)
+      end
+      local handle = listen()
+      local signals = keywatch.signals { "HUP" }
+      try(signals)
+      signals:close()
+      try()
+      handle:stop()
+      signals = keywatch.signals { "HUP" }
+      handle = listen()
+      try(signals)
+      handle:stop()
+      try(signals)
+      print(is_in("SigCgt", 1))
+      signals:close()
+      print(is_in("SigCgt", 1))
+    ]])
+  end)
+
+  it("keep the effect that the program has chosen meanwhile", function()
+    expect("true\tfalse\nfalse\ttrue\nINT\n", [[
+      local ignore = package.loadlib("build/fault.so", "kw_fault_ignore_interrupts")
+      local signals = keywatch.signals { "INT" }
+      print(is_in("SigCgt", 2), is_in("SigIgn", 2))
+      ignore()
+      signals:close()
+      print(is_in("SigCgt", 2), is_in("SigIgn", 2))
+      local first = keywatch.signals { "INT" }
+      ignore()
+      local second = keywatch.signals { "INT" } -- catches all the same
+      send "INT"
+      print(second:wait())
+      first:close()
+    ]])
+  end)
+
+  it("let the loop wait: there is no deadlock while an object is there", function()
+    expect("TERM\nfalse\ttrue\n", [[
+      local signals = keywatch.signals { "TERM" }
+      local w = keywatch.open():watch("a")
+      keywatch.spawn(function()
+        print(signals:wait())
+        signals:close()
+      end)
+      keywatch.spawn(function() send "TERM" end)
+      local ok, err = pcall(w.next, w)
+      print(ok, err:find("deadlock", 1, true) ~= nil)
+    ]])
+  end)
+
+  it("are cancelled with the task that waits for them, and go on", function()
+    expect("false\tcancelled\nHUP\n", [[
+      keywatch.run(function()
+        local signals = keywatch.signals { "HUP" }
+        local task = keywatch.spawn(signals.wait, signals)
+        keywatch.sleep(0)
+        task:cancel()
+        local ok, err = task:join()
+        print(ok, err.code)
+        send "HUP"
+        print(signals:wait())
+      end)
+    ]])
+  end)
+
+  it("have their usual effect in a child at once, and the parent is not told of the child's", function()
+    expect("ended\nnil\ttimeout\nTERM\nchild\tTERM\n", [[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local parent = luv.os_getpid()
+      local signals = keywatch.signals { "TERM" }
+      fork()
+      if luv.os_getpid() ~= parent then
+        send "TERM" -- before any call of keywatch
+        print "not ended"
+        os.exit(1, false)
+      end
+      wait()
+      print "ended"
+      print(shown(signals:wait(0.05)))
+      fork()
+      if luv.os_getpid() ~= parent then
+        local own = keywatch.signals { "TERM" }
+        send "TERM"
+        local name = own:wait()
+        send "HUP" -- ends the child
+        print(name)
+        os.exit(1, false)
+      end
+      wait()
+      send "TERM"
+      print(signals:wait())
+      fork()
+      if luv.os_getpid() ~= parent then
+        local own = keywatch.signals { "TERM" }
+        send "TERM"
+        print("child", own:wait())
+        os.exit(0, false)
+      end
+      wait()
+    ]])
+  end)
+
+  it("cannot be caught in nginx, in any phase", function()
+    expect("signals cannot be caught inside nginx\n", [[
+      ngx = { get_phase = function() return "init" end }
+      local ok, err = pcall(keywatch.signals, { "TERM" })
+      print(not ok and err:match("signals cannot be caught inside nginx"))
+    ]])
+  end)
+
+  it("have what select asks for", function()
+    expect("false\nnil\ttimeout\ttrue\ntrue\ntrue\nUSR2\tnil\nfalse\ntrue\nnil\tclosed\n", [[
+      keywatch.run(function()
+        local signals = keywatch.signals { "USR2" }
+        local protocol = getmetatable(signals).__select
+        print(protocol.is_ready(signals))
+        local name, code = shown(protocol.take(signals))
+        local event = protocol.begin(signals)
+        print(name, code, not event:wait(0.01))
+        send "USR2"
+        print(event:wait(1000))
+        protocol.finish(signals)
+        print(protocol.is_ready(signals))
+        print(shown(protocol.take(signals)))
+        print(protocol.is_ready(signals))
+        signals:close()
+        print(protocol.is_ready(signals))
+        print(shown(protocol.take(signals)))
+      end)
+    ]])
+  end)
+
+  it("are said to be unknown, with those that are known #once", function()
+    local names = table.concat(require("keywatch.uv").signal_names(), ", ")
+    local keywatch = require "keywatch"
+    for _, name in ipairs { "KILL", "SIGSTOP", "SEGV", "CHLD", "term", "", 15, {} } do
+      assert.error_matches(function() keywatch.signals { "TERM", name } end, "cannot be caught: use " .. names, 1, true)
+    end
+    for _, other in ipairs { {}, { "TERM", nil, "INT" }, { TERM = true }, "TERM", 15 } do
+      assert.error_matches(function() keywatch.signals(other) end, "list")
+    end
+  end)
+end)
