@@ -37,6 +37,7 @@ build = {
   },
   modules = {
     ["keywatch"] = "lua/keywatch/init.lua",
+    ["keywatch.client.backoff"] = "lua/keywatch/client/backoff.lua",
     ["keywatch.client.client"] = "lua/keywatch/client/client.lua",
     ["keywatch.client.connection"] = "lua/keywatch/client/connection.lua",
     ["keywatch.client.dialer"] = "lua/keywatch/client/dialer.lua",
@@ -82,6 +83,7 @@ build = {
     ["keywatch.server.thread"] = "lua/keywatch/server/thread.lua",
     ["keywatch.server.thread_main"] = "lua/keywatch/server/thread_main.lua",
     ["keywatch.store.durable"] = "lua/keywatch/store/durable.lua",
+    ["keywatch.store.exists"] = "lua/keywatch/store/exists.lua",
     ["keywatch.store.hash"] = "lua/keywatch/store/hash.lua",
     ["keywatch.store.lease"] = "lua/keywatch/store/lease.lua",
     ["keywatch.store.pages"] = "lua/keywatch/store/pages.lua",

@@ -101,6 +101,7 @@ describe("what a call returns is as annotated #slow:", function()
 
   local results = {
     get = function() return store:get("b") end,
+    exists = function() return store:exists("b") end,
     range = function() return store:range("", { prefix = true, limit = 1 }) end,
     each = function() return store:each("", { prefix = true }) end,
     put = function() return store:put("a", "x", { prev_kv = true }) end,
@@ -243,6 +244,7 @@ describe("the options #slow of", function()
   local calls = {
     open = { "keywatch.OpenOptions", open },
     get = { class_of(store_type, "get"), function(opts) return store:get("k", opts) end },
+    exists = { class_of(store_type, "exists"), function(opts) return store:exists("k", opts) end },
     range = { class_of(store_type, "range"), function(opts) return store:range("k", opts) end },
     each = { class_of(store_type, "each"), function(opts) return store:each("k", opts)() end },
     put = { class_of(store_type, "put"), function(opts) return store:put("k", "v", opts) end },

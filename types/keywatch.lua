@@ -15,7 +15,7 @@ local keywatch = {}
 function keywatch.open(opts) end
 
 ---Returns a client for keywatch's server or for etcd. The first request opens the connection.
----@param endpoints string|string[] URLs: "http://host:port", "unix:/path"
+---@param endpoints string|string[] "host:port", "http://host:port" or "unix:/path"; a string may have several, with commas between
 ---@param opts? keywatch.ConnectOptions
 ---@return keywatch.Client client
 ---@nodiscard
@@ -260,11 +260,17 @@ function keywatch.now() end
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
+---How long a client waits between two attempts: a random part of a bound, which doubles with each failure.
+---@class keywatch.Backoff
+---@field first? number the first bound, in seconds; 0.1 unless given
+---@field longest? number the last bound, in seconds; 3 unless given
+
 ---@class keywatch.ConnectOptions
 ---@field timeout? number default timeout of a request, in seconds; 10 unless given
 ---@field connect_timeout? number seconds to wait for each address; 2 unless given
 ---@field keepalive? number seconds without data until the client pings the server, while a call or a watch is open; 10
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
+---@field backoff? keywatch.Backoff how long to wait between two attempts
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
 ---@field user? string name of the user, for a server with authentication enabled
 ---@field password? string
@@ -285,6 +291,10 @@ function keywatch.now() end
 ---@field revision? integer read the state at this revision
 ---@field serializable? boolean client: any member may answer with its own state
 ---@field keys_only? boolean leave out the value
+
+---@class keywatch.ExistsOptions: keywatch.CallOptions
+---@field revision? integer look at the state at this revision
+---@field serializable? boolean client: any member may answer with its own state
 
 ---At most one of the three may be set.
 ---@class keywatch.KeyOptions: keywatch.CallOptions
@@ -443,6 +453,14 @@ local Store = {}
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:get(key, opts) end
+
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Store:exists(key, opts) end
 
 ---Returns the kvs of a range.
 ---@param key string
@@ -714,6 +732,14 @@ local Client = {}
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:get(key, opts) end
+
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Client:exists(key, opts) end
 
 ---Returns the kvs of a range.
 ---@param key string

@@ -4,11 +4,13 @@
 -- The core checks arguments, encodes requests and decodes answers; that code is the same for stores. This module sends
 -- the requests through the transport.
 
+local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
+local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
 local pages = require "keywatch.store.pages"
@@ -31,7 +33,7 @@ end
 local WHOLE = { max_message = true }
 local POSITIVE = { connect_timeout = true, max_message = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
-local KINDS = { user = "string", password = "string" }
+local KINDS = { user = "string", password = "string", backoff = "table" }
 
 --- Raises if the options of connect are not known, or of the wrong type or range.
 local function check_options(opts)
@@ -49,17 +51,26 @@ local function check_options(opts)
       check.misuse("connect: option '%s' must be a whole number, not %s", name, check.shown(value))
     end
   end
+  backoff.check_option(opts.backoff or {})
   if (opts.user == nil) ~= (opts.password == nil) then
     check.misuse("connect: options 'user' and 'password' must be given together")
   end
 end
 
---- Returns the endpoints of a list of URLs. Raises if one is not a URL that can be connected to.
+--- Returns the parts of a text between commas, as a list, without the space around them.
+local function split(text)
+  local parts = {}
+  for part in (text .. ","):gmatch("([^,]*),") do parts[#parts + 1] = part:match("^%s*(.-)%s*$") end
+  return parts
+end
+
+--- Returns the endpoints of a list of texts. Raises if one is not an endpoint that can be connected to.
 local function parse_endpoints(endpoints)
   local parsed = {}
   for i, text in ipairs(endpoints) do
     if type(text) ~= "string" then
-      check.misuse("connect: an endpoint must be a URL like http://127.0.0.1:2379, not a %s", type(text))
+      check.misuse("connect: an endpoint must be a text like 127.0.0.1:2379 or http://127.0.0.1:2379, not a %s",
+        type(text))
     end
     local endpoint, why = dialer.parse(text)
     if not endpoint then check.misuse("connect: the endpoint '%s' %s", text, why) end
@@ -70,13 +81,13 @@ end
 
 --- Returns a client of the endpoints. It connects when it is first used.
 local function connect(endpoints, opts)
-  if type(endpoints) == "string" then endpoints = { endpoints } end
-  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "URL or list of URLs", endpoints)
+  if type(endpoints) == "string" then endpoints = split(endpoints) end
+  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "endpoint or a list of them", endpoints)
   opts = check.options(opts, "connect")
   check_options(opts)
   local own = {}
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
-  own.user, own.password = opts.user, opts.password
+  own.user, own.password, own.backoff = opts.user, opts.password, opts.backoff or {}
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
   local transport = transports.new(parse_endpoints(endpoints), own)
   local sentinel = compat.sentinel(function() driver.forget(transport) end)
@@ -258,6 +269,7 @@ end
 -- }======
 
 client_methods.each = pages.each
+client_methods.exists = exists
 client_methods.lease = lease.grant
 client_methods.lease_by_id = lease.by_id
 client_methods.watch = remote_source.open

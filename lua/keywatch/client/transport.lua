@@ -9,6 +9,7 @@
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
 
+local backoff = require "keywatch.client.backoff"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
@@ -28,14 +29,16 @@ local transport_mt = { __index = transport_methods }
 
 --- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults.
 local function new(endpoints, opts)
+  local between = backoff.new(opts.backoff)
   local self = setmetatable({
     opts = opts,
+    backoff = between,    -- returns the seconds to wait after so many failures
     dialer = dialer.new(endpoints, {
       handshake_timeout = opts.connect_timeout,
       keepalive = opts.keepalive,
       keepalive_timeout = opts.keepalive_timeout,
       max_message = opts.max_message,
-    }),
+    }, between),
     pid = core.pid(),
     connection = nil,     -- the connection that new calls go to
     connections = {},     -- as keys: all open connections
@@ -369,7 +372,7 @@ end
 local function pause(self, connection, failures, deadline)
   local d = driver.get()
   self:turn_away(connection)
-  local seconds = dialer.backoff(failures)
+  local seconds = self.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
   self.closing = self.closing or d.event()
   if self.is_closed then return true end -- by a finalizer, before the event existed

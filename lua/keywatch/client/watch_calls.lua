@@ -14,7 +14,6 @@
 -- falling behind a compaction. A call that stays silent is replaced.
 
 local core = require "keywatch.core"
-local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
 local reason = require "keywatch.support.reason"
@@ -251,7 +250,7 @@ end
 --- Delays the next call, longer after each failure.
 local function back_off(self)
   self.failures = self.failures + 1
-  self.retry_at = driver.get().now() + dialer.backoff(self.failures)
+  self.retry_at = driver.get().now() + self.transport.backoff(self.failures)
 end
 
 --- Counts the end of a call. After one that did not last, the next call is delayed, and made to another server.
