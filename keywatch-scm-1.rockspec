@@ -42,6 +42,7 @@ build = {
     ["keywatch.client.connection"] = "lua/keywatch/client/connection.lua",
     ["keywatch.client.dialer"] = "lua/keywatch/client/dialer.lua",
     ["keywatch.client.methods"] = "lua/keywatch/client/methods.lua",
+    ["keywatch.client.reads"] = "lua/keywatch/client/reads.lua",
     ["keywatch.client.stream"] = "lua/keywatch/client/stream.lua",
     ["keywatch.client.transport"] = "lua/keywatch/client/transport.lua",
     ["keywatch.client.watch_calls"] = "lua/keywatch/client/watch_calls.lua",

@@ -776,7 +776,8 @@ function Client:delete(key, opts) end
 ---@return keywatch.Error? err
 function Client:txn(txn, opts) end
 
----Watches a key or a range, through lost connections and restarts. Waits until a server has confirmed the watch.
+---Watches a key or a range, through lost connections and restarts. Waits until a server has confirmed the watch: without
+---`timeout` and `deadline`, as long as it takes.
 ---@param key string
 ---@param opts? keywatch.WatchOptions
 ---@return keywatch.Watch? watch

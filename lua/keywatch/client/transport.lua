@@ -2,9 +2,9 @@
 --- transport: carries the calls of a client to its servers. One connection is in use at a time. It is opened when a
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
--- All background work (connecting, authenticating, receiving, keeping watches attached) is done in `poll`. The driver
--- calls `poll` while a call waits, a connection is open, or a watch exists. A client has no tasks of its own, so it
--- works at top level, too.
+-- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches) is
+-- done in `poll`. The driver calls `poll` while a call waits, a connection is open, or a watch exists. A client has no
+-- tasks of its own, so it works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
@@ -17,6 +17,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local methods = require "keywatch.client.methods"
+local reads = require "keywatch.client.reads"
 local watch_calls = require "keywatch.client.watch_calls"
 
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
@@ -26,6 +27,29 @@ local FRESH = 0.001 -- seconds since the last poll, after which the connection i
 
 local transport_methods = {}
 local transport_mt = { __index = transport_methods }
+
+--- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
+local function timeout_of(deadline, now)
+  local ms = math.max(1, math.ceil((deadline - now) * 1000))
+  if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
+  return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
+end
+
+--- Returns the header fields of a call: those of the connection, those of the caller (`own`), and the deadline.
+local function metadata_of(connection, deadline, now, own)
+  local metadata = {}
+  for name, value in pairs(connection.metadata) do metadata[name] = value end
+  if own then
+    for name, value in pairs(own) do metadata[name] = value end
+  end
+  if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
+  return metadata
+end
+
+--- Returns the error of a call that has ended well, but without a message.
+function transport_methods.error_without_message()
+  return core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE)
+end
 
 --- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults.
 local function new(endpoints, opts)
@@ -57,6 +81,7 @@ local function new(endpoints, opts)
     refusal = nil,        -- the error with which the server has refused the user
   }, transport_mt)
   self.watch_calls = watch_calls.new(self)
+  self.reads = reads.new(self, metadata_of)
   return self
 end
 
@@ -66,7 +91,8 @@ end
 -- loop would not rest before its bytes were taken), or a watch exists.
 function transport_methods:update()
   local has_connections = next(self.connections) ~= nil or self.dialer.connection ~= nil
-  local is_wanted = not self.is_closed and (self.uses > 0 or has_connections or self.watch_calls:has_watches())
+  local is_wanted = not self.is_closed
+    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -142,11 +168,12 @@ local function drop(self, connection, now, text)
   announce_change(self)
 end
 
---- Ends a connection whose server has refused the user. The calls that wait for a connection, and the watches that are
--- not attached, fail with err.
+--- Ends a connection whose server has refused the user. The calls and reads that wait for a connection, and the
+-- watches that are not attached, fail with err.
 local function refuse(self, connection, err)
   if self.waiting > 0 then self.refusal = err end
   self.watch_calls:fail_idle(err)
+  self.reads:fail_waiting(err)
   drop(self, connection, driver.get().now(), err.message)
 end
 
@@ -212,12 +239,15 @@ function transport_methods:poll()
   self.polled_at = now
   for connection in pairs(self.connections) do poll_connection(self, connection, now) end
   local wait = self.watch_calls:poll(now)
+  local until_read = self.reads:poll(now)
+  if until_read and (not wait or until_read < wait) then wait = until_read end
   if self.authenticating and now >= self.authenticating_until then
     drop(self, self.authenticating, now, "the server has not answered Authenticate in time")
   elseif self.authenticating then
     wait = math.min(wait or math.huge, self.authenticating_until - now)
   end
   local is_asked = self.waiting > 0 or self.dialer.connection ~= nil or self.watch_calls:wants_connection(now)
+    or self.reads:wants_connection(now)
   if not self.connection and not self.authenticating and is_asked then
     local connection, seconds = self.dialer:poll(now)
     if connection then
@@ -278,24 +308,6 @@ end
 function transport_methods:deadline_of(timeout, deadline)
   if deadline then return deadline end
   return driver.get().now() + (timeout or self.opts.timeout)
-end
-
---- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
-local function timeout_of(deadline, now)
-  local ms = math.max(1, math.ceil((deadline - now) * 1000))
-  if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
-  return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
-end
-
---- Returns the header fields of a call: those of the connection, those of the caller (`own`), and the deadline.
-local function metadata_of(connection, deadline, now, own)
-  local metadata = {}
-  for name, value in pairs(connection.metadata) do metadata[name] = value end
-  if own then
-    for name, value in pairs(own) do metadata[name] = value end
-  end
-  if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
-  return metadata
 end
 
 -- A waiter is the receiver of a unary call: a task, or the top level, waits for its event.
@@ -414,7 +426,7 @@ function transport_methods:unary(path, bytes, deadline, is_read, metadata)
     if waiter and waiter.status == grpc_status.OK and waiter.message then return waiter.message end
     if self.is_closed then return nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
     if waiter and waiter.status == grpc_status.OK then
-      return nil, mark_maybe_done(core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE), is_read)
+      return nil, mark_maybe_done(self.error_without_message(), is_read)
     end
     if waiter and renewals == 0 and self:renew(connection, waiter.token, waiter.status, waiter.text) then
       renewals = 1
@@ -439,6 +451,7 @@ function transport_methods:close()
   self:check_process()
   self.is_closed = true
   self.watch_calls:close()
+  self.reads:close()
   for connection in pairs(self.connections) do
     connection.core:close() -- ends its calls
     connection:poll()

@@ -114,6 +114,18 @@ function watch_calls_methods:stop_sharing(watch)
   if watch.call and watch.call == self.shared then self.shared = nil end
 end
 
+--- Attaches a watch anew, because its call has not confirmed it in time. Other servers are tried first.
+function watch_calls_methods:replace_call(watch)
+  local call = watch.call
+  if not call then return end -- it waits for a connection
+  self:stop_sharing(watch)
+  watch.core:detach()
+  leave(watch)
+  self.idle[watch] = true
+  self.trouble = core.error_of(grpc_status.UNAVAILABLE, "keywatch: the server has not confirmed the watch in time")
+  self.transport:turn_away(call.connection)
+end
+
 --- Detaches a watch. It will be attached to a call of its own.
 function watch_calls_methods:give_own_call(watch)
   watch.core:detach()
