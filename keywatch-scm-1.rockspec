@@ -43,6 +43,7 @@ build = {
     ["keywatch.client.dialer"] = "lua/keywatch/client/dialer.lua",
     ["keywatch.client.methods"] = "lua/keywatch/client/methods.lua",
     ["keywatch.client.reads"] = "lua/keywatch/client/reads.lua",
+    ["keywatch.client.state"] = "lua/keywatch/client/state.lua",
     ["keywatch.client.stream"] = "lua/keywatch/client/stream.lua",
     ["keywatch.client.transport"] = "lua/keywatch/client/transport.lua",
     ["keywatch.client.watch_calls"] = "lua/keywatch/client/watch_calls.lua",

@@ -81,6 +81,7 @@ local REPLICA = {
 }
 
 local CLIENT = {
+  state = {},
   call = { path, kind("", none, 5), options({ raw = 1 }, { metadata = 5 }, { metadata = { [5] = "x" } },
     { metadata = { a = 5 } }, { metadata = { A = "x" } }, { is_read = 1 }) },
   stream = { path, options({ raw = 1 }, { metadata = { ["grpc-x"] = "x" } }) },
@@ -121,7 +122,7 @@ local MODULE = {
   connect = { kind(LOCAL, none, 5, {}, "x", { 5 }, "ftp://a:1", "", "a:1,", "a:99999", "a:1:2"), kind(nil, 5,
     { colour = 1 }, { timeout = "x" }, { timeout = nan }, { timeout = -1 }, { user = "x" }, { max_message = 0.5 },
     { keepalive = -1 }, { keepalive = -math.huge }, { keepalive = nan }, { backoff = 1 }, { backoff = { 1 } },
-    { backoff = { first = 0 } }, { backoff = { first = 4 } }, { backoff = { longest = nan } }) },
+    { backoff = { first = 0 } }, { backoff = { first = 4 } }, { backoff = { longest = nan } }, { on_state = 5 }) },
   serve = { kind(nil, none, 5, {}, { store = 5 }, { colour = 1 }, { thread = 1 }, { thread = true, store = 5 },
     { thread = true, open = { colour = 1 }, listen = LOCAL }, { thread = true, open = { now = print }, listen = LOCAL },
     { thread = true, listen = "x" }) },

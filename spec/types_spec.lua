@@ -180,6 +180,16 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(assert(watch:error()), returned(watch_type, "error"))
   end)
 
+  it("state of a client", function()
+    local client = keywatch.connect("127.0.0.1:1", { backoff = { first = 0.001 } })
+    local client_type = types.classes["keywatch.Client"]
+    expect_type(client:state(), returned(client_type, "state"))
+    local _, _, state = client:status { timeout = 0.01 }
+    expect_type(state, client_type.methods.status.returns[3])
+    client:close()
+    expect_type(client:state(), returned(client_type, "state"))
+  end)
+
   it("task", function()
     local module = types.classes.keywatch
     local task = keywatch.spawn(function() end)

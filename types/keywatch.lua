@@ -220,6 +220,23 @@ function keywatch.now() end
 ---@field db_size integer in bytes
 ---@field db_size_in_use integer in bytes
 ---@field errors string[]
+---@field client keywatch.ClientState how the client stands
+
+---How many requests or watches there are, and how many of them wait for a server.
+---@class keywatch.ClientCount
+---@field open integer
+---@field waiting integer
+
+---How a client stands.
+---@class keywatch.ClientState
+---@field state "idle"|"connecting"|"connected"|"waiting"|"closed"
+---@field since number since when, in seconds on the clock of keywatch.now
+---@field endpoint? string URL of the endpoint that the client is connected to
+---@field why? string the last trouble, unless the client has been connected since
+---@field failures? integer how often all endpoints have failed in a row, while the client waits for a connection
+---@field retry_at? number time of the next attempt, unless one is under way
+---@field requests keywatch.ClientCount
+---@field watches keywatch.ClientCount
 
 ---@class keywatch.ServerHash
 ---@field hash integer etcd's HashKV
@@ -271,6 +288,7 @@ function keywatch.now() end
 ---@field keepalive? number seconds without data until the client pings the server, while a call or a watch is open; 10
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
 ---@field backoff? keywatch.Backoff how long to wait between two attempts
+---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
 ---@field user? string name of the user, for a server with authentication enabled
 ---@field password? string
@@ -808,10 +826,16 @@ function Client:lease_by_id(id) end
 ---@nodiscard
 function Client:leases(opts) end
 
----Returns the status of the connected server.
+---Returns how the client stands. Asks nobody, does not wait, and never fails.
+---@return keywatch.ClientState state
+---@nodiscard
+function Client:state() end
+
+---Returns the status of the connected server; or nil, an error, and how the client stands.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.ServerStatus? status
 ---@return keywatch.Error? err
+---@return keywatch.ClientState? state
 ---@nodiscard
 function Client:status(opts) end
 

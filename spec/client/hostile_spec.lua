@@ -158,7 +158,8 @@ describe("a client of a hostile server", function()
         local client = face(case[2], { timeout = PATIENT })
         for name, ask in pairs(ASKING) do
           if not (case.of == "unary" and name == "stream") then
-            expect_error(name == "initial" and case.initial or case[3], case[4], ask(client, case.initial and SHORT or PATIENT))
+            local timeout = case.initial and SHORT or PATIENT
+            expect_error(name == "initial" and case.initial or case[3], case[4], ask(client, timeout))
           end
         end
         if case.watch then

@@ -33,7 +33,7 @@ end
 local WHOLE = { max_message = true }
 local POSITIVE = { connect_timeout = true, max_message = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
-local KINDS = { user = "string", password = "string", backoff = "table" }
+local KINDS = { user = "string", password = "string", backoff = "table", on_state = "function" }
 
 --- Raises if the options of connect are not known, or of the wrong type or range.
 local function check_options(opts)
@@ -92,7 +92,17 @@ local function connect(endpoints, opts)
   local transport = transports.new(parse_endpoints(endpoints), own)
   local sentinel = compat.sentinel(function() driver.forget(transport) end)
   transport:guard(sentinel)
-  return setmetatable({ transport = transport, sentinel = sentinel }, client_mt)
+  transport.state:observe(opts.on_state)
+  return setmetatable({ transport = transport, sentinel = sentinel, on_state = opts.on_state }, client_mt)
+end
+
+--- Returns how the client stands. Asks nobody, and does not wait.
+function client_methods:state()
+  check.self(self, "state", client_mt)
+  local transport = self.transport
+  if transport.is_attached then transport:look() else transport:check_process() end
+  transport.state:update()
+  return transport.state:describe()
 end
 
 --- Closes the client. Calls that are under way fail, and so do its watches.
@@ -168,11 +178,13 @@ local function ask(self, path, message, times)
   return methods_of.decode(method.answer, back)
 end
 
---- Returns what the server in use says of itself; or nil and an error.
+--- Returns what the server in use says of itself, and how the client stands; or nil, an error, and how the client
+-- stands.
 function client_methods:status(opts)
   check.self(self, "status", client_mt)
   local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
-  if not answer then return nil, err end
+  local state = self:state()
+  if not answer then return nil, err, state end
   local header = answer.header or {}
   return {
     revision = header.revision or 0,
@@ -184,7 +196,8 @@ function client_methods:status(opts)
     db_size_in_use = answer.dbSizeInUse or 0,
     leader = core.decimal(answer.leader or 0),
     errors = answer.errors or {},
-    endpoint = self.transport.connection and self.transport.connection.endpoint.url,
+    endpoint = state.endpoint,
+    client = state,
   }
 end
 

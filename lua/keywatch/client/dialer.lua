@@ -45,6 +45,7 @@ local function new(endpoints, options, backoff)
     failures = 0,      -- failed rounds in a row, and connections that did not last
     retry_at = 0,      -- the time before which no round begins
     trouble = nil,     -- the text of the last error, with its endpoint
+    why = nil,         -- the same at the end of the last round, or of a connection; nil while a connection is in use
   }, dialer_mt)
 end
 
@@ -59,7 +60,7 @@ local function next_endpoint(self, now)
   self.at = self.at % #self.endpoints + 1
   self.tried = self.tried + 1
   if self.tried < #self.endpoints then return end
-  self.tried = 0
+  self.tried, self.why = 0, self.trouble
   self.failures = self.failures + 1
   self.retry_at = now + self.backoff(self.failures)
 end
@@ -146,7 +147,10 @@ end
 --- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried
 -- first.
 function dialer_methods:lost(lost, now, text)
-  if text then self.trouble = ("%s: %s"):format(lost.endpoint.url, text) end
+  if text then
+    self.trouble = ("%s: %s"):format(lost.endpoint.url, text)
+    self.why = self.trouble
+  end
   if now - lost.since >= STABLE then
     self.failures, self.retry_at = 0, now
     return

@@ -174,6 +174,15 @@ function reads_methods:has_any()
   return self.list[1] ~= nil
 end
 
+--- Returns how many reads are not under way.
+function reads_methods:count_waiting()
+  local n = 0
+  for _, read in ipairs(self.list) do
+    if not read.attempt then n = n + 1 end
+  end
+  return n
+end
+
 --- True if a connection is needed now.
 function reads_methods:wants_connection(now)
   for _, read in ipairs(self.list) do

@@ -18,6 +18,7 @@ local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local methods = require "keywatch.client.methods"
 local reads = require "keywatch.client.reads"
+local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
@@ -70,7 +71,11 @@ local function new(endpoints, opts)
     authenticating_until = 0, -- the deadline of that
     uses = 0,             -- calls under way, and calls that wait for a connection
     waiting = 0,          -- calls that wait for a connection
-    top = { uses = 0, waiting = 0 }, -- the part of both that is at top level: it goes on after a fork
+    pausing = 0,          -- calls that wait until they are tried again
+    retrying = 0,         -- calls that have failed, and are tried again
+    request_trouble = nil, -- the text of the last error of these
+    -- What of these is at top level, and goes on after a fork:
+    top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
     is_closed = false,
     polled_at = 0,        -- time of the last poll
@@ -82,6 +87,7 @@ local function new(endpoints, opts)
   }, transport_mt)
   self.watch_calls = watch_calls.new(self)
   self.reads = reads.new(self, metadata_of)
+  self.state = states.new(self)
   return self
 end
 
@@ -96,7 +102,9 @@ function transport_methods:update()
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
-  if is_wanted then d.attach(self) else d.detach(self) end
+  if is_wanted then return d.attach(self) end
+  d.detach(self)
+  self.state:update() -- no poll will do that
 end
 
 --- Tells the transport the sentinel of its client. When the sentinel is collected the transport is closed. That does
@@ -132,7 +140,7 @@ function transport_methods:check_process()
   self.pid = pid
   local connections = self.connections
   self.connection, self.connections, self.authenticating = nil, {}, nil
-  self.uses, self.waiting = self.top.uses, self.top.waiting
+  for name, n in pairs(self.top) do self[name] = n end
   driver.get().look() -- ends the connections
   for connection in pairs(connections) do connection:poll() end
   self.dialer.connection, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
@@ -151,6 +159,7 @@ end
 --- Makes a connection the one that new calls go to.
 local function adopt(self, connection)
   self.authenticating, self.connection, self.refusal = nil, connection, nil
+  connection.was_adopted, self.dialer.why = true, nil
   announce_change(self)
 end
 
@@ -258,6 +267,7 @@ function transport_methods:poll()
     end
   end
   self:update()
+  self.state:update()
   return wait
 end
 
@@ -381,15 +391,16 @@ function transport_methods:turn_away(connection)
 end
 
 --- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first.
-local function pause(self, connection, failures, deadline)
+local function pause(self, failures, deadline)
   local d = driver.get()
-  self:turn_away(connection)
   local seconds = self.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
   self.closing = self.closing or d.event()
   if self.is_closed then return true end -- by a finalizer, before the event existed
+  count(self, "pausing", 1)
   self:retain()
   local ok, err = pcall(self.closing.wait, self.closing, seconds)
+  count(self, "pausing", -1)
   self:release()
   if not ok then error(err, 0) end
   return true
@@ -411,36 +422,67 @@ local function error_of_waiter(waiter, is_read)
   return mark_maybe_done(err, is_read or not is_done and (waiter.is_refused or not IN_DOUBT[waiter.status]))
 end
 
+--- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
+-- the error of the attempt if that is to be later.
+local function attempt(self, call)
+  local connection, err = self:await_connection(call.deadline)
+  if not connection then return true, nil, err end
+  local is_read = call.is_read
+  local waiter = try(self, connection, call.path, call.bytes, call.deadline, is_read, call.metadata)
+  if waiter == false then return true, nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read) end
+  if waiter and waiter.status == grpc_status.OK and waiter.message then return true, waiter.message end
+  if self.is_closed then return true, nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
+  if waiter and waiter.status == grpc_status.OK then
+    return true, nil, mark_maybe_done(self.error_without_message(), is_read)
+  end
+  if not waiter then
+    if self.connection == connection then self.connection = nil end
+    return false
+  end
+  if not call.has_renewed and self:renew(connection, waiter.token, waiter.status, waiter.text) then
+    call.has_renewed = true
+    return false
+  end
+  local failure = error_of_waiter(waiter, is_read)
+  if not is_worth_another(waiter, is_read) then return true, nil, failure end
+  call.failures = call.failures + 1
+  self.request_trouble = failure.message
+  if self.connection ~= connection then return false end
+  self:turn_away(connection)
+  return false, nil, failure
+end
+
+--- Tries a call again until it is over. `failure` is the error of the first attempt, if the next one is to be later.
+-- Returns the same as `unary`.
+local function insist(self, call, failure)
+  while true do
+    if failure and not pause(self, call.failures, call.deadline) then return nil, failure end
+    local is_over, back, err = attempt(self, call)
+    if is_over then return back, err end
+    failure = err
+  end
+end
+
 --- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
 -- the call may be made more than once.
 function transport_methods:unary(path, bytes, deadline, is_read, metadata)
-  local failures, renewals = 0, 0
   local d = driver.get()
   local may_wait = not self.is_closed and (not deadline or deadline > d.now())
   if may_wait then d.check_wait() end -- raises before anything is sent
-  while true do
-    local connection, err = self:await_connection(deadline)
-    if not connection then return nil, err end
-    local waiter = try(self, connection, path, bytes, deadline, is_read, metadata)
-    if waiter == false then return nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read) end
-    if waiter and waiter.status == grpc_status.OK and waiter.message then return waiter.message end
-    if self.is_closed then return nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
-    if waiter and waiter.status == grpc_status.OK then
-      return nil, mark_maybe_done(self.error_without_message(), is_read)
-    end
-    if waiter and renewals == 0 and self:renew(connection, waiter.token, waiter.status, waiter.text) then
-      renewals = 1
-    elseif waiter and not is_worth_another(waiter, is_read) then
-      return nil, error_of_waiter(waiter, is_read)
-    elseif not waiter and self.connection == connection then
-      self.connection = nil
-    elseif waiter then
-      failures = failures + 1
-      if self.connection == connection and not pause(self, connection, failures, deadline) then
-        return nil, error_of_waiter(waiter, is_read)
-      end
-    end
-  end
+  local call = {
+    path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
+    failures = 0,        -- attempts that a server could not answer
+    has_renewed = false, -- the user was authenticated anew because of it
+  }
+  local is_over, back, err = attempt(self, call)
+  if is_over then return back, err end
+  count(self, "retrying", 1)
+  local ok, found, why = pcall(insist, self, call, err)
+  count(self, "retrying", -1)
+  if self.retrying == 0 then self.request_trouble = nil end
+  if not self.is_attached then self.state:update() end -- no poll will do that
+  if not ok then error(found, 0) end
+  return found, why
 end
 
 -- }======
@@ -462,6 +504,7 @@ function transport_methods:close()
   announce_change(self)
   if self.closing then self.closing:set() end
   self:update()
+  self.state:update()
   driver.get().look() -- sends the end to the servers: the loop may never turn again
 end
 

@@ -87,6 +87,37 @@ function watch_calls_methods:has_watches()
   return next(self.watches) ~= nil
 end
 
+--- True if any watch is to be attached, now or later.
+function watch_calls_methods:has_idle()
+  return next(self.idle) ~= nil
+end
+
+--- True if a watch is not attached, and not because it is full.
+local function is_waiting(watch)
+  local state = watch.core:state()
+  return (state == "idle" or state == "creating") and not watch.is_full
+end
+
+--- Returns how many watches there are, and how many of them wait for a server.
+function watch_calls_methods:count()
+  local open, waiting = 0, 0
+  for _, watch in pairs(self.watches) do
+    open = open + 1
+    if is_waiting(watch) then waiting = waiting + 1 end
+  end
+  return open, waiting
+end
+
+--- Returns the error of the last call that did not last, if a watch waits for another call; or nil.
+function watch_calls_methods:trouble_of_waiting()
+  local trouble = self.trouble
+  if not trouble then return nil end
+  for _, watch in pairs(self.watches) do
+    if is_waiting(watch) then return trouble end
+  end
+  self.trouble = nil
+end
+
 --- True if a connection is needed now, for idle watches.
 function watch_calls_methods:wants_connection(now)
   return now >= self.retry_at and next(self.idle) ~= nil
