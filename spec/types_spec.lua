@@ -184,8 +184,9 @@ describe("what a call returns is as annotated #slow:", function()
     local client = keywatch.connect("127.0.0.1:1", { backoff = { first = 0.001 } })
     local client_type = types.classes["keywatch.Client"]
     expect_type(client:state(), returned(client_type, "state"))
-    local _, _, state = client:status { timeout = 0.01 }
-    expect_type(state, client_type.methods.status.returns[3])
+    local _, err = client:status { timeout = 0.01 }
+    expect_type(err, client_type.methods.status.returns[2])
+    expect_type(err.client, "keywatch.ClientState")
     client:close()
     expect_type(client:state(), returned(client_type, "state"))
   end)

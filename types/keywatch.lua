@@ -146,6 +146,7 @@ function keywatch.now() end
 ---@field where? string "file:line" of the call, for a store that could not be opened
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later
 ---@field compact_revision? integer the oldest readable revision, for the code "compacted"
+---@field client? keywatch.ClientState how the client stands, from client:status
 ---@field traceback? string where a task raised it, once it has ended that task; tostring(err) ends with it
 ---@operator concat(any): string
 
@@ -831,11 +832,10 @@ function Client:leases(opts) end
 ---@nodiscard
 function Client:state() end
 
----Returns the status of the connected server; or nil, an error, and how the client stands.
+---Returns the status of the connected server. In both cases the field `client` says how the client stands.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.ServerStatus? status
 ---@return keywatch.Error? err
----@return keywatch.ClientState? state
 ---@nodiscard
 function Client:status(opts) end
 

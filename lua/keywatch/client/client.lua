@@ -178,13 +178,16 @@ local function ask(self, path, message, times)
   return methods_of.decode(method.answer, back)
 end
 
---- Returns what the server in use says of itself, and how the client stands; or nil, an error, and how the client
--- stands.
+--- Returns what the server in use says of itself, and how the client stands; or nil and an error, with how the client
+-- stands. (It is no third result: assert of LuaJIT would raise that instead of the error.)
 function client_methods:status(opts)
   check.self(self, "status", client_mt)
   local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
   local state = self:state()
-  if not answer then return nil, err, state end
+  if not answer then
+    err.client = state
+    return nil, err
+  end
   local header = answer.header or {}
   return {
     revision = header.revision or 0,
