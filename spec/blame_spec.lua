@@ -398,7 +398,7 @@ describe("misuse is raised where it was made:", function()
       { client:lease_by_id(7), "revoke" }, { stream, "receive" }, { close_later(store:watch("a")), "next" },
       { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
       { close_later(assert(client:watch("a"))), "sync" }, { keywatch.spawn(function() keywatch.sleep(0) end), "join" },
-      { server, "shutdown" },
+      { server, "shutdown" }, { client, "watch", "b" }, { client, "watch", "b", { initial = true } },
     } do
       local ok, err
       coroutine.wrap(function() ok, err = pcall(caller(case[2]), case[1], unpack(case, 3)) end)()

@@ -592,6 +592,41 @@ describe("a fork #slow", function()
     assert.equal("child\t1\t2\nparent\t1\t2\nparent\t3\t4\n3\n", printed)
     assert.equal(0, status)
   end)
+
+  it("leaves what a watch reads of what exists to both, and how the client stands", function()
+    local peer = server.start { kind = "keywatch", is_in_memory = true }
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local core = require "keywatch.core"
+      local keywatch = require "keywatch"
+      io.stdout:setvbuf("no")
+      local who, told = "parent", {}
+      local client = keywatch.connect(%q, { on_state = function(state) table.insert(told, state.state) end })
+      for i = 1, 1500 do assert(client:put(("k%%04d"):format(i), "")) end
+      local w = client:watch("k", { prefix = true, initial = true })
+      for i = 1, 1000 do w:next() end
+      assert(not pcall(w.initial)) -- asks for the second page
+      client.transport:poll()
+      local parent = core.pid()
+      fork()
+      if core.pid() ~= parent then who, told = "child", {} end
+      if who == "parent" then wait() end
+      local n, last = 1000, nil
+      repeat
+        last = w:next()
+        if last.initial then n = n + 1 end
+      until last.type == "synced"
+      keywatch.sleep(0)
+      print(who, n, client:state().state, table.concat(told, " "))
+      client:close()
+      os.exit(0)
+    ]]):format(peer.url))
+    peer:stop()
+    local line = "%s\t1500\tconnected\tconnecting connected\n"
+    assert.equal(line:format("child") .. line:format("parent"), printed)
+    assert.equal(0, status)
+  end)
 end)
 
 describe("garbage", function()

@@ -123,6 +123,36 @@ describe("a client", function()
       end)
     end)
 
+    it("rests while a page is on its way, though changes have come", function()
+      local is_asked, is_open = false, false
+      keywatch.run(function()
+        local client = connect()
+        local w = assert(client:watch("k", { prefix = true, initial = true }))
+        server:use { before = function(call)
+          if not call.path:find("Range$") then return true end
+          is_asked = true
+          while not is_open do keywatch.sleep(0.01) end
+        end }
+        for _ = 1, 1000 do w:next() end
+        for _ = 1, 5 do store:put("k", "later") end
+        local reading = keywatch.spawn(function()
+          for i = 1001, N do assert.equal(key_of(i), w:next(PATIENCE).key) end
+          assert.equal("synced", w:next(PATIENCE).type)
+          for _ = 1, 5 do assert.equal("later", w:next(PATIENCE).value) end
+        end)
+        while not is_asked do keywatch.sleep(0.001) end
+        local polls, poll = 0, client.transport.poll
+        client.transport.poll = function(...)
+          polls = polls + 1
+          return poll(...)
+        end
+        keywatch.sleep(0.1)
+        assert(polls < 100, polls .. " turns")
+        is_open = true
+        assert(reading:join(PATIENCE))
+      end)
+    end)
+
     it("loses nothing by a reader that is cancelled while a page is on its way", function()
       keywatch.run(function()
         local w = assert(connect():watch("k", { prefix = true, initial = true }))

@@ -204,6 +204,13 @@ function reads_methods:error(read)
   return read.trouble or core.new_error("deadline_exceeded")
 end
 
+--- After a fork: sends all reads anew. That their calls have ended is no failure.
+function reads_methods:restart()
+  for _, read in ipairs(self.list) do
+    read.attempt, read.failures, read.retry_at, read.trouble = nil, 0, 0, nil
+  end
+end
+
 --- Fails the reads that are not under way: the server has refused the user.
 function reads_methods:fail_waiting(err)
   local i = 1

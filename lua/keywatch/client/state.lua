@@ -152,9 +152,16 @@ function state_methods:update()
   if self.changes == change then add(self, described) end -- else a finalizer has changed it again, and told that
 end
 
---- In the child after a fork: what the parent has not told is not told here.
+--- In the child after a fork, called by the driver: what the parent has not told is not told here.
 function state_methods:after_fork()
   self.queue, self.task = {}, nil
+end
+
+--- In the child after a fork, called by the transport when it is first used: there is no connection, as if the client
+-- were new.
+function state_methods:restart()
+  self:after_fork()
+  self.name, self.endpoint, self.why, self.since = "idle", nil, nil, nil
 end
 
 -- }======

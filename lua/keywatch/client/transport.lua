@@ -145,6 +145,8 @@ function transport_methods:check_process()
   for connection in pairs(connections) do connection:poll() end
   self.dialer.connection, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
   self.watch_calls:restart()
+  self.reads:restart()
+  self.state:restart()
 end
 
 -- }======

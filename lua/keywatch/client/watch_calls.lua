@@ -583,9 +583,11 @@ function watch_calls_methods:fail_idle(err)
   self.idle = setmetatable({}, { __mode = "k" })
 end
 
---- After a fork: forgets all calls, which are the parent's, and makes all watches idle.
+--- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
+-- failure.
 function watch_calls_methods:restart()
   self.calls, self.shared = {}, nil
+  self.failures, self.retry_at, self.trouble = 0, 0, nil
   for _, watch in pairs(self.watches) do
     watch.core:detach()
     watch.call = nil

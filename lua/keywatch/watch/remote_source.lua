@@ -53,9 +53,10 @@ function origin.take(one)
   end
 end
 
---- Waits until something may have come. Returns false if the time is over.
+--- Waits until something may have come. Returns false if the time is over. While a page of the existing kvs is on its
+-- way, events are not taken, and must not wake the reader.
 function origin.wait(one, timeout)
-  one.core:arm()
+  if not one.initial then one.core:arm() end
   return one.arrival:wait(timeout)
 end
 
