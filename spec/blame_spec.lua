@@ -45,6 +45,7 @@ end
 -- What a store and a client have alike.
 local FACE = {
   get = { key, options({ revision = -1 }) },
+  exists = { key, options({ revision = -1 }, { keys_only = true }, { prefix = true }) },
   range = { key, options({ limit = "x" }, { prefix = true, range_end = "b" }, { sort_order = "up" }) },
   each = { key, options({ limit = "x" }, { page = 0 }, { prefix = true, range_end = "b" }, { sort_order = "ascend" },
     { prefix = 1 }, { revision = -1 }) },
@@ -80,6 +81,7 @@ local REPLICA = {
 }
 
 local CLIENT = {
+  state = {},
   call = { path, kind("", none, 5), options({ raw = 1 }, { metadata = 5 }, { metadata = { [5] = "x" } },
     { metadata = { a = 5 } }, { metadata = { A = "x" } }, { is_read = 1 }) },
   stream = { path, options({ raw = 1 }, { metadata = { ["grpc-x"] = "x" } }) },
@@ -119,8 +121,10 @@ local MODULE = {
     { now = "x" },
     { on_progress = 5 }, { path = "x", on_progress = 5 }, { max_txn_ops = "x" },
     { on_progress = print, max_txn_ops = "x" }) },
-  connect = { kind(LOCAL, none, 5, {}, "x", { 5 }, "ftp://a:1"), kind(nil, 5, { colour = 1 }, { timeout = "x" },
-    { timeout = nan }, { timeout = -1 }, { user = "x" }, { max_message = 0.5 }) },
+  connect = { kind(LOCAL, none, 5, {}, "x", { 5 }, "ftp://a:1", "", "a:1,", "a:99999", "a:1:2"), kind(nil, 5,
+    { colour = 1 }, { timeout = "x" }, { timeout = nan }, { timeout = -1 }, { user = "x" }, { max_message = 0.5 },
+    { keepalive = -1 }, { keepalive = -math.huge }, { keepalive = nan }, { backoff = 1 }, { backoff = { 1 } },
+    { backoff = { first = 0 } }, { backoff = { first = 4 } }, { backoff = { longest = nan } }, { on_state = 5 }) },
   serve = { kind(nil, none, 5, {}, { store = 5 }, { colour = 1 }, { thread = 1 }, { thread = true, store = 5 },
     { thread = true, open = { colour = 1 }, listen = LOCAL }, { thread = true, open = { now = print }, listen = LOCAL },
     { thread = true, listen = "x" }) },
@@ -396,7 +400,8 @@ describe("misuse is raised where it was made:", function()
     local stream = close_later(assert(client:stream("/etcdserverpb.Watch/Watch")))
     local found = {}
     for _, case in ipairs {
-      { client, "get", "a" }, { client, "put", "a", "" }, { client, "range", "a" }, { client, "each", "a" },
+      { client, "get", "a" }, { client, "exists", "a" }, { client, "put", "a", "" }, { client, "range", "a" },
+      { client, "each", "a" },
       { client, "delete", "a" }, { client, "txn", {} }, { client, "compact", 1 }, { client, "lease", 10 },
       { client, "leases" }, { client, "status" }, { client, "hash_kv" }, { client, "call", "/a.B/C", "" },
       { client:lease_by_id(7), "keepalive" }, { client:lease_by_id(7), "remaining" }, { client:lease_by_id(7), "keys" },
@@ -404,6 +409,7 @@ describe("misuse is raised where it was made:", function()
       { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
       { close_later(assert(client:watch("a"))), "sync" }, { keywatch.spawn(function() keywatch.sleep(0) end), "join" },
       { server, "shutdown" }, { close_later(keywatch.signals { "USR1" }), "wait" },
+      { client, "watch", "b" }, { client, "watch", "b", { initial = true } },
     } do
       local ok, err
       coroutine.wrap(function() ok, err = pcall(caller(case[2]), case[1], unpack(case, 3)) end)()

@@ -79,6 +79,17 @@ describe("a server", function()
     assert.equal("1", watch:next(SECONDS).value)
   end)
 
+  it("says what an id must be", function()
+    for _, name in ipairs { "cluster_id", "member_id" } do
+      for _, value in ipairs { "x", 1.5, true, {} } do
+        local ok, err = pcall(core.serve, store, { [name] = value })
+        assert.is_false(ok)
+        local words = "option '%s' must be a number of 64 bits: a whole number, or a decimal string, not "
+        assert.matches(words:format(name), err, 1, true)
+      end
+    end
+  end)
+
   it("tells its status", function()
     local client = connect()
     store:put("a", ("x"):rep(1000))

@@ -109,6 +109,7 @@ describe("what a call returns is as annotated #slow:", function()
 
   local results = {
     get = function() return store:get("b") end,
+    exists = function() return store:exists("b") end,
     range = function() return store:range("", { prefix = true, limit = 1 }) end,
     each = function() return store:each("", { prefix = true }) end,
     put = function() return store:put("a", "x", { prev_kv = true }) end,
@@ -187,6 +188,17 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(assert(watch:error()), returned(watch_type, "error"))
   end)
 
+  it("state of a client", function()
+    local client = keywatch.connect("127.0.0.1:1", { backoff = { first = 0.001 } })
+    local client_type = types.classes["keywatch.Client"]
+    expect_type(client:state(), returned(client_type, "state"))
+    local _, err = client:status { timeout = 0.01 }
+    expect_type(err, client_type.methods.status.returns[2])
+    expect_type(err.client, "keywatch.ClientState")
+    client:close()
+    expect_type(client:state(), returned(client_type, "state"))
+  end)
+
   it("task", function()
     local module = types.classes.keywatch
     local task = keywatch.spawn(function() end)
@@ -254,6 +266,7 @@ describe("the options #slow of", function()
   local calls = {
     open = { "keywatch.OpenOptions", open },
     get = { class_of(store_type, "get"), function(opts) return store:get("k", opts) end },
+    exists = { class_of(store_type, "exists"), function(opts) return store:exists("k", opts) end },
     range = { class_of(store_type, "range"), function(opts) return store:range("k", opts) end },
     each = { class_of(store_type, "each"), function(opts) return store:each("k", opts)() end },
     put = { class_of(store_type, "put"), function(opts) return store:put("k", "v", opts) end },

@@ -15,7 +15,7 @@ local keywatch = {}
 function keywatch.open(opts) end
 
 ---Returns a client for keywatch's server or for etcd. The first request opens the connection.
----@param endpoints string|string[] URLs: "http://host:port", "unix:/path"
+---@param endpoints string|string[] "host:port", "http://host:port" or "unix:/path"; a string may have several, with commas between
 ---@param opts? keywatch.ConnectOptions
 ---@return keywatch.Client client
 ---@nodiscard
@@ -193,6 +193,7 @@ function keywatch.signals(names) end
 ---@field where? string "file:line" of the call, for a store that could not be opened
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later
 ---@field compact_revision? integer the oldest readable revision, for the code "compacted"
+---@field client? keywatch.ClientState how the client stands, from client:status
 ---@field traceback? string where a task raised it, once it has ended that task; tostring(err) ends with it
 ---@operator concat(any): string
 
@@ -267,6 +268,23 @@ function keywatch.signals(names) end
 ---@field db_size integer in bytes
 ---@field db_size_in_use integer in bytes
 ---@field errors string[]
+---@field client keywatch.ClientState how the client stands
+
+---How many requests or watches there are, and how many of them wait for a server.
+---@class keywatch.ClientCount
+---@field open integer
+---@field waiting integer
+
+---How a client stands.
+---@class keywatch.ClientState
+---@field state "idle"|"connecting"|"connected"|"waiting"|"closed"
+---@field since number since when, in seconds on the clock of keywatch.now
+---@field endpoint? string URL of the endpoint that the client is connected to
+---@field why? string the last trouble, unless the client has been connected since
+---@field failures? integer how often all endpoints have failed in a row, while the client waits for a connection
+---@field retry_at? number time of the next attempt, unless one is under way
+---@field requests keywatch.ClientCount
+---@field watches keywatch.ClientCount
 
 ---@class keywatch.ServerHash
 ---@field hash integer etcd's HashKV
@@ -307,11 +325,18 @@ function keywatch.signals(names) end
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
+---How long a client waits between two attempts: a random part of a bound, which doubles with each failure.
+---@class keywatch.Backoff
+---@field first? number the first bound, in seconds; 0.1 unless given
+---@field longest? number the last bound, in seconds; 3 unless given
+
 ---@class keywatch.ConnectOptions
 ---@field timeout? number default timeout of a request, in seconds; 10 unless given
 ---@field connect_timeout? number seconds to wait for each address; 2 unless given
 ---@field keepalive? number seconds without data until the client pings the server, while a call or a watch is open; 10
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
+---@field backoff? keywatch.Backoff how long to wait between two attempts
+---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
 ---@field user? string name of the user, for a server with authentication enabled
 ---@field password? string
@@ -332,6 +357,10 @@ function keywatch.signals(names) end
 ---@field revision? integer read the state at this revision
 ---@field serializable? boolean client: any member may answer with its own state
 ---@field keys_only? boolean leave out the value
+
+---@class keywatch.ExistsOptions: keywatch.CallOptions
+---@field revision? integer look at the state at this revision
+---@field serializable? boolean client: any member may answer with its own state
 
 ---At most one of the three may be set.
 ---@class keywatch.KeyOptions: keywatch.CallOptions
@@ -490,6 +519,14 @@ local Store = {}
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:get(key, opts) end
+
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Store:exists(key, opts) end
 
 ---Returns the kvs of a range.
 ---@param key string
@@ -762,6 +799,14 @@ local Client = {}
 ---@nodiscard
 function Client:get(key, opts) end
 
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Client:exists(key, opts) end
+
 ---Returns the kvs of a range.
 ---@param key string
 ---@param opts? keywatch.RangeOptions
@@ -797,7 +842,8 @@ function Client:delete(key, opts) end
 ---@return keywatch.Error? err
 function Client:txn(txn, opts) end
 
----Watches a key or a range, through lost connections and restarts. Waits until a server has confirmed the watch.
+---Watches a key or a range, through lost connections and restarts. Waits until a server has confirmed the watch: without
+---`timeout` and `deadline`, as long as it takes.
 ---@param key string
 ---@param opts? keywatch.WatchOptions
 ---@return keywatch.Watch? watch
@@ -828,7 +874,12 @@ function Client:lease_by_id(id) end
 ---@nodiscard
 function Client:leases(opts) end
 
----Returns the status of the connected server.
+---Returns how the client stands. Asks nobody, does not wait, and never fails.
+---@return keywatch.ClientState state
+---@nodiscard
+function Client:state() end
+
+---Returns the status of the connected server. In both cases the field `client` says how the client stands.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.ServerStatus? status
 ---@return keywatch.Error? err

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdio.h>
 
 #include "bind/lua_client.h"
@@ -9,7 +10,8 @@
 #include "face/module.h"
 #include "rpc/watch_call.h"
 
-#define MAX_UNTAKEN (1 << 20) /* received bytes of one call that Lua has not taken */
+#define MAX_UNTAKEN (1 << 20)           /* received bytes of one call that Lua has not taken */
+#define MAX_SECONDS INT64_C(1000000000) /* longer times are as good as without end */
 
 typedef struct lua_client {
   kw_client *client; /* NULL: closed */
@@ -87,8 +89,11 @@ static const kw_option client_options[] = {
     {"max_message", KW_OPTION_COUNT, offsetof(client_fields, max_message), NULL},
     KW_END_OF_OPTIONS};
 
-static void set_ms(int64_t *ms, const kw_seconds *seconds) {
-  if (seconds->is_given) *ms = seconds->value < 1e9 ? (int64_t)(seconds->value * 1000) : INT32_MAX;
+/* Sets a time in milliseconds, rounded up: 0 is for 0 alone, since it may mean "never". Raises if it is negative. */
+static void set_ms(lua_State *L, int64_t *ms, const char *name, const kw_seconds *seconds) {
+  if (!seconds->is_given) return;
+  if (seconds->value < 0) luaL_error(L, "client: option '%s' must not be negative", name);
+  *ms = seconds->value < MAX_SECONDS ? (int64_t)ceil(seconds->value * 1000) : MAX_SECONDS * 1000;
 }
 
 static kw_session_options read_client_options(lua_State *L, int arg) {
@@ -96,9 +101,9 @@ static kw_session_options read_client_options(lua_State *L, int arg) {
   kw_session_options options = kw_session_defaults();
   options.keepalive_ms = 0;
   kw_bind_read_options(L, arg, "client", client_options, &fields);
-  set_ms(&options.handshake_ms, &fields.handshake_timeout);
-  set_ms(&options.keepalive_ms, &fields.keepalive);
-  set_ms(&options.keepalive_wait_ms, &fields.keepalive_timeout);
+  set_ms(L, &options.handshake_ms, "handshake_timeout", &fields.handshake_timeout);
+  set_ms(L, &options.keepalive_ms, "keepalive", &fields.keepalive);
+  set_ms(L, &options.keepalive_wait_ms, "keepalive_timeout", &fields.keepalive_timeout);
   options.max_message = (size_t)fields.max_message;
   options.max_partial = INT32_MAX;
   return options;

@@ -8,6 +8,7 @@ static const char *const expected[] = {
     EXPECTED(COUNT, "a whole number that is not negative"),
     EXPECTED(INT, "a whole number"),
     EXPECTED(ID, "an id: a whole number, a decimal string, or a lease"),
+    EXPECTED(BITS, "a number of 64 bits: a whole number, or a decimal string"),
     EXPECTED(BYTES, "a string"),
     EXPECTED(ENUM, "one of"),
     EXPECTED(SECONDS, "a number of seconds"),

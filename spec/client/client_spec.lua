@@ -64,19 +64,52 @@ describe("to connect", function()
   end)
 
   it("is refused to what is no endpoint, in words that help", function()
-    for _, endpoints in ipairs { 5, true, {}, { 5 }, { NOBODY, {} }, "", "127.0.0.1:2379", "ftp://a:1", "http://",
-      "http://a", "http://a:99999", "http://a:1/path", "unix:" } do
+    for _, endpoints in ipairs { 5, true, {}, { 5 }, { NOBODY, {} }, "", "ftp://a:1", "http://", "http://a",
+      "http://a:99999", "http://a:1/path", "unix:", { "a:1,b:2" } } do
       assert.matches("connect", misuse.raises(keywatch.connect, endpoints))
+    end
+    for text, words in pairs {
+      [""] = "is empty", ["a:1,"] = "'' is empty", [",a:1"] = "'' is empty", ["a:1,,b:2"] = "'' is empty",
+      ["a"] = "has no port: write a:2379", ["a:1, b"] = "'b' has no port: write b:2379",
+      ["etcd.example:"] = "has no port: write etcd.example:2379", ["a:99999"] = "has a port above 65535",
+      ["a:b"] = "must have the form host:port", ["a:1:2"] = "must have the form host:port",
+      ["a:1/path"] = "must have the form host:port", ["a b:1"] = "must have the form host:port",
+      ["user@a:1"] = "must have the form host:port", [":2379"] = "must have the form host:port",
+      ["::1"] = "in brackets", ["::1:2379"] = "in brackets", ["[::1]"] = "in brackets",
+      ["1:2:3:4:5:6:7:8"] = "in brackets", ["[::1]:"] = "in brackets",
+      ["ftp://a:1"] = "must begin with http:// or unix:",
+      ["https://a:1"] = "TLS", ["unixs:/a"] = "TLS",
+    } do
+      assert.matches(words, misuse.raises(keywatch.connect, text), 1, true)
     end
     assert.matches("client_spec", misuse.raises(function() keywatch.connect() end))
     assert.matches("TLS", misuse.raises(keywatch.connect, "https://127.0.0.1:2379"))
-    assert.matches("http://", misuse.raises(keywatch.connect, "127.0.0.1:2379"))
+  end)
+
+  it("takes endpoints as etcdctl does", function()
+    for text, shown in pairs {
+      ["127.0.0.1:1"] = "http://127.0.0.1:1", ["localhost:2379"] = "http://localhost:2379",
+      ["[::1]:2379"] = "http://[::1]:2379", ["my-etcd_0.example:1"] = "http://my-etcd_0.example:1",
+      ["a:1,b:2"] = "http://a:1,http://b:2", [" a:1 , unix:/b "] = "http://a:1,unix:/b",
+      ["http://a:1,b:2"] = "http://a:1,http://b:2", ["unix:a"] = "unix:a",
+    } do
+      assert.equal(("keywatch.client<%s>"):format(shown), tostring(keywatch.connect(text)))
+    end
+    assert.equal("keywatch.client<http://a:1,unix:/b,c>", tostring(keywatch.connect { "a:1", "unix:/b,c" }))
+    local address = serve():gsub("^http://", "")
+    assert.equal(2, connect(address):put("a", "").revision)
+    assert.equal(3, connect("127.0.0.1:1," .. address):put("a", "").revision)
+    assert.equal(4, connect((address:gsub("127%.0%.0%.1", "localhost"))):put("a", "").revision)
   end)
 
   it("is refused with options that it does not have", function()
     for _, opts in ipairs { 5, { colour = 1 }, { "timeout" }, { timeout = "1" }, { timeout = -1 }, { timeout = 0 / 0 },
       { connect_timeout = true }, { keepalive = "no" }, { max_message = {} }, { user = "root" }, { password = "x" },
-      { user = 5, password = "x" } } do
+      { user = 5, password = "x" }, { keepalive = -1 }, { keepalive = -math.huge }, { keepalive = 0 / 0 },
+      { keepalive_timeout = -1e-9 }, { backoff = 1 }, { backoff = { 0.1 } }, { backoff = { most = 1 } },
+      { backoff = { first = 0 } }, { backoff = { first = -1 } }, { backoff = { first = "1" } },
+      { backoff = { longest = 0 / 0 } }, { backoff = { longest = math.huge } }, { backoff = { first = 4 } },
+      { backoff = { longest = 0.05 } }, { backoff = { first = 2, longest = 1 } } } do
       assert.matches("connect", misuse.raises(keywatch.connect, NOBODY, opts))
     end
   end)
@@ -557,6 +590,41 @@ describe("a fork #slow", function()
     ]]):format(peer.url, peer.url))
     peer:stop()
     assert.equal("child\t1\t2\nparent\t1\t2\nparent\t3\t4\n3\n", printed)
+    assert.equal(0, status)
+  end)
+
+  it("leaves what a watch reads of what exists to both, and how the client stands", function()
+    local peer = server.start { kind = "keywatch", is_in_memory = true }
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local core = require "keywatch.core"
+      local keywatch = require "keywatch"
+      io.stdout:setvbuf("no")
+      local who, told = "parent", {}
+      local client = keywatch.connect(%q, { on_state = function(state) table.insert(told, state.state) end })
+      for i = 1, 1500 do assert(client:put(("k%%04d"):format(i), "")) end
+      local w = client:watch("k", { prefix = true, initial = true })
+      for i = 1, 1000 do w:next() end
+      assert(not pcall(w.initial)) -- asks for the second page
+      client.transport:poll()
+      local parent = core.pid()
+      fork()
+      if core.pid() ~= parent then who, told = "child", {} end
+      if who == "parent" then wait() end
+      local n, last = 1000, nil
+      repeat
+        last = w:next()
+        if last.initial then n = n + 1 end
+      until last.type == "synced"
+      keywatch.sleep(0)
+      print(who, n, client:state().state, table.concat(told, " "))
+      client:close()
+      os.exit(0)
+    ]]):format(peer.url))
+    peer:stop()
+    local line = "%s\t1500\tconnected\tconnecting connected\n"
+    assert.equal(line:format("child") .. line:format("parent"), printed)
     assert.equal(0, status)
   end)
 end)

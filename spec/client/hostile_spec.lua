@@ -52,7 +52,7 @@ local ASKING = {
   leases = function(client) return client:leases() end,
   status = function(client) return client:status() end,
   call = function(client) return client:call("/spec.Some/Call", "a") end,
-  initial = function(client) return client:watch("a", { initial = true }) end,
+  initial = function(client, timeout) return client:watch("a", { initial = true, timeout = timeout or SHORT }) end,
   stream = function(client)
     local stream = assert(client:stream("/spec.Some/Stream"))
     stream:send("a")
@@ -63,7 +63,7 @@ local ASKING = {
   end,
 }
 
-local function watch(client) return client:watch("a") end
+local function watch(client, timeout) return client:watch("a", { timeout = timeout or SHORT }) end
 
 describe("a client of a hostile server", function()
   local peer, clients
@@ -182,7 +182,8 @@ describe("a client of a hostile server", function()
         local client = face(case[2], { timeout = PATIENT })
         for name, ask in pairs(ASKING) do
           if not (case.of == "unary" and name == "stream") then
-            expect_error(name == "initial" and case.initial or case[3], case[4], ask(client))
+            local timeout = case.initial and SHORT or PATIENT
+            expect_error(name == "initial" and case.initial or case[3], case[4], ask(client, timeout))
           end
         end
         if case.watch == SHORT then
@@ -201,10 +202,10 @@ describe("a client of a hostile server", function()
       local client = face({ "reply", "\255\255" }, { timeout = PATIENT })
       for name, ask in pairs(ASKING) do
         if name ~= "call" and name ~= "stream" then
-          expect_error("malformed", "the server's answer is malformed", ask(client))
+          expect_error("malformed", "the server's answer is malformed", ask(client, PATIENT))
         end
       end
-      expect_error("malformed", "the server's answer is malformed", watch(client))
+      expect_error("malformed", "the server's answer is malformed", watch(client, PATIENT))
       expect_error("malformed", "the server's answer is malformed", client:call(RANGE, {}))
       assert.is_nil(select(2, client:call(RANGE, {})).maybe_done)
       assert.is_true(select(2, client:call(PUT, {})).maybe_done)
@@ -264,9 +265,9 @@ describe("a client of a hostile server", function()
     it("gives an answer that is larger than it may be", function()
       local client = face({ "reply", ("x"):rep(100001) }, { timeout = PATIENT, max_message = 100000 })
       for _, ask in pairs(ASKING) do
-        expect_error("answer_too_large", "larger than max_message", ask(client))
+        expect_error("answer_too_large", "larger than max_message", ask(client, PATIENT))
       end
-      expect_error("answer_too_large", "larger than max_message", watch(client))
+      expect_error("answer_too_large", "larger than max_message", watch(client, PATIENT))
       peer:behave { ["*"] = { "reply", ("x"):rep(100000) } }
       assert.equal(100000, #client:call("/spec.Some/Call", ""))
       expect_recovery(client)

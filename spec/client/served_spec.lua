@@ -1,6 +1,5 @@
 --- Clients of a server in the same process, which does what a spec wants of it at the right moment.
 
-local dialer = require "keywatch.client.dialer"
 local keywatch = require "keywatch"
 
 local code = require("spec.support.answer").code
@@ -121,6 +120,36 @@ describe("a client", function()
         keywatch.sleep(0)
         w:close()
         assert.same({}, select(2, reading:join()))
+      end)
+    end)
+
+    it("rests while a page is on its way, though changes have come", function()
+      local is_asked, is_open = false, false
+      keywatch.run(function()
+        local client = connect()
+        local w = assert(client:watch("k", { prefix = true, initial = true }))
+        server:use { before = function(call)
+          if not call.path:find("Range$") then return true end
+          is_asked = true
+          while not is_open do keywatch.sleep(0.01) end
+        end }
+        for _ = 1, 1000 do w:next() end
+        for _ = 1, 5 do store:put("k", "later") end
+        local reading = keywatch.spawn(function()
+          for i = 1001, N do assert.equal(key_of(i), w:next(PATIENCE).key) end
+          assert.equal("synced", w:next(PATIENCE).type)
+          for _ = 1, 5 do assert.equal("later", w:next(PATIENCE).value) end
+        end)
+        while not is_asked do keywatch.sleep(0.001) end
+        local polls, poll = 0, client.transport.poll
+        client.transport.poll = function(...)
+          polls = polls + 1
+          return poll(...)
+        end
+        keywatch.sleep(0.1)
+        assert(polls < 100, polls .. " turns")
+        is_open = true
+        assert(reading:join(PATIENCE))
       end)
     end)
 
@@ -354,17 +383,13 @@ describe("a client", function()
 
     it("keeps nobody waiting who was to try again later", function()
       server:use { before = function() return nil, { grpc_status = 14, message = "spec: no leader" } end }
-      local backoff = dialer.backoff
-      function dialer.backoff() return 1000 * PATIENCE end
-      local ok, err = pcall(keywatch.run, function()
-        local client = connect()
+      keywatch.run(function()
+        local client = connect { backoff = { first = 1e9, longest = 1e9 } }
         local reading = keywatch.spawn(function() return { client:get("a", { timeout = math.huge }) } end)
         while not client.transport.closing do keywatch.sleep(0.001) end
         client:close()
         assert.equal("closed", select(2, reading:join(PATIENCE))[2].code)
       end)
-      dialer.backoff = backoff
-      if not ok then error(err, 0) end
     end)
   end)
 

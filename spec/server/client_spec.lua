@@ -136,6 +136,32 @@ describe("a client", function()
     end
   end)
 
+  it("refuses times that are negative or no numbers", function()
+    for _, name in ipairs { "handshake_timeout", "keepalive", "keepalive_timeout" } do
+      for _, seconds in ipairs { -1, -1e-9, -1e300, -math.huge } do
+        local ok, err = pcall(core.client, "spec", { [name] = seconds }, 0)
+        assert.is_false(ok)
+        assert.matches(("client: option '%s' must not be negative"):format(name), err, 1, true)
+      end
+      for _, value in ipairs { 0 / 0, "1", {} } do
+        local ok, err = pcall(core.client, "spec", { [name] = value }, 0)
+        assert.is_false(ok)
+        assert.matches(("client: option '%s' must be a number of seconds"):format(name), err, 1, true)
+      end
+      for _, seconds in ipairs { 0, 1e-9, 1e300, math.huge } do core.client("spec", { [name] = seconds }, 0):close() end
+    end
+  end)
+
+  it("takes the shortest time for one, and not for none", function()
+    local one = core.client("spec", { keepalive = 1e-9 }, 0)
+    one:pending()
+    one:feed(h2.settings {}, 0)
+    one:call("/spec/Call")
+    one:pending()
+    assert.equal(0.001, one:deadline())
+    one:close()
+  end)
+
   it("has nothing of a call that it has cancelled, sent or not", function()
     local id = client:call("/spec/Call")
     client:cancel(id)

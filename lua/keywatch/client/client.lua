@@ -4,11 +4,13 @@
 -- The core checks arguments, encodes requests and decodes answers; that code is the same for stores. This module sends
 -- the requests through the transport.
 
+local backoff = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
+local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
 local pages = require "keywatch.store.pages"
@@ -31,7 +33,7 @@ end
 local WHOLE = { max_message = true }
 local POSITIVE = { connect_timeout = true, max_message = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
-local KINDS = { user = "string", password = "string" }
+local KINDS = { user = "string", password = "string", backoff = "table", on_state = "function" }
 
 --- Raises if the options of connect are not known, or of the wrong type or range.
 local function check_options(opts)
@@ -49,17 +51,26 @@ local function check_options(opts)
       check.misuse("connect: option '%s' must be a whole number, not %s", name, check.shown(value))
     end
   end
+  backoff.check_option(opts.backoff or {})
   if (opts.user == nil) ~= (opts.password == nil) then
     check.misuse("connect: options 'user' and 'password' must be given together")
   end
 end
 
---- Returns the endpoints of a list of URLs. Raises if one is not a URL that can be connected to.
+--- Returns the parts of a text between commas, as a list, without the space around them.
+local function split(text)
+  local parts = {}
+  for part in (text .. ","):gmatch("([^,]*),") do parts[#parts + 1] = part:match("^%s*(.-)%s*$") end
+  return parts
+end
+
+--- Returns the endpoints of a list of texts. Raises if one is not an endpoint that can be connected to.
 local function parse_endpoints(endpoints)
   local parsed = {}
   for i, text in ipairs(endpoints) do
     if type(text) ~= "string" then
-      check.misuse("connect: an endpoint must be a URL like http://127.0.0.1:2379, not a %s", type(text))
+      check.misuse("connect: an endpoint must be a text like 127.0.0.1:2379 or http://127.0.0.1:2379, not a %s",
+        type(text))
     end
     local endpoint, why = dialer.parse(text)
     if not endpoint then check.misuse("connect: the endpoint '%s' %s", text, why) end
@@ -70,18 +81,28 @@ end
 
 --- Returns a client of the endpoints. It connects when it is first used.
 local function connect(endpoints, opts)
-  if type(endpoints) == "string" then endpoints = { endpoints } end
-  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "URL or list of URLs", endpoints)
+  if type(endpoints) == "string" then endpoints = split(endpoints) end
+  check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "endpoint or a list of them", endpoints)
   opts = check.options(opts, "connect")
   check_options(opts)
   local own = {}
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
-  own.user, own.password = opts.user, opts.password
+  own.user, own.password, own.backoff = opts.user, opts.password, opts.backoff or {}
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
   local transport = transports.new(parse_endpoints(endpoints), own)
   local sentinel = compat.sentinel(function() driver.forget(transport) end)
   transport:guard(sentinel)
-  return setmetatable({ transport = transport, sentinel = sentinel }, client_mt)
+  transport.state:observe(opts.on_state)
+  return setmetatable({ transport = transport, sentinel = sentinel, on_state = opts.on_state }, client_mt)
+end
+
+--- Returns how the client stands. Asks nobody, and does not wait.
+function client_methods:state()
+  check.self(self, "state", client_mt)
+  local transport = self.transport
+  if transport.is_attached then transport:look() else transport:check_process() end
+  transport.state:update()
+  return transport.state:describe()
 end
 
 --- Closes the client. Calls that are under way fail, and so do its watches.
@@ -158,11 +179,16 @@ local function ask(self, path, message, times)
   return methods_of.decode(method.answer, back)
 end
 
---- Returns what the server in use says of itself; or nil and an error.
+--- Returns what the server in use says of itself, and how the client stands; or nil and an error, with how the client
+-- stands. (It is no third result: assert of LuaJIT would raise that instead of the error.)
 function client_methods:status(opts)
   check.self(self, "status", client_mt)
   local answer, err = ask(self, "/etcdserverpb.Maintenance/Status", {}, check.times(opts, "status"))
-  if not answer then return nil, err end
+  local state = self:state()
+  if not answer then
+    err.client = state
+    return nil, err
+  end
   local header = answer.header or {}
   return {
     revision = header.revision or 0,
@@ -174,7 +200,8 @@ function client_methods:status(opts)
     db_size_in_use = answer.dbSizeInUse or 0,
     leader = core.decimal(answer.leader or 0),
     errors = answer.errors or {},
-    endpoint = self.transport.connection and self.transport.connection.endpoint.url,
+    endpoint = state.endpoint,
+    client = state,
   }
 end
 
@@ -259,6 +286,7 @@ end
 -- }======
 
 client_methods.each = pages.each
+client_methods.exists = exists
 client_methods.lease = lease.grant
 client_methods.lease_by_id = lease.by_id
 client_methods.watch = remote_source.open

@@ -2,16 +2,13 @@
 --- dialer: opens a connection to one of several endpoints. It tries the endpoints in turn, and all addresses of each.
 --
 -- It begins with the endpoint that answered last. A round has failed when no endpoint has answered. After each failed
--- round it waits longer, by a random part of a bound that doubles (exponential backoff with jitter), so that the
--- clients of a server that has restarted do not all return at the same moment. It never blocks: `poll` goes on as far
--- as possible.
+-- round it waits, see backoff.lua. It never blocks: `poll` goes on as far as possible.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local connections = require "keywatch.client.connection"
 local url = require "keywatch.support.url"
 
-local FIRST_WAIT, LONGEST_WAIT = 0.05, 3 -- seconds
 local STABLE = 5 -- seconds: a connection that lasted as long does not count as a failure when it ends
 
 local dialer_methods = {}
@@ -22,20 +19,23 @@ local function is_digits(host)
   return host:match("^[%d.]+$") ~= nil or host:find(":", 1, true) ~= nil
 end
 
---- Returns the endpoint of a URL; or nil and what is wrong with the URL, as the end of a sentence.
+--- Returns the endpoint of a text, a URL or host:port; or nil and what is wrong with it, as the end of a sentence.
 local function parse(text)
-  local address, why = url.parse(text)
-  if not address then return nil, why end
-  local authority = text:match("^%a+://([^/]+)")
+  local full, why = url.of_endpoint(text)
+  if not full then return nil, why end
+  local address, trouble = url.parse(full)
+  if not address then return nil, trouble end
+  local authority = full:match("^%a+://([^/]+)")
   if address.path or not authority then authority = "localhost" end
-  return { url = text, address = address, authority = authority }
+  return { url = full, address = address, authority = authority }
 end
 
---- Returns a dialer for a list of endpoints.
-local function new(endpoints, options)
+--- Returns a dialer for a list of endpoints. `options` are for core.client, `backoff` is a function of backoff.lua.
+local function new(endpoints, options, backoff)
   return setmetatable({
     endpoints = endpoints,
-    options = options, -- for core.client
+    options = options,
+    backoff = backoff,
     at = 1,            -- index of the endpoint that is tried, or that answered last
     tried = 0,         -- endpoints that have failed in this round
     lookup = nil,      -- of the name of the endpoint, while it is under way
@@ -45,12 +45,8 @@ local function new(endpoints, options)
     failures = 0,      -- failed rounds in a row, and connections that did not last
     retry_at = 0,      -- the time before which no round begins
     trouble = nil,     -- the text of the last error, with its endpoint
+    why = nil,         -- the same at the end of the last round, or of a connection; nil while a connection is in use
   }, dialer_mt)
-end
-
---- Returns the seconds to wait after so many failures in a row.
-local function backoff(failures)
-  return math.random() * math.min(LONGEST_WAIT, FIRST_WAIT * 2 ^ math.min(failures, 20))
 end
 
 --- Notes the text of an error of the present endpoint.
@@ -64,9 +60,9 @@ local function next_endpoint(self, now)
   self.at = self.at % #self.endpoints + 1
   self.tried = self.tried + 1
   if self.tried < #self.endpoints then return end
-  self.tried = 0
+  self.tried, self.why = 0, self.trouble
   self.failures = self.failures + 1
-  self.retry_at = now + backoff(self.failures)
+  self.retry_at = now + self.backoff(self.failures)
 end
 
 --- Finds the addresses of the present endpoint, or begins to look its name up.
@@ -151,13 +147,16 @@ end
 --- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried
 -- first.
 function dialer_methods:lost(lost, now, text)
-  if text then self.trouble = ("%s: %s"):format(lost.endpoint.url, text) end
+  if text then
+    self.trouble = ("%s: %s"):format(lost.endpoint.url, text)
+    self.why = self.trouble
+  end
   if now - lost.since >= STABLE then
     self.failures, self.retry_at = 0, now
     return
   end
   self.failures = self.failures + 1
-  self.retry_at = now + backoff(self.failures)
+  self.retry_at = now + self.backoff(self.failures)
   if self.endpoints[self.at] == lost.endpoint then self:turn_away() end
 end
 
@@ -180,4 +179,4 @@ function dialer_methods:error()
   return err
 end
 
-return { new = new, parse = parse, backoff = backoff }
+return { new = new, parse = parse }

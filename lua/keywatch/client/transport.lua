@@ -2,13 +2,14 @@
 --- transport: carries the calls of a client to its servers. One connection is in use at a time. It is opened when a
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
--- All background work (connecting, authenticating, receiving, keeping watches attached) is done in `poll`. The driver
--- calls `poll` while a call waits, a connection is open, or a watch exists. A client has no tasks of its own, so it
--- works at top level, too.
+-- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches) is
+-- done in `poll`. The driver calls `poll` while a call waits, a connection is open, or a watch exists. A client has no
+-- tasks of its own, so it works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
 
+local backoff = require "keywatch.client.backoff"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
@@ -16,6 +17,8 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local methods = require "keywatch.client.methods"
+local reads = require "keywatch.client.reads"
+local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
@@ -26,16 +29,41 @@ local FRESH = 0.001 -- seconds since the last poll, after which the connection i
 local transport_methods = {}
 local transport_mt = { __index = transport_methods }
 
+--- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
+local function timeout_of(deadline, now)
+  local ms = math.max(1, math.ceil((deadline - now) * 1000))
+  if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
+  return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
+end
+
+--- Returns the header fields of a call: those of the connection, those of the caller (`own`), and the deadline.
+local function metadata_of(connection, deadline, now, own)
+  local metadata = {}
+  for name, value in pairs(connection.metadata) do metadata[name] = value end
+  if own then
+    for name, value in pairs(own) do metadata[name] = value end
+  end
+  if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
+  return metadata
+end
+
+--- Returns the error of a call that has ended well, but without a message.
+function transport_methods.error_without_message()
+  return core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE)
+end
+
 --- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults.
 local function new(endpoints, opts)
+  local between = backoff.new(opts.backoff)
   local self = setmetatable({
     opts = opts,
+    backoff = between,    -- returns the seconds to wait after so many failures
     dialer = dialer.new(endpoints, {
       handshake_timeout = opts.connect_timeout,
       keepalive = opts.keepalive,
       keepalive_timeout = opts.keepalive_timeout,
       max_message = opts.max_message,
-    }),
+    }, between),
     pid = core.pid(),
     connection = nil,     -- the connection that new calls go to
     connections = {},     -- as keys: all open connections
@@ -43,7 +71,11 @@ local function new(endpoints, opts)
     authenticating_until = 0, -- the deadline of that
     uses = 0,             -- calls under way, and calls that wait for a connection
     waiting = 0,          -- calls that wait for a connection
-    top = { uses = 0, waiting = 0 }, -- the part of both that is at top level: it goes on after a fork
+    pausing = 0,          -- calls that wait until they are tried again
+    retrying = 0,         -- calls that have failed, and are tried again
+    request_trouble = nil, -- the text of the last error of these
+    -- What of these is at top level, and goes on after a fork:
+    top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
     is_closed = false,
     polled_at = 0,        -- time of the last poll
@@ -54,6 +86,8 @@ local function new(endpoints, opts)
     refusal = nil,        -- the error with which the server has refused the user
   }, transport_mt)
   self.watch_calls = watch_calls.new(self)
+  self.reads = reads.new(self, metadata_of)
+  self.state = states.new(self)
   return self
 end
 
@@ -63,11 +97,14 @@ end
 -- loop would not rest before its bytes were taken), or a watch exists.
 function transport_methods:update()
   local has_connections = next(self.connections) ~= nil or self.dialer.connection ~= nil
-  local is_wanted = not self.is_closed and (self.uses > 0 or has_connections or self.watch_calls:has_watches())
+  local is_wanted = not self.is_closed
+    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
-  if is_wanted then d.attach(self) else d.detach(self) end
+  if is_wanted then return d.attach(self) end
+  d.detach(self)
+  self.state:update() -- no poll will do that
 end
 
 --- Tells the transport the sentinel of its client. When the sentinel is collected the transport is closed. That does
@@ -103,11 +140,13 @@ function transport_methods:check_process()
   self.pid = pid
   local connections = self.connections
   self.connection, self.connections, self.authenticating = nil, {}, nil
-  self.uses, self.waiting = self.top.uses, self.top.waiting
+  for name, n in pairs(self.top) do self[name] = n end
   driver.get().look() -- ends the connections
   for connection in pairs(connections) do connection:poll() end
   self.dialer.connection, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
   self.watch_calls:restart()
+  self.reads:restart()
+  self.state:restart()
 end
 
 -- }======
@@ -122,6 +161,7 @@ end
 --- Makes a connection the one that new calls go to.
 local function adopt(self, connection)
   self.authenticating, self.connection, self.refusal = nil, connection, nil
+  connection.was_adopted, self.dialer.why = true, nil
   announce_change(self)
 end
 
@@ -139,11 +179,12 @@ local function drop(self, connection, now, text)
   announce_change(self)
 end
 
---- Ends a connection whose server has refused the user. The calls that wait for a connection, and the watches that are
--- not attached, fail with err.
+--- Ends a connection whose server has refused the user. The calls and reads that wait for a connection, and the
+-- watches that are not attached, fail with err.
 local function refuse(self, connection, err)
   if self.waiting > 0 then self.refusal = err end
   self.watch_calls:fail_idle(err)
+  self.reads:fail_waiting(err)
   drop(self, connection, driver.get().now(), err.message)
 end
 
@@ -209,12 +250,15 @@ function transport_methods:poll()
   self.polled_at = now
   for connection in pairs(self.connections) do poll_connection(self, connection, now) end
   local wait = self.watch_calls:poll(now)
+  local until_read = self.reads:poll(now)
+  if until_read and (not wait or until_read < wait) then wait = until_read end
   if self.authenticating and now >= self.authenticating_until then
     drop(self, self.authenticating, now, "the server has not answered Authenticate in time")
   elseif self.authenticating then
     wait = math.min(wait or math.huge, self.authenticating_until - now)
   end
   local is_asked = self.waiting > 0 or self.dialer.connection ~= nil or self.watch_calls:wants_connection(now)
+    or self.reads:wants_connection(now)
   if not self.connection and not self.authenticating and is_asked then
     local connection, seconds = self.dialer:poll(now)
     if connection then
@@ -225,6 +269,7 @@ function transport_methods:poll()
     end
   end
   self:update()
+  self.state:update()
   return wait
 end
 
@@ -275,24 +320,6 @@ end
 function transport_methods:deadline_of(timeout, deadline)
   if deadline then return deadline end
   return driver.get().now() + (timeout or self.opts.timeout)
-end
-
---- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
-local function timeout_of(deadline, now)
-  local ms = math.max(1, math.ceil((deadline - now) * 1000))
-  if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
-  return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
-end
-
---- Returns the header fields of a call: those of the connection, those of the caller (`own`), and the deadline.
-local function metadata_of(connection, deadline, now, own)
-  local metadata = {}
-  for name, value in pairs(connection.metadata) do metadata[name] = value end
-  if own then
-    for name, value in pairs(own) do metadata[name] = value end
-  end
-  if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
-  return metadata
 end
 
 -- A waiter is the receiver of a unary call: a task, or the top level, waits for its event.
@@ -366,15 +393,16 @@ function transport_methods:turn_away(connection)
 end
 
 --- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first.
-local function pause(self, connection, failures, deadline)
+local function pause(self, failures, deadline)
   local d = driver.get()
-  self:turn_away(connection)
-  local seconds = dialer.backoff(failures)
+  local seconds = self.backoff(failures)
   if deadline and d.now() + seconds > deadline then return false end
   self.closing = self.closing or d.event()
   if self.is_closed then return true end -- by a finalizer, before the event existed
+  count(self, "pausing", 1)
   self:retain()
   local ok, err = pcall(self.closing.wait, self.closing, seconds)
+  count(self, "pausing", -1)
   self:release()
   if not ok then error(err, 0) end
   return true
@@ -396,36 +424,67 @@ local function error_of_waiter(waiter, is_read)
   return mark_maybe_done(err, is_read or not is_done and (waiter.is_refused or not IN_DOUBT[waiter.status]))
 end
 
+--- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
+-- the error of the attempt if that is to be later.
+local function attempt(self, call)
+  local connection, err = self:await_connection(call.deadline)
+  if not connection then return true, nil, err end
+  local is_read = call.is_read
+  local waiter = try(self, connection, call.path, call.bytes, call.deadline, is_read, call.metadata)
+  if waiter == false then return true, nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read) end
+  if waiter and waiter.status == grpc_status.OK and waiter.message then return true, waiter.message end
+  if self.is_closed then return true, nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
+  if waiter and waiter.status == grpc_status.OK then
+    return true, nil, mark_maybe_done(self.error_without_message(), is_read)
+  end
+  if not waiter then
+    if self.connection == connection then self.connection = nil end
+    return false
+  end
+  if not call.has_renewed and self:renew(connection, waiter.token, waiter.status, waiter.text) then
+    call.has_renewed = true
+    return false
+  end
+  local failure = error_of_waiter(waiter, is_read)
+  if not is_worth_another(waiter, is_read) then return true, nil, failure end
+  call.failures = call.failures + 1
+  self.request_trouble = failure.message
+  if self.connection ~= connection then return false end
+  self:turn_away(connection)
+  return false, nil, failure
+end
+
+--- Tries a call again until it is over. `failure` is the error of the first attempt, if the next one is to be later.
+-- Returns the same as `unary`.
+local function insist(self, call, failure)
+  while true do
+    if failure and not pause(self, call.failures, call.deadline) then return nil, failure end
+    local is_over, back, err = attempt(self, call)
+    if is_over then return back, err end
+    failure = err
+  end
+end
+
 --- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
 -- the call may be made more than once.
 function transport_methods:unary(path, bytes, deadline, is_read, metadata)
-  local failures, renewals = 0, 0
   local d = driver.get()
   local may_wait = not self.is_closed and (not deadline or deadline > d.now())
   if may_wait then d.check_wait() end -- raises before anything is sent
-  while true do
-    local connection, err = self:await_connection(deadline)
-    if not connection then return nil, err end
-    local waiter = try(self, connection, path, bytes, deadline, is_read, metadata)
-    if waiter == false then return nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read) end
-    if waiter and waiter.status == grpc_status.OK and waiter.message then return waiter.message end
-    if self.is_closed then return nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
-    if waiter and waiter.status == grpc_status.OK then
-      return nil, mark_maybe_done(core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE), is_read)
-    end
-    if waiter and renewals == 0 and self:renew(connection, waiter.token, waiter.status, waiter.text) then
-      renewals = 1
-    elseif waiter and not is_worth_another(waiter, is_read) then
-      return nil, error_of_waiter(waiter, is_read)
-    elseif not waiter and self.connection == connection then
-      self.connection = nil
-    elseif waiter then
-      failures = failures + 1
-      if self.connection == connection and not pause(self, connection, failures, deadline) then
-        return nil, error_of_waiter(waiter, is_read)
-      end
-    end
-  end
+  local call = {
+    path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
+    failures = 0,        -- attempts that a server could not answer
+    has_renewed = false, -- the user was authenticated anew because of it
+  }
+  local is_over, back, err = attempt(self, call)
+  if is_over then return back, err end
+  count(self, "retrying", 1)
+  local ok, found, why = pcall(insist, self, call, err)
+  count(self, "retrying", -1)
+  if self.retrying == 0 then self.request_trouble = nil end
+  if not self.is_attached then self.state:update() end -- no poll will do that
+  if not ok then error(found, 0) end
+  return found, why
 end
 
 -- }======
@@ -436,6 +495,7 @@ function transport_methods:close()
   self:check_process()
   self.is_closed = true
   self.watch_calls:close()
+  self.reads:close()
   for connection in pairs(self.connections) do
     connection.core:close() -- ends its calls
     connection:poll()
@@ -446,6 +506,7 @@ function transport_methods:close()
   announce_change(self)
   if self.closing then self.closing:set() end
   self:update()
+  self.state:update()
   driver.get().look() -- sends the end to the servers: the loop may never turn again
 end
 

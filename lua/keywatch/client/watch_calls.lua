@@ -14,7 +14,6 @@
 -- falling behind a compaction. A call that stays silent is replaced.
 
 local core = require "keywatch.core"
-local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
 local reason = require "keywatch.support.reason"
@@ -88,6 +87,37 @@ function watch_calls_methods:has_watches()
   return next(self.watches) ~= nil
 end
 
+--- True if any watch is to be attached, now or later.
+function watch_calls_methods:has_idle()
+  return next(self.idle) ~= nil
+end
+
+--- True if a watch is not attached, and not because it is full.
+local function is_waiting(watch)
+  local state = watch.core:state()
+  return (state == "idle" or state == "creating") and not watch.is_full
+end
+
+--- Returns how many watches there are, and how many of them wait for a server.
+function watch_calls_methods:count()
+  local open, waiting = 0, 0
+  for _, watch in pairs(self.watches) do
+    open = open + 1
+    if is_waiting(watch) then waiting = waiting + 1 end
+  end
+  return open, waiting
+end
+
+--- Returns the error of the last call that did not last, if a watch waits for another call; or nil.
+function watch_calls_methods:trouble_of_waiting()
+  local trouble = self.trouble
+  if not trouble then return nil end
+  for _, watch in pairs(self.watches) do
+    if is_waiting(watch) then return trouble end
+  end
+  self.trouble = nil
+end
+
 --- True if a connection is needed now, for idle watches.
 function watch_calls_methods:wants_connection(now)
   return now >= self.retry_at and next(self.idle) ~= nil
@@ -113,6 +143,18 @@ end
 --- Sees to it that no other watch joins the call of this watch any more. For a call that has not answered in time.
 function watch_calls_methods:stop_sharing(watch)
   if watch.call and watch.call == self.shared then self.shared = nil end
+end
+
+--- Attaches a watch anew, because its call has not confirmed it in time. Other servers are tried first.
+function watch_calls_methods:replace_call(watch)
+  local call = watch.call
+  if not call then return end -- it waits for a connection
+  self:stop_sharing(watch)
+  watch.core:detach()
+  leave(watch)
+  self.idle[watch] = true
+  self.trouble = core.error_of(grpc_status.UNAVAILABLE, "keywatch: the server has not confirmed the watch in time")
+  self.transport:turn_away(call.connection)
 end
 
 --- Detaches a watch. It will be attached to a call of its own.
@@ -251,7 +293,7 @@ end
 --- Delays the next call, longer after each failure.
 local function back_off(self)
   self.failures = self.failures + 1
-  self.retry_at = driver.get().now() + dialer.backoff(self.failures)
+  self.retry_at = driver.get().now() + self.transport.backoff(self.failures)
 end
 
 --- Counts the end of a call. After one that did not last, the next call is delayed, and made to another server.
@@ -541,9 +583,11 @@ function watch_calls_methods:fail_idle(err)
   self.idle = setmetatable({}, { __mode = "k" })
 end
 
---- After a fork: forgets all calls, which are the parent's, and makes all watches idle.
+--- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
+-- failure.
 function watch_calls_methods:restart()
   self.calls, self.shared = {}, nil
+  self.failures, self.retry_at, self.trouble = 0, 0, nil
   for _, watch in pairs(self.watches) do
     watch.core:detach()
     watch.call = nil

@@ -44,8 +44,10 @@ local function range(owner, key, opts)
   check.raise_again(result, "each", "range")
 end
 
---- Returns the iterator. before_page, if given, is called before every page except the first, and may raise.
-local function iterate(owner, key, opts, before_page)
+--- Returns the iterator. It raises the error of a page, and may be called again then: it asks for the same page anew.
+-- before_page, if given, is called before every page except the first, and may raise. With is_late the first page is
+-- read when the iterator is first called, and not before.
+local function iterate(owner, key, opts, before_page, is_late)
   opts = copy(opts)
   local page = opts.page or DEFAULT_PAGE
   local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
@@ -75,12 +77,22 @@ local function iterate(owner, key, opts, before_page)
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
 
-  turn_page() -- with the options as given, so that misuse is raised now
-  opts.range_end = fixed_end(key, opts)
-  opts.prefix, opts.from_key = nil, nil
+  local has_begun = false
+
+  --- Reads the first page, with the options as they were given.
+  local function begin()
+    turn_page()
+    opts.range_end = fixed_end(key, opts)
+    opts.prefix, opts.from_key = nil, nil
+    has_begun = true
+  end
+
+  if not is_late then begin() end -- now, so that misuse is raised now
 
   return function()
-    if at == #kvs and more then
+    if not has_begun then
+      begin()
+    elseif at == #kvs and more then
       if before_page then before_page() end
       turn_page()
     end

@@ -3,11 +3,13 @@
 
 local core = require "keywatch.core"
 local durable = require "keywatch.store.durable"
+local exists = require "keywatch.store.exists"
 local hash = require "keywatch.store.hash"
 local lease = require "keywatch.store.lease"
 local pages = require "keywatch.store.pages"
 
 core.store_methods.each = pages.each
+core.store_methods.exists = exists
 core.store_methods.hash_kv = hash.hash_kv
 core.store_methods.lease = lease.grant
 core.store_methods.lease_by_id = lease.by_id

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- url: addresses as etcd writes them: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
--- unix:relative/path; and which texts are URLs of cluster members.
+-- unix:relative/path; endpoints as etcdctl takes them; and which texts are URLs of cluster members.
 
 --- Returns the address behind "http://"; or nil and what is wrong.
 local function parse_http(rest)
@@ -28,6 +28,20 @@ local function parse(text)
   end
   if scheme ~= "http" or rest:sub(1, 2) ~= "//" then return nil, "must begin with http:// or unix:" end
   return parse_http(rest:sub(3))
+end
+
+--- Returns the URL of an endpoint: of host:port, as etcdctl takes it, or the URL itself. Returns nil and what is wrong,
+-- as the end of a sentence, if the text is neither. The URL may still be one that `parse` refuses.
+local function of_endpoint(text)
+  if text == "" then return nil, "is empty" end
+  if text:find("^%a[%w+.-]*://") or text:find("^unixs?:") then return text end
+  if text:find("^[%w._-]+:%d+$") or text:find("^%[[%x:.]+%]:%d+$") then return "http://" .. text end
+  if text:find("^[%w._-]+:?$") then return nil, ("has no port: write %s:2379"):format((text:gsub(":$", ""))) end
+  local bare = text:match("^%[?([%x:.]+)%]?:?$")
+  if bare and (bare:find("::", 1, true) or select(2, bare:gsub(":", "")) >= 7) then
+    return nil, "must have its IPv6 address in brackets, and a port behind them, like [::1]:2379"
+  end
+  return nil, "must have the form host:port, http://host:port or unix:/path"
 end
 
 --- Returns the URL of an address.
@@ -67,4 +81,4 @@ local function is_peer(text)
   return (scheme == "http" or scheme == "https") and authority ~= nil and is_authority(authority)
 end
 
-return { parse = parse, format = format, is_peer = is_peer }
+return { parse = parse, of_endpoint = of_endpoint, format = format, is_peer = is_peer }

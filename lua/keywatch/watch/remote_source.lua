@@ -2,6 +2,9 @@
 --- remote_source: where the events of a client's watch come from: a server. The core queues them, up to a bound.
 -- client/watch_calls.lua keeps every watch attached to some Watch call.
 --
+-- Pages of the existing kvs are read in the background, see client/reads.lua. So a reader waits for a page as it waits
+-- for an event: as long as it takes, or until its own timeout.
+--
 -- A field of a watch is written by one module: `call`, `has_own_call`, `is_full` and `attached_at` by
 -- client/watch_calls.lua, the others here and in watch.lua.
 
@@ -9,7 +12,6 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local grpc_status = require "keywatch.support.grpc_status"
 local pages = require "keywatch.store.pages"
 local reason = require "keywatch.support.reason"
 local watch = require "keywatch.watch.watch"
@@ -19,6 +21,8 @@ local ASK_AGAIN = 0.1    -- seconds: servers drop requests for progress while an
 local ASKS = 5           -- unanswered requests for progress, after which watches that may hold it back are moved away
 local MAX_BEGINNINGS = 3 -- attempts to read the existing kvs, each of which a compaction may overtake
 local SYNC_KVS = 10000   -- existing kvs that sync puts into the buffer at most
+local LEAST_SECONDS = 1  -- that a Watch call has to confirm a watch, whatever the client's timeout is
+local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 
 local origin = {}
 
@@ -49,9 +53,10 @@ function origin.take(one)
   end
 end
 
---- Waits until something may have come. Returns false if the time is over.
+--- Waits until something may have come. Returns false if the time is over. While a page of the existing kvs is on its
+-- way, events are not taken, and must not wake the reader.
 function origin.wait(one, timeout)
-  one.core:arm()
+  if not one.initial then one.core:arm() end
   return one.arrival:wait(timeout)
 end
 
@@ -70,9 +75,17 @@ function origin.has_failed(one)
   return one.core:state() == "failed"
 end
 
+--- Cancels the read of a page, if one is under way.
+local function cancel_read(one)
+  local read = one.read
+  one.read = nil
+  if read then one.watch_calls.transport.reads:cancel(read) end
+end
+
 --- Ends the watch, and its own call, if it has one.
 function origin.close(one)
   one.core:close()
+  cancel_read(one)
   one.watch_calls:forget(one)
 end
 
@@ -83,52 +96,54 @@ local function seconds_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
 end
 
---- Reads a page. Returns the same as client:range, and the id of the cluster.
-local function range(one, key, opts, deadline)
-  local transport = one.watch_calls.transport
-  local bytes = core.requests.range(one.client, key, opts)
-  local back, err = transport:unary(RANGE, bytes, deadline or transport:deadline_of(one.opts.timeout), true)
-  if not back then return nil, err end
-  local result, malformed = core.answers.range(back)
+--- Asks for a page, and returns it when it has come: the same as client:range, and the id of the cluster. Returns nil
+-- and NOT_YET while the page is on its way.
+local function take_page(one, key, opts)
+  local read = one.read
+  if not read then
+    local bytes = core.requests.range(one.client, key, opts)
+    read = one.watch_calls.transport.reads:begin(RANGE, bytes, one)
+    one.read = read
+  end
+  if not read.is_done then return nil, NOT_YET end
+  one.read = nil
+  if not read.message then return nil, read.err end
+  local result, malformed = core.answers.range(read.message)
   if not result then return nil, malformed end
-  return result, nil, (core.header(back))
+  return result, nil, (core.header(read.message))
 end
 
---- Returns an error that does not look like the cancellation of a task: a server that has cancelled a call has not
--- cancelled the task.
-local function not_cancelled(err)
-  return err.code == "cancelled" and core.error_of(grpc_status.UNAVAILABLE, err.message) or err
+--- Notes the revision and the cluster of the existing kvs. The watch tells of changes after that revision.
+local function begin_after(one, revision, cluster)
+  one.initial_revision = revision
+  one.core:begin(revision, cluster)
+  one.watch_calls:add(one)
 end
 
---- Reads the first page of the existing kvs. Returns an iterator over all of them, their revision, and the id of the
--- cluster. All pages are of that revision and that cluster.
-local function initial_pages(one, deadline)
-  local cluster, revision
+--- Returns an iterator over the existing kvs. All pages are of the revision and the cluster of the first one.
+local function initial_pages(one)
+  local cluster
   local opts = one.opts
   local reader = {}
   function reader.range(_, key, page)
-    local result, err, found = range(one, key, page, deadline)
-    if not result then return nil, not_cancelled(err) end
-    cluster, revision = cluster or found, revision or result.revision
-    if found ~= cluster then return nil, core.new_error("cluster_changed") end
+    local result, err, found = take_page(one, key, page)
+    if not result then return nil, err end
+    if one.is_closed then return nil, errors.closed("watch") end -- by a finalizer
+    if not one.initial_revision then
+      cluster = found
+      begin_after(one, result.revision, cluster)
+    elseif found ~= cluster then
+      return nil, core.new_error("cluster_changed")
+    end
     return result
   end
   local key = one.key
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end
-  local iterator = pages.iterate(reader, key, {
+  return pages.iterate(reader, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
-  })
-  deadline = nil -- it was that of opening the watch: later pages have the usual timeout
-  return iterator, revision, cluster
-end
-
---- Reads the first page of the existing kvs. The watch tells of changes after its revision.
-local function begin_initial(one, deadline)
-  local iterator, revision, cluster = initial_pages(one, deadline)
-  one.initial, one.initial_revision = iterator, revision
-  one.core:begin(revision, cluster)
+  }, nil, true)
 end
 
 -- }======
@@ -143,19 +158,40 @@ local function new_core(one)
   one.core = found
 end
 
---- Waits until a server has created the watch. Returns true, or nil and an error.
+--- Waits until the first page of the existing kvs has come. Raises an error if that fails.
+local function await_initial(one, deadline)
+  one.initial = initial_pages(one)
+  while not one.initial_revision do
+    local has_come = watch.take_initial(one)
+    if one.failure then error(one.failure, 0) end
+    if one.is_closed then error(errors.closed("watch"), 0) end
+    if not has_come and not one.arrival:wait(seconds_left(deadline)) then
+      error(one.watch_calls.transport.reads:error(one.read), 0)
+    end
+  end
+end
+
+--- Waits until a server has created the watch. A call that does not confirm the watch for long is replaced, and the
+-- next one has twice the time. Raises an error if that fails.
 local function await_created(one, deadline)
-  one.arrival = driver.get().event()
+  local d = driver.get()
+  local seconds = math.max(LEAST_SECONDS, one.watch_calls.transport.opts.timeout)
+  local replace_at = d.now() + seconds
   while true do
     local _, was_created = one.core:seen()
-    if was_created then return true end
-    if one.core:state() == "failed" then
-      local _, err = origin.take(one)
-      return nil, err
-    end
-    if not one.arrival:wait(seconds_left(deadline)) then
+    if was_created then return end
+    if one.core:state() == "failed" then error(select(2, origin.take(one)), 0) end
+    if one.is_closed then error(errors.closed("watch"), 0) end
+    local left, until_replaced = seconds_left(deadline), seconds_left(replace_at)
+    local is_last = left and left <= until_replaced
+    local came = one.arrival:wait(is_last and left or until_replaced)
+    if not came and is_last then
       one.watch_calls:stop_sharing(one)
-      return nil, one.watch_calls:error()
+      error(one.watch_calls:error(), 0)
+    elseif not came then
+      one.watch_calls:replace_call(one)
+      seconds = seconds * 2
+      replace_at = d.now() + seconds
     end
   end
 end
@@ -172,13 +208,9 @@ end
 --- Opens a watch. Raises an error, or misuse as text.
 local function try_open(one, deadline)
   new_core(one)
-  if one.opts.initial then
-    local ok, err = pcall(begin_initial, one, deadline)
-    if not ok then error(err, 0) end
-  end
-  one.watch_calls:add(one)
-  local created, err = await_created(one, deadline)
-  if not created then error(err, 0) end
+  one.arrival = driver.get().event()
+  if one.opts.initial then await_initial(one, deadline) else one.watch_calls:add(one) end
+  await_created(one, deadline)
   if not one.opts.initial then one.revision = first_revision(one) - 1 end
 end
 
@@ -187,24 +219,31 @@ local function is_failure(err)
   return type(err) == "table" and err.code ~= nil and err.code ~= "cancelled"
 end
 
---- Opens the watch anew, because a compaction has overtaken the reading of the existing kvs and none of them was
--- handed out. Returns false if that fails, or was done too often.
+--- Begins the watch anew, because a compaction has overtaken the reading of the existing kvs and none of them was
+-- handed out. Returns false if that was done too often.
 function origin.begin_again(one)
   if one.beginnings >= MAX_BEGINNINGS then return false end
   one.beginnings = one.beginnings + 1
   one.core:close()
+  cancel_read(one)
   one.watch_calls:forget(one)
   watch.clear(one) -- drops kvs that were read, and not handed out
-  one.call, one.is_full, one.initial = nil, false, nil
-  local arrival = one.arrival
-  local ok, err = pcall(try_open, one, one.watch_calls.transport:deadline_of(one.opts.timeout))
-  one.arrival = arrival or one.arrival
-  if ok then return true end
-  if not is_failure(err) then error(err, 0) end
-  return false
+  one.call, one.is_full, one.initial_revision = nil, false, nil
+  new_core(one)
+  one.initial = initial_pages(one)
+  return true
 end
 
---- Watches a key, or a range of keys. Returns the watch, or nil and an error.
+--- Returns the deadline of opening a watch; nil: none. Raises, before anything is sent, if the caller may not wait.
+local function deadline_of(opts)
+  local d = driver.get()
+  local deadline = opts.deadline or opts.timeout and d.now() + opts.timeout
+  if not deadline or deadline > d.now() then d.check_wait() end
+  return deadline
+end
+
+--- Watches a key, or a range of keys. Returns the watch, or nil and an error. Waits for a server as long as it takes,
+-- unless a timeout or a deadline is given.
 local function open(client, key, opts)
   check.self(client, "watch")
   check.argument(type(key) == "string", 1, "watch", "string", key)
@@ -223,9 +262,10 @@ local function open(client, key, opts)
     call = nil,           -- the Watch call that the watch is attached to
     has_own_call = false, -- it does not share its call
     is_full = false,      -- it holds as much as it may, and has left its call until it is read
+    read = nil,           -- the read of the next page of the existing kvs
   }
   watch.new(one)
-  local ok, err = pcall(try_open, one, client.transport:deadline_of(opts.timeout, opts.deadline))
+  local ok, err = pcall(try_open, one, deadline_of(opts))
   if ok then return one end
   if one.core then one:close() end
   if is_failure(err) then return nil, err end
@@ -237,11 +277,10 @@ end
 
 -- {====== Sync ======
 
---- Reads the existing kvs into the buffer. Returns an error if that are too many.
+--- Takes the existing kvs that have come into the buffer. Returns an error if that are too many.
 local function buffer_initial(one)
   for _ = 1, SYNC_KVS do
-    if not one.initial or watch.is_taking(one) then return end
-    watch.take_initial(one)
+    if not one.initial or not watch.take_initial(one) then return end
   end
   return one.initial and core.new_error("full")
 end

@@ -17,6 +17,9 @@
 --                          Returns true if reading them has begun anew, at a later revision
 --   sync(watch, timeout)   as watch:sync
 --   close(watch)           ends the watch
+--
+-- The field `initial`, an iterator over the existing kvs, never waits. While the next page of them is on its way it
+-- raises an error of code "timeout"; when the page has come the origin wakes the watch.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -122,26 +125,20 @@ local function fail_initial(watch, err)
   if watch.origin.has_failed(watch) then abandon_initial(watch) else fail(watch, err) end
 end
 
---- True if a coroutine waits for the next page of the existing kvs.
-local function is_taking(watch)
-  local taker = watch.taker
-  return taker ~= nil and (taker == "main" or not driver.has_ended(taker))
-end
-
---- Moves the next existing kv into the buffer, or the "synced" event after the last one. With a client it may wait; no
--- other task takes events meanwhile.
+--- Moves the next existing kv into the buffer, or the "synced" event after the last one. Returns false if the page of
+-- that kv is on its way.
 local function take_initial(watch)
-  if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
-  watch.taker = me()
-  local ok, kv = pcall(watch.initial)
-  watch.taker = nil
-  if watch.has_rival then
-    watch.has_rival = false
-    wake(watch)
+  if watch.origin.is_closed(watch) then
+    fail(watch, core.new_error("closed"))
+    return true
   end
-  if watch.is_closed then return end
+  local initial = watch.initial
+  if not initial then return true end -- a finalizer has closed the watch
+  local ok, kv = pcall(initial)
+  if watch.is_closed then return true end
   if not ok then
-    if type(kv) ~= "table" or not kv.code or kv.code == "cancelled" then error(kv, 0) end
+    if type(kv) ~= "table" or not kv.code then error(kv, 0) end
+    if kv.code == "timeout" then return false end
     fail_initial(watch, kv)
   elseif kv then
     kv.type, kv.initial = "put", true
@@ -150,6 +147,7 @@ local function take_initial(watch)
     append(watch, { { type = "synced", revision = watch.initial_revision } })
     watch.initial = nil
   end
+  return true
 end
 
 --- Fills the buffer. Returns true if it has an event; false if the caller must wait for one; nil if none will come any
@@ -157,14 +155,9 @@ end
 local function fill(watch)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
-    if watch.initial and is_taking(watch) then
-      watch.has_rival = true
-      return false
-    elseif watch.initial then
-      take_initial(watch)
-    elseif not take(watch) then
-      return false
-    end
+    local has_come
+    if watch.initial then has_come = take_initial(watch) else has_come = take(watch) end
+    if not has_come then return false end
   end
   return true
 end
@@ -376,8 +369,6 @@ local function new(fields)
   --   progressed   driver event: set when `revision` has risen
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
-  --   taker        the coroutine that waits for a page of the existing kvs, or "main"
-  --   has_rival    another coroutine waits until the taker has its page
   return setmetatable(fields, watch_mt)
 end
 
@@ -393,6 +384,5 @@ return {
   terminal_error = terminal_error,
   take = take,
   take_initial = take_initial,
-  is_taking = is_taking,
   fill = fill,
 }

@@ -1,0 +1,35 @@
+-- SPDX-License-Identifier: MIT
+--- backoff: how long a client waits between two attempts: a random part of a bound that doubles with each failure
+-- (exponential backoff with jitter), so that the clients of a server that has restarted do not all return at the same
+-- moment.
+
+local check = require "keywatch.support.check"
+
+local DEFAULTS = { first = 0.1, longest = 3 } -- seconds
+local MAX_DOUBLINGS = 60 -- more would make an infinity of a small number
+
+--- Raises if the option `backoff` of connect is not { first =, longest = } with seconds.
+local function check_option(opts)
+  for name, value in pairs(opts) do
+    if not DEFAULTS[name] then check.misuse("connect: option 'backoff' has no field '%s'", tostring(name)) end
+    if type(value) ~= "number" or not (value > 0 and value < math.huge) then
+      check.misuse("connect: field '%s' of option 'backoff' must be a positive number of seconds, not %s", name,
+        check.shown(value))
+    end
+  end
+  local first, longest = opts.first or DEFAULTS.first, opts.longest or DEFAULTS.longest
+  if first > longest then
+    check.misuse("connect: option 'backoff' has first = %s, which is more than longest = %s", first, longest)
+  end
+end
+
+--- Returns a function that returns the seconds to wait after so many failures in a row. `opts` are as in the option
+-- `backoff` of connect.
+local function new(opts)
+  local first, longest = opts.first or DEFAULTS.first, opts.longest or DEFAULTS.longest
+  return function(failures)
+    return math.random() * math.min(longest, first * 2 ^ math.min(failures - 1, MAX_DOUBLINGS))
+  end
+end
+
+return { check_option = check_option, new = new }

@@ -1,0 +1,229 @@
+-- SPDX-License-Identifier: MIT
+--- reads: reads of a client that are repeated until they are answered, for as long as that takes.
+--
+-- transport:poll drives them, so nobody needs to wait for a read while it is under way. A read that is not under way
+-- is sent as soon as there is a connection. It is sent again if its connection ends, or if the server cannot answer
+-- now. Every attempt has twice the time of the one before, so that a large answer on a slow network comes at last.
+--
+-- A read belongs to a watch, which is woken when the read is done. A read whose watch was collected is dropped.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
+local wake = require("keywatch.watch.watch").wake
+
+local LEAST_SECONDS = 1 -- of the first attempt, whatever the client's timeout is
+
+-- Statuses after which a read is sent again. After any other status but OK it has failed.
+local TEMPORARY = {
+  [grpc_status.CANCELLED] = true,
+  [grpc_status.DEADLINE_EXCEEDED] = true,
+  [grpc_status.UNAVAILABLE] = true,
+}
+
+local reads_methods = {}
+local reads_mt = { __index = reads_methods }
+
+--- Returns an empty set of reads for a transport. metadata_of is that of transport.lua.
+local function new(transport, metadata_of)
+  return setmetatable({
+    transport = transport,
+    metadata_of = metadata_of,
+    list = {}, -- reads that are not done, each at its index `at`
+  }, reads_mt)
+end
+
+--- Removes a read from the list. At once: without a call, since a finalizer may begin and cancel reads.
+local function remove(self, read)
+  local list, at = self.list, read.at
+  if not at then return end
+  local last = list[#list]
+  list[at], last.at = last, at
+  list[#list], read.at = nil, nil
+end
+
+--- Ends a read, with the bytes of its answer or an error, and wakes its watch.
+local function finish(self, read, message, err)
+  read.attempt, read.message, read.err, read.is_done = nil, message, err, true
+  remove(self, read)
+  local watch = read.owner[1]
+  if watch then wake(watch) end
+end
+
+--- Begins a read for a watch. Returns it: the field is_done is true once it has `message`, the bytes of its answer, or
+-- `err`.
+function reads_methods:begin(path, bytes, watch)
+  local read = {
+    path = path,
+    bytes = bytes,
+    owner = setmetatable({ watch }, { __mode = "v" }),
+    at = nil,            -- its index in the list
+    attempt = nil,       -- { connection =, number =, token =, until_ = } while it is under way
+    seconds = math.max(LEAST_SECONDS, self.transport.opts.timeout), -- of the next attempt
+    failures = 0,        -- attempts that have failed on a connection that goes on
+    retry_at = 0,        -- the time before which it is not sent again
+    trouble = nil,       -- the error of the last attempt
+    has_renewed = false, -- the user was authenticated anew because of it
+    is_done = false,
+    message = nil,
+    err = nil,
+  }
+  local list = self.list
+  read.at = #list + 1
+  list[read.at] = read
+  self.transport:update()
+  if self.transport.is_closed then finish(self, read, nil, errors.closed("client")) end -- by a finalizer
+  return read
+end
+
+--- Cancels a read. Does nothing if it is done.
+function reads_methods:cancel(read)
+  local attempt = read.attempt
+  read.attempt = nil
+  remove(self, read)
+  if attempt and attempt.number then attempt.connection:cancel(attempt.number) end
+  self.transport:update()
+end
+
+--- Notes why an attempt has failed. The read is sent again: after a while if its connection goes on, else as soon as
+-- there is another connection.
+local function postpone(self, read, connection, status, text)
+  -- The server's CANCELLED must not look like the cancellation of a task.
+  if status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
+  local transport = self.transport
+  read.trouble = core.error_of(status, text)
+  if transport.connection ~= connection then return end
+  transport:turn_away(connection)
+  read.failures = read.failures + 1
+  read.retry_at = driver.get().now() + transport.backoff(read.failures)
+end
+
+--- Takes the result of an attempt.
+local function take(self, read, attempt, message, status, text, is_refused)
+  if read.attempt ~= attempt then return end
+  read.attempt = nil
+  if status == grpc_status.OK then
+    local err = not message and self.transport.error_without_message() or nil
+    finish(self, read, message, err)
+  elseif not read.has_renewed and self.transport:renew(attempt.connection, attempt.token, status, text) then
+    read.has_renewed = true
+  elseif is_refused or TEMPORARY[status] then
+    postpone(self, read, attempt.connection, status, text)
+  else
+    finish(self, read, nil, core.error_of(status, text))
+  end
+end
+
+--- Sends a read on a connection.
+local function send(self, read, connection, now)
+  local attempt = {
+    connection = connection, number = nil, token = connection.metadata.token, until_ = now + read.seconds,
+  }
+  local metadata = self.metadata_of(connection, attempt.until_, now)
+  read.attempt = attempt
+  local number = connection:ask(read.path, read.bytes, function(...) take(self, read, attempt, ...) end, metadata)
+  attempt.number = number
+  if not number then
+    if read.attempt == attempt then read.attempt = nil end
+    if self.transport.connection == connection then self.transport.connection = nil end
+  elseif read.attempt ~= attempt then
+    connection:cancel(number) -- a finalizer has cancelled the read meanwhile
+  end
+end
+
+--- Gives an attempt up that takes too long. The next one has twice the time.
+local function give_up(self, read, attempt)
+  read.attempt = nil
+  read.seconds = read.seconds * 2
+  if attempt.number then attempt.connection:cancel(attempt.number) end
+  local err = core.new_error("deadline_exceeded")
+  postpone(self, read, attempt.connection, err.grpc_status, err.message)
+end
+
+--- Does what is due for a read. Returns the seconds until more is due, or nil if the connection will tell.
+local function step(self, read, now)
+  local attempt, connection = read.attempt, self.transport.connection
+  if attempt and now >= attempt.until_ then give_up(self, read, attempt) end
+  if not read.attempt and connection and now >= read.retry_at and not read.is_done then
+    send(self, read, connection, now)
+  end
+  attempt = read.attempt
+  if attempt then return attempt.until_ < math.huge and attempt.until_ - now or nil end
+  return read.retry_at > now and read.retry_at - now or nil
+end
+
+--- Does what is due for all reads. Returns the seconds until more is due, or nil.
+function reads_methods:poll(now)
+  local list, i, wait = self.list, 1, nil
+  while i <= #list do
+    local read = list[i]
+    if read.owner[1] then
+      local seconds = step(self, read, now)
+      if seconds and (not wait or seconds < wait) then wait = seconds end
+      if list[i] == read then i = i + 1 end
+    else
+      self:cancel(read)
+    end
+  end
+  return wait
+end
+
+--- True if there are reads that are not done.
+function reads_methods:has_any()
+  return self.list[1] ~= nil
+end
+
+--- Returns how many reads are not under way.
+function reads_methods:count_waiting()
+  local n = 0
+  for _, read in ipairs(self.list) do
+    if not read.attempt then n = n + 1 end
+  end
+  return n
+end
+
+--- True if a connection is needed now.
+function reads_methods:wants_connection(now)
+  for _, read in ipairs(self.list) do
+    if not read.attempt and now >= read.retry_at then return true end
+  end
+  return false
+end
+
+--- Returns the error of the last attempt of any read that is not done, or nil.
+function reads_methods:trouble()
+  for _, read in ipairs(self.list) do
+    if read.trouble then return read.trouble end
+  end
+end
+
+--- Returns the error for a read that was not done in time.
+function reads_methods:error(read)
+  if not self.transport.connection then return self.transport.dialer:error() end
+  return read.trouble or core.new_error("deadline_exceeded")
+end
+
+--- After a fork: sends all reads anew. That their calls have ended is no failure.
+function reads_methods:restart()
+  for _, read in ipairs(self.list) do
+    read.attempt, read.failures, read.retry_at, read.trouble = nil, 0, 0, nil
+  end
+end
+
+--- Fails the reads that are not under way: the server has refused the user.
+function reads_methods:fail_waiting(err)
+  local i = 1
+  while i <= #self.list do
+    local read = self.list[i]
+    if not read.attempt then finish(self, read, nil, err) end
+    if self.list[i] == read then i = i + 1 end
+  end
+end
+
+--- Fails all reads: the client is closed.
+function reads_methods:close()
+  while self.list[1] do finish(self, self.list[#self.list], nil, errors.closed("client")) end
+end
+
+return { new = new }

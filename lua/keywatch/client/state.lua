@@ -1,0 +1,169 @@
+-- SPDX-License-Identifier: MIT
+--- state: how a client stands, and the hook on_state, which is told of every change.
+--
+--   idle         there is no connection, and nothing needs one
+--   connecting   the first attempt to connect is under way
+--   connected    there is a connection, and what was asked for on it has not failed
+--   waiting      something has failed: requests or watches wait, and the client tries again by itself
+--   closed
+--
+-- transport.lua calls `update` after each poll, when its own fields fit together. The hook does not run there: it runs
+-- as a task, one call after the other, in the order of the changes. So the hook may wait, raise, and close the client.
+-- A state is delivered in the next turn of the loop. `poll`, which the driver calls, too, sees to it that a task does
+-- that, even if an earlier one was cancelled at the end of a run.
+
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local log = require "keywatch.support.log"
+
+local MAX_QUEUE = 64 -- states that wait for a hook that takes its time; older ones are dropped
+
+local state_methods = {}
+local state_mt = { __index = state_methods }
+
+--- Returns the state of a new transport.
+local function new(transport)
+  return setmetatable({
+    transport = transport,
+    name = "idle",
+    endpoint = nil, -- the URL of the endpoint in use
+    why = nil,      -- the text of the last trouble
+    since = nil,    -- when the name or the endpoint has changed; set when the client is first used or asked
+    changes = 0,
+    hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. The client holds it, so that it may refer to the client
+    queue = {},     -- states that the hook is to be told of
+    task = nil,     -- the task that tells the hook
+  }, state_mt)
+end
+
+--- Sets the hook. The caller holds it: it is not kept alive by the state.
+function state_methods:observe(hook)
+  self.hook[1] = hook
+end
+
+-- {====== What it is ======
+
+--- Returns the text of what keeps requests or watches waiting though there is a connection; or nil.
+local function trouble_of(transport)
+  if transport.retrying > 0 and transport.request_trouble then return transport.request_trouble end
+  local err = transport.watch_calls:trouble_of_waiting() or transport.reads:trouble()
+  return err and err.message
+end
+
+--- True if something needs a connection, or one is being opened.
+local function needs_connection(transport)
+  local dialer = transport.dialer
+  return transport.waiting > 0 or transport.authenticating ~= nil or dialer.connection ~= nil or dialer.lookup ~= nil
+    or transport.retrying > 0 or transport.watch_calls:has_idle() or transport.reads:has_any()
+end
+
+--- Returns the name of the state, the URL of the endpoint in use, and the text of the last trouble.
+local function find(transport)
+  if transport.is_closed then return "closed" end
+  local authenticating = transport.authenticating
+  local connection = transport.connection or authenticating and authenticating.was_adopted and authenticating
+  if connection then
+    local trouble = trouble_of(transport)
+    return trouble and "waiting" or "connected", connection.endpoint.url, trouble
+  end
+  local why = transport.dialer.why
+  if not needs_connection(transport) then return "idle", nil, why end
+  why = why or trouble_of(transport)
+  return why and "waiting" or "connecting", nil, why
+end
+
+--- Returns the state as a table for users.
+function state_methods:describe()
+  local transport = self.transport
+  local dialer, now = transport.dialer, driver.get().now()
+  self.since = self.since or now
+  local is_dialing = self.name == "waiting" and not self.endpoint
+  local open, waiting = transport.watch_calls:count()
+  return {
+    state = self.name,
+    since = self.since,
+    endpoint = self.endpoint,
+    why = self.why,
+    failures = is_dialing and dialer.failures or nil,
+    retry_at = is_dialing and dialer.retry_at > now and dialer.retry_at or nil,
+    requests = {
+      open = transport.uses + #transport.reads.list,
+      waiting = transport.waiting + transport.pausing + transport.reads:count_waiting(),
+    },
+    watches = { open = open, waiting = waiting },
+  }
+end
+
+-- }======
+
+-- {====== The hook ======
+
+--- True if a hook was ended by the cancellation of its task.
+local function is_cancelled(self, err)
+  return self.task.is_cancelled and type(err) == "table" and err.code == "cancelled"
+end
+
+--- Tells the hook of all states in the queue. What the hook raises goes to the log.
+local function deliver(self)
+  while self.queue[1] do
+    local described, hook = table.remove(self.queue, 1), self.hook[1]
+    if not hook then return end
+    local ok, raised = xpcall(hook, errors.with_traceback, described)
+    if not ok then
+      if is_cancelled(self, raised.err) then error(raised.err, 0) end
+      log.error("%s", "the function on_state of a client has failed: " .. raised.traceback)
+    end
+  end
+end
+
+--- Starts the task that tells the hook, if there is something to tell and no such task. The driver calls this while
+-- there is something to tell.
+function state_methods:poll()
+  if not self.queue[1] or not self.hook[1] then
+    driver.get().detach(self)
+  elseif not self.task or self.task.state == "done" then
+    self.task = driver.get().spawn(deliver, self)
+  end
+end
+
+--- Adds a state to the queue. That of a closed client is the last one, and replaces all that were not told.
+local function add(self, described)
+  if described.state == "closed" then
+    self.queue = { described }
+  else
+    if #self.queue == MAX_QUEUE then table.remove(self.queue, 1) end
+    self.queue[#self.queue + 1] = described
+  end
+  driver.get().attach(self)
+  self:poll()
+end
+
+--- Looks how the client stands. If that has changed, the hook will be told.
+function state_methods:update()
+  local name, endpoint, why = find(self.transport)
+  if self.name == "closed" or name == self.name and endpoint == self.endpoint and why == self.why then return end
+  local now = driver.get().now()
+  local change = self.changes + 1
+  if self.name == "closed" then return end -- by a finalizer
+  if name ~= self.name or endpoint ~= self.endpoint or not self.since then self.since = now end
+  self.name, self.endpoint, self.why, self.changes = name, endpoint, why, change
+  if not self.hook[1] then return end
+  local described = self:describe()
+  if self.changes == change then add(self, described) end -- else a finalizer has changed it again, and told that
+end
+
+--- In the child after a fork, called by the driver: what the parent has not told is not told here.
+function state_methods:after_fork()
+  self.queue, self.task = {}, nil
+end
+
+--- In the child after a fork, called by the transport when it is first used: there is no connection, as if the client
+-- were new.
+function state_methods:restart()
+  self:after_fork()
+  self.name, self.endpoint, self.why, self.since = "idle", nil, nil, nil
+end
+
+-- }======
+
+return { new = new }

@@ -1,0 +1,44 @@
+--- How long a client waits between two attempts.
+
+local backoff = require "keywatch.client.backoff"
+
+describe("the time between two attempts", function()
+  local random = math.random
+
+  after_each(function() rawset(math, "random", random) end)
+
+  --- The bounds after 1, 2, 3, … failures.
+  local function bounds(opts, n)
+    local seconds, list = backoff.new(opts), {}
+    rawset(math, "random", function() return 1 end)
+    for i = 1, n do list[i] = seconds(i) end
+    return list
+  end
+
+  it("has a bound that doubles with each failure, up to the longest", function()
+    assert.same({ 1, 2, 4, 8, 10, 10 }, bounds({ first = 1, longest = 10 }, 6))
+    assert.same({ 0.25, 0.25, 0.25 }, bounds({ first = 0.25, longest = 0.25 }, 3))
+  end)
+
+  it("is 0.1 seconds at first and 3 at last, unless it is said otherwise", function()
+    local list = bounds({}, 10)
+    assert.same({ 0.1, 0.2, 3 }, { list[1], list[2], list[10] })
+    assert.same({ 0.1, 0.2, 0.2 }, bounds({ longest = 0.2 }, 3))
+    assert.same({ 3, 3 }, bounds({ first = 3 }, 2))
+  end)
+
+  it("is a random part of that bound", function()
+    local seconds, low, high = backoff.new { first = 1, longest = 1 }, 0, 0
+    for _ = 1, 1000 do
+      local found = seconds(1)
+      assert(found >= 0 and found <= 1)
+      if found < 0.5 then low = low + 1 else high = high + 1 end
+    end
+    assert(low > 100 and high > 100)
+  end)
+
+  it("has the same bound after any number of failures", function()
+    local seconds = backoff.new { first = 1e-300, longest = 3 }
+    for _, failures in ipairs { 1, 1000, 1e6, 2 ^ 53 } do assert(seconds(failures) <= 3) end
+  end)
+end)

@@ -1,0 +1,361 @@
+--- How a client stands: client:state(), client:status() and the hook on_state.
+
+local keywatch = require "keywatch"
+
+local imposter = require "spec.support.imposter"
+local network = require "spec.support.network"
+local proxy = require "spec.support.proxy"
+local states = require "keywatch.client.state"
+
+local PATIENCE = network.PATIENCE
+local NOBODY = "http://127.0.0.1:1"
+local RANGE, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch"
+
+local OPTIONS = {
+  connect_timeout = 1, keepalive = 0.1, keepalive_timeout = 0.3, timeout = PATIENCE,
+  backoff = { first = 0.01, longest = 0.05 },
+}
+
+--- A client, and the list of what its hook was told. `act`, if given, is what the hook does then.
+local function observed(urls, act, options)
+  local told = {}
+  local all = { on_state = function(state)
+    table.insert(told, state)
+    if act then act(state, #told) end
+  end }
+  for name, value in pairs(OPTIONS) do all[name] = value end
+  for name, value in pairs(options or {}) do all[name] = value end
+  return network.connect(urls, all), told
+end
+
+local function names(told)
+  local list = {}
+  for i, state in ipairs(told) do list[i] = state.state end
+  return list
+end
+
+--- Turns the loop until it is so.
+local function await(is_so)
+  local deadline = keywatch.now() + PATIENCE
+  while not is_so() do
+    assert(keywatch.now() < deadline, "it never came")
+    keywatch.sleep(0.001)
+  end
+end
+
+local function await_state(client, name)
+  await(function() return client:state().state == name end)
+  return client:state()
+end
+
+local function await_told(told, name)
+  await(function() return told[1] and told[#told].state == name end)
+  return told[#told]
+end
+
+--- Runs fn at top level, and in a task.
+local function through_each_door(name, fn)
+  it(name .. ", at top level", fn)
+  it(name .. ", in a task", function() keywatch.run(fn) end)
+end
+
+before_each(network.begin)
+after_each(network.finish)
+
+network.of_each(function(kind, tag)
+  describe(("a client of %s %s"):format(kind, tag), function()
+    local s, p
+
+    setup(function() s = network.serve(kind) end)
+    teardown(function() s:stop() end)
+    before_each(function() p = proxy.start(s.url) end)
+
+    through_each_door("tells how it stands, and its hook of each change", function()
+      local client, told = observed(p.url)
+      local state = client:state()
+      assert.same({ state = "idle", since = state.since, requests = { open = 0, waiting = 0 },
+        watches = { open = 0, waiting = 0 } }, state)
+      assert(client:exists("k") ~= nil)
+      local w = assert(client:watch("k"))
+      state = await_told(told, "connected")
+      assert.same({ "connecting", "connected" }, names(told))
+      assert.equal(p.url, state.endpoint)
+      assert.is_nil(state.why)
+      assert.same({ "connected", state.since, p.url }, { client:state().state, client:state().since,
+        client:state().endpoint })
+      assert.same({ open = 1, waiting = 0 }, client:state().watches)
+
+      p:refuse()
+      p:cut()
+      state = await_told(told, "waiting")
+      assert.is_nil(state.endpoint)
+      assert.matches(p.url .. ": ", state.why, 1, true)
+      local since = state.since
+      await(function() return client:state().failures >= 3 end)
+      state = client:state()
+      assert.same({ "waiting", since, { open = 1, waiting = 1 } }, { state.state, state.since, state.watches })
+      assert.matches("refused", state.why, 1, true)
+      assert(since <= keywatch.now() and since >= told[2].since)
+
+      p:accept_again()
+      await_told(told, "connected")
+      assert(client:put("k", "v"))
+      assert.equal("v", w:next(PATIENCE).value)
+      assert.same({ open = 1, waiting = 0 }, client:state().watches)
+      client:close()
+      await_told(told, "closed")
+      assert.equal("closed", client:state().state)
+      assert.is_nil(client:state().endpoint)
+      local last = #told
+      keywatch.sleep(0.01)
+      assert.equal(last, #told)
+    end)
+
+    it("says the same in its status, with the server's or without it", function()
+      local client = observed(p.url)
+      local status = assert(client:status())
+      assert.same({ "connected", p.url, p.url }, { status.client.state, status.client.endpoint, status.endpoint })
+      p:refuse()
+      p:cut()
+      local _, err = client:status { timeout = 0.1 }
+      assert.equal("unavailable", err.code)
+      assert.matches(p.url, err.client.why, 1, true)
+      client:close()
+      _, err = client:status()
+      assert.same({ "closed", "closed" }, { err.code, err.client.state })
+      assert.equal(2, select("#", client:status())) -- assert of LuaJIT raises its last argument
+    end)
+
+    it("waits for what is opened, and says how many wait", function()
+      keywatch.run(function()
+        local client = observed(p.url)
+        p:refuse()
+        local tasks = {}
+        for i = 1, 2 do tasks[i] = keywatch.spawn(client.get, client, "k") end
+        for i = 3, 5 do tasks[i] = keywatch.spawn(client.watch, client, "k") end
+        tasks[6] = keywatch.spawn(client.watch, client, "k", { initial = true })
+        local state = await_state(client, "waiting")
+        assert.same({ open = 3, waiting = 3 }, state.watches)
+        assert.equal(3, state.requests.waiting)
+        p:accept_again()
+        for _, task in ipairs(tasks) do assert(task:join(PATIENCE)) end
+        state = client:state()
+        assert.same({ "connected", { open = 0, waiting = 0 }, { open = 4, waiting = 0 } },
+          { state.state, state.requests, state.watches })
+      end)
+    end)
+  end)
+end)
+
+describe("a client whose server cannot serve", function()
+  local TROUBLE = { "status", 14, "etcdserver: no leader" }
+  local CREATED = [[
+    stream:headers()
+    for request in function() return stream:receive() end do
+      if request.create_request then stream:message { header = { revision = 1 }, watch_id = 0, created = true } end
+    end
+  ]]
+
+  for what, path in pairs { requests = RANGE, watches = WATCH } do
+    it("waits, though it is connected: " .. what, function()
+      keywatch.run(function()
+        local peer = imposter.start { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED,
+          [path] = TROUBLE }
+        local client, told = observed(peer.url)
+        local task = keywatch.spawn(path == RANGE and client.get or client.watch, client, "k")
+        local state = await_told(told, "waiting")
+        assert.same({ peer.url, "etcdserver: no leader" }, { state.endpoint, state.why })
+        peer:await("#calls >= 4", function() keywatch.sleep(0.001) end)
+        assert.same({ "connecting", "connected", "waiting" }, names(told))
+        peer:behave { [RANGE] = { "reply", { header = { revision = 1 } } }, [WATCH] = CREATED }
+        assert(task:join(PATIENCE))
+        assert.is_nil(await_told(told, "connected").why)
+        assert.equal(4, #told)
+      end)
+    end)
+  end
+
+  it("says why it is idle, or that it is connected, after a request that has failed", function()
+    local client, told = observed(NOBODY)
+    assert.is_nil(client:get("k", { timeout = 0.05 }))
+    local state = await_told(told, "idle")
+    assert.matches(NOBODY .. ": ", state.why, 1, true)
+    local peer = imposter.start { [RANGE] = { "in_turn", { "close" }, { "status", 14, "spec: no" } } }
+    client, told = observed(peer.url)
+    assert.is_nil(client:get("k", { timeout = 0.2 }))
+    assert.same({ "connected", { open = 0, waiting = 0 } }, { client:state().state, client:state().requests })
+    assert.is_nil(await_told(told, "connected").why)
+    peer:behave { [RANGE] = { "close" } }
+    assert.is_nil(client:get("k", { timeout = 0.2 }))
+    await(function() return client:state().state ~= "waiting" end) -- until the last connection is opened, or refused
+    keywatch.sleep(0)
+    assert.equal(client:state().state, told[#told].state)
+  end)
+
+  it("says why it is idle after it was refused", function()
+    local peer = imposter.start { ["/etcdserverpb.Auth/Authenticate"] = { "status", 3, "spec: who?" } }
+    local client, told = observed(peer.url, nil, { user = "u", password = "p" })
+    local found, err = client:get("k")
+    assert.is_nil(found)
+    assert.equal("spec: who?", err.message)
+    local state = await_told(told, "idle")
+    assert.matches("spec: who?", state.why, 1, true)
+    assert.equal("idle", client:state().state)
+  end)
+
+  it("stays connected while its user is authenticated anew", function()
+    local n = "/etcdserverpb.Auth/Authenticate"
+    local peer = imposter.start { [n] = { "in_turn", { "reply", { token = "1" } }, { "reply", { token = "2" } } },
+      [RANGE] = { "in_turn", { "status", 16, "etcdserver: invalid auth token" }, { "reply", { count = 7 } } } }
+    local client, told = observed(peer.url, nil, { user = "u", password = "p" })
+    assert.equal(7, client:range("k").count)
+    keywatch.sleep(0.01)
+    assert.same({ "connecting", "connected" }, names(told))
+  end)
+end)
+
+describe("the hook on_state", function()
+  local store, server, url, stderr, written
+
+  before_each(function()
+    store = keywatch.open()
+    server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    url = server:addresses()[1]
+    written, stderr = "", io.stderr
+    rawset(io, "stderr", { write = function(_, text) written = written .. text end })
+  end)
+
+  after_each(function()
+    rawset(io, "stderr", stderr)
+    server:close()
+    store:close()
+  end)
+
+  through_each_door("may raise: that is logged, and the client goes on", function()
+    local client, told = observed(url, function(_, n) error(n == 1 and "a slip" or { code = "cancelled" }, 0) end)
+    assert(client:put("k", "v"))
+    await_told(told, "connected")
+    keywatch.sleep(0)
+    local words = " error the function on_state of a client has failed: a slip\n    stack traceback:"
+    assert.matches(words, written, 1, true)
+    assert.equal(2, select(2, written:gsub("on_state of a client has failed", "")))
+    assert.equal("v", client:get("k").value)
+    client:close()
+    await_told(told, "closed")
+    assert.same({ "connecting", "connected", "closed" }, names(told))
+  end)
+
+  through_each_door("may wait, and is called once at a time, in order", function()
+    local running, most, put = 0, 0, {}
+    local client, told
+    client, told = observed(url, function(state)
+      running = running + 1
+      most = math.max(most, running)
+      keywatch.sleep(0.005)
+      if state.state == "connected" then put[#put + 1] = assert(client:put("told", state.endpoint)) end
+      running = running - 1
+    end)
+    assert(client:get("k") == nil)
+    await(function() return put[1] end)
+    client:close()
+    await_told(told, "closed")
+    await(function() return running == 0 end)
+    assert.same({ "connecting", "connected", "closed" }, names(told))
+    assert.equal(1, most)
+    assert.equal(url, store:get("told").value)
+    assert.equal("", written)
+  end)
+
+  through_each_door("may close the client, and is then told that and nothing more", function()
+    local client, told
+    client, told = observed(url, function(state)
+      if state.state == "connected" then client:close() end
+    end)
+    local found, err = client:watch("k")
+    if found then
+      found, err = found:next(PATIENCE)
+    end
+    assert.is_nil(found)
+    assert.equal("closed", err.code)
+    await_told(told, "closed")
+    keywatch.sleep(0.01)
+    assert.same({ "connecting", "connected", "closed" }, names(told))
+    assert.equal("", written)
+  end)
+
+  it("is told nothing but that the client is closed, once it is", function()
+    local client, told = observed(NOBODY)
+    keywatch.run(function()
+      local task = keywatch.spawn(client.get, client, "k")
+      await_told(told, "waiting")
+      local n = #told
+      table.insert(client.transport.state.queue, { state = "spec" }) -- not told yet
+      client:close()
+      task:join()
+      keywatch.sleep(0.01)
+      assert.same({ n + 1, "closed" }, { #told, told[#told].state })
+    end)
+  end)
+
+  it("is told in the next turn of the loop, also after the end of a run", function()
+    local client, told = observed(url)
+    keywatch.run(function() client:put("k", "v") end)
+    keywatch.run(function() client:close() end)
+    assert.not_equal("closed", told[#told].state)
+    keywatch.sleep(0) -- starts the task anew that the end of the run has cancelled
+    keywatch.sleep(0)
+    assert.equal("closed", told[#told].state)
+  end)
+
+  it("is called again after a run has cancelled it", function()
+    local has_begun = false
+    local client, told
+    client, told = observed(url, function()
+      if has_begun then return end
+      has_begun = true
+      keywatch.sleep(1000)
+    end)
+    keywatch.run(function()
+      client:get("k")
+      await(function() return has_begun end)
+    end)
+    await_told(told, "connected")
+    assert.equal("", written)
+  end)
+
+  it("does not keep its client: one that is forgotten is closed", function()
+    local transports = setmetatable({}, { __mode = "v" })
+    do
+      local client
+      client = keywatch.connect(url, { on_state = function() return client end })
+      client:get("k")
+      transports[1] = client.transport
+    end
+    await(function()
+      collectgarbage()
+      return not transports[1] or transports[1].is_closed
+    end)
+  end)
+
+  it("drops the oldest of too many states that it has not taken", function()
+    local transport = { is_closed = false, connection = { endpoint = { url = "" } }, retrying = 0, uses = 0,
+      waiting = 0, pausing = 0, dialer = {} }
+    transport.watch_calls = { trouble_of_waiting = function() end, count = function() return 0, 0 end }
+    transport.reads = { trouble = function() end, list = {}, count_waiting = function() return 0 end }
+    local told, gate = {}, true
+    local one = states.new(transport)
+    local function hook(state)
+      while gate do keywatch.sleep(0.001) end
+      table.insert(told, state.endpoint)
+    end
+    one:observe(hook)
+    for i = 1, 100 do
+      transport.connection.endpoint.url = tostring(i)
+      one:update()
+    end
+    assert.equal(64, #one.queue)
+    gate = false
+    await(function() return told[#told] == "100" end)
+    assert.same({ 64, "37" }, { #told, told[1] })
+  end)
+end)
