@@ -24,6 +24,10 @@ return {
   serve = server.serve,
   run = of_driver "run",
   spawn = of_driver "spawn",
+  join = of_driver "join",
+  scope = of_driver "scope",
+  channel = of_driver "channel",
+  select = of_driver "select",
   sleep = of_driver "sleep",
   now = of_driver "now",
 }

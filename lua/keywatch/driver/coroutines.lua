@@ -23,9 +23,13 @@
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
 -- at the beginning of the turn, poll all sources, and block if no task is ready.
 
+local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local schedulers = require "keywatch.task.scheduler"
+local scopes = require "keywatch.task.scope"
+local selection = require "keywatch.task.selection"
+local tasks = require "keywatch.task.task"
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
@@ -40,7 +44,7 @@ local mt = { __index = methods }
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
   self.backend.enter()
-  task.arguments = nil
+  if task.arguments then task.arguments = nil end
   if coroutine.status(task.thread) ~= "dead" then
     local signal, event, deadline = ...
     if signal == WAIT then
@@ -155,6 +159,8 @@ function methods:after_fork()
     if task ~= scheduler.running then
       self.gone[task.thread] = true
       scheduler:abandon(task)
+    else
+      task.joiners = nil -- those were tasks, too
     end
   end
   for i = #self.sources, 1, -1 do
@@ -276,6 +282,10 @@ local function equip(self, driver)
   function driver.spawn(...) return scheduler:spawn(...) end
   function driver.sleep(...) return scheduler:sleep(...) end
   function driver.event() return scheduler:event() end
+  function driver.channel(capacity) return channels.new(scheduler, capacity) end
+  function driver.select(objects) return selection.select_first(scheduler, objects) end
+  function driver.join(list) return tasks.join_all(scheduler, list) end
+  function driver.scope(...) return scopes.run(scheduler, ...) end
   function driver.can_park() return scheduler:can_park() end
   function driver.check_wait() scheduler:waiting_task() end
   function driver.is_gone(co) return self:is_gone(co) end

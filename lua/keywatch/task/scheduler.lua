@@ -53,13 +53,14 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
 local event = require "keywatch.task.event"
+local scopes = require "keywatch.task.scope"
 local tasks = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
 
 local MAX_CANCELS = 100 -- at the end of a run: a task that waits again after so many cancellations is left behind
 
-local LEFT_BEHIND = ("keywatch: a task went on waiting after run had cancelled it %d times: it was left behind, and "
-  .. "its code does not run any more\n"):format(MAX_CANCELS)
+local LEFT_BEHIND = ("keywatch: a task went on waiting after it was cancelled %d times: it was left behind, and its "
+  .. "code does not run any more\n"):format(MAX_CANCELS)
 
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
@@ -73,6 +74,7 @@ local function new(driver)
     sleepers = timers.new(), -- the deadlines of waiters
     running = nil,   -- the task whose code runs now
     top = nil,       -- the waiter that stands for the top level, while that waits
+    seed = 1,        -- of the random numbers of selections
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
 end
@@ -136,13 +138,29 @@ local function end_wait(self, waiter)
 end
 
 --- Ends the wait of a parked waiter, a task or the top level. `why` is the result of the wait. Returns false if the
--- waiter was woken before.
+-- waiter was woken before. A link sets its target instead.
 function scheduler_methods:wake(waiter, why)
-  if waiter.state ~= "parked" then return false end
+  if waiter.state ~= "parked" then
+    local target = waiter.target
+    if not target then return false end
+    waiter.event = nil
+    return target:set()
+  end
   waiter.state, waiter.why = "ready", why -- at once: a finalizer cannot wake it a second time
   if waiter.thread then self.driver.wake(waiter) end
   end_wait(self, waiter)
   return true
+end
+
+--- Ends the wait of a parked waiter with the result "turn", and exchanges its offer for `ours`. Returns true and what
+-- the waiter has offered; or false if it was woken before.
+function scheduler_methods:hand_over(waiter, ours)
+  if waiter.state ~= "parked" then return false end
+  local theirs = waiter.offer
+  waiter.state, waiter.why, waiter.offer = "ready", "turn", ours -- at once
+  if waiter.thread then self.driver.wake(waiter) end
+  end_wait(self, waiter)
+  return true, theirs
 end
 
 --- Parks a task that was suspended, or the top level, unless it was cancelled or the event was set meanwhile.
@@ -193,16 +211,17 @@ local function wait_in_task(self, task, awaited, deadline)
   return task.why
 end
 
---- Turns the loop until the event is set or the deadline is over. Returns "set" or "timeout".
-local function wait_at_top_level(self, awaited, deadline)
-  local waiter = { state = "running", place = nil, event = nil, timer = nil, why = nil }
+--- Turns the loop until the event is set or the deadline is over. Returns the waiter, whose field `why` is the result;
+-- and, if an error was raised in the driver, { the error }.
+local function turn_until_woken(self, awaited, deadline, offer)
+  local waiter = { state = "running", place = nil, event = nil, timer = nil, why = nil, offer = offer }
   self:park(waiter, awaited, deadline)
   self.top = waiter
   local ok, err = self.driver.turn_while(function() return waiter.state == "parked" end)
   self.top = nil
-  if ok then return waiter.why end
+  if ok then return waiter end
   self:wake(waiter, "interrupted")
-  error(err, 0)
+  return waiter, { err }
 end
 
 --- Waits until the event is set (nil: only for the time), or `timeout` seconds are over. Returns "set" or "timeout".
@@ -210,7 +229,30 @@ function scheduler_methods:wait(awaited, timeout)
   local task = self:waiting_task()
   local deadline = timeout and self.driver.now() + timeout
   if task then return wait_in_task(self, task, awaited, deadline) end
-  return wait_at_top_level(self, awaited, deadline)
+  local waiter, raised = turn_until_woken(self, awaited, deadline)
+  if raised then error(raised[1], 0) end
+  return waiter.why
+end
+
+--- Waits in the list of an event's waiters until event.exchange takes `offer` (which may be nil) and gives something
+-- for it. Returns "turn" and what was given; "set" if the event was set instead; "timeout" if `timeout` seconds are
+-- over. Raises if the task is cancelled. If an error is raised in the driver, at top level, returns "raised", what was
+-- given, if anything, and { the error }: the caller knows what to do with the former.
+function scheduler_methods:exchange(awaited, offer, timeout)
+  local task = self:waiting_task()
+  local deadline = timeout and self.driver.now() + timeout
+  if not task then
+    local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
+    if waiter.why ~= "turn" then waiter.offer = nil end
+    return raised and "raised" or waiter.why, waiter.offer, raised
+  end
+  task.why = nil
+  if offer ~= nil then task.offer = offer end
+  repeat self.driver.suspend(awaited, deadline) until task.why
+  local why, given = task.why, task.offer
+  if given ~= nil then task.offer = nil end
+  if why == "cancelled" then error(core.new_error("cancelled"), 0) end
+  return why, given
 end
 
 --- Waits so many seconds.
@@ -223,32 +265,39 @@ end
 
 -- {====== Tasks ======
 
+--- Returns a new task with the arguments of its function.
+function scheduler_methods:new_task(...)
+  self.driver.enter()
+  self.count = self.count + 1
+  return tasks.new(self, self.count, ...)
+end
+
+--- Starts a new task.
+function scheduler_methods:start(task, fn)
+  self.driver.start(task, fn)
+  self.tasks[task] = true
+end
+
 --- Starts a task and returns it.
 function scheduler_methods:spawn(fn, ...)
   check.argument(type(fn) == "function", 1, "spawn", "function", fn)
-  self.driver.enter()
-  self.count = self.count + 1
-  local task = tasks.new(self, self.count, ...)
-  self.driver.start(task, fn)
-  self.tasks[task] = true
+  local task = self:new_task(...)
+  self:start(task, fn)
   return task
 end
 
 --- Returns all tasks that are not done, in the order in which they were spawned.
 function scheduler_methods:all()
-  local all = {}
-  for task in pairs(self.tasks) do all[#all + 1] = task end
-  table.sort(all, function(a, b) return a.number < b.number end)
-  return all
+  return tasks.in_order(self.tasks)
 end
 
---- Writes the failure of a task that nobody joined to stderr.
+--- Writes the failure of a task to stderr.
 local function report(task)
   io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(errors.text_of(task.failure), task.traceback))
 end
 
 --- True if a task has ended because it was cancelled.
-local function is_cancellation(task)
+function scheduler_methods.is_cancellation(_, task)
   return task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
 end
 
@@ -258,13 +307,21 @@ function scheduler_methods:finish(task, results, failure, traceback)
   task.results, task.failure, task.traceback = results, failure, traceback
   task.state = "done"
   self.tasks[task] = nil
-  local is_joined = task.done:set() or task.is_supervised
+  local done, scope = task.done, task.scope
+  local is_joined = done and done:set() or task.is_supervised or task.joiners
+  if scope then is_joined = scopes.on_end(scope, task) or is_joined end
   if results then return end
-  if not is_joined and not is_cancellation(task) then
-    self.unjoined = self.unjoined or task
-    report(task)
-  end
+  if not is_joined then self:complain(task) end
   errors.keep_traceback(failure, traceback)
+end
+
+--- Writes the failure of a task that nobody joined to stderr, and notes that `run` is to raise it. A task that was
+-- cancelled has not failed.
+function scheduler_methods:complain(task)
+  if task.is_reported or self:is_cancellation(task) then return end
+  task.is_reported = true
+  self.unjoined = self.unjoined or task
+  report(task)
 end
 
 --- Ends a task whose code never runs again, not even to clean up.
@@ -283,6 +340,13 @@ function scheduler_methods:recover(task, has_ended, err)
   if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
 end
 
+--- Gives a task up that goes on waiting after it was cancelled MAX_CANCELS times.
+function scheduler_methods:leave_behind(task)
+  self.driver.give_up(task)
+  self:abandon(task)
+  io.stderr:write(LEFT_BEHIND)
+end
+
 --- Cancels all tasks until they have ended. Raises the first error in the driver, after all have ended.
 local function cancel_all(self)
   local trouble
@@ -292,11 +356,7 @@ local function cancel_all(self)
     local ok, err = self.driver.run_once()
     if not ok then trouble = trouble or { err } end
   end
-  for _, task in ipairs(self:all()) do
-    self.driver.give_up(task)
-    self:abandon(task)
-    io.stderr:write(LEFT_BEHIND)
-  end
+  for _, task in ipairs(self:all()) do self:leave_behind(task) end
   if trouble then error(trouble[1], 0) end
 end
 
