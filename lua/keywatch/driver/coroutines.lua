@@ -33,7 +33,8 @@ local tasks = require "keywatch.task.task"
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
-local WAIT = {} -- yielded by a task, with an event and a deadline, that is to be parked
+
+local NO_RESULTS = { n = 0 } -- those of every task that has none
 
 local methods = {}
 local mt = { __index = methods }
@@ -46,14 +47,14 @@ local function after_resume(self, task, ok, ...)
   self.backend.enter()
   if task.arguments then task.arguments = nil end
   if coroutine.status(task.thread) ~= "dead" then
-    local signal, event, deadline = ...
-    if signal == WAIT then
-      scheduler:park(task, event, deadline)
+    if task.why == false then
+      scheduler:park(task, ...)
     else -- the program called coroutine.yield: nothing would wake the task
       scheduler:make_ready(task)
     end
   elseif ok then
-    scheduler:finish(task, { n = select("#", ...), ... })
+    local n = select("#", ...)
+    scheduler:finish(task, n == 0 and NO_RESULTS or { n = n, ... })
   else
     scheduler:finish(task, nil, (...), debug.traceback(task.thread))
   end
@@ -232,6 +233,8 @@ local function driver_of(self)
   local driver = {}
   driver.now, driver.enter = backend.now, backend.enter
   driver.can_suspend = compat.is_yieldable
+  driver.thread = coroutine.running
+  driver.suspend = coroutine.yield -- resume then returns the event and the deadline
 
   --- Puts a task into the queue.
   local function wake(task)
@@ -247,8 +250,6 @@ local function driver_of(self)
     wake(task)
   end
 
-  function driver.suspend(event, deadline) coroutine.yield(WAIT, event, deadline) end
-  function driver.is_inside(task) return coroutine.running() == task.thread end
   function driver.turn_while(is_waiting) return drive(self, turn_all, self, is_waiting) end
   function driver.run_once() return drive(self, self.run_ready, self) end
   function driver.give_up(task) self.gone[task.thread] = true end

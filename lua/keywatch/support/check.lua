@@ -93,8 +93,8 @@ end
 
 --- Raises if the timeout argument is not a number of seconds or nil.
 local function timeout(seconds, name, number)
-  argument(seconds == nil or type(seconds) == "number" and seconds == seconds, number or 1, name, "a number of seconds",
-    seconds)
+  if seconds == nil or type(seconds) == "number" and seconds == seconds then return end
+  argument(false, number or 1, name, "a number of seconds", seconds)
 end
 
 local WORDS = { seconds = "a number of seconds", boolean = "a boolean", string = "a string", table = "a table" }

@@ -6,6 +6,8 @@
 -- which they came. A value goes to a waiting receiver directly, and a waiting sender's value into the channel (see
 -- event.exchange): nobody who comes later can take it.
 --
+-- A channel is the event that its receivers wait for; the event `senders` is that of its senders.
+--
 -- Always true: while a receiver is parked the channel is empty and no sender is parked; while a sender is parked the
 -- channel is full. A task that has found nothing and is about to wait is not parked yet; meanwhile a finalizer may send
 -- or receive. Then the finalizer finds nobody to wake, and sets the event: the task looks again.
@@ -22,51 +24,53 @@ local channel_methods = {}
 local channel_mt = { __name = "keywatch.channel", __index = channel_methods }
 
 -- Fields that a channel has not set, so that an idle channel is a small table:
-setmetatable(channel_methods, { __index = { first = 1, last = 0, is_closed = false } })
+local defaults = { capacity = DEFAULT_CAPACITY, oldest = 1, newest = 0, is_closed = false }
+for name, value in pairs(event.defaults) do defaults[name] = value end
+setmetatable(channel_methods, { __index = defaults })
 
 --- Returns a channel for the tasks of a scheduler.
 local function new(scheduler, capacity)
   if capacity == nil then capacity = DEFAULT_CAPACITY end
   check.argument(type(capacity) == "number" and capacity >= 0 and capacity % 1 == 0, 1, "channel",
     "a whole number of at least 0", capacity)
-  return setmetatable({
+  local self = setmetatable({
     scheduler = scheduler,
-    capacity = capacity,
-    receivers = nil, -- event: receivers wait for it
-    -- These are set when they are needed, and have no room here:
-    --   senders    event: senders wait for it, each with its value as its offer
-    --   queue      the values, at the indices from first to last
+    -- At the indices from 1: the receivers that wait; see event.lua. These are set when they are needed:
+    --   senders    event: senders wait for it, each with its value as its offer; senders.channel is this channel
+    --   queue      the values, at the indices from oldest to newest
     --   is_closed
   }, channel_mt)
+  if capacity ~= DEFAULT_CAPACITY then self.capacity = capacity end
+  return self
 end
 
 -- {====== The queue ======
 
 --- Adds a value at the end. At once.
 local function append(self, value)
-  local last = self.last + 1
-  self.queue[last] = value
-  self.last = last
+  local newest = self.newest + 1
+  self.queue[newest] = value
+  self.newest = newest
 end
 
 --- Removes the first value and returns it. At once.
-local function remove_first(self)
-  local first, queue = self.first, self.queue
-  local value = queue[first]
-  queue[first] = nil
-  if first == self.last then self.first, self.last = 1, 0 else self.first = first + 1 end
+local function remove_oldest(self)
+  local oldest, queue = self.oldest, self.queue
+  local value = queue[oldest]
+  queue[oldest] = nil
+  if oldest == self.newest then self.oldest, self.newest = 1, 0 else self.oldest = oldest + 1 end
   return value
 end
 
---- Takes the next value without waiting: the first of the queue, whose place a waiting sender's value takes, or else
+--- Takes the next value without waiting: the oldest of the queue, whose place a waiting sender's value takes, or else
 -- that of a waiting sender. Returns nil if there is none.
 local function take(self)
   local senders = self.senders
   local has_offer, offer = false, nil
   if senders then has_offer, offer = event.exchange(senders, true) end
   -- at once:
-  if self.first > self.last then return offer end
-  local value = remove_first(self)
+  if self.oldest > self.newest then return offer end
+  local value = remove_oldest(self)
   if has_offer then append(self, offer) elseif senders then senders.is_set = true end
   return value
 end
@@ -76,65 +80,74 @@ end
 local function put(self, value)
   local fresh = not self.queue and self.capacity > 0 and {} or nil
   if self.is_closed then return nil, errors.closed("channel") end
-  local receivers = self.receivers
-  if receivers and self.first > self.last and event.exchange(receivers, value) then return true end
+  if self.oldest > self.newest and event.exchange(self, value) then return true end
   if self.is_closed then return nil, errors.closed("channel") end
   -- at once:
-  if self.last - self.first + 1 >= self.capacity then return false end
+  if self.newest - self.oldest + 1 >= self.capacity then return false end
   self.queue = self.queue or fresh
   append(self, value)
-  if receivers then receivers.is_set = true end
+  self.is_set = true
   return true
 end
 
 --- Puts a value back that was handed to a receiver which can do nothing with it any more. The value goes to the next
 -- receiver, or is the next that comes out.
 local function put_back(self, value)
-  local fresh, receivers = {}, self.receivers
-  if event.exchange(receivers, value) then return end
+  local fresh = {}
+  if event.exchange(self, value) then return end
+  -- at once:
   self.queue = self.queue or fresh
-  self.first = self.first - 1
-  self.queue[self.first] = value
-  receivers.is_set = true
+  self.oldest = self.oldest - 1
+  self.queue[self.oldest] = value
+  self.is_set = true
+end
+
+--- Returns the event that senders wait for.
+local function get_senders(self)
+  local fresh = not self.senders and event.new(self.scheduler)
+  if fresh then fresh.channel = self end
+  self.senders = self.senders or fresh -- at once
+  return self.senders
 end
 
 -- }======
 
 -- {====== Waiting ======
 
+local await_value, await_room
+
+--- Goes on after a wait for a value.
+local function after_receive(self, _, deadline, why, given, raised)
+  if why == "turn" then return given end
+  if why == "timeout" then return nil, core.new_error("timeout") end
+  if given ~= nil then put_back(self, given) end
+  if raised then error(raised[1], 0) end
+  return await_value(self, deadline)
+end
+
 --- Waits for a value. Returns it; nil and an error of code "timeout"; or nil after close.
-local function await_value(self, timeout)
-  local scheduler = self.scheduler
-  local fresh = not self.receivers and event.new(scheduler)
-  self.receivers = self.receivers or fresh -- at once
-  local receivers, deadline = self.receivers, timeout and scheduler:now() + timeout
-  while true do
-    receivers.is_set = false
-    local is_closed, value = self.is_closed, take(self)
-    if value ~= nil or is_closed then return value end
-    local why, given, raised = scheduler:exchange(receivers, nil, deadline and scheduler:time_left(deadline))
-    if why == "turn" then return given end
-    if why == "timeout" then return nil, core.new_error("timeout") end
-    if given ~= nil then put_back(self, given) end
-    if raised then error(raised[1], 0) end
-  end
+function await_value(self, deadline)
+  if self.is_set then self.is_set = false end
+  local is_closed, value = self.is_closed, take(self) -- in this order: what is sent before close is received
+  if value ~= nil or is_closed then return value end
+  return self.scheduler:exchange(self, nil, deadline, after_receive)
+end
+
+--- Goes on after a wait for room.
+local function after_send(senders, value, deadline, why, _, raised)
+  if why == "turn" then return true end
+  if why == "timeout" then return nil, core.new_error("timeout") end
+  if raised then error(raised[1], 0) end
+  return await_room(senders.channel, value, deadline)
 end
 
 --- Waits until a value is received, or has a place in the queue. Returns true, or nil and an error.
-local function await_room(self, value, timeout)
-  local scheduler = self.scheduler
-  local fresh = not self.senders and event.new(scheduler)
-  self.senders = self.senders or fresh -- at once
-  local senders, deadline = self.senders, timeout and scheduler:now() + timeout
-  while true do
-    senders.is_set = false
-    local ok, err = put(self, value)
-    if ok ~= false then return ok, err end
-    local why, _, raised = scheduler:exchange(senders, value, deadline and scheduler:time_left(deadline))
-    if why == "turn" then return true end
-    if why == "timeout" then return nil, core.new_error("timeout") end
-    if raised then error(raised[1], 0) end
-  end
+function await_room(self, value, deadline)
+  local senders = get_senders(self)
+  senders.is_set = false
+  local ok, err = put(self, value)
+  if ok ~= false then return ok, err end
+  return self.scheduler:exchange(senders, value, deadline, after_send)
 end
 
 -- }======
@@ -145,11 +158,13 @@ function channel_methods:send(value, timeout)
   check.self(self, "send", channel_mt)
   check.argument(value ~= nil, 1, "send", "a value", value)
   check.timeout(timeout, "send", 2)
-  self.scheduler:enter()
+  local scheduler = self.scheduler
+  scheduler:enter()
   local ok, err = put(self, value)
-  if ok ~= false then return ok, err end
+  if ok then return true end
+  if ok == nil then return nil, err end
   if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
-  return await_room(self, value, timeout)
+  return await_room(self, value, timeout and scheduler:now() + timeout)
 end
 
 --- Waits for the next value and returns it. Returns nil and an error of code "timeout"; or nil alone once the channel
@@ -157,11 +172,14 @@ end
 function channel_methods:receive(timeout)
   check.self(self, "receive", channel_mt)
   check.timeout(timeout, "receive")
-  self.scheduler:enter()
-  local is_closed, value = self.is_closed, take(self) -- in this order: what is sent before close is received
-  if value ~= nil or is_closed then return value end
-  if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
-  return await_value(self, timeout)
+  local scheduler = self.scheduler
+  scheduler:enter()
+  if timeout and timeout <= 0 then
+    local is_closed, value = self.is_closed, take(self)
+    if value ~= nil or is_closed then return value end
+    return nil, core.new_error("timeout")
+  end
+  return await_value(self, timeout and scheduler:now() + timeout)
 end
 
 --- Returns an iterator over the values. It ends when the channel is closed and empty.
@@ -173,7 +191,7 @@ end
 --- Returns the number of values that the channel holds. Those of senders that wait do not count.
 function channel_methods:count()
   check.self(self, "count", channel_mt)
-  return self.last - self.first + 1
+  return self.newest - self.oldest + 1
 end
 
 --- Ends the channel. Senders that wait, and later ones, get an error of code "closed". Receivers get the values that
@@ -183,7 +201,7 @@ function channel_methods:close()
   if self.is_closed then return end
   self.is_closed = true
   if self.senders then self.senders:set() end
-  if self.receivers then self.receivers:set() end
+  event.set(self)
 end
 
 --- Returns what the channel holds and may hold, and the state.
@@ -195,21 +213,12 @@ channel_mt.__close = channel_methods.close
 
 -- {====== Selecting ======
 
---- True if an event has waiters.
-local function is_awaited(one)
-  return one ~= nil and one.waiters ~= nil
-end
-
 channel_mt.__select = { -- see selection.lua
   is_ready = function(self)
     self.scheduler:enter()
-    return self.first <= self.last or self.is_closed or is_awaited(self.senders)
+    return self.oldest <= self.newest or self.is_closed or self.senders ~= nil and self.senders[1] ~= nil
   end,
-  begin = function(self)
-    local fresh = not self.receivers and event.new(self.scheduler)
-    self.receivers = self.receivers or fresh -- at once
-    return self.receivers
-  end,
+  begin = function(self) return self end,
   finish = function() end,
   take = function(self)
     local is_closed, value = self.is_closed, take(self)
@@ -225,13 +234,10 @@ sending_mt.__select = {
   is_ready = function(self)
     local channel = self.channel
     channel.scheduler:enter()
-    return channel.is_closed or is_awaited(channel.receivers) or channel:count() < channel.capacity
+    return channel.is_closed or channel[1] ~= nil or channel:count() < channel.capacity
   end,
   begin = function(self)
-    local channel = self.channel
-    local fresh = not channel.senders and event.new(channel.scheduler)
-    channel.senders = channel.senders or fresh -- at once
-    return channel.senders, self.value
+    return get_senders(self.channel), self.value
   end,
   finish = function() end,
   take = function(self)

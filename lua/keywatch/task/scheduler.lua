@@ -10,13 +10,13 @@
 --                     thread, with task.arguments. fn does not run before start returns, and never if task.state is
 --                     "done" by then.
 --   suspend(event, deadline)
---                     Called in the thread of a task. Suspends it, and returns when it goes on. As soon as the task is
---                     suspended the driver calls scheduler:park(task, event, deadline). May return too early: the
---                     scheduler then calls it again.
+--                     Called in the thread of a task, whose field `why` is false. Suspends the task, and returns when
+--                     it goes on. As soon as the task is suspended the driver calls scheduler:park(task, event,
+--                     deadline). May return too early: the scheduler then calls it again.
 --   wake(task)        Called for a task that is suspended. Sees to it that the task goes on soon, and not inside this
 --                     call. May be called by a finalizer, at any moment.
---   is_inside(task)   Called with the task that runs. True if the caller's code runs in the thread of that task, and
---                     not in a coroutine that the task has made.
+--   thread()          Returns the thread of the caller's code. That is task.thread if the code is that of a task, and
+--                     does not run in a coroutine that the task has made.
 --   can_suspend()     Called in a task, before each wait. True if the task can be suspended here: not inside a function
 --                     that C calls.
 --   why_cannot_wait() Called before each wait of a caller that is not a task. Returns nil if the loop may be turned for
@@ -35,7 +35,7 @@
 --   running = task    Set while the code of a task runs, with task.state = "running"; nil afterwards.
 --   park(task, event, deadline)
 --                     When a task was suspended by `suspend`.
---   make_ready(task)  When a task was suspended by its own code, which nothing would wake.
+--   make_ready(task)  When a task was suspended by its own code, which nothing would wake: task.why is not false.
 --   finish(task, results, failure, traceback)
 --                     When a task has ended.
 --   recover(task, has_ended, err)
@@ -69,6 +69,7 @@ local scheduler_mt = { __index = scheduler_methods }
 local function new(driver)
   return setmetatable({
     driver = driver,
+    suspend = driver.suspend,
     tasks = {},      -- as keys: all tasks that are not done
     count = 0,       -- tasks ever made
     sleepers = timers.new(), -- the deadlines of waiters
@@ -83,7 +84,7 @@ end
 function scheduler_methods:now() return self.driver.now() end
 
 --- Notices that the process has forked.
-function scheduler_methods:enter() self.driver.enter() end
+function scheduler_methods:enter() return self.driver.enter() end
 
 --- Returns a new event.
 function scheduler_methods:event() return event.new(self) end
@@ -102,7 +103,7 @@ local CANNOT_SUSPEND = "keywatch: this call waits, but the task cannot be suspen
 --- Returns the task that the caller is, or nil.
 local function current(self)
   local running = self.running
-  return running and self.driver.is_inside(running) and running or nil
+  return running and self.driver.thread() == running.thread and running or nil
 end
 
 --- True if the caller is a task that can be suspended here.
@@ -113,10 +114,14 @@ end
 --- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
 -- may not wait.
 function scheduler_methods:waiting_task()
-  self.driver.enter()
-  local task = current(self)
-  if task and self.driver.can_suspend() then return task end
-  local why = task and CANNOT_SUSPEND or not task and self.driver.why_cannot_wait()
+  local driver = self.driver
+  driver.enter()
+  local task = self.running
+  if task and driver.thread() == task.thread then
+    if driver.can_suspend() then return task end
+    check.misuse(CANNOT_SUSPEND)
+  end
+  local why = driver.why_cannot_wait()
   if why then check.misuse(why) end
 end
 
@@ -132,8 +137,11 @@ end
 --- Removes a waiter from its event and its timer.
 local function end_wait(self, waiter)
   local awaited, timer = waiter.event, waiter.timer
-  waiter.event, waiter.timer = nil, nil
-  if timer then self.sleepers:remove(timer) end
+  waiter.event = nil
+  if timer then
+    waiter.timer = nil
+    self.sleepers:remove(timer)
+  end
   if awaited then event.leave(awaited, waiter) end
 end
 
@@ -165,16 +173,13 @@ end
 
 --- Parks a task that was suspended, or the top level, unless it was cancelled or the event was set meanwhile.
 function scheduler_methods:park(waiter, awaited, deadline)
-  local fresh = awaited and {}
-  waiter.timer = deadline and self.sleepers:add(deadline, waiter)
+  if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
   -- at once:
   local why = waiter.must_cancel and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
     if awaited then -- without a call: a finalizer that set the event in between would wake nobody
-      local waiters = awaited.waiters or fresh
-      waiter.place = #waiters + 1
-      waiters[waiter.place] = waiter
-      awaited.waiters = waiters
+      local place = #awaited + 1
+      awaited[place], waiter.place = waiter, place
     end
     waiter.event, waiter.state = awaited, "parked"
     return
@@ -205,8 +210,8 @@ end
 --- Suspends the task until the event is set or the deadline is over. Returns "set" or "timeout". Raises if the task is
 -- cancelled.
 local function wait_in_task(self, task, awaited, deadline)
-  task.why = nil
-  repeat self.driver.suspend(awaited, deadline) until task.why
+  task.why = false
+  repeat self.suspend(awaited, deadline) until task.why
   if task.why == "cancelled" then error(core.new_error("cancelled"), 0) end
   return task.why
 end
@@ -234,25 +239,37 @@ function scheduler_methods:wait(awaited, timeout)
   return waiter.why
 end
 
---- Waits in the list of an event's waiters until event.exchange takes `offer` (which may be nil) and gives something
--- for it. Returns "turn" and what was given; "set" if the event was set instead; "timeout" if `timeout` seconds are
--- over. Raises if the task is cancelled. If an error is raised in the driver, at top level, returns "raised", what was
--- given, if anything, and { the error }: the caller knows what to do with the former.
-function scheduler_methods:exchange(awaited, offer, timeout)
-  local task = self:waiting_task()
-  local deadline = timeout and self.driver.now() + timeout
-  if not task then
-    local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
-    if waiter.why ~= "turn" then waiter.offer = nil end
-    return raised and "raised" or waiter.why, waiter.offer, raised
-  end
-  task.why = nil
-  if offer ~= nil then task.offer = offer end
-  repeat self.driver.suspend(awaited, deadline) until task.why
+--- Returns what has ended the wait of a task for an exchange, and what was given. Raises if the task was cancelled.
+local function outcome(task)
   local why, given = task.why, task.offer
   if given ~= nil then task.offer = nil end
   if why == "cancelled" then error(core.new_error("cancelled"), 0) end
   return why, given
+end
+
+--- Turns the loop until something was exchanged, the event was set, or the deadline is over. Returns the same; or, if
+-- an error was raised in the driver, "raised", what was given, if anything, and { the error }.
+local function exchange_at_top_level(self, awaited, offer, deadline)
+  local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
+  if waiter.why ~= "turn" then waiter.offer = nil end
+  return raised and "raised" or waiter.why, waiter.offer, raised
+end
+
+--- Waits among the waiters of an event until event.exchange takes `offer` (which may be nil) and gives something for it.
+-- Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set instead;
+-- "timeout" if the deadline is over; or "raised", at top level, if an error was raised in the driver: then `raised` is
+-- { the error }, and `after` raises it, once what was given is safe. Raises if the task is cancelled. The caller has
+-- called `enter`.
+--
+-- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
+function scheduler_methods:exchange(awaited, offer, deadline, after)
+  local driver, task = self.driver, self.running
+  if not (task and driver.thread() == task.thread and driver.can_suspend()) then task = self:waiting_task() end
+  if not task then return after(awaited, offer, deadline, exchange_at_top_level(self, awaited, offer, deadline)) end
+  task.why = false
+  if offer ~= nil then task.offer = offer end
+  repeat self.suspend(awaited, deadline) until task.why
+  return after(awaited, offer, deadline, outcome(task))
 end
 
 --- Waits so many seconds.

@@ -37,7 +37,7 @@ local function new(scheduler, number, ...)
     state = "new",
     event = nil,     -- the event that the task is parked for
     place = nil,     -- of the task in the event's list of waiters
-    why = nil,       -- what has ended the last wait: "set", "turn", "timeout" or "cancelled"
+    why = nil,       -- what has ended the last wait: "set", "turn", "timeout" or "cancelled"; false during a wait
     results = nil,   -- { n =, ... } if the task has ended well
     -- These are set when they are needed, and have no room here:
     --   arguments  { n =, ... } of the function, if there are any; nil once the task has begun
