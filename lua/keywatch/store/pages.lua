@@ -44,7 +44,8 @@ local function range(owner, key, opts)
   check.raise_again(result, "each", "range")
 end
 
---- Returns the iterator. before_page, if given, is called before every page except the first, and may raise.
+--- Returns the iterator, and a function that returns true if the next call of the iterator reads no page. before_page,
+-- if given, is called before every page except the first, and may raise.
 local function iterate(owner, key, opts, before_page)
   opts = copy(opts)
   local page = opts.page or DEFAULT_PAGE
@@ -88,6 +89,8 @@ local function iterate(owner, key, opts, before_page)
     local kv = kvs[at]
     if kv then key = kv.key .. "\0" end
     return kv
+  end, function()
+    return at < #kvs or not more
   end
 end
 
@@ -103,7 +106,7 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  return iterate(owner, key, opts)
+  return (iterate(owner, key, opts))
 end
 
 return { each = each, iterate = iterate }

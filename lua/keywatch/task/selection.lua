@@ -167,12 +167,16 @@ local function run(self)
   return follow(self, nil)
 end
 
---- Handles what take_ready has returned before any wait.
-local function after_look(scheduler, objects, n, is_found, ...)
+--- Handles what take_ready has returned before any wait. Without a timeout to wait for, everything is looked at twice.
+local function after_look(scheduler, objects, n, has_looked, is_found, ...)
   if is_found then return ... end
   local timeout = objects.timeout
-  if is_found == nil then return after_look(scheduler, objects, n, take_ready(scheduler, objects, n)) end
-  if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
+  local is_quick = timeout and timeout <= 0
+  if is_found == nil or is_quick and not has_looked then
+    if is_quick then look_at_all(objects, n) end
+    return after_look(scheduler, objects, n, is_quick, take_ready(scheduler, objects, n))
+  end
+  if is_quick then return nil, core.new_error("timeout") end
   scheduler:waiting_task() -- raises if the caller may not wait
   local self = new(scheduler, objects, n, timeout)
   return finish_all(self, pcall(run, self))
@@ -184,9 +188,7 @@ end
 -- Returns the object and what its own call returns; or nil and an error of code "timeout".
 local function select_first(scheduler, objects)
   local n = check_objects(scheduler, objects)
-  local timeout = objects.timeout
-  if timeout and timeout <= 0 then look_at_all(objects, n) end
-  return after_look(scheduler, objects, n, take_ready(scheduler, objects, n))
+  return after_look(scheduler, objects, n, false, take_ready(scheduler, objects, n))
 end
 
 return { select_first = select_first, NOTHING = NOTHING }

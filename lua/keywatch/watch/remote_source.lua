@@ -49,10 +49,17 @@ function origin.take(one)
   end
 end
 
---- Waits until something may have come. Returns false if the time is over.
-function origin.wait(one, timeout)
+--- Has the core announce what comes.
+function origin.begin_wait(one)
   one.core:arm()
-  return one.arrival:wait(timeout)
+end
+
+--- Does nothing: a watch that is armed costs nothing.
+function origin.end_wait() end
+
+--- True if the next existing kv, or the end of them, was read from the server already.
+function origin.has_page(one)
+  return one.has_page()
 end
 
 --- Looks at the sockets once, without waiting.
@@ -115,12 +122,13 @@ local function initial_pages(one, deadline)
   end
   local key = one.key
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end
-  local iterator = pages.iterate(reader, key, {
+  local iterator, has_page = pages.iterate(reader, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
   })
   deadline = nil -- it was that of opening the watch: later pages have the usual timeout
+  one.has_page = has_page
   return iterator, revision, cluster
 end
 

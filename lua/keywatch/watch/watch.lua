@@ -9,7 +9,9 @@
 --
 --   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
 --                          revision; "failed" and an error; or nil if the queue is empty
---   wait(watch, timeout)   waits until something may have come. Returns true; or false if the time is over
+--   begin_wait(watch)      called before a wait: from now on the event watch.arrival is set when something has come
+--   end_wait(watch)        called after it, once for each begin_wait
+--   has_page(watch)        called while there are existing kvs to read. True if reading the next one does not wait
 --   look(watch)            looks once whether something has come, without waiting
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
@@ -22,6 +24,7 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local selection = require "keywatch.task.selection"
 
 local watch_methods = {}
 local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
@@ -51,6 +54,21 @@ local function is_read_by_other(watch)
   return not driver.has_ended(reader)
 end
 
+--- Begins a wait. Returns the event that is set when something may have come.
+local function begin_wait(watch)
+  local fresh = not watch.arrival and driver.get().event()
+  watch.arrival = watch.arrival or fresh -- at once
+  watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
+  watch.origin.begin_wait(watch)
+  return watch.arrival
+end
+
+--- Ends a wait.
+local function end_wait(watch)
+  watch.origin.end_wait(watch)
+  if me() == "main" then watch.is_awaited_by_main = false end
+end
+
 --- Waits until something may have come. Returns false if the deadline was first. A finalizer may close the watch while
 -- the event is made, so the caller looks again first.
 local function wait(watch, deadline)
@@ -60,9 +78,9 @@ local function wait(watch, deadline)
     watch.arrival = d.event()
     return true
   end
-  watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
-  local ok, came = pcall(watch.origin.wait, watch, deadline and math.max(0, deadline - d.now()))
-  if me() == "main" then watch.is_awaited_by_main = false end
+  local arrival = begin_wait(watch)
+  local ok, came = pcall(arrival.wait, arrival, deadline and math.max(0, deadline - d.now()))
+  end_wait(watch)
   if not ok then error(came, 0) end
   return came
 end
@@ -128,17 +146,9 @@ local function is_taking(watch)
   return taker ~= nil and (taker == "main" or not driver.has_ended(taker))
 end
 
---- Moves the next existing kv into the buffer, or the "synced" event after the last one. With a client it may wait; no
--- other task takes events meanwhile.
-local function take_initial(watch)
-  if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
-  watch.taker = me()
+--- Moves the next existing kv into the buffer, or the "synced" event after the last one.
+local function read_initial(watch)
   local ok, kv = pcall(watch.initial)
-  watch.taker = nil
-  if watch.has_rival then
-    watch.has_rival = false
-    wake(watch)
-  end
   if watch.is_closed then return end
   if not ok then
     if type(kv) ~= "table" or not kv.code or kv.code == "cancelled" then error(kv, 0) end
@@ -152,12 +162,25 @@ local function take_initial(watch)
   end
 end
 
+--- The same. With a client it may wait; no other task takes events meanwhile.
+local function take_initial(watch)
+  if watch.origin.is_closed(watch) then return fail(watch, core.new_error("closed")) end
+  watch.taker = me()
+  local ok, err = pcall(read_initial, watch)
+  watch.taker = nil
+  if watch.has_rival then
+    watch.has_rival = false
+    wake(watch)
+  end
+  if not ok then error(err, 0) end
+end
+
 --- Fills the buffer. Returns true if it has an event; false if the caller must wait for one; nil if none will come any
--- more.
-local function fill(watch)
+-- more. Reads pages of the existing kvs unless `is_quick`, and then may wait for them.
+local function fill(watch, is_quick)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
-    if watch.initial and is_taking(watch) then
+    if is_taking(watch) or is_quick and watch.initial and not watch.origin.has_page(watch) then
       watch.has_rival = true
       return false
     elseif watch.initial then
@@ -275,6 +298,56 @@ function watch_methods:events()
   end
 end
 
+-- {====== Selecting ======
+
+--- Reads the next page of the existing kvs.
+local function read_page(watch)
+  if not watch.initial or watch.failure or is_taking(watch) then return end
+  local ok, err = pcall(take_initial, watch)
+  if ok then return end
+  if type(err) == "table" and err.code == "cancelled" then error(err, 0) end
+  fail(watch, errors.new("unknown", errors.text_of(err)))
+end
+
+--- Begins to read the next page of the existing kvs, if nobody does. A task of its own reads it, so that a selection
+-- does not wait for the page.
+local function begin_page(watch)
+  local pager = watch.pager
+  if is_taking(watch) or pager and pager.state ~= "done" then return end
+  watch.pager = driver.get().spawn(read_page, watch)
+end
+
+--- True if `next` would not wait. Otherwise begins to read a page of the existing kvs, if that is what is missing.
+local function is_ready(watch)
+  watch.reader = me()
+  while true do
+    local filled = fill(watch, true)
+    if not filled then
+      if filled == false and watch.initial then begin_page(watch) end
+      return filled == nil
+    end
+    if not is_hidden(watch, watch.buffer[watch.at + 1]) then return true end
+    hand_out(watch)
+  end
+end
+
+--- Returns what `next` returns.
+local function take_next(watch)
+  local event, err = watch:next(0)
+  if err and err ~= watch.failure then return selection.NOTHING end
+  return event, err
+end
+
+watch_mt.__select = { -- see task/selection.lua
+  is_ready = is_ready,
+  begin = begin_wait,
+  finish = end_wait,
+  take = take_next,
+  look = function(watch) watch.origin.look(watch) end,
+}
+
+-- }======
+
 -- {====== Sync ======
 
 --- Returns the error of a watch from which nothing can come any more, or nil.
@@ -376,6 +449,7 @@ local function new(fields)
   --   progressed   driver event: set when `revision` has risen
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
+  --   pager        the task that reads a page of the existing kvs for a selection
   --   taker        the coroutine that waits for a page of the existing kvs, or "main"
   --   has_rival    another coroutine waits until the taker has its page
   return setmetatable(fields, watch_mt)
