@@ -1,10 +1,12 @@
 --- The annotations for editors and the code that they describe say the same.
 
 local keywatch = require "keywatch"
+local channel_methods = require("keywatch.task.channel").methods
 local call_methods = require("keywatch.server.call").methods
 local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
 local lease_methods = require("keywatch.store.lease").methods
+local scope_methods = require("keywatch.task.scope").methods
 local server_methods = require("keywatch.server.server").methods
 local stream_methods = require("keywatch.client.stream").methods
 local watch_methods = require("keywatch.watch.watch").methods
@@ -20,6 +22,7 @@ local store_type = types.classes["keywatch.Store"]
 local lease_type = types.classes["keywatch.Lease"]
 local watch_type = types.classes["keywatch.Watch"]
 local task_type = types.classes["keywatch.Task"]
+local channel_type = types.classes["keywatch.Channel"]
 
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
@@ -63,7 +66,8 @@ describe("the annotations #slow", function()
     assert.are.same(names(keywatch), names(module.fields, module.methods))
   end)
 
-  it("have every method of a store, a client, a stream, a lease, a watch, a server, a call and a task", function()
+  it("have every method of a store, a client, a stream, a lease, a watch, a server, a call, a task, "
+    .. "a channel and a scope", function()
     local task = keywatch.spawn(function() end)
     task:join()
     assert.are.same(names(core.store_methods), names(store_type.methods))
@@ -74,6 +78,8 @@ describe("the annotations #slow", function()
     assert.are.same(names(client_methods), names(types.classes["keywatch.Client"].methods))
     assert.are.same(names(stream_methods), names(types.classes["keywatch.Stream"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
+    assert.are.same(names(channel_methods), names(channel_type.methods))
+    assert.are.same(names(scope_methods), names(types.classes["keywatch.Scope"].methods))
   end)
 
   it("have every error code", function()
@@ -187,6 +193,20 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(task:join(0), returned(task_type, "join"))
     expect_type(task:join(), returned(task_type, "join"))
     expect_type(keywatch.now(), returned(module, "now"))
+  end)
+
+  it("channel", function()
+    local module = types.classes.keywatch
+    local channel = keywatch.channel(1)
+    assert.are.equal("keywatch.channel", getmetatable(channel).__name)
+    assert.are.equal("keywatch.Channel", returned(module, "channel"))
+    expect_type(channel:send("value", 0), returned(channel_type, "send"))
+    expect_type(select(2, channel:send("value", 0)), channel_type.methods.send.returns[2])
+    expect_type(channel:count(), returned(channel_type, "count"))
+    assert.is_function(channel:values())
+    expect_type(channel:receive(0), returned(channel_type, "receive"))
+    expect_type(select(2, channel:receive(0)), channel_type.methods.receive.returns[2])
+    expect_type(keywatch.join { keywatch.spawn(function() end), timeout = 0 }, returned(module, "join"))
   end)
 
   it("an error", function()

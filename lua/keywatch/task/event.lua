@@ -2,9 +2,9 @@
 --- event: tasks wait for it until it is set. Setting an event wakes all of its waiters. If there is none, the event
 -- stays set, and the next wait returns at once and resets it.
 --
--- A waiter is a task, the top level, or a link. Waiters stand in a list, and each knows its place in the list. The list
--- is the event itself, at the indices from 1. `park` of the scheduler adds tasks and the top level. A waiter that leaves
--- from the middle leaves a gap (false), so that leaving costs the same for any number of waiters.
+-- A waiter is a task, the top level, or a link. Waiters stand in a list, and each knows its place in the list. The
+-- list is the event itself, at the indices from 1. `park` of the scheduler adds tasks and the top level. A waiter that
+-- leaves from the middle leaves a gap (false), so that leaving costs the same for any number of waiters.
 --
 -- A link stands for a task that waits for several events: it sets another event, its target, for which that task waits
 -- alone. Fields of a link: target, event (of the list that the link stands in, or nil), place, and offer.

@@ -24,9 +24,11 @@ function task_mt:__tostring()
 end
 
 -- Fields that a task has not set, so that a task is a small table:
-task_methods.must_cancel = false   -- the next wait raises "cancelled"
-task_methods.is_cancelled = false
-task_methods.is_supervised = false -- `run` raises its failure: it is not reported as that of a task that nobody joined
+setmetatable(task_methods, { __index = {
+  must_cancel = false,   -- the next wait raises "cancelled"
+  is_cancelled = false,
+  is_supervised = false, -- somebody answers for its failure: it is not reported as that of a task that nobody joined
+} })
 
 --- Returns a new task. The scheduler calls this, and its driver starts the task.
 local function new(scheduler, number, ...)
@@ -167,7 +169,9 @@ local function copy_tasks(scheduler, list)
   local copy, is_done = {}, true
   for i = 1, check.list(list, "join") do
     local task = list[i]
-    if getmetatable(task) ~= task_mt then check.misuse("join: number %d is not a task, but %s", i, check.shown(task)) end
+    if getmetatable(task) ~= task_mt then
+      check.misuse("join: number %d is not a task, but %s", i, check.shown(task))
+    end
     if task == scheduler.running then check.misuse("join: a task cannot wait for its own end") end
     copy[i] = task
     is_done = is_done and task.state == "done"
@@ -181,16 +185,15 @@ end
 local function join_all(scheduler, list)
   scheduler:enter()
   local copy, is_done = copy_tasks(scheduler, list)
-  local timeout, ok = list.timeout, nil
+  local timeout = list.timeout
   if not is_done then scheduler:check_timeout(timeout) end
-  local deadline = timeout and scheduler:now() + timeout
   for i = 1, #copy do begin_join(copy[i]) end
-  ok, is_done = pcall(await_all, scheduler, copy, deadline)
+  local ok, has_ended = pcall(await_all, scheduler, copy, timeout and scheduler:now() + timeout)
   local is_good, failure, failed
-  if ok and is_done then is_good, failure, failed = results_of_all(copy) end
+  if ok and has_ended then is_good, failure, failed = results_of_all(copy) end
   for i = 1, #copy do end_join(copy[i]) end
-  if not ok then error(is_done, 0) end
-  if not is_done then return nil, core.new_error("timeout") end
+  if not ok then error(has_ended, 0) end
+  if not has_ended then return nil, core.new_error("timeout") end
   return is_good, failure, failed
 end
 
