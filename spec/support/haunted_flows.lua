@@ -104,6 +104,12 @@ flow("tasks select", function(w)
       end
       w.watch:close()
     end)
+    w.other = scope:spawn(function()
+      for i = 1, 5 do
+        assert(w.store:put("o" .. i, "value"))
+        keywatch.sleep(0)
+      end
+    end)
     local is_open = true
     while is_open do
       local which, what, err = keywatch.select { w.watch, w.channel, w.task, timeout = w.seconds }
