@@ -231,6 +231,33 @@ describe("a task that fails while it is selected", function()
     assert.matches("false\tother\n", printed)
   end)
 
+  it("is not reported if another joins it, or its scope raises its failure", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      print(keywatch.run(function()
+        local channel = keywatch.channel()
+        local function select_channel(failing)
+          return keywatch.spawn(function() return (keywatch.select { channel, failing }) == channel end)
+        end
+        local function fail()
+          keywatch.sleep(0)
+          keywatch.sleep(0)
+          channel:send(1)
+          error("on purpose", 0)
+        end
+        local failing = keywatch.spawn(fail)
+        local selecting = select_channel(failing)
+        local joining = keywatch.spawn(failing.join, failing)
+        print(joining:join())
+        print(selecting:join())
+        local outside
+        print(pcall(keywatch.scope, function(scope) outside = select_channel(scope:spawn(fail)) end))
+        return outside:join()
+      end))
+    ]]
+    assert.same({ 0, "true\tfalse\ton purpose\ntrue\ttrue\nfalse\ton purpose\ntrue\ttrue\n" }, { status, printed })
+  end)
+
   it("is not reported if the selection gets it", function()
     local status, printed = program.run [[
       local keywatch = require "keywatch"

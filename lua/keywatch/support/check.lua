@@ -125,19 +125,20 @@ local function times(opts, name)
   return opts
 end
 
+local LIST_OPTIONS = { timeout = "seconds" }
+
 --- Checks a table that is a list, and may have the option `timeout` beside it. Returns the length of the list. Raises
 -- if the list has a hole, or there is another option.
 local function list(found, name)
   argument(type(found) == "table", 1, name, "table", found)
-  local n, highest, options_found = 0, 0, {}
+  local n, highest = 0, 0
   for key, value in pairs(found) do
     if type(key) == "number" and key >= 1 and key % 1 == 0 then
       n, highest = n + 1, math.max(highest, key)
     else
-      options_found[key] = value
+      known({ [key] = value }, name, LIST_OPTIONS)
     end
   end
-  known(options_found, name, { timeout = "seconds" })
   if n == highest then return n end
   local hole = 1
   while found[hole] ~= nil do hole = hole + 1 end

@@ -234,7 +234,8 @@ sending_mt.__select = {
   is_ready = function(self)
     local channel = self.channel
     channel.scheduler:enter()
-    return channel.is_closed or channel[1] ~= nil or channel:count() < channel.capacity
+    local count = channel:count()
+    return channel.is_closed or count < channel.capacity or count == 0 and channel[1] ~= nil
   end,
   begin = function(self)
     return get_senders(self.channel), self.value

@@ -247,8 +247,9 @@ local function outcome(task)
   return why, given
 end
 
---- Turns the loop until something was exchanged, the event was set, or the deadline is over. Returns the same; or, if
--- an error was raised in the driver, "raised", what was given, if anything, and { the error }.
+--- Turns the loop until something was exchanged, the event was set, or the deadline is over. Returns what has ended the
+-- wait, and what was given; or, if an error was raised in the driver, "raised", what was given, if anything, and
+-- { the error }.
 local function exchange_at_top_level(self, awaited, offer, deadline)
   local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
   if waiter.why ~= "turn" then waiter.offer = nil end
@@ -325,10 +326,11 @@ function scheduler_methods:finish(task, results, failure, traceback)
   task.state = "done"
   self.tasks[task] = nil
   local done, scope = task.done, task.scope
-  local is_joined = done and done:set() or task.is_supervised or task.joiners
-  if scope then is_joined = scopes.on_end(scope, task) or is_joined end
+  local is_joined = not results and tasks.is_joined(task)
+  local has_woken = done and done:set()
+  if scope and scopes.on_end(scope, task) or is_joined and has_woken then task.is_supervised = true end
   if results then return end
-  if not is_joined then self:complain(task) end
+  if not task.is_supervised and not task.joiners then self:complain(task) end
   errors.keep_traceback(failure, traceback)
 end
 

@@ -6,7 +6,7 @@
 --   is_ready(object)   True if `take` need not wait: it returns something, or the end or failure of the object.
 --   begin(object)      Called before a wait. Returns the event that is set when the object may have become ready; and
 --                      what the object offers to those who call event.exchange, or nil.
---   finish(object)     Called once for each begin, also when the wait has raised.
+--   finish(object)     Called once for each begin, also when the wait has raised. Must not raise.
 --   take(object)       Called after is_ready. Returns what the object's own call returns: watch:next, channel:receive,
 --                      task:join. Returns NOTHING if a finalizer has taken it in between.
 --   look(object)       Optional. Called if nothing is ready and the caller does not want to wait. Looks once for what
@@ -41,6 +41,16 @@ local function protocol_of(object)
   return type(protocol) == "table" and protocol or nil
 end
 
+--- Raises if two objects of a list are the same.
+local function check_different(objects, n)
+  local places = {}
+  for i = 1, n do
+    local object = objects[i]
+    if places[object] then check.misuse("select: number %d and number %d are the same", places[object], i) end
+    places[object] = i
+  end
+end
+
 --- Raises unless all objects can be selected, and all are different. Returns their number.
 local function check_objects(scheduler, objects)
   local n = check.list(objects, "select")
@@ -51,11 +61,9 @@ local function check_objects(scheduler, objects)
       check.misuse("select: number %d cannot be selected: give watches, channels, tasks or signals, not %s", i,
         check.shown(object))
     end
-    if object == scheduler.running then check.misuse("select: a task cannot wait for its own end") end
-    for j = 1, i - 1 do
-      if rawequal(objects[j], object) then check.misuse("select: number %d and number %d are the same", j, i) end
-    end
+    if rawequal(object, scheduler.running) then check.misuse("select: a task cannot wait for its own end") end
   end
+  check_different(objects, n)
   return n
 end
 

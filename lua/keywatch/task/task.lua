@@ -73,6 +73,15 @@ local function get_done(task)
   return task.done
 end
 
+--- True if a caller of join waits for the end of a task. (Waits for several objects count themselves.)
+local function is_joined(task)
+  local done = task.done
+  for i = 1, done and #done or 0 do
+    if done[i] and not done[i].target and done[i].state == "parked" then return true end
+  end
+  return false
+end
+
 --- Returns what join returns for a task that is done. From now on the caller answers for its failure.
 local function result(task)
   local scheduler = task.scheduler
@@ -144,11 +153,31 @@ task_mt.__select = { -- see selection.lua
   take = result,
 }
 
+--- Begins the wait for all tasks of a list. Returns an event that is set when one of them ends, and its links.
+local function begin_all(scheduler, list)
+  local target, links = event.new(scheduler), {}
+  for i = 1, #list do
+    links[i] = { target = target, event = nil, place = nil }
+    event.link(begin_join(list[i]), links[i])
+  end
+  return target, links
+end
+
+--- Ends the wait for all tasks of a list.
+local function end_all(list, links)
+  for i = 1, #list do
+    event.unlink(links[i])
+    end_join(list[i])
+  end
+end
+
 --- Waits until all tasks of a list are done, or the deadline is over. Returns false in the latter case.
-local function await_all(scheduler, list, deadline)
+local function await_all(scheduler, list, target, deadline)
+  local is_over = false
   for i = 1, #list do
     while list[i].state ~= "done" do
-      if not list[i].done:wait(scheduler:time_left(deadline)) then return list[i].state == "done" end
+      if is_over then return false end
+      is_over = not target:wait(scheduler:time_left(deadline))
     end
   end
   return true
@@ -187,11 +216,11 @@ local function join_all(scheduler, list)
   local copy, is_done = copy_tasks(scheduler, list)
   local timeout = list.timeout
   if not is_done then scheduler:check_timeout(timeout) end
-  for i = 1, #copy do begin_join(copy[i]) end
-  local ok, has_ended = pcall(await_all, scheduler, copy, timeout and scheduler:now() + timeout)
+  local target, links = begin_all(scheduler, copy)
+  local ok, has_ended = pcall(await_all, scheduler, copy, target, timeout and scheduler:now() + timeout)
   local is_good, failure, failed
   if ok and has_ended then is_good, failure, failed = results_of_all(copy) end
-  for i = 1, #copy do end_join(copy[i]) end
+  end_all(copy, links)
   if not ok then error(has_ended, 0) end
   if not has_ended then return nil, core.new_error("timeout") end
   return is_good, failure, failed
@@ -199,4 +228,4 @@ end
 
 -- }======
 
-return { new = new, mt = task_mt, in_order = in_order, join_all = join_all }
+return { new = new, mt = task_mt, is_joined = is_joined, in_order = in_order, join_all = join_all }
