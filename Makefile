@@ -18,7 +18,8 @@ help:           ## this list
 
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
   liblmdb-dev git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
-  lua5.1 liblua5.1-0-dev lua-yaml etcd-server etcd-client python3-etcd3 nghttp2-client strace curl
+  lua5.1 liblua5.1-0-dev lua-yaml lua-cqueues lua-socket neovim etcd-server etcd-client python3-etcd3 nghttp2-client \
+  strace curl
 
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
@@ -56,7 +57,7 @@ build/luajit.config.lua: Makefile
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-test: build build/node/installed build/fault.so   ## every spec on Lua 5.4 and LuaJIT
+test: build build/node/installed build/fault.so build/neovim.so   ## every spec on Lua 5.4 and LuaJIT
 	@spec/run once-lua5.4 $(VMS:%=rock-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
@@ -70,6 +71,11 @@ build/node/installed: $(wildcard spec/support/node/package*.json) | deps
 build/fault.so: spec/support/fault.c Makefile | deps
 	@mkdir -p $(@D)
 	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -lpthread -o $@
+
+# LuaJIT in the place of Neovim's Lua, where that is not LuaJIT.
+build/neovim.so: spec/support/neovim.c Makefile | deps
+	@mkdir -p $(@D)
+	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -ldl -o $@
 
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
@@ -135,6 +141,7 @@ bench: build build/node/installed build/bench/load build/fault.so   ## speed and
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/serve.lua
 	@$(LUA54) bench/client.lua
+	@$(LUA54) bench/loops.lua
 	@$(LUA54) bench/hostile.lua
 
 build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps

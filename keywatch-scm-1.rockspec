@@ -54,6 +54,7 @@ build = {
     ["keywatch.command.serve_flags"] = "lua/keywatch/command/serve_flags.lua",
     ["keywatch.command.settings"] = "lua/keywatch/command/settings.lua",
     ["keywatch.driver.coroutines"] = "lua/keywatch/driver/coroutines.lua",
+    ["keywatch.driver.luv"] = "lua/keywatch/driver/luv.lua",
     ["keywatch.driver.uv"] = "lua/keywatch/driver/uv.lua",
     ["keywatch.driver.virtual"] = "lua/keywatch/driver/virtual.lua",
     ["keywatch.server.call"] = "lua/keywatch/server/call.lua",

@@ -144,6 +144,8 @@ local MODULE = {
   join = { list_of({ keywatch.spawn(function() end) }, { channel }) },
   sleep = { needed_seconds },
   now = {},
+  driver = { kind("uv", 5, {}, "select") },
+  fd = {}, pollfd = {}, events = {}, timeout = {}, step = {},
 }
 
 -- }======

@@ -422,7 +422,7 @@ quota-backend-bytes: 2147483648
 max-txn-ops: "10"
 auto-compaction-mode: revision
 auto-compaction-retention: 1000
-grpc-keepalive-min-time: 5000000000
+grpc-keepalive-min-time: 100000000000000
 grpc-keepalive-timeout: 20s
 strict-reconfig-check: false
 client-transport-security:

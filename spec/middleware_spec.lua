@@ -297,6 +297,35 @@ describe("middleware", function()
       assert.equal(300, #call.messages)
     end)
 
+    it("ends with the server where it holds a stream, and lets other calls go on", function()
+      local put, streams = client:begin(PUT, "\10\1a", { wait = "yes" }), {}
+      for i, path in ipairs { WATCH, KEEP_ALIVE, STREAM } do streams[i] = client:call(path, { wait = "yes" }) end
+      client:settle()
+      server.object:drain(60)
+      for _, call in ipairs(streams) do
+        assert.same({ UNAVAILABLE, "etcdserver: server stopped" }, { client:finish(call) })
+      end
+      assert.equal(3, #notes(3))
+      assert.is_nil(put.status)
+      gate:set()
+      assert.equal(OK, (client:finish(put)))
+      assert.same({ PUT .. " 0" }, notes(1))
+    end)
+
+    it("lets no stream go on that the server has ended", function()
+      local call = client:call(WATCH, { wait = "yes" })
+      send(call, "WatchRequest", { create_request = { key = "a" } })
+      client:settle()
+      client:pause()
+      server.object:drain(60)
+      gate:set()
+      client:settle()
+      client:resume()
+      assert.same({ UNAVAILABLE, "etcdserver: server stopped" }, { client:finish(call) })
+      assert.equal(0, #call.messages)
+      expect_nothing_left()
+    end)
+
     it("ends with its client, or the client's deadline", function()
       for _, path in ipairs { ECHO, PUT, WATCH } do
         local lines = serving.log_of(function()

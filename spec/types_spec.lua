@@ -193,6 +193,9 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(task:join(0), returned(task_type, "join"))
     expect_type(task:join(), returned(task_type, "join"))
     expect_type(keywatch.now(), returned(module, "now"))
+    for _, name in ipairs { "driver", "fd", "pollfd", "events", "timeout", "step" } do
+      expect_type(keywatch[name](), returned(module, name))
+    end
   end)
 
   it("channel", function()

@@ -79,6 +79,36 @@ function keywatch.sleep(seconds) end
 ---@nodiscard
 function keywatch.now() end
 
+---Chooses the loop that runs the tasks which are spawned outside of `run`: "luv", the loop of luv or Neovim, which must be
+---loaded; or "uv", the private loop alone. Without a choice, luv's loop if luv is loaded.
+---@param name? "uv"|"luv"
+---@return "uv"|"luv" name the present choice
+function keywatch.driver(name) end
+
+---Returns a descriptor that becomes readable when there is something to do: for another event loop, which then calls `step`.
+---@return integer fd
+---@nodiscard
+function keywatch.fd() end
+
+---The same as `fd`, as cqueues calls it.
+---@return integer fd
+---@nodiscard
+function keywatch.pollfd() end
+
+---Returns what cqueues is to wait for at the descriptor.
+---@return string events "r"
+---@nodiscard
+function keywatch.events() end
+
+---Returns the seconds for which another event loop may rest before it calls `step`; nil: until the descriptor is readable.
+---@return number? seconds
+---@nodiscard
+function keywatch.timeout() end
+
+---Does what is ready, for about a millisecond. Never waits. For another event loop; raises inside of tasks.
+---@return number? seconds what `timeout` returns then
+function keywatch.step() end
+
 -- Words -------------------------------------------------------------------------------------------------------------
 
 ---A 64-bit id. On LuaJIT an id beyond 2^53 is a decimal string; both forms are accepted everywhere.

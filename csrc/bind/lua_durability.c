@@ -7,7 +7,8 @@
  *   store:settled()           -> the newest settled ticket
  *   store:outcome(ticket)     -> true: its writes are durable; nil and an error: they failed; false: not settled yet
  *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
- *   store:go_on()             -> does a step of the due work: whether a compaction is running; nil; and a ticket
+ *   store:go_on()             -> does a step of the due work: whether a compaction is running; nil; and a ticket.
+ *                                Or nil and an error: memory was short for the compaction, which goes on later
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
  *   store:set_bell(bell)      -> the commit thread rings this bell whenever it has finished something
  */
@@ -57,7 +58,10 @@ static int l_wait(lua_State *L) {
 }
 
 static int l_go_on(lua_State *L) {
+  kw_store_include_background(kw_bind_check_open(L)->store); /* a compaction that pauses goes on */
   kw_lua_store *self = kw_bind_enter(L);
+  int rc = kw_store_compaction_failure(self->store);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
   kw_store_include_background(self->store);
   lua_pushboolean(L, kw_store_is_compacting(self->store));
   return kw_bind_give(L, kw_bind_open_ticket(self), 1);

@@ -80,9 +80,10 @@ static int l_rows(lua_State *L) {
   kw_slice table = check_table(L, 2);
   kw_slice key = is_one ? kw_bind_check_bytes(L, 3) : kw_slice_of("", 0);
   luaL_checkstack(L, 4, "answer");
-  int rc = kw_store_rows(self->store, &self->rows);
-  if (!kw_rows_name(&self->arena, table, key, &self->row_name)) rc = KW_ERR_NO_MEMORY;
-  return kw_bind_answer(L, self, rc, is_one ? KW_ANSWER_ROW : KW_ANSWER_ROWS);
+  self->rows = kw_store_rows(self->store);
+  bool ok = kw_rows_name(&self->arena, table, key, &self->row_name);
+  return kw_bind_answer(L, self, ok ? KW_OK : KW_ERR_NO_MEMORY,
+                        is_one ? KW_ANSWER_ROW : KW_ANSWER_ROWS);
 }
 
 const luaL_Reg kw_bind_row_methods[] = {

@@ -3,6 +3,8 @@
 
 #ifdef KW_PROBE
 
+#include <stdatomic.h>
+
 #include "bind/lua_store.h"
 
 static kw_committer *check_committer(lua_State *L) {
@@ -33,8 +35,38 @@ static int l_flush(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg functions[] = {
-    {"hold_disk", l_hold}, {"fail_disk", l_fail}, {"flush_disk", l_flush}, {NULL, NULL}};
+/* {====== A bell that counts who holds it ====== */
+
+static atomic_int holders;
+
+static void ring(void *ctx) {
+  (void)ctx;
+}
+
+static void retain(void *ctx) {
+  atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+static void release(void *ctx) {
+  atomic_fetch_sub((atomic_int *)ctx, 1);
+}
+
+/* set_bell(store, is_there): gives the store a bell, or none. Returns how many references to this bell are held. */
+static int l_set_bell(lua_State *L) {
+  kw_bell bell = {0};
+  if (lua_toboolean(L, 2)) bell = (kw_bell){ring, retain, release, &holders};
+  kw_store_set_bell(kw_bind_check_store(L, 1)->store, kw_bell_retain(&bell));
+  lua_pushinteger(L, atomic_load(&holders));
+  return 1;
+}
+
+/* }====== */
+
+static const luaL_Reg functions[] = {{"hold_disk", l_hold},
+                                     {"fail_disk", l_fail},
+                                     {"flush_disk", l_flush},
+                                     {"set_bell", l_set_bell},
+                                     {NULL, NULL}};
 
 void kw_bind_add_probe_disk(lua_State *L) {
   luaL_setfuncs(L, functions, 0);

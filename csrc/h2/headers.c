@@ -125,10 +125,14 @@ static bool check_request(kw_session *session, kw_stream *stream) {
 
 static void take_request(kw_session *session, kw_stream *stream) {
   stream->is_plus_proto = kw_known_is_plus_proto(&session->known);
-  if (!check_request(session, stream)) return;
+  const kw_session_hooks *hooks = &session->hooks;
+  if (!check_request(session, stream)) {
+    if (hooks->on_refused != NULL) hooks->on_refused(stream, session->known.path, hooks->ctx);
+    return;
+  }
   kw_slice timeout = session->known.timeout;
   if (timeout.len > 0) kw_stream_set_deadline(stream, session->now + kw_grpc_timeout(timeout));
-  session->hooks.on_open(stream, session->known.path, session->hooks.ctx);
+  hooks->on_open(stream, session->known.path, hooks->ctx);
 }
 
 /* }====== */

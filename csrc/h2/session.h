@@ -73,6 +73,9 @@ typedef struct kw_session_hooks {
   /* Server: a call has come. kw_session_fields has its metadata. The owner sets is_unary or takes_one (neither: any
    * number of messages) and its own fields of the stream; or it finishes the stream. */
   void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
+  /* Server: a request has come that is no call of gRPC, and the session has finished the stream. The path may be empty.
+   * on_open is not called. May be NULL. */
+  void (*on_refused)(kw_stream *stream, kw_slice path, void *ctx);
   /* A message has come. That of a server's unary call comes after the half-close. */
   void (*on_message)(kw_stream *stream, kw_slice message, void *ctx);
   /* Server: the client has half-closed the stream; no message follows. Not called for unary calls. */

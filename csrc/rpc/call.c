@@ -193,8 +193,19 @@ bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind) {
 
 /* {====== Intercepted calls ====== */
 
+/* Ends a stream, as kw_service_stop does: the stream does not know yet that it is not unary. Messages that still come
+ * are thrown away. */
+static void on_intercepted_drain(kw_server *server, kw_stream *stream) {
+  const call *c = stream->owner;
+  (void)server;
+  if (c == NULL || c->method->is_unary) return;
+  kw_service_fail(stream, KW_ERR_STOPPED);
+  kw_stream_resume(stream);
+}
+
 /* The method of a call while Lua decides on it. The stream is paused, so nothing is heard of it. */
-static const kw_method intercepted = {.path = "", .on_timeout = on_close, .on_close = on_close};
+static const kw_method intercepted = {
+    .path = "", .on_timeout = on_close, .on_drain = on_intercepted_drain, .on_close = on_close};
 
 void kw_call_intercept(kw_server *server) {
   server->is_intercepting = true;
@@ -217,6 +228,7 @@ void kw_call_proceed(kw_server *server, uint64_t id) {
   call *c = find(server, id);
   if (c == NULL || c->stream == NULL || c->stream->role != &intercepted) return;
   kw_stream *stream = c->stream;
+  if (stream->is_finished || stream->is_reset) return;
   stream->owner = NULL;
   stream->watched = c;
   stream->role = c->method;
@@ -276,6 +288,7 @@ bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room
   uint8_t *to = kw_stream_begin(c->stream, bytes.len);
   if (to == NULL) {
     kw_stream_reset(c->stream, KW_RESET_INTERNAL);
+    kw_server_touch(c->stream);
     return false;
   }
   if (bytes.len > 0) memcpy(to, bytes.data, bytes.len);

@@ -78,7 +78,8 @@ bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_ro
 /* Ends a call with a status, once what was sent has left. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
-/* Lets an intercepted call proceed to its method. Lua is still told of its end. */
+/* Lets an intercepted call proceed to its method. Lua is still told of its end. Does nothing for a call that is
+ * finished, by Lua or by a drain of the server. */
 void kw_call_proceed(kw_server *server, uint64_t id);
 
 #endif

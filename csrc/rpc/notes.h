@@ -34,8 +34,7 @@ typedef struct kw_note {
   size_t n_path;
   size_t n_text;
   char remote[KW_REMOTE_TEXT]; /* address of the client; or "" */
-  uint8_t
-      path[KW_NOTE_TEXT]; /* empty for a request that was refused before its path was looked at */
+  uint8_t path[KW_NOTE_TEXT];  /* empty for a request that had none, or that memory was short for */
   uint8_t text[KW_NOTE_TEXT];
 } kw_note;
 

@@ -40,6 +40,11 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   if (method->on_open != NULL) method->on_open(peer->server, stream);
 }
 
+static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {
+  kw_server *server = ((kw_peer *)ctx)->server;
+  if (server->notes != NULL) kw_notes_open(server, stream, path);
+}
+
 static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   kw_peer *peer = ctx;
   kw_server *server = peer->server;
@@ -116,6 +121,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   kw_peer *peer = kw_alloc_zeroed(sizeof *peer);
   if (peer == NULL) return NULL;
   kw_session_hooks heard = {.on_open = on_open,
+                            .on_refused = on_refused,
                             .on_message = on_message,
                             .on_half_close = on_half_close,
                             .on_pull = on_pull,

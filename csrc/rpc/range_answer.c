@@ -175,16 +175,16 @@ static void finish(range_answer *a) {
   kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
 
-/* Starts an answer again, at the store's revision. Returns false if that is not allowed: the client asked for a
- * revision by number, or it was started again too often; or if memory is short. */
-static bool restart(const kw_server *server, range_answer *a) {
-  if (a->asked > 0 || ++a->restarts > MAX_RESTARTS) return false;
+/* Starts an answer again, at the store's revision. Returns KW_OK; KW_ERR_COMPACTED if that is not allowed: the client
+ * asked for a revision by number, or the answer was started again too often; or KW_ERR_NO_MEMORY. */
+static int restart(const kw_server *server, range_answer *a) {
+  if (a->asked > 0 || ++a->restarts > MAX_RESTARTS) return KW_ERR_COMPACTED;
   kw_stream_forget(a->stream);
   a->op.range.key = a->key;
   a->op.revision = a->revision = kw_store_revision(server->store);
   a->op.uncounted = false;
   a->n = 0;
-  return begin_message(server, a);
+  return begin_message(server, a) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 static void step(kw_server *server, range_answer *a) {
@@ -198,7 +198,11 @@ static void step(kw_server *server, range_answer *a) {
   op.range.limit = n < KW_PAGE_RECORDS ? n : KW_PAGE_RECORDS;
   kw_arena_reset(&server->arena);
   int rc = kw_store_apply(server->store, &op, &server->arena, &page);
-  if (rc == KW_ERR_COMPACTED && restart(server, a)) return;
+  if (rc == KW_ERR_COMPACTED) {
+    rc = restart(server, a);
+    if (rc != KW_OK) fail(a, rc);
+    return;
+  }
   if (rc == KW_OK && !a->op.uncounted) a->count = page.range.count;
   a->op.uncounted = true;
   if (rc == KW_OK) rc = add_page(server, a, &page);

@@ -61,8 +61,7 @@ bool kw_server_is_busy(const kw_server *server);
 void kw_server_set_bell(kw_server *server, const kw_bell *bell);
 
 /* Drains a server: it takes no new connections and streams, and calls have `ms` milliseconds to end. Streams that are
- * not unary end at once, so that clients resume elsewhere; but not those that Lua has intercepted and not let
- * proceed. */
+ * not unary end at once, so that clients resume elsewhere. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 
 /* Returns the number of connections. */

@@ -14,6 +14,12 @@ void kw_compaction_start(kw_store *store, int64_t rev) {
   if (store->compact_requested < rev) store->compact_requested = rev;
 }
 
+void kw_compaction_reset(kw_store *store, int64_t rev) {
+  store->compact_requested = store->compact_revision = rev;
+  store->compact_next = rev + 1;
+  store->compact_is_stuck = store->compact_is_delayed = false;
+}
+
 int64_t kw_compaction_next(const kw_store *store) {
   if (store->compact_requested == store->compact_revision) return store->compact_next;
   return from_of(store) < store->compact_next ? from_of(store) : store->compact_next;
@@ -23,13 +29,19 @@ static bool is_running(const kw_store *store) {
   return store->compact_next <= store->compact_revision && !store->compact_is_stuck;
 }
 
-bool kw_compaction_is_due(const kw_store *store) {
-  return is_running(store) && kw_log_may_remove(store->log, (size_t)store->options.step_records);
+int64_t kw_compaction_deadline(const kw_store *store) {
+  if (!is_running(store)) return KW_NEVER;
+  if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
+  return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;
 }
 
 bool kw_store_is_compacting(const kw_store *store) {
   if (store->failure != KW_OK || store->compact_is_stuck) return false;
   return store->compact_requested > store->compact_revision || is_running(store);
+}
+
+int kw_store_compaction_failure(const kw_store *store) {
+  return is_running(store) && store->compact_is_delayed ? KW_ERR_NO_MEMORY : KW_OK;
 }
 
 static bool is_before(const kw_change *change, kw_revision rev) {
@@ -72,13 +84,15 @@ static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key
   return true;
 }
 
-/* Ends a step; the next one begins at `rev`. Returns true if it can follow at once. A damaged record arms the
- * alarm. */
-static bool stop(kw_store *store, int64_t rev) {
+/* Ends a step; the next one begins at `rev`. `rc` is KW_OK, or why no record could be visited. Returns true if the next
+ * step can follow at once. A damaged record arms the alarm. */
+static bool stop(kw_store *store, int64_t rev, int rc) {
   store->compact_next = rev;
-  store->compact_is_stuck = kw_log_failure(store->log) == KW_ERR_CORRUPT;
+  store->compact_is_stuck = rc == KW_ERR_CORRUPT;
+  store->compact_is_delayed = rc == KW_ERR_NO_MEMORY;
+  store->compact_retry_at = store->now + KW_RETRY_MS;
   if (store->compact_is_stuck) kw_store_arm(store, KW_ALARM_CORRUPT);
-  return kw_compaction_is_due(store);
+  return kw_compaction_deadline(store) <= store->now;
 }
 
 bool kw_compaction_step(kw_store *store) {
@@ -88,13 +102,16 @@ bool kw_compaction_step(kw_store *store) {
     kw_log_release(store->log);
     kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
     bool is_there = kw_log_next(store->log, &cursor, &entry);
-    if (!is_there && kw_log_failure(store->log) != KW_OK) return stop(store, next.main);
+    int rc = is_there ? KW_OK : kw_log_failure(store->log);
+    if (rc != KW_OK) return stop(store, next.main, rc);
     if (!is_there || entry.rev.main > store->compact_revision) break;
     bool is_enough = i >= store->options.step_records && entry.rev.sub == 0;
-    if (is_enough || !visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record)))
-      return stop(store, entry.rev.main);
+    if (is_enough) return stop(store, entry.rev.main, KW_OK);
+    if (!visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record)))
+      return stop(store, entry.rev.main, KW_ERR_NO_MEMORY);
     next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
   store->compact_next = store->compact_revision + 1;
+  store->compact_is_delayed = false;
   return false;
 }

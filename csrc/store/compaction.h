@@ -23,11 +23,17 @@
  * calls this once the compaction is durable. */
 void kw_compaction_start(kw_store *store, int64_t rev);
 
-/* True if a step can be done now: there are records to visit, and the gathering commit group is not too large. */
-bool kw_compaction_is_due(const kw_store *store);
+/* Sets the compacted revision to `rev`, which may be lower than before: all records are new, and no compaction is
+ * running. */
+void kw_compaction_reset(kw_store *store, int64_t rev);
 
-/* Visits a bounded number of records. Returns true if another step can follow at once. A record that is damaged arms
- * the alarm KW_ALARM_CORRUPT; the compaction is stuck until the alarm is disarmed. */
+/* Returns when the next step is due: INT64_MIN, or a later time if memory was short in the last one. KW_NEVER if there
+ * are no records to visit, or if the gathering commit group is too large. */
+int64_t kw_compaction_deadline(const kw_store *store);
+
+/* Visits a bounded number of records. Returns true if another step can follow at once. If memory is short, the next
+ * step is due after KW_RETRY_MS. A record that is damaged arms the alarm KW_ALARM_CORRUPT; the compaction is stuck
+ * until the alarm is disarmed. */
 bool kw_compaction_step(kw_store *store);
 
 /* Returns compacted_until for the next commit group: the first revision that has to be visited once the requested

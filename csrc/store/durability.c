@@ -144,6 +144,7 @@ uint64_t kw_store_ticket(const kw_store *store) {
 
 void kw_store_include_background(kw_store *store) {
   store->durability.is_requested = true;
+  store->compact_is_delayed = false;
 }
 
 bool kw_store_is_settled(const kw_store *store, uint64_t ticket) {
@@ -183,8 +184,7 @@ int kw_store_defragmented(const kw_store *store) {
 void kw_store_set_bell(kw_store *store, kw_bell bell) {
   kw_bell_release(&store->bell);
   store->bell = bell;
-  if (bell.ring == NULL || store->committer == NULL) return;
-  kw_committer_set_bell(store->committer, kw_bell_retain(&bell));
+  if (store->committer != NULL) kw_committer_set_bell(store->committer, kw_bell_retain(&bell));
 }
 
 int64_t kw_durability_deadline(const kw_store *store) {

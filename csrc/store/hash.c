@@ -61,6 +61,7 @@ static bool must_begin(const kw_store *store, const kw_hash_walk *walk) {
 int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
   int rc = must_begin(store, walk) ? begin(store, walk) : KW_OK;
   if (rc != KW_OK) return rc;
+  kw_log_release(store->log); /* a failure of an earlier reader is none of this one's */
   kw_log_cursor cursor = kw_log_seek(store->log, walk->next);
   kw_log_entry entry;
   for (; records > 0; records--) {

@@ -12,6 +12,12 @@ static int refuse_damaged(const kw_store *store, char text[KW_REASON_ROOM]) {
   return KW_ERR_CORRUPT;
 }
 
+static int refuse_rows(const kw_store *store, char text[KW_REASON_ROOM]) {
+  char why[64];
+  snprintf(why, sizeof why, "its users and roles take more than %d MiB", KW_ROWS_BYTES >> 20);
+  return kw_database_refuse(text, kw_database_path(store->database), why);
+}
+
 /* {====== State without history ====== */
 
 static bool is_sound(const kw_commit_meta *meta) {
@@ -43,7 +49,9 @@ int kw_load_state(kw_store *store, int64_t now, char text[KW_REASON_ROOM]) {
   if (rc == KW_OK) rc = kw_lessor_load(store, now);
   if (rc == KW_OK) rc = kw_database_walk_failure(store->database);
   if (rc == KW_OK) rc = kw_load_rows(store);
-  return rc == KW_ERR_CORRUPT ? refuse_damaged(store, text) : rc;
+  if (rc == KW_ERR_NO_SPACE) return refuse_rows(store, text);
+  bool has_long_name = rc == KW_ERR_REQUEST_TOO_LARGE; /* no row has such a name */
+  return rc == KW_ERR_CORRUPT || has_long_name ? refuse_damaged(store, text) : rc;
 }
 
 /* }====== */

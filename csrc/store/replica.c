@@ -119,8 +119,7 @@ int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n)
   kw_log_free(old_log);
   int64_t before = store->revision;
   store->applied = store->revision = rev;
-  store->compact_revision = rev;
-  store->compact_next = rev + 1;
+  kw_compaction_reset(store, rev);
   store->base_revision = rev;
   store->history_bytes = 0;
   if (store->hook.on_replace != NULL) store->hook.on_replace(before, store->hook.ctx);

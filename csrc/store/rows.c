@@ -137,9 +137,8 @@ int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n
   return KW_OK;
 }
 
-int kw_store_rows(const kw_store *store, const kw_rows **rows) {
-  *rows = &store->rows;
-  return KW_OK;
+const kw_rows *kw_store_rows(const kw_store *store) {
+  return &store->rows;
 }
 
 /* }====== */

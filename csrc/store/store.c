@@ -84,7 +84,7 @@ bool kw_store_is_inherited(const kw_store *store) {
 /* The commit thread ends before the records are freed that it may be writing. */
 void kw_store_free(kw_store *store) {
   kw_snapshot_end_all(store);
-  kw_store_set_bell(store, (kw_bell){0});
+  kw_bell_release(&store->bell);
   if (store->committer != NULL) kw_committer_close(store->committer);
   kw_write_forget_undo(store, store->undo.n);
   kw_leases_drop(&store->leases);
@@ -160,6 +160,7 @@ void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
 }
 
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
+  kw_log_release(store->log);
   return kw_log_seek(store->log, (kw_revision){.main = rev});
 }
 
@@ -227,8 +228,8 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_compaction_is_due(store) && store->failure == KW_OK) return INT64_MIN;
-  return earlier(kw_lessor_deadline(store), kw_durability_deadline(store));
+  int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
+  return earlier(compaction, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
@@ -237,7 +238,7 @@ bool kw_store_step(kw_store *store, int64_t now) {
   if (store->failure != KW_OK) return false;
   kw_durability_step(store, now);
   bool more = kw_lessor_step(store, now);
-  if (kw_compaction_is_due(store)) more = kw_compaction_step(store) || more;
+  if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
   return more;
 }

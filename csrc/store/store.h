@@ -97,7 +97,7 @@ void kw_store_flush(kw_store *store);
 bool kw_store_poll(kw_store *store);
 
 /* Sets the bell that other threads ring: after each commit group, and when a snapshot is ready. The store takes the
- * caller's reference. */
+ * caller's reference. With an all-zero bell they ring none. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
 /* Returns a ticket for all writes that have been committed up to now, and that an answer may have seen. Background
@@ -105,7 +105,8 @@ void kw_store_set_bell(kw_store *store, kw_bell bell);
  * with KW_OK, in memory and once the storage has failed. */
 uint64_t kw_store_ticket(const kw_store *store);
 
-/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay. */
+/* Makes the next ticket include the background changes up to now. The next flush then submits them without delay, and a
+ * compaction that pauses goes on with the next step. */
 void kw_store_include_background(kw_store *store);
 
 /* True once the writes of a ticket are durable, or have failed. */
@@ -141,8 +142,8 @@ int kw_store_defragmented(const kw_store *store);
 
 /* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the
  * applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
- * until the next kw_store_apply, and until the next call that changes, steps, polls, waits for or hashes the store;
- * kw_store_commit leaves them valid.
+ * until the next kw_store_apply or kw_store_seek, and until the next call that changes, steps, polls, waits for or
+ * hashes the store; kw_store_commit leaves them valid.
  *
  * After an error no key has changed, and no commit or rollback is needed. Errors of every op: those of kw_check_op;
  * KW_ERR_COMPACTED or KW_ERR_FUTURE_REVISION of a range; KW_ERR_CORRUPT if a record cannot be read. Errors of a
@@ -167,6 +168,9 @@ int kw_store_compact(kw_store *store, int64_t revision);
 /* True until the compactions that were requested are durable and their records removed. False if one is stuck at a
  * damaged record, or if the storage has failed. */
 bool kw_store_is_compacting(const kw_store *store);
+
+/* Returns KW_ERR_NO_MEMORY while a compaction pauses because memory was short, else KW_OK. */
+int kw_store_compaction_failure(const kw_store *store);
 
 /* }====== */
 
@@ -204,7 +208,8 @@ int64_t kw_store_compact_requested(const kw_store *store);
 bool kw_store_is_replica(const kw_store *store);
 
 /* Returns a cursor into the log, before the first event of revision `rev` or later. It is good until the store
- * changes. */
+ * changes. Borrowed records are released, and kw_store_read_failure is KW_OK again: a reader learns of no failure of
+ * an earlier one. */
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 
 /* Moves to the next visible event; entry->record is borrowed, as from kw_store_apply. Returns false at the end, and
@@ -215,7 +220,7 @@ bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *e
  * if the key did not exist, or if that revision was compacted. A record that cannot be read is empty. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev);
 
-/* Returns why the last unreadable record since the last apply, step, poll or hash could not be read:
+/* Returns why the last unreadable record since the last apply, seek, step, poll or hash could not be read:
  * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if it is damaged. Returns KW_OK if all were read. */
 int kw_store_read_failure(const kw_store *store);
 
@@ -284,9 +289,8 @@ int kw_store_disarm(kw_store *store, kw_alarm alarm, kw_arena *arena);
  * of kw_rows_apply, KW_ERR_READ_ONLY in a replica, or KW_ERR_STORAGE once the storage has failed. */
 int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n);
 
-/* *rows becomes the rows of the store, good until they change. Changes that are not durable yet are included. Always
- * returns KW_OK. */
-int kw_store_rows(const kw_store *store, const kw_rows **rows);
+/* Returns the rows of the store, good until they change. Changes that are not durable yet are included. */
+const kw_rows *kw_store_rows(const kw_store *store);
 
 /* }====== */
 

@@ -69,11 +69,13 @@ int kw_address_host(const kw_address *address, char text[KW_ADDRESS_TEXT]) {
 }
 
 void kw_address_print(const kw_address *address, char *text, size_t size) {
-  char host[KW_ADDRESS_TEXT] = "";
+  char host[KW_ADDRESS_TEXT];
   if (kw_address_is_path(address)) {
     snprintf(text, size, "unix");
   } else if (kw_address_host(address, host) == 0) {
     bool is_ip6 = address->any.sa_family == AF_INET6;
     snprintf(text, size, is_ip6 ? "[%s]:%d" : "%s:%d", host, kw_address_port(address));
+  } else if (size > 0) {
+    text[0] = 0;
   }
 }

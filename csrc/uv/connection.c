@@ -202,11 +202,7 @@ static int write_pending(kw_connection *connection) {
 static void poll_for(kw_connection *connection, int interest) {
   if (connection->interest == interest) return;
   connection->interest = (uint8_t)interest;
-  if (interest == 0) {
-    uv_poll_stop(&connection->poll);
-  } else {
-    uv_poll_start(&connection->poll, interest, on_ready);
-  }
+  kw_loop_watch_events(connection->loop, &connection->poll, interest, on_ready);
 }
 
 static bool is_done(const kw_connection *connection) {
@@ -351,6 +347,7 @@ void kw_connection_close(kw_connection *connection, const char *why) {
   kw_loop_remove_timer(loop, &connection->timer);
   kw_link_remove(&connection->link);
   loop->connections--;
+  loop->has_changed_events = true;
   uv_close((uv_handle_t *)&connection->poll, on_close);
   close(connection->fd);
 }

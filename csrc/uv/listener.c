@@ -24,13 +24,14 @@ static void on_ready(uv_poll_t *poll, int status, int events);
 
 static void pause_listener(kw_listener *listener) {
   kw_loop *loop = listener->loop_server->loop;
-  uv_poll_stop(&listener->poll);
+  kw_loop_watch_events(loop, &listener->poll, 0, on_ready);
   kw_loop_set_timer(loop, &listener->timer, kw_loop_now(loop) + RETRY_MS);
 }
 
 static void on_timer(kw_timer *timer, int64_t now) {
+  kw_listener *listener = KW_CONTAINER_OF(timer, kw_listener, timer);
   (void)now;
-  uv_poll_start(&KW_CONTAINER_OF(timer, kw_listener, timer)->poll, UV_READABLE, on_ready);
+  kw_loop_watch_events(listener->loop_server->loop, &listener->poll, UV_READABLE, on_ready);
 }
 
 static bool is_shortage(int error) {
@@ -142,13 +143,13 @@ static void on_close(uv_handle_t *handle) {
 }
 
 static int start(kw_listener *listener, const kw_address *address) {
-  uv_loop_t *uv = &listener->loop_server->loop->uv;
+  kw_loop *loop = listener->loop_server->loop;
   int rc = bind_listener(listener, address);
   if (rc < 0) return rc;
   if (listen(listener->fd, BACKLOG) < 0) return -errno;
-  rc = uv_poll_init(uv, &listener->poll, listener->fd);
+  rc = uv_poll_init(&loop->uv, &listener->poll, listener->fd);
   if (rc < 0) return rc;
-  uv_poll_start(&listener->poll, UV_READABLE, on_ready);
+  kw_loop_watch_events(loop, &listener->poll, UV_READABLE, on_ready);
   return 0;
 }
 

@@ -82,6 +82,7 @@ static void init_signals(kw_loop *loop) {
 int kw_loop_watch_signals(kw_loop *loop, const bool wanted[KW_SIGNALS]) {
   int rc = 0;
   init_signals(loop);
+  loop->has_changed_events = true;
   for (int i = 0; i < KW_SIGNALS && rc == 0; i++) {
     uv_signal_t *uv = &loop->signals[i].uv;
     if (wanted[i]) {
@@ -121,7 +122,10 @@ static void on_async(uv_async_t *async) {
 static kw_waker *open_waker(kw_loop *loop) {
   kw_waker *waker = kw_waker_new(&loop->waker_async);
   if (waker == NULL) return NULL;
-  if (uv_async_init(&loop->uv, &loop->waker_async, on_async) == 0) return waker;
+  if (uv_async_init(&loop->uv, &loop->waker_async, on_async) == 0) {
+    loop->has_changed_events = true;
+    return waker;
+  }
   kw_waker_release(waker);
   return NULL;
 }
@@ -144,6 +148,7 @@ static int open_bell(kw_loop *loop) {
   loop->bell = kw_waker_new(&loop->bell_async);
   if (loop->bell == NULL) return UV_ENOMEM;
   int rc = uv_async_init(&loop->uv, &loop->bell_async, on_rung);
+  loop->has_changed_events = true;
   if (rc < 0) kw_waker_release(loop->bell);
   return rc;
 }
@@ -231,18 +236,24 @@ static bool has_news(const kw_loop *loop) {
   return false;
 }
 
-static int64_t time_left(kw_loop *loop, int64_t deadline) {
+/* Returns when the loop has something to do without being told; 0: at once. */
+static int64_t next_deadline(const kw_loop *loop) {
   const kw_timer *timer = first_timer(loop);
   if (has_news(loop) || !kw_link_is_alone(&loop->dirty)) return 0;
-  if (loop->server_deadline < deadline) deadline = loop->server_deadline;
-  if (timer != NULL && timer->node.when < deadline) deadline = timer->node.when;
-  int64_t now = kw_loop_now(loop);
+  if (timer != NULL && timer->node.when < loop->server_deadline) return timer->node.when;
+  return loop->server_deadline;
+}
+
+static int64_t time_left(kw_loop *loop, int64_t deadline) {
+  int64_t next = next_deadline(loop), now = kw_loop_now(loop);
+  if (next < deadline) deadline = next;
   return deadline <= now ? 0 : deadline - now;
 }
 
 /* libuv does not wait if no handle is active. The timer always is. */
 static void iterate(kw_loop *loop, int64_t ms) {
   uv_update_time(&loop->uv);
+  loop->has_changed_events = false;
   if (ms > 0) uv_timer_start(&loop->wait_timer, on_wait_over, (uint64_t)ms, 0);
   uv_run(&loop->uv, ms > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
   uv_timer_stop(&loop->wait_timer);
@@ -263,6 +274,17 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn) {
   loop->is_woken = loop->is_rung = loop->has_disconnected = false;
 }
 
+int kw_loop_fd(const kw_loop *loop) {
+  return uv_backend_fd(&loop->uv);
+}
+
+int64_t kw_loop_timeout(kw_loop *loop) {
+  if (loop->has_changed_events) return 0;
+  loop->is_now_stale = true;
+  step_servers(loop);
+  return next_deadline(loop) == KW_NEVER ? -1 : time_left(loop, KW_NEVER);
+}
+
 bool kw_loop_is_busy(const kw_loop *loop) {
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
     if (kw_loop_server_is_busy(server_at(link))) return true;
@@ -270,8 +292,21 @@ bool kw_loop_is_busy(const kw_loop *loop) {
   return false;
 }
 
+bool kw_loop_has_servers(const kw_loop *loop) {
+  return !kw_link_is_alone(&loop->servers);
+}
+
+void kw_loop_watch_events(kw_loop *loop, uv_poll_t *poll, int events, uv_poll_cb on_ready) {
+  loop->has_changed_events = true;
+  if (events == 0) {
+    uv_poll_stop(poll);
+  } else {
+    uv_poll_start(poll, events, on_ready);
+  }
+}
+
 bool kw_loop_is_awaiting(const kw_loop *loop) {
-  if (!kw_link_is_alone(&loop->servers) || !kw_link_is_alone(&loop->clients)) return true;
+  if (kw_loop_has_servers(loop) || !kw_link_is_alone(&loop->clients)) return true;
   return is_awaiting_signals(loop) || may_be_woken(loop);
 }
 
@@ -348,7 +383,7 @@ int kw_loop_enter(kw_loop *loop) {
   pid_t pid = getpid();
   if (loop->pid == pid) return loop->fork_error;
   loop->pid = pid;
-  loop->is_now_stale = true;
+  loop->is_now_stale = loop->has_changed_events = true;
   adopt_wakers(loop);
   loop->fork_error = uv_loop_fork(&loop->uv);
   if (loop->fork_error == 0) drop_signals(loop);

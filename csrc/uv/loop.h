@@ -44,6 +44,8 @@ typedef struct kw_signal {
 typedef struct kw_loop {
   uv_loop_t uv;
   uv_timer_t wait_timer; /* ends the wait of an iteration */
+  bool
+      has_changed_events; /* since the last iteration; in the next one libuv tells the kernel of them */
 
   int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
   bool is_now_stale;  /* the loop may have waited since `now` was read */
@@ -97,6 +99,14 @@ int kw_loop_enter(kw_loop *loop);
  *   - `ms` milliseconds are over; negative: no timeout. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn);
 
+/* Returns a descriptor that becomes readable when a socket, a signal or another thread has something for the loop. It
+ * is the same until the process forks. The caller, another event loop, does not read from it, but turns this loop. */
+int kw_loop_fd(const kw_loop *loop);
+
+/* Returns for how many milliseconds the caller may wait for the descriptor before it turns the loop; negative: without
+ * limit. Steps the servers: Lua may have changed their stores since the last turn. */
+int64_t kw_loop_timeout(kw_loop *loop);
+
 /* True if the store of an attached server is in the middle of a call from Lua. Then the caller is a finalizer, and
  * must not turn the loop. */
 bool kw_loop_is_busy(const kw_loop *loop);
@@ -104,6 +114,12 @@ bool kw_loop_is_busy(const kw_loop *loop);
 /* True if something other than time could end a turn: a server or a client is attached, a signal is caught, or
  * another thread has the waker. */
 bool kw_loop_is_awaiting(const kw_loop *loop);
+
+/* True if a server is attached. */
+bool kw_loop_has_servers(const kw_loop *loop);
+
+/* Has libuv watch a descriptor of this loop for `events`, and call on_ready; or not watch it, if `events` is 0. */
+void kw_loop_watch_events(kw_loop *loop, uv_poll_t *poll, int events, uv_poll_cb on_ready);
 
 /* Returns the bell of the loop, with a reference for the caller. Ringing it causes an iteration. */
 kw_bell kw_loop_bell(kw_loop *loop);

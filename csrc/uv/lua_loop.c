@@ -63,6 +63,31 @@ static int l_turn(lua_State *L) {
   return 0;
 }
 
+/* loop:fd(): a descriptor that becomes readable when there is something to do, see kw_loop_fd. */
+static int l_fd(lua_State *L) {
+  lua_pushinteger(L, kw_loop_fd(kw_uv_check_loop(L)));
+  return 1;
+}
+
+/* loop:timeout(): the seconds for which one may wait for the descriptor; nil: without limit. Returns 0 in a finalizer
+ * in the middle of a store's call, where servers cannot be stepped. */
+static int l_timeout(lua_State *L) {
+  kw_loop *loop = kw_uv_check_loop(L);
+  int64_t ms = kw_loop_is_busy(loop) ? 0 : kw_loop_timeout(loop);
+  if (ms < 0) {
+    lua_pushnil(L);
+  } else {
+    lua_pushnumber(L, (lua_Number)ms / 1000);
+  }
+  return 1;
+}
+
+/* loop:has_servers(): true if a server has listeners or connections. */
+static int l_has_servers(lua_State *L) {
+  lua_pushboolean(L, kw_loop_has_servers(kw_uv_check_loop(L)));
+  return 1;
+}
+
 /* loop:is_awaiting(): true if something other than time could end a turn. */
 static int l_is_awaiting(lua_State *L) {
   lua_pushboolean(L, kw_loop_is_awaiting(kw_uv_check_loop(L)));
@@ -87,6 +112,9 @@ static int l_close(lua_State *L) {
 }
 
 static const luaL_Reg loop_methods[] = {{"turn", l_turn},
+                                        {"fd", l_fd},
+                                        {"timeout", l_timeout},
+                                        {"has_servers", l_has_servers},
                                         {"is_awaiting", l_is_awaiting},
                                         {"connections", l_connections},
                                         {"close", l_close},

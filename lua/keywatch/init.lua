@@ -12,9 +12,13 @@ local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
 require "keywatch.watch.local_source"
 
+--- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
+-- errors name the caller.
+local function pass(...) return ... end
+
 --- Returns a public function that calls the driver's function of that name. The first call of one chooses the driver.
 local function of_driver(name)
-  return function(...) return driver.get()[name](...) end -- a tail call, so that misuse is raised at the caller's line
+  return function(...) return pass(driver.get()[name](...)) end
 end
 
 return {
@@ -30,4 +34,10 @@ return {
   select = of_driver "select",
   sleep = of_driver "sleep",
   now = of_driver "now",
+  driver = of_driver "choose",
+  fd = of_driver "fd",
+  pollfd = of_driver "fd", -- pollfd, events and timeout: cqueues polls the module itself
+  events = function() return "r" end,
+  timeout = of_driver "timeout",
+  step = of_driver "step",
 }

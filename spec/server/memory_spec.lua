@@ -135,6 +135,23 @@ describe("where memory runs out #slow,", function()
     end)
   end
 
+  it("an answer of Lua resets its call, and the driver is told to write that", function()
+    local host, raw = begin()
+    host.server:mount("/spec/Stream", true)
+    raw:say(h2.request(1, "/spec/Stream"))
+    local id = host.server:next_news()
+    assert.is_false((select(3, raw.peer:state())))
+    probe.fail_core(1)
+    local is_sent, err = pcall(host.server.send, host.server, id, ("x"):rep(100000))
+    probe.fail_none()
+    assert.is_false(is_sent)
+    assert.matches("not enough memory", err)
+    assert.is_true((select(3, raw.peer:state())))
+    raw:pull()
+    assert.equal("reset", outcome(raw))
+    host:close()
+  end)
+
   --- What a watch was told, if it goes on: every revision from `first` on, and it goes on.
   local function check_watch(hand, one, first)
     if outcome(hand) ~= "nothing" then return end

@@ -10,7 +10,7 @@ local starve = require "spec.support.starve"
 local NOTES = 256 -- that wait at most
 local MOST = 160  -- bytes of a path or a text
 local OK, CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, PERMISSION_DENIED = 0, 1, 3, 4, 7
-local UNIMPLEMENTED, INTERNAL = 12, 13
+local RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 8, 12, 13
 
 describe("a server that takes notes", function()
   local host, client
@@ -87,12 +87,19 @@ describe("a server that takes notes", function()
     assert.same({}, notes())
   end)
 
-  it("tells of requests that are refused before their path is looked at", function()
+  it("tells of requests that are no calls, with their path", function()
     local raw = host:raw()
     host:pump()
     notes()
     raw:say(h2.request(1, "/metrics", { [":method"] = "GET" }, { ends = true }))
-    assert.same({ "refused", "", INTERNAL, 'http: unsupported method "GET"', 0 }, note())
+    assert.same({ "refused", "/metrics", INTERNAL, 'http: unsupported method "GET"', 0 }, note())
+    raw:say(h2.request(3, pair.paths.Put, { ["content-type"] = "text/plain" }, { ends = true }))
+    assert.same({ "refused", pair.paths.Put, INVALID_ARGUMENT, 'invalid gRPC request content-type "text/plain"', 0 },
+      note())
+    local many = {}
+    for i = 1, 16 do many["x-" .. i] = ("v"):rep(4096) end
+    raw:say(h2.request(5, pair.paths.Put, many, { split = 16384, ends = true }))
+    assert.same({ "refused", pair.paths.Put, RESOURCE_EXHAUSTED, "", 0 }, note())
   end)
 
   it("tells of a request whose time is over", function()

@@ -124,6 +124,25 @@ describe("a large range", function()
     assert_whole(answer, KEYS)
   end)
 
+  if core.probe then
+    it("that cannot begin anew for want of memory says so #starved", function()
+      local statuses = {}
+      for n = 1, 4 do
+        local call = start {}
+        turn()
+        local revision = host.store:put("k00001", "v1").revision
+        host.store:compact(revision, { physical = true })
+        core.probe.fail_core(n)
+        turn() -- begins anew
+        core.probe.fail_none()
+        local answer, status = finish(call)
+        if answer then assert_whole(answer, KEYS) end
+        statuses[status] = true
+      end
+      assert.same({ [0] = true, [8] = true }, statuses)
+    end)
+  end
+
   it("fails where the revision that was asked for is compacted meanwhile", function()
     local call = start { revision = 2 }
     turn()

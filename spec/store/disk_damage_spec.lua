@@ -314,6 +314,19 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
+  it("fails no watch that is brought up while a compaction comes to it", function()
+    expect("a b corrupt", [[
+      local watch = store:watch("key 190", { max_bytes = 1 })
+      assert(store:put("key 190", "a"))
+      assert(store:put("key 190", "b")) -- has no room in the watch, which lags from here on
+      assert(store:compact(2))
+      local first = assert(watch:next(0))
+      local second = assert(watch:next(0)) -- in the step in which the compaction comes to the record
+      while not store:alarms()[1] do keywatch.sleep(0) end -- the alarm becomes durable
+      print(first.value, second.value, store:alarms()[1])
+    ]])
+  end)
+
   it("fails the watches of clients that need it", function()
     expect("corrupt corrupt fine", [[
       local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })

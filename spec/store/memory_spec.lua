@@ -261,7 +261,8 @@ describe("where memory runs out #starved,", function()
         local store = new_store(0)
         for _ = 1, 100 do store:put("often", long) end
         local before = store:status().db_size_in_use
-        local reached = starve(probe.fail_core, n, compact, store)
+        local reached, answer, err = starve(probe.fail_core, n, compact, store)
+        assert(answer or is_out_of_memory(err), err)
         probe.check(store)
         compact(store)
         probe.check(store)
@@ -272,6 +273,23 @@ describe("where memory runs out #starved,", function()
       end
       error("there is no end")
     end)
+  end)
+
+  it("a compaction pauses, and goes on when its time has come", function()
+    local path = directory.new()
+    local store = keywatch.open { now = 0, path = path }
+    for _ = 1, 100 do store:put("often", long) end
+    local before = store:status().db_size_in_use
+    store:compact(100)
+    assert.equal(0, store:deadline())
+    starve(probe.fail_core, 1, call("step", 0), store)
+    assert.equal(0.5, store:deadline())
+    assert.is_false(store:step(0.4))
+    assert.equal(0.5, store:deadline())
+    repeat store:step(0.5) until not select(2, store:tend()) and not store:deadline()
+    assert.is_true(store:status().db_size_in_use < before / 2)
+    store:close()
+    directory.remove_all()
   end)
 
   it("a range of many keys fails and leaves everything as it was", function()

@@ -4,7 +4,7 @@
 -- KW_SEED=… repeats it, KW_FAST=1 makes it short.
 
 local keywatch = require "keywatch"
-local probe = require("keywatch.core").probe
+local core = require "keywatch.core"
 
 local difference = require("spec.support.difference").difference
 local history = require "spec.support.history"
@@ -15,6 +15,7 @@ local request = require "spec.support.request"
 local space = require("spec.support.space").new(keywatch)
 local span_contains = require("spec.support.model.span").contains
 
+local probe = core.probe
 local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
@@ -416,6 +417,17 @@ describe("a replica", function()
       assert.equal(10, store:status().keys)
       assert.equal(10, store:range("", { prefix = true }).count)
       for i = 0, 9 do assert.equal(VALUE, store:get("key" .. i).value) end
+      store:close()
+    end)
+
+    it("is not compacting after it was replaced by an older state", function()
+      local store = seen(1000, 20000)
+      assert(store:status().compact_revision > 5)
+      assert.is_true(store:replace(5, { kv("a", 2) }))
+      assert.is_false(core.durable_methods.go_on(store)) -- a physical compaction would wait for the end for ever
+      local answer, err = store:compact(5, { physical = true })
+      assert.is_nil(answer)
+      assert.equal("read_only", err.code)
       store:close()
     end)
 

@@ -2,6 +2,7 @@
 --
 -- All blocks of one section are one program, so that a local of one block can be used in the next. A comment `-->` says
 -- what the line prints; it stands on the line, or on lines of its own below. Any white space counts as one blank.
+-- Sections named "Neovim" are for that: spec/host/neovim_spec.lua runs them.
 
 local keywatch = require "keywatch"
 
@@ -14,7 +15,7 @@ local snippet = {}
 function snippet.programs(page)
   local list = {}
   for _, block in ipairs(page:blocks_of("lua")) do
-    if not block.output then
+    if not block.output and block.section ~= "Neovim" then
       local last = list[#list]
       if not last or last.section ~= block.section then
         last = { section = block.section, path = page.path, n = #page.lines, lines = {} }

@@ -263,6 +263,7 @@ describe("join", function()
         local ok, err = pcall(task.join, task, value)
         print(ok, not err:find("attempt to"))
       end
+      task:cancel()
     ]], 10)
     assert.same({ 0, ("false\ttrue\n"):rep(4) }, { status, printed })
   end)

@@ -32,7 +32,8 @@ describe("the loop", function()
     local loop = uv.open()
     loop:close()
     loop:close()
-    for _, name in ipairs { "turn", "listen", "release", "resolve", "signals", "next_signal", "is_awaiting",
+    for _, name in ipairs { "turn", "listen", "release", "resolve", "signals", "next_signal", "is_awaiting", "fd",
+      "timeout", "has_servers",
       "connections" } do
       assert.has_error(function() loop[name](loop) end, "the loop is closed")
     end

@@ -133,7 +133,8 @@ for name, call in pairs(CALLS) do
   local request, answer = core.requests[name], core.answers[name]
   client_methods[name] = function(self, ...)
     check.self(self, name, client_mt)
-    return send(self, path, is_read, answer, check.call(name, request, self, ...))
+    local result, err = send(self, path, is_read, answer, check.call(name, request, self, ...))
+    return result, err -- not a tail call: errors name the method
   end
 end
 

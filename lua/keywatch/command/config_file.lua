@@ -5,6 +5,7 @@
 --
 -- The library lyaml reads YAML. Nothing else needs it.
 
+local compat = require "keywatch.support.compat"
 local flags = require "keywatch.command.flags"
 
 local ABSENT = "reading it needs the library lyaml: luarocks install lyaml, or on Debian apt-get install lua-yaml"
@@ -45,9 +46,15 @@ local function flatten(map, prefix, null, flat)
   return flat
 end
 
+--- Returns a number as digits: no flag takes an exponent.
+local function digits_of(value)
+  if compat.is_integer(value) then return ("%d"):format(value) end
+  return (value % 1 == 0 and "%.0f" or "%.14g"):format(value)
+end
+
 --- Returns a value as a text that a flag could have; nil if the value is a map.
 local function text_of(value, kind)
-  if type(value) == "number" then return ("%.14g"):format(value) .. (kind == "duration" and "ns" or "") end
+  if type(value) == "number" then return digits_of(value) .. (kind == "duration" and "ns" or "") end
   if type(value) ~= "table" then return tostring(value) end
   local items = {}
   for key in pairs(value) do

@@ -17,11 +17,15 @@
 --                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
 --                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
---   foreign_loop()   Called before a wait at top level. Returns the name of another program part that turns its own
---                    loop now, which we must not block, or nil.
+--   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
+--   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that
+--                    ends with what to do instead; or nil if it may be.
 --
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
 -- at the beginning of the turn, poll all sources, and block if no task is ready.
+--
+-- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has come, and
+-- after at most `timeout` seconds.
 
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
@@ -33,7 +37,8 @@ local tasks = require "keywatch.task.task"
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
-
+local STEP = 0.001 -- seconds that a step takes, and a little more: its host has other things to do
+local TASKS_AT_ONCE = 16 -- tasks that a step runs between two looks at the clock
 local NO_RESULTS = { n = 0 } -- those of every task that has none
 
 local methods = {}
@@ -74,11 +79,13 @@ local function resume(self, task)
   end
 end
 
---- Runs the tasks that are in the queue when it is called. Returns true if there was one.
-function methods:run_ready()
+--- Runs the tasks that are in the queue when it is called; with a deadline, those that can be begun before it. Returns
+-- true if there was one.
+function methods:run_ready(deadline)
   local until_ = self.last
   while self.first <= until_ do
     local at = self.first
+    if deadline and at % TASKS_AT_ONCE == 0 and self.backend.now() >= deadline then return true end
     local task = self.queue[at]
     self.queue[at] = nil
     self.first = at + 1
@@ -181,16 +188,25 @@ local function close_forgotten(self)
   while forgotten[1] do table.remove(forgotten):close() end
 end
 
+--- Closes what finalizers have left, and wakes the waiters whose deadlines are over.
+local function begin_turn(self)
+  if self.forgotten[1] then close_forgotten(self) end
+  if self.scheduler.sleepers.heap[1] then self.scheduler:wake_due() end
+end
+
+--- Returns the seconds until the next deadline of a waiter, or nil.
+local function next_deadline(self)
+  local scheduler = self.scheduler
+  return scheduler.sleepers.heap[1] and scheduler:time_left(scheduler.sleepers:next())
+end
+
 --- One turn of the loop. It blocks only if no task is ready and the caller of the loop still waits. Sockets are
 -- handled in every turn, unless they have just made a task ready. Raises if nothing can ever wake a task.
 local function turn(self, is_waiting)
   local backend = self.backend
-  local scheduler = self.scheduler
-  local sleepers = scheduler.sleepers
-  if self.forgotten[1] then close_forgotten(self) end
-  if sleepers.heap[1] then scheduler:wake_due() end
+  begin_turn(self)
   local has_run = self:run_ready()
-  local wait, is_bell_awaited = poll_sources(self, sleepers.heap[1] and scheduler:time_left(sleepers:next()))
+  local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
   local is_ready = self.first <= self.last
   if is_ready or not is_waiting() then
     if (has_run or not is_ready) and backend.is_awaiting() then backend.block(0) end
@@ -204,6 +220,32 @@ end
 --- Turns the loop while is_waiting() is true.
 local function turn_all(self, is_waiting)
   while is_waiting() do turn(self, is_waiting) end
+end
+
+--- Returns the seconds for which the loop may rest, or nil without limit. Polls all sources: the program may have
+-- changed a store since the last turn.
+local function time_to_rest(self)
+  if self.forgotten[1] or self.first <= self.last then return 0 end
+  local wait = poll_sources(self, next_deadline(self))
+  if self.first <= self.last then return 0 end
+  local seconds = self.backend.timeout()
+  return seconds and (not wait or seconds < wait) and seconds or wait
+end
+
+--- Turns the loop, without blocking, as long as there is something to do, or until the time of a step is over. Returns
+-- the seconds for which the loop may rest.
+local function do_step(self)
+  local now = self.backend.now
+  local deadline = now() + STEP
+  local seconds
+  repeat
+    begin_turn(self)
+    self:run_ready(deadline)
+    poll_sources(self)
+    self.backend.block(0)
+    seconds = time_to_rest(self)
+  until seconds ~= 0 or now() >= deadline
+  return seconds
 end
 
 --- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
@@ -223,6 +265,46 @@ local function drive(self, work, ...)
   if not ok then pcall(recover, self, result) end
   self.is_turning = was_turning
   return ok, result, more
+end
+
+-- }======
+
+-- {====== Hosts ======
+
+--- Raises if a task, or a finalizer while the loop turns, calls a function that a host is to call.
+local function check_host(self, name)
+  self.backend.enter()
+  if not self.is_turning then return end
+  check.misuse("%s: the loop turns already: only another event loop, outside of tasks, may call this", name)
+end
+
+--- Does work for a host. Returns its result, or raises its error.
+local function drive_for_host(self, work)
+  local ok, result = drive(self, work, self)
+  self.scheduler.unjoined = nil -- the failure was written to stderr, and there is no run that could raise it
+  if not ok then error(result, 0) end
+  return result
+end
+
+--- Does what is ready, for about STEP seconds at most. Never blocks. Returns the seconds for which the host may rest.
+function methods:step()
+  check_host(self, "step")
+  self.is_stepping = true
+  local ok, result = pcall(drive_for_host, self, do_step)
+  self.is_stepping = false
+  if not ok then error(result, 0) end
+  return result
+end
+
+--- Returns the seconds after which step must be called, though nothing has come; or nil without limit.
+function methods:timeout()
+  check_host(self, "timeout")
+  return drive_for_host(self, time_to_rest)
+end
+
+--- True if a task that is spawned now belongs to the host, if there is one: `run` does not cancel it.
+function methods:is_hosting()
+  return not self.is_turning or self.is_stepping
 end
 
 -- }======
@@ -268,9 +350,7 @@ local function driver_of(self)
       return "keywatch: this call waits, but a finalizer makes it while the loop turns: make it in a task, which "
         .. "the finalizer may start with keywatch.spawn"
     end
-    local owner = backend.foreign_loop()
-    return owner and ("keywatch: this call waits, and would block the loop of %s: make it with a timeout of 0 instead")
-      :format(owner)
+    return backend.why_blocked()
   end
   return driver
 end
@@ -293,6 +373,8 @@ local function equip(self, driver)
   function driver.attach(source) self:attach(source) end
   function driver.detach(source) self:detach(source) end
   function driver.forget(object) self:forget(object) end
+  function driver.step() return self:step() end
+  function driver.timeout() return self:timeout() end
   function driver.inside() return self, scheduler end -- for specs: spec/support/scheduler.lua
 end
 
@@ -308,6 +390,7 @@ local function new(backend, driver)
     has_gaps = false,   -- the list may have a false
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
+    is_stepping = false, -- a host does a step
     is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)
   self.scheduler = schedulers.new(driver_of(self))

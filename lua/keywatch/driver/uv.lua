@@ -1,9 +1,15 @@
 -- SPDX-License-Identifier: MIT
 --- uv: the driver on libuv. Tasks are coroutines, and a private loop turns while all of them wait. The loop is opened
 -- when it is first needed.
+--
+-- The private loop is turned by `run` and by waits at top level. It can also have a host, another event loop that turns
+-- it by steps: luv's loop if luv is loaded, or any loop of the program by keywatch.fd, keywatch.timeout and
+-- keywatch.step.
 
 local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local coroutines = require "keywatch.driver.coroutines"
+local luv_host = require "keywatch.driver.luv"
 local uv = require "keywatch.uv"
 
 local NOT_CAUGHT = "keywatch: these signals are not caught any more: they were closed, replaced by a later call, or "
@@ -13,31 +19,45 @@ local driver = {}
 
 local loop           -- nil until it is needed
 local pid = uv.pid() -- of the process that the state of this module belongs to
+local host           -- luv's loop, while that is to turn ours; or nil
+local choice         -- "uv" or "luv", if the program has chosen; or nil
+local sentinel       -- tells, at the end of the program, of tasks that have never run
 local catcher        -- the signals object that gets the signals, or nil
 local backend = { now = uv.now } -- see coroutines.lua
 local tasks
 
 -- {====== The backend ======
 
---- In the child after a fork: signals are not caught any more, and all tasks except the one that has forked are
--- abandoned.
+--- In the child after a fork: signals are not caught any more, all tasks except the one that has forked are abandoned,
+-- and luv's handles are those of the parent.
 function backend.enter()
   if uv.pid() == pid then return end
-  catcher = nil
+  catcher, host = nil, nil
   tasks:after_fork()
   pid = uv.pid()
 end
 
---- Returns the name of another part of the program that turns its own loop now, or nil. We must not block that loop.
-function backend.foreign_loop()
-  if rawget(_G, "vim") then return "Neovim" end
+--- Returns nginx's phase, or nil outside of nginx.
+local function nginx_phase()
   local ngx = rawget(_G, "ngx")
-  if type(ngx) == "table" and ngx.get_phase then
-    local phase = ngx.get_phase()
-    if phase ~= "init" and phase ~= "init_worker" then return "nginx" end
-  end
-  local luv = package.loaded.luv
-  if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
+  return type(ngx) == "table" and ngx.get_phase and ngx.get_phase() or nil
+end
+
+local MAY_BLOCK = { init = true, init_worker = true } -- the phases in which nginx serves nothing yet
+
+local WHY_BLOCKED = {
+  nginx = "keywatch: %s waits, and the nginx worker would stop meanwhile: wait in init_by_lua or init_worker_by_lua, "
+    .. "or, to look only, give a timeout of 0",
+  Neovim = "keywatch: %s waits, and Neovim would stop meanwhile: call it in a task, with keywatch.spawn",
+  luv = "keywatch: %s waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, with "
+    .. "keywatch.spawn",
+}
+
+--- Returns why this thread must not be blocked, or nil.
+function backend.why_blocked()
+  local phase = nginx_phase()
+  local owner = phase and not MAY_BLOCK[phase] and "nginx" or luv_host.running()
+  return owner and WHY_BLOCKED[owner]:format(check.caller() or "this call")
 end
 
 --- Returns the loop. The first call opens it.
@@ -45,6 +65,11 @@ local function get_loop()
   backend.enter()
   loop = loop or assert(uv.open())
   return loop
+end
+
+--- Returns the seconds after which the loop has something to do though nothing has come; or nil.
+function backend.timeout()
+  return loop and loop:timeout()
 end
 
 --- True if a server, a client, a signal or another thread may wake a task.
@@ -65,10 +90,97 @@ end
 tasks = coroutines.new(backend, driver)
 local scheduler = tasks.scheduler
 
+-- {====== Hosts ======
+
+--- Returns the descriptor of the loop.
+function driver.fd() return get_loop():fd() end
+
+-- What luv.lua asks for.
+local guest = { fd = driver.fd, step = driver.step, timeout = driver.timeout, now = uv.now }
+
+--- True if a step is under way: a task turns luv's loop.
+function guest.is_turning() return tasks.is_turning end
+
+--- True if a task, or a server, lives.
+function guest.is_alive()
+  return next(scheduler.tasks) ~= nil or loop ~= nil and loop:has_servers()
+end
+
+--- True if something may come: a source is attached, or the loop waits for something.
+function guest.is_awaiting()
+  return tasks.sources[1] ~= nil or backend.is_awaiting()
+end
+
+--- Has luv's loop turn ours, if luv is loaded, the program has not chosen otherwise, and the caller is not inside of
+-- `run`. Returns true if luv's loop does.
+local function join_host()
+  backend.enter()
+  if not tasks:is_hosting() or choice == "uv" then return false end
+  if host and host:is_closed() then host = nil end
+  if not host then
+    local luv, schedule = luv_host.find()
+    if not luv then return false end
+    host = assert(luv_host.attach(guest, luv, schedule))
+  end
+  host:start()
+  return true
+end
+
+--- Returns an object that, at the end of the program, writes to stderr that tasks have never run.
+local function watch_for_the_end()
+  return compat.sentinel(function()
+    if uv.pid() ~= pid then return end
+    local n = 0
+    for task in pairs(scheduler.tasks) do
+      if task.state == "new" then n = n + 1 end
+    end
+    if n == 0 then return end
+    io.stderr:write(("keywatch: %s: keywatch.run turns the loop that runs tasks\n"):format(
+      n == 1 and "a task was spawned and has never run" or n .. " tasks were spawned and have never run"))
+  end)
+end
+
+local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in "
+  .. "init_by_lua or init_worker_by_lua"
+
+--- Starts a task. Outside of `run` it belongs to the host, if there is one.
+function driver.spawn(...)
+  if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
+  local task = scheduler:spawn(...)
+  if not tasks.is_turning then sentinel = sentinel or watch_for_the_end() end
+  if join_host() then task.is_hosted = true end
+  return task
+end
+
+local CHOICES = { uv = true, luv = true }
+
+--- Chooses the loop that runs the tasks which are spawned outside of `run`: "luv", luv's loop, which must be loaded; or
+-- "uv", the private loop alone. Returns the name of the present one.
+function driver.choose(name)
+  if name == nil then return choice or luv_host.find() and "luv" or "uv" end
+  check.argument(type(name) == "string", 1, "driver", "string", name)
+  if not CHOICES[name] then check.misuse("driver: there is no driver '%s': choose 'uv' or 'luv'", name) end
+  if name == "luv" and not luv_host.find() then check.misuse("driver: luv is not loaded: require it first") end
+  if name == "uv" and host then
+    for task in pairs(scheduler.tasks) do
+      if task.is_hosted then check.misuse("driver: luv's loop runs tasks: let them end first") end
+    end
+    if not host:is_closed() then host:stop() end
+  end
+  choice = name
+  return name
+end
+
+-- }======
+
 -- {====== Sockets and threads, as task/driver.lua describes them ======
 
 function driver.resolve(name) return get_loop():resolve(name) end
-function driver.listen(server, address) return get_loop():listen(server, address) end
+function driver.listen(server, address)
+  join_host()
+  return get_loop():listen(server, address)
+end
+
 function driver.dial(client, address) return get_loop():dial(client, address) end
 function driver.lookup(name) return get_loop():lookup(name) end
 function driver.bell() return get_loop():bell() end

@@ -14,7 +14,8 @@ local function new(now)
     block = function(wait) time = time + (wait or 0) end,
     is_awaiting = function() return false end,
     enter = function() end,
-    foreign_loop = function() return nil end,
+    timeout = function() return nil end,
+    why_blocked = function() return nil end,
   }, driver)
   return driver
 end

@@ -11,7 +11,7 @@ local SLOW = 100 -- milliseconds; as KW_SLOW_MS in csrc/rpc/notes.h
 local NAMES = {} -- of gRPC's statuses, by number
 for name, number in pairs(grpc_status) do NAMES[number] = name end
 
---- Returns a request in words. The path is empty if the request was refused before its path was looked at.
+--- Returns a request in words. The path is empty if the request had none, or if memory was short for it.
 local function request_of(path, remote)
   if path == "" then return ("a request from %s"):format(remote) end
   return ("request %s from %s"):format(log.quote(path), remote)

@@ -4,13 +4,26 @@
 
 local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- the folder of keywatch's modules
 
---- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known.
+--- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known. Lua keeps no frame of
+-- a function that has called keywatch by a tail call: the position is then in the caller of that function.
 local function where()
   for level = 2, math.huge do
     local info = debug.getinfo(level, "Sl")
     if not info then return nil end
     local is_ours = HOME and info.source:sub(1, #HOME) == HOME
     if info.currentline > 0 and not is_ours then return ("%s:%d"):format(info.short_src, info.currentline) end
+  end
+end
+
+--- Returns the name of the function of keywatch that was called from outside, or nil if it is not known.
+local function caller()
+  local name
+  for level = 2, math.huge do
+    local info = debug.getinfo(level, "Sln")
+    if not info then return nil end
+    local is_ours = HOME and info.source:sub(1, #HOME) == HOME
+    if info.currentline > 0 and not is_ours then return name end
+    name = info.currentline > 0 and info.name or nil
   end
 end
 
@@ -148,4 +161,5 @@ end
 return {
   misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
   timeout = timeout, known = known, times = times, list = list, shown = shown, where = where,
+  caller = caller,
 }

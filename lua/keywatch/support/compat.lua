@@ -16,7 +16,15 @@ local function is_main()
   return co == nil or is_main_coroutine == true
 end
 
+local type_of_number = rawget(math, "type")
+
+--- True if a number is an integer of Lua 5.4. The numbers of LuaJIT are floats.
+local function is_integer(value)
+  return type_of_number ~= nil and type_of_number(value) == "integer"
+end
+
 return {
+  is_integer = is_integer,
   is_main = is_main,
   sentinel = sentinel,
   is_yieldable = rawget(coroutine, "isyieldable"), -- nil if the VM has no such function

@@ -1,17 +1,29 @@
 -- SPDX-License-Identifier: MIT
 --- literal: data written as a Lua literal, so that another Lua state can read it: strings, numbers, booleans, and
--- tables of them. Data that was written and read is equal to the data before, with three exceptions. An integer of
--- Lua 5.4 beyond 2^53 is rounded, as a float would be. A metatable is left out. A table that occurs twice is read as
--- two tables, so a table must not contain itself.
+-- tables of them. Data that was written and read is equal to the data before, with two exceptions. A metatable is left
+-- out. A table that occurs twice is read as two tables, so a table must not contain itself.
+
+local compat = require "keywatch.support.compat"
 
 local HUGE = math.huge
 
---- Returns a number as a literal. The locale may write a decimal comma, which Lua does not read.
-local function write_number(value)
+--- Returns an integer of Lua 5.4 as a literal. In decimal digits the least integer would be read as a float.
+local function write_integer(value)
+  return value - 1 > value and "0x8000000000000000" or ("%d"):format(value)
+end
+
+--- Returns a float as a literal, which has a point or an exponent. The locale may write a decimal comma, which Lua does
+-- not read.
+local function write_float(value)
   if value ~= value then return "0/0" end
   if value == HUGE then return "1/0" end
   if value == -HUGE then return "-1/0" end
-  return (("%.17g"):format(value):gsub(",", "."))
+  local text = ("%.17g"):format(value):gsub(",", ".")
+  return text:find("[.e]") and text or text .. ".0"
+end
+
+local function write_number(value)
+  return compat.is_integer(value) and write_integer(value) or write_float(value)
 end
 
 local write

@@ -304,9 +304,14 @@ function scheduler_methods:spawn(fn, ...)
   return task
 end
 
---- Returns all tasks that are not done, in the order in which they were spawned.
-function scheduler_methods:all()
-  return tasks.in_order(self.tasks)
+--- Returns all tasks that are not done, in the order in which they were spawned; with `not_hosted` without those of the
+-- host.
+function scheduler_methods:all(not_hosted)
+  local all = {}
+  for task in pairs(self.tasks) do
+    if not (not_hosted and task.is_hosted) then all[task] = true end
+  end
+  return tasks.in_order(all)
 end
 
 --- Writes the failure of a task to stderr.
@@ -366,16 +371,19 @@ function scheduler_methods:leave_behind(task)
   io.stderr:write(LEFT_BEHIND)
 end
 
---- Cancels all tasks until they have ended. Raises the first error in the driver, after all have ended.
+--- Cancels all tasks, except those of the host, until they have ended. Raises the first error in the driver, after all
+-- have ended.
 local function cancel_all(self)
   local trouble
+  local left = self:all("not hosted")
   for _ = 1, MAX_CANCELS do
-    if next(self.tasks) == nil then break end
-    for _, task in ipairs(self:all()) do task:cancel() end
+    if not left[1] then break end
+    for _, task in ipairs(left) do task:cancel() end
     local ok, err = self.driver.run_once()
     if not ok then trouble = trouble or { err } end
+    left = self:all("not hosted")
   end
-  for _, task in ipairs(self:all()) do self:leave_behind(task) end
+  for _, task in ipairs(left) do self:leave_behind(task) end
   if trouble then error(trouble[1], 0) end
 end
 

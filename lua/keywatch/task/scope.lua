@@ -34,6 +34,7 @@ end
 --- Adds a task and starts it.
 local function add(self, fn, ...)
   local task = self.scheduler:new_task(...)
+  if self.caller and self.caller.is_hosted then task.is_hosted = true end
   self.tasks[task], task.scope = true, self
   self.scheduler:start(task, fn)
   if self.is_cancelled then task:cancel() end

@@ -1,0 +1,165 @@
+-- SPDX-License-Identifier: MIT
+--- luv: luv's loop as the host of ours. Neovim has luv as vim.uv, or as vim.loop.
+--
+-- The private loop stays as it is, and is nested: luv polls its descriptor, which becomes readable when the private
+-- loop has something to do. (The other way, sockets of luv, would have every byte pass through Lua.) Three handles of
+-- luv's loop do that:
+--
+--   poll      the descriptor: does a step when something has come
+--   timer     wakes luv's loop at the next deadline
+--   prepare   called in every turn of luv's loop, before that rests: a callback of the program may have changed a
+--             store, set an event, or spawned a task. Does a step if there is something to do, and sets the timer
+--
+-- The handles hold luv's loop open only while a task or a server lives, and are stopped when nothing is left that
+-- could need them.
+
+local MAX_MS = 2 ^ 31 -- of the timer
+
+local host_methods = {}
+local host_mt = { __index = host_methods }
+
+--- Returns luv, if it is loaded, and Neovim's vim.schedule, in Neovim; else nil.
+local function find()
+  local vim = rawget(_G, "vim")
+  if type(vim) == "table" then
+    local luv = vim.uv or vim.loop
+    if type(luv) == "table" and luv.new_poll then return luv, vim.schedule end
+  end
+  for _, name in ipairs { "luv", "uv" } do -- luvit names it "uv"
+    local luv = package.loaded[name]
+    if type(luv) == "table" and luv.new_poll and luv.new_prepare then return luv, nil end
+  end
+end
+
+--- Returns the name of the program part that turns luv's loop now, or nil. Neovim always does. A module that only has
+-- the name of luv is asked for its mode, too.
+local function running()
+  if rawget(_G, "vim") then return "Neovim" end
+  for _, name in ipairs { "luv", "uv" } do
+    local luv = package.loaded[name]
+    if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
+  end
+end
+
+--- Has Neovim do a step soon, when tasks may use vim.api.
+local function schedule_step(self)
+  self.is_scheduled = true
+  self.schedule(function()
+    self.is_scheduled = false
+    if self.is_started and not self:is_closed() and not self.driver.is_turning() then self.driver.step() end
+  end)
+end
+
+--- Does a step, or has one done. A step that waits to be done leaves the descriptor readable, and so does a task that
+-- turns luv's loop, as vim.wait does: until the next turn of luv's loop outside of tasks, the descriptor is not polled.
+local function request_step(self)
+  if self.driver.is_turning() then
+    self:pause()
+  elseif not self.schedule then
+    self.driver.step()
+  elseif not self.is_scheduled then
+    self:pause()
+    schedule_step(self)
+  end
+end
+
+--- Sets the timer to fire after so many seconds; not at all if that is nil.
+local function set_timer(self, seconds)
+  if not seconds then
+    if self.timer_at then self.timer:stop() end
+    self.timer_at = nil
+    return
+  end
+  local at = self.driver.now() + seconds
+  if self.timer_at and math.abs(self.timer_at - at) < 0.0005 and self.timer:is_active() then return end
+  self.timer_at = at
+  self.timer:start(math.min(math.ceil(seconds * 1000), MAX_MS), 0, function() end)
+end
+
+--- Holds luv's loop open, or does not.
+local function hold(self, is_held)
+  if self.is_held == is_held then return end
+  self.is_held = is_held
+  for _, handle in ipairs(self.handles) do
+    if is_held then handle:ref() else handle:unref() end
+  end
+end
+
+--- Stops the handles. `start` starts them again. They are never closed: luv 1.44 crashes at the end of a program that
+-- has closed a handle and does not run the loop any more.
+function host_methods:stop()
+  self.is_started, self.is_polling, self.timer_at = false, false, nil
+  for _, handle in ipairs(self.handles) do handle:stop() end
+end
+
+--- Called in every turn of luv's loop, before that rests. If a step was scheduled in this very call, luv's loop must
+-- not rest: Neovim looks at what is scheduled after the turn.
+local function on_prepare(self)
+  local driver = self.driver
+  if self.is_scheduled or driver.is_turning() then return set_timer(self, nil) end
+  self:poll_again()
+  local seconds = driver.timeout()
+  if seconds == 0 then
+    request_step(self)
+    seconds = self.is_scheduled and 0 or driver.timeout()
+  end
+  set_timer(self, seconds)
+  hold(self, driver.is_alive())
+  if not (self.is_held or self.is_scheduled or driver.is_awaiting()) then self:stop() end
+end
+
+--- Makes the handles in luv's loop. `driver` has the functions fd, step, timeout, now, is_turning, is_alive (a task
+-- or a server lives) and is_awaiting (something may come). Returns the host; or nil and the text of the error.
+local function attach(driver, luv, schedule)
+  local poll, text = luv.new_poll(driver.fd())
+  if not poll then return nil, text end
+  local timer, prepare = luv.new_timer(), luv.new_prepare()
+  return setmetatable({
+    driver = driver,
+    schedule = schedule,
+    poll = poll,
+    timer = timer,
+    prepare = prepare,
+    handles = { poll, timer, prepare },
+    timer_at = nil,       -- the time at which the timer fires
+    is_held = true,       -- the handles hold luv's loop open
+    is_started = false,
+    is_polling = false,   -- luv polls the descriptor
+    is_scheduled = false, -- Neovim is to do a step
+  }, host_mt)
+end
+
+--- Stops polling the descriptor.
+function host_methods:pause()
+  if self.is_polling then self.poll:stop() end
+  self.is_polling = false
+end
+
+--- Polls the descriptor, if it is not polled.
+function host_methods:poll_again()
+  if self.is_polling then return end
+  self.is_polling = true
+  self.poll:start("r", function(err)
+    if err then error("keywatch: luv cannot poll: " .. err, 0) end
+    request_step(self)
+  end)
+end
+
+--- Holds luv's loop open, and starts the handles if they are stopped. Called when a task or a server begins.
+function host_methods:start()
+  hold(self, true)
+  if self.is_started then return end
+  self.is_started = true
+  self:poll_again()
+  self.prepare:start(function() on_prepare(self) end)
+end
+
+--- True if the program has closed the handles, as with luv's walk.
+function host_methods:is_closed()
+  for _, handle in ipairs(self.handles) do
+    if handle:is_closing() then return true end
+  end
+  return false
+end
+
+return { find = find, running = running, attach = attach }

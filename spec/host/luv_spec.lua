@@ -1,0 +1,293 @@
+--- In luv's loop: tasks that are spawned outside of run live in it, beside what the program has there.
+
+local program = require "spec.support.program"
+
+-- luv, a timer of the program that ticks all the time, and a server with a client.
+local BEGIN = [[
+  local uv = require "luv"
+  local keywatch = require "keywatch"
+  io.stdout:setvbuf("line")
+  local ticks, ticker = 0, uv.new_timer()
+  ticker:start(1, 1, function() ticks = ticks + 1 end)
+  local function await_tick() local seen = ticks while ticks < seen + 2 do keywatch.sleep(0.001) end end
+  local function soon(fn)
+    local timer = uv.new_timer()
+    timer:start(1, 0, function() timer:close() fn() end)
+  end
+  local function serve(store)
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    return server, keywatch.connect(server:addresses()[1])
+  end
+]]
+
+--- Runs a program, which must end by itself and print what is expected.
+local function expect(printed, text)
+  local status, found = program.run(BEGIN .. text, 30)
+  assert.same({ 0, printed }, { status, (found:gsub("\t", " ")) })
+end
+
+describe("in luv's loop", function()
+  it("a task that is spawned before the loop runs, runs in it", function()
+    expect("spawned\nin the loop default\nended\n", [[
+      keywatch.spawn(function() print("in the loop", uv.loop_mode()) ticker:close() end)
+      print "spawned"
+      uv.run()
+      print "ended"
+    ]])
+  end)
+
+  it("a task that is spawned in a callback runs", function()
+    expect("spawned\ntask 7\n", [[
+      soon(function()
+        keywatch.spawn(function(n)
+          keywatch.sleep(0.001)
+          print("task", n)
+          ticker:close()
+        end, 7)
+        print "spawned"
+      end)
+      uv.run()
+    ]])
+  end)
+
+  it("clients, watches and servers work, and timers of the program go on", function()
+    expect("put 2\nevent 1\nevent 2\nticked true\n", [[
+      local store = keywatch.open()
+      local server, client = serve(store)
+      keywatch.spawn(function()
+        local w = assert(client:watch("a"))
+        print("put", assert(client:put("a", "1")).revision)
+        print("event", w:next().value)
+        soon(function() store:put("a", "2") end)
+        print("event", w:next().value)
+        await_tick()
+        print("ticked", ticks > 0)
+        client:close()
+        server:close()
+        ticker:close()
+      end)
+      uv.run()
+    ]])
+  end)
+
+  it("a durable store works", function()
+    expect("true\nevent 1\n10 of 10\n", [[
+      local path = os.tmpname()
+      os.remove(path)
+      local store = assert(keywatch.open { path = path })
+      keywatch.spawn(function()
+        local w = assert(store:watch("a"))
+        print(store:put("a", "1").revision == 2)
+        print("event", w:next().value)
+        local tasks, done = {}, 0
+        for i = 1, 10 do
+          tasks[i] = keywatch.spawn(function() if store:put("b", i .. "") then done = done + 1 end end)
+        end
+        for i = 1, 10 do tasks[i]:join() end
+        print(done .. " of 10")
+        store:close()
+        os.execute("rm -r " .. path)
+        ticker:close()
+      end)
+      uv.run()
+    ]])
+  end)
+
+  it("what a callback does to a store wakes the watches of tasks", function()
+    expect("b 1\nexpired\n", [[
+      local store = keywatch.open()
+      keywatch.spawn(function()
+        local w = store:watch("b")
+        soon(function() store:put("b", "1") end)
+        print("b", w:next().value)
+        store:put("b", "2", { lease = store:lease(1).id })
+        w:next()
+        print(w:next().type == "delete" and "expired")
+        ticker:close()
+      end)
+      uv.run()
+    ]])
+  end)
+
+  it("a callback may cancel a task, and a task may join another", function()
+    expect("false cancelled\n", [[
+      local sleeper = keywatch.spawn(function() keywatch.sleep(1000) end)
+      keywatch.spawn(function()
+        soon(function() sleeper:cancel() end)
+        local ok, err = sleeper:join()
+        print(ok, err.code)
+        ticker:close()
+      end)
+      uv.run()
+    ]])
+  end)
+
+  it("a client that is connected does not hold the loop open, and a server does", function()
+    expect("true\nthe loop has ended with a connection\nserved 1\ntrue\nclosed\n", [[
+      ticker:close()
+      local store = keywatch.open()
+      local server = assert(keywatch.serve { listen = "http://127.0.0.1:0", thread = true })
+      local client = keywatch.connect(server:addresses()[1])
+      keywatch.spawn(function() print(client:put("a", "1") ~= nil) end)
+      uv.run()
+      print "the loop has ended with a connection"
+      server:close()
+      client:close()
+      store:put("a", "1")
+      server, client = serve(store)
+      local reader = keywatch.spawn(function() return client:get("a").value end)
+      while not tostring(reader):find("done") do uv.run("once") end
+      print("served", select(2, reader:join(0)))
+      for _ = 1, 10 do uv.run("nowait") end
+      print(uv.loop_alive())
+      client:close()
+      server:close()
+      uv.run()
+      print "closed"
+    ]])
+  end)
+
+  it("run works before luv's loop runs, and leaves luv's tasks alone", function()
+    expect("run 1\nstill there\nlater\n", [[
+      local task = keywatch.spawn(function()
+        keywatch.sleep(0.05)
+        print "later"
+        ticker:close()
+      end)
+      print("run", keywatch.run(function()
+        keywatch.spawn(function() keywatch.sleep(1000) end)
+        return 1
+      end))
+      print(tostring(task):find("parked") and "still there")
+      uv.run()
+    ]])
+  end)
+
+  it("a task that fails is reported, and all else goes on", function()
+    local status, printed = program.run(BEGIN .. [[
+      keywatch.spawn(function() error "oh" end)
+      keywatch.spawn(function() await_tick() print "goes on" ticker:close() end)
+      uv.run()
+      print(keywatch.run(function() return "not raised" end))
+    ]])
+    assert.equal(0, status)
+    assert.matches("keywatch: a task has failed: [^\n]*oh\n", printed)
+    assert.matches("goes on\nnot raised\n$", printed)
+  end)
+
+  it("calls outside of tasks are refused, and told what to do", function()
+    local status, printed = program.run(BEGIN .. [[
+      local store = keywatch.open()
+      local server, client = serve(store)
+      local w = store:watch("a")
+      soon(function()
+        local function try(fn) print((select(2, pcall(fn)):gsub("^.-: ", ""))) end
+        try(function() local kv = client:get("a") return kv end)
+        try(function() keywatch.sleep(1) end)
+        try(function() keywatch.run(function() end) end)
+        try(function() local event = w:next() return event end)
+        try(function() local event = w:next(1) return event end)
+        print(w:next(0))
+        server:close()
+        ticker:close()
+      end)
+      uv.run()
+    ]])
+    local refusal = "keywatch: %s waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, "
+      .. "with keywatch.spawn\n"
+    assert.equal(0, status)
+    local expected = ""
+    for _, name in ipairs { "get", "sleep", "run", "next", "next" } do expected = expected .. refusal:format(name) end
+    assert.equal(expected, printed:match("^(.*)nil\t"))
+  end)
+
+  it("a program that has closed all handles can spawn again", function()
+    expect("one\ntwo\n", [[
+      keywatch.spawn(function() print "one" end)
+      uv.run("nowait")
+      uv.walk(function(handle) if not handle:is_closing() then handle:close() end end)
+      uv.run()
+      keywatch.spawn(function() keywatch.sleep(0.001) print "two" end)
+      uv.run()
+    ]])
+  end)
+
+  it("a task that turns luv's loop itself does not spin", function()
+    expect("turned\n", [[
+      local store = keywatch.open()
+      local server, client = serve(store)
+      keywatch.spawn(function()
+        local w = client:watch("a")
+        store:put("a", "1")
+        local turns, prepare = 0, uv.new_prepare()
+        prepare:start(function() turns = turns + 1 end)
+        local timer, is_over = uv.new_timer(), false
+        ticker:stop()
+        timer:start(200, 0, function() is_over = true end)
+        while not is_over do uv.run("once") end
+        assert(w:next())
+        print(turns < 50 and "turned" or turns)
+        for _, object in ipairs { prepare, timer, ticker, client, server } do object:close() end
+      end)
+      uv.run()
+    ]])
+  end)
+
+  it("a step leaves the rest of a crowd to the next one", function()
+    expect("true\n100\n", [[
+      local n = 0
+      for _ = 1, 100 do
+        keywatch.spawn(function()
+          local start = keywatch.now()
+          while keywatch.now() < start + 0.0002 do end
+          n = n + 1
+        end)
+      end
+      keywatch.step()
+      print(n < 50)
+      ticker:close()
+      uv.run()
+      print(n)
+    ]])
+  end)
+end)
+
+describe("keywatch.driver", function()
+  it("tells and chooses the loop of tasks that are spawned outside of run", function()
+    expect("luv\nuv\nnot run\nluv\nran\n", [[
+      ticker:close()
+      print(keywatch.driver())
+      print(keywatch.driver "uv")
+      local has_run = false
+      local task = keywatch.spawn(function() has_run = true end)
+      uv.run()
+      print(has_run and "run" or "not run")
+      task:cancel()
+      print(keywatch.driver "luv")
+      keywatch.spawn(function() print "ran" end)
+      uv.run()
+    ]])
+  end)
+
+  it("is uv without luv", function()
+    assert.same({ 0, "uv\n" }, { program.run("print(require('keywatch').driver())") })
+  end)
+
+  it("refuses what it does not know, luv that is not loaded, and to leave tasks behind", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      local function try(name) print((select(2, pcall(function() keywatch.driver(name) end)):gsub("^.-:%d+: ", ""))) end
+      try "select"
+      try(1)
+      try "luv"
+      require "luv"
+      local task = keywatch.spawn(function() keywatch.sleep(1) end)
+      try "uv"
+      task:cancel()
+    ]]
+    assert.same({ 0, "driver: there is no driver 'select': choose 'uv' or 'luv'\n"
+      .. "bad argument #1 to 'driver' (string expected, not 1)\n"
+      .. "driver: luv is not loaded: require it first\n"
+      .. "driver: luv's loop runs tasks: let them end first\n" }, { status, printed })
+  end)
+end)

@@ -1,0 +1,39 @@
+--- Neovim without a terminal, on LuaJIT, with the rock of build/luajit.
+
+local process = require "spec.support.process"
+local shell = require "spec.support.shell"
+
+local neovim = {}
+
+--- What is preloaded so that Neovim runs on LuaJIT: nothing, if it is built so.
+local function preload()
+  if shell.must("nvim --version"):find("LuaJIT", 1, true) then return "" end
+  return shell.must("pwd") .. "/build/neovim.so:libluajit-5.1.so.2"
+end
+
+--- Starts Neovim with a Lua program, which ends Neovim. Returns the process. What the program prints comes on stderr.
+function neovim.start(path)
+  local root = shell.must("pwd") .. "/build/luajit/"
+  return process.start({ "nvim", "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", "luafile " .. path }, {
+    env = {
+      LUA_PATH = ("%sshare/lua/5.1/?.lua;%sshare/lua/5.1/?/init.lua;;"):format(root, root),
+      LUA_CPATH = root .. "lib/lua/5.1/?.so;;",
+      LD_PRELOAD = preload(),
+    },
+  })
+end
+
+--- Runs a Lua text in Neovim until that has ended. Returns its exit status and what it has written to stdout; what came
+-- on stderr is the third result.
+function neovim.run(text)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  local one = neovim.start(path)
+  local status = one:wait()
+  os.remove(path)
+  return status, one:stdout(), one:stderr()
+end
+
+return neovim
