@@ -207,6 +207,28 @@ describe("a channel", function()
     end)
   end)
 
+  it("and the task that waits for it take little memory", function()
+    local N, MOST = 2000, 1800 -- bytes: 100,000 of them stay below 200 MB, with what malloc adds
+    driver.run(function()
+      local channels = {}
+      for i = 1, N do channels[i] = false end
+      collectgarbage()
+      collectgarbage()
+      local before = collectgarbage("count")
+      for i = 1, N do
+        local channel = driver.channel()
+        channels[i] = channel
+        driver.spawn(function() channel:receive() end)
+      end
+      driver.sleep(0)
+      collectgarbage()
+      collectgarbage()
+      local bytes = (collectgarbage("count") - before) * 1024 / N
+      assert.is_true(bytes < MOST, ("%.0f bytes"):format(bytes))
+      for i = 1, N do channels[i]:close() end
+    end)
+  end)
+
   it("gives nothing up that the top level was handed when it was interrupted", function()
     local channel = driver.channel()
     local source = {}
