@@ -11,12 +11,12 @@ local scheduler = require "spec.support.scheduler"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
-local ROUNDS = os.getenv("KW_FAST") and 3 or 20
+local ROUNDS = os.getenv("KW_FAST") and 8 or 20
 local TASKS, STEPS = 8, 40
 
 local CHOICES = {
-  { 5, "send" }, { 5, "receive" }, { 4, "select" }, { 2, "send or receive" }, { 1, "cancel" }, { 1, "sleep" },
-  { 1, "join" }, { 1, "spawn" },
+  { 5, "send" }, { 5, "receive" }, { 4, "select" }, { 2, "send or receive" }, { 2, "cancel" }, { 1, "sleep" },
+  { 1, "join" }, { 3, "spawn" },
 }
 local TIMEOUTS = { 0, 1, 3 }
 
@@ -92,6 +92,7 @@ function Program:careful(values, fn, ...)
     if ok then return ... end
     local err = ...
     if type(err) ~= "table" then error(err, 0) end
+    count(err.code)
     for _, value in ipairs(values) do self:has_sent(value, nil, err) end
     error(err, 0)
   end
@@ -134,7 +135,7 @@ end
 
 function does.receive(self, name)
   local i = self.random:between(1, #self.channels)
-  local value = self.channels[i]:receive(self.random:pick(TIMEOUTS))
+  local value = self:careful({}, self.channels[i].receive, self.channels[i], self.random:pick(TIMEOUTS))
   if value then self:has_received(name, i, value) end
   self:note(name, "receives %s by %d", tostring(value and value.number), i)
 end
