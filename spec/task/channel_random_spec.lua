@@ -15,7 +15,7 @@ local ROUNDS = os.getenv("KW_FAST") and 8 or 20
 local TASKS, STEPS = 8, 40
 
 local CHOICES = {
-  { 5, "send" }, { 5, "receive" }, { 4, "select" }, { 2, "send or receive" }, { 2, "cancel" }, { 1, "sleep" },
+  { 5, "send" }, { 5, "receive" }, { 4, "select" }, { 2, "send or receive" }, { 1, "cancel" }, { 1, "sleep" },
   { 1, "join" }, { 3, "spawn" },
 }
 local TIMEOUTS = { 0, 1, 3 }
@@ -175,7 +175,7 @@ end
 function Program:play()
   self.driver.run(function()
     for _ = 1, TASKS do self:spawn() end
-    self.driver.sleep(self.random:between(5, 60))
+    self.driver.sleep(self.random:between(0, 8))
     local is_closing = self.random:one_in(2)
     if is_closing then self.channels[self.random:between(1, #self.channels)]:close() end
     for i = 1, 3 * TASKS do
