@@ -11,7 +11,7 @@ local scheduler = require "spec.support.scheduler"
 
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
-local ROUNDS = os.getenv("KW_FAST") and 8 or 20
+local ROUNDS = os.getenv("KW_FAST") and 8 or 60
 local TASKS, STEPS = 8, 40
 
 local CHOICES = {

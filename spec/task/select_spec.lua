@@ -205,6 +205,72 @@ describe("select", function()
   end)
 end)
 
+if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
+  describe("a finalizer", function()
+    local CALLS = 120 -- more than a selection makes
+
+    --- Calls act once, at the n-th call that a thread makes from now on.
+    local function at_call(thread, n, act)
+      debug.sethook(thread, function()
+        n = n - 1
+        if n > 0 then return end
+        debug.sethook(thread)
+        act()
+      end, "c")
+    end
+
+    it("that sends while a selection begins to wait wakes it", function()
+      local main = coroutine.running()
+      for n = 1, CALLS do
+        for _, is_main in ipairs { true, false } do
+          driver = virtual.new()
+          driver.run(function()
+            local a, b, sent_at = driver.channel(), driver.channel(1), nil
+            local ticker = driver.spawn(function() -- time passes second by second
+              while true do driver.sleep(1) end
+            end)
+            local selecting = driver.spawn(function()
+              at_call(is_main and main or coroutine.running(), n, function()
+                sent_at = b:send("value", 0) and driver.now()
+              end)
+              local which, value = driver.select { a, b, timeout = 1000 }
+              debug.sethook()
+              debug.sethook(main)
+              return which == b, value
+            end)
+            local _, is_b, value = selecting:join()
+            if sent_at then
+              assert.is_true(driver.now() <= sent_at + 1)
+              assert.is_true(is_b and value == "value" or b:count() == 1)
+            end
+            ticker:cancel()
+          end)
+          debug.sethook(main)
+        end
+      end
+    end)
+
+    it("that cancels a task while it is handed a value loses no value", function()
+      local outcomes = {}
+      for n = 1, CALLS do
+        driver = virtual.new()
+        driver.run(function()
+          local a, b = driver.channel(), driver.channel()
+          local selecting = start(driver.select, { a, b })
+          at_call(coroutine.running(), n, function() selecting:cancel() end)
+          local has_sent = a:send("value", 0)
+          debug.sethook()
+          local ok, which, value = selecting:join()
+          assert.equal(ok, which == a and value == "value")
+          assert.equal(has_sent and not ok and "value" or nil, (a:receive(0)))
+          outcomes[("%s %s"):format(tostring(has_sent), tostring(ok))] = true
+        end)
+      end
+      assert.is_true(outcomes["true true"] and outcomes["nil false"])
+    end)
+  end)
+end
+
 describe("a task that fails while it is selected", function()
   it("is reported, as one that nobody joined, if it was not the first", function()
     local status, printed = program.run [[
