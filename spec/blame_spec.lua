@@ -120,6 +120,9 @@ local CHANNEL = {
   send = { any, seconds }, receive = { seconds }, values = {}, sending = { any }, count = {}, close = {},
 }
 
+local ended = keywatch.spawn(function() end)
+ended:join()
+
 local channel, hole = keywatch.channel(1), { keywatch.channel(), nil, keywatch.channel() }
 local function list_of(good, ...)
   return kind(good, none, 5, "x", { 5 }, { print }, { {} }, hole, { good[1], timeout = "x" },
@@ -141,7 +144,7 @@ local MODULE = {
   scope = { fn },
   channel = { kind(0, -1, 1.5, nan, 1 / 0, "x", {}, true) },
   select = { list_of({ channel }, {}, { channel, channel }, { setmetatable({}, { __select = 5 }) }) },
-  join = { list_of({ keywatch.spawn(function() end) }, { channel }) },
+  join = { list_of({ ended }, { channel }) },
   sleep = { needed_seconds },
   now = {},
   driver = { kind("uv", 5, {}, "select") },
