@@ -115,6 +115,22 @@ local THREAD_SERVER = { addresses = {}, shutdown = { seconds }, close = {} }
 local TASK = { join = { seconds }, cancel = {} }
 
 local SIGNALS = { wait = { seconds }, close = {} }
+local SCOPE = { spawn = { fn }, cancel = {} }
+
+local any = kind("v", none)
+
+local CHANNEL = {
+  send = { any, seconds }, receive = { seconds }, values = {}, sending = { any }, count = {}, close = {},
+}
+
+local ended = keywatch.spawn(function() end)
+ended:join()
+
+local channel, hole = keywatch.channel(1), { keywatch.channel(), nil, keywatch.channel() }
+local function list_of(good, ...)
+  return kind(good, none, 5, "x", { 5 }, { print }, { {} }, hole, { good[1], timeout = "x" },
+    { good[1], timeout = nan }, { good[1], colour = 1 }, { [0] = good[1] }, { good[1], [1.5] = good[1] }, ...)
+end
 
 local MODULE = {
   open = { kind(nil, 5, "x", { colour = 1 }, { path = 5 }, { path = "x", colour = 1 }, { path = "x", now = "x" },
@@ -130,6 +146,10 @@ local MODULE = {
     { thread = true, listen = "x" }) },
   run = { fn },
   spawn = { fn },
+  scope = { fn },
+  channel = { kind(0, -1, 1.5, nan, 1 / 0, "x", {}, true) },
+  select = { list_of({ channel }, {}, { channel, channel }, { setmetatable({}, { __select = 5 }) }) },
+  join = { list_of({ ended }, { channel }) },
   sleep = { needed_seconds },
   now = {},
   driver = { kind("uv", 5, {}, "select") },
@@ -229,6 +249,7 @@ describe("the signatures of misuse #once", function()
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = LEASE, ["keywatch.Watch"] = WATCH,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
+      ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL,
     } do
       for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
     end
@@ -379,6 +400,8 @@ describe("misuse is raised where it was made:", function()
 
   it("methods of tasks", function()
     assert.equal("", misuse_all(keywatch.spawn(function() end), TASK))
+    assert.equal("", misuse_all(keywatch.channel(), CHANNEL))
+    assert.equal("", misuse_all(keywatch.scope(function(scope) return scope end), SCOPE))
     keywatch.run(function() end)
   end)
 

@@ -2,10 +2,12 @@
 
 local keywatch = require "keywatch"
 local signals_methods = require("keywatch.driver.signals").methods
+local channel_methods = require("keywatch.task.channel").methods
 local call_methods = require("keywatch.server.call").methods
 local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
 local lease_methods = require("keywatch.store.lease").methods
+local scope_methods = require("keywatch.task.scope").methods
 local server_methods = require("keywatch.server.server").methods
 local stream_methods = require("keywatch.client.stream").methods
 local watch_methods = require("keywatch.watch.watch").methods
@@ -21,6 +23,7 @@ local store_type = types.classes["keywatch.Store"]
 local lease_type = types.classes["keywatch.Lease"]
 local watch_type = types.classes["keywatch.Watch"]
 local task_type = types.classes["keywatch.Task"]
+local channel_type = types.classes["keywatch.Channel"]
 
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
@@ -82,6 +85,8 @@ describe("the annotations #slow", function()
     local known = {}
     for _, name in ipairs(require("keywatch.uv").signal_names()) do known[#known + 1] = ('"%s"'):format(name) end
     assert.are.same(known, types.aliases["keywatch.SignalName"])
+    assert.are.same(names(channel_methods), names(channel_type.methods))
+    assert.are.same(names(scope_methods), names(types.classes["keywatch.Scope"].methods))
   end)
 
   it("have every error code", function()
@@ -210,6 +215,20 @@ describe("what a call returns is as annotated #slow:", function()
     for _, name in ipairs { "driver", "fd", "pollfd", "events", "timeout", "step" } do
       expect_type(keywatch[name](), returned(module, name))
     end
+  end)
+
+  it("channel", function()
+    local module = types.classes.keywatch
+    local channel = keywatch.channel(1)
+    assert.are.equal("keywatch.channel", getmetatable(channel).__name)
+    assert.are.equal("keywatch.Channel", returned(module, "channel"))
+    expect_type(channel:send("value", 0), returned(channel_type, "send"))
+    expect_type(select(2, channel:send("value", 0)), channel_type.methods.send.returns[2])
+    expect_type(channel:count(), returned(channel_type, "count"))
+    assert.is_function(channel:values())
+    expect_type(channel:receive(0), returned(channel_type, "receive"))
+    expect_type(select(2, channel:receive(0)), channel_type.methods.receive.returns[2])
+    expect_type(keywatch.join { keywatch.spawn(function() end), timeout = 0 }, returned(module, "join"))
   end)
 
   it("an error", function()

@@ -41,6 +41,35 @@ function keywatch.run(fn, ...) end
 ---@return keywatch.Task task
 function keywatch.spawn(fn, ...) end
 
+---Waits for the end of all tasks of a list. Returns true if all have ended well; false, the error of the first task in the
+---list that has failed, and a list of all tasks that have; or nil and the error "timeout".
+---@param tasks keywatch.JoinOptions
+---@return boolean? ok
+---@return any err
+---@return keywatch.Task[]? failed
+function keywatch.join(tasks) end
+
+---Calls `fn` with a scope, as a task, and waits until `fn` and all tasks of the scope have ended. The first failure cancels
+---the others, and is raised.
+---@param fn fun(scope: keywatch.Scope, ...: any): ...
+---@param ... any for fn
+---@return any ... the results of fn
+function keywatch.scope(fn, ...) end
+
+---Creates a channel.
+---@param capacity? integer how many values it holds; 0 unless given: then a sender and a receiver wait for each other
+---@return keywatch.Channel channel
+---@nodiscard
+function keywatch.channel(capacity) end
+
+---Waits for the first of several objects that is ready: watches, channels, values to be sent, tasks, signals. Returns the
+---object, and what its own call returns (`next`, `receive`, `send`, `join`, `wait`); or nil and the error "timeout". With a
+---timeout of 0 it only looks.
+---@param objects keywatch.SelectOptions
+---@return any object
+---@return any ...
+function keywatch.select(objects) end
+
 ---Waits. Other tasks run meanwhile; 0 lets them run first.
 ---@param seconds number
 function keywatch.sleep(seconds) end
@@ -1015,5 +1044,67 @@ function Signals:wait(timeout) end
 
 ---Stops catching. Waiters get the error "closed".
 function Signals:close() end
+
+---A list of tasks.
+---@class keywatch.JoinOptions
+---@field [integer] keywatch.Task
+---@field timeout? number seconds
+
+---Tasks that end together.
+---@class keywatch.Scope
+local Scope = {}
+
+---Creates a task that belongs to the scope.
+---@param fn fun(...: any): ...
+---@param ... any for fn
+---@return keywatch.Task task
+function Scope:spawn(fn, ...) end
+
+---Cancels the tasks that were spawned in the scope. The function of the scope goes on.
+function Scope:cancel() end
+
+---A bounded queue of values between tasks.
+---@class keywatch.Channel
+local Channel = {}
+
+---Waits until a receiver takes the value, or the channel has room for it.
+---@param value any not nil
+---@param timeout? number
+---@return boolean? ok
+---@return keywatch.Error? err "timeout" or "closed"
+function Channel:send(value, timeout) end
+
+---Waits for the next value. Returns nil alone once the channel is closed and empty.
+---@param timeout? number
+---@return any value
+---@return keywatch.Error? err "timeout"
+function Channel:receive(timeout) end
+
+---Returns an iterator over the values. It ends when the channel is closed and empty.
+---@return fun(): any
+---@nodiscard
+function Channel:values() end
+
+---Returns an object for `keywatch.select` that sends the value. It is ready when the channel can take the value.
+---@param value any not nil
+---@return keywatch.Sending sending
+---@nodiscard
+function Channel:sending(value) end
+
+---Returns the number of values that the channel holds.
+---@return integer count
+---@nodiscard
+function Channel:count() end
+
+---Closes the channel. Senders get the error "closed"; receivers get the values that are left, and then nil.
+function Channel:close() end
+
+---A value to be sent, for `keywatch.select`.
+---@class keywatch.Sending
+
+---A list of watches, channels, values to be sent, tasks and signals.
+---@class keywatch.SelectOptions
+---@field [integer] any
+---@field timeout? number seconds; 0 only looks
 
 return keywatch

@@ -109,6 +109,28 @@ describe("in luv's loop", function()
     ]])
   end)
 
+  it("a callback may send to a task, and run leaves the tasks of a scope alone", function()
+    expect("from a callback\nvalue\nended\n", [[
+      local channel = keywatch.channel()
+      keywatch.spawn(function()
+        local result = keywatch.scope(function(scope)
+          local values = keywatch.channel()
+          scope:spawn(function()
+            print((channel:receive()))
+            values:send("value")
+          end)
+          return (select(2, keywatch.select { values, timeout = 20 }))
+        end)
+        print(result)
+        ticker:close()
+      end)
+      keywatch.run(function() for _ = 1, 3 do keywatch.sleep(0) end end)
+      soon(function() channel:send("from a callback", 0) end)
+      uv.run()
+      print "ended"
+    ]])
+  end)
+
   it("a callback may cancel a task, and a task may join another", function()
     expect("false cancelled\n", [[
       local sleeper = keywatch.spawn(function() keywatch.sleep(1000) end)

@@ -63,6 +63,65 @@ flow("a store is watched", function(w)
   w.watch:close()
 end)
 
+--- Two tasks of a scope, one of which sends to the other, and the channel that they use.
+local function converse(w, scope)
+  local n = 0
+  w.task = scope:spawn(function()
+    for i = 1, 10 do assert(w.channel:send(i, w.seconds)) end
+    w.channel:close()
+  end)
+  w.other = scope:spawn(function()
+    for _ in w.channel:values() do n = n + 1 end
+    return n
+  end)
+  return w.task, w.other
+end
+
+flow("tasks use channels", function(w)
+  for _, capacity in ipairs { 0, 2 } do
+    w.channel = keywatch.channel(capacity)
+    keywatch.scope(function(scope)
+      local sender, receiver = converse(w, scope)
+      local which, ok, err = keywatch.select { sender, receiver, timeout = w.seconds }
+      assert(which, ok)
+      if ok then ok, err = keywatch.join { sender, receiver, timeout = w.seconds } end
+      if not ok then error(err, 0) end
+    end)
+  end
+end)
+
+flow("tasks select", function(w)
+  local answers = keywatch.channel()
+  w.channel = keywatch.channel(1)
+  w.watch = assert(w.store:watch("k", { prefix = true, initial = true }))
+  keywatch.scope(function(scope)
+    w.task = scope:spawn(function()
+      for i = 1, 5 do
+        assert(w.store:put("k" .. i, "value"))
+        local which, ok, err = keywatch.select { w.channel:sending(i), answers, timeout = w.seconds }
+        assert(which, ok)
+        assert(ok, err)
+      end
+      w.watch:close()
+    end)
+    w.other = scope:spawn(function()
+      for i = 1, 5 do
+        assert(w.store:put("o" .. i, "value"))
+        keywatch.sleep(0)
+      end
+    end)
+    local is_open = true
+    while is_open do
+      local which, what, err = keywatch.select { w.watch, w.channel, w.task, timeout = w.seconds }
+      assert(which, what)
+      if which == w.task and not what then error(err, 0) end
+      is_open = which ~= w.task and what ~= nil
+      if err then error(err, 0) end
+    end
+    w.channel:close() -- ends the task if a finalizer has closed the watch
+  end)
+end)
+
 flow("a durable store is used", function(w)
   local store = assert(keywatch.open { path = DIRECTORY .. "/flow" })
   w.durable = store
@@ -167,7 +226,10 @@ local actions = {
     w.store:compact(w.store:status().revision, { physical = true })
   end },
   { name = "cancel", part = "task", act = function(w) w.task:cancel() end },
-  closing "store", closing "durable", closing "watch", closing "client", closing "server",
+  { name = "cancel of another", part = "other", act = function(w) w.other:cancel() end },
+  { name = "send", part = "channel", act = function(w) w.channel:send("by a finalizer", 0) end },
+  { name = "receive", part = "channel", act = function(w) w.channel:receive(0) end },
+  closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server",
 }
 
 -- }======
@@ -193,7 +255,7 @@ end
 local function new_world(seconds) return { store = keywatch.open {}, seconds = seconds or SECONDS } end
 
 local function close(w)
-  for _, part in ipairs { "watch", "client", "server", "durable", "store" } do
+  for _, part in ipairs { "channel", "watch", "client", "server", "durable", "store" } do
     if w[part] then w[part]:close() end
   end
 end

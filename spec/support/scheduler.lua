@@ -19,7 +19,7 @@ local function misplaced(inside, task)
   local event, timer = task.event, task.timer
   if task.state == "parked" then
     if not event and not timer then return "a parked task waits for nothing" end
-    if event and (not event.waiters or event.waiters[task.place] ~= task) then
+    if event and event[task.place] ~= task then
       return "a parked task is not among those who wait for its event"
     end
   elseif event or timer then
@@ -59,20 +59,22 @@ end
 
 local function check_event(event)
   local gaps = 0
-  for i, who in ipairs(event.waiters or {}) do
+  for i, who in ipairs(event) do
     if not who then
       gaps = gaps + 1
+    elseif who.target then
+      if who.event ~= event or who.place ~= i then return "an event has a link that does not wait for it" end
     elseif who.event ~= event or who.place ~= i or who.state ~= "parked" then
       return "an event has one waiting who does not wait for it"
     end
   end
   if gaps ~= event.gaps then return "an event has a wrong number of gaps" end
-  if event.is_set and event.waiters then return "an event is set, and is waited for" end
+  if event.is_set and event[1] ~= nil then return "an event is set, and is waited for" end
 end
 
 local function check_events(inside)
   for task in pairs(inside.tasks) do
-    local why = check_event(task.done) or task.event and check_event(task.event)
+    local why = task.done and check_event(task.done) or task.event and check_event(task.event)
     if why then return why end
   end
 end

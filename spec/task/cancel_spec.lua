@@ -5,8 +5,8 @@ local keywatch = require "keywatch"
 local events = require "spec.support.events"
 local program = require "spec.support.program"
 
-local LEFT_BEHIND = "keywatch: a task went on waiting after run had cancelled it 100 times: it was left behind, and "
-  .. "its code does not run any more\n"
+local LEFT_BEHIND = "keywatch: a task went on waiting after it was cancelled 100 times: it was left behind, and its "
+  .. "code does not run any more\n"
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 

@@ -45,6 +45,52 @@ describe("after a fork", function()
     assert.equal("before\nchild\nparent\n", printed)
   end)
 
+  it("channels go on in the child, without those who wait in the parent", function()
+    local printed = run [[
+      local function code(value, err) return err and err.code or value end
+      keywatch.run(function()
+        local a, b, c = keywatch.channel(), keywatch.channel(), keywatch.channel(1)
+        c:send("held")
+        local tasks = {
+          keywatch.spawn(a.receive, a), keywatch.spawn(b.send, b, "value"), keywatch.spawn(keywatch.select, { a, c }),
+          keywatch.spawn(keywatch.select, { a, b:sending("other") }),
+        }
+        tasks[3]:join()
+        child(function()
+          print(code(a:send(1, 0)), code(b:receive(0)), code(keywatch.select { a, b, timeout = 0 }))
+          keywatch.spawn(a.send, a, "new")
+          print(a:receive(), c:count(), code(keywatch.select { a, b, timeout = 0.001 }))
+          print(pcall(tasks[1].join, tasks[1]))
+        end)
+        print(a:send(1, 0), b:receive(0), a:send(2, 0), keywatch.join(tasks))
+      end)
+    ]]
+    assert.matches("^timeout\ttimeout\ttimeout\nnew\t0\ttimeout\ntrue\tfalse\t[^\n]*cancelled", printed)
+    assert.matches("\ntrue\tvalue\ttrue\ttrue\n$", (printed:gsub("\tnil", "")))
+  end)
+
+  it("a failure is reported in the child if those who waited for the task are the parent's", function()
+    local printed = run [[
+      local function fork_and_fail()
+        keywatch.sleep(0)
+        child(function() error("child", 0) end)
+      end
+      for _, wait in ipairs {
+        function() keywatch.join { keywatch.spawn(fork_and_fail) } end,
+        function() keywatch.select { keywatch.spawn(fork_and_fail) } end,
+        function() keywatch.scope(function(scope) scope:spawn(fork_and_fail) end) end,
+      } do
+        local parent = uv.pid()
+        local ok, err = pcall(keywatch.run, function() keywatch.spawn(wait):join() end)
+        if uv.pid() ~= parent then os.exit(0, true) end
+        print("parent", ok, err)
+      end
+    ]]
+    local _, reports = printed:gsub("keywatch: a task has failed: child\n", "")
+    assert.equal(3, reports)
+    assert.equal(3, select(2, printed:gsub("parent\ttrue\tnil\n", "")))
+  end)
+
   it("the task that has forked goes on, and no other does", function()
     local printed = run [[
       keywatch.run(function()

@@ -27,6 +27,17 @@ local function expect(expected, text, status)
 end
 
 describe("signals", function()
+  it("are one of what select waits for", function()
+    expect("true\tHUP\n", [[
+      keywatch.run(function()
+        local signals, w = keywatch.signals { "HUP" }, keywatch.open():watch("a")
+        keywatch.spawn(function() send "HUP" end)
+        local object, name = keywatch.select { w, signals, timeout = 1000 }
+        print(object == signals, name)
+      end)
+    ]])
+  end)
+
   it("are waited for at top level, by their names with SIG or without", function()
     expect("TERM\tnil\nHUP\tnil\nnil\ttimeout\n", [[
       local signals = keywatch.signals { "TERM", "SIGHUP" }

@@ -30,15 +30,19 @@
 -- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has come, and
 -- after at most `timeout` seconds.
 
+local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local schedulers = require "keywatch.task.scheduler"
+local scopes = require "keywatch.task.scope"
+local selection = require "keywatch.task.selection"
+local tasks = require "keywatch.task.task"
 
 local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
   .. "wake one"
 local STEP = 0.001 -- seconds that a step takes, and a little more: its host has other things to do
 local TASKS_AT_ONCE = 16 -- tasks that a step runs between two looks at the clock
-local WAIT = {} -- yielded by a task, with an event and a deadline, that is to be parked
+local NO_RESULTS = { n = 0 } -- those of every task that has none
 
 local methods = {}
 local mt = { __index = methods }
@@ -57,16 +61,16 @@ end
 local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
   self.backend.enter()
-  task.arguments = nil
+  if task.arguments then task.arguments = nil end
   if coroutine.status(task.thread) ~= "dead" then
-    local signal, event, deadline = ...
-    if signal == WAIT then
-      scheduler:park(task, event, deadline)
+    if task.why == false then
+      scheduler:park(task, ...)
     else -- the program called coroutine.yield: nothing would wake the task
       scheduler:make_ready(task)
     end
   elseif ok then
-    scheduler:finish(task, { n = select("#", ...), ... })
+    local n = select("#", ...)
+    scheduler:finish(task, n == 0 and NO_RESULTS or { n = n, ... })
   else
     local is_interrupted = is_interrupt((...))
     task.is_supervised = task.is_supervised or is_interrupted
@@ -182,6 +186,8 @@ function methods:after_fork()
     if task ~= scheduler.running then
       self.gone[task.thread] = true
       scheduler:abandon(task)
+    else
+      task.joiners = nil -- those were tasks, too
     end
   end
   for i = #self.sources, 1, -1 do
@@ -348,6 +354,8 @@ local function driver_of(self)
   local driver = {}
   driver.now, driver.enter = backend.now, backend.enter
   driver.can_suspend = compat.is_yieldable
+  driver.thread = coroutine.running
+  driver.suspend = coroutine.yield -- resume then returns the event and the deadline
 
   --- Puts a task into the queue.
   local function wake(task)
@@ -363,8 +371,6 @@ local function driver_of(self)
     wake(task)
   end
 
-  function driver.suspend(event, deadline) coroutine.yield(WAIT, event, deadline) end
-  function driver.is_inside(task) return coroutine.running() == task.thread end
   function driver.turn_while(is_waiting) return drive(self, turn_all, self, is_waiting) end
   function driver.run_once() return drive(self, self.run_ready, self) end
   function driver.give_up(task) self.gone[task.thread] = true end
@@ -396,6 +402,10 @@ local function equip(self, driver)
   function driver.spawn(...) return scheduler:spawn(...) end
   function driver.sleep(...) return scheduler:sleep(...) end
   function driver.event() return scheduler:event() end
+  function driver.channel(capacity) return channels.new(scheduler, capacity) end
+  function driver.select(objects) return selection.select_first(scheduler, objects) end
+  function driver.join(list) return tasks.join_all(scheduler, list) end
+  function driver.scope(...) return scopes.run(scheduler, ...) end
   function driver.can_park() return scheduler:can_park() end
   function driver.check_wait() scheduler:waiting_task() end
   function driver.is_gone(co) return self:is_gone(co) end

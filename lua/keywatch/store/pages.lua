@@ -115,7 +115,7 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  return iterate(owner, key, opts)
+  return (iterate(owner, key, opts))
 end
 
 return { each = each, iterate = iterate }

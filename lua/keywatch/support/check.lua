@@ -106,8 +106,8 @@ end
 
 --- Raises if the timeout argument is not a number of seconds or nil.
 local function timeout(seconds, name, number)
-  argument(seconds == nil or type(seconds) == "number" and seconds == seconds, number or 1, name, "a number of seconds",
-    seconds)
+  if seconds == nil or type(seconds) == "number" and seconds == seconds then return end
+  argument(false, number or 1, name, "a number of seconds", seconds)
 end
 
 local WORDS = { seconds = "a number of seconds", boolean = "a boolean", string = "a string", table = "a table" }
@@ -138,8 +138,28 @@ local function times(opts, name)
   return opts
 end
 
+local LIST_OPTIONS = { timeout = "seconds" }
+
+--- Checks a table that is a list, and may have the option `timeout` beside it. Returns the length of the list. Raises
+-- if the list has a hole, or there is another option.
+local function list(found, name)
+  argument(type(found) == "table", 1, name, "table", found)
+  local n, highest = 0, 0
+  for key, value in pairs(found) do
+    if type(key) == "number" and key >= 1 and key % 1 == 0 then
+      n, highest = n + 1, math.max(highest, key)
+    else
+      known({ [key] = value }, name, LIST_OPTIONS)
+    end
+  end
+  if n == highest then return n end
+  local hole = 1
+  while found[hole] ~= nil do hole = hole + 1 end
+  misuse("%s: the list has a hole at %d", name, hole)
+end
+
 return {
   misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
-  timeout = timeout, known = known, times = times, shown = shown, where = where,
+  timeout = timeout, known = known, times = times, list = list, shown = shown, where = where,
   caller = caller,
 }

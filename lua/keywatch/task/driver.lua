@@ -12,6 +12,9 @@
 --                    servers for every call that is answered in Lua.
 --   run(fn, ...)     Runs fn as a task, and the loop until fn has ended. Called by keywatch.run.
 --   event()          Returns a new event: event:wait(timeout) returns true, or false after the timeout; event:set().
+--   channel(capacity), select(objects), join(tasks), scope(fn, ...)
+--                    Called by the functions of these names of keywatch: see channel.lua, selection.lua, task.lua and
+--                    scope.lua.
 --   can_park()       True if the caller is a task that can be suspended here, not inside a function that C calls.
 --                    Called when a write of a durable store has to wait for the disk: if false, the wait blocks the
 --                    program.
@@ -55,7 +58,8 @@
 --   signals(names)   Catches signals. Returns signals: signals:wait(timeout) returns a name, or nil and an error;
 --                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --
--- Finalizers. A finalizer may call spawn, task:cancel, event:set and forget, whatever code it interrupts. It may not
+-- Finalizers. A finalizer may call spawn, task:cancel, event:set, channel:close and forget, and send and receive with a
+-- timeout of 0, whatever code it interrupts. It may not
 -- wait: neither in a task, because that cannot be suspended there, nor while the loop turns.
 --
 -- Fork. In the child a driver begins with nothing: sockets, listeners and signals stay with the parent, and so do all

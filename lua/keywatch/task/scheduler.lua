@@ -10,13 +10,13 @@
 --                     thread, with task.arguments. fn does not run before start returns, and never if task.state is
 --                     "done" by then.
 --   suspend(event, deadline)
---                     Called in the thread of a task. Suspends it, and returns when it goes on. As soon as the task is
---                     suspended the driver calls scheduler:park(task, event, deadline). May return too early: the
---                     scheduler then calls it again.
+--                     Called in the thread of a task, whose field `why` is false. Suspends the task, and returns when
+--                     it goes on. As soon as the task is suspended the driver calls scheduler:park(task, event,
+--                     deadline). May return too early: the scheduler then calls it again.
 --   wake(task)        Called for a task that is suspended. Sees to it that the task goes on soon, and not inside this
 --                     call. May be called by a finalizer, at any moment.
---   is_inside(task)   Called with the task that runs. True if the caller's code runs in the thread of that task, and
---                     not in a coroutine that the task has made.
+--   thread()          Returns the thread of the caller's code. That is task.thread if the code is that of a task, and
+--                     does not run in a coroutine that the task has made.
 --   can_suspend()     Called in a task, before each wait. True if the task can be suspended here: not inside a function
 --                     that C calls.
 --   why_cannot_wait() Called before each wait of a caller that is not a task. Returns nil if the loop may be turned for
@@ -35,7 +35,7 @@
 --   running = task    Set while the code of a task runs, with task.state = "running"; nil afterwards.
 --   park(task, event, deadline)
 --                     When a task was suspended by `suspend`.
---   make_ready(task)  When a task was suspended by its own code, which nothing would wake.
+--   make_ready(task)  When a task was suspended by its own code, which nothing would wake: task.why is not false.
 --   finish(task, results, failure, traceback)
 --                     When a task has ended.
 --   recover(task, has_ended, err)
@@ -53,13 +53,14 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
 local event = require "keywatch.task.event"
+local scopes = require "keywatch.task.scope"
 local tasks = require "keywatch.task.task"
 local timers = require "keywatch.task.timers"
 
 local MAX_CANCELS = 100 -- at the end of a run: a task that waits again after so many cancellations is left behind
 
-local LEFT_BEHIND = ("keywatch: a task went on waiting after run had cancelled it %d times: it was left behind, and "
-  .. "its code does not run any more\n"):format(MAX_CANCELS)
+local LEFT_BEHIND = ("keywatch: a task went on waiting after it was cancelled %d times: it was left behind, and its "
+  .. "code does not run any more\n"):format(MAX_CANCELS)
 
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
@@ -68,11 +69,13 @@ local scheduler_mt = { __index = scheduler_methods }
 local function new(driver)
   return setmetatable({
     driver = driver,
+    suspend = driver.suspend,
     tasks = {},      -- as keys: all tasks that are not done
     count = 0,       -- tasks ever made
     sleepers = timers.new(), -- the deadlines of waiters
     running = nil,   -- the task whose code runs now
     top = nil,       -- the waiter that stands for the top level, while that waits
+    seed = 1,        -- of the random numbers of selections
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
 end
@@ -81,7 +84,7 @@ end
 function scheduler_methods:now() return self.driver.now() end
 
 --- Notices that the process has forked.
-function scheduler_methods:enter() self.driver.enter() end
+function scheduler_methods:enter() return self.driver.enter() end
 
 --- Returns a new event.
 function scheduler_methods:event() return event.new(self) end
@@ -100,7 +103,7 @@ local CANNOT_SUSPEND = "keywatch: this call waits, but the task cannot be suspen
 --- Returns the task that the caller is, or nil.
 local function current(self)
   local running = self.running
-  return running and self.driver.is_inside(running) and running or nil
+  return running and self.driver.thread() == running.thread and running or nil
 end
 
 --- True if the caller is a task that can be suspended here.
@@ -111,10 +114,14 @@ end
 --- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
 -- may not wait.
 function scheduler_methods:waiting_task()
-  self.driver.enter()
-  local task = current(self)
-  if task and self.driver.can_suspend() then return task end
-  local why = task and CANNOT_SUSPEND or not task and self.driver.why_cannot_wait()
+  local driver = self.driver
+  driver.enter()
+  local task = self.running
+  if task and driver.thread() == task.thread then
+    if driver.can_suspend() then return task end
+    check.misuse(CANNOT_SUSPEND)
+  end
+  local why = driver.why_cannot_wait()
   if why then check.misuse(why) end
 end
 
@@ -130,33 +137,49 @@ end
 --- Removes a waiter from its event and its timer.
 local function end_wait(self, waiter)
   local awaited, timer = waiter.event, waiter.timer
-  waiter.event, waiter.timer = nil, nil
-  if timer then self.sleepers:remove(timer) end
+  waiter.event = nil
+  if timer then
+    waiter.timer = nil
+    self.sleepers:remove(timer)
+  end
   if awaited then event.leave(awaited, waiter) end
 end
 
 --- Ends the wait of a parked waiter, a task or the top level. `why` is the result of the wait. Returns false if the
--- waiter was woken before.
+-- waiter was woken before. A link sets its target instead.
 function scheduler_methods:wake(waiter, why)
-  if waiter.state ~= "parked" then return false end
+  if waiter.state ~= "parked" then
+    local target = waiter.target
+    if not target then return false end
+    waiter.event = nil
+    return target:set()
+  end
   waiter.state, waiter.why = "ready", why -- at once: a finalizer cannot wake it a second time
   if waiter.thread then self.driver.wake(waiter) end
   end_wait(self, waiter)
   return true
 end
 
+--- Ends the wait of a parked waiter with the result "turn", and exchanges its offer for `ours`. Returns true and what
+-- the waiter has offered; or false if it was woken before.
+function scheduler_methods:hand_over(waiter, ours)
+  if waiter.state ~= "parked" then return false end
+  local theirs = waiter.offer
+  waiter.state, waiter.why, waiter.offer = "ready", "turn", ours -- at once
+  if waiter.thread then self.driver.wake(waiter) end
+  end_wait(self, waiter)
+  return true, theirs
+end
+
 --- Parks a task that was suspended, or the top level, unless it was cancelled or the event was set meanwhile.
 function scheduler_methods:park(waiter, awaited, deadline)
-  local fresh = awaited and {}
-  waiter.timer = deadline and self.sleepers:add(deadline, waiter)
+  if deadline then waiter.timer = self.sleepers:add(deadline, waiter) end
   -- at once:
   local why = waiter.must_cancel and "cancelled" or awaited and awaited.is_set and "set" or nil
   if not why then
     if awaited then -- without a call: a finalizer that set the event in between would wake nobody
-      local waiters = awaited.waiters or fresh
-      waiter.place = #waiters + 1
-      waiters[waiter.place] = waiter
-      awaited.waiters = waiters
+      local place = #awaited + 1
+      awaited[place], waiter.place = waiter, place
     end
     waiter.event, waiter.state = awaited, "parked"
     return
@@ -187,22 +210,23 @@ end
 --- Suspends the task until the event is set or the deadline is over. Returns "set" or "timeout". Raises if the task is
 -- cancelled.
 local function wait_in_task(self, task, awaited, deadline)
-  task.why = nil
-  repeat self.driver.suspend(awaited, deadline) until task.why
+  task.why = false
+  repeat self.suspend(awaited, deadline) until task.why
   if task.why == "cancelled" then error(core.new_error("cancelled"), 0) end
   return task.why
 end
 
---- Turns the loop until the event is set or the deadline is over. Returns "set" or "timeout".
-local function wait_at_top_level(self, awaited, deadline)
-  local waiter = { state = "running", place = nil, event = nil, timer = nil, why = nil }
+--- Turns the loop until the event is set or the deadline is over. Returns the waiter, whose field `why` is the result;
+-- and, if an error was raised in the driver, { the error }.
+local function turn_until_woken(self, awaited, deadline, offer)
+  local waiter = { state = "running", place = nil, event = nil, timer = nil, why = nil, offer = offer }
   self:park(waiter, awaited, deadline)
   self.top = waiter
   local ok, err = self.driver.turn_while(function() return waiter.state == "parked" end)
   self.top = nil
-  if ok then return waiter.why end
+  if ok then return waiter end
   self:wake(waiter, "interrupted")
-  error(err, 0)
+  return waiter, { err }
 end
 
 --- Waits until the event is set (nil: only for the time), or `timeout` seconds are over. Returns "set" or "timeout".
@@ -210,7 +234,43 @@ function scheduler_methods:wait(awaited, timeout)
   local task = self:waiting_task()
   local deadline = timeout and self.driver.now() + timeout
   if task then return wait_in_task(self, task, awaited, deadline) end
-  return wait_at_top_level(self, awaited, deadline)
+  local waiter, raised = turn_until_woken(self, awaited, deadline)
+  if raised then error(raised[1], 0) end
+  return waiter.why
+end
+
+--- Returns what has ended the wait of a task for an exchange, and what was given. Raises if the task was cancelled.
+local function outcome(task)
+  local why, given = task.why, task.offer
+  if given ~= nil then task.offer = nil end
+  if why == "cancelled" then error(core.new_error("cancelled"), 0) end
+  return why, given
+end
+
+--- Turns the loop until something was exchanged, the event was set, or the deadline is over. Returns what has ended the
+-- wait, and what was given; or, if an error was raised in the driver, "raised", what was given, if anything, and
+-- { the error }.
+local function exchange_at_top_level(self, awaited, offer, deadline)
+  local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
+  if waiter.why ~= "turn" then waiter.offer = nil end
+  return raised and "raised" or waiter.why, waiter.offer, raised
+end
+
+--- Waits among the waiters of an event until event.exchange takes `offer` (which may be nil) and gives something for
+-- it. Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set
+-- instead; "timeout" if the deadline is over; or "raised", at top level, if an error was raised in the driver: then
+-- `raised` is { the error }, and `after` raises it, once what was given is safe. Raises if the task is cancelled. The
+-- caller has called `enter`.
+--
+-- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
+function scheduler_methods:exchange(awaited, offer, deadline, after)
+  local driver, task = self.driver, self.running
+  if not (task and driver.thread() == task.thread and driver.can_suspend()) then task = self:waiting_task() end
+  if not task then return after(awaited, offer, deadline, exchange_at_top_level(self, awaited, offer, deadline)) end
+  task.why = false
+  if offer ~= nil then task.offer = offer end
+  repeat self.suspend(awaited, deadline) until task.why
+  return after(awaited, offer, deadline, outcome(task))
 end
 
 --- Waits so many seconds.
@@ -223,14 +283,24 @@ end
 
 -- {====== Tasks ======
 
+--- Returns a new task with the arguments of its function.
+function scheduler_methods:new_task(...)
+  self.driver.enter()
+  self.count = self.count + 1
+  return tasks.new(self, self.count, ...)
+end
+
+--- Starts a new task.
+function scheduler_methods:start(task, fn)
+  self.driver.start(task, fn)
+  self.tasks[task] = true
+end
+
 --- Starts a task and returns it.
 function scheduler_methods:spawn(fn, ...)
   check.argument(type(fn) == "function", 1, "spawn", "function", fn)
-  self.driver.enter()
-  self.count = self.count + 1
-  local task = tasks.new(self, self.count, ...)
-  self.driver.start(task, fn)
-  self.tasks[task] = true
+  local task = self:new_task(...)
+  self:start(task, fn)
   return task
 end
 
@@ -239,19 +309,18 @@ end
 function scheduler_methods:all(not_hosted)
   local all = {}
   for task in pairs(self.tasks) do
-    if not (not_hosted and task.is_hosted) then all[#all + 1] = task end
+    if not (not_hosted and task.is_hosted) then all[task] = true end
   end
-  table.sort(all, function(a, b) return a.number < b.number end)
-  return all
+  return tasks.in_order(all)
 end
 
---- Writes the failure of a task that nobody joined to stderr.
+--- Writes the failure of a task to stderr.
 local function report(task)
   io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(errors.text_of(task.failure), task.traceback))
 end
 
 --- True if a task has ended because it was cancelled.
-local function is_cancellation(task)
+function scheduler_methods.is_cancellation(_, task)
   return task.is_cancelled and type(task.failure) == "table" and task.failure.code == "cancelled"
 end
 
@@ -261,13 +330,22 @@ function scheduler_methods:finish(task, results, failure, traceback)
   task.results, task.failure, task.traceback = results, failure, traceback
   task.state = "done"
   self.tasks[task] = nil
-  local is_joined = task.done:set() or task.is_supervised
+  local done, scope = task.done, task.scope
+  local is_joined = not results and tasks.is_joined(task)
+  local has_woken = done and done:set()
+  if scope and scopes.on_end(scope, task) or is_joined and has_woken then task.is_supervised = true end
   if results then return end
-  if not is_joined and not is_cancellation(task) then
-    self.unjoined = self.unjoined or task
-    report(task)
-  end
+  if not task.is_supervised and not task.joiners then self:complain(task) end
   errors.keep_traceback(failure, traceback)
+end
+
+--- Writes the failure of a task that nobody joined to stderr, and notes that `run` is to raise it. A task that was
+-- cancelled has not failed.
+function scheduler_methods:complain(task)
+  if task.is_reported or self:is_cancellation(task) then return end
+  task.is_reported = true
+  self.unjoined = self.unjoined or task
+  report(task)
 end
 
 --- Ends a task whose code never runs again, not even to clean up.
@@ -286,6 +364,13 @@ function scheduler_methods:recover(task, has_ended, err)
   if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
 end
 
+--- Gives a task up that goes on waiting after it was cancelled MAX_CANCELS times.
+function scheduler_methods:leave_behind(task)
+  self.driver.give_up(task)
+  self:abandon(task)
+  io.stderr:write(LEFT_BEHIND)
+end
+
 --- Cancels all tasks, except those of the host, until they have ended. Raises the first error in the driver, after all
 -- have ended.
 local function cancel_all(self)
@@ -298,11 +383,7 @@ local function cancel_all(self)
     if not ok then trouble = trouble or { err } end
     left = self:all("not hosted")
   end
-  for _, task in ipairs(left) do
-    self.driver.give_up(task)
-    self:abandon(task)
-    io.stderr:write(LEFT_BEHIND)
-  end
+  for _, task in ipairs(left) do self:leave_behind(task) end
   if trouble then error(trouble[1], 0) end
 end
 

@@ -23,27 +23,73 @@ function task_mt:__tostring()
   return ("keywatch.task<%s>"):format(state)
 end
 
+-- Fields that a task has not set, so that a task is a small table:
+setmetatable(task_methods, { __index = {
+  must_cancel = false,   -- the next wait raises "cancelled"
+  is_cancelled = false,
+  is_supervised = false, -- somebody answers for its failure: it is not reported as that of a task that nobody joined
+} })
+
 --- Returns a new task. The scheduler calls this, and its driver starts the task.
 local function new(scheduler, number, ...)
-  return setmetatable({
+  local task = setmetatable({
     scheduler = scheduler,
-    number = number,       -- of tasks in the order in which they were spawned
-    arguments = { n = select("#", ...), ... },
-    thread = nil,          -- set by the driver: the coroutine, or light thread, that runs the task
+    number = number, -- of tasks in the order in which they were spawned
+    thread = nil,    -- set by the driver: the coroutine, or light thread, that runs the task
     state = "new",
-    event = nil,           -- the event that the task is parked for
-    place = nil,           -- of the task in the event's list of waiters
-    timer = nil,           -- of the present wait, if that has a deadline
-    why = nil,             -- what has ended the last wait: "set", "timeout" or "cancelled"
-    must_cancel = false,   -- the next wait raises "cancelled"
-    is_cancelled = false,
-    is_supervised = false, -- `run` raises its failure: it is not reported as that of a task that nobody joined
-    is_hosted = nil,       -- true if the host's loop runs the task: `run` does not cancel it
-    results = nil,         -- { n =, ... } if the task has ended well
-    failure = nil,         -- the value that the task has failed with
-    traceback = nil,       -- of a task that has failed
-    done = event.new(scheduler),
+    event = nil,     -- the event that the task is parked for
+    place = nil,     -- of the task in the event's list of waiters
+    why = nil,       -- what has ended the last wait: "set", "turn", "timeout" or "cancelled"; false during a wait
+    results = nil,   -- { n =, ... } if the task has ended well
+    -- These are set when they are needed, and have no room here:
+    --   arguments  { n =, ... } of the function, if there are any; nil once the task has begun
+    --   timer      of the present wait, if that has a deadline
+    --   offer      in a wait for an exchange: the value that the task gives or was given; see event.lua
+    --   failure    the value that the task has failed with
+    --   traceback  of a task that has failed
+    --   done       event: set when the task is done, if somebody has waited for that
+    --   is_reported  the failure was written to stderr, as that of a task that nobody joined
+    --   is_hosted  true if the host's loop runs the task: `run` does not cancel it
+    --   joiners    how many waits for several objects include the end of this task, if any do
+    --   scope      the scope that the task belongs to
   }, task_mt)
+  local n = select("#", ...)
+  if n > 0 then task.arguments = { n = n, ... } end
+  return task
+end
+
+--- Returns a list of the tasks that are the keys of a table, in the order in which they were spawned.
+local function in_order(set)
+  local list = {}
+  for task in pairs(set) do list[#list + 1] = task end
+  table.sort(list, function(a, b) return a.number < b.number end)
+  return list
+end
+
+--- Returns the event that is set when a task is done. The caller looks at the state afterwards: the task may be done by
+-- then.
+local function get_done(task)
+  local fresh = not task.done and event.new(task.scheduler)
+  task.done = task.done or fresh -- at once
+  return task.done
+end
+
+--- True if a caller of join waits for the end of a task. (Waits for several objects count themselves.)
+local function is_joined(task)
+  local done = task.done
+  for i = 1, done and #done or 0 do
+    if done[i] and not done[i].target and done[i].state == "parked" then return true end
+  end
+  return false
+end
+
+--- Returns what join returns for a task that is done. From now on the caller answers for its failure.
+local function result(task)
+  local scheduler = task.scheduler
+  if scheduler.unjoined == task then scheduler.unjoined = nil end
+  if task.results then return true, compat.unpack(task.results, 1, task.results.n) end
+  task.is_supervised = true
+  return false, task.failure
 end
 
 --- Waits for the end of the task. Returns true and its results; false and the value that it failed with; or nil and an
@@ -57,11 +103,12 @@ function task_methods:join(timeout)
   if self.state ~= "done" then scheduler:check_timeout(timeout) end
   local deadline = timeout and scheduler:now() + timeout
   while self.state ~= "done" do
-    if not self.done:wait(deadline and scheduler:time_left(deadline)) then return nil, core.new_error("timeout") end
+    local done = get_done(self)
+    if self.state ~= "done" and not done:wait(deadline and scheduler:time_left(deadline)) then
+      return nil, core.new_error("timeout")
+    end
   end
-  if scheduler.unjoined == self then scheduler.unjoined = nil end
-  if self.results then return true, compat.unpack(self.results, 1, self.results.n) end
-  return false, self.failure
+  return result(self)
 end
 
 --- Asks the task to end: its present wait, or else its next one, raises an error of code "cancelled". A task that has
@@ -80,4 +127,106 @@ function task_methods:cancel()
   end
 end
 
-return { new = new }
+-- {====== Waits for several objects ======
+
+--- Counts a wait for several objects, one of which is the end of this task. Returns the event of that end.
+local function begin_join(task)
+  task.joiners = (task.joiners or 0) + 1
+  return get_done(task)
+end
+
+--- Counts such a wait that has ended. If the task has failed meanwhile, and nobody was told, its failure is reported
+-- now.
+local function end_join(task)
+  local joiners = (task.joiners or 0) - 1 -- nil in the child after a fork
+  task.joiners = joiners > 0 and joiners or nil
+  if task.state ~= "done" or task.results or task.joiners or task.is_supervised then return end
+  task.scheduler:complain(task)
+end
+
+task_mt.__select = { -- see selection.lua
+  is_ready = function(task)
+    task.scheduler:enter()
+    return task.state == "done"
+  end,
+  begin = begin_join,
+  finish = end_join,
+  take = result,
+}
+
+--- Begins the wait for all tasks of a list. Returns an event that is set when one of them ends, and its links.
+local function begin_all(scheduler, list)
+  local target, links = event.new(scheduler), {}
+  for i = 1, #list do
+    links[i] = { target = target, event = nil, place = nil }
+    event.link(begin_join(list[i]), links[i])
+  end
+  return target, links
+end
+
+--- Ends the wait for all tasks of a list.
+local function end_all(list, links)
+  for i = 1, #list do
+    event.unlink(links[i])
+    end_join(list[i])
+  end
+end
+
+--- Waits until all tasks of a list are done, or the deadline is over. Returns false in the latter case.
+local function await_all(scheduler, list, target, deadline)
+  local is_over = false
+  for i = 1, #list do
+    while list[i].state ~= "done" do
+      if is_over then return false end
+      is_over = not target:wait(scheduler:time_left(deadline))
+    end
+  end
+  return true
+end
+
+--- Returns what join_all returns for tasks that are done. From now on the caller answers for all failures.
+local function results_of_all(list)
+  local failed = {}
+  for i = 1, #list do
+    if not result(list[i]) then failed[#failed + 1] = list[i] end
+  end
+  if #failed == 0 then return true end
+  return false, failed[1].failure, failed
+end
+
+--- Returns a copy of a list of tasks, and true if all of them are done. Raises if something else is in the list.
+local function copy_tasks(scheduler, list)
+  local copy, is_done = {}, true
+  for i = 1, check.list(list, "join") do
+    local task = list[i]
+    if getmetatable(task) ~= task_mt then
+      check.misuse("join: number %d is not a task, but %s", i, check.shown(task))
+    end
+    if task == scheduler.running then check.misuse("join: a task cannot wait for its own end") end
+    copy[i] = task
+    is_done = is_done and task.state == "done"
+  end
+  return copy, is_done
+end
+
+--- Waits for the end of all tasks of a list, which may have the option `timeout`. Returns true if all have ended well;
+-- false, the failure of the first task in the list that has failed, and the list of all that have; or nil and an error
+-- of code "timeout".
+local function join_all(scheduler, list)
+  scheduler:enter()
+  local copy, is_done = copy_tasks(scheduler, list)
+  local timeout = list.timeout
+  if not is_done then scheduler:check_timeout(timeout) end
+  local target, links = begin_all(scheduler, copy)
+  local ok, has_ended = pcall(await_all, scheduler, copy, target, timeout and scheduler:now() + timeout)
+  local is_good, failure, failed
+  if ok and has_ended then is_good, failure, failed = results_of_all(copy) end
+  end_all(copy, links)
+  if not ok then error(has_ended, 0) end
+  if not has_ended then return nil, core.new_error("timeout") end
+  return is_good, failure, failed
+end
+
+-- }======
+
+return { new = new, mt = task_mt, is_joined = is_joined, in_order = in_order, join_all = join_all }

@@ -160,15 +160,15 @@ function origin.take(one)
   return kind, what
 end
 
---- Waits until something may have come. Returns false if the time is over.
-function origin.wait(one, timeout)
-  local own = get_source(one.store)
-  own:add(one)
+--- Counts a waiter, and has the core announce what comes.
+function origin.begin_wait(one)
+  get_source(one.store):add(one)
   one.core:arm()
-  local ok, came = pcall(one.arrival.wait, one.arrival, timeout)
-  own:remove(one)
-  if not ok then error(came, 0) end
-  return came
+end
+
+--- Counts a waiter that has gone.
+function origin.end_wait(one)
+  get_source(one.store):remove(one)
 end
 
 --- Does nothing: what has happened in the store is in the queue already.
@@ -206,7 +206,7 @@ end
 -- page might be of another history.
 local function initial_pages(store, handle, key, opts, revision)
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
-  return pages.iterate(store, key, {
+  local iterator = pages.iterate(store, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
@@ -214,6 +214,7 @@ local function initial_pages(store, handle, key, opts, revision)
   }, function()
     if handle:has_failed() then error(core.new_error("compacted"), 0) end
   end)
+  return iterator
 end
 
 --- Watches a key, or a range of keys. Returns the watch, or nil and an error.

@@ -53,12 +53,14 @@ function origin.take(one)
   end
 end
 
---- Waits until something may have come. Returns false if the time is over. While a page of the existing kvs is on its
--- way, events are not taken, and must not wake the reader.
-function origin.wait(one, timeout)
+--- Has the core announce what comes. While a page of the existing kvs is on its way, events are not taken, and must not
+-- wake the reader.
+function origin.begin_wait(one)
   if not one.initial then one.core:arm() end
-  return one.arrival:wait(timeout)
 end
+
+--- Does nothing: a watch that is armed costs nothing.
+function origin.end_wait() end
 
 --- Looks at the sockets once, without waiting.
 function origin.look(one)

@@ -9,7 +9,8 @@
 --
 --   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
 --                          revision; "failed" and an error; or nil if the queue is empty
---   wait(watch, timeout)   waits until something may have come. Returns true; or false if the time is over
+--   begin_wait(watch)      called before a wait: from now on the event watch.arrival is set when something has come
+--   end_wait(watch)        called after it, once for each begin_wait
 --   look(watch)            looks once whether something has come, without waiting
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
@@ -25,6 +26,7 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local selection = require "keywatch.task.selection"
 
 local watch_methods = {}
 local watch_mt = { __name = "keywatch.watch", __index = watch_methods }
@@ -54,6 +56,21 @@ local function is_read_by_other(watch)
   return not driver.has_ended(reader)
 end
 
+--- Begins a wait. Returns the event that is set when something may have come.
+local function begin_wait(watch)
+  local fresh = not watch.arrival and driver.get().event()
+  watch.arrival = watch.arrival or fresh -- at once
+  watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
+  watch.origin.begin_wait(watch)
+  return watch.arrival
+end
+
+--- Ends a wait.
+local function end_wait(watch)
+  watch.origin.end_wait(watch)
+  if me() == "main" then watch.is_awaited_by_main = false end
+end
+
 --- Waits until something may have come. Returns false if the deadline was first. A finalizer may close the watch while
 -- the event is made, so the caller looks again first.
 local function wait(watch, deadline)
@@ -63,9 +80,9 @@ local function wait(watch, deadline)
     watch.arrival = d.event()
     return true
   end
-  watch.is_awaited_by_main = watch.is_awaited_by_main or me() == "main"
-  local ok, came = pcall(watch.origin.wait, watch, deadline and math.max(0, deadline - d.now()))
-  if me() == "main" then watch.is_awaited_by_main = false end
+  local arrival = begin_wait(watch)
+  local ok, came = pcall(arrival.wait, arrival, deadline and math.max(0, deadline - d.now()))
+  end_wait(watch)
   if not ok then error(came, 0) end
   return came
 end
@@ -267,6 +284,36 @@ function watch_methods:events()
     return event
   end
 end
+
+-- {====== Selecting ======
+
+--- True if `next` would not wait.
+local function is_ready(watch)
+  watch.reader = me()
+  while true do
+    local filled = fill(watch)
+    if not filled then return filled == nil end
+    if not is_hidden(watch, watch.buffer[watch.at + 1]) then return true end
+    hand_out(watch)
+  end
+end
+
+--- Returns what `next` returns.
+local function take_next(watch)
+  local event, err = watch:next(0)
+  if err and err ~= watch.failure then return selection.NOTHING end
+  return event, err
+end
+
+watch_mt.__select = { -- see task/selection.lua
+  is_ready = is_ready,
+  begin = begin_wait,
+  finish = end_wait,
+  take = take_next,
+  look = function(watch) watch.origin.look(watch) end,
+}
+
+-- }======
 
 -- {====== Sync ======
 

@@ -1,0 +1,202 @@
+-- SPDX-License-Identifier: MIT
+--- selection: a wait for the first of several objects.
+--
+-- An object can be selected if its metatable has the field __select, a table of functions:
+--
+--   is_ready(object)   True if `take` need not wait: it returns something, or the end or failure of the object.
+--   begin(object)      Called before a wait. Returns the event that is set when the object may have become ready; and
+--                      what the object offers to those who call event.exchange, or nil.
+--   finish(object)     Called once for each begin, also when the wait has raised. Must not raise.
+--   take(object)       Called after is_ready. Returns what the object's own call returns: watch:next, channel:receive,
+--                      task:join. Returns NOTHING if a finalizer has taken it in between.
+--   look(object)       Optional. Called if nothing is ready and the caller does not want to wait. Looks once for what
+--                      is not noticed without a wait, such as bytes at a socket.
+--   put_back(object, given)
+--                      Optional. Called if the wait has raised after event.exchange has given something.
+--
+-- During a wait a link stands in the list of waiters of each object's event, and sets one event of the selection.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local event = require "keywatch.task.event"
+
+local NOTHING = {}
+
+-- A generator of random numbers (Lehmer's, with the constants of Park and Miller): a selection begins to look at a
+-- random object, so that none starves. Every scheduler has a state of its own: on virtual time all is repeatable.
+local MULTIPLIER, MODULUS = 16807, 2147483647
+
+--- Returns a random whole number from 0 to n - 1.
+local function draw(scheduler, n)
+  scheduler.seed = scheduler.seed * MULTIPLIER % MODULUS
+  return scheduler.seed % n
+end
+
+-- {====== Objects ======
+
+--- Returns the protocol of an object, or nil if the object cannot be selected.
+local function protocol_of(object)
+  local mt = getmetatable(object)
+  local protocol = type(mt) == "table" and rawget(mt, "__select")
+  return type(protocol) == "table" and protocol or nil
+end
+
+--- Raises if two objects of a list are the same.
+local function check_different(objects, n)
+  local places = {}
+  for i = 1, n do
+    local object = objects[i]
+    if places[object] then check.misuse("select: number %d and number %d are the same", places[object], i) end
+    places[object] = i
+  end
+end
+
+--- Raises unless all objects can be selected, and all are different. Returns their number.
+local function check_objects(scheduler, objects)
+  local n = check.list(objects, "select")
+  if n == 0 then check.misuse("select: there is nothing to wait for: give watches, channels, tasks or signals") end
+  for i = 1, n do
+    local object = objects[i]
+    if not protocol_of(object) then
+      check.misuse("select: number %d cannot be selected: give watches, channels, tasks or signals, not %s", i,
+        check.shown(object))
+    end
+    if rawequal(object, scheduler.running) then check.misuse("select: a task cannot wait for its own end") end
+  end
+  check_different(objects, n)
+  return n
+end
+
+-- }======
+
+-- {====== Looking ======
+
+--- Returns true, the object and the results of its `take`; or nil if it had NOTHING.
+local function results_of(object, first, ...)
+  if rawequal(first, NOTHING) then return nil end
+  return true, object, first, ...
+end
+
+--- Takes from the first object that is ready, beginning at a random one. Returns true, the object and what its own call
+-- returns; false if none is ready; or nil if a finalizer was faster, and the caller has to look again.
+local function take_ready(scheduler, objects, n)
+  local start = draw(scheduler, n)
+  for i = start, start + n - 1 do
+    local object = objects[i % n + 1]
+    local protocol = protocol_of(object)
+    if protocol.is_ready(object) then return results_of(object, protocol.take(object)) end
+  end
+  return false
+end
+
+--- Has every object look once for what is not noticed without a wait.
+local function look_at_all(objects, n)
+  for i = 1, n do
+    local look = protocol_of(objects[i]).look
+    if look then look(objects[i]) end
+  end
+end
+
+-- }======
+
+-- {====== Waiting ======
+
+--- Returns a selection of n objects. Nothing has begun.
+local function new(scheduler, objects, n, timeout)
+  local self = {
+    scheduler = scheduler,
+    n = n,
+    objects = {}, -- a copy: the program may change its own table meanwhile
+    links = {},   -- of the objects for which `begin` has been called, in order
+    target = event.new(scheduler),
+    deadline = timeout and scheduler:now() + timeout,
+    is_over = false, -- the deadline is over
+  }
+  for i = 1, n do self.objects[i] = objects[i] end
+  return self
+end
+
+--- Begins the wait for each object.
+local function begin_all(self)
+  for i = 1, self.n do
+    local object = self.objects[i]
+    local link = { target = self.target, event = nil, place = nil, offer = nil, object = object, awaited = nil }
+    link.awaited, link.offer = protocol_of(object).begin(object)
+    self.links[i] = link
+  end
+end
+
+--- Waits until an object may be ready, or the deadline is over. Returns the link of the object that something was
+-- exchanged with, if that has ended the wait.
+local function wait(self)
+  for i = 1, self.n do
+    local link = self.links[i]
+    event.link(link.awaited, link)
+  end
+  self.is_over = not self.target:wait(self.scheduler:time_left(self.deadline))
+  local turn = self.target.turn
+  self.target.turn = nil
+  for i = 1, self.n do event.unlink(self.links[i]) end
+  return turn
+end
+
+--- Handles what take_ready has returned: waits, and looks again, until an object was ready or the deadline is over.
+-- Returns the object and what its own call returns, or nil and an error.
+local function follow(self, is_found, ...)
+  if is_found then return ... end
+  if is_found == false then
+    if self.is_over then return nil, core.new_error("timeout") end
+    local turn = wait(self)
+    if turn then return turn.object, turn.offer end
+  end
+  return follow(self, take_ready(self.scheduler, self.objects, self.n))
+end
+
+--- Ends the waits for all objects. Returns the results of a pcall, or raises its error.
+local function finish_all(self, ok, ...)
+  local turn = self.target.turn -- if the wait has raised
+  for i = 1, #self.links do event.unlink(self.links[i]) end
+  if turn then
+    local put_back = protocol_of(turn.object).put_back
+    if put_back then put_back(turn.object, turn.offer) end
+  end
+  for i = 1, #self.links do
+    local object = self.links[i].object
+    protocol_of(object).finish(object)
+  end
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- Begins the waits for all objects, and waits. The objects are looked at once more first: much may have happened
+-- while the waits began.
+local function run(self)
+  begin_all(self)
+  return follow(self, nil)
+end
+
+--- Handles what take_ready has returned before any wait. Without a timeout to wait for, everything is looked at twice.
+local function after_look(scheduler, objects, n, has_looked, is_found, ...)
+  if is_found then return ... end
+  local timeout = objects.timeout
+  local is_quick = timeout and timeout <= 0
+  if is_found == nil or is_quick and not has_looked then
+    if is_quick then look_at_all(objects, n) end
+    return after_look(scheduler, objects, n, is_quick, take_ready(scheduler, objects, n))
+  end
+  if is_quick then return nil, core.new_error("timeout") end
+  scheduler:waiting_task() -- raises if the caller may not wait
+  local self = new(scheduler, objects, n, timeout)
+  return finish_all(self, pcall(run, self))
+end
+
+-- }======
+
+--- Waits for the first of several objects that is ready. `objects` is a list, with the option `timeout` in seconds.
+-- Returns the object and what its own call returns; or nil and an error of code "timeout".
+local function select_first(scheduler, objects)
+  local n = check_objects(scheduler, objects)
+  return after_look(scheduler, objects, n, false, take_ready(scheduler, objects, n))
+end
+
+return { select_first = select_first, NOTHING = NOTHING }

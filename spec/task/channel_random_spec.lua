@@ -1,0 +1,210 @@
+--- Random programs of tasks that send, receive and select over channels, and are cancelled meanwhile, on virtual time.
+--
+-- What must be true of them all: a value whose sending succeeded is received once, or still in its channel at the end;
+-- one whose sending failed never is. A receiver gets the values of a sender in the order in which they were sent. And
+-- nobody waits for what is there.
+
+local virtual = require "keywatch.driver.virtual"
+
+local new_random = require("spec.support.random").new
+local scheduler = require "spec.support.scheduler"
+
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+local ROUNDS = os.getenv("KW_FAST") and 8 or 60
+local TASKS, STEPS = 8, 40
+
+local CHOICES = {
+  { 5, "send" }, { 5, "receive" }, { 4, "select" }, { 2, "send or receive" }, { 1, "cancel" }, { 1, "sleep" },
+  { 1, "join" }, { 3, "spawn" },
+}
+local TIMEOUTS = { 0, 1, 3 }
+
+local counts = {} -- how often each thing happened, in all programs
+
+local function count(what) counts[what] = (counts[what] or 0) + 1 end
+
+--- Says why somebody waits for what is there, or nil.
+local function vain_wait(channel)
+  local is_empty, is_full = channel:count() == 0, channel:count() >= channel.capacity
+  if channel:count() > channel.capacity then return "a channel holds more than it may" end
+  local function has_parked(event)
+    for _, waiter in ipairs(event) do
+      local is_parked = waiter and (waiter.state == "parked" or waiter.target and waiter.target[1])
+      if is_parked then return true end
+    end
+  end
+  local receives, sends = has_parked(channel), channel.senders and has_parked(channel.senders)
+  if receives and not is_empty then return "a receiver waits, and there is a value" end
+  if sends and not is_full then return "a sender waits, and there is room" end
+  if channel.is_closed and (receives or sends) then return "somebody waits for a closed channel" end
+end
+
+local Program = {}
+Program.__index = Program
+
+local function new_program(number)
+  local self = setmetatable({
+    random = new_random(number),
+    driver = virtual.new(),
+    channels = {},
+    tasks = {},
+    spawned = 0,
+    sent = {},     -- by value: "under way", "sent" or "failed"
+    received = {}, -- by value: how often
+    newest = {},   -- by receiver, sender and channel: the number of the last value
+    lines = {},
+    count = 0,
+  }, Program)
+  for i, capacity in ipairs { 0, 0, 1, 3 } do self.channels[i] = self.driver.channel(capacity) end
+  return self
+end
+
+function Program:note(name, what, ...)
+  self.lines[#self.lines + 1] = ("%g %s %s"):format(self.driver.now(), name, what:format(...))
+  assert.is_nil(scheduler.check(self.driver))
+  for _, channel in ipairs(self.channels) do assert.is_nil(vain_wait(channel)) end
+end
+
+function Program:new_value(name)
+  self.count = self.count + 1
+  local value = { sender = name, number = self.count }
+  self.sent[value] = "under way"
+  return value
+end
+
+function Program:has_sent(value, ok, err)
+  count(ok and "sent" or err.code)
+  self.sent[value] = ok and "sent" or "failed"
+end
+
+function Program:has_received(name, i, value)
+  count "received"
+  self.received[value] = (self.received[value] or 0) + 1
+  local way = ("%s to %s by %d"):format(value.sender, name, i)
+  assert.is_true((self.newest[way] or 0) < value.number)
+  self.newest[way] = value.number
+end
+
+--- Calls fn. A value whose sending was cancelled was not sent.
+function Program:careful(values, fn, ...)
+  local function after(ok, ...)
+    if ok then return ... end
+    local err = ...
+    if type(err) ~= "table" then error(err, 0) end
+    count(err.code)
+    for _, value in ipairs(values) do self:has_sent(value, nil, err) end
+    error(err, 0)
+  end
+  return after(pcall(fn, ...))
+end
+
+--- Selects over random channels, in random directions.
+function Program:select(name, may_send)
+  local objects, values, index = { timeout = self.random:pick(TIMEOUTS) }, {}, {}
+  for i, channel in ipairs(self.channels) do
+    local is_sending = may_send and self.random:one_in(2)
+    if is_sending then
+      values[#values + 1] = self:new_value(name)
+      objects[#objects + 1] = channel:sending(values[#values])
+      index[objects[#objects]] = values[#values]
+    end
+    if not is_sending or self.random:one_in(3) then
+      objects[#objects + 1] = channel
+      index[channel] = i
+    end
+  end
+  local which, result, err = self:careful(values, self.driver.select, objects)
+  for _, value in ipairs(values) do
+    local is_chosen = which and index[which] == value
+    self:has_sent(value, is_chosen and result, is_chosen and err or { code = "not chosen" })
+  end
+  local i = which and index[which]
+  if type(i) == "number" and result ~= nil then self:has_received(name, i, result) end
+  self:note(name, "selects %s", tostring(type(i) == "number" and i or i and i.number))
+end
+
+local does = {}
+
+function does.send(self, name)
+  local i, value = self.random:between(1, #self.channels), self:new_value(name)
+  self:has_sent(value, self:careful({ value }, self.channels[i].send, self.channels[i], value,
+    self.random:pick(TIMEOUTS)))
+  self:note(name, "sends %d by %d", value.number, i)
+end
+
+function does.receive(self, name)
+  local i = self.random:between(1, #self.channels)
+  local value = self:careful({}, self.channels[i].receive, self.channels[i], self.random:pick(TIMEOUTS))
+  if value then self:has_received(name, i, value) end
+  self:note(name, "receives %s by %d", tostring(value and value.number), i)
+end
+
+function does.select(self, name) self:select(name, false) end
+does["send or receive"] = function(self, name) self:select(name, true) end
+
+function does.cancel(self, name)
+  local other = self.tasks[self.random:between(1, #self.tasks)]
+  other:cancel()
+  self:note(name, "cancels one")
+end
+
+function does.sleep(self) self.driver.sleep(self.random:pick { 0, 0, 1 }) end
+
+function does.join(self, name)
+  local list = { timeout = self.random:pick { 0, 1 } }
+  for i, task in ipairs(self.tasks) do
+    if self.random:one_in(3) and self.tasks[name] ~= task then list[#list + 1] = self.tasks[i] end
+  end
+  self:note(name, "joins: %s", tostring((self.driver.join(list))))
+end
+
+function does.spawn(self) self:spawn() end
+
+function Program:spawn()
+  if self.spawned >= 3 * TASKS then return end
+  self.spawned = self.spawned + 1
+  local name = "t" .. self.spawned
+  local task = self.driver.spawn(function()
+    for _ = 1, STEPS do does[self.random:weighted(CHOICES)](self, name) end
+  end)
+  self.tasks[self.spawned], self.tasks[name] = task, task
+end
+
+--- Runs the program. Returns what happened, line by line.
+function Program:play()
+  self.driver.run(function()
+    for _ = 1, TASKS do self:spawn() end
+    self.driver.sleep(self.random:between(0, 8))
+    local is_closing = self.random:one_in(2)
+    if is_closing then self.channels[self.random:between(1, #self.channels)]:close() end
+    for i = 1, 3 * TASKS do
+      local task = self.tasks[i]
+      if task then
+        local ok, err = task:join()
+        if not ok and err.code ~= "cancelled" then error(err, 0) end
+      end
+    end
+    for i, channel in ipairs(self.channels) do
+      for value in function() return channel:receive(0) end do self:has_received("end", i, value) end
+    end
+  end)
+  for value, state in pairs(self.sent) do
+    assert.equal(state == "sent" and 1 or 0, self.received[value] or 0)
+    assert.not_equal("under way", state)
+  end
+  return table.concat(self.lines, "\n")
+end
+
+describe("channels", function()
+  it("lose nothing, double nothing and wake everybody, whatever random tasks do", function()
+    for i = 1, ROUNDS do new_program(seed + i):play() end
+    for _, what in ipairs { "sent", "received", "timeout", "cancelled", "closed", "not chosen" } do
+      assert.is_true((counts[what] or 0) > 0, what .. " never happened")
+    end
+  end)
+
+  it("do the same in every run of the same random program", function()
+    assert.equal(new_program(seed):play(), new_program(seed):play())
+  end)
+end)

@@ -1,0 +1,397 @@
+--- Channels: values between tasks, in order, each once; who waits, and for how long.
+
+local compat = require "keywatch.support.compat"
+local keywatch = require "keywatch"
+local virtual = require "keywatch.driver.virtual"
+
+local scheduler = require "spec.support.scheduler"
+
+local driver
+
+before_each(function() driver = virtual.new() end)
+after_each(function() assert.is_nil(scheduler.check(driver)) end)
+
+local function code(value, err)
+  assert.is_nil(value)
+  return err and err.code
+end
+
+--- Spawns a task, and lets it run until it waits.
+local function start(...)
+  local task = driver.spawn(...)
+  driver.sleep(0)
+  return task
+end
+
+describe("a channel", function()
+  it("gives values in the order in which they were sent", function()
+    for _, capacity in ipairs { 0, 1, 3, 100 } do
+      driver.run(function()
+        local channel, got = driver.channel(capacity), {}
+        local receiver = driver.spawn(function()
+          for value in channel:values() do got[#got + 1] = value end
+        end)
+        for i = 1, 10 do assert.is_true(channel:send(i)) end
+        channel:close()
+        assert.is_true(receiver:join())
+        assert.same({ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, got)
+      end)
+    end
+  end)
+
+  it("takes every value but nil, false too", function()
+    local channel, key = driver.channel(3), {}
+    assert.is_true(channel:send(false))
+    assert.is_true(channel:send(key))
+    assert.is_true(channel:send("cancelled"))
+    assert.equal(false, channel:receive())
+    assert.equal(key, channel:receive())
+    assert.equal("cancelled", channel:receive())
+    driver.run(function()
+      local receiver = start(channel.receive, channel)
+      channel:send(false)
+      assert.same({ true, false }, { receiver:join() })
+      local rendezvous = driver.channel()
+      local sender = start(rendezvous.send, rendezvous, false)
+      assert.equal(false, rendezvous:receive())
+      assert.same({ true, true }, { sender:join() })
+    end)
+  end)
+
+  it("holds as many values as its capacity, and says how many it holds", function()
+    local channel = driver.channel(2)
+    assert.equal(0, channel:count())
+    assert.is_true(channel:send("a", 0))
+    assert.is_true(channel:send("b", 0))
+    assert.equal("timeout", code(channel:send("c", 0)))
+    assert.equal(2, channel:count())
+    assert.equal("keywatch.channel<2 of 2 open>", tostring(channel))
+    assert.equal("a", channel:receive(0))
+    assert.equal("b", channel:receive(0))
+    assert.equal("timeout", code(channel:receive(0)))
+  end)
+
+  it("of capacity 0 has sender and receiver wait for each other", function()
+    driver.run(function()
+      local channel, order = driver.channel(), {}
+      assert.equal("timeout", code(channel:send(1, 0)))
+      driver.spawn(function()
+        driver.sleep(5)
+        table.insert(order, channel:receive())
+      end)
+      assert.is_true(channel:send("taken"))
+      order[#order + 1] = driver.now()
+      driver.sleep(0)
+      assert.same({ "taken", 5 }, order)
+      local receiver = start(channel.receive, channel)
+      assert.is_true(channel:send("handed over", 0))
+      assert.same({ true, "handed over" }, { receiver:join() })
+    end)
+  end)
+
+  it("serves those who wait in the order in which they came, and nobody before them", function()
+    driver.run(function()
+      local channel, got = driver.channel(1), {}
+      for i = 1, 3 do start(function() table.insert(got, i .. channel:receive()) end) end
+      channel:send("a")
+      assert.equal("timeout", code(channel:receive(0))) -- "a" is the first receiver's, which has not run yet
+      channel:send("b")
+      channel:send("c")
+      driver.sleep(0)
+      assert.same({ "1a", "2b", "3c" }, got)
+
+      local sent = {}
+      channel:send("full")
+      for i = 1, 3 do
+        start(function()
+          channel:send(i)
+          sent[#sent + 1] = i
+        end)
+      end
+      assert.equal("full", channel:receive())
+      assert.equal("timeout", code(channel:send("late", 0))) -- the place is the first sender's
+      for i = 1, 3 do assert.equal(i, channel:receive()) end
+      driver.sleep(0)
+      assert.same({ 1, 2, 3 }, sent)
+    end)
+  end)
+
+  it("lets a wait end after its timeout, and forgets it", function()
+    driver.run(function()
+      local channel = driver.channel()
+      assert.equal("timeout", code(channel:receive(5)))
+      assert.equal(5, driver.now())
+      assert.equal("timeout", code(channel:send("lost", 5)))
+      assert.equal(10, driver.now())
+      assert.equal("timeout", code(channel:receive(0)))
+      local receiver = start(channel.receive, channel, 5)
+      driver.sleep(1)
+      channel:send("in time")
+      assert.same({ true, "in time" }, { receiver:join() })
+      assert.equal(11, driver.now())
+    end)
+  end)
+
+  it("passes those by who are cancelled while they wait", function()
+    driver.run(function()
+      local channel = driver.channel()
+      local first, second = start(channel.receive, channel), start(channel.receive, channel)
+      first:cancel()
+      assert.is_true(channel:send("value", 0))
+      assert.same({ true, "value" }, { second:join() })
+      assert.equal("cancelled", select(2, first:join()).code)
+      first, second = start(channel.send, channel, 1), start(channel.send, channel, 2)
+      first:cancel()
+      assert.equal(2, channel:receive())
+      assert.is_true(second:join())
+      assert.equal("timeout", code(channel:receive(0)))
+    end)
+  end)
+
+  it("keeps a value for the task that it was handed to, even if that is cancelled before it runs", function()
+    driver.run(function()
+      local channel = driver.channel()
+      local receiver = start(function() return channel:receive() end)
+      channel:send("value")
+      receiver:cancel()
+      assert.same({ true, "value" }, { receiver:join() })
+      local sender = start(function() return channel:send("other") end)
+      assert.equal("other", channel:receive())
+      sender:cancel()
+      assert.same({ true, true }, { sender:join() })
+    end)
+  end)
+
+  it("works at top level, too", function()
+    local channel = driver.channel()
+    driver.spawn(function()
+      driver.sleep(1)
+      channel:send(channel:receive() .. "!")
+    end)
+    assert.is_true(channel:send("hello"))
+    assert.equal("hello!", channel:receive())
+    assert.equal("timeout", code(channel:receive(2)))
+    assert.equal(3, driver.now())
+  end)
+
+  it("is a deadlock if nobody else is there", function()
+    local channel = driver.channel()
+    assert.has_error(function() channel:receive() end)
+    assert.matches("deadlock", select(2, pcall(channel.send, channel, 1)))
+    assert.equal("timeout", code(channel:receive(0))) -- nothing is left of that
+  end)
+
+  it("has many waiters come and go without a trace", function()
+    driver.run(function()
+      local channel = driver.channel()
+      for _ = 1, 200 do channel:receive(1) end
+      local task
+      for _ = 1, 200 do
+        local following = start(channel.receive, channel)
+        if task then task:cancel() end
+        task = following
+      end
+      assert.is_true(#channel <= 4)
+      channel:send("value")
+      assert.same({ true, "value" }, { task:join() })
+      local tasks, got = {}, {}
+      for i = 1, 500 do tasks[i] = driver.spawn(function() table.insert(got, { i, channel:receive() }) end) end
+      driver.sleep(0)
+      for i = 3, 500, 3 do tasks[i]:cancel() end
+      for i = 1, 500 do
+        if i % 3 ~= 0 then channel:send(i, 0) end
+      end
+      driver.sleep(0)
+      for _, pair in ipairs(got) do assert.equal(pair[1], pair[2]) end
+      assert.equal(334, #got)
+    end)
+  end)
+
+  it("and the task that waits for it take little memory", function()
+    local N, MOST = 2000, 1800 -- bytes: 100,000 of them stay below 200 MB, with what malloc adds
+    driver.run(function()
+      local channels = {}
+      for i = 1, N do channels[i] = false end
+      collectgarbage()
+      collectgarbage()
+      local before = collectgarbage("count")
+      for i = 1, N do
+        local channel = driver.channel()
+        channels[i] = channel
+        driver.spawn(function() channel:receive() end)
+      end
+      driver.sleep(0)
+      collectgarbage()
+      collectgarbage()
+      local bytes = (collectgarbage("count") - before) * 1024 / N
+      assert.is_true(bytes < MOST, ("%.0f bytes"):format(bytes))
+      for i = 1, N do channels[i]:close() end
+    end)
+  end)
+
+  it("gives nothing up that the top level was handed when it was interrupted", function()
+    local channel = driver.channel()
+    local source = {}
+    driver.spawn(function() channel:send("value") end)
+    function source.poll()
+      driver.detach(source)
+      error("interrupted!", 0)
+    end
+    driver.attach(source)
+    local ok, err = pcall(channel.receive, channel)
+    assert.same({ false, "interrupted!" }, { ok, err })
+    assert.equal(1, channel:count())
+    assert.equal("value", channel:receive(0))
+  end)
+end)
+
+describe("a closed channel", function()
+  it("gives what it holds, and then nil alone", function()
+    local channel = driver.channel(3)
+    channel:send(1)
+    channel:send(2)
+    channel:close()
+    assert.equal("keywatch.channel<2 of 3 closed>", tostring(channel))
+    assert.equal(1, channel:receive())
+    assert.equal(2, channel:receive())
+    assert.equal(0, select("#", channel:receive()) - 1)
+    assert.is_nil((channel:receive()))
+    assert.is_nil((channel:receive(0)))
+    channel:close()
+  end)
+
+  it("takes nothing more, and says so to those who wait", function()
+    driver.run(function()
+      local channel = driver.channel(1)
+      channel:send("held")
+      local sender = start(channel.send, channel, "waiting")
+      channel:close()
+      local ok, result, err = sender:join()
+      assert.same({ true, "closed" }, { ok, code(result, err) })
+      assert.equal("closed", code(channel:send("late")))
+      assert.equal("closed", code(channel:send("late", 0)))
+      assert.equal("held", channel:receive())
+      assert.is_nil((channel:receive()))
+    end)
+  end)
+
+  it("ends the waits of all receivers", function()
+    driver.run(function()
+      local channel, tasks = driver.channel(), {}
+      for i = 1, 3 do tasks[i] = start(channel.receive, channel, i > 1 and 1000 or nil) end
+      channel:close()
+      for i = 1, 3 do assert.same({ true, nil }, { tasks[i]:join() }) end
+      assert.equal(0, driver.now())
+    end)
+  end)
+end)
+
+describe("a finalizer", function()
+  --- Has a function run as a finalizer, now.
+  local function finalize(fn)
+    compat.sentinel(fn)
+    collectgarbage()
+    collectgarbage()
+  end
+
+  it("may send and receive with a timeout of 0, and close", function()
+    keywatch.run(function()
+      local channel = keywatch.channel(1)
+      local ok, got
+      finalize(function()
+        ok = channel:send("value", 0)
+        got = channel:receive(0)
+        channel:close()
+      end)
+      assert.same({ true, "value" }, { ok, got })
+      assert.is_nil((channel:receive()))
+    end)
+  end)
+
+  if not rawget(_G, "jit") then -- on Lua 5.4 a call may grow the stack, and finalizers run there
+    --- Calls act once, at the n-th call that a thread makes from now on.
+    local function at_call(thread, n, act)
+      debug.sethook(thread, function()
+        n = n - 1
+        if n > 0 then return end
+        debug.sethook(thread)
+        act()
+      end, "c")
+    end
+
+    local function each_call(fn)
+      local main = coroutine.running()
+      for n = 1, 60 do
+        for _, is_main in ipairs { true, false } do
+          driver = virtual.new()
+          driver.run(function()
+            local acted_at
+            driver.spawn(function() -- time passes second by second
+              while true do driver.sleep(1) end
+            end)
+            fn(function(act)
+              at_call(is_main and main or coroutine.running(), n, function()
+                if act() then acted_at = driver.now() end
+              end)
+            end)
+            if acted_at then assert.is_true(driver.now() <= acted_at + 1) end
+          end)
+          debug.sethook(main)
+        end
+      end
+    end
+
+    --- Ends the hooks that have not acted: what follows is not looked at.
+    local function stop(...)
+      debug.sethook()
+      return ...
+    end
+
+    it("that sends while a receiver begins to wait wakes it", function()
+      each_call(function(soon)
+        local channel, has_sent = driver.channel(2), nil
+        local receiver = driver.spawn(function()
+          soon(function()
+            has_sent = channel:send("a", 0) and channel:send("b", 0)
+            return has_sent
+          end)
+          return stop(channel:receive(1000))
+        end)
+        local _, value = receiver:join()
+        if has_sent then assert.is_true(value == "a" or channel:count() == 2) end
+      end)
+    end)
+
+    it("that receives while a sender begins to wait wakes it", function()
+      each_call(function(soon)
+        local channel, got = driver.channel(1), nil
+        channel:send("a")
+        local sender = driver.spawn(function()
+          soon(function()
+            got = channel:receive(0)
+            return got
+          end)
+          return stop(channel:send("b", 1000))
+        end)
+        local _, ok = sender:join()
+        if got == "a" and driver.now() < 1000 then assert.same({ true, "b" }, { ok, channel:receive(0) }) end
+      end)
+    end)
+
+    it("that closes while somebody begins to wait ends the wait", function()
+      each_call(function(soon)
+        local channel, has_closed = driver.channel(), nil
+        local receiver = driver.spawn(function()
+          soon(function()
+            channel:close()
+            has_closed = true
+            return true
+          end)
+          return stop(channel:receive(1000))
+        end)
+        local _, value, err = receiver:join()
+        if has_closed and driver.now() < 1000 then assert.same({ nil, nil }, { value, err }) end
+      end)
+    end)
+  end
+end)
