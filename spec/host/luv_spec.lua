@@ -185,6 +185,34 @@ describe("in luv's loop", function()
     ]])
   end)
 
+  it("run leaves the tasks alone that luv's tasks spawn meanwhile", function()
+    expect("parent\nrun\nchild\n", [[
+      keywatch.spawn(function()
+        keywatch.spawn(function()
+          keywatch.sleep(0.05)
+          print "child"
+          ticker:close()
+        end)
+        print "parent"
+      end)
+      keywatch.run(function() keywatch.sleep(0) keywatch.sleep(0) end)
+      print "run"
+      uv.run()
+    ]])
+  end)
+
+  it("run does not raise the failure of a task of luv's", function()
+    local status, printed = program.run(BEGIN .. [[
+      ticker:close()
+      keywatch.spawn(function() error "oh" end)
+      print(keywatch.run(function() keywatch.sleep(0) return "not raised" end))
+      uv.run()
+    ]])
+    assert.equal(0, status)
+    assert.matches("keywatch: a task has failed: [^\n]*oh\n", printed)
+    assert.matches("not raised\n$", printed)
+  end)
+
   it("a task that fails is reported, and all else goes on", function()
     local status, printed = program.run(BEGIN .. [[
       keywatch.spawn(function() error "oh" end)

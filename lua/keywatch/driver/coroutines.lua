@@ -319,7 +319,9 @@ end
 
 --- Does work for a host. Returns its result, or raises its error.
 local function drive_for_host(self, work)
+  self.is_hosted = true
   local ok, result = drive(self, work, self)
+  self.is_hosted = false
   self.scheduler.unjoined = nil -- the failure was written to stderr, and there is no run that could raise it
   if not ok then error(result, 0) end
   return result
@@ -328,11 +330,7 @@ end
 --- Does what is ready, for about STEP seconds at most. Never blocks. Returns the seconds for which the host may rest.
 function methods:step()
   check_host(self, "step")
-  self.is_stepping = true
-  local ok, result = pcall(drive_for_host, self, do_step)
-  self.is_stepping = false
-  if not ok then error(result, 0) end
-  return result
+  return drive_for_host(self, do_step)
 end
 
 --- Returns the seconds after which step must be called, though nothing has come; or nil without limit.
@@ -343,7 +341,7 @@ end
 
 --- True if a task that is spawned now belongs to the host, if there is one: `run` does not cancel it.
 function methods:is_hosting()
-  return not self.is_turning or self.is_stepping
+  return not self.is_turning or self.is_hosted
 end
 
 -- }======
@@ -430,8 +428,8 @@ local function new(backend, driver)
     has_gaps = false,   -- the list may have a false
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
-    is_stepping = false, -- a host does a step
     has_blocked = false, -- a turn for the wait at top level that is under way has handled sockets
+    is_hosted = false,  -- a host has the driver work
     is_turning = false, -- the driver is at work: code at top level can only be that of a finalizer
   }, mt)
   self.scheduler = schedulers.new(driver_of(self))

@@ -142,12 +142,13 @@ end
 local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in "
   .. "init_by_lua or init_worker_by_lua"
 
---- Starts a task. Outside of `run` it belongs to the host, if there is one.
+--- Starts a task. Outside of `run` it belongs to the host, if there is one; and so does a task of a task of the host.
 function driver.spawn(...)
   if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
+  local parent = scheduler.running
   local task = scheduler:spawn(...)
   if not tasks.is_turning then sentinel = sentinel or watch_for_the_end() end
-  if join_host() then task.is_hosted = true end
+  if join_host() or parent and parent.is_hosted then task.is_hosted = true end
   return task
 end
 

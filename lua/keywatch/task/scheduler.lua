@@ -325,7 +325,7 @@ function scheduler_methods.is_cancellation(_, task)
 end
 
 --- Ends a task, and wakes the tasks that join it. If none does, its failure is written to stderr now, and raised at
--- the end of the run.
+-- the end of the run, unless the task is the host's.
 function scheduler_methods:finish(task, results, failure, traceback)
   task.results, task.failure, task.traceback = results, failure, traceback
   task.state = "done"
@@ -339,12 +339,13 @@ function scheduler_methods:finish(task, results, failure, traceback)
   errors.keep_traceback(failure, traceback)
 end
 
---- Writes the failure of a task that nobody joined to stderr, and notes that `run` is to raise it. A task that was
+--- Writes the failure of a task that nobody joined to stderr. `run` is to raise it, unless it is of a task of the host.
+-- A task that was
 -- cancelled has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
   task.is_reported = true
-  self.unjoined = self.unjoined or task
+  if not task.is_hosted then self.unjoined = self.unjoined or task end
   report(task)
 end
 
