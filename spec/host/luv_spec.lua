@@ -169,6 +169,37 @@ describe("in luv's loop", function()
     ]])
   end)
 
+  it("the socket of a client that was closed is closed, though no task is left", function()
+    expect("closed\n", [[
+      local function count_sockets()
+        local directory, n = uv.fs_scandir("/proc/self/fd"), 0
+        for name in function() return uv.fs_scandir_next(directory) end do
+          if (uv.fs_readlink("/proc/self/fd/" .. name) or ""):find("^socket:") then n = n + 1 end
+        end
+        return n
+      end
+      local listener = uv.new_tcp()
+      listener:bind("127.0.0.1", 0)
+      listener:listen(1, function() end) -- libuv accepts one connection, which nobody reads or closes
+      local before = count_sockets()
+      keywatch.spawn(function()
+        local client = keywatch.connect(("http://127.0.0.1:%d"):format(listener:getsockname().port))
+        client:get("a", { timeout = 0.01 })
+        client:close()
+      end)
+      local has_begun = false
+      ticker:start(1, 1, function()
+        local n = count_sockets()
+        has_begun = has_begun or n == before + 2
+        if not has_begun or n > before + 1 then return end
+        print "closed"
+        ticker:close()
+        listener:close()
+      end)
+      uv.run()
+    ]])
+  end)
+
   it("run works before luv's loop runs, and leaves luv's tasks alone", function()
     expect("run 1\nstill there\nlater\n", [[
       local task = keywatch.spawn(function()
