@@ -131,6 +131,29 @@ describe("in luv's loop", function()
     ]])
   end)
 
+  it("a callback right before the loop rests may spawn and cancel tasks", function()
+    expect("spawned\ncancelled\n", [[
+      ticker:close()
+      local function before_rest(fn)
+        local prepare = uv.new_prepare()
+        prepare:start(function() if fn() then prepare:stop() end end)
+      end
+      before_rest(function() keywatch.spawn(function() print "spawned" end) return true end)
+      uv.run()
+
+      local is_asleep, sleeper = false, nil
+      before_rest(function() -- of two handles the one that was started first is called last
+        if is_asleep then sleeper:cancel() end
+        return is_asleep
+      end)
+      sleeper = keywatch.spawn(function()
+        is_asleep = true
+        print(select(2, pcall(keywatch.sleep, 1000)).code)
+      end)
+      uv.run()
+    ]])
+  end)
+
   it("a callback may cancel a task, and a task may join another", function()
     expect("false cancelled\n", [[
       local sleeper = keywatch.spawn(function() keywatch.sleep(1000) end)

@@ -21,6 +21,8 @@
 --                    task has run since. Writes what is to be written, and looks at no socket. A backend without this
 --                    function has block(0) called.
 --   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
+--   woken()          Called when a task has become ready, or an object is to be closed, while the loop does not turn.
+--                    May be called by a finalizer, at any moment.
 --   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that
 --                    ends with what to do instead; or nil if it may be.
 --
@@ -170,6 +172,7 @@ end
 --- Called by finalizers: the next turn closes the object.
 function methods:forget(object)
   self.forgotten[#self.forgotten + 1] = object
+  if not self.is_turning then self.backend.woken() end
 end
 
 --- True if a coroutine is that of a task whose code never runs again, though it has not ended.
@@ -360,6 +363,7 @@ local function driver_of(self)
     local last = self.last + 1
     self.queue[last] = task
     self.last = last
+    if not self.is_turning then backend.woken() end
   end
 
   driver.wake = wake

@@ -6,7 +6,7 @@
 -- luv's loop do that:
 --
 --   poll      the descriptor: does a step when something has come
---   timer     wakes luv's loop at the next deadline
+--   timer     wakes luv's loop at the next deadline; at once, if a task becomes ready after `prepare` was called
 --   prepare   called in every turn of luv's loop, before that rests: a callback of the program may have changed a
 --             store, set an event, or spawned a task. Does a step if there is something to do, and sets the timer
 --
@@ -63,6 +63,8 @@ local function request_step(self)
   end
 end
 
+local function nothing() end
+
 --- Sets the timer to fire after so many seconds; not at all if that is nil.
 local function set_timer(self, seconds)
   if not seconds then
@@ -73,7 +75,7 @@ local function set_timer(self, seconds)
   local at = self.driver.now() + seconds
   if self.timer_at and math.abs(self.timer_at - at) < 0.0005 and self.timer:is_active() then return end
   self.timer_at = at
-  self.timer:start(math.min(math.ceil(seconds * 1000), MAX_MS), 0, function() end)
+  self.timer:start(math.min(math.ceil(seconds * 1000), MAX_MS), 0, nothing)
 end
 
 --- Holds luv's loop open, or does not.
@@ -92,9 +94,18 @@ function host_methods:stop()
   for _, handle in ipairs(self.handles) do handle:stop() end
 end
 
---- Called in every turn of luv's loop, before that rests. If a step was scheduled in this very call, luv's loop must
--- not rest: Neovim looks at what is scheduled after the turn.
-local function on_prepare(self)
+--- Has luv's loop not rest before the next turn: a task has become ready outside of steps. May be called by a
+-- finalizer, at any moment.
+function host_methods:nudge()
+  if self.is_nudged or not self.is_started or self.timer:is_closing() then return end
+  self.is_nudged = true
+  self.timer_at = nil
+  set_timer(self, 0)
+end
+
+--- Does a step if there is something to do, sets the timer, and stops the handles if nothing is left for them. If a
+-- step was scheduled in this very call, luv's loop must not rest: Neovim looks at what is scheduled after the turn.
+local function look(self)
   local driver = self.driver
   if self.is_scheduled or driver.is_turning() then return set_timer(self, nil) end
   self:poll_again()
@@ -105,7 +116,18 @@ local function on_prepare(self)
   end
   set_timer(self, seconds)
   hold(self, driver.is_alive())
-  if not (self.is_held or self.is_scheduled or driver.is_awaiting()) then self:stop() end
+  if self.is_held or self.is_scheduled or driver.is_awaiting() then return end
+  self:stop()
+  if driver.is_alive() then self:start() end -- a finalizer has spawned a task
+end
+
+--- Called in every turn of luv's loop, before that rests. A finalizer may make a task ready meanwhile.
+local function on_prepare(self)
+  self.is_nudged = false
+  look(self)
+  if not self.is_nudged then return end
+  self.is_nudged = false
+  self:nudge()
 end
 
 --- Makes the handles in luv's loop. `driver` has the functions fd, step, timeout, now, is_turning, is_alive (a task
@@ -126,6 +148,7 @@ local function attach(driver, luv, schedule)
     is_started = false,
     is_polling = false,   -- luv polls the descriptor
     is_scheduled = false, -- Neovim is to do a step
+    is_nudged = false,    -- the timer fires at once, to cause a turn
   }, host_mt)
 end
 
@@ -148,10 +171,12 @@ end
 --- Holds luv's loop open, and starts the handles if they are stopped. Called when a task or a server begins.
 function host_methods:start()
   hold(self, true)
-  if self.is_started then return end
-  self.is_started = true
-  self:poll_again()
-  self.prepare:start(function() on_prepare(self) end)
+  if not self.is_started then
+    self.is_started, self.is_nudged = true, false
+    self:poll_again()
+    self.prepare:start(function() on_prepare(self) end)
+  end
+  if not self.driver.is_turning() then self:nudge() end
 end
 
 --- True if the program has closed the handles, as with luv's walk.

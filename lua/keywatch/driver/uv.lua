@@ -34,6 +34,11 @@ function backend.enter()
   pid = uv.pid()
 end
 
+--- Has luv's loop, which may be about to rest, turn once more.
+function backend.woken()
+  if host then host:nudge() end
+end
+
 --- Returns nginx's phase, or nil outside of nginx.
 local function nginx_phase()
   local ngx = rawget(_G, "ngx")

@@ -15,6 +15,7 @@ local function new(now)
     is_awaiting = function() return false end,
     enter = function() end,
     timeout = function() return nil end,
+    woken = function() end,
     why_blocked = function() return nil end,
   }, driver)
   return driver
