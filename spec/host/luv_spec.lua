@@ -337,6 +337,24 @@ describe("in luv's loop", function()
     ]])
   end)
 
+  it("a task may turn luv's loop until nothing but keywatch is left in it", function()
+    expect("a timer\nnothing is left\ngoes on\nin run\nthe last\nended\n", [[
+      ticker:close()
+      keywatch.spawn(function()
+        soon(function() print "a timer" end)
+        uv.run()
+        print "nothing is left"
+        keywatch.sleep(0.001)
+        print "goes on"
+      end)
+      uv.run()
+      keywatch.spawn(function() keywatch.sleep(0.01) print "the last" end)
+      keywatch.run(function() uv.run() print "in run" end)
+      uv.run()
+      print "ended"
+    ]])
+  end)
+
   it("a step leaves the rest of a crowd to the next one", function()
     expect("true\n100\n", [[
       local n = 0

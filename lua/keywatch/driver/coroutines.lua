@@ -23,6 +23,7 @@
 --   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
 --   woken()          Called when a task has become ready, or an object is to be closed, while the loop does not turn.
 --                    May be called by a finalizer, at any moment.
+--   worked()         Called when the driver has been at work, and is not any more.
 --   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that
 --                    ends with what to do instead; or nil if it may be.
 --
@@ -306,6 +307,7 @@ local function drive(self, work, ...)
     result = at_caller(result)
   end
   self.is_turning = was_turning
+  if not was_turning then self.backend.worked() end
   return ok, result, more
 end
 

@@ -87,6 +87,19 @@ local function hold(self, is_held)
   end
 end
 
+--- A task turns luv's loop, and none of ours can go on before that ends: does not hold the loop open meanwhile.
+local function let_go(self)
+  self.has_let_go = true
+  hold(self, false)
+end
+
+--- The task has ended its turns of luv's loop: holds the loop open again, until the next turn at least.
+function host_methods:hold_again()
+  if not self.has_let_go then return end
+  self.has_let_go = false
+  if not self:is_closed() then hold(self, true) end
+end
+
 --- Stops the handles. `start` starts them again. They are never closed: luv 1.44 crashes at the end of a program that
 -- has closed a handle and does not run the loop any more.
 function host_methods:stop()
@@ -107,6 +120,7 @@ end
 -- step was scheduled in this very call, luv's loop must not rest: Neovim looks at what is scheduled after the turn.
 local function look(self)
   local driver = self.driver
+  if driver.is_turning() then let_go(self) end
   if self.is_scheduled or driver.is_turning() then return set_timer(self, nil) end
   self:poll_again()
   local seconds = driver.timeout()
@@ -145,6 +159,7 @@ local function attach(driver, luv, schedule)
     handles = { poll, timer, prepare },
     timer_at = nil,       -- the time at which the timer fires
     is_held = true,       -- the handles hold luv's loop open
+    has_let_go = false,   -- they do not, because a task turns that loop
     is_started = false,
     is_polling = false,   -- luv polls the descriptor
     is_scheduled = false, -- Neovim is to do a step

@@ -39,6 +39,11 @@ function backend.woken()
   if host then host:nudge() end
 end
 
+--- Has luv's loop held open again, if a task has turned that.
+function backend.worked()
+  if host then host:hold_again() end
+end
+
 --- Returns nginx's phase, or nil outside of nginx.
 local function nginx_phase()
   local ngx = rawget(_G, "ngx")

@@ -16,6 +16,7 @@ local function new(now)
     enter = function() end,
     timeout = function() return nil end,
     woken = function() end,
+    worked = function() end,
     why_blocked = function() return nil end,
   }, driver)
   return driver
