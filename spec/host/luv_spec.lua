@@ -267,6 +267,24 @@ describe("in luv's loop", function()
     assert.matches("not raised\n$", printed)
   end)
 
+  it("serves after a run that began the server", function()
+    expect("2\nended\n", [[
+      ticker:close()
+      uv.run()
+      local server, client = keywatch.run(function() return serve(keywatch.open()) end)
+      assert(uv.loop_alive())
+      soon(function()
+        keywatch.spawn(function()
+          print(client:put("a", "1").revision)
+          client:close()
+          server:close()
+        end)
+      end)
+      uv.run()
+      print "ended"
+    ]])
+  end)
+
   it("a task that fails is reported, and all else goes on", function()
     local status, printed = program.run(BEGIN .. [[
       keywatch.spawn(function() error "oh" end)
@@ -387,6 +405,38 @@ describe("keywatch.driver", function()
       task:cancel()
       print(keywatch.driver "luv")
       keywatch.spawn(function() print "ran" end)
+      uv.run()
+    ]])
+  end)
+
+  it("takes the tasks and servers to luv's loop that were there before luv", function()
+    assert.same({ 0, "run\n2\n" }, { program.run([[
+      local keywatch = require "keywatch"
+      local server = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+      local client = keywatch.connect(server:addresses()[1])
+      keywatch.spawn(function()
+        keywatch.sleep(0.001)
+        print(client:put("a", "1").revision)
+        client:close()
+        server:close()
+      end)
+      local uv = require "luv"
+      keywatch.driver "luv"
+      print(keywatch.run(function() return "run" end))
+      uv.run()
+    ]], 30) })
+  end)
+
+  it("takes a server to luv's loop again", function()
+    expect("false\ntrue\n", [[
+      ticker:close()
+      local server = serve(keywatch.open())
+      keywatch.driver "uv"
+      uv.run()
+      print(uv.loop_alive())
+      keywatch.driver "luv"
+      print(uv.loop_alive())
+      server:close()
       uv.run()
     ]])
   end)

@@ -120,11 +120,10 @@ function guest.is_awaiting()
   return tasks.sources[1] ~= nil or backend.is_awaiting() or loop ~= nil and loop:connections() > 0
 end
 
---- Has luv's loop turn ours, if luv is loaded, the program has not chosen otherwise, and the caller is not inside of
--- `run`. Returns true if luv's loop does.
+--- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise. Returns true if luv's loop does.
 local function join_host()
   backend.enter()
-  if not tasks:is_hosting() or choice == "uv" then return false end
+  if choice == "uv" then return false end
   if host and host:is_closed() then host = nil end
   if not host then
     local luv, schedule = luv_host.find()
@@ -132,6 +131,16 @@ local function join_host()
     host = assert(luv_host.attach(guest, luv, schedule))
   end
   host:start()
+  return true
+end
+
+--- Has luv's loop turn ours if the caller is not inside of `run`. All tasks that live then are luv's, also those that
+-- were spawned before luv was loaded, or chosen. Returns true if luv's loop turns ours.
+local function host_tasks()
+  if not tasks:is_hosting() then return false end
+  local is_late = not (host and host.is_started)
+  if not join_host() then return false end
+  for task in pairs(is_late and scheduler.tasks or {}) do task.is_hosted = true end
   return true
 end
 
@@ -158,7 +167,7 @@ function driver.spawn(...)
   local parent = scheduler.running
   local task = scheduler:spawn(...)
   if not tasks.is_turning then sentinel = sentinel or watch_for_the_end() end
-  if join_host() or parent and parent.is_hosted then task.is_hosted = true end
+  if host_tasks() or parent and parent.is_hosted then task.is_hosted = true end
   return task
 end
 
@@ -178,6 +187,7 @@ function driver.choose(name)
     if not host:is_closed() then host:stop() end
   end
   choice = name
+  if name == "luv" and guest.is_alive() then host_tasks() end
   return name
 end
 
@@ -186,6 +196,8 @@ end
 -- {====== Sockets and threads, as task/driver.lua describes them ======
 
 function driver.resolve(name) return get_loop():resolve(name) end
+
+--- Listens. The server outlives a `run` that begins it, and luv's loop then serves.
 function driver.listen(server, address)
   join_host()
   return get_loop():listen(server, address)
