@@ -392,6 +392,56 @@ describe("in luv's loop", function()
   end)
 end)
 
+describe("in luv's loop, after a fork", function()
+  local FORK = [[
+    local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+    local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+    local parent = uv.os_getpid()
+    io.stdout:setvbuf("no")
+    ticker:close()
+    local function put(name)
+      local server, client = serve(keywatch.open())
+      print(name, client:put("a", "1").revision)
+      client:close()
+      server:close()
+    end
+  ]]
+
+  it("the child can spawn, serve and run", function()
+    expect("spawned\nput 2\nin the loop 2\nparent 2\n", FORK .. [[
+      keywatch.spawn(function() keywatch.sleep(0.01) put "parent" end)
+      uv.run("nowait")
+      fork()
+      if uv.os_getpid() ~= parent then
+        keywatch.spawn(function() print "spawned" end)
+        keywatch.run(put, "put")
+        keywatch.spawn(put, "in the loop")
+        uv.run()
+        os.exit(0)
+      end
+      wait()
+      uv.run()
+    ]])
+  end)
+
+  it("the task that has forked goes on in luv's loop of the child", function()
+    expect("child 2\nparent 2\n", FORK .. [[
+      keywatch.spawn(function() keywatch.sleep(0.01) if uv.os_getpid() ~= parent then print "never" end end)
+      keywatch.spawn(function()
+        keywatch.sleep(0.001)
+        fork()
+        if uv.os_getpid() ~= parent then
+          put "child"
+          os.exit(0)
+        end
+        wait()
+        put "parent"
+      end)
+      uv.run()
+    ]])
+  end)
+end)
+
 describe("keywatch.driver", function()
   it("tells and chooses the loop of tasks that are spawned outside of run", function()
     expect("luv\nuv\nnot run\nluv\nran\n", [[

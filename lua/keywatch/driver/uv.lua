@@ -21,17 +21,24 @@ local host           -- luv's loop, while that is to turn ours; or nil
 local choice         -- "uv" or "luv", if the program has chosen; or nil
 local sentinel       -- tells, at the end of the program, of tasks that have never run
 local backend = { now = uv.now } -- see coroutines.lua
-local tasks
+local tasks, scheduler
 
 -- {====== The backend ======
 
---- In the child after a fork: all tasks except the one that has forked are abandoned, and luv's handles are those of
--- the parent.
+local join_host -- below
+
+--- In the child after a fork: all tasks except the one that has forked are abandoned. luv's handles poll the descriptor of the parent's loop: they are stopped, after the child's loop has
+-- another one. (Before that, libuv would have the kernel not poll for the parent any more.)
 function backend.enter()
   if uv.pid() == pid then return end
+  local inherited, task = host, scheduler.running
   host = nil
   tasks:after_fork()
   pid = uv.pid()
+  if not inherited then return end
+  loop:fd()
+  if not inherited:is_closed() then inherited:stop() end
+  if task and task.is_hosted then join_host() end
 end
 
 --- Has luv's loop, which may be about to rest, turn once more.
@@ -97,7 +104,7 @@ end
 -- }======
 
 tasks = coroutines.new(backend, driver)
-local scheduler = tasks.scheduler
+scheduler = tasks.scheduler
 
 -- {====== Hosts ======
 
@@ -121,7 +128,7 @@ function guest.is_awaiting()
 end
 
 --- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise. Returns true if luv's loop does.
-local function join_host()
+function join_host()
   backend.enter()
   if choice == "uv" then return false end
   if host and host:is_closed() then host = nil end
