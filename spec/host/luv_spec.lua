@@ -392,6 +392,22 @@ describe("in luv's loop", function()
   end)
 end)
 
+describe("without luv's handles", function()
+  it("spawn raises, and serve returns the error", function()
+    local status, printed = program.run [[
+      package.loaded.luv = { new_prepare = print, new_poll = function() return nil, "EMFILE: too many open files" end }
+      local keywatch = require "keywatch"
+      local function try(fn) print((select(2, pcall(fn)):gsub("^.-:%d+: ", ""))) end
+      try(function() keywatch.spawn(print, "never") end)
+      print(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+      keywatch.run(function() keywatch.sleep(0) end)
+    ]]
+    local text = "luv cannot poll: EMFILE: too many open files"
+    assert.same({ 0, "keywatch: " .. text .. "\n"
+      .. "nil\tkeywatch: cannot listen on http://127.0.0.1:0: " .. text .. " (listen_failed)\n" }, { status, printed })
+  end)
+end)
+
 describe("in luv's loop, after a fork", function()
   local FORK = [[
     local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))

@@ -127,7 +127,8 @@ function guest.is_awaiting()
   return tasks.sources[1] ~= nil or backend.is_awaiting() or loop ~= nil and loop:connections() > 0
 end
 
---- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise. Returns true if luv's loop does.
+--- Has luv's loop turn ours, if luv is loaded and the program has not chosen otherwise. Returns true if luv's loop
+-- does; or false, and the text and the name of the error if luv could not.
 function join_host()
   backend.enter()
   if choice == "uv" then return false end
@@ -135,7 +136,9 @@ function join_host()
   if not host then
     local luv, schedule = luv_host.find()
     if not luv then return false end
-    host = assert(luv_host.attach(guest, luv, schedule))
+    local made, text = luv_host.attach(guest, luv, schedule)
+    if not made then return false, "luv cannot poll: " .. text, text:match("^%u+") end
+    host = made
   end
   host:start()
   return true
@@ -146,7 +149,9 @@ end
 local function host_tasks()
   if not tasks:is_hosting() then return false end
   local is_late = not (host and host.is_started)
-  if not join_host() then return false end
+  local has_joined, text = join_host()
+  if text then check.misuse("keywatch: %s", text) end
+  if not has_joined then return false end
   for task in pairs(is_late and scheduler.tasks or {}) do task.is_hosted = true end
   return true
 end
@@ -172,9 +177,10 @@ local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn
 function driver.spawn(...)
   if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
   local parent = scheduler.running
+  local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task: a task that is refused must not run
   local task = scheduler:spawn(...)
   if not tasks.is_turning then sentinel = sentinel or watch_for_the_end() end
-  if host_tasks() or parent and parent.is_hosted then task.is_hosted = true end
+  task.is_hosted = is_hosted or nil
   return task
 end
 
@@ -206,7 +212,8 @@ function driver.resolve(name) return get_loop():resolve(name) end
 
 --- Listens. The server outlives a `run` that begins it, and luv's loop then serves.
 function driver.listen(server, address)
-  join_host()
+  local _, text, name = join_host()
+  if text then return nil, text, name end
   return get_loop():listen(server, address)
 end
 
