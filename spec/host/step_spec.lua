@@ -226,6 +226,26 @@ describe("a task that was spawned, and that nothing ever ran", function()
     assert.same({ 0, text:format("3 tasks were spawned and have never run") }, { status, printed })
   end)
 
+  it("is told which loop would have run it", function()
+    local text = "keywatch: a task was spawned and has never run: %s\n"
+    local SPAWN = "local keywatch = require 'keywatch' keywatch.spawn(function() end) "
+    assert.same({ 0, text:format("uv.run turns luv's loop, which runs tasks") },
+      { program.run("require 'luv' " .. SPAWN) })
+    assert.same({ 0, text:format("luv's loop runs only tasks that are spawned after luv was loaded") },
+      { program.run(SPAWN .. "require('luv').run()") })
+  end)
+
+  it("is not told of if the program ends in a task", function()
+    assert.same({ 0, "" }, { program.run [[
+      local keywatch = require "keywatch"
+      keywatch.spawn(function() end)
+      keywatch.run(function()
+        keywatch.spawn(function() end)
+        os.exit(0, true)
+      end)
+    ]] })
+  end)
+
   it("is not told of if it was cancelled, or has begun", function()
     assert.same({ 0, "" }, { program.run [[
       local keywatch = require "keywatch"

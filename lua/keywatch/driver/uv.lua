@@ -156,17 +156,27 @@ local function host_tasks()
   return true
 end
 
---- Returns an object that, at the end of the program, writes to stderr that tasks have never run.
+--- Returns what runs tasks that were spawned and have never run.
+local function who_runs_tasks(are_hosted)
+  if are_hosted then return "uv.run turns luv's loop, which runs tasks" end
+  local is_late = choice ~= "uv" and luv_host.find()
+  if is_late then return "luv's loop runs only tasks that are spawned after luv was loaded" end
+  return "keywatch.run turns the loop that runs tasks"
+end
+
+--- Returns an object that, at the end of the program, writes to stderr that tasks have never run; unless the program
+-- ends in a task, as by os.exit.
 local function watch_for_the_end()
   return compat.sentinel(function()
-    if uv.pid() ~= pid then return end
-    local n = 0
+    if uv.pid() ~= pid or tasks.is_turning then return end
+    local n, are_hosted = 0, false
     for task in pairs(scheduler.tasks) do
-      if task.state == "new" then n = n + 1 end
+      if task.state == "new" then n, are_hosted = n + 1, are_hosted or task.is_hosted end
     end
     if n == 0 then return end
-    io.stderr:write(("keywatch: %s: keywatch.run turns the loop that runs tasks\n"):format(
-      n == 1 and "a task was spawned and has never run" or n .. " tasks were spawned and have never run"))
+    io.stderr:write(("keywatch: %s: %s\n"):format(
+      n == 1 and "a task was spawned and has never run" or n .. " tasks were spawned and have never run",
+      who_runs_tasks(are_hosted)))
   end)
 end
 
