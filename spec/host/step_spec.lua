@@ -246,6 +246,14 @@ describe("a task that was spawned, and that nothing ever ran", function()
     ]] })
   end)
 
+  it("is not told of if a task has spawned it, as those of servers do", function()
+    assert.same({ 0, "" }, { program.run [[
+      local keywatch = require "keywatch"
+      keywatch.spawn(function() keywatch.spawn(function() end) end)
+      keywatch.sleep(0)
+    ]] })
+  end)
+
   it("is not told of if it was cancelled, or has begun", function()
     assert.same({ 0, "" }, { program.run [[
       local keywatch = require "keywatch"

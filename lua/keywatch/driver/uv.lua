@@ -20,6 +20,7 @@ local pid = uv.pid() -- of the process that the state of this module belongs to
 local host           -- luv's loop, while that is to turn ours; or nil
 local choice         -- "uv" or "luv", if the program has chosen; or nil
 local sentinel       -- tells, at the end of the program, of tasks that have never run
+local outside = setmetatable({}, { __mode = "k" }) -- as keys: tasks that were spawned while our loop did not turn
 local backend = { now = uv.now } -- see coroutines.lua
 local tasks, scheduler
 
@@ -27,8 +28,9 @@ local tasks, scheduler
 
 local join_host -- below
 
---- In the child after a fork: all tasks except the one that has forked are abandoned. luv's handles poll the descriptor of the parent's loop: they are stopped, after the child's loop has
--- another one. (Before that, libuv would have the kernel not poll for the parent any more.)
+--- In the child after a fork: all tasks except the one that has forked are abandoned. luv's handles poll the
+-- descriptor of the parent's loop: they are stopped, after the child's loop has another one. (Before that, libuv would
+-- have the kernel not poll for the parent any more.)
 function backend.enter()
   if uv.pid() == pid then return end
   local inherited, task = host, scheduler.running
@@ -170,7 +172,7 @@ local function watch_for_the_end()
   return compat.sentinel(function()
     if uv.pid() ~= pid or tasks.is_turning then return end
     local n, are_hosted = 0, false
-    for task in pairs(scheduler.tasks) do
+    for task in pairs(outside) do
       if task.state == "new" then n, are_hosted = n + 1, are_hosted or task.is_hosted end
     end
     if n == 0 then return end
@@ -189,7 +191,10 @@ function driver.spawn(...)
   local parent = scheduler.running
   local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task: a task that is refused must not run
   local task = scheduler:spawn(...)
-  if not tasks.is_turning then sentinel = sentinel or watch_for_the_end() end
+  if not tasks.is_turning then
+    sentinel = sentinel or watch_for_the_end()
+    outside[task] = true
+  end
   task.is_hosted = is_hosted or nil
   return task
 end
