@@ -334,6 +334,26 @@ describe("in luv's loop", function()
     ]])
   end)
 
+  it("a program ends well whose older objects are collected after luv was unloaded", function()
+    assert.same({ 0, "true\nended\n" }, { program.run([[
+      local keywatch = require "keywatch"
+      local compat = require "keywatch.support.compat"
+      local server = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+      client = keywatch.connect(server:addresses()[1])
+      sentinel = compat.sentinel(function()
+        keywatch.spawn(function() end):cancel()
+        pcall(keywatch.sleep, 0.001)
+      end)
+      local uv = require "luv"
+      keywatch.spawn(function()
+        print(client:put("a", "1") ~= nil)
+        server:close()
+      end)
+      uv.run()
+      print "ended"
+    ]], 30) })
+  end)
+
   it("a task that turns luv's loop itself does not spin", function()
     expect("turned\n", [[
       local store = keywatch.open()

@@ -13,31 +13,45 @@
 -- The handles hold luv's loop open only while a task or a server lives, and are stopped when nothing is left that
 -- could need them.
 
+local compat = require "keywatch.support.compat"
+
 local MAX_MS = 2 ^ 31 -- of the timer
 
 local host_methods = {}
 local host_mt = { __index = host_methods }
 
+local is_over = false -- Lua's state closes, and luv's code may be unloaded: finalizers must not call luv any more
+local sentinel
+
+--- Notes that luv was seen. When Lua's state closes, finalizers run from the youngest object on: that of the sentinel,
+-- which is younger than luv, runs before luv is unloaded.
+local function guard(luv)
+  sentinel = sentinel or compat.sentinel(function() is_over = true end)
+  return luv
+end
+
 --- Returns luv, if it is loaded, and Neovim's vim.schedule, in Neovim; else nil.
 local function find()
+  if is_over then return nil end
   local vim = rawget(_G, "vim")
   if type(vim) == "table" then
     local luv = vim.uv or vim.loop
-    if type(luv) == "table" and luv.new_poll then return luv, vim.schedule end
+    if type(luv) == "table" and luv.new_poll then return guard(luv), vim.schedule end
   end
   for _, name in ipairs { "luv", "uv" } do -- luvit names it "uv"
     local luv = package.loaded[name]
-    if type(luv) == "table" and luv.new_poll and luv.new_prepare then return luv, nil end
+    if type(luv) == "table" and luv.new_poll and luv.new_prepare then return guard(luv), nil end
   end
 end
 
 --- Returns the name of the program part that turns luv's loop now, or nil. Neovim always does. A module that only has
 -- the name of luv is asked for its mode, too.
 local function running()
+  if is_over then return nil end
   if rawget(_G, "vim") then return "Neovim" end
   for _, name in ipairs { "luv", "uv" } do
     local luv = package.loaded[name]
-    if type(luv) == "table" and luv.loop_mode and luv.loop_mode() then return "luv" end
+    if type(luv) == "table" and luv.loop_mode and guard(luv).loop_mode() then return "luv" end
   end
 end
 
@@ -110,7 +124,7 @@ end
 --- Has luv's loop not rest before the next turn: a task has become ready outside of steps. May be called by a
 -- finalizer, at any moment.
 function host_methods:nudge()
-  if self.is_nudged or not self.is_started or self.timer:is_closing() then return end
+  if is_over or self.is_nudged or not self.is_started or self.timer:is_closing() then return end
   self.is_nudged = true
   self.timer_at = nil
   set_timer(self, 0)
@@ -194,8 +208,9 @@ function host_methods:start()
   if not self.driver.is_turning() then self:nudge() end
 end
 
---- True if the program has closed the handles, as with luv's walk.
+--- True if the program has closed the handles, as with luv's walk, or Lua's state closes.
 function host_methods:is_closed()
+  if is_over then return true end
   for _, handle in ipairs(self.handles) do
     if handle:is_closing() then return true end
   end
