@@ -160,9 +160,13 @@ function origin.take(one)
   return kind, what
 end
 
---- Counts a waiter, and has the core announce what comes.
+--- Counts a waiter.
 function origin.begin_wait(one)
   get_source(one.store):add(one)
+end
+
+--- Has the core announce, once, what has come or comes.
+function origin.arm(one)
   one.core:arm()
 end
 

@@ -53,9 +53,12 @@ function origin.take(one)
   end
 end
 
---- Has the core announce what comes. While a page of the existing kvs is on its way, events are not taken, and must not
--- wake the reader.
-function origin.begin_wait(one)
+--- Does nothing: the client knows its watches.
+function origin.begin_wait() end
+
+--- Has the core announce, once, what has come or comes. While a page of the existing kvs is on its way, events are not
+-- taken, and must not wake the reader.
+function origin.arm(one)
   if not one.initial then one.core:arm() end
 end
 

@@ -9,8 +9,10 @@
 --
 --   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
 --                          revision; "failed" and an error; or nil if the queue is empty
---   begin_wait(watch)      called before a wait: from now on the event watch.arrival is set when something has come
---   end_wait(watch)        called after it, once for each begin_wait
+--   begin_wait(watch)      called before a wait
+--   arm(watch)             called after begin_wait, and again if the wait goes on: the event watch.arrival is set once,
+--                          when something has come
+--   end_wait(watch)        called after a wait, once for each begin_wait
 --   look(watch)            looks once whether something has come, without waiting
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
@@ -81,6 +83,7 @@ local function wait(watch, deadline)
     return true
   end
   local arrival = begin_wait(watch)
+  watch.origin.arm(watch)
   local ok, came = pcall(arrival.wait, arrival, deadline and math.max(0, deadline - d.now()))
   end_wait(watch)
   if not ok then error(came, 0) end
@@ -308,6 +311,7 @@ end
 watch_mt.__select = { -- see task/selection.lua
   is_ready = is_ready,
   begin = begin_wait,
+  arm = function(watch) watch.origin.arm(watch) end,
   finish = end_wait,
   take = take_next,
   look = function(watch) watch.origin.look(watch) end,
