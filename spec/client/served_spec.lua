@@ -87,6 +87,20 @@ describe("a client", function()
       assert.equal("timeout", code(w:next(0)))
     end)
 
+    it("has a bound on what sync reads ahead, however many pages there are and however often it is asked", function()
+      local many = 10000 + N
+      for i = N + 1, many do store:put(("l%05d"):format(i), "v") end
+      local w = assert(connect():watch("k", { range_end = "m", initial = true }))
+      for _ = 1, 2 do
+        assert.equal("full", code(w:sync(PATIENCE)))
+        assert.equal(10000, w.n - w.at)
+      end
+      for _ = 1, many - 5000 do assert.is_true(w:next(PATIENCE).initial) end
+      assert.equal(store:status().revision, w:sync(PATIENCE))
+      for _ = 1, 5000 do assert.is_true(w:next(0).initial) end
+      assert.equal("synced", w:next(0).type)
+    end)
+
     it("tells it to two tasks that read one watch, each kv to one of them", function()
       keywatch.run(function()
         local w = assert(connect():watch("k", { prefix = true, initial = true }))
