@@ -122,7 +122,7 @@ function state_methods:poll()
   if not self.queue[1] or not self.hook[1] then
     driver.get().detach(self)
   elseif not self.task or self.task.state == "done" then
-    self.task = driver.get().spawn(deliver, self)
+    self.task = driver.get().spawn_own(deliver, self)
   end
 end
 

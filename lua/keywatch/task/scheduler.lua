@@ -340,8 +340,7 @@ function scheduler_methods:finish(task, results, failure, traceback)
 end
 
 --- Writes the failure of a task that nobody joined to stderr. `run` is to raise it, unless it is of a task of the host.
--- A task that was
--- cancelled has not failed.
+-- A task that was cancelled has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
   task.is_reported = true
