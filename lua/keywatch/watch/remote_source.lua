@@ -109,6 +109,7 @@ local function take_page(one, key, opts)
     local bytes = core.requests.range(one.client, key, opts)
     read = one.watch_calls.transport.reads:begin(RANGE, bytes, one)
     one.read = read
+    if one.is_closed then cancel_read(one) end -- by a finalizer, before the watch had its read
   end
   if not read.is_done then return nil, NOT_YET end
   one.read = nil

@@ -145,8 +145,21 @@ local function fail_initial(watch, err)
   if watch.origin.has_failed(watch) then abandon_initial(watch) else fail(watch, err) end
 end
 
---- Moves the next existing kv into the buffer, or the "synced" event after the last one. Returns false if the page of
--- that kv is on its way.
+--- Moves the next existing kv into the buffer, or the "synced" event after the last one. Raises the iterator's error.
+local function append_initial(watch, initial)
+  local kv = initial()
+  if watch.is_closed then return end -- by a finalizer
+  if kv then
+    kv.type, kv.initial = "put", true
+    append(watch, { kv })
+  else
+    append(watch, { { type = "synced", revision = watch.initial_revision } })
+    watch.initial = nil
+  end
+end
+
+--- Takes the next existing kv, or the "synced" event, or the failure of reading them. Returns false if the page of the
+-- kv is on its way, or if a finalizer, which has interrupted this very function, calls it.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then
     fail(watch, core.new_error("closed"))
@@ -154,19 +167,14 @@ local function take_initial(watch)
   end
   local initial = watch.initial
   if not initial then return true end -- a finalizer has closed the watch
-  local ok, kv = pcall(initial)
-  if watch.is_closed then return true end
-  if not ok then
-    if type(kv) ~= "table" or not kv.code then error(kv, 0) end
-    if kv.code == "timeout" then return false end
-    fail_initial(watch, kv)
-  elseif kv then
-    kv.type, kv.initial = "put", true
-    append(watch, { kv })
-  else
-    append(watch, { { type = "synced", revision = watch.initial_revision } })
-    watch.initial = nil
-  end
+  if watch.is_taking_initial then return false end
+  watch.is_taking_initial = true
+  local ok, err = pcall(append_initial, watch, initial)
+  watch.is_taking_initial = nil
+  if ok or watch.is_closed then return true end
+  if type(err) ~= "table" or not err.code then error(err, 0) end
+  if err.code == "timeout" then return false end
+  fail_initial(watch, err)
   return true
 end
 
@@ -420,6 +428,7 @@ local function new(fields)
   --   progressed   driver event: set when `revision` has risen
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
+  --   is_taking_initial  the iterator over the existing kvs runs, or what it has returned goes into the buffer
   return setmetatable(fields, watch_mt)
 end
 
