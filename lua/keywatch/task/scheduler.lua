@@ -290,10 +290,10 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task.
+--- Starts a new task, unless a finalizer cancels it meanwhile.
 function scheduler_methods:start(task, fn)
   self.driver.start(task, fn)
-  self.tasks[task] = true
+  if task.state ~= "done" then self.tasks[task] = true end
 end
 
 --- Starts a task and returns it.
