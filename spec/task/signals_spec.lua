@@ -279,7 +279,8 @@ describe("signals", function()
   end)
 
   it("keep the effect that the program has chosen meanwhile", function()
-    expect("true\tfalse\nfalse\ttrue\nINT\n", [[
+    expect("true\tfalse\nfalse\ttrue\nINT\nhandled\n", [[
+      local handle = package.loadlib("build/fault.so", "kw_fault_handle_interrupts")
       local ignore = package.loadlib("build/fault.so", "kw_fault_ignore_interrupts")
       local signals = keywatch.signals { "INT" }
       print(is_in("SigCgt", 2), is_in("SigIgn", 2))
@@ -287,11 +288,14 @@ describe("signals", function()
       signals:close()
       print(is_in("SigCgt", 2), is_in("SigIgn", 2))
       local first = keywatch.signals { "INT" }
-      ignore()
+      handle()
       local second = keywatch.signals { "INT" } -- catches all the same
       send "INT"
       print(second:wait())
       first:close()
+      second:close()
+      io.stdout:flush()
+      send "INT" -- to the handler that the program has chosen last
     ]])
   end)
 
