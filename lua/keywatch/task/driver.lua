@@ -62,8 +62,8 @@
 --                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --
 -- Finalizers. A finalizer may call spawn, task:cancel, event:set, channel:close and forget, and send and receive with a
--- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended there,
--- nor while the loop turns.
+-- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended
+-- there, nor while the loop turns.
 --
 -- Fork. In the child a driver begins with nothing: sockets, listeners and signals stay with the parent, and so do all
 -- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.

@@ -259,9 +259,10 @@ end
 
 --- Waits among the waiters of an event until event.exchange takes `offer` (which may be nil) and gives something for
 -- it. Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set
--- instead, or the wait was not recorded because of an error in the driver: `after` looks again; "timeout" if the
--- deadline is over; or "raised", at top level, if an error was raised in the driver: then `raised` is { the error }, and
--- `after` raises it, once what was given is safe. Raises if the task is cancelled. The caller has called `enter`.
+-- instead, or the wait was not recorded because of an error in the driver; "timeout" if the deadline is over; or
+-- "raised", at top level, if an error was raised in the driver: then `raised` is { the error }, and `after` raises it,
+-- once what was given is safe. After "set", `after` looks again. Raises if the task is cancelled. The caller has called
+-- `enter`.
 --
 -- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
 function scheduler_methods:exchange(awaited, offer, deadline, after)
