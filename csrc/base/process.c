@@ -5,8 +5,9 @@
 #include "base/process.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pid_t
-    cached; /* 0: the handler could not be registered, and the system must be asked each time */
+
+/* 0: the handler could not be registered, and the system must be asked each time. */
+static pid_t cached;
 
 static void refresh(void) {
   cached = getpid();

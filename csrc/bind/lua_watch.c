@@ -122,7 +122,9 @@ static int l_take(lua_State *L) {
 }
 
 static int l_arm(lua_State *L) {
-  kw_outlet_arm(&check_watch(L)->outlet);
+  kw_outlet *outlet = &check_watch(L)->outlet;
+  kw_outlet_arm(outlet);
+  if (outlet->n > 0) kw_ready_add(outlet);
   return 0;
 }
 

@@ -8,7 +8,8 @@
  *   watch:take()                   the next of what the watch was told: "events" and a list; "progress" or
  *                                  "compacted", and a revision; "corrupt" and 0; "closed"; nothing if there is nothing
  *                                  now
- *   watch:arm()   watch:disarm()   next_ready names the watch when something comes; and no longer
+ *   watch:arm()                    next_ready names the watch, once, when something comes, or now if it holds something
+ *   watch:disarm()                 next_ready does not name the watch
  *   watch:request_progress()       queues progress behind everything that has happened, and returns its revision;
  *                                  returns false if that is not possible now. For a watch that begins later nothing is
  *                                  queued, and the store's revision is returned

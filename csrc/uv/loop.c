@@ -15,8 +15,8 @@
 #include "uv/loop_client.h"
 #include "uv/loop_server.h"
 
-#define PLAIN_WAIT_MS                                                                              \
-  50 /* of a wait that no signal ends: a request that is answered sooner costs less */
+/* The longest wait that no signal ends. A request that is answered sooner costs less. */
+#define PLAIN_WAIT_MS 50
 
 /* {====== Time ====== */
 
@@ -228,17 +228,16 @@ static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interr
   iterate(loop, 0);
 }
 
+/* is_quiet: nothing happened in the last iteration, and libuv has told the kernel of all its sockets. Timers run before
+ * sockets are read, so that what the sockets bring is answered right after. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt) {
-  bool is_quiet =
-      false; /* nothing happened in the last iteration, and libuv has told the kernel of all sockets */
+  bool is_quiet = false;
   loop->bell_ends_turn = bell_ends_turn;
   finish_iteration(loop);
   int64_t now = kw_loop_now(loop);
   int64_t deadline = ms < 0 || ms > KW_NEVER - now ? KW_NEVER : now + ms;
   do {
-    if (run_timers(loop))
-      is_quiet =
-          false; /* before sockets are read, so that what they bring is answered right after */
+    if (run_timers(loop)) is_quiet = false;
     int64_t left = time_left(loop, deadline);
     loop->is_now_stale = true;
     if (is_quiet && left > 0) {

@@ -30,7 +30,7 @@ const char *kw_signals_name(int index) {
 
 /* {====== Effects ====== */
 
-/* What the signals did before the first loop of the process caught them. */
+/* What the signals did before loops of the process caught them. */
 static struct {
   unsigned loops; /* that catch the signal */
   struct sigaction former;
@@ -94,10 +94,13 @@ static void begin(void) {
   fork_error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* libuv installs its handler only for the first handle of a signal. The program may have replaced the handler since. */
+/* libuv installs its handler only for the first handle of a signal. The program may have replaced the handler since:
+ * then the program's choice is the effect that comes back when the signal is not caught any more. */
 static void install(int i) {
   struct sigaction now = effect_of(i);
-  if (!is_libuvs(&now)) sigaction(kinds[i].number, &libuvs, NULL);
+  if (is_libuvs(&now)) return;
+  effects[i].former = now;
+  sigaction(kinds[i].number, &libuvs, NULL);
 }
 
 static int start(kw_loop *loop, int i, uv_signal_cb on_signal) {

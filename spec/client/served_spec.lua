@@ -1,5 +1,6 @@
 --- Clients of a server in the same process, which does what a spec wants of it at the right moment.
 
+local core = require "keywatch.core"
 local keywatch = require "keywatch"
 
 local code = require("spec.support.answer").code
@@ -87,6 +88,20 @@ describe("a client", function()
       assert.equal("timeout", code(w:next(0)))
     end)
 
+    it("has a bound on what sync reads ahead, however many pages there are and however often it is asked", function()
+      local many = 10000 + N
+      for i = N + 1, many do store:put(("l%05d"):format(i), "v") end
+      local w = assert(connect():watch("k", { range_end = "m", initial = true }))
+      for _ = 1, 2 do
+        assert.equal("full", code(w:sync(PATIENCE)))
+        assert.equal(10000, w.n - w.at)
+      end
+      for _ = 1, many - 5000 do assert.is_true(w:next(PATIENCE).initial) end
+      assert.equal(store:status().revision, w:sync(PATIENCE))
+      for _ = 1, 5000 do assert.is_true(w:next(0).initial) end
+      assert.equal("synced", w:next(0).type)
+    end)
+
     it("tells it to two tasks that read one watch, each kv to one of them", function()
       keywatch.run(function()
         local w = assert(connect():watch("k", { prefix = true, initial = true }))
@@ -110,6 +125,51 @@ describe("a client", function()
         assert.is_true((other:join(PATIENCE)))
         assert.equal(N, n)
       end)
+    end)
+
+    it("tells each kv once, though finalizers read, too, while a page is decoded", function()
+      local doors = {
+        { connect(), core.answers, "range" }, -- called with a page that has come
+        { store, core.store_methods, "range" },
+      }
+      for _, door in ipairs(doors) do
+        local face, module, name = door[1], door[2], door[3]
+        local real, w, n, seen = module[name], nil, 0, {}
+        local function note(event)
+          if not event or not event.key then return event end
+          assert.is_nil(seen[event.key])
+          seen[event.key], n = true, n + 1
+          return event
+        end
+        module[name] = function(...)
+          local result, err = real(...)
+          if w then note(w:next(0)) end
+          return result, err
+        end
+        local ok, err = pcall(function()
+          w = assert(face:watch("k", { prefix = true, initial = true }))
+          repeat until note(assert(w:next(PATIENCE))).type == "synced"
+        end)
+        module[name] = real
+        assert(ok, err)
+        assert.equal(N, n)
+        w:close()
+      end
+    end)
+
+    it("reads no page for a watch that a finalizer has closed meanwhile", function()
+      local client = connect()
+      local w = assert(client:watch("k", { prefix = true, initial = true }))
+      local reads = client.transport.reads
+      function reads.begin(self, ...)
+        self.begin = nil
+        local read = self:begin(...)
+        w:close()
+        return read
+      end
+      repeat until not w:next()
+      assert.is_nil(rawget(reads, "begin"))
+      assert.is_false(reads:has_any())
     end)
 
     it("says nothing more after it was closed, though a page was on its way", function()

@@ -4,6 +4,7 @@ local keywatch = require "keywatch"
 
 local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
+local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"
 local states = require "keywatch.client.state"
 
@@ -305,6 +306,20 @@ describe("the hook on_state", function()
     keywatch.sleep(0) -- starts the task anew that the end of the run has cancelled
     keywatch.sleep(0)
     assert.equal("closed", told[#told].state)
+  end)
+
+  it("is told no more if the loop never turns again, which is no mistake of the program, in nginx either", function()
+    for _, host in ipairs { "", 'ngx = { get_phase = function() return "init" end }' } do
+      local status, printed = program.run(([[
+        %s
+        local keywatch = require "keywatch"
+        local server = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+        local client = keywatch.connect(server:addresses()[1], { on_state = function(state) print(state.state) end })
+        assert(client:put("k", "v"))
+        client:close()
+      ]]):format(host))
+      assert.same({ 0, "connecting\nconnected\n" }, { status, printed })
+    end
   end)
 
   it("is called again after a run has cancelled it", function()

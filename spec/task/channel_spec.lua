@@ -243,6 +243,26 @@ describe("a channel", function()
     assert.equal(1, channel:count())
     assert.equal("value", channel:receive(0))
   end)
+
+  it("has no sender and receiver that wait for each other, after an error in the driver at the wrong moment", function()
+    for _, first in ipairs { "receive", "send" } do
+      local channel, inside = driver.channel(), driver.inside()
+      local one = driver.spawn(channel[first], channel, first == "send" and "value" or nil)
+      local other = driver.spawn(function()
+        if first == "send" then return channel:receive() end
+        return channel:send("value")
+      end)
+      local enter = inside.backend.enter
+      function inside.backend.enter() -- called when the first task was suspended, and does not wait yet
+        inside.backend.enter = enter
+        error("interrupted", 0)
+      end
+      assert.same({ false, "interrupted" }, { pcall(driver.sleep, 0) })
+      local ok, why = other:join(1)
+      assert(ok, why)
+      assert(one:join(1))
+    end
+  end)
 end)
 
 describe("a closed channel", function()

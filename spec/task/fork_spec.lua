@@ -336,4 +336,40 @@ describe("after a fork", function()
     ]]):format(directory .. "/socket"))
     assert.equal("1\ntrue\n2\ttrue\ntrue\ttrue\n", printed)
   end)
+
+  it("a hook of a client that has forked goes on in the child, alone, and may raise", function()
+    local printed = run [[
+      io.stderr = { write = function(_, text) print((text:match("on_state of a client has failed: [^\n]*"))) end }
+      local store = keywatch.open()
+      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+      local running, parent = 0, uv.pid()
+      local client
+      client = keywatch.connect(server:addresses()[1], { on_state = function(state)
+        running = running + 1
+        if state.state == "connected" then
+          fork()
+          if uv.pid() ~= parent then
+            client:close() -- a change that this hook has to be told of, when it has ended
+            keywatch.sleep(0)
+            keywatch.sleep(0)
+            print(running)
+            running = running - 1
+            error("a slip", 0)
+          end
+          wait()
+        end
+        if state.state == "closed" and uv.pid() ~= parent then
+          print("closed", running)
+          os.exit(0, true)
+        end
+        running = running - 1
+      end })
+      client:put("k", "v")
+      keywatch.sleep(0)
+      if uv.pid() ~= parent then
+        for _ = 1, 1000 do keywatch.sleep(0.001) end
+      end
+    ]]
+    assert.equal("1\non_state of a client has failed: a slip\nclosed\t1\n", printed)
+  end)
 end)

@@ -233,4 +233,22 @@ describe("a scope", function()
     driver.sleep(0)
     assert.is_nil(has_begun)
   end)
+
+  it("forgets a task that a finalizer has cancelled while it was spawned", function()
+    local _, inside = driver.inside()
+    local start = inside.driver.start
+    driver.run(function()
+      driver.scope(function(scope)
+        function inside.driver.start(...)
+          inside.driver.start = start
+          scope:cancel() -- as a finalizer does
+          return start(...)
+        end
+        local task = scope:spawn(error, "it must not begin")
+        local ok, err = task:join()
+        assert.same({ false, "cancelled" }, { ok, err.code })
+      end)
+      assert.is_nil(scheduler.check(driver))
+    end)
+  end)
 end)

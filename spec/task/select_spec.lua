@@ -6,6 +6,8 @@ local virtual = require "keywatch.driver.virtual"
 local program = require "spec.support.program"
 local scheduler = require "spec.support.scheduler"
 
+local SECONDS = 30 -- for what is certain to come
+
 local driver
 
 before_each(function() driver = virtual.new() end)
@@ -18,6 +20,13 @@ end)
 local function start(...)
   local task = driver.spawn(...)
   driver.sleep(0)
+  return task
+end
+
+--- The same on the loop of this program.
+local function start_here(...)
+  local task = keywatch.spawn(...)
+  keywatch.sleep(0)
   return task
 end
 
@@ -417,6 +426,36 @@ describe("a watch that is selected", function()
         watch:close()
         store:delete("k")
       end)
+    end
+    client:close()
+    server:close()
+  end)
+
+  it("is woken however often something came that was not for this select, in a store and from a server", function()
+    local store = keywatch.open()
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    local client = keywatch.connect(server:addresses()[1])
+    for _, face in ipairs { store, client } do
+      for _, initial in ipairs { false, true } do
+        store:put("k", "")
+        keywatch.run(function()
+          local watch = assert(face:watch("k", { initial = initial or nil }))
+          local rival = keywatch.spawn(function()
+            for _ = 1, initial and 4 or 2 do watch:next() end -- with the key that exists, and "synced"
+          end)
+          keywatch.sleep(0)
+          local selecting = start_here(function() return select(2, keywatch.select { watch }) end)
+          store:put("k", "for the rival")
+          keywatch.sleep(0)
+          watch:sync() -- progress, which is hidden
+          store:put("k", "for the rival, too")
+          assert.is_true(rival:join())
+          store:put("k", "for the select")
+          local _, event = assert(selecting:join(SECONDS))
+          assert.equal("for the select", event.value)
+          watch:close()
+        end)
+      end
     end
     client:close()
     server:close()

@@ -122,7 +122,7 @@ function state_methods:poll()
   if not self.queue[1] or not self.hook[1] then
     driver.get().detach(self)
   elseif not self.task or self.task.state == "done" then
-    self.task = driver.get().spawn(deliver, self)
+    self.task = driver.get().spawn_own(deliver, self)
   end
 end
 
@@ -152,9 +152,10 @@ function state_methods:update()
   if self.changes == change then add(self, described) end -- else a finalizer has changed it again, and told that
 end
 
---- In the child after a fork, called by the driver: what the parent has not told is not told here.
+--- In the child after a fork, called by the driver: what the parent has not told is not told here. The task that tells
+-- the hook counts as done, unless the hook itself has forked: then it goes on.
 function state_methods:after_fork()
-  self.queue, self.task = {}, nil
+  self.queue = {}
 end
 
 --- In the child after a fork, called by the transport when it is first used: there is no connection, as if the client

@@ -3,8 +3,8 @@
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
 -- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches) is
--- done in `poll`. The driver calls `poll` while a call waits, a connection is open, or a watch exists. A client has no
--- tasks of its own, so it works at top level, too.
+-- done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists, or a page is to be
+-- read. None of this work needs a task, so a client works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
@@ -94,7 +94,7 @@ end
 -- {====== The driver ======
 
 --- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
--- loop would not rest before its bytes were taken), or a watch exists.
+-- loop would not rest before its bytes were taken), a watch exists, or a page is to be read for one.
 function transport_methods:update()
   local has_connections = next(self.connections) ~= nil or self.dialer.connection ~= nil
   local is_wanted = not self.is_closed

@@ -404,6 +404,7 @@ local function equip(self, driver)
   driver.now = self.backend.now
   function driver.run(...) return scheduler:run(...) end
   function driver.spawn(...) return scheduler:spawn(...) end
+  function driver.spawn_own(...) return scheduler:spawn(...) end
   function driver.sleep(...) return scheduler:sleep(...) end
   function driver.event() return scheduler:event() end
   function driver.channel(capacity) return channels.new(scheduler, capacity) end

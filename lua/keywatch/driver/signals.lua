@@ -11,6 +11,7 @@
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
+local selection = require "keywatch.task.selection"
 local uv = require "keywatch.uv"
 
 local NAMES = uv.signal_names()
@@ -131,6 +132,13 @@ local function take_now(self)
   return nil, err or core.new_error("timeout")
 end
 
+--- Takes a signal that came, for select.
+local function take_selected(self)
+  local name, err = take(self)
+  if not name and not err then return selection.NOTHING end
+  return name, err
+end
+
 --- Waits for a signal. Returns its name, such as "INT"; or nil and an error. The code "timeout" means that the signals
 -- are still caught.
 function signals_methods:wait(timeout)
@@ -169,6 +177,13 @@ function signals_mt:__tostring()
 end
 
 signals_mt.__close = signals_methods.close
-signals_mt.__select = { is_ready = is_ready, begin = begin, finish = finish, take = take_now }
+
+signals_mt.__select = { -- see task/selection.lua
+  is_ready = is_ready,
+  begin = begin,
+  finish = finish,
+  take = take_selected,
+  look = function(self) self.driver.look() end,
+}
 
 return { open = open, methods = signals_methods }

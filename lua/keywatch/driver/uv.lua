@@ -185,17 +185,24 @@ end
 local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in "
   .. "init_by_lua or init_worker_by_lua"
 
---- Starts a task. Outside of `run` it belongs to the host, if there is one; and so does a task of a task of the host.
-function driver.spawn(...)
-  if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
+--- Starts a task of keywatch itself. Outside of `run` it belongs to the host, if there is one; and so does a task of a
+-- task of the host.
+function driver.spawn_own(...)
   local parent = scheduler.running
   local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task: a task that is refused must not run
   local task = scheduler:spawn(...)
+  task.is_hosted = is_hosted or nil
+  return task
+end
+
+--- Starts a task of the program.
+function driver.spawn(...)
+  if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
+  local task = driver.spawn_own(...)
   if not tasks.is_turning then
     sentinel = sentinel or watch_for_the_end()
     outside[task] = true
   end
-  task.is_hosted = is_hosted or nil
   return task
 end
 

@@ -10,6 +10,9 @@
 --   sleep(seconds)   Waits. Called by keywatch.sleep.
 --   spawn(fn, ...)   Starts a task. Returns it: task:join(timeout), task:cancel(). Called by keywatch.spawn, and by
 --                    servers for every call that is answered in Lua.
+--   spawn_own(fn, ...)
+--                    Starts a task that the program did not ask for. It is refused nowhere, and nobody is told if the
+--                    loop never turns again and the task never runs. Called by clients that have a hook.
 --   run(fn, ...)     Runs fn as a task, and the loop until fn has ended. Called by keywatch.run.
 --   event()          Returns a new event: event:wait(timeout) returns true, or false after the timeout; event:set().
 --   channel(capacity), select(objects), join(tasks), scope(fn, ...)
@@ -59,8 +62,8 @@
 --                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --
 -- Finalizers. A finalizer may call spawn, task:cancel, event:set, channel:close and forget, and send and receive with a
--- timeout of 0, whatever code it interrupts. It may not
--- wait: neither in a task, because that cannot be suspended there, nor while the loop turns.
+-- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended
+-- there, nor while the loop turns.
 --
 -- Fork. In the child a driver begins with nothing: sockets, listeners and signals stay with the parent, and so do all
 -- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.

@@ -12,7 +12,8 @@
 --   suspend(event, deadline)
 --                     Called in the thread of a task, whose field `why` is false. Suspends the task, and returns when
 --                     it goes on. As soon as the task is suspended the driver calls scheduler:park(task, event,
---                     deadline). May return too early: the scheduler then calls it again.
+--                     deadline). May return too early, with `why` still false: the task then looks again, or waits
+--                     again.
 --   wake(task)        Called for a task that is suspended. Sees to it that the task goes on soon, and not inside this
 --                     call. May be called by a finalizer, at any moment.
 --   thread()          Returns the thread of the caller's code. That is task.thread if the code is that of a task, and
@@ -258,9 +259,10 @@ end
 
 --- Waits among the waiters of an event until event.exchange takes `offer` (which may be nil) and gives something for
 -- it. Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set
--- instead; "timeout" if the deadline is over; or "raised", at top level, if an error was raised in the driver: then
--- `raised` is { the error }, and `after` raises it, once what was given is safe. Raises if the task is cancelled. The
--- caller has called `enter`.
+-- instead, or the wait was not recorded because of an error in the driver; "timeout" if the deadline is over; or
+-- "raised", at top level, if an error was raised in the driver: then `raised` is { the error }, and `after` raises it,
+-- once what was given is safe. After "set", `after` looks again. Raises if the task is cancelled. The caller has called
+-- `enter`.
 --
 -- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
 function scheduler_methods:exchange(awaited, offer, deadline, after)
@@ -269,7 +271,8 @@ function scheduler_methods:exchange(awaited, offer, deadline, after)
   if not task then return after(awaited, offer, deadline, exchange_at_top_level(self, awaited, offer, deadline)) end
   task.why = false
   if offer ~= nil then task.offer = offer end
-  repeat self.suspend(awaited, deadline) until task.why
+  self.suspend(awaited, deadline)
+  task.why = task.why or "set" -- not parked: meanwhile another task may have found no waiter, and wait itself
   return after(awaited, offer, deadline, outcome(task))
 end
 
@@ -290,10 +293,10 @@ function scheduler_methods:new_task(...)
   return tasks.new(self, self.count, ...)
 end
 
---- Starts a new task.
+--- Starts a new task, unless a finalizer cancels it meanwhile.
 function scheduler_methods:start(task, fn)
   self.driver.start(task, fn)
-  self.tasks[task] = true
+  if task.state ~= "done" then self.tasks[task] = true end
 end
 
 --- Starts a task and returns it.
@@ -340,8 +343,7 @@ function scheduler_methods:finish(task, results, failure, traceback)
 end
 
 --- Writes the failure of a task that nobody joined to stderr. `run` is to raise it, unless it is of a task of the host.
--- A task that was
--- cancelled has not failed.
+-- A task that was cancelled has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
   task.is_reported = true

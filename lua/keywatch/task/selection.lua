@@ -6,6 +6,8 @@
 --   is_ready(object)   True if `take` need not wait: it returns something, or the end or failure of the object.
 --   begin(object)      Called before a wait. Returns the event that is set when the object may have become ready; and
 --                      what the object offers to those who call event.exchange, or nil.
+--   arm(object)        Optional. Called after begin, before each call of is_ready that a wait may follow. For an object
+--                      whose event is set only once for each such call.
 --   finish(object)     Called once for each begin, also when the wait has raised. Must not raise.
 --   take(object)       Called after is_ready. Returns what the object's own call returns: watch:next, channel:receive,
 --                      task:join. Returns NOTHING if a finalizer has taken it in between.
@@ -126,6 +128,15 @@ local function begin_all(self)
   end
 end
 
+--- Arms all objects.
+local function arm_all(self)
+  for i = 1, self.n do
+    local object = self.objects[i]
+    local arm = protocol_of(object).arm
+    if arm then arm(object) end
+  end
+end
+
 --- Waits until an object may be ready, or the deadline is over. Returns the link of the object that something was
 -- exchanged with, if that has ended the wait.
 local function wait(self)
@@ -149,6 +160,7 @@ local function follow(self, is_found, ...)
     local turn = wait(self)
     if turn then return turn.object, turn.offer end
   end
+  arm_all(self) -- before the objects are looked at: what comes afterwards sets the events
   return follow(self, take_ready(self.scheduler, self.objects, self.n))
 end
 

@@ -87,7 +87,7 @@ end
 -- watch has all of them, or fails.
 local function finish_initial(one)
   if not one.initial or one.store:status().compact_revision <= one.initial_revision then return end
-  while one.initial do watch.take_initial(one) end
+  while one.initial and watch.take_initial(one) do end
 end
 
 --- Returns the error of a watch from which nothing can come any more, or nil.
@@ -111,7 +111,7 @@ local function sync_alone(one)
     if err then return nil, err end
   end
   if one.core:has_failed() then
-    while one.initial do watch.take_initial(one) end
+    while one.initial and watch.take_initial(one) do end
     while watch.fill(one) and not one.failure and watch.take(one) do end
     if one.failure then return nil, one.failure end
   end
@@ -160,9 +160,13 @@ function origin.take(one)
   return kind, what
 end
 
---- Counts a waiter, and has the core announce what comes.
+--- Counts a waiter.
 function origin.begin_wait(one)
   get_source(one.store):add(one)
+end
+
+--- Has the core announce, once, what has come or comes.
+function origin.arm(one)
   one.core:arm()
 end
 

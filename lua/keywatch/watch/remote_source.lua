@@ -20,7 +20,7 @@ local RANGE = "/etcdserverpb.KV/Range"
 local ASK_AGAIN = 0.1    -- seconds: servers drop requests for progress while any watch of the call is behind
 local ASKS = 5           -- unanswered requests for progress, after which watches that may hold it back are moved away
 local MAX_BEGINNINGS = 3 -- attempts to read the existing kvs, each of which a compaction may overtake
-local SYNC_KVS = 10000   -- existing kvs that sync puts into the buffer at most
+local SYNC_KVS = 10000   -- events in the buffer, beyond which sync adds no existing kvs
 local LEAST_SECONDS = 1  -- that a Watch call has to confirm a watch, whatever the client's timeout is
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 
@@ -53,9 +53,12 @@ function origin.take(one)
   end
 end
 
---- Has the core announce what comes. While a page of the existing kvs is on its way, events are not taken, and must not
--- wake the reader.
-function origin.begin_wait(one)
+--- Does nothing: the client knows its watches.
+function origin.begin_wait() end
+
+--- Has the core announce, once, what has come or comes. While a page of the existing kvs is on its way, events are not
+-- taken, and must not wake the reader.
+function origin.arm(one)
   if not one.initial then one.core:arm() end
 end
 
@@ -106,6 +109,7 @@ local function take_page(one, key, opts)
     local bytes = core.requests.range(one.client, key, opts)
     read = one.watch_calls.transport.reads:begin(RANGE, bytes, one)
     one.read = read
+    if one.is_closed then cancel_read(one) end -- by a finalizer, before the watch had its read
   end
   if not read.is_done then return nil, NOT_YET end
   one.read = nil
@@ -279,12 +283,12 @@ end
 
 -- {====== Sync ======
 
---- Takes the existing kvs that have come into the buffer. Returns an error if that are too many.
+--- Takes the existing kvs that have come into the buffer. Returns an error if the buffer is full.
 local function buffer_initial(one)
-  for _ = 1, SYNC_KVS do
-    if not one.initial or not watch.take_initial(one) then return end
+  while one.initial do
+    if one.n - one.at >= SYNC_KVS then return core.new_error("full") end
+    if not watch.take_initial(one) then return nil end
   end
-  return one.initial and core.new_error("full")
 end
 
 --- Returns the revision that sync has reached, if that is far enough; or nil, and an error if it cannot get further.

@@ -9,8 +9,10 @@
 --
 --   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
 --                          revision; "failed" and an error; or nil if the queue is empty
---   begin_wait(watch)      called before a wait: from now on the event watch.arrival is set when something has come
---   end_wait(watch)        called after it, once for each begin_wait
+--   begin_wait(watch)      called before a wait
+--   arm(watch)             called after begin_wait, and again if the wait goes on: the event watch.arrival is set once,
+--                          when something has come
+--   end_wait(watch)        called after a wait, once for each begin_wait
 --   look(watch)            looks once whether something has come, without waiting
 --   is_closed(watch)       true if the store, or the client, is closed
 --   has_failed(watch)      true if the watch has failed, even if the error was not taken yet
@@ -81,6 +83,7 @@ local function wait(watch, deadline)
     return true
   end
   local arrival = begin_wait(watch)
+  watch.origin.arm(watch)
   local ok, came = pcall(arrival.wait, arrival, deadline and math.max(0, deadline - d.now()))
   end_wait(watch)
   if not ok then error(came, 0) end
@@ -142,8 +145,21 @@ local function fail_initial(watch, err)
   if watch.origin.has_failed(watch) then abandon_initial(watch) else fail(watch, err) end
 end
 
---- Moves the next existing kv into the buffer, or the "synced" event after the last one. Returns false if the page of
--- that kv is on its way.
+--- Moves the next existing kv into the buffer, or the "synced" event after the last one. Raises the iterator's error.
+local function append_initial(watch, initial)
+  local kv = initial()
+  if watch.is_closed then return end -- by a finalizer
+  if kv then
+    kv.type, kv.initial = "put", true
+    append(watch, { kv })
+  else
+    append(watch, { { type = "synced", revision = watch.initial_revision } })
+    watch.initial = nil
+  end
+end
+
+--- Takes the next existing kv, or the "synced" event, or the failure of reading them. Returns false if the page of the
+-- kv is on its way, or if a finalizer, which has interrupted this very function, calls it.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then
     fail(watch, core.new_error("closed"))
@@ -151,19 +167,14 @@ local function take_initial(watch)
   end
   local initial = watch.initial
   if not initial then return true end -- a finalizer has closed the watch
-  local ok, kv = pcall(initial)
-  if watch.is_closed then return true end
-  if not ok then
-    if type(kv) ~= "table" or not kv.code then error(kv, 0) end
-    if kv.code == "timeout" then return false end
-    fail_initial(watch, kv)
-  elseif kv then
-    kv.type, kv.initial = "put", true
-    append(watch, { kv })
-  else
-    append(watch, { { type = "synced", revision = watch.initial_revision } })
-    watch.initial = nil
-  end
+  if watch.is_taking_initial then return false end
+  watch.is_taking_initial = true
+  local ok, err = pcall(append_initial, watch, initial)
+  watch.is_taking_initial = nil
+  if ok or watch.is_closed then return true end
+  if type(err) ~= "table" or not err.code then error(err, 0) end
+  if err.code == "timeout" then return false end
+  fail_initial(watch, err)
   return true
 end
 
@@ -308,6 +319,7 @@ end
 watch_mt.__select = { -- see task/selection.lua
   is_ready = is_ready,
   begin = begin_wait,
+  arm = function(watch) watch.origin.arm(watch) end,
   finish = end_wait,
   take = take_next,
   look = function(watch) watch.origin.look(watch) end,
@@ -416,6 +428,7 @@ local function new(fields)
   --   progressed   driver event: set when `revision` has risen
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
+  --   is_taking_initial  the iterator over the existing kvs runs, or what it has returned goes into the buffer
   return setmetatable(fields, watch_mt)
 end
 
