@@ -68,6 +68,12 @@ function timers_methods:next()
   return first and first.deadline
 end
 
+--- Returns the owner of the earliest timer, or nil.
+function timers_methods:first()
+  local first = self.heap[1]
+  return first and first.owner
+end
+
 --- Removes the earliest timer if it is due by `now`, and returns its owner; else returns nil.
 function timers_methods:due(now)
   local first = self.heap[1]

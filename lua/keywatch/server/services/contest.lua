@@ -4,6 +4,7 @@
 -- made of this, as in etcd.
 
 local core = require "keywatch.core"
+local queue = require "keywatch.server.services.queue"
 local refusal = require "keywatch.server.services.refusal"
 
 local DEFAULT_TTL = 60 -- seconds, of the lease that a client without one gets
@@ -26,36 +27,17 @@ local function key_of(prefix, lease)
   return prefix .. core.hex(lease)
 end
 
---- Returns the youngest kv that was created up to `revision`, or nil; and the revision of the store. On failure, nil
--- and an error.
-local function last_before(store, prefix, revision)
-  local result, err = store:range(prefix, {
-    prefix = true, sort_target = "create", sort_order = "descend", limit = 1, max_create_revision = revision,
-  })
-  if not result then return nil, err end
-  return result.kvs[1], result.revision
-end
-
---- Waits until a key is deleted after `revision`. Returns the event; or nil and an error.
-local function wait_for_delete(store, key, revision)
-  local watch, err = store:watch(key, { start_revision = revision + 1, filters = { "no_put" } })
-  if not watch then return nil, err end
-  local ok, event, why = pcall(watch.next, watch)
-  watch:close()
-  if not ok then error(event, 0) end
-  return event, why
-end
-
---- Waits until no key is left that was created up to `revision`. Returns the revision of the store then; or nil and an
--- error.
-local function wait_for_others(store, prefix, revision)
-  while true do
-    local kv, seen = last_before(store, prefix, revision)
-    if not kv and type(seen) == "table" then return nil, seen end
-    if not kv then return seen end
-    local event, err = wait_for_delete(store, kv.key, seen)
-    if not event then return nil, err end
+--- Waits until no key below the prefix is older than `created`. Returns true; or nil and an error. If nobody waits yet,
+-- a look at the store may do.
+local function wait_for_others(server, prefix, created)
+  if not queue.exists(server, prefix) then
+    local older, err = server.store:range(prefix, {
+      prefix = true, keys_only = true, limit = 1, max_create_revision = created - 1,
+    })
+    if not older then return nil, err end
+    if #older.kvs == 0 then return true end
   end
+  return queue.wait(server, prefix, created)
 end
 
 --- Enters the contest. Returns the client's key, its create revision, the kv that the client had there already, or nil,
@@ -72,19 +54,33 @@ local function enter(store, prefix, lease, value)
   return key, result.responses[1].create_revision, result.responses[1], result.revision
 end
 
---- Waits until the client's key is the oldest. Returns the revision of the store then; or nil and an error. If the wait
--- fails, or its call is cancelled, the client's key is deleted.
-local function wait_for_turn(store, prefix, key, created)
-  local ok, revision, err = pcall(wait_for_others, store, prefix, created - 1)
-  if ok and revision then return revision end
-  pcall(store.delete, store, key) -- raises if the store is closed
-  if not ok then error(revision, 0) end
+--- Waits until the client's key is the oldest. Returns true; or nil and an error. If the wait fails, or the call is
+-- cancelled, even as its turn comes, the client's key is deleted.
+local function wait_for_turn(server, call, prefix, key, created)
+  local ok, has_turn, err = pcall(wait_for_others, server, prefix, created)
+  if ok and has_turn and not call.is_over then return true end
+  pcall(server.store.delete, server.store, key) -- raises if the store is closed
+  if not ok then error(has_turn, 0) end
+  if has_turn then error(core.new_error("cancelled"), 0) end
   return nil, err
 end
 
+--- Returns the kv of the owner, and the revision of the store, if the queue knows the owner. A queue may be behind the
+-- store; but a key that was the oldest stays so until the key is deleted.
+local function known_owner(server, prefix)
+  local key, created = queue.oldest(server, prefix)
+  local result = key and server.store:range(key)
+  local kv = result and result.kvs[1]
+  if kv and kv.create_revision == created then return kv, result.revision end
+end
+
 --- Returns the kv of the owner, or nil, and the revision of the store; on failure, nil and an error.
-local function owner(store, prefix)
-  local result, err = store:range(prefix, { prefix = true, sort_target = "create", sort_order = "ascend", limit = 1 })
+local function owner(server, prefix)
+  local kv, revision = known_owner(server, prefix)
+  if kv then return kv, revision end
+  local result, err = server.store:range(prefix, {
+    prefix = true, sort_target = "create", sort_order = "ascend", limit = 1,
+  })
   if not result then return nil, err end
   return result.kvs[1], result.revision
 end

@@ -24,7 +24,7 @@ end
 
 --- Waits until the caller is the leader. The header has the revision at which the caller entered, as in etcd, however
 -- long the wait was.
-local function campaign(server, request)
+local function campaign(server, request, call)
   local store, prefix, value = server.store, (request.name or "") .. "/", request.value or ""
   local lease, err = contest.lease_of(server, request)
   if not lease then return nil, err end
@@ -37,7 +37,7 @@ local function campaign(server, request)
     if not ok then return nil, err end
   end
   local ok
-  ok, err = contest.wait_for_turn(store, prefix, key, created)
+  ok, err = contest.wait_for_turn(server, call, prefix, key, created)
   if not ok then return nil, contest.unknown(err) end
   return { header = header.of(server, revision), leader = leader }
 end
@@ -60,7 +60,7 @@ end
 
 --- Returns the kv of the present leader.
 local function leader(server, request)
-  local kv, revision = contest.owner(server.store, (request.name or "") .. "/")
+  local kv, revision = contest.owner(server, (request.name or "") .. "/")
   if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
   if not kv then return nil, refusal.new(refusal.UNKNOWN, "election: no leader") end
   return { header = header.of(server, revision), kv = kv }
@@ -103,7 +103,7 @@ local function observe(server, call)
   local request = call:receive()
   local store, prefix = server.store, (request and request.name or "") .. "/"
   while true do
-    local kv, revision = contest.owner(store, prefix)
+    local kv, revision = contest.owner(server, prefix)
     if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
     if not kv then kv, revision = wait_for_leader(store, prefix, revision) end
     local watch = store:watch(kv.key, { start_revision = revision + 1 })

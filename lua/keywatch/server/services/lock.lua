@@ -5,18 +5,25 @@ local contest = require "keywatch.server.services.contest"
 local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 
---- Waits until the caller has the lock.
-local function lock(server, request)
+--- Waits until the caller has the lock. The caller has lost it if its key was deleted meanwhile, also if another call
+-- with the same lease has put the key again: that call has a later place.
+local function lock(server, request, call)
   local store, prefix = server.store, (request.name or "") .. "/"
   local lease, err = contest.lease_of(server, request)
   if not lease then return nil, err end
   local key, created = contest.enter(store, prefix, lease, "")
   if not key then return nil, contest.unknown(created) end
-  local revision
-  revision, err = contest.wait_for_turn(store, prefix, key, created)
-  if not revision then return nil, contest.unknown(err) end
-  if not store:get(key) then return nil, refusal.new(refusal.UNKNOWN, "mutex: session is expired") end
-  return { header = header.of(server, revision), key = key }
+  local ok
+  ok, err = contest.wait_for_turn(server, call, prefix, key, created)
+  if not ok then return nil, contest.unknown(err) end
+  local result
+  result, err = store:range(key)
+  if not result then return nil, contest.unknown(err) end
+  local kv = result.kvs[1]
+  if not kv or kv.create_revision ~= created then
+    return nil, refusal.new(refusal.UNKNOWN, "mutex: session is expired")
+  end
+  return { header = header.of(server, result.revision), key = key }
 end
 
 --- Deletes the caller's key, and with it the lock.

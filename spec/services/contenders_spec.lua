@@ -1,0 +1,68 @@
+--- Contenders: keys in the order in which they were created.
+
+local contenders = require "keywatch.server.services.contenders"
+
+local random = require "spec.support.random"
+
+describe("contenders", function()
+  it("know the oldest key", function()
+    local keys = contenders.new()
+    assert.is_nil(keys:oldest())
+    for i, key in ipairs { "c", "a", "b" } do keys:add(key, i) end
+    local oldest = keys:oldest()
+    assert.same({ "c", 1 }, { oldest.key, oldest.created })
+    keys:remove("a")
+    assert.equal("c", keys:oldest().key)
+    keys:remove("c")
+    assert.equal("b", keys:oldest().key)
+    keys:remove("b")
+    assert.is_nil(keys:oldest())
+    assert.equal(0, keys.count)
+  end)
+
+  it("know who was created at one revision", function()
+    local keys = contenders.new()
+    for i, created in ipairs { 1, 2, 2, 2, 3 } do keys:add("k" .. i, created) end
+    local tied = {}
+    for i = 1, 5 do
+      tied[i] = keys:oldest().is_tied
+      keys:remove("k" .. i)
+    end
+    assert.same({ false, true, true, true, false }, tied)
+  end)
+
+  it("ignore keys that they do not have", function()
+    local keys = contenders.new()
+    keys:remove("a")
+    keys:add("a", 1)
+    keys:remove("b")
+    assert.equal(1, keys.count)
+  end)
+
+  it("have a key that was created again behind the others", function()
+    local keys = contenders.new()
+    keys:add("a", 1)
+    keys:add("b", 2)
+    keys:add("a", 3)
+    assert.same({ "b", 2 }, { keys:oldest().key, keys.count })
+    keys:remove("b")
+    assert.equal(3, keys:oldest().created)
+  end)
+
+  it("are the same as a plain list, whatever is removed, and hold few gaps", function()
+    local rnd = random.new(tonumber(os.getenv("KW_SEED")) or 1)
+    local keys, model = contenders.new(), {}
+    for revision = 1, 3000 do
+      if rnd:between(1, 100) <= (revision % 1000 < 500 and 70 or 30) then
+        keys:add("k" .. revision, revision)
+        table.insert(model, revision)
+      elseif #model > 0 then
+        keys:remove("k" .. table.remove(model, rnd:between(1, #model)))
+      end
+      local oldest = keys:oldest()
+      assert.equal(model[1], oldest and oldest.created)
+      assert.equal(#model, keys.count)
+      assert.is_true(keys.last - keys.first + 1 <= 2 * keys.count)
+    end
+  end)
+end)

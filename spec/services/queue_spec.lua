@@ -1,0 +1,376 @@
+--- The queue of a lock or an election: whoever contends, by calls or by transactions of its own, has its turn in the
+-- order in which the keys were created.
+
+local contest = require "keywatch.server.services.contest"
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local random = require "spec.support.random"
+local rpc = require "spec.support.rpc"
+local serving = require "spec.support.serving"
+
+local LOCK, UNLOCK = "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock"
+local CAMPAIGN, LEADER = "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Leader"
+local UNKNOWN = 2
+local EXPIRED = "mutex: session is expired"
+local FAST = os.getenv("KW_FAST") ~= nil
+
+if serving.is_etcd then return end -- looks inside the server
+
+describe("the queue of a lock", function()
+  local peer, client, store, watches, ranges
+  local plain = { watch = core.store_methods.watch, range = core.store_methods.range }
+
+  before_each(function()
+    watches, ranges = {}, 0
+    core.store_methods.watch = function(...)
+      local watch, err = plain.watch(...)
+      table.insert(watches, watch)
+      return watch, err
+    end
+    core.store_methods.range = function(self, key, opts)
+      if opts and opts.prefix then ranges = ranges + 1 end
+      return plain.range(self, key, opts)
+    end
+    peer = serving.start { now = 0 }
+    client, store = peer:client(), peer.store
+  end)
+
+  after_each(function()
+    core.store_methods.watch, core.store_methods.range = plain.watch, plain.range
+    peer:stop()
+  end)
+
+  local function open_watches()
+    local n = 0
+    for _, watch in ipairs(watches) do n = n + (watch.is_closed and 0 or 1) end
+    return n
+  end
+
+  local function count_of(prefix)
+    return plain.range(store, prefix, { prefix = true, count_only = true }).count
+  end
+
+  --- Calls Lock with a new lease, and waits until the call stands in the queue, or has the lock.
+  local function lock(name, from)
+    local lease = store:lease(1000).id
+    local key = name .. "/" .. core.hex(lease)
+    from = from or client
+    local call = from:begin_message(LOCK, { name = name, lease = lease })
+    from:wait(function() return store:get(key) end)
+    return { call = call, key = key, lease = lease, from = from }
+  end
+
+  local function has_lock(entry)
+    return entry.call.status == 0 and rpc.answers(entry.call, LOCK)[1].key == entry.key
+  end
+
+  local function wait_for_lock(entry)
+    entry.from:wait(function() return entry.call.status end)
+    assert.same({ 0, "" }, { entry.call.status, entry.call.text })
+  end
+
+  local function assert_nothing_is_left(prefix)
+    client:wait(function() return next(peer.server.calls) == nil end)
+    assert.same({}, peer.server.queues)
+    assert.equal(0, open_watches())
+    assert.equal(0, count_of(prefix))
+  end
+
+  it("has one watch, and reads the keys once, however many wait", function()
+    local clients, entries = { client, peer:client(), peer:client() }, {}
+    local held = lock("many")
+    wait_for_lock(held)
+    assert.equal(0, #watches)
+    local before = ranges
+    for i = 1, 300 do entries[i] = lock("many", clients[i % 3 + 1]) end
+    assert.same({ 1, 2 }, { #watches, ranges - before })
+    store:delete(held.key)
+    for i, entry in ipairs(entries) do
+      wait_for_lock(entry)
+      if entries[i + 1] then
+        entries[i + 1].from:settle()
+        assert.is_nil(entries[i + 1].call.status)
+      end
+      client:ask(UNLOCK, { key = entry.key })
+    end
+    assert.same({ 1, 2 }, { #watches, ranges - before })
+    assert_nothing_is_left("many/")
+  end)
+
+  it("is the same for calls and for clients that contend by transactions, whatever happens to their keys", function()
+    local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+    local rnd = random.new(seed)
+    local clients, entries = { client, peer:client(), peer:client() }, {} -- in the order of creation
+    local last = 0
+
+    --- Another client's key, made by its own transaction.
+    local function contend()
+      last = last + 1
+      local key = ("r/foreign%d"):format(last)
+      assert(store:txn { compare = { { key = key, create_revision = 0 } }, success = { { put = key, value = "" } } })
+      table.insert(entries, { key = key })
+    end
+
+    local function pick_waiting()
+      local waiting = {}
+      for _, entry in ipairs(entries) do
+        if entry.call and not entry.call.status and not entry.is_gone then table.insert(waiting, entry) end
+      end
+      return #waiting > 0 and rnd:pick(waiting) or nil
+    end
+
+    local acts = {
+      { 40, function() table.insert(entries, lock("r", rnd:pick(clients))) end },
+      { 15, contend },
+      { 8, function() -- a call is cancelled
+        local entry = pick_waiting()
+        if not entry then return end
+        entry.from:cancel(entry.call)
+        entry.is_gone, entry.is_cancelled = true, true
+        entry.from:wait(function() return not store:get(entry.key) end)
+      end },
+      { 5, function() -- the lease of a waiting call ends
+        local entry = pick_waiting()
+        if not entry then return end
+        entry.is_gone = true
+        store:lease_by_id(entry.lease):revoke()
+      end },
+      { 8, function() -- somebody deletes a key
+        local entry = #entries > 0 and rnd:pick(entries)
+        if not entry or entry.is_gone then return end
+        entry.is_gone = true
+        store:delete(entry.key)
+      end },
+      { 8, function() -- a key is put again, and stays where it is
+        local entry = #entries > 0 and rnd:pick(entries)
+        if entry and not entry.is_gone then store:put(entry.key, "again", { lease = entry.lease }) end
+      end },
+      { 2, function() -- several go at once
+        local ops = {}
+        for _ = 1, 5 do
+          local entry = #entries > 0 and rnd:pick(entries)
+          if entry and not entry.is_gone then
+            entry.is_gone = true
+            table.insert(ops, { delete = entry.key })
+          end
+        end
+        store:txn { success = ops }
+      end },
+      { 25, function() -- the owner gives the lock back
+        for _, entry in ipairs(entries) do
+          if not entry.is_gone then
+            entry.is_gone = true
+            store:delete(entry.key)
+            return
+          end
+        end
+      end },
+    }
+
+    --- Compares all calls with what the order of keys says.
+    local function compare()
+      local has_owner, kept = false, {}
+      for _, entry in ipairs(entries) do
+        local call = not entry.is_cancelled and entry.call
+        if call and not has_owner then
+          entry.from:wait(function() return call.status end)
+          if entry.is_gone and not entry.had_lock then
+            assert.same({ UNKNOWN, EXPIRED }, { call.status, call.text })
+          else
+            assert.is_true(has_lock(entry))
+            entry.had_lock = true
+          end
+        elseif call then
+          assert.is_nil(call.status)
+        end
+        if not entry.is_gone then has_owner = true end
+        if not entry.is_gone or call and not call.status then table.insert(kept, entry) end
+      end
+      entries = kept
+      assert.is_true(open_watches() <= 1)
+    end
+
+    local ok, err = pcall(function()
+      for _ = 1, FAST and 150 or 600 do
+        rnd:weighted(acts)()
+        for _, each in ipairs(clients) do each:settle() end
+        compare()
+      end
+      while #entries > 0 do
+        acts[#acts][2]()
+        compare()
+      end
+      assert_nothing_is_left("r/")
+    end)
+    if not ok then error(("KW_SEED=%d: %s"):format(seed, tostring(err)), 0) end
+  end)
+
+  it("is passed on as leases expire", function()
+    local entries = {}
+    for i = 1, 20 do
+      local lease = store:lease(i * 10).id
+      entries[i] = { call = client:begin_message(LOCK, { name = "l", lease = lease }), from = client,
+        key = "l/" .. core.hex(lease) }
+      client:wait(function() return store:get(entries[i].key) end)
+    end
+    for i = 1, 20 do
+      wait_for_lock(entries[i])
+      store:step(i * 10 + 1)
+    end
+    assert_nothing_is_left("l/")
+  end)
+
+  it("is given at once to the lease that has it, while others wait", function()
+    local held = lock("again")
+    for _ = 1, 5 do lock("again") end
+    store:put("elsewhere", "")
+    local got = assert(client:ask(LOCK, { name = "again", lease = held.lease }))
+    assert.same({ held.key, serving.revision(client) }, { got.key, got.header.revision })
+  end)
+
+  it("gives a call with a key that was deleted and put again its later place", function()
+    local held, first = lock("anew"), lock("anew")
+    store:delete(first.key)
+    local between = lock("anew")
+    local again = client:begin_message(LOCK, { name = "anew", lease = first.lease })
+    client:wait(function() return store:get(first.key) end)
+    store:delete(held.key)
+    assert.same({ UNKNOWN, EXPIRED }, { client:finish(first.call) })
+    wait_for_lock(between)
+    client:settle()
+    assert.is_nil(again.status)
+    store:delete(between.key)
+    assert.equal(0, (client:finish(again)))
+  end)
+
+  it("holds few keys of others, and waits for all of them", function()
+    for i = 1, 250 do store:put("dir/a" .. i, "") end
+    local first = lock("dir")
+    for i = 1, 250 do store:put("dir/b" .. i, "") end
+    client:settle()
+    local last = lock("dir")
+    client:settle()
+    assert.is_true(peer.server.queues["dir/"].keys.count <= 104)
+    for i = 250, 1, -1 do
+      assert.is_nil(first.call.status)
+      store:delete("dir/a" .. i)
+      if i % 10 == 0 then client:settle() end
+    end
+    wait_for_lock(first)
+    store:delete(first.key)
+    for i = 1, 250 do
+      assert.is_nil(last.call.status)
+      store:delete("dir/b" .. i)
+      if i % 10 == 0 then client:settle() end
+    end
+    wait_for_lock(last)
+    store:delete(last.key)
+    assert_nothing_is_left("dir/")
+  end)
+
+  it("holds few keys that came later, however many come", function()
+    local held, waiting = lock("later"), lock("later")
+    for i = 1, 1000 do
+      store:put("later/" .. i .. "/x", "")
+      if i % 50 == 0 then client:settle() end
+    end
+    assert.is_true(peer.server.queues["later/"].keys.count <= 102)
+    store:delete(held.key)
+    wait_for_lock(waiting)
+  end)
+
+  it("is found again after its history was compacted", function()
+    local held, first, second = lock("c"), lock("c"), lock("c")
+    local ballast = ("x"):rep(100000)
+    for i = 1, 200 do store:put("c/ballast", ballast .. i) end -- more than a watch queues
+    store:delete("c/ballast")
+    store:delete(held.key)
+    store:compact(store:status().revision)
+    wait_for_lock(first)
+    assert.equal(2, #watches)
+    client:settle()
+    assert.is_nil(second.call.status)
+    store:delete(first.key)
+    wait_for_lock(second)
+    store:delete(second.key)
+    assert_nothing_is_left("c/")
+  end)
+
+  it("covers the names below its own, and not those above or beside", function()
+    local beside, inner = lock("a0"), lock("a/b")
+    local outer = lock("a") -- waits for a/b/…, which its prefix covers
+    local second = lock("a/b")
+    client:settle()
+    wait_for_lock(beside)
+    wait_for_lock(inner)
+    assert.same({}, { outer.call.status, second.call.status })
+    assert.equal(2, open_watches())
+    store:delete(inner.key)
+    wait_for_lock(outer)
+    wait_for_lock(second)
+    store:delete(outer.key)
+    store:delete(second.key)
+    assert_nothing_is_left("a/")
+  end)
+
+  it("keeps no key of a call that is cancelled as its turn comes", function()
+    store:put("turn/held", "")
+    local entered = store:put("turn/late", "")
+    local call, server = { is_over = false }, { store = store, queues = {} }
+    keywatch.run(function()
+      local task = keywatch.spawn(contest.wait_for_turn, server, call, "turn/", "turn/late", entered.revision)
+      keywatch.sleep(0)
+      store:delete("turn/held")
+      call.is_over = true -- before the task goes on
+      local ok, err = task:join()
+      assert.same({ false, "cancelled" }, { ok, err.code })
+    end)
+    assert.same({}, server.queues)
+    assert.same({ 0, 0 }, { open_watches(), count_of("turn/") })
+  end)
+
+  it("is left by all when the connection of its reader goes", function()
+    local other = peer:client()
+    local held = lock("gone")
+    for _ = 1, 50 do lock("gone", other) end
+    local last = lock("gone")
+    other:close()
+    client:wait(function() return count_of("gone/") == 2 end)
+    assert.is_nil(last.call.status)
+    store:delete(held.key)
+    wait_for_lock(last)
+    store:delete(last.key)
+    assert_nothing_is_left("gone/")
+  end)
+
+  it("ends with the server", function()
+    lock("closed")
+    for _ = 1, 20 do lock("closed") end
+    peer.server:close()
+    client:wait(function() return open_watches() == 0 end)
+    assert.same({}, peer.server.queues)
+  end)
+
+  it("of an election tells the leader as the store has it", function()
+    local function campaign(value)
+      local lease = store:lease(1000).id
+      client:begin_message(CAMPAIGN, { name = "e", lease = lease, value = value })
+      client:wait(function() return store:get("e/" .. core.hex(lease)) end)
+      return "e/" .. core.hex(lease)
+    end
+    local keys = { campaign("a"), campaign("b"), campaign("c") }
+    local before = ranges
+    assert.equal("a", client:ask(LEADER, { name = "e" }).kv.value)
+    assert.equal(before, ranges) -- the queue knows
+    store:put(keys[1], "a2")
+    assert.equal("a2", client:ask(LEADER, { name = "e" }).kv.value)
+    store:delete(keys[1])
+    assert.equal("b", client:ask(LEADER, { name = "e" }).kv.value)
+    store:txn { success = { { put = "e/y", value = "y" }, { put = "e/x", value = "x" } } }
+    for _, key in ipairs { keys[2], keys[3] } do store:delete(key) end
+    campaign("d")
+    client:settle()
+    assert.equal("x", client:ask(LEADER, { name = "e" }).kv.value) -- of one transaction: by key
+  end)
+end)
