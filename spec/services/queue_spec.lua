@@ -17,7 +17,7 @@ local FAST = os.getenv("KW_FAST") ~= nil
 
 if serving.is_etcd then return end -- looks inside the server
 
-describe("the queue of a lock", function()
+describe("the queue of a contest", function()
   local peer, client, store, watches, ranges
   local plain = { watch = core.store_methods.watch, range = core.store_methods.range }
 
@@ -192,7 +192,7 @@ describe("the queue of a lock", function()
     end
 
     local ok, err = pcall(function()
-      for _ = 1, FAST and 150 or 600 do
+      for _ = 1, FAST and 60 or 300 do
         rnd:weighted(acts)()
         for _, each in ipairs(clients) do each:settle() end
         compare()
@@ -330,6 +330,28 @@ describe("the queue of a lock", function()
     assert.same({ 0, 0 }, { open_watches(), count_of("turn/") })
   end)
 
+  it("gives nobody a turn for whom older keys may still be told of", function()
+    local server, call = { store = store, queues = {} }, { is_over = false }
+    store:put("behind/held", "")
+    keywatch.run(function()
+      local never = store:status().revision + 1000
+      keywatch.spawn(contest.wait_for_turn, server, call, "behind/", "behind/never", never)
+      keywatch.sleep(0)
+      store:delete("behind/held")
+      keywatch.sleep(0)
+      assert.equal(0, server.queues["behind/"].keys.count)
+      store:put("behind/older", "")
+      local entered = store:put("behind/me", "").revision
+      local task = keywatch.spawn(contest.wait_for_turn, server, call, "behind/", "behind/me", entered)
+      for _ = 1, 10 do keywatch.sleep(0) end
+      assert.equal("timeout", select(2, task:join(0)).code)
+      store:delete("behind/older")
+      assert.is_true(select(2, task:join()))
+    end)
+    assert.same({}, server.queues)
+    assert.equal(0, open_watches())
+  end)
+
   it("is left by all when the connection of its reader goes", function()
     local other = peer:client()
     local held = lock("gone")
@@ -352,7 +374,7 @@ describe("the queue of a lock", function()
     assert.same({}, peer.server.queues)
   end)
 
-  it("of an election tells the leader as the store has it", function()
+  it("tells the leader of an election as the store has it", function()
     local function campaign(value)
       local lease = store:lease(1000).id
       client:begin_message(CAMPAIGN, { name = "e", lease = lease, value = value })
@@ -366,11 +388,26 @@ describe("the queue of a lock", function()
     store:put(keys[1], "a2")
     assert.equal("a2", client:ask(LEADER, { name = "e" }).kv.value)
     store:delete(keys[1])
-    assert.equal("b", client:ask(LEADER, { name = "e" }).kv.value)
-    store:txn { success = { { put = "e/y", value = "y" }, { put = "e/x", value = "x" } } }
-    for _, key in ipairs { keys[2], keys[3] } do store:delete(key) end
-    campaign("d")
+    assert.equal("b", contest.owner(peer.server, "e/").value) -- the queue has not heard of it yet
     client:settle()
-    assert.equal("x", client:ask(LEADER, { name = "e" }).kv.value) -- of one transaction: by key
+    store:delete(keys[2])
+    store:put(keys[2], "b again")
+    assert.equal("c", contest.owner(peer.server, "e/").value)
+    assert.equal("c", client:ask(LEADER, { name = "e" }).kv.value)
+  end)
+
+  it("has the smaller of two keys first that one transaction has put", function()
+    store:put("e/first", "")
+    local call = client:begin_message(CAMPAIGN, { name = "e", lease = store:lease(1000).id })
+    client:wait(function() return next(peer.server.queues) end)
+    store:txn { success = { { put = "e/y", value = "y" }, { put = "e/x", value = "x" } } }
+    client:begin_message(CAMPAIGN, { name = "e", lease = store:lease(1000).id })
+    client:wait(function() return count_of("e/") == 5 end)
+    store:delete("e/first")
+    client:finish(call)
+    store:delete(rpc.answers(call, CAMPAIGN)[1].leader.key)
+    client:settle()
+    assert.equal(1, open_watches())
+    assert.equal("x", client:ask(LEADER, { name = "e" }).kv.value)
   end)
 end)

@@ -9,7 +9,7 @@
 -- in line. So no call waits without a reader, and an error of the watch reaches one call after the other.
 --
 -- A prefix may have more keys than the server should hold, since a lock may be named like a directory. Therefore a
--- queue holds the oldest keys only, in proportion to the calls that wait. When those are deleted it reads the next ones.
+-- queue holds the oldest keys only, in proportion to the calls that wait. It reads the next ones when those are gone.
 --
 -- Always true while there is a watch: `keys` has the oldest keys below the prefix, as they were at `revision`: all of
 -- them if `is_complete`, else at least one.
