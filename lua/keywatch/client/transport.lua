@@ -77,6 +77,7 @@ local function new(endpoints, opts)
     -- What of these is at top level, and goes on after a fork:
     top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
+    is_steady = true,     -- see task/driver.lua
     is_closed = false,
     polled_at = 0,        -- time of the last poll
     changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed

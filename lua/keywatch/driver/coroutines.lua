@@ -17,9 +17,9 @@
 --                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
 --                    `wait` seconds at most, 0 to look only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
---   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets and no
---                    task has run since. Writes what is to be written, and looks at no socket. A backend without this
---                    function has block(0) called.
+--   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets. Writes
+--                    what is to be written, and looks at no socket. A backend without this function has block(0)
+--                    called.
 --   timeout()        Returns the seconds after which `block` has something to do though nothing has come; or nil.
 --   woken()          Called when a task has become ready, or an object is to be closed, while the loop does not turn.
 --                    May be called by a finalizer, at any moment.
@@ -136,15 +136,32 @@ local function squeeze(self)
   end
 end
 
---- Polls all sources. Returns the seconds until the first of them must be polled again, or `wait` if that is less; and
--- true if one must be polled when the bell has rung. A source may attach and detach any source meanwhile.
-local function poll_sources(self, wait)
+--- Polls a source for a host, to whom the bell is a descriptor as any other. Returns the seconds until the source must
+-- be polled again, or nil. With `is_quick` a steady source is left alone until then.
+local function poll_for_host(source, now, is_quick)
+  local poll_at = source.poll_at
+  if is_quick and poll_at and now < poll_at then return poll_at < math.huge and poll_at - now or nil end
+  local seconds = source:poll()
+  if source.is_steady then source.poll_at = seconds and now + seconds or math.huge end
+  return seconds
+end
+
+--- Polls all sources; for a host, if `now` is given. Returns the seconds until the first of them must be polled again,
+-- or `wait` if that is less; and true if one must be polled when the bell has rung. A source may attach and detach any
+-- source meanwhile.
+local function poll_sources(self, wait, now, is_quick)
   local is_awaited, i = false, 1
   if self.has_gaps then squeeze(self) end
   while i <= #self.sources do
     local source = self.sources[i]
     if source then
-      local seconds, awaits_bell = source:poll()
+      local seconds, awaits_bell
+      if now then
+        seconds = poll_for_host(source, now, is_quick)
+      else
+        source.poll_at = nil
+        seconds, awaits_bell = source:poll()
+      end
       if seconds and (not wait or seconds < wait) then wait = seconds end
       is_awaited = is_awaited or awaits_bell
     end
@@ -157,6 +174,7 @@ end
 function methods:attach(source)
   if self.places[source] then return end
   local place = #self.sources + 1
+  source.poll_at = nil
   self.sources[place], self.places[source] = source, place
 end
 
@@ -250,27 +268,30 @@ local function turn_all(self, is_waiting)
   while is_waiting() do turn(self, is_waiting) end
 end
 
---- Returns the seconds for which the loop may rest, or nil without limit. Polls all sources: the program may have
--- changed a store since the last turn.
-local function time_to_rest(self)
+--- Returns the seconds for which the loop may rest, or nil without limit. Polls the sources, with `is_quick` those that
+-- the program may have changed since the last turn, as by a write to a store.
+local function time_to_rest(self, is_quick)
   if self.forgotten[1] or self.first <= self.last then return 0 end
-  local wait = poll_sources(self, next_deadline(self))
+  local wait = poll_sources(self, next_deadline(self), self.backend.now(), is_quick)
   if self.first <= self.last then return 0 end
   local seconds = self.backend.timeout()
   return seconds and (not wait or seconds < wait) and seconds or wait
 end
 
---- Turns the loop, without blocking, as long as there is something to do, or until the time of a step is over. Returns
--- the seconds for which the loop may rest.
+--- Turns the loop, without blocking, as long as there is something to do, or until the time of a step is over. Looks at
+-- the sockets once, and again if there is something to do without a task. Returns the seconds for which the loop may
+-- rest.
 local function do_step(self)
-  local now = self.backend.now
+  local backend = self.backend
+  local now, flush = backend.now, backend.flush
   local deadline = now() + STEP
+  local has_looked = false
   local seconds
   repeat
     begin_turn(self)
-    self:run_ready(deadline)
-    poll_sources(self)
-    self.backend.block(0)
+    local has_run = self:run_ready(deadline)
+    if has_looked and has_run and flush then flush() else backend.block(0) end
+    has_looked = true
     seconds = time_to_rest(self)
   until seconds ~= 0 or now() >= deadline
   return seconds
@@ -323,9 +344,9 @@ local function check_host(self, name)
 end
 
 --- Does work for a host. Returns its result, or raises its error.
-local function drive_for_host(self, work)
+local function drive_for_host(self, work, is_quick)
   self.is_hosted = true
-  local ok, result = drive(self, work, self)
+  local ok, result = drive(self, work, self, is_quick)
   self.is_hosted = false
   self.scheduler.unjoined = nil -- the failure was written to stderr, and there is no run that could raise it
   if not ok then error(result, 0) end
@@ -341,7 +362,7 @@ end
 --- Returns the seconds after which step must be called, though nothing has come; or nil without limit.
 function methods:timeout()
   check_host(self, "timeout")
-  return drive_for_host(self, time_to_rest)
+  return drive_for_host(self, time_to_rest, true)
 end
 
 --- True if a task that is spawned now belongs to the host, if there is one: `run` does not cancel it.

@@ -77,19 +77,14 @@ local function request_step(self)
   end
 end
 
-local function nothing() end
-
---- Sets the timer to fire after so many seconds; not at all if that is nil.
+--- Has the timer fire after so many seconds at the latest; nil: without limit. A timer that fires earlier stays as it
+-- is: most deadlines are over before they are reached, and the timer is set anew when it has fired.
 local function set_timer(self, seconds)
-  if not seconds then
-    if self.timer_at then self.timer:stop() end
-    self.timer_at = nil
-    return
-  end
+  if not seconds then return end
   local at = self.driver.now() + seconds
-  if self.timer_at and math.abs(self.timer_at - at) < 0.0005 and self.timer:is_active() then return end
+  if self.timer_at and self.timer_at <= at then return end
   self.timer_at = at
-  self.timer:start(math.min(math.ceil(seconds * 1000), MAX_MS), 0, nothing)
+  self.timer:start(math.min(math.ceil(seconds * 1000), MAX_MS), 0, self.on_timer)
 end
 
 --- Holds luv's loop open, or does not.
@@ -164,7 +159,8 @@ local function attach(driver, luv, schedule)
   local poll, text = luv.new_poll(driver.fd())
   if not poll then return nil, text end
   local timer, prepare = luv.new_timer(), luv.new_prepare()
-  return setmetatable({
+  local self
+  self = setmetatable({
     driver = driver,
     schedule = schedule,
     poll = poll,
@@ -172,6 +168,7 @@ local function attach(driver, luv, schedule)
     prepare = prepare,
     handles = { poll, timer, prepare },
     timer_at = nil,       -- the time at which the timer fires
+    on_timer = function() self.timer_at = nil end, -- waking luv's loop is all
     is_held = true,       -- the handles hold luv's loop open
     has_let_go = false,   -- they do not, because a task turns that loop
     is_started = false,
@@ -179,6 +176,7 @@ local function attach(driver, luv, schedule)
     is_scheduled = false, -- Neovim is to do a step
     is_nudged = false,    -- the timer fires at once, to cause a turn
   }, host_mt)
+  return self
 end
 
 --- Stops polling the descriptor.

@@ -35,7 +35,8 @@
 --   detach(source)   From now on the source is not polled. Does nothing if it is not attached.
 --
 -- A source may have the method after_fork(), which is called in the child after a fork. poll may attach and detach any
--- source.
+-- source. A source with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
+-- over: it need not be polled in between. The field poll_at of a source is the driver's.
 --
 -- Sockets and threads:
 --
