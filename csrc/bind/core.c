@@ -85,11 +85,18 @@ static int l_sha1(lua_State *L) {
   return 1;
 }
 
+/* core.is_yieldable(): true if the caller can be suspended here: a coroutine, not inside of a function that C calls. */
+static int l_is_yieldable(lua_State *L) {
+  lua_pushboolean(L, lua_isyieldable(L));
+  return 1;
+}
+
 static const luaL_Reg functions[] = {{"header", kw_bind_header},
                                      {"hash_password", kw_bind_hash_password},
                                      {"id", l_id},
                                      {"decimal", l_decimal},
                                      {"hex", l_hex},
+                                     {"is_yieldable", l_is_yieldable},
                                      {"pid", l_pid},
                                      {"sha1", l_sha1},
                                      {NULL, NULL}};

@@ -337,6 +337,7 @@ case("core.id", function() return "123456789012345678" end)
 case("core.decimal", function() return "12345678901234567890" end)
 case("core.hex", function() return "123456789012345678" end)
 case("core.pid", function() end)
+case("core.is_yieldable", function() end)
 case("core.sha1", function() return LONG end)
 case("core.hash_password", function() return "word", 4 end)
 

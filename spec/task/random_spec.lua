@@ -2,6 +2,7 @@
 -- nothing, and in the end nothing is left.
 
 local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
 local driver = require("keywatch.task.driver").get()
 local keywatch = require "keywatch"
 
@@ -104,7 +105,7 @@ local PLACES = { "gsub", "sort", "metamethod", "finalizer" }
 local function wait_in_place(program)
   local name = program.rnd:pick(PLACES)
   places[name](function()
-    local can_wait = compat.is_yieldable()
+    local can_wait = core.is_yieldable()
     local ok, err = pcall(waits[program.rnd:pick(WAITS)], program)
     if ok then return end
     if is_cancellation(err) and can_wait then error(err, 0) end

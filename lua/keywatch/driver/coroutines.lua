@@ -36,6 +36,7 @@
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
 local schedulers = require "keywatch.task.scheduler"
 local scopes = require "keywatch.task.scope"
 local selection = require "keywatch.task.selection"
@@ -65,7 +66,7 @@ local function after_resume(self, task, ok, ...)
   local scheduler = self.scheduler
   self.backend.enter()
   if task.arguments then task.arguments = nil end
-  if coroutine.status(task.thread) ~= "dead" then
+  if compat.status(task.thread) ~= "dead" then
     if task.why == false then
       scheduler:park(task, ...)
     else -- the program called coroutine.yield: nothing would wake the task
@@ -94,9 +95,9 @@ local function resume(self, task)
   self.taken = nil
   local arguments = task.arguments
   if arguments then
-    after_resume(self, task, coroutine.resume(task.thread, compat.unpack(arguments, 1, arguments.n)))
+    after_resume(self, task, compat.resume(task.thread, compat.unpack(arguments, 1, arguments.n)))
   else
-    after_resume(self, task, coroutine.resume(task.thread))
+    after_resume(self, task, compat.resume(task.thread))
   end
 end
 
@@ -307,7 +308,7 @@ local function recover(self, err)
     self.queue[self.last] = taken
   end
   if not task or task.state ~= "running" then return end
-  self.scheduler:recover(task, coroutine.status(task.thread) == "dead", err)
+  self.scheduler:recover(task, compat.status(task.thread) == "dead", err)
 end
 
 --- Returns the error of Ctrl-C, which the interpreter raises at a line of the driver, with the position of the line
@@ -377,9 +378,9 @@ local function driver_of(self)
   local backend = self.backend
   local driver = {}
   driver.now, driver.enter = backend.now, backend.enter
-  driver.can_suspend = compat.is_yieldable
+  driver.can_suspend = core.is_yieldable
   driver.thread = coroutine.running
-  driver.suspend = coroutine.yield -- resume then returns the event and the deadline
+  driver.suspend = compat.yield -- resume then returns the event and the deadline
 
   --- Puts a task into the queue.
   local function wake(task)
@@ -392,7 +393,7 @@ local function driver_of(self)
   driver.wake = wake
 
   function driver.start(task, fn)
-    task.thread = coroutine.create(fn)
+    task.thread = compat.create(fn)
     wake(task)
   end
 
@@ -407,6 +408,8 @@ local function driver_of(self)
   end
 
   function driver.why_cannot_wait()
+    local why = backend.why_blocked()
+    if why then return why end
     if not compat.is_main() then
       return "keywatch: this call waits, but the coroutine that makes it is not a task: start one with keywatch.spawn"
     end
@@ -414,7 +417,6 @@ local function driver_of(self)
       return "keywatch: this call waits, but a finalizer makes it while the loop turns: make it in a task, which "
         .. "the finalizer may start with keywatch.spawn"
     end
-    return backend.why_blocked()
   end
   return driver
 end

@@ -162,6 +162,7 @@ local function serve(opts)
   local addresses
   opts, addresses = options.read(opts)
   if opts.thread then return require("keywatch.server.thread").start(opts) end
+  driver.get().check_serve()
   local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
   if not ids then return nil, err end
   local object

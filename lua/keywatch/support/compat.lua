@@ -24,6 +24,12 @@ local function is_main()
   return co == nil or is_main_coroutine == true
 end
 
+--- Returns the function of LuaJIT's library coroutine. nginx puts functions of its own in the place of some, which work
+-- only for coroutines of a request, and leaves LuaJIT's beside them.
+local function plain(name)
+  return rawget(coroutine, "_" .. name) or coroutine[name]
+end
+
 local type_of_number = rawget(math, "type")
 
 --- True if a number is an integer of Lua 5.4. The numbers of LuaJIT are floats.
@@ -37,6 +43,9 @@ return {
   is_main = is_main,
   sentinel = sentinel,
   has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines, and not one for each
-  is_yieldable = rawget(coroutine, "isyieldable"), -- nil if the VM has no such function
+  create = plain "create",
+  resume = plain "resume",
+  status = plain "status",
+  yield = plain "yield",
   unpack = rawget(table, "unpack") or rawget(_G, "unpack"),
 }

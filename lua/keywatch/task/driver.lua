@@ -40,6 +40,8 @@
 --
 -- Sockets and threads:
 --
+--   check_serve()    Raises, at the line that called keywatch, if nothing here would turn the loop of a server. Called
+--                    before a server begins to listen.
 --   listen(server, address)
 --                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
 --                    or { path = }. Returns a listener: listener:address(), listener:close(); or nil, the text and the
@@ -69,6 +71,8 @@
 -- Fork. In the child a driver begins with nothing: sockets, listeners and signals stay with the parent, and so do all
 -- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.
 
+local compat = require "keywatch.support.compat"
+
 local current
 
 --- Returns the driver of this program. The first call chooses it.
@@ -91,7 +95,7 @@ end
 
 --- True if a coroutine has ended, or its code never runs again.
 local function has_ended(co)
-  return coroutine.status(co) == "dead" or current ~= nil and current.is_gone(co)
+  return compat.status(co) == "dead" or current ~= nil and current.is_gone(co)
 end
 
 --- Called by finalizers: the next turn of the loop calls object:close(). Without a driver the object has nothing to

@@ -1,0 +1,81 @@
+--- Inside of nginx with its Lua module: what may wait does, and all else is refused with what to do instead.
+
+local nginx = require "spec.support.nginx"
+
+-- Makes a client of a server in a thread, which needs no loop.
+local SERVE = [[
+  server = assert(keywatch.serve { listen = "http://127.0.0.1:0", thread = true })
+  client = keywatch.connect(server:addresses()[1])
+]]
+
+local WORK = [[
+  keywatch.run(function()
+    local watch = assert(client:watch("a"))
+    local putter = keywatch.spawn(function() return assert(client:put("a", "1")).revision > 1 end)
+    say(ngx.get_phase(), watch:next().value, putter:join())
+    say(pcall(string.gsub, "x", "x", function() keywatch.sleep(0) end))
+  end)
+]]
+
+local NOT_HERE = "keywatch: this call waits, but the task cannot be suspended here"
+
+--- What the texts have said, without positions.
+local function run(texts)
+  local said, errors = nginx.run(texts)
+  return (said:gsub("[^ \n]+%.lua:%d+: ", ""):gsub("(cannot be suspended here)[^\n]*", "%1")), errors
+end
+
+describe("in nginx #once", function()
+  for _, phase in ipairs { "init", "init_worker" } do
+    it("tasks run, and calls at top level wait, in " .. phase, function()
+      local said, errors = run { [phase] = SERVE .. "assert(client:get('b') == nil)\n" .. WORK }
+      assert.equal(phase .. " 1 true true\nfalse " .. NOT_HERE .. "\n", said, errors)
+    end)
+  end
+
+  local TRY = [[
+    local function wait() local kv = client:get("a") return kv end
+    say(ngx.get_phase(), pcall(wait))
+    say(pcall(coroutine.wrap(function() return pcall(wait) end)))
+    say(pcall(keywatch.spawn, wait))
+  ]]
+  local REFUSED = [[
+%s false keywatch: get waits, and the nginx worker would stop meanwhile: wait in init_by_lua or init_worker_by_lua, ]]
+    .. [[or, to look only, give a timeout of 0
+true false keywatch: get waits, and the nginx worker would stop meanwhile: wait in init_by_lua or ]]
+    .. [[init_worker_by_lua, or, to look only, give a timeout of 0
+false spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in init_by_lua or ]]
+    .. [[init_worker_by_lua
+]]
+
+  it("a wait for an answer is refused where nginx serves, with a cure that works there", function()
+    local said, errors = run { init_worker = SERVE, content = TRY }
+    assert.equal(REFUSED:format("content"), said, errors)
+  end)
+
+  it("and in timers", function()
+    local said, errors = run {
+      init_worker = SERVE .. "ngx.timer.at(0, function()\n" .. TRY .. "\nhas_tried = true\nend)",
+      content = "while not has_tried do ngx.sleep(0.001) end",
+    }
+    assert.equal(REFUSED:format("timer"), said, errors)
+  end)
+
+  it("a server without a thread is refused, since nothing would serve", function()
+    local try = "say(pcall(keywatch.serve, { store = keywatch.open(), listen = 'http://127.0.0.1:0' }))\n"
+    local said, errors = run { init = try, init_worker = try, content = try }
+    assert.equal(("false serve: nginx turns no loop that would serve: give the server a thread, with the option "
+      .. "thread = true\n"):rep(3), said, errors)
+  end)
+
+  it("a server may live inside of run", function()
+    local said, errors = run { init = [[
+      keywatch.run(function()
+        local own = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+        say(keywatch.connect(own:addresses()[1]):put("a", "1").revision)
+        own:close()
+      end)
+    ]] }
+    assert.equal("2\n", said, errors)
+  end)
+end)
