@@ -436,7 +436,7 @@ describe("misuse is raised where it was made:", function()
     } do
       local ok, err
       coroutine.wrap(function() ok, err = pcall(caller(case[2]), case[1], unpack(case, 3)) end)()
-      local is_right = not ok and tostring(err):find("^blame:1: keywatch: this call waits")
+      local is_right = not ok and tostring(err):find("^blame:1: keywatch: " .. case[2] .. " waits, ")
       if not is_right then found[#found + 1] = ("%s: %s"):format(case[2], tostring(err)) end
     end
     assert.equal("", table.concat(found, "\n"))

@@ -79,6 +79,19 @@ describe("in Neovim #once", function()
     ]])
   end)
 
+  it("and so is a call in a callback of the editor, which a task has caused", function()
+    expect("keywatch: get waits, and Neovim would stop meanwhile: call it in a task, with keywatch.spawn\n", [[
+      vim.api.nvim_create_autocmd("User", { callback = function()
+        local _, err = pcall(client.get, client, "a")
+        print((err:gsub("^.-:%d+: ", "")))
+      end })
+      keywatch.spawn(function()
+        vim.cmd "doautocmd User keywatch"
+        vim.cmd "qall!"
+      end)
+    ]])
+  end)
+
   it("a task may wait with vim.wait, and nothing spins meanwhile", function()
     expect("true\n1\n", [[
       keywatch.spawn(function()

@@ -17,7 +17,7 @@ local WORK = [[
   end)
 ]]
 
-local NOT_HERE = "keywatch: this call waits, but the task cannot be suspended here"
+local NOT_HERE = "keywatch: sleep waits, but the task cannot be suspended here"
 
 --- What the texts have said, without positions.
 local function run(texts)

@@ -10,7 +10,7 @@ local TRY = [[
 
   local function try(name, fn, ...)
     local ok, err = pcall(fn, ...)
-    local owner = tostring(err):match("this call waits, and (.*) would stop meanwhile") or tostring(err)
+    local owner = tostring(err):match(" waits, and (.*) would stop meanwhile") or tostring(err)
     print(name, ok or owner:match("nginx") or owner:match("Neovim") or owner:match("luv") or owner)
   end
 
@@ -125,6 +125,87 @@ describe("at top level", function()
     assert.matches("keywatch: sleep waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, "
       .. "with keywatch.spawn", printed)
   end)
+end)
+
+-- Calls all that waits, in its plain form and by pcall, in a place where nothing may wait; prints what is not named.
+local NAMES = [[
+  local keywatch = require "keywatch"
+  local store = keywatch.open()
+  local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+  local client = keywatch.connect(server:addresses()[1])
+  local lease, stream = client:lease(60), client:stream("/etcdserverpb.Lease/LeaseKeepAlive")
+  local remote, near = client:watch("a"), store:watch("a")
+  local channel, signals = keywatch.channel(), keywatch.signals { "USR1" }
+  local task = keywatch.spawn(function() keywatch.sleep(60) end)
+
+  local calls = {}
+  local function add(object, name, ...) calls[#calls + 1] = { object, name, ... } end
+  for _, name in ipairs { "get", "range", "delete", "exists", "watch" } do add(client, name, "a") end
+  add(client, "put", "a", "b")
+  add(client, "txn", {})
+  add(client, "compact", 1)
+  add(client, "lease", 5)
+  add(client, "leases")
+  add(client, "status")
+  add(client, "call", "/etcdserverpb.Cluster/MemberList", {})
+  for _, name in ipairs { "keepalive", "remaining", "keys", "revoke" } do add(lease, name) end
+  for _, name in ipairs { "next", "batch", "sync" } do add(remote, name) end
+  for _, name in ipairs { "next", "batch" } do add(near, name) end
+  add(stream, "receive")
+  add(channel, "receive")
+  add(channel, "send", 1)
+  add(signals, "wait")
+  add(task, "join")
+  add(server, "shutdown", 1)
+  add(keywatch, "sleep", 0)
+  add(keywatch, "join", { task })
+  add(keywatch, "select", { channel })
+  add(keywatch, "scope", function() end)
+
+  local unpack = table.unpack or unpack
+  local function arguments(call)
+    if call[1] == keywatch then return unpack(call, 3) end
+    return call[1], unpack(call, 3)
+  end
+
+  local function look(name, ok, err)
+    local found = not ok and tostring(err):match("keywatch: ([%a ]+) waits, ")
+    if found ~= name then print(name, ok, err) end
+  end
+
+  local function try_all()
+    for _, call in ipairs(calls) do
+      local object, name = call[1], call[2]
+      local fn = object[name]
+      look(name, pcall(function() local _ = fn(arguments(call)) end))
+      look(name, pcall(fn, arguments(call)))
+      look(name, pcall(function() return fn(arguments(call)) end))
+    end
+    look("the for loop", pcall(function() for _ in near:events() do break end end))
+    look("the for loop", pcall(function() for _ in channel:values() do break end end))
+    look("each", pcall(function() for _ in client:each("a") do break end end))
+    print "all named"
+  end
+]]
+
+describe("a call that may not wait is named", function()
+  local places = {
+    ["while luv turns its loop"] = [[
+      package.loaded.luv = { loop_mode = function() return "default" end }
+      try_all()
+    ]],
+    ["in a coroutine that is no task"] = "coroutine.wrap(try_all)()",
+    ["in a function that C calls, in a task"] = "keywatch.run(function() string.gsub('x', 'x', try_all) end)",
+    ["while the loop turns"] = [[
+      require("keywatch.task.driver").get().attach { poll = function() try_all() os.exit(0, true) end }
+      keywatch.sleep(0)
+    ]],
+  }
+  for place, text in pairs(places) do
+    it(place, function()
+      assert.same({ 0, "all named\n" }, { program.run(NAMES .. text .. "\nos.exit(0, false)") })
+    end)
+  end
 end)
 
 describe("with the real luv", function()

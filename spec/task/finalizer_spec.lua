@@ -56,7 +56,7 @@ local REFUSED = { ["in a task"] = "cannot be suspended here" }
 
 for context, within in pairs(contexts) do
   describe(("a finalizer that runs %s"):format(context), function()
-    local refused = REFUSED[context] or "a finalizer makes it while the loop turns"
+    local refused = REFUSED[context] or "a finalizer or a callback of the program makes"
     local calls = {
       sleep = function() keywatch.sleep(0.01) end,
       event = function() driver.event():wait() end,
@@ -80,7 +80,7 @@ for context, within in pairs(contexts) do
       local ok, err
       within(function() ok, err = pcall(keywatch.run, print) end)
       assert.is_false(ok)
-      assert.matches("run works only at top level", err:gsub("a finalizer makes it while the loop turns",
+      assert.matches("run works only at top level", err:gsub("a finalizer or a callback of the program makes",
         "run works only at top level"))
     end)
 
@@ -201,7 +201,7 @@ describe("an object that waits when it is printed", function()
       local keywatch = require "keywatch"
       local object = setmetatable({}, { __tostring = function()
         local ok, err = pcall(keywatch.sleep, 0)
-        print(ok, (err:match("while the loop turns")))
+        print(ok, (err:match("the loop turns already")))
         return "object"
       end })
       keywatch.spawn(error, object)
@@ -209,7 +209,7 @@ describe("an object that waits when it is printed", function()
       print(require("spec.support.scheduler").check())
     ]]
     assert.equal(0, status)
-    assert.matches("false\twhile the loop turns\n", printed)
+    assert.matches("false\tthe loop turns already\n", printed)
     assert.matches("\nnil\n$", printed)
   end)
 end)

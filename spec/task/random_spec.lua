@@ -110,7 +110,7 @@ local function wait_in_place(program)
     if ok then return end
     if is_cancellation(err) and can_wait then error(err, 0) end
     assert(not can_wait, err)
-    assert(tostring(err):find("keywatch: this call waits", 1, true), err)
+    assert(tostring(err):find(" waits, but the ", 1, true), err)
     note(program, "refused in " .. name)
   end)
 end
@@ -148,7 +148,7 @@ function steps.leave_garbage(program)
   compat.sentinel(function()
     note(program, driver.can_park() and "finalized where it can wait" or "finalized")
     local ok, err = pcall(steps[act], program)
-    if not ok then assert(is_cancellation(err) or tostring(err):find("keywatch: this call waits", 1, true), err) end
+    if not ok then assert(is_cancellation(err) or tostring(err):find(" waits, but the ", 1, true), err) end
   end)
 end
 

@@ -24,8 +24,8 @@
 --   woken()          Called when a task has become ready, or an object is to be closed, while the loop does not turn.
 --                    May be called by a finalizer, at any moment.
 --   worked()         Called when the driver has been at work, and is not any more.
---   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text that
---                    ends with what to do instead; or nil if it may be.
+--   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text with a
+--                    %s for the name of the call, that ends with what to do instead; or nil if it may be.
 --
 -- One turn: close what finalizers have left, wake the waiters whose deadlines are over, run the tasks that were ready
 -- at the beginning of the turn, poll all sources, and block if no task is ready.
@@ -411,11 +411,11 @@ local function driver_of(self)
     local why = backend.why_blocked()
     if why then return why end
     if not compat.is_main() then
-      return "keywatch: this call waits, but the coroutine that makes it is not a task: start one with keywatch.spawn"
+      return "keywatch: %s waits, but the coroutine that makes it is not a task: start one with keywatch.spawn"
     end
     if self.is_turning then
-      return "keywatch: this call waits, but a finalizer makes it while the loop turns: make it in a task, which "
-        .. "the finalizer may start with keywatch.spawn"
+      return "keywatch: %s waits, but the loop turns already, and a finalizer or a callback of the program makes the "
+        .. "call: make it in a task, with keywatch.spawn"
     end
   end
   return driver

@@ -73,7 +73,7 @@ local WHY_BLOCKED = {
 function backend.why_blocked()
   local phase = nginx_phase()
   local owner = phase and not MAY_BLOCK[phase] and "nginx" or luv_host.running()
-  return owner and WHY_BLOCKED[owner]:format(check.caller() or "this call")
+  return WHY_BLOCKED[owner]
 end
 
 --- Returns the loop. The first call opens it.

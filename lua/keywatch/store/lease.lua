@@ -47,7 +47,9 @@ end
 --- Renews the lease. Returns its time to live in seconds, or nil and an error.
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
-  return check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
+  local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
+  if not ttl then return nil, err end
+  return ttl
 end
 
 --- Asks the owner for the time that is left, and for the keys. Returns a table, or nil and an error.
@@ -75,7 +77,9 @@ end
 --- Ends the lease and deletes its keys, in one revision.
 function lease_methods:revoke(opts)
   check.self(self, "revoke", lease_mt)
-  return check.call("revoke", self.owner.lease_revoke, self.owner, self.id, opts)
+  local revoked, err = check.call("revoke", self.owner.lease_revoke, self.owner, self.id, opts)
+  if not revoked then return nil, err end
+  return revoked
 end
 
 return { grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }

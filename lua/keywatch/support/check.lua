@@ -15,15 +15,41 @@ local function where()
   end
 end
 
---- Returns the name of the function of keywatch that was called from outside, or nil if it is not known.
+--- Returns the name of a function in a table, or nil.
+local function name_in(found, fn)
+  for name, value in pairs(type(found) == "table" and found or {}) do
+    if rawequal(value, fn) then return name end
+  end
+end
+
+--- Returns the name of a public function, which was called with `first`: a function of the module, or a method of
+-- `first`. Returns nil if the function is neither.
+local function public_name(fn, first)
+  local mt = debug.getmetatable(first)
+  return name_in(package.loaded.keywatch, fn) or name_in(type(mt) == "table" and rawget(mt, "__index"), fn)
+end
+
+--- Returns how a function that was called is named in an error: by its public name, or else as its caller names it. The
+-- function of a for loop has no name of its own. Returns nil if there is no name.
+local function name_of(info, first)
+  if info.name and info.name:find("for ", 1, true) then return "the for loop" end -- each VM has its own words for it
+  return public_name(info.func, first) or info.name
+end
+
+--- Returns the name of the function of keywatch that was called from outside, or nil if it is not known. A public
+-- function that waits must not do that by a tail call: Lua would keep no frame of it.
 local function caller()
   local name
   for level = 2, math.huge do
-    local info = debug.getinfo(level, "Sln")
-    if not info then return nil end
+    local info = debug.getinfo(level, "Slnf")
+    if not info then return name end
     local is_ours = HOME and info.source:sub(1, #HOME) == HOME
-    if info.currentline > 0 and not is_ours then return name end
-    name = info.currentline > 0 and info.name or nil
+    if is_ours then
+      local _, first = debug.getlocal(level, 1)
+      name = name_of(info, first)
+    elseif info.currentline > 0 then
+      return name
+    end
   end
 end
 

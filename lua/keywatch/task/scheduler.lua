@@ -21,7 +21,8 @@
 --   can_suspend()     Called in a task, before each wait. True if the task can be suspended here: not inside a function
 --                     that C calls.
 --   why_cannot_wait() Called before each wait of a caller that is not a task. Returns nil if the loop may be turned for
---                     the caller, or else the text of the error, which says what to do instead.
+--                     the caller, or else the text of the error, which says what to do instead, with a %s for the name
+--                     of the call.
 --   turn_while(fn)    Called at top level, by a wait and by run. Turns the loop as long as fn() is true. Returns true;
 --                     or false and an error that was raised in the driver.
 --   run_once()        Called at the end of run, several times. Runs the tasks that are ready, and waits for nothing.
@@ -97,7 +98,7 @@ end
 
 -- {====== Contexts ======
 
-local CANNOT_SUSPEND = "keywatch: this call waits, but the task cannot be suspended here, inside a function that C "
+local CANNOT_SUSPEND = "keywatch: %s waits, but the task cannot be suspended here, inside a function that C "
   .. "calls (as string.gsub, table.sort, metamethods and finalizers are): make the call outside, or in another task, "
   .. "with keywatch.spawn"
 
@@ -112,6 +113,11 @@ function scheduler_methods:can_park()
   return current(self) ~= nil and self.driver.can_suspend()
 end
 
+--- Raises, at the line that called keywatch, a text with a %s for the name of the call.
+local function refuse(text)
+  check.misuse(text, check.caller() or "this call")
+end
+
 --- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
 -- may not wait.
 function scheduler_methods:waiting_task()
@@ -120,10 +126,10 @@ function scheduler_methods:waiting_task()
   local task = self.running
   if task and driver.thread() == task.thread then
     if driver.can_suspend() then return task end
-    check.misuse(CANNOT_SUSPEND)
+    refuse(CANNOT_SUSPEND)
   end
   local why = driver.why_cannot_wait()
-  if why then check.misuse(why) end
+  if why then refuse(why) end
 end
 
 --- Raises if the caller may not wait for a time, even if the time is over before the wait.

@@ -342,7 +342,9 @@ end
 function watch_methods:sync(timeout)
   check.self(self, "sync", watch_mt)
   check.timeout(timeout, "sync")
-  return self.origin.sync(self, timeout)
+  local revision, err = self.origin.sync(self, timeout)
+  if not revision then return nil, err end
+  return revision
 end
 
 -- }======
