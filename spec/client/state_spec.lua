@@ -313,7 +313,7 @@ describe("the hook on_state", function()
       local status, printed = program.run(([[
         %s
         local keywatch = require "keywatch"
-        local server = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+        local server = assert(keywatch.serve { listen = "http://127.0.0.1:0", thread = true })
         local client = keywatch.connect(server:addresses()[1], { on_state = function(state) print(state.state) end })
         assert(client:put("k", "v"))
         client:close()

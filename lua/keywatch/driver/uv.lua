@@ -232,7 +232,8 @@ end
 
 function driver.resolve(name) return get_loop():resolve(name) end
 
-local NO_SERVING = "serve: nginx turns no loop that would serve: give the server a thread, with the option thread = true"
+local NO_SERVING = "serve: nginx turns no loop that would serve: give the server a thread, with the option "
+  .. "thread = true"
 
 --- Raises if nothing would turn the loop.
 function driver.check_serve()

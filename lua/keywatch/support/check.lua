@@ -111,8 +111,8 @@ local function self(object, name, mt)
     ok = getmetatable(object) == mt
   else
     local meta = getmetatable(object)
-    local name_of = type(meta) == "table" and meta.__name
-    ok = name_of == "keywatch.store" and type(object) == "userdata" or name_of == "keywatch.client"
+    local class = type(meta) == "table" and meta.__name
+    ok = class == "keywatch.store" and type(object) == "userdata" or class == "keywatch.client"
   end
   if not ok then misuse("bad self to '%s': call methods with a colon", name) end
 end

@@ -164,7 +164,7 @@ function channel_methods:send(value, timeout)
   if ok then return true end
   if ok == nil then return nil, err end
   if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
-  scheduler:waiting_task() -- raises here, where the name of the call is known: a tail call, which saves memory, hides it
+  scheduler:waiting_task() -- raises here, where the call's name is known: a tail call, which saves memory, hides it
   return await_room(self, value, timeout and scheduler:now() + timeout)
 end
 
