@@ -132,6 +132,36 @@ describe("Ctrl-C", function()
     assert.equal("waiting\nfalse\tthe program:3: interrupted!\n", child:stdout())
   end)
 
+  it("is raised there whichever code of keywatch it meets", function()
+    for _, folder in ipairs { "driver", "task", "watch" } do
+      local child = start(([[
+        local text = "local wait = ...\nwait(1000)"
+        local main = coroutine.running()
+        local function interrupt() -- as the interpreters do: in a hook, at the line that runs
+          local info = debug.getinfo(2, "S")
+          if not info or not info.source:find("/keywatch/%s/", 1, true) then return end
+          debug.sethook(main)
+          debug.sethook()
+          error("interrupted!", 2)
+        end
+        keywatch.spawn(function()
+          local store = keywatch.open()
+          local w = store:watch("a")
+          keywatch.spawn(function() while true do w:next() end end)
+          if main then debug.sethook(main, interrupt, "l") else debug.sethook(interrupt, "l") end
+          while true do
+            keywatch.sleep(0)
+            store:put("a", "1")
+          end
+        end)
+        print(pcall(assert((loadstring or load)(text, "@the program")), keywatch.sleep))
+        os.exit(0, false)
+      ]]):format(folder))
+      assert.equal(0, child:wait())
+      assert.equal(folder .. ": false\tthe program:2: interrupted!\n", folder .. ": " .. child:stdout())
+    end
+  end)
+
   it("ends a run: its tasks are cancelled and clean up, and then it is raised", function()
     local child = start [[
       local ok, err = pcall(keywatch.run, function()

@@ -311,10 +311,10 @@ local function recover(self, err)
   self.scheduler:recover(task, compat.status(task.thread) == "dead", err)
 end
 
---- Returns the error of Ctrl-C, which the interpreter raises at a line of the driver, with the position of the line
+--- Returns the error of Ctrl-C, which the interpreter raises at a line of keywatch, with the position of the line
 -- that called keywatch. Returns other errors as they are.
 local function at_caller(err)
-  local text = type(err) == "string" and err:match("/driver/[%a_]+%.lua:%d+: (interrupted!)$")
+  local text = type(err) == "string" and err:match("/keywatch/[%a_/]+%.lua:%d+: (interrupted!)$")
   local where = text and check.where()
   return where and ("%s: %s"):format(where, text) or err
 end
