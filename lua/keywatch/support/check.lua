@@ -31,7 +31,7 @@ end
 
 --- Returns how a function that was called is named in an error: by its public name, or else as its caller names it. The
 -- function of a for loop has no name of its own. Returns nil if there is no name.
-local function name_of(info, first)
+local function called_name(info, first)
   if info.name and info.name:find("for ", 1, true) then return "the for loop" end -- each VM has its own words for it
   return public_name(info.func, first) or info.name
 end
@@ -46,7 +46,7 @@ local function caller()
     local is_ours = HOME and info.source:sub(1, #HOME) == HOME
     if is_ours then
       local _, first = debug.getlocal(level, 1)
-      name = name_of(info, first)
+      name = called_name(info, first)
     elseif info.currentline > 0 then
       return name
     end

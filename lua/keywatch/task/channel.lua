@@ -230,6 +230,11 @@ channel_mt.__select = { -- see selection.lua
 
 local sending_mt = { __name = "keywatch.sending" }
 
+--- Returns the channel that it sends to.
+function sending_mt:__tostring()
+  return ("keywatch.sending<%s>"):format(tostring(self.channel))
+end
+
 sending_mt.__select = {
   is_ready = function(self)
     local channel = self.channel
