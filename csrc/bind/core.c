@@ -85,6 +85,9 @@ static int l_sha1(lua_State *L) {
   return 1;
 }
 
+/* PUC Lua 5.1 has no such function, and must be able to load the module, which then refuses. */
+#pragma weak lua_isyieldable
+
 /* core.is_yieldable(): true if the caller can be suspended here: a coroutine, not inside of a function that C calls. */
 static int l_is_yieldable(lua_State *L) {
   lua_pushboolean(L, lua_isyieldable(L));
