@@ -182,7 +182,7 @@ local NAMES = [[
       look(name, pcall(function() return fn(arguments(call)) end))
     end
     look("the for loop", pcall(function() for _ in near:events() do break end end))
-    look("the for loop", pcall(function() for _ in channel:values() do break end end))
+    look("receive", pcall(function() for _ in channel:values() do break end end))
     look("each", pcall(function() for _ in client:each("a") do break end end))
     print "all named"
   end

@@ -164,7 +164,6 @@ function channel_methods:send(value, timeout)
   if ok then return true end
   if ok == nil then return nil, err end
   if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
-  scheduler:waiting_task() -- raises here, where the call's name is known: a tail call, which saves memory, hides it
   return await_room(self, value, timeout and scheduler:now() + timeout)
 end
 
@@ -175,10 +174,11 @@ function channel_methods:receive(timeout)
   check.timeout(timeout, "receive")
   local scheduler = self.scheduler
   scheduler:enter()
-  local is_closed, value = self.is_closed, take(self) -- in this order: what is sent before close is received
-  if value ~= nil or is_closed then return value end
-  if timeout and timeout <= 0 then return nil, core.new_error("timeout") end
-  scheduler:waiting_task() -- as in send
+  if timeout and timeout <= 0 then
+    local is_closed, value = self.is_closed, take(self)
+    if value ~= nil or is_closed then return value end
+    return nil, core.new_error("timeout")
+  end
   return await_value(self, timeout and scheduler:now() + timeout)
 end
 

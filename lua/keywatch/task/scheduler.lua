@@ -114,22 +114,22 @@ function scheduler_methods:can_park()
 end
 
 --- Raises, at the line that called keywatch, a text with a %s for the name of the call.
-local function refuse(text)
-  check.misuse(text, check.caller() or "this call")
+local function refuse(text, name)
+  check.misuse(text, name or check.caller() or "this call")
 end
 
 --- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
--- may not wait.
-function scheduler_methods:waiting_task()
+-- may not wait. `name` is that of the call, if no frame of it is left.
+function scheduler_methods:waiting_task(name)
   local driver = self.driver
   driver.enter()
   local task = self.running
   if task and driver.thread() == task.thread then
     if driver.can_suspend() then return task end
-    refuse(CANNOT_SUSPEND)
+    refuse(CANNOT_SUSPEND, name)
   end
   local why = driver.why_cannot_wait()
-  if why then refuse(why) end
+  if why then refuse(why, name) end
 end
 
 --- Raises if the caller may not wait for a time, even if the time is over before the wait.
@@ -273,7 +273,9 @@ end
 -- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
 function scheduler_methods:exchange(awaited, offer, deadline, after)
   local driver, task = self.driver, self.running
-  if not (task and driver.thread() == task.thread and driver.can_suspend()) then task = self:waiting_task() end
+  if not (task and driver.thread() == task.thread and driver.can_suspend()) then
+    task = self:waiting_task(offer ~= nil and "send" or "receive")
+  end
   if not task then return after(awaited, offer, deadline, exchange_at_top_level(self, awaited, offer, deadline)) end
   task.why = false
   if offer ~= nil then task.offer = offer end
