@@ -146,6 +146,11 @@ function join_host()
   return true
 end
 
+--- Makes all tasks that live luv's. May be called by a finalizer.
+local host_all = compat.interpreted(function()
+  for task in pairs(scheduler.tasks) do task.is_hosted = true end
+end)
+
 --- Has luv's loop turn ours if the caller is not inside of `run`. All tasks that live then are luv's, also those that
 -- were spawned before luv was loaded, or chosen. Returns true if luv's loop turns ours.
 local function host_tasks()
@@ -154,7 +159,7 @@ local function host_tasks()
   local has_joined, text = join_host()
   if text then check.misuse("keywatch: %s", text) end
   if not has_joined then return false end
-  for task in pairs(is_late and scheduler.tasks or {}) do task.is_hosted = true end
+  if is_late then host_all() end
   return true
 end
 

@@ -2,6 +2,8 @@
 --- check: checks of arguments. Misuse is raised with the position of the line that called keywatch, however deep
 -- inside keywatch it is found.
 
+local compat = require "keywatch.support.compat"
+
 local HOME = debug.getinfo(1, "S").source:match("^(@.*/)support/") -- the folder of keywatch's modules
 
 --- Returns the position of the line that called keywatch, as "file:line"; nil if it is not known. Lua keeps no frame of
@@ -15,12 +17,12 @@ local function where()
   end
 end
 
---- Returns the name of a function in a table, or nil.
-local function name_in(found, fn)
+--- Returns the name of a function in a table, or nil. May be called by a finalizer.
+local name_in = compat.interpreted(function(found, fn)
   for name, value in pairs(type(found) == "table" and found or {}) do
     if rawequal(value, fn) then return name end
   end
-end
+end)
 
 --- Returns the name of a public function, which was called with `first`: a function of the module, or a method of
 -- `first`. Returns nil if the function is neither.
