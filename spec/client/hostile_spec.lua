@@ -349,7 +349,7 @@ describe("a client of a hostile server", function()
 
     it("takes no call at all, of very many: it is left", function()
       peer = imposter.start { connection = { "settings", { max_concurrent_streams = 0 } } }
-      local client = connect(peer.url)
+      local client = connect(peer.url, { timeout = 10 * SHORT }) -- all must wait at the same time
       local asking = {}
       for i = 1, 1100 do asking[i] = ASKING.put end
       keywatch.run(function()
