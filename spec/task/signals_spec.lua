@@ -116,6 +116,22 @@ describe("signals", function()
     ]])
   end)
 
+  it("that have come are found by a wait whose time is over before the loop looks", function()
+    expect("INT\tnil\nINT\tnil\n", [[
+      local signals = keywatch.signals { "INT" }
+      local function keep_busy()
+        local ends_at = keywatch.now() + 0.02
+        while keywatch.now() < ends_at do end
+      end
+      keywatch.spawn(keep_busy)
+      send "INT"
+      print(shown(signals:wait(0.01)))
+      keywatch.spawn(keep_busy)
+      send "INT"
+      print(shown(select(2, keywatch.select { keywatch.channel(), signals, timeout = 0.01 })))
+    ]])
+  end)
+
   it("take no more memory the more of them come", function()
     expect("true\n", [[
       local signals = keywatch.signals { "HUP" }

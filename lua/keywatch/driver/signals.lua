@@ -156,7 +156,7 @@ function signals_methods:wait(timeout)
     local ok, came = pcall(event.wait, event, deadline and math.max(0, deadline - d.now()))
     finish(self)
     if not ok then error(came, 0) end
-    if not came then return nil, core.new_error("timeout") end
+    if not came then return take_now(self) end -- the time may be over before the loop has looked
   end
 end
 
