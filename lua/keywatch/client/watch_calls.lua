@@ -200,6 +200,7 @@ function watch_calls_methods:resume(watch)
   if state ~= "idle" or not has_room then return end
   watch.is_full = false
   self.idle[watch] = true
+  self.transport.poll_at = nil -- a callback of a host may have read the watch, outside of the loop's turns
 end
 
 -- }======

@@ -36,7 +36,8 @@
 --
 -- A source may have the method after_fork(), which is called in the child after a fork. poll may attach and detach any
 -- source. A source with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
--- over: it need not be polled in between. The field poll_at of a source is the driver's.
+-- over: it need not be polled in between. The driver sets its field poll_at, the time of the next poll; the source sets
+-- the field to nil if a caller outside of the loop's turns has given the source something to do.
 --
 -- Sockets and threads:
 --
