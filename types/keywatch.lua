@@ -179,6 +179,8 @@ function keywatch.signals(names) end
 ---| "lease_provided" # ignore_lease together with a lease
 ---| "lease_ttl_too_large"
 ---| "listen_failed" # a server could not listen on an address
+---| "locked" # try_lock: another session holds the lock
+---| "lost" # the lease, the lock or the leadership has ended; a fenced write has changed nothing
 ---| "malformed" # the received bytes are not a message of the expected type
 ---| "stopped" # the server is shutting down
 ---| "thread_failed" # the thread of a server has ended, or could not start

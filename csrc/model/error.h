@@ -66,7 +66,9 @@
   X(UNKNOWN, "unknown", 2, "keywatch: unknown error")                                              \
   X(REGRESSED, "regressed", 9, "keywatch: the server has been set back to an older state")         \
   X(CLUSTER_CHANGED, "cluster_changed", 9, "keywatch: the server is one of another cluster")       \
-  X(UNSUPPORTED, "unsupported", 12, "keywatch: the progress of this server cannot be trusted")
+  X(UNSUPPORTED, "unsupported", 12, "keywatch: the progress of this server cannot be trusted")     \
+  X(LOST, "lost", 9, "keywatch: the lease, lock or leadership is lost")                            \
+  X(LOCKED, "locked", 9, "keywatch: the lock is held by another session")
 
 typedef enum kw_error {
   KW_OK = 0,

@@ -19,7 +19,7 @@ local streams = require "keywatch.client.stream"
 local transports = require "keywatch.client.transport"
 
 local client_methods = {}
-local client_mt = { __name = "keywatch.client", __index = client_methods }
+local client_mt = check.face { __name = "keywatch.client", __index = client_methods }
 
 --- Returns the URLs of the endpoints.
 function client_mt:__tostring()

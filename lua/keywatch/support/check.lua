@@ -105,17 +105,26 @@ local function shown(value)
   return "a " .. type(value)
 end
 
---- Raises if a method was not called with a colon: its object must have the metatable `mt`, or, if that is nil, be a
--- store or a client.
+local faces = {} -- as keys: metatables of objects that have the methods of a store
+
+--- Adds a metatable of objects that have the methods of a store, such as clients. Returns it.
+local function face(mt)
+  faces[mt] = true
+  return mt
+end
+
+--- True if an object has the methods of a store.
+local function is_face(object)
+  local meta = getmetatable(object)
+  if type(meta) ~= "table" then return false end
+  return faces[meta] or meta.__name == "keywatch.store" and type(object) == "userdata"
+end
+
+--- Raises if a method was not called with a colon: its object must have the metatable `mt`, or, if that is nil, the
+-- methods of a store.
 local function self(object, name, mt)
   local ok
-  if mt then
-    ok = getmetatable(object) == mt
-  else
-    local meta = getmetatable(object)
-    local class = type(meta) == "table" and meta.__name
-    ok = class == "keywatch.store" and type(object) == "userdata" or class == "keywatch.client"
-  end
+  if mt then ok = getmetatable(object) == mt else ok = is_face(object) end
   if not ok then misuse("bad self to '%s': call methods with a colon", name) end
 end
 
@@ -187,7 +196,7 @@ local function list(found, name)
 end
 
 return {
-  misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
+  face = face, misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
   timeout = timeout, known = known, times = times, list = list, shown = shown, where = where,
   caller = caller,
 }
