@@ -302,7 +302,7 @@ static void receive(world *w, uint64_t id) {
   while (kw_call_receive(w->server, id, &message) == KW_RECEIVED_MESSAGE) kw_blob_release(message);
 }
 
-/* Lets an intercepted call go on, or finishes it. Answers other calls. */
+/* Lua may do anything with any call, in any order. */
 static void do_lua(world *w, uint64_t id, script_line *line) {
   bytes message = {0};
   kw_call_info info;
@@ -310,10 +310,8 @@ static void do_lua(world *w, uint64_t id, script_line *line) {
   int what = line_flags(line);
   line_bytes(line, &message);
   w->came += message.len;
-  if (kw_call_get_info(w->server, id, &info)) {
+  if (kw_call_get_info(w->server, id, &info))
     must(info.path != NULL && info.metadata->len > 0, "a call has a path and metadata");
-    if (info.is_intercepted) what &= ~(LUA_RECEIVE | LUA_SEND);
-  }
   if (what & LUA_PROCEED) kw_call_proceed(w->server, id);
   if (what & LUA_RECEIVE) receive(w, id);
   if (what & LUA_SEND) kw_call_send(w->server, id, bytes_slice(&message), &has_room);
