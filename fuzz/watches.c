@@ -45,6 +45,7 @@ static void take_piece(watched *one, const kw_notice *news, int64_t before) {
     must(revision < one->sub.next, "what was given is behind");
     one->told = revision;
   }
+  one->passed = larger(one->passed, news->until);
   must(!reader.failed && n == news->n, "all events are counted");
 }
 
@@ -105,7 +106,7 @@ static void attach(watched *one, kw_client *client, script_line *line) {
 
 static void set(watched *one, int how) {
   one->sub.is_followed = how & HOW_FOLLOW;
-  if (how & HOW_ACCEPT) one->sub.is_suspect = false;
+  if (how & HOW_ACCEPT) kw_subscription_believe(&one->sub);
   if (how & HOW_ARM) one->sub.is_armed = true;
   kw_watch_call_wake(&one->sub);
   if (!(how & HOW_FAIL)) return;
@@ -174,15 +175,16 @@ static void check_state(const watched *one) {
     must(sub->state == KW_SUBSCRIPTION_FAILED && sub->pieces == 0, "a failure is the last");
 }
 
+/* What a server in doubt has told may be retracted. */
 static void check_next(watched *one) {
   const kw_subscription *sub = &one->sub;
-  must(sub->next >= one->next, "where it goes on never goes back");
-  one->next = sub->next;
+  int64_t sure = sub->is_suspect ? sub->sure_next : sub->next;
+  must(sure >= one->next && sub->next >= sure, "where it goes on never goes back");
+  one->next = sure;
   if (one->begin == 0) one->begin = sub->next; /* known from the answer to the creation */
   if (sub->pieces > 0 || one->has_forgotten) return;
-  int64_t given = larger(one->told, one->covered) + 1;
-  bool is_torn = sub->next == sub->seen; /* a revision came in part, and was dropped */
-  must(is_torn || sub->next <= larger(given, one->begin), "it goes on after what was given");
+  int64_t given = larger(larger(one->told, one->covered) + 1, one->passed);
+  must(sub->next <= larger(given, one->begin), "it goes on after what was given");
 }
 
 void watches_check(watches *w, bool is_starved) {

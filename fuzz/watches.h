@@ -3,7 +3,7 @@
  * watches: the watches of a client, and checks that hold for each of them, whatever the server sends:
  *
  *   events     their revisions rise from one answer to the next; none comes twice, or after progress that covers it
- *   next       never falls, and is never above what was delivered
+ *   next       never falls, unless the server is not believed; and is never above what was delivered
  *   failure    nothing is delivered after it
  *   counters   match what waits; incomplete fragments stay within their bound
  */
@@ -19,11 +19,12 @@
 typedef struct watched {
   kw_subscription sub;
   bool is_open;
-  bool has_failed;    /* a failure was delivered */
-  int64_t next;       /* of the subscription, at the last check */
-  int64_t begin;      /* first revision; 0: not known yet */
-  int64_t told;       /* highest revision of a delivered event */
-  int64_t covered;    /* highest revision of delivered progress */
+  bool has_failed; /* a failure was delivered */
+  int64_t next;    /* of the subscription, at the last check, as far as the server is believed */
+  int64_t begin;   /* first revision; 0: not known yet */
+  int64_t told;    /* highest revision of a delivered event */
+  int64_t covered; /* highest revision of delivered progress */
+  int64_t passed;  /* everything before this revision was delivered, since a part of it has come */
   bool has_forgotten; /* memory was short: progress may be missing */
 } watched;
 
