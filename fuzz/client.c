@@ -23,6 +23,7 @@
 #include "codec/messages.h"
 #include "frames.h"
 #include "memory.h"
+#include "reach.h"
 #include "rpc/client.h"
 #include "watches.h"
 
@@ -34,7 +35,11 @@
 #define MEMORY (8 << 20) /* bytes that may be in use, beside some times the bytes of the input */
 #define MEMORY_FACTOR 500
 
+int LLVMFuzzerInitialize(int *n, char ***args);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MESSAGES, ENDS, OPEN_WATCHES, EVENTS };
+static reach reached[] = {{"messages", 0}, {"ends", 0}, {"open watches", 0}, {"events", 0}, {0}};
 
 typedef enum call_state { NO_CALL, CALLING, ENDED, CANCELLED } call_state;
 
@@ -201,6 +206,7 @@ static bool take_return(world *w, uint64_t number) {
   must(c->state == CALLING, "nothing follows an end");
   if (what.kind == KW_RETURN_END) c->state = ENDED;
   if (what.kind == KW_RETURN_MESSAGE) c->n++;
+  reached[what.kind == KW_RETURN_END ? ENDS : MESSAGES].n++;
   must(c->n == 0 || !c->is_watch, "the messages of a watch are not returned");
   must(c->n <= 1 || !c->is_unary, "there is one answer");
   return true;
@@ -452,6 +458,12 @@ static void do_line(world *w, script_line *line) {
   must(memory_used() < w->base + MEMORY + MEMORY_FACTOR * w->came, "memory is bounded");
 }
 
+int LLVMFuzzerInitialize(int *n, char ***args) {
+  (void)n, (void)args;
+  reach_report(reached);
+  return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   script s = {data, data + size};
   script_line line;
@@ -463,6 +475,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   watches_hear(&w.watches, w.client);
   watches_drop(&w.watches, 0);
   check_returns(&w);
+  reached[OPEN_WATCHES].n += w.watches.n_opened;
+  reached[EVENTS].n += w.watches.n_events;
   disconnect(&w);
   watches_check(&w.watches, false);
   watches_drop(&w.watches, 1);

@@ -66,10 +66,11 @@ static void take_progress(watched *one, int64_t revision) {
   one->covered = revision;
 }
 
-static void take(watched *one, uint64_t n) {
+static void take(watches *w, watched *one, uint64_t n) {
   const kw_notice *news;
   while (n-- > 0 && (news = kw_subscription_first(&one->sub)) != NULL) {
     must(!one->has_failed, "a failure is the last");
+    w->n_events += news->kind == KW_NOTICE_EVENTS;
     switch (news->kind) {
       case KW_NOTICE_EVENTS: take_events(one, news); break;
       case KW_NOTICE_PROGRESS: take_progress(one, news->revision); break;
@@ -130,7 +131,7 @@ bool watches_do(watches *w, kw_client *client, char letter, script_line *line) {
   } else if (one->is_open) {
     switch (letter) {
       case 'd': kw_watch_call_detach(&one->sub); break;
-      case 'k': take(one, (uint64_t)line_number(line)); break;
+      case 'k': take(w, one, (uint64_t)line_number(line)); break;
       case 'v': drop(one); break;
       case 'a': set(one, line_flags(line)); break;
     }
@@ -192,6 +193,7 @@ void watches_check(watches *w, bool is_starved) {
     watched *one = &w->list[i];
     if (!one->is_open) continue;
     one->has_forgotten = one->has_forgotten || is_starved;
+    w->n_opened += one->sub.state == KW_SUBSCRIPTION_OPEN;
     check_queue(&one->sub);
     check_state(one);
     check_next(one);

@@ -30,6 +30,8 @@ typedef struct watched {
 
 typedef struct watches {
   watched list[MAX_WATCHES];
+  uint64_t n_opened; /* checks that found a watch open */
+  uint64_t n_events; /* notices of events that were taken */
 } watches;
 
 /* Does a step of a script. Returns false if the letter is none of these.
