@@ -6,8 +6,15 @@
 #include "model/error.h"
 
 enum { SMALL = 3000, LARGE = 100000 }; /* bytes that may wait in a watch */
-enum { HOW_RANGE = 1, HOW_PREV = 2, HOW_NO_PUT = 4, HOW_NO_DELETE = 8, HOW_LARGE = 16 };
-enum { HOW_ARM = 1, HOW_FOLLOW = 2, HOW_ACCEPT = 4, HOW_FAIL = 8 };
+enum {
+  HOW_RANGE = 1,
+  HOW_PREV = 2,
+  HOW_NO_PUT = 4,
+  HOW_NO_DELETE = 8,
+  HOW_LARGE = 16,
+  HOW_PROGRESS = 32
+};
+enum { HOW_ARM = 1, HOW_FOLLOW = 2, HOW_ACCEPT = 4, HOW_FAIL = 8, HOW_REVIVE = 16 };
 
 static watched *pick_watch(watches *w, script_line *line) {
   return &w->list[(uint64_t)line_number(line) % MAX_WATCHES];
@@ -61,7 +68,8 @@ static void take_events(watched *one, const kw_notice *news) {
 }
 
 static void take_progress(watched *one, int64_t revision) {
-  must(revision > one->covered && revision > one->told, "progress goes on");
+  int64_t known = larger(one->covered, one->told);
+  must(one->sub.progress ? revision >= known : revision > known, "progress goes on");
   must(revision < one->sub.next, "progress is behind");
   one->covered = revision;
 }
@@ -93,6 +101,7 @@ static void make(watched *one, int64_t start, int how) {
   }
   one->begin = one->next = one->sub.next = start < 0 || start == INT64_MAX ? 0 : start;
   one->sub.prev_kv = how & HOW_PREV;
+  one->sub.progress = how & HOW_PROGRESS;
   one->sub.no_put = how & HOW_NO_PUT;
   one->sub.no_delete = how & HOW_NO_DELETE;
 }
@@ -108,6 +117,7 @@ static void attach(watched *one, kw_client *client, script_line *line) {
 static void set(watched *one, int how) {
   one->sub.is_followed = how & HOW_FOLLOW;
   if (how & HOW_ACCEPT) kw_subscription_believe(&one->sub);
+  if (how & HOW_REVIVE) kw_subscription_revive(&one->sub);
   if (how & HOW_ARM) one->sub.is_armed = true;
   kw_watch_call_wake(&one->sub);
   if (!(how & HOW_FAIL)) return;

@@ -37,7 +37,7 @@ typedef struct watches {
 /* Does a step of a script. Returns false if the letter is none of these.
  *   n watch call start how   attaches the watch to a call; makes it if need be     d watch   detaches it
  *   k watch n                takes n answers                                       v watch   closes it
- *   a watch how              arms it, follows it, accepts it, or lets it fail */
+ *   a watch how              arms, follows, believes, revives or fails it */
 bool watches_do(watches *w, kw_client *client, char letter, script_line *line);
 
 /* Takes the list of watches that are ready. */
