@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "answers.h"
 
+#include "codec/messages.h"
 #include "frames.h"
 #include "model/error.h"
 
@@ -30,11 +31,14 @@ static void check_message(const kw_message *message, kw_slice bytes) {
   free(record);
 }
 
-static void take_data(answer *one, kw_slice data) {
+static void take_data(answers *a, answer *one, kw_slice data) {
   kw_slice message;
   kw_grpc_split found;
-  while ((found = kw_grpc_next(&one->splitter, &data, &message)) == KW_GRPC_MESSAGE)
+  while ((found = kw_grpc_next(&one->splitter, &data, &message)) == KW_GRPC_MESSAGE) {
     check_message(one->message, message);
+    a->n_messages++;
+    a->n_of_watches += one->message == &kw_msg_watch_response;
+  }
   must(found == KW_GRPC_MORE, "data is messages");
 }
 
@@ -46,7 +50,7 @@ static void take_frame(answers *a, int type, int flags, uint32_t stream, kw_slic
   must(!one->is_over, "nothing follows the end of a stream");
   must(type == FRAME_HEADERS || one->has_begun, "headers come before data");
   one->has_begun = true;
-  if (type == FRAME_DATA) take_data(one, payload);
+  if (type == FRAME_DATA) take_data(a, one, payload);
   if (!(flags & FLAG_END_STREAM)) return;
   must(kw_grpc_is_between(&one->splitter), "a stream ends with a whole message");
   one->is_over = true;

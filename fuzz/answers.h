@@ -23,7 +23,9 @@ typedef struct answers {
   bytes in; /* a frame that is not complete */
   answer *list;
   size_t n;
-  bool is_wild; /* the client has sent something malformed: only frames are checked */
+  bool is_wild;          /* the client has sent something malformed: only frames are checked */
+  uint64_t n_messages;   /* that were checked... */
+  uint64_t n_of_watches; /* ...and those of Watch among them */
 } answers;
 
 /* Notes that the client has opened a stream. */

@@ -8,7 +8,7 @@
  *   x call        cancels the call          t n      takes n results
  *   q call        requests progress         u call   trusts the progress of the server
  *   n d k v a     see watches.h             i        takes the list of watches that are ready
- *   H call how status ...   headers, or trailers          M call how bytes   a message
+ *   H call how ...          headers, then trailers        M call how bytes   a message
  *   m call how fields       a WatchResponse               e call how id revision n   the same, with events
  *   S W R P Y G F D B       see frames.h: call ...
  *   O n           takes n bytes of output                 A flag   from now on takes output at once, or not
@@ -23,17 +23,23 @@
 #include "codec/messages.h"
 #include "frames.h"
 #include "memory.h"
+#include "reach.h"
 #include "rpc/client.h"
 #include "watches.h"
 
 #define MAX_CALLS 256
+#define MAX_STREAMS 256
 #define MAX_PIECES 8
 #define MAX_FED 256
 #define MAX_EVENTS 64
 #define MEMORY (8 << 20) /* bytes that may be in use, beside some times the bytes of the input */
 #define MEMORY_FACTOR 500
 
+int LLVMFuzzerInitialize(int *n, char ***args);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MESSAGES, ENDS, OPEN_WATCHES, EVENTS };
+static reach reached[] = {{"messages", 0}, {"ends", 0}, {"open watches", 0}, {"events", 0}, {0}};
 
 typedef enum call_state { NO_CALL, CALLING, ENDED, CANCELLED } call_state;
 
@@ -55,7 +61,8 @@ typedef struct world {
   int64_t now;
   size_t piece;
   bool is_read_at_once;
-  bool is_starved; /* an allocation of this step may fail */
+  bool has_headers[MAX_STREAMS]; /* by half the id of the stream: the server has sent its headers */
+  bool is_starved;               /* an allocation of this step may fail */
   size_t base;
   size_t came;
 } world;
@@ -121,6 +128,7 @@ static void connect(world *w) {
   w->due = INT64_MAX;
   w->n_calls = w->taking = 0;
   memset(w->calls, 0, sizeof w->calls);
+  memset(w->has_headers, 0, sizeof w->has_headers);
   w->client = kw_client_new(&options, kw_slice_of("localhost", 9), 20000, w->now);
   if (w->client == NULL) return;
   kw_client_dial(w->client,
@@ -198,6 +206,7 @@ static bool take_return(world *w, uint64_t number) {
   must(c->state == CALLING, "nothing follows an end");
   if (what.kind == KW_RETURN_END) c->state = ENDED;
   if (what.kind == KW_RETURN_MESSAGE) c->n++;
+  reached[what.kind == KW_RETURN_END ? ENDS : MESSAGES].n++;
   must(c->n == 0 || !c->is_watch, "the messages of a watch are not returned");
   must(c->n <= 1 || !c->is_unary, "there is one answer");
   return true;
@@ -258,15 +267,39 @@ static void add_value(bytes *block, int how, const char *name, script_line *line
   bytes_drop(&value);
 }
 
-static void add_headers(world *w, uint32_t stream, script_line *line) {
+static void add_type(bytes *block, int how) {
+  frame_add_line(block, how, "content-type", text("application/grpc"));
+}
+
+/* Adds a status of HTTP that the script gives, with the type of gRPC or without it. Returns false if other headers have
+ * to follow. */
+static bool add_given_status(bytes *block, int how, script_line *line) {
   static const char *const statuses[] = {"200", "100", "404", "503", "0", "", "abc", "1000"};
+  uint64_t n = (uint64_t)line_number(line);
+  const char *status = statuses[n % KW_LENGTH(statuses)];
+  frame_add_line(block, how, ":status", text(status));
+  if (n / KW_LENGTH(statuses) % 2 == 0) add_type(block, how);
+  return strcmp(status, "100") != 0;
+}
+
+/* The first headers of a stream are those that a gRPC server sends, unless the script wants others. */
+static void add_first_lines(world *w, uint32_t stream, bytes *block, int how, script_line *line) {
+  bool *has_headers = &w->has_headers[stream / 2 % MAX_STREAMS];
+  if (how & HOW_HTTP) {
+    *has_headers = add_given_status(block, how, line) || *has_headers;
+  } else if (!*has_headers) {
+    frame_add_line(block, how, ":status", text("200"));
+    add_type(block, how);
+    *has_headers = true;
+  }
+}
+
+static void add_headers(world *w, uint32_t stream, script_line *line) {
   static const char *const names[] = {
       "content-type", "grpc-encoding", "connection", ":path", "X", "", "grpc-status"};
   bytes block = {0};
   int how = line_flags(line);
-  if (how & HOW_HTTP)
-    frame_add_line(&block, how, ":status",
-                   text(statuses[(uint64_t)line_number(line) % KW_LENGTH(statuses)]));
+  add_first_lines(w, stream, &block, how, line);
   if (how & HOW_STATUS) add_value(&block, how, "grpc-status", line);
   if (how & HOW_TEXT) add_value(&block, how, "grpc-message", line);
   if (how & HOW_LINE)
@@ -425,6 +458,12 @@ static void do_line(world *w, script_line *line) {
   must(memory_used() < w->base + MEMORY + MEMORY_FACTOR * w->came, "memory is bounded");
 }
 
+int LLVMFuzzerInitialize(int *n, char ***args) {
+  (void)n, (void)args;
+  reach_report(reached);
+  return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   script s = {data, data + size};
   script_line line;
@@ -436,6 +475,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   watches_hear(&w.watches, w.client);
   watches_drop(&w.watches, 0);
   check_returns(&w);
+  reached[OPEN_WATCHES].n += w.watches.n_opened;
+  reached[EVENTS].n += w.watches.n_events;
   disconnect(&w);
   watches_check(&w.watches, false);
   watches_drop(&w.watches, 1);

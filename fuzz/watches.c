@@ -6,8 +6,15 @@
 #include "model/error.h"
 
 enum { SMALL = 3000, LARGE = 100000 }; /* bytes that may wait in a watch */
-enum { HOW_RANGE = 1, HOW_PREV = 2, HOW_NO_PUT = 4, HOW_NO_DELETE = 8, HOW_LARGE = 16 };
-enum { HOW_ARM = 1, HOW_FOLLOW = 2, HOW_ACCEPT = 4, HOW_FAIL = 8 };
+enum {
+  HOW_RANGE = 1,
+  HOW_PREV = 2,
+  HOW_NO_PUT = 4,
+  HOW_NO_DELETE = 8,
+  HOW_LARGE = 16,
+  HOW_PROGRESS = 32
+};
+enum { HOW_ARM = 1, HOW_FOLLOW = 2, HOW_ACCEPT = 4, HOW_FAIL = 8, HOW_REVIVE = 16 };
 
 static watched *pick_watch(watches *w, script_line *line) {
   return &w->list[(uint64_t)line_number(line) % MAX_WATCHES];
@@ -45,6 +52,7 @@ static void take_piece(watched *one, const kw_notice *news, int64_t before) {
     must(revision < one->sub.next, "what was given is behind");
     one->told = revision;
   }
+  one->passed = larger(one->passed, news->until);
   must(!reader.failed && n == news->n, "all events are counted");
 }
 
@@ -60,15 +68,17 @@ static void take_events(watched *one, const kw_notice *news) {
 }
 
 static void take_progress(watched *one, int64_t revision) {
-  must(revision > one->covered && revision > one->told, "progress goes on");
+  int64_t known = larger(one->covered, one->told);
+  must(one->sub.progress ? revision >= known : revision > known, "progress goes on");
   must(revision < one->sub.next, "progress is behind");
   one->covered = revision;
 }
 
-static void take(watched *one, uint64_t n) {
+static void take(watches *w, watched *one, uint64_t n) {
   const kw_notice *news;
   while (n-- > 0 && (news = kw_subscription_first(&one->sub)) != NULL) {
     must(!one->has_failed, "a failure is the last");
+    w->n_events += news->kind == KW_NOTICE_EVENTS;
     switch (news->kind) {
       case KW_NOTICE_EVENTS: take_events(one, news); break;
       case KW_NOTICE_PROGRESS: take_progress(one, news->revision); break;
@@ -91,6 +101,7 @@ static void make(watched *one, int64_t start, int how) {
   }
   one->begin = one->next = one->sub.next = start < 0 || start == INT64_MAX ? 0 : start;
   one->sub.prev_kv = how & HOW_PREV;
+  one->sub.progress = how & HOW_PROGRESS;
   one->sub.no_put = how & HOW_NO_PUT;
   one->sub.no_delete = how & HOW_NO_DELETE;
 }
@@ -105,7 +116,8 @@ static void attach(watched *one, kw_client *client, script_line *line) {
 
 static void set(watched *one, int how) {
   one->sub.is_followed = how & HOW_FOLLOW;
-  if (how & HOW_ACCEPT) one->sub.is_suspect = false;
+  if (how & HOW_ACCEPT) kw_subscription_believe(&one->sub);
+  if (how & HOW_REVIVE) kw_subscription_revive(&one->sub);
   if (how & HOW_ARM) one->sub.is_armed = true;
   kw_watch_call_wake(&one->sub);
   if (!(how & HOW_FAIL)) return;
@@ -129,7 +141,7 @@ bool watches_do(watches *w, kw_client *client, char letter, script_line *line) {
   } else if (one->is_open) {
     switch (letter) {
       case 'd': kw_watch_call_detach(&one->sub); break;
-      case 'k': take(one, (uint64_t)line_number(line)); break;
+      case 'k': take(w, one, (uint64_t)line_number(line)); break;
       case 'v': drop(one); break;
       case 'a': set(one, line_flags(line)); break;
     }
@@ -174,15 +186,16 @@ static void check_state(const watched *one) {
     must(sub->state == KW_SUBSCRIPTION_FAILED && sub->pieces == 0, "a failure is the last");
 }
 
+/* What a server in doubt has told may be retracted. */
 static void check_next(watched *one) {
   const kw_subscription *sub = &one->sub;
-  must(sub->next >= one->next, "where it goes on never goes back");
-  one->next = sub->next;
+  int64_t sure = sub->is_suspect ? sub->sure_next : sub->next;
+  must(sure >= one->next && sub->next >= sure, "where it goes on never goes back");
+  one->next = sure;
   if (one->begin == 0) one->begin = sub->next; /* known from the answer to the creation */
   if (sub->pieces > 0 || one->has_forgotten) return;
-  int64_t given = larger(one->told, one->covered) + 1;
-  bool is_torn = sub->next == sub->seen; /* a revision came in part, and was dropped */
-  must(is_torn || sub->next <= larger(given, one->begin), "it goes on after what was given");
+  int64_t given = larger(larger(one->told, one->covered) + 1, one->passed);
+  must(sub->next <= larger(given, one->begin), "it goes on after what was given");
 }
 
 void watches_check(watches *w, bool is_starved) {
@@ -190,6 +203,7 @@ void watches_check(watches *w, bool is_starved) {
     watched *one = &w->list[i];
     if (!one->is_open) continue;
     one->has_forgotten = one->has_forgotten || is_starved;
+    w->n_opened += one->sub.state == KW_SUBSCRIPTION_OPEN;
     check_queue(&one->sub);
     check_state(one);
     check_next(one);

@@ -147,6 +147,14 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
   return 0;
 }
 
+/* A frame that breaks the rules has come. Of SETTINGS, nghttp2 has taken the values before the one that is wrong. */
+static int on_invalid_frame(nghttp2_session *h2, const nghttp2_frame *frame, int error, void *ctx) {
+  kw_session *session = ctx;
+  (void)h2, (void)error;
+  if (frame->hd.type == NGHTTP2_SETTINGS) session->windows_changed = true;
+  return 0;
+}
+
 /* }====== */
 
 /* {====== The end of a stream ====== */
@@ -195,6 +203,7 @@ static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp
   nghttp2_session_callbacks_set_on_begin_frame_callback(calls, on_begin_frame);
   nghttp2_session_callbacks_set_on_data_chunk_recv_callback(calls, on_data);
   nghttp2_session_callbacks_set_on_frame_recv_callback(calls, on_frame);
+  nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(calls, on_invalid_frame);
   nghttp2_session_callbacks_set_on_stream_close_callback(calls, on_stream_close);
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);

@@ -251,6 +251,11 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
 
 /* {====== For Lua ====== */
 
+/* True if Lua decides on the call: its stream is open, and it has not proceeded to its method. */
+static bool is_of_lua(const call *c) {
+  return c != NULL && c->stream != NULL && c->stream->owner == c;
+}
+
 bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
   const call *c = find(server, id);
   if (c == NULL || c->stream == NULL) return false;
@@ -279,7 +284,8 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room) {
   call *c = find(server, id);
   *has_room = false;
-  if (c == NULL || c->stream == NULL || c->stream->is_finished || c->stream->is_reset) return true;
+  if (!is_of_lua(c) || c->is_intercepted) return true;
+  if (c->stream->is_finished || c->stream->is_reset) return true;
   if (c->stream->is_unary && !kw_service_may_answer(c->stream, bytes.len, bytes.len)) {
     kw_service_fail(c->stream, KW_ERR_TOO_MANY_REQUESTS);
     kw_server_touch(c->stream);
@@ -301,7 +307,7 @@ bool kw_call_send(kw_server *server, uint64_t id, kw_slice bytes, bool *has_room
 
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text) {
   call *c = find(server, id);
-  if (c == NULL || c->stream == NULL) return;
+  if (!is_of_lua(c)) return;
   kw_stream_finish(c->stream, status, text);
   if (c->stream->is_paused) kw_stream_resume(c->stream); /* what still comes is thrown away */
   kw_server_touch(c->stream);
@@ -311,12 +317,12 @@ void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text) {
 
 #ifdef KW_PROBE
 
-static bool is_of_lua(const kw_method *method) {
+static bool is_method_of_lua(const kw_method *method) {
   return method == &intercepted || (method != NULL && method->on_open == on_open);
 }
 
 size_t kw_call_charge(const kw_stream *stream) {
-  const call *c = is_of_lua(stream->role) ? stream->owner : stream->watched;
+  const call *c = is_method_of_lua(stream->role) ? stream->owner : stream->watched;
   return c == NULL ? 0 : CALL_BYTES + c->metadata->len + c->messages.charge;
 }
 

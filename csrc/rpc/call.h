@@ -71,11 +71,12 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
 
 /* Sends a message. *has_room tells whether another one may follow at once; if not, news of room or of the end will
- * come. For a call that is gone or finished, *has_room is false. Returns false if memory is short: then the call has
- * been reset. */
+ * come. For a call that is gone, finished or intercepted, nothing is sent, and *has_room is false. Returns false if
+ * memory is short: then the call has been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
-/* Ends a call with a status, once what was sent has left. */
+/* Ends a call with a status, once what was sent has left. Does nothing for an intercepted call that has proceeded: its
+ * method is answering it. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
 /* Lets an intercepted call proceed to its method. Lua is still told of its end. Does nothing for a call that is

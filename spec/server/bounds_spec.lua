@@ -419,6 +419,21 @@ describe("windows", function()
     end
   end)
 
+  it("are counted also where settings change them that are wrong further on", function()
+    local raw = host:raw(h2.hello { initial_window_size = 20000 } .. h2.window(0, 1))
+    host:pump()
+    raw.is_deaf = true
+    raw:say(h2.call(1, paths.Range, ask))
+    local ids = h2.settings_ids
+    raw:say(h2.frame("settings", 0, 0, h2.pack(ids.initial_window_size, 2) .. h2.pack(5000, 4) ..
+      h2.pack(ids.enable_push, 2) .. h2.pack(2, 4)))
+    host:check()
+    raw.is_deaf = false
+    host:pump()
+    assert.equal("protocol_error", raw.reader.goaways[1].code)
+    assert.is_true(raw:is_done())
+  end)
+
   it("of the server are kept: more than it allows ends the stream or the connection", function()
     local raw = host:raw(wide_hello())
     host:pump()

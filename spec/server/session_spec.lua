@@ -16,7 +16,7 @@ local MAX_QUEUED = 16 * KIB -- so that little is much
 local KEYS, VALUE_BYTES = 8, 20000
 local ALL = { key = "large/", range_end = "large0" }
 local FILLED = 600 * KIB -- of a stream's window
-local RESOURCE_EXHAUSTED = 8
+local RESOURCE_EXHAUSTED, INTERNAL = 8, 13
 local STREAM, UNARY = "/spec.Service/Stream", "/spec.Service/Unary"
 
 local PROGRAMS = os.getenv("KW_FAST") and 3 or 12
@@ -189,6 +189,13 @@ function program:hear()
   end
 end
 
+--- Nothing that Lua does with a call changes its answer, once the call has gone on to its method.
+function program:meddle(id)
+  local server = self.host.server
+  assert.is_false(server:send(id, "meddled"))
+  server:finish(id, INTERNAL, "meddled")
+end
+
 function steps:answer()
   self:hear()
   if #self.calls == 0 then return end
@@ -196,6 +203,7 @@ function steps:answer()
   local _, _, is_intercepted = server:info(id)
   if is_intercepted then
     server:proceed(id)
+    self:meddle(id)
     return
   end
   for _ = 1, self.rnd:between(0, 20) do server:receive(id) end
@@ -427,5 +435,30 @@ describe("a connection on which anything happens #slow", function()
   it("is so for both sides, whatever is not taken or not received", function()
     local did = run_all(new_talk, talk_names)
     assert.is_true(did.received)
+  end)
+end)
+
+describe("a call that Lua has let go on", function()
+  local KEYS_OF_PAGES = 1001 -- csrc/rpc/range_answer.h: more than a page
+  local host
+
+  after_each(function() host:close() end)
+
+  it("is answered by its method alone", function()
+    host = pair.host()
+    for i = 1, KEYS_OF_PAGES do host.store:put(("k%d"):format(i), "") end
+    host.server:intercept()
+    local raw = host:raw(h2.hello { initial_window_size = WIDE } .. h2.window(0, WIDE - 65535))
+    raw:say(h2.call(1, paths.Range, encoded("Range", { key = "k", range_end = "l" })))
+    local id = assert(host.server:next_news())
+    assert.is_false(host.server:send(id, "before"))
+    host.server:proceed(id)
+    assert.is_false(host.server:send(id, "after"))
+    host.server:finish(id, INTERNAL, "after")
+    host:pump()
+    assert.equal(0, (raw.reader:status(1)))
+    assert.equal(1, #raw.reader:messages(1))
+    assert.equal(KEYS_OF_PAGES, #core.decode("RangeResponse", raw.reader:messages(1)[1]).kvs)
+    host:check()
   end)
 end)
