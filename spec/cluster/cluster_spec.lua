@@ -1,0 +1,86 @@
+--- A cluster of etcd members is killed, stopped and cut off, one member after the other, while clients work on it. All
+-- that they were told must fit the history that the cluster has in the end.
+--
+-- KW_FAULTS=n goes on for n times as long. See world.lua for what is counted, faults.lua for what happens, and the
+-- modules of the trades for what must be true.
+
+local keywatch = require "keywatch"
+
+local cluster = require "spec.support.cluster"
+local faults = require "spec.cluster.faults"
+local histories = require "spec.cluster.history"
+local network = require "spec.support.network"
+local new_random = require("spec.support.random").new
+local new_world = require("spec.cluster.world").new
+local watchers = require "spec.cluster.watchers"
+local writers = require "spec.cluster.writers"
+
+local SECONDS = (os.getenv("KW_PASS") or ""):find("^check") and 20 or 40
+local CLIENTS = 3
+local PATIENCE = network.PATIENCE
+local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.5, timeout = 5 }
+
+local PREFIXES = { "", writers.PREFIX }
+
+describe("a cluster under attack #slow", function()
+  local c
+
+  setup(function() c = cluster.start { "--experimental-watch-progress-notify-interval=200ms" } end)
+  teardown(function() c:stop() end)
+
+  before_each(network.begin)
+  after_each(network.finish)
+
+  --- Clients of all members, each of which begins with another one.
+  local function connect_all()
+    local clients = {}
+    for i = 1, CLIENTS do
+      local urls = {}
+      for j = 1, #c.urls do urls[j] = c.urls[(i + j - 2) % #c.urls + 1] end
+      clients[i] = network.connect(urls, OPTIONS)
+    end
+    return clients
+  end
+
+  local function used_by(client)
+    local endpoint = client:state().endpoint
+    for i, url in ipairs(c.urls) do
+      if url == endpoint then return i end
+    end
+  end
+
+  --- The last write of all, in the range of every watch; by a client that nothing stands in the way of.
+  local function write_last(direct)
+    local ops = {}
+    for i, prefix in ipairs(PREFIXES) do ops[i] = { put = prefix .. "/end", value = watchers.END } end
+    return assert(direct:txn({ success = ops }, { timeout = PATIENCE })).revision
+  end
+
+  it("keeps its promises", function()
+    keywatch.run(function()
+      local random = new_random(network.SEED)
+      local direct = network.connect(c.members[1].url)
+      local world = new_world(connect_all(), random)
+      local attack = faults.new(c, random, function() return used_by(world.clients[1]) end)
+      local first = assert(direct:put("/begin", "begin")).revision
+
+      local watching = watchers.start(world, PREFIXES, first + 1)
+      local writing = writers.start(world, 6)
+      attack:run(SECONDS * network.FAULTS, function() return world.is_over end)
+      world:finish()
+      local last = write_last(direct)
+      watchers.finish(watching, last)
+
+      local history = histories.read(direct, last)
+      writers.judge(world, history, writing)
+      watchers.judge(world, history, watching)
+
+      print(attack:report())
+      print(world:report())
+      print(("  %d revisions"):format(last))
+      assert.same({}, world.objections)
+      assert.same({}, attack:missing())
+      assert.is_true(world:counted("put", "in doubt") + world:counted("txn", "in doubt") > 0)
+    end)
+  end)
+end)
