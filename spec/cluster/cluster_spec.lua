@@ -9,6 +9,7 @@ local keywatch = require "keywatch"
 local cluster = require "spec.support.cluster"
 local faults = require "spec.cluster.faults"
 local histories = require "spec.cluster.history"
+local leases = require "spec.cluster.leases"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local new_world = require("spec.cluster.world").new
@@ -20,7 +21,7 @@ local CLIENTS = 3
 local PATIENCE = network.PATIENCE
 local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.5, timeout = 5 }
 
-local PREFIXES = { "", writers.PREFIX }
+local PREFIXES = { "", writers.PREFIX, leases.PREFIX }
 
 describe("a cluster under attack #slow", function()
   local c
@@ -66,13 +67,16 @@ describe("a cluster under attack #slow", function()
 
       local watching = watchers.start(world, PREFIXES, first + 1)
       local writing = writers.start(world, 6)
+      local keeping = leases.start(world, 6)
       attack:run(SECONDS * network.FAULTS, function() return world.is_over end)
       world:finish()
+      leases.finish(world, direct)
       local last = write_last(direct)
       watchers.finish(watching, last)
 
       local history = histories.read(direct, last)
       writers.judge(world, history, writing)
+      leases.judge(world, history, keeping)
       watchers.judge(world, history, watching)
 
       print(attack:report())
