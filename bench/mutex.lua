@@ -5,8 +5,8 @@
 --   lua5.4 bench/mutex.lua [pairs]
 --
 -- Each client is a process of its own: bench/mutex_peer.lua, and build/go/peer. They are measured in turns, and the
--- best of each counts. Rates are those of a machine that the client shares with the server. The processor time is that of
--- all threads of the client's process.
+-- best of each counts. Rates are those of a machine that the client shares with the server. The processor time is that
+-- of all threads of the process of the client.
 
 local HERE = arg[0]:match("^(.-)[^/]*$")
 package.path = HERE .. "?.lua;" .. package.path

@@ -7,9 +7,11 @@
 local keywatch = require "keywatch"
 
 local cluster = require "spec.support.cluster"
+local elections = require "spec.cluster.elections"
 local faults = require "spec.cluster.faults"
 local histories = require "spec.cluster.history"
 local leases = require "spec.cluster.leases"
+local locks = require "spec.cluster.locks"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local new_world = require("spec.cluster.world").new
@@ -68,15 +70,21 @@ describe("a cluster under attack #slow", function()
       local watching = watchers.start(world, PREFIXES, first + 1)
       local writing = writers.start(world, 6)
       local keeping = leases.start(world, 6)
+      local locking = locks.start(world, 2)
+      local leading = elections.start(world, 1)
       attack:run(SECONDS * network.FAULTS, function() return world.is_over end)
       world:finish()
       leases.finish(world, direct)
+      locks.finish(world, locking, direct)
+      elections.finish(world, leading, direct)
       local last = write_last(direct)
       watchers.finish(watching, last)
 
       local history = histories.read(direct, last)
       writers.judge(world, history, writing)
       leases.judge(world, history, keeping)
+      locks.judge(world, history, locking)
+      elections.judge(world, history, leading)
       watchers.judge(world, history, watching)
 
       print(attack:report())
@@ -85,6 +93,8 @@ describe("a cluster under attack #slow", function()
       assert.same({}, world.objections)
       assert.same({}, attack:missing())
       assert.is_true(world:counted("put", "in doubt") + world:counted("txn", "in doubt") > 0)
+      assert.is_true(world:counted("counted behind locks", "changes") > 1)
+      assert.is_true(world:counted("counted behind leading", "changes") > 1)
     end)
   end)
 end)
