@@ -13,8 +13,10 @@ local driver = require "keywatch.task.driver"
 local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
+local namespace = require "keywatch.namespace.namespace"
 local pages = require "keywatch.store.pages"
 local remote_source = require "keywatch.watch.remote_source"
+local stm = require "keywatch.concurrency.stm"
 local streams = require "keywatch.client.stream"
 local transports = require "keywatch.client.transport"
 
@@ -289,6 +291,8 @@ client_methods.each = pages.each
 client_methods.exists = exists
 client_methods.lease = lease.grant
 client_methods.lease_by_id = lease.by_id
+client_methods.namespace = namespace.new
+client_methods.stm = stm
 client_methods.watch = remote_source.open
 
 return { connect = connect, methods = client_methods, mt = client_mt }

@@ -22,6 +22,7 @@ local function new(owner, id, ttl)
     owner = owner,
     id = id,
     ttl = ttl, -- in seconds, as granted; nil for a lease by its id
+    prefix = nil, -- of a namespace: the keys that the lease shows
   }, lease_mt)
 end
 
@@ -66,12 +67,21 @@ function lease_methods:remaining(opts)
   return info.ttl
 end
 
+--- Returns the keys that begin with a prefix and are longer, without the prefix.
+local function keys_inside(prefix, keys)
+  local found, n = {}, #prefix
+  for _, key in ipairs(keys) do
+    if #key > n and key:sub(1, n) == prefix then found[#found + 1] = key:sub(n + 1) end
+  end
+  return found
+end
+
 --- Returns the keys that are bound to the lease, in order; or nil and an error.
 function lease_methods:keys(opts)
   check.self(self, "keys", lease_mt)
   local info, err = time_to_live(self, check.times(opts, "keys"), true)
   if not info then return nil, err end
-  return info.keys
+  return self.prefix and keys_inside(self.prefix, info.keys) or info.keys
 end
 
 --- Ends the lease and deletes its keys, in one revision.
@@ -82,4 +92,10 @@ function lease_methods:revoke(opts)
   return revoked
 end
 
-return { grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }
+--- Has a lease show only the keys in a namespace, as the namespace names them. Returns the lease.
+local function confine(lease, prefix)
+  lease.prefix = (lease.prefix or "") .. prefix
+  return lease
+end
+
+return { confine = confine, grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }
