@@ -13,10 +13,8 @@ local driver = require "keywatch.task.driver"
 local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
-local namespace = require "keywatch.namespace.namespace"
 local pages = require "keywatch.store.pages"
 local remote_source = require "keywatch.watch.remote_source"
-local stm = require "keywatch.concurrency.stm"
 local streams = require "keywatch.client.stream"
 local transports = require "keywatch.client.transport"
 
@@ -171,6 +169,12 @@ function client_methods:lease_keepalive(id, opts)
   return core.answers.lease_keepalive(back)
 end
 
+--- Returns the keeper of the client's leases. See store/kept.lua.
+function client_methods:lease_keeper()
+  check.self(self, "lease_keeper", client_mt)
+  return self.transport.keeper
+end
+
 --- Calls a method of etcd with a message as a table. Returns the answer as a table, or nil and an error.
 local function ask(self, path, message, times)
   local method = methods_of[path]
@@ -291,8 +295,6 @@ client_methods.each = pages.each
 client_methods.exists = exists
 client_methods.lease = lease.grant
 client_methods.lease_by_id = lease.by_id
-client_methods.namespace = namespace.new
-client_methods.stm = stm
 client_methods.watch = remote_source.open
 
 return { connect = connect, methods = client_methods, mt = client_mt }

@@ -2,9 +2,9 @@
 --- transport: carries the calls of a client to its servers. One connection is in use at a time. It is opened when a
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
--- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches) is
--- done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists, or a page is to be
--- read. None of this work needs a task, so a client works at top level, too.
+-- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches,
+-- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists, a
+-- page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
@@ -16,6 +16,7 @@ local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local keepers = require "keywatch.client.keeper"
 local methods = require "keywatch.client.methods"
 local reads = require "keywatch.client.reads"
 local states = require "keywatch.client.state"
@@ -88,6 +89,7 @@ local function new(endpoints, opts)
   }, transport_mt)
   self.watch_calls = watch_calls.new(self)
   self.reads = reads.new(self, metadata_of)
+  self.keeper = keepers.new(self, metadata_of)
   self.state = states.new(self)
   return self
 end
@@ -95,11 +97,12 @@ end
 -- {====== The driver ======
 
 --- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
--- loop would not rest before its bytes were taken), a watch exists, or a page is to be read for one.
+-- loop would not rest before its bytes were taken), a watch exists, a page is to be read for one, or a lease is kept.
 function transport_methods:update()
   local has_connections = next(self.connections) ~= nil or self.dialer.connection ~= nil
   local is_wanted = not self.is_closed
-    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any())
+    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any()
+      or self.keeper:has_any())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -147,6 +150,7 @@ function transport_methods:check_process()
   self.dialer.connection, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
   self.watch_calls:restart()
   self.reads:restart()
+  self.keeper:restart()
   self.state:restart()
 end
 
@@ -181,11 +185,12 @@ local function drop(self, connection, now, text)
 end
 
 --- Ends a connection whose server has refused the user. The calls and reads that wait for a connection, and the
--- watches that are not attached, fail with err.
+-- watches that are not attached, fail with err. The leases that wait to be renewed are lost.
 local function refuse(self, connection, err)
   if self.waiting > 0 then self.refusal = err end
   self.watch_calls:fail_idle(err)
   self.reads:fail_waiting(err)
+  self.keeper:fail_waiting(err)
   drop(self, connection, driver.get().now(), err.message)
 end
 
@@ -253,13 +258,15 @@ function transport_methods:poll()
   local wait = self.watch_calls:poll(now)
   local until_read = self.reads:poll(now)
   if until_read and (not wait or until_read < wait) then wait = until_read end
+  local until_renewal = self.keeper:poll(now)
+  if until_renewal and (not wait or until_renewal < wait) then wait = until_renewal end
   if self.authenticating and now >= self.authenticating_until then
     drop(self, self.authenticating, now, "the server has not answered Authenticate in time")
   elseif self.authenticating then
     wait = math.min(wait or math.huge, self.authenticating_until - now)
   end
   local is_asked = self.waiting > 0 or self.dialer.connection ~= nil or self.watch_calls:wants_connection(now)
-    or self.reads:wants_connection(now)
+    or self.reads:wants_connection(now) or self.keeper:wants_connection(now)
   if not self.connection and not self.authenticating and is_asked then
     local connection, seconds = self.dialer:poll(now)
     if connection then
@@ -490,13 +497,14 @@ end
 
 -- }======
 
---- Closes the transport. Calls that are under way fail, and so do watches.
+--- Closes the transport. Calls that are under way fail, and so do watches. Kept leases are lost.
 function transport_methods:close()
   if self.is_closed then return end
   self:check_process()
   self.is_closed = true
   self.watch_calls:close()
   self.reads:close()
+  self.keeper:close()
   for connection in pairs(self.connections) do
     connection.core:close() -- ends its calls
     connection:poll()

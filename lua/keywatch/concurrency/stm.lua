@@ -17,7 +17,6 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local namespace = require "keywatch.namespace.namespace"
 
 -- By isolation level: has_base: all reads are of one revision; validates: the commit fails if a key that was read has
 -- changed since; guards_writes: it fails, too, if a key that is written has changed since the base.
@@ -322,7 +321,7 @@ local function prefetch_keys(opts)
 end
 
 --- Calls fn(tx) until what it has read and written could be committed. Returns what fn returns, or nil and an error.
-local function stm(owner, fn, opts)
+local function run_stm(owner, fn, opts)
   check.self(owner, "stm")
   check.argument(type(fn) == "function", 1, "stm", "function", fn)
   opts = check.options(opts, "stm")
@@ -345,7 +344,4 @@ local function stm(owner, fn, opts)
   return compat.unpack(results, 1, results.n)
 end
 
-core.store_methods.stm = stm
-namespace.methods.stm = stm
-
-return stm
+return { run = run_stm, methods = tx_methods }

@@ -436,6 +436,8 @@ local function equip(self, driver)
   function driver.scope(...) return scopes.run(scheduler, ...) end
   function driver.can_park() return scheduler:can_park() end
   function driver.check_wait() scheduler:waiting_task() end
+  function driver.current() return scheduler:current() end
+  function driver.expire(task) scheduler:expire(task) end
   function driver.is_gone(co) return self:is_gone(co) end
   function driver.attach(source) self:attach(source) end
   function driver.detach(source) self:detach(source) end

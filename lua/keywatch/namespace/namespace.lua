@@ -6,21 +6,25 @@
 -- with keys that are cut. A namespace holds nothing but its owner and the prefix.
 
 local check = require "keywatch.support.check"
-local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
 local exists = require "keywatch.store.exists"
 local key_order = require "keywatch.support.key_order"
 local keys = require "keywatch.namespace.keys"
-local leases = require "keywatch.store.lease"
+local lease = require "keywatch.store.lease"
 local pages = require "keywatch.store.pages"
 local transaction = require "keywatch.namespace.transaction"
 local watches = require "keywatch.watch.watch"
 
+--- Returns the owner, and the name that a key has there: see concurrency/face.lua.
+local function base(self, key)
+  return self.owner, self.prefix .. key
+end
+
 local methods = {}
-local mt = check.face { __name = "keywatch.namespace", __index = methods }
+local mt = check.face { __name = "keywatch.namespace", __index = methods, __base = base }
 
 local closed_methods = setmetatable({}, { __index = methods })
-local closed_mt = check.face { __name = "keywatch.namespace", __index = closed_methods }
+local closed_mt = check.face { __name = "keywatch.namespace", __index = closed_methods, __base = base }
 
 --- Raises if a method was not called with a colon.
 local function check_self(self, name)
@@ -133,27 +137,36 @@ end
 
 -- {====== Leases ======
 
---- Grants a lease. Returns the owner's lease, which shows only the keys of the namespace; or nil and an error.
-function methods:lease(ttl, opts)
-  check_self(self, "lease")
-  local owner = self.owner
-  local lease, err = check.call("lease", owner.lease, owner, ttl, opts)
-  if not lease then return nil, err end
-  return leases.confine(lease, self.prefix)
+methods.lease = lease.grant
+methods.lease_by_id = lease.by_id
+
+--- Returns the keys of a list that are in the namespace, by the names that they have there.
+local function keys_inside(self, list)
+  local found, prefix = {}, self.prefix
+  local n = #prefix
+  for _, key in ipairs(list) do
+    if #key > n and key:sub(1, n) == prefix then found[#found + 1] = key:sub(n + 1) end
+  end
+  return found
 end
 
---- Returns the lease of an id. It shows only the keys of the namespace.
-function methods:lease_by_id(id)
-  check_self(self, "lease_by_id")
+--- Returns the time that a lease has left, and its keys that are in the namespace; or nil and an error.
+function methods:lease_time_to_live(id, opts)
+  check_self(self, "lease_time_to_live")
   local owner = self.owner
-  return leases.confine(check.call("lease_by_id", owner.lease_by_id, owner, id), self.prefix)
+  local info, err = check.call("lease", owner.lease_time_to_live, owner, id, opts)
+  if not info then return nil, err end
+  info.keys = info.keys and keys_inside(self, info.keys)
+  return info
 end
 
 -- }======
 
 -- {====== What is about the whole store ======
 
-for _, name in ipairs { "leases", "status", "compact", "hash_kv" } do
+for _, name in ipairs {
+  "leases", "status", "compact", "hash_kv", "lease_grant", "lease_revoke", "lease_keepalive", "lease_keeper",
+} do
   methods[name] = function(self, ...)
     check_self(self, name)
     local owner = self.owner
@@ -187,7 +200,7 @@ mt.__close = methods.close
 closed_mt.__close = methods.close
 
 for _, name in ipairs {
-  "get", "range", "put", "delete", "txn", "watch", "lease", "leases", "status", "compact", "hash_kv",
+  "get", "range", "put", "delete", "txn", "watch", "leases", "status", "compact", "hash_kv", "lease_grant",
 } do
   closed_methods[name] = function(self)
     check_self(self, name)
@@ -196,8 +209,5 @@ for _, name in ipairs {
 end
 
 -- }======
-
-methods.namespace = new
-core.store_methods.namespace = new
 
 return { new = new, methods = methods, mt = mt }
