@@ -107,6 +107,19 @@ function connection_methods:poll()
   return object:health()
 end
 
+--- Tells the receivers that another server is used from now on: `text` says why. Those with the method
+-- on_leave(connection, number, text) may cancel their calls, and go on there.
+function connection_methods:leave(text)
+  local numbers = {}
+  for number, receiver in pairs(self.calls) do
+    if receiver.on_leave then numbers[#numbers + 1] = number end
+  end
+  for _, number in ipairs(numbers) do
+    local receiver = self.calls[number]
+    if receiver then receiver:on_leave(self, number, text) end
+  end
+end
+
 --- Closes the connection. What was sent still leaves; calls that are under way end.
 function connection_methods:close()
   if self.is_closed then return end

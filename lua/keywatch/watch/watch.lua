@@ -402,7 +402,10 @@ watch_mt.__close = watch_methods.close
 local FILTERS = { no_put = true, no_delete = true }
 
 -- The options that are handled in Lua; the core does not know them.
-local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds" }
+local OWN_OPTIONS = {
+  initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds",
+  require_leader = "boolean", -- for clients; a store in process needs no leader
+}
 
 --- Raises if an option that is handled in Lua has the wrong type.
 local function check_own_options(opts)
