@@ -15,6 +15,7 @@ local locks = require "spec.cluster.locks"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 local new_world = require("spec.cluster.world").new
+local transfers = require "spec.cluster.transfers"
 local watchers = require "spec.cluster.watchers"
 local writers = require "spec.cluster.writers"
 
@@ -72,6 +73,8 @@ describe("a cluster under attack #slow", function()
       local keeping = leases.start(world, 6)
       local locking = locks.start(world, 2)
       local leading = elections.start(world, 1)
+      local transferring = transfers.start(world, 3)
+      world:collect()
       attack:run(SECONDS * network.FAULTS, function() return world.is_over end)
       world:finish()
       leases.finish(world, direct)
@@ -85,6 +88,7 @@ describe("a cluster under attack #slow", function()
       leases.judge(world, history, keeping)
       locks.judge(world, history, locking)
       elections.judge(world, history, leading)
+      transfers.judge(world, history, transferring)
       watchers.judge(world, history, watching)
 
       print(attack:report())
@@ -93,6 +97,8 @@ describe("a cluster under attack #slow", function()
       assert.same({}, world.objections)
       assert.same({}, attack:missing())
       assert.is_true(world:counted("put", "in doubt") + world:counted("txn", "in doubt") > 0)
+      assert.is_true(world:counted("stm", "ok") > 0 and world:counted("stm", "calls again") > 0)
+      assert.is_true(world:counted("fenced put", "^lost$") + world:counted("fenced txn", "^lost$") > 0)
       assert.is_true(world:counted("counted behind locks", "changes") > 1)
       assert.is_true(world:counted("counted behind leading", "changes") > 1)
     end)

@@ -81,6 +81,23 @@ end
 
 local ends = {}
 
+--- Somebody else deletes the key, and the owner does not know: the fence refuses what the owner writes.
+function ends.rob(world, lock, _, again)
+  local robbed
+  repeat
+    local err
+    robbed, err = world:client():txn({
+      compare = { { key = lock.key, create_revision = lock.revision } },
+      success = { { delete = lock.key } },
+    }, { timeout = world:patience() })
+    world:note("robbery", robbed, err)
+  until robbed or world.is_over
+  if not robbed then return end
+  if again() then world:object("a robbed owner of %s has written at once", lock.key) end
+  local ok, err = lock:unlock { timeout = world:patience() }
+  world:note("unlock, robbed", ok, err)
+end
+
 function ends.unlock(world, lock)
   local ok, err = lock:unlock { timeout = world:patience() }
   world:note("unlock", ok, err)
@@ -109,10 +126,10 @@ local function live(world, records, owner)
     if not look(record, lock) or not count(world, records, owner, lock, counter) then break end
     if world.random:one_in(3) then keywatch.sleep(world.random:between(1, 200) / 1000) end
   end
-  look(record, lock)
-  local how = world.random:weighted { { 20, "unlock" }, { 2, "forget" }, { 1, "close" }, { 1, "orphan" } }
+  look(record, lock) -- for the last time: who is robbed does not know it
+  local how = world.random:weighted { { 20, "unlock" }, { 2, "forget" }, { 4, "rob" }, { 1, "close" }, { 1, "orphan" } }
   world:count("ends of locks", how)
-  ends[how](world, lock, session)
+  ends[how](world, lock, session, function() return count(world, records, owner, lock, counter) end)
 end
 
 --- Owners, so many for each client.

@@ -93,6 +93,14 @@ function world_methods:work(what, fn, ...)
   table.insert(self.tasks, task)
 end
 
+--- Collects garbage now and then: what is forgotten is given back.
+function world_methods:collect()
+  self:work("the collector", function()
+    collectgarbage()
+    keywatch.sleep(0.5)
+  end)
+end
+
 --- Ends the world: waits until everybody has done what they were at.
 function world_methods:finish()
   self.is_over = true
