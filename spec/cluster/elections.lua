@@ -107,6 +107,7 @@ end
 
 --- An observer has begun somewhere, and has seen all from there on.
 local function judge_observer(world, expected, observer)
+  if #observer == 0 then return world:object("an observer is told of nobody") end
   local at = 1
   while expected[at] and expected[at] ~= observer[1] do at = at + 1 end
   for i = 1, math.max(#observer, #expected - at + 1) do
