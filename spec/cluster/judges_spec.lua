@@ -111,15 +111,18 @@ describe("the judges of a cluster #once", function()
   end)
 
   describe("of watchers", function()
-    --- A reader that has read everything.
+    local A, B, C = "put a 1 c2 m2 v1", "put a 2 c2 m3 v2", "delete a  c0 m4 v0"
+    local PREVS = { [B] = "1 m2 v1", [C] = "2 m3 v2" }
+
+    --- A reader that has read some texts.
     local function reader_of(texts)
       local reader = { name = "a watch", prefix = "", from = 2, last = 4, batches = {}, initial = {}, n_opened = 1,
-        n_progress = 0 }
-      for i, text in ipairs(texts) do reader.batches[i] = { texts = { text }, progress = 0 } end
+        n_progress = 0, n_events = 0, n_without_prev = 0, has_prev = true }
+      for i, text in ipairs(texts) do
+        reader.batches[i] = { texts = { text }, prevs = { PREVS[text] or "nothing" }, progress = 0 }
+      end
       return reader
     end
-
-    local A, B, C = "put a 1 c2 m2 v1", "put a 2 c2 m3 v2", "delete a  c0 m4 v0"
 
     before_each(function()
       happen { { "a", "1" } }
@@ -150,6 +153,18 @@ describe("the judges of a cluster #once", function()
       reader.batches[2].progress = 3
       judge(reader)
       assert.is_true(#world.objections > 0)
+    end)
+
+    it("object to what was not before, and to what is not told", function()
+      local reader = reader_of { A, B, C }
+      reader.batches[3].prevs = { "1 m2 v1" }
+      judge(reader)
+      expect("finds 1 m2 v1 before delete a")
+      world.objections = {}
+      reader = reader_of { A, B, C }
+      reader.batches[3].prevs = { "nothing" }
+      judge(reader)
+      expect("1 of 3 events without")
     end)
 
     it("object to a wrong beginning", function()

@@ -1,19 +1,29 @@
 --- Watchers of a cluster under attack, and what must be true of what they were told: the six guarantees.
 --
--- Each watcher has read, in order, every revision of its keys from where it began, once, whole, and with what was
--- before; after progress only newer ones; and it could go on, by another client, where it had stopped. Watches that
--- begin with what exists have read what the history has at the revision at which they were synced. No watch ends.
+-- Each watcher has read, in order, every revision of its keys from where it began, once and whole; after progress only
+-- newer ones; and it could go on, by another client, where it had stopped. Watches that begin with what exists have
+-- read what the history has at the revision at which they were synced. No watch ends.
+--
+-- What was before an event is right, or is not told: etcd notes that a new watch wants it after the watch has begun, so
+-- the first events come without it if they come at once. How often this was is counted.
 
 local keywatch = require "keywatch"
 
 local PATIENCE = 60 -- seconds without an event, after which a watch has lost it
 local END = "end"   -- the value that is put last, to a key of each watch
 
+local MOST_WITHOUT_PREV = 0.01 -- of all events
+
 --- An event, as it is compared.
-local function text_of(event, has_prev)
-  local prev = has_prev and event.prev
-  return ("%s %s %s c%d m%d v%d%s"):format(event.type, event.key, event.value or "", event.create_revision or 0,
-    event.mod_revision, event.version or 0, prev and " after " .. prev.mod_revision or "")
+local function text_of(event)
+  return ("%s %s %s c%d m%d v%d"):format(event.type, event.key, event.value or "", event.create_revision or 0,
+    event.mod_revision, event.version or 0)
+end
+
+--- What was before an event, as it is compared.
+local function prev_of(event)
+  local prev = event.prev
+  return prev and ("%s m%d v%d"):format(prev.value, prev.mod_revision, prev.version) or "nothing"
 end
 
 local readers = {}
@@ -38,14 +48,14 @@ local function take(world, reader, batch)
   if batch.revision <= reader.progress then
     world:object("%s is told of %d after progress up to %d", reader.name, batch.revision, reader.progress)
   end
-  local texts = {}
+  local texts, prevs = {}, {}
   for i, event in ipairs(batch.events) do
-    texts[i] = text_of(event, reader.has_prev)
+    texts[i], prevs[i] = text_of(event), prev_of(event)
     if event.mod_revision ~= batch.revision then
       world:object("%s has %d in a batch of %d", reader.name, event.mod_revision, batch.revision)
     end
   end
-  table.insert(reader.batches, { revision = batch.revision, texts = texts, progress = reader.progress })
+  table.insert(reader.batches, { revision = batch.revision, texts = texts, prevs = prevs, progress = reader.progress })
 end
 
 local function open(world, reader)
@@ -93,7 +103,7 @@ local function start(world, prefixes, from)
   for _, prefix in ipairs(prefixes) do
     for _, kind in ipairs(kinds) do
       local reader = { prefix = prefix, batches = {}, initial = {}, next = from, last = nil, progress = 0,
-        n_progress = 0, n_opened = 1, synced = nil }
+        n_progress = 0, n_opened = 1, n_events = 0, n_without_prev = 0, synced = nil }
       for name, value in pairs(kind) do reader[name] = value end
       reader.name = ("%s of '%s'"):format(kind.name, prefix)
       reader.from = from
@@ -127,6 +137,19 @@ local function judge_initial(world, history, reader)
   if n ~= expected then world:object("%s finds %d keys at %d, not %d", reader.name, n, reader.synced, expected) end
 end
 
+--- Judges what was told to have been before the events of a batch.
+local function judge_prevs(world, reader, batch, events)
+  for j, event in ipairs(events) do
+    local expected, found = prev_of(event), batch.prevs[j]
+    reader.n_events = reader.n_events + 1
+    if found == "nothing" and expected ~= found then
+      reader.n_without_prev = reader.n_without_prev + 1
+    elseif found ~= expected then
+      world:object("%s finds %s before %s, and there was %s", reader.name, tostring(found), text_of(event), expected)
+    end
+  end
+end
+
 local function judge_one(world, history, reader)
   local from = reader.from
   if reader.is_initial then
@@ -138,12 +161,13 @@ local function judge_one(world, history, reader)
     i = i + 1
     local batch = reader.batches[i]
     local texts = {}
-    for j, event in ipairs(events) do texts[j] = text_of(event, reader.has_prev) end
+    for j, event in ipairs(events) do texts[j] = text_of(event) end
     local expected, found = table.concat(texts, "; "), batch and table.concat(batch.texts, "; ")
     if expected ~= found and not reader.is_wrong then
       reader.is_wrong = true -- what follows is wrong, too
       world:object("%s, batch %d: expected %s, found %s", reader.name, i, expected, tostring(found))
     end
+    if reader.has_prev and not reader.is_wrong then judge_prevs(world, reader, batch, events) end
     if batch and batch.progress > progress then progress = batch.progress end
     if progress >= revision then
       world:object("%s was told of progress up to %d before %d", reader.name, progress, revision)
@@ -152,6 +176,10 @@ local function judge_one(world, history, reader)
   if #reader.batches > i and not reader.is_wrong then
     world:object("%s is told of %d revisions, and %d happened", reader.name, #reader.batches, i)
   end
+  if reader.n_without_prev > reader.n_events * MOST_WITHOUT_PREV then
+    world:object("%s has %d of %d events without what was before", reader.name, reader.n_without_prev, reader.n_events)
+  end
+  world:count("watched", "events without prev", reader.n_without_prev)
   world:count("watched", "revisions", i)
   world:count("watched", "watches", reader.n_opened)
   world:count("watched", "reports of progress", reader.n_progress)
