@@ -168,7 +168,7 @@ end
 
 --- Makes a default session. Returns it, or nil and an error.
 local function grant_default(root, ttl, deadline)
-  local found, err = root:lease(ttl, { deadline = place.times(deadline) })
+  local found, err = root:lease(ttl, { deadline = deadline })
   if not found then return nil, err end
   return new(root, found:keep())
 end
