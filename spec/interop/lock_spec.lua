@@ -5,7 +5,6 @@ local keywatch = require "keywatch"
 
 local etcdctl = require "spec.support.etcdctl"
 local owners = require "spec.support.owners"
-local process = require "spec.support.process"
 
 local LOCK, UNLOCK = "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock"
 local CAMPAIGN, PROCLAIM = "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Proclaim"
@@ -19,9 +18,8 @@ describe("keywatch and etcdctl #once", function()
   before_each(function() client = keywatch.connect(ctl.peer.url) end)
   after_each(function() client:close() end)
 
-  --- Waits until there are so many keys below a prefix, while the processes of this test go on.
   local function await_keys(prefix, n)
-    assert(process.turn_until(function() return #owners.keys(client, prefix) == n end), "there are not " .. n .. " keys")
+    owners.await_keys(client, prefix, n)
   end
 
   describe("pass a lock on", function()
