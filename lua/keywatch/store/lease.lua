@@ -107,8 +107,8 @@ function lease_methods:keep()
   return self
 end
 
---- Returns what a wait for the loss of the lease returns: true, and the error of the loss; or true, nil, and an error if
--- the lease was orphaned; or false if the wait goes on.
+--- Returns what a wait for the loss of the lease returns: true, and the error of the loss; or true, nil, and an error
+-- if the lease was orphaned; or false if the wait goes on.
 local function outcome(lease)
   local hold = lease.hold
   local kept = hold.kept
