@@ -21,6 +21,8 @@ local timers = require "keywatch.task.timers"
 local KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 local METADATA = { hasleader = "true" } -- a server of a cluster without a leader ends the call
 local MAX_UNSENT = 65536 -- bytes in the send buffer, above which nothing more is sent
+local MAX_OWED = 65536   -- answers that a call is waited for in vain, after which it is replaced
+local MAX_BACKOFF = 0.5  -- seconds: short leases do not live through longer pauses
 
 local GONE = "it has expired, or was revoked"
 local CLOSED, INHERITED = "the client is closed", "the parent process keeps it"
@@ -103,6 +105,33 @@ local function leave_queue(self, kept)
   if self.first > self.last then self.first, self.last = 1, 0 end
 end
 
+--- Returns the first lease whose request on a call was not answered, or nil. Forgets the ones before.
+local function first_asked(call)
+  while call.first <= call.last do
+    local kept = call.asked[call.first]
+    if kept.call == call and kept.number == call.first then return kept end
+    call.asked[call.first] = nil
+    call.first = call.first + 1
+  end
+end
+
+--- Puts all leases that were asked on a call, and not answered, into the queue.
+local function requeue(self, call)
+  local kept = first_asked(call)
+  while kept do
+    kept.call = nil
+    enqueue(self, kept)
+    kept = first_asked(call)
+  end
+end
+
+--- Ends a call. Its leases are asked on another one.
+local function abandon(self, call)
+  if self.call == call then self.call = nil end
+  call.connection:cancel(call.number)
+  requeue(self, call)
+end
+
 --- Ends the call, if nothing needs it.
 local function close_idle(self)
   local call = self.call
@@ -119,7 +148,10 @@ local function forget(self, kept)
   if kept.timer then self.timers:remove(kept.timer) end
   local call = kept.call
   kept.call = nil
-  if call then call.owed[kept.id] = (call.owed[kept.id] or 0) + 1 end
+  if call then
+    call.owed[kept.id], call.owing = (call.owed[kept.id] or 0) + 1, call.owing + 1
+    if call.owing > MAX_OWED then abandon(self, call) end
+  end
   close_idle(self)
   return true
 end
@@ -164,8 +196,8 @@ local function reason_of(self, kept)
   return late .. ": the loop did not turn"
 end
 
---- Begins to keep a lease. See store/kept.lua. If it is not known how long the lease lives, it is asked at once, and the
--- answer has the time of any request of the client.
+--- Begins to keep a lease. See store/kept.lua. If it is not known how long the lease lives, it is asked at once, and
+-- the answer has the time of any request of the client.
 function keeper_methods:keep(id, since, ttl)
   local transport = self.transport
   transport:check_process()
@@ -206,38 +238,12 @@ local function open(self, connection, now)
     asked = {}, -- leases in the order of their requests, at the indices from first to last
     first = 1,
     last = 0,
-    owed = {},  -- by id: answers that are to come to requests of leases that are not kept any more
+    owed = {},  -- by id: how many answers are to come to requests of leases that are not kept any more
+    owing = 0,  -- the sum of these
   }, call_mt)
   connection:add(number, call)
   self.call = call
   return call
-end
-
---- Returns the first lease whose request on a call was not answered, or nil. Forgets the ones before.
-local function first_asked(call)
-  while call.first <= call.last do
-    local kept = call.asked[call.first]
-    if kept.call == call and kept.number == call.first then return kept end
-    call.asked[call.first] = nil
-    call.first = call.first + 1
-  end
-end
-
---- Puts all leases that were asked on a call, and not answered, into the queue.
-local function requeue(self, call)
-  local kept = first_asked(call)
-  while kept do
-    kept.call = nil
-    enqueue(self, kept)
-    kept = first_asked(call)
-  end
-end
-
---- Ends a call. Its leases are asked on another one.
-local function abandon(self, call)
-  if self.call == call then self.call = nil end
-  call.connection:cancel(call.number)
-  requeue(self, call)
 end
 
 --- Notes that a call was of no use. Unless its connection has ended, too, the next call is made later, and to another
@@ -250,7 +256,7 @@ local function back_off(self, call, status, text)
   if transport.connection ~= call.connection then return end
   transport:turn_away(call.connection)
   self.failures = self.failures + 1
-  self.retry_at = driver.get().now() + transport.backoff(self.failures)
+  self.retry_at = driver.get().now() + math.min(transport.backoff(self.failures), MAX_BACKOFF)
 end
 
 --- Returns true if a call has failed because of its token, and the user is authenticated anew. That is done once until
@@ -288,7 +294,7 @@ local function take_answer(self, call, message)
   local id = core.id(answer.ID or 0)
   local owed = call.owed[id]
   if owed then
-    call.owed[id] = owed > 1 and owed - 1 or nil
+    call.owed[id], call.owing = owed > 1 and owed - 1 or nil, call.owing - 1
     return
   end
   local kept = self.by_id[id]
@@ -391,10 +397,11 @@ function keeper_methods:look()
   self.transport:look()
 end
 
---- Finds out whether a lease is lost. See store/kept.lua. If its time is over, an answer may still be at the socket.
+--- Finds out whether a lease is lost. See store/kept.lua. If something is due for it, the loop has not turned in time:
+-- that is done here, and an answer may be at the socket.
 function keeper_methods:check(kept)
   self.transport:check_process()
-  if kept.err or driver.get().now() < kept.deadline then return end
+  if kept.err or kept.timer and driver.get().now() < kept.timer.deadline then return end
   self.transport:look()
 end
 

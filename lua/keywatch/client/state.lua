@@ -93,7 +93,7 @@ function state_methods:describe()
       waiting = transport.waiting + transport.pausing + transport.reads:count_waiting(),
     },
     watches = { open = open, waiting = waiting },
-    leases = { kept = transport.keeper.count, waiting = transport.keeper.waiting },
+    leases = { open = transport.keeper.count, waiting = transport.keeper.waiting },
   }
 end
 

@@ -3,8 +3,8 @@
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
 -- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches,
--- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists, a
--- page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
+-- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists,
+-- a page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.

@@ -9,7 +9,6 @@ local fence = require "keywatch.concurrency.fence"
 local hold = require "keywatch.concurrency.hold"
 local names = require "keywatch.concurrency.names"
 local observers = require "keywatch.concurrency.observer"
-local place = require "keywatch.concurrency.place"
 local request = require "keywatch.concurrency.request"
 local sessions = require "keywatch.concurrency.session"
 
@@ -77,7 +76,7 @@ end
 local function adopt_with(value)
   return function(own, created, before, deadline)
     if before == value then return true end
-    return set_value(own.session, own.key, created, value, { deadline = place.times(deadline) })
+    return set_value(own.session, own.key, created, value, { deadline = deadline })
   end
 end
 

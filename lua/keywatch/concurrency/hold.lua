@@ -17,6 +17,7 @@ local errors = require "keywatch.support.errors"
 local place = require "keywatch.concurrency.place"
 local relay = require "keywatch.concurrency.relay"
 local request = require "keywatch.concurrency.request"
+local sessions = require "keywatch.concurrency.session"
 
 local RETRY = 0.5 -- seconds before a watch that could not be opened is tried again
 
@@ -89,6 +90,7 @@ function holding_methods:lose()
   stop_watching(self)
   if self.relay then self.relay:wake() end
   self.place:abandon()
+  sessions.suspect(self.session)
 end
 
 --- Opens the watch of the key. Tries again until that works, or is no longer wanted. Runs as a task, or at once where

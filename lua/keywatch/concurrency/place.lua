@@ -22,7 +22,6 @@ local names = require "keywatch.concurrency.names"
 local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
 
-local REQUEST = 10   -- seconds that a request takes at most, if its caller waits longer than that
 local GRACE = 0.25   -- seconds that a call whose time is over waits for the deletion of its key
 local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
 local LONGEST_PAUSE = 1
@@ -35,11 +34,6 @@ local place_mt = { __index = place_methods }
 --- Returns the seconds until a deadline, or nil without one.
 local function time_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
-end
-
---- Returns the options of a request of a call with a deadline, with the client's own timeout if that is nearer.
-local function times(deadline)
-  if deadline and deadline < driver.get().now() + REQUEST then return deadline end
 end
 
 --- True if a deadline is over.
@@ -169,7 +163,7 @@ local function create(place, face, name, value, deadline, is_try)
     compare = { { key = is_try and prefix or key, prefix = is_try or nil, create_revision = 0 } },
     success = { { put = key, value = value, lease = id }, oldest },
     failure = { { get = key }, oldest },
-    deadline = times(deadline),
+    deadline = deadline,
   })
 end
 
@@ -210,7 +204,7 @@ local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, 
 local function read(session, key, opts, deadline)
   local pause = FIRST_PAUSE
   while true do
-    opts.deadline = times(deadline)
+    opts.deadline = deadline
     local ok, result, err = request(session, session.root.range, session.root, key, opts)
     if not ok then error(result, 0) end
     if result then return result end
@@ -227,7 +221,7 @@ end
 local function await_deletion(session, key, revision, deadline)
   local root = session.root
   local ok, watch, err = request(session, root.watch, root, key,
-    { start_revision = revision + 1, filters = { "no_put" }, deadline = times(deadline) })
+    { start_revision = revision + 1, filters = { "no_put" }, deadline = deadline })
   if not ok then error(watch, 0) end
   if not watch then
     if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return true end
@@ -310,4 +304,4 @@ end
 
 -- }======
 
-return { enter = enter, leave = leave, times = times, is_over = is_over, time_left = time_left, PASSING = PASSING }
+return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, PASSING = PASSING }

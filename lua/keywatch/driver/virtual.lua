@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the earliest deadline.
 --
--- The manual clock of a store can move with it, by driver.carry. It has no sockets, signals or threads. The order of everything depends on the program alone: the same program does
--- the same in every run.
+-- The manual clock of a store can move with it, see driver.carry. It has no sockets, signals or threads. The order of
+-- everything depends on the program alone: the same program does the same in every run.
 
 local coroutines = require "keywatch.driver.coroutines"
 

@@ -2,9 +2,9 @@
 --- keeper: renews the leases of a store in this process, see kept.lua. It is a source, attached to the driver while it
 -- has a lease.
 --
--- The store tells the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock of
--- the driver. A store with a manual clock is renewed by that clock, too: whoever moves the store's clock lets the loop
--- turn meanwhile, as the driver in virtual time does (driver.carry).
+-- The store tells the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
+-- of the driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
+-- driver/virtual.lua.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -135,11 +135,6 @@ function keeper_methods:look()
   return seconds, is_pending
 end
 
---- Finds out whether a lease is lost. See kept.lua.
-function keeper_methods:check()
-  self:look()
-end
-
 --- Does the work of the store that is due, takes the ends of leases, and renews those that are due.
 function keeper_methods:poll()
   local seconds, is_pending = self:look()
@@ -153,6 +148,11 @@ function keeper_methods:poll()
   local due = self.due:next()
   if due and (not seconds or due - now < seconds) then seconds = math.max(0, due - now) end
   return seconds, is_pending
+end
+
+--- Finds out whether a lease is lost. See kept.lua. Renews the leases that are due: the loop may not turn.
+function keeper_methods:check()
+  self:poll()
 end
 
 -- }======
