@@ -438,6 +438,20 @@ function keywatch.signals(names) end
 ---@class keywatch.LeaseOptions: keywatch.CallOptions
 ---@field id? keywatch.Id id of the lease; the store chooses one unless given
 
+---@alias keywatch.Isolation
+---| "serializable_snapshot"
+---| "serializable"
+---| "repeatable_reads"
+---| "read_committed"
+
+---Options of stm. `timeout` and `deadline` are for all attempts together.
+---@class keywatch.StmOptions: keywatch.CallOptions
+---@field isolation? keywatch.Isolation "serializable_snapshot" unless given
+---@field prefetch? string[] keys that are read in one request before the first attempt
+
+---@class keywatch.TxPutOptions
+---@field lease? keywatch.Id|keywatch.Lease the key is deleted when this lease ends
+
 -- Transactions ------------------------------------------------------------------------------------------------------
 
 ---If every compare holds, the operations of `success` are executed, otherwise those of `failure`. All writes have one revision.
@@ -645,6 +659,19 @@ function Store:status() end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:hash_kv(revision) end
+
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Store:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Store:namespace(prefix) end
 
 ---Returns unused disk space of a durable store to the file system. Writes wait meanwhile. Does nothing for a store in
 ---memory.
@@ -945,6 +972,19 @@ function Client:status(opts) end
 ---@nodiscard
 function Client:hash_kv(revision, opts) end
 
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Client:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Client:namespace(prefix) end
+
 ---Calls any gRPC method with one request and one response. Messages of known types are tables, all others strings.
 ---@param path string such as "/etcdserverpb.Cluster/MemberList"
 ---@param message table|string
@@ -962,6 +1002,154 @@ function Client:stream(path, opts) end
 
 ---Closes the client. Requests under way and watches fail with "closed". May be called twice.
 function Client:close() end
+
+-- Namespaces --------------------------------------------------------------------------------------------------------
+
+---The keys of a store or client that begin with a prefix, under names without it. `leases`, `status`, `hash_kv` and
+---`compact` are about the whole store.
+---@class keywatch.Namespace
+---@field owner any the store, client or fence that the keys are of
+---@field prefix string
+local Namespace = {}
+
+---Returns the kv of a key, or nil if the key does not exist.
+---@param key string
+---@param opts? keywatch.GetOptions
+---@return keywatch.KV? kv
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:get(key, opts) end
+
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:exists(key, opts) end
+
+---Returns the kvs of a range.
+---@param key string
+---@param opts? keywatch.RangeOptions
+---@return keywatch.RangeResult? result
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:range(key, opts) end
+
+---Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
+---raises the error of a page that cannot be read.
+---@param key string
+---@param opts? keywatch.EachOptions
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Namespace:each(key, opts) end
+
+---@param key string
+---@param value? string nil only with ignore_value
+---@param opts? keywatch.PutOptions
+---@return keywatch.PutResult? result
+---@return keywatch.Error? err
+function Namespace:put(key, value, opts) end
+
+---@param key string
+---@param opts? keywatch.DeleteOptions
+---@return keywatch.DeleteResult? result
+---@return keywatch.Error? err
+function Namespace:delete(key, opts) end
+
+---@param txn keywatch.Txn
+---@param opts? keywatch.CallOptions
+---@return keywatch.TxnResult? result
+---@return keywatch.Error? err
+function Namespace:txn(txn, opts) end
+
+---@param key string
+---@param opts? keywatch.WatchOptions
+---@return keywatch.Watch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:watch(key, opts) end
+
+---@param revision integer
+---@param opts? keywatch.CompactOptions
+---@return keywatch.RevisionResult? result
+---@return keywatch.Error? err
+function Namespace:compact(revision, opts) end
+
+---@param ttl integer in seconds
+---@param opts? keywatch.LeaseOptions
+---@return keywatch.Lease? lease
+---@return keywatch.Error? err
+function Namespace:lease(ttl, opts) end
+
+---@param id keywatch.Id
+---@return keywatch.Lease lease
+---@nodiscard
+function Namespace:lease_by_id(id) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Id[]? ids
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:leases(opts) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Status|keywatch.ServerStatus|nil status
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:status(opts) end
+
+---@param revision? integer
+---@param opts? keywatch.CallOptions
+---@return keywatch.Hash|keywatch.ServerHash|nil hash
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:hash_kv(revision, opts) end
+
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Namespace:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Namespace:namespace(prefix) end
+
+---Closes the namespace: its methods fail with "closed". The owner stays open, and so do watches and leases.
+function Namespace:close() end
+
+-- Software transactions ---------------------------------------------------------------------------------------------
+
+---What the function of a software transaction reads and writes by. Valid until the function returns.
+---@class keywatch.Tx
+local Tx = {}
+
+---Returns the kv of a key, or nil. A key that this transaction has put has the fields key, value and lease alone. A read
+---that fails raises its error and ends the software transaction.
+---@param key string
+---@return keywatch.KV? kv
+---@nodiscard
+function Tx:get(key) end
+
+---Returns the mod_revision of a key as it was read, 0 if the key does not exist. Own writes do not count.
+---@param key string
+---@return integer revision
+---@nodiscard
+function Tx:revision(key) end
+
+---Has the commit put a value.
+---@param key string
+---@param value string
+---@param opts? keywatch.TxPutOptions
+function Tx:put(key, value, opts) end
+
+---Has the commit delete a key.
+---@param key string
+function Tx:delete(key) end
 
 ---@class keywatch.Stream
 local Stream = {}

@@ -47,7 +47,7 @@ local OWNERS = {
 
 -- }======
 
---- Counts the calls of an owner's methods. Instances of clients and namespaces are tables, whose methods can be replaced.
+--- Counts the calls of an owner's methods. Clients and namespaces are tables, whose methods can be replaced.
 local function count_calls(owner)
   local counts = {}
   for _, name in ipairs { "range", "txn" } do
@@ -366,7 +366,9 @@ local function specs(open)
       owner:stm(function(tx)
         attempts = attempts + 1
         local tasks = {}
-        for i, key in ipairs { "a", "b", "a", "b" } do tasks[i] = keywatch.spawn(function() return tx:get(key).value end) end
+        for i, key in ipairs { "a", "b", "a", "b" } do
+          tasks[i] = keywatch.spawn(function() return tx:get(key).value end)
+        end
         for _, task in ipairs(tasks) do assert(task:join()) end
         add(tx, "a", 1)
       end)

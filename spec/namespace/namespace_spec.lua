@@ -121,7 +121,8 @@ for name, open in pairs(OWNERS) do
       owner:put("/app0", "foreign")
       local txn = {
         compare = {
-          { key = "a", version = 1 }, { key = "", prefix = true, value = "1" }, { key = "a", range_end = "\0", version = 1 },
+          { key = "a", version = 1 }, { key = "", prefix = true, value = "1" },
+          { key = "a", range_end = "\0", version = 1 },
         },
         success = {
           { put = "b", value = "2", prev_kv = true }, { get = "a" }, { get = "none" }, { range = "", from_key = true },

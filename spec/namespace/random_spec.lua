@@ -162,7 +162,8 @@ end
 --- What a caller sees of an error. A client is not told the compacted revision.
 function world:plain_error(err)
   if not err then return nil end
-  return { code = err.code, message = err.message, compact_revision = not self.is_client and err.compact_revision or nil }
+  local compact_revision = not self.is_client and err.compact_revision or nil
+  return { code = err.code, message = err.message, compact_revision = compact_revision }
 end
 
 function world:ask(asked)

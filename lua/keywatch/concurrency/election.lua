@@ -9,7 +9,6 @@ local fence = require "keywatch.concurrency.fence"
 local hold = require "keywatch.concurrency.hold"
 local names = require "keywatch.concurrency.names"
 local observers = require "keywatch.concurrency.observer"
-local place = require "keywatch.concurrency.place"
 local request = require "keywatch.concurrency.request"
 local sessions = require "keywatch.concurrency.session"
 
@@ -77,7 +76,7 @@ end
 local function adopt_with(value)
   return function(own, created, before, deadline)
     if before == value then return true end
-    return set_value(own.session, own.key, created, value, { deadline = place.times(deadline) })
+    return set_value(own.session, own.key, created, value, { deadline = deadline })
   end
 end
 
@@ -114,15 +113,7 @@ end
 function leadership_methods:resign(opts)
   check.self(self, "resign", leadership_mt)
   opts = check.times(opts, "resign")
-  local created = self.revision
-  local ok, err = self.holding:give_back(opts, function(root, key, times)
-    local result, why = root:txn({
-      compare = { { key = key, create_revision = created } },
-      success = { { delete = key } },
-    }, times)
-    if not result then return nil, why end
-    return result.succeeded
-  end)
+  local ok, err = self.holding:give_back(opts)
   return ok, err
 end
 

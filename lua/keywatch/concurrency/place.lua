@@ -22,7 +22,6 @@ local names = require "keywatch.concurrency.names"
 local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
 
-local REQUEST = 10   -- seconds that a request takes at most, if its caller waits longer than that
 local GRACE = 0.25   -- seconds that a call whose time is over waits for the deletion of its key
 local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
 local LONGEST_PAUSE = 1
@@ -35,11 +34,6 @@ local place_mt = { __index = place_methods }
 --- Returns the seconds until a deadline, or nil without one.
 local function time_left(deadline)
   return deadline and math.max(0, deadline - driver.get().now())
-end
-
---- Returns the options of a request of a call with a deadline, with the client's own timeout if that is nearer.
-local function times(deadline)
-  if deadline and deadline < driver.get().now() + REQUEST then return deadline end
 end
 
 --- True if a deadline is over.
@@ -76,6 +70,7 @@ local function leave(place)
   end
   if sweeper.is_doubtful(place) then
     place.state = "free"
+    if not place.is_listed then place.session.sweeper:add(place) end
   else
     place.state = "gone"
     place.session.places[place.key] = nil
@@ -127,11 +122,13 @@ local function enter(session, face, name, deadline, is_try)
       key = key,           -- the same
       state = "taken",
       has_key = false,     -- the key exists, or may exist
+      is_known = false,    -- an answer has said that the key exists
       queue = nil,         -- tickets, from index first to last; false in the place of one that has left
       first = 1,
       last = 0,
       doubts = 0,          -- see sweeper.lua
       doubt_until = 0,
+      is_listed = false,   -- the sweeper has the place
       swept = nil,         -- driver event: set when the key was deleted
     }, place_mt)
     session.places[key] = place
@@ -169,7 +166,7 @@ local function create(place, face, name, value, deadline, is_try)
     compare = { { key = is_try and prefix or key, prefix = is_try or nil, create_revision = 0 } },
     success = { { put = key, value = value, lease = id }, oldest },
     failure = { { get = key }, oldest },
-    deadline = times(deadline),
+    deadline = deadline,
   })
 end
 
@@ -188,6 +185,7 @@ function place_methods:create(face, name, value, deadline, is_try)
     return nil, failure
   end
   local own, oldest = result.responses[1], result.responses[2].kvs[1]
+  self.is_known = result.succeeded or own ~= false
   if result.succeeded then
     return result.revision, oldest.create_revision == result.revision, nil, result.revision
   end
@@ -195,6 +193,7 @@ function place_methods:create(face, name, value, deadline, is_try)
     self.has_key = sweeper.is_doubtful(self)
     return false
   end
+  if self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has created the key
   return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
 end
 
@@ -210,7 +209,7 @@ local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, 
 local function read(session, key, opts, deadline)
   local pause = FIRST_PAUSE
   while true do
-    opts.deadline = times(deadline)
+    opts.deadline = deadline
     local ok, result, err = request(session, session.root.range, session.root, key, opts)
     if not ok then error(result, 0) end
     if result then return result end
@@ -227,7 +226,7 @@ end
 local function await_deletion(session, key, revision, deadline)
   local root = session.root
   local ok, watch, err = request(session, root.watch, root, key,
-    { start_revision = revision + 1, filters = { "no_put" }, deadline = times(deadline) })
+    { start_revision = revision + 1, filters = { "no_put" }, deadline = deadline })
   if not ok then error(watch, 0) end
   if not watch then
     if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return true end
@@ -262,7 +261,7 @@ function place_methods:await_turn(created, deadline)
   if not result then return nil, err end
   local own = result.kvs[1]
   if own and own.create_revision == created then return true end
-  if not own then self.has_key = false end
+  if not own then self.has_key, self.is_known = false, false end
   return nil, session:error() or errors.new("lost", "keywatch: the key was deleted while the call waited for its turn")
 end
 
@@ -283,7 +282,7 @@ end
 function place_methods:withdraw()
   local session = self.session
   if not self.has_key or session:error() or delete_now(self) then
-    self.has_key = false
+    self.has_key, self.is_known = false, false
     return leave(self)
   end
   self.has_key = false
@@ -298,7 +297,7 @@ end
 
 --- Notes that the key is deleted, and gives the place up.
 function place_methods:release()
-  self.has_key = false
+  self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
   leave(self)
 end
@@ -310,4 +309,4 @@ end
 
 -- }======
 
-return { enter = enter, leave = leave, times = times, is_over = is_over, time_left = time_left, PASSING = PASSING }
+return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, PASSING = PASSING }

@@ -100,6 +100,13 @@ function session_methods:error()
   return self.lease:error()
 end
 
+--- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
+-- tells the end of a lease itself.
+local function suspect(self)
+  if self.is_local or self:error() then return end
+  driver.get().spawn_own(pcall, lease.methods.keepalive, self.lease)
+end
+
 --- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
 function session_methods:lost(timeout)
   check.self(self, "lost", session_mt)
@@ -161,7 +168,7 @@ end
 
 --- Makes a default session. Returns it, or nil and an error.
 local function grant_default(root, ttl, deadline)
-  local found, err = root:lease(ttl, { deadline = place.times(deadline) })
+  local found, err = root:lease(ttl, { deadline = deadline })
   if not found then return nil, err end
   return new(root, found:keep())
 end
@@ -218,5 +225,5 @@ end
 
 return {
   open = open, of_options = of_options, check_given = check_given, check_ttl = check_ttl, methods = session_methods,
-  mt = session_mt,
+  mt = session_mt, suspect = suspect,
 }

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- stm: software transactions. A function reads keys and notes writes; its writes are committed in one transaction of the
--- store, if what the function has read still holds. Otherwise the function is called again.
+--- stm: software transactions. A function reads keys and notes writes; its writes are committed in one transaction of
+-- the store, if what the function has read still holds. Otherwise the function is called again.
 --
 -- Each call of the function is an attempt with a tx object of its own. What an attempt has seen:
 --
@@ -61,7 +61,9 @@ end
 -- string.
 local function check_use(tx, name, key)
   check.self(tx, name, tx_mt)
-  if tx.is_over then check.misuse("%s: the software transaction is over: tx is valid until its function returns", name) end
+  if tx.is_over then
+    check.misuse("%s: the software transaction is over: tx is valid until its function returns", name)
+  end
   if tx.failure then error(tx.failure, 0) end
   check.argument(type(key) == "string", 1, name, "string", key)
 end
@@ -258,7 +260,8 @@ local function pause(run)
   local d = driver.get()
   local left = run.deadline and run.deadline - d.now()
   if left and left <= 0 then
-    return errors.new("deadline_exceeded", ("keywatch: stm: the deadline was over after %d conflicts"):format(run.conflicts))
+    local text = ("keywatch: stm: the deadline was over after %d conflicts"):format(run.conflicts)
+    return errors.new("deadline_exceeded", text)
   end
   if run.conflicts == 1 or not driver.can_park() then return nil end
   local bound = math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ math.min(run.conflicts - 2, 10))

@@ -242,14 +242,15 @@ local function next_deadline(self)
   return scheduler.sleepers.heap[1] and scheduler:time_left(scheduler.sleepers:next())
 end
 
---- One turn of the loop. It blocks only if no task is ready and the caller of the loop still waits. Sockets are
--- handled in every turn, unless they have just made a task ready. Raises if nothing can ever wake a task.
+--- One turn of the loop. It blocks only if no task is ready, finalizers have left nothing, and the caller of the loop
+-- still waits. Sockets are handled in every turn, unless they have just made a task ready. Raises if nothing can ever
+-- wake a task.
 local function turn(self, is_waiting)
   local backend = self.backend
   begin_turn(self)
   local has_run = self:run_ready()
   local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
-  local is_ready = self.first <= self.last
+  local is_ready = self.first <= self.last or self.forgotten[1] ~= nil
   if is_ready or not is_waiting() then
     if (has_run or not is_ready) and backend.is_awaiting() then
       local is_fresh = self.has_blocked and not has_run and backend.flush

@@ -29,8 +29,8 @@ local function copy(t)
   return new
 end
 
---- Replaces the fields prefix, from_key and range_end of a table by those for the owner. Returns the owner's name of the
--- key that the fields are about.
+--- Replaces the fields prefix, from_key and range_end of a table by those for the owner. Returns the owner's name of
+-- the key that the fields are about.
 local function set_range(space, key, t)
   local prefix, from_key, range_end = t.prefix, t.from_key, t.range_end
   local is_all = key == "" and prefix == true and not from_key

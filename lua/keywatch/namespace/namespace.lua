@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- namespace: the keys of an owner that begin with a prefix, under names without the prefix. A namespace has the methods
--- of its owner: a store, a client, or any other object with their methods.
+--- namespace: the keys of an owner that begin with a prefix, under names without the prefix. A namespace has the
+-- methods of its owner: a store, a client, or any other object with their methods.
 --
 -- Each method gives the owner longer keys and cuts the keys of the answer. Watches and leases are those of the owner,
 -- with keys that are cut. A namespace holds nothing but its owner and the prefix.

@@ -57,8 +57,10 @@ end
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
   local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
-  if not ttl then return nil, err end
-  return ttl
+  if ttl then return ttl end
+  local kept = err.code == "lease_not_found" and self.hold and not self.hold.is_over and self.hold.kept
+  if kept then kept.keeper:lose(kept, "it has expired, or was revoked") end
+  return nil, err
 end
 
 --- Asks the owner for the time that is left, and for the keys. Returns a table, or nil and an error.
