@@ -9,9 +9,9 @@
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
 --
--- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its calls.
--- A member without a leader then refuses calls at once, before it has done anything, and ends streams after three
--- election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
+-- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its
+-- calls. A member without a leader then refuses calls at once, before it has done anything, and ends streams after
+-- three election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
 
 local backoff = require "keywatch.client.backoff"
 local cluster = require "keywatch.client.cluster"
@@ -61,8 +61,8 @@ function transport_methods.error_without_message()
   return core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE)
 end
 
---- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults, and tries_once, see
--- `sibling`.
+--- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults, and tries_once,
+-- see `sibling`.
 local function new(endpoints, opts)
   local between = backoff.new(opts.backoff)
   local self = setmetatable({
