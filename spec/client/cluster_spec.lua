@@ -372,14 +372,16 @@ describe("a member without a leader", function()
     local peer = member()
     local client = connect { peer }
     assert(client:get("k"))
-    for _, requires in ipairs { false, true, false, true, false } do
-      assert(client:watch("k", { require_leader = requires }))
+    local watches = {}
+    for i, requires in ipairs { false, true, false, true, false } do
+      watches[i] = assert(client:watch("k", { require_leader = requires }))
     end
     assert.is_nil(calls_of(peer, RANGE)[1].headers.hasleader)
     local streams = calls_of(peer, WATCH)
     assert.equal(2, #streams) -- one for each kind
     assert.same({ false, "true" }, { streams[1].headers.hasleader or false, streams[2].headers.hasleader })
     assert.same({ 3, 2 }, { #streams[1].messages, #streams[2].messages })
+    for _, w in ipairs(watches) do assert.is_nil(w:error()) end
   end)
 
   through_each_door("has done nothing: reads and writes go on elsewhere", function()
