@@ -360,9 +360,10 @@ function transport_methods:deadline_of(timeout, deadline)
   return driver.get().now() + (timeout or self.opts.timeout)
 end
 
--- A waiter is the receiver of a unary call: a task, or the top level, waits for its event.
-local waiter_methods = {}
-local waiter_mt = { __index = waiter_methods }
+-- A waiter is the receiver of a unary call: a task, or the top level, waits for its event. That of a read has one more
+-- method.
+local waiter_methods, read_waiter_methods = {}, {}
+local waiter_mt, read_waiter_mt = { __index = waiter_methods }, { __index = read_waiter_methods }
 
 --- Takes the result of the call and wakes the caller.
 function waiter_methods:on_ready(connection, number)
@@ -371,9 +372,10 @@ function waiter_methods:on_ready(connection, number)
   self.event:set()
 end
 
---- Called when the server has no leader, or does not answer, and another one is used. A read is sent to that one.
-function waiter_methods:on_leave(connection, number, text)
-  if not self.is_read then return end
+read_waiter_methods.on_ready = waiter_methods.on_ready
+
+--- Called when the server has no leader, or does not answer, and another one is used. The read is sent to that one.
+function read_waiter_methods:on_leave(connection, number, text)
   self.status, self.text, self.is_refused = grpc_status.UNAVAILABLE, text, false
   self.is_done = true
   connection:cancel(number)
@@ -383,14 +385,13 @@ end
 --- Waits until the waiter has its result. Returns false if the deadline was first. A server that takes long is asked
 -- whether it has a leader.
 local function await_answer(self, connection, waiter, deadline)
-  local d = driver.get()
-  local slow_at = d.now() + SLOW
-  if deadline and deadline <= slow_at or not self.dialer:has_choice() then slow_at = nil end
+  local d, patience = driver.get(), connection.metadata.hasleader and SLOW
   while not waiter.is_done do
-    local until_ = slow_at or deadline
-    if not waiter.event:wait(until_ and math.max(0, until_ - d.now())) then
-      if not slow_at then return false end
-      slow_at = nil
+    local left = deadline and math.max(0, deadline - d.now())
+    local is_slow = patience and (not left or left > patience)
+    if not waiter.event:wait(is_slow and patience or left) then
+      if not is_slow then return false end
+      patience = nil
       self.leader_probe:begin(connection)
     end
   end
@@ -407,9 +408,8 @@ end
 -- if the deadline was first.
 local function try(self, connection, call)
   local d, deadline, is_read = driver.get(), call.deadline, call.is_read
-  local waiter = setmetatable({
-    event = d.event(), is_done = false, token = connection.metadata.token, is_read = is_read,
-  }, waiter_mt)
+  local waiter = setmetatable({ event = d.event(), is_done = false, token = connection.metadata.token },
+    is_read and read_waiter_mt or waiter_mt)
   local metadata = metadata_of(connection, deadline, d.now(), call.metadata)
   local number = connection:begin(call.path, call.bytes, metadata, waiter)
   if not number then return nil end
