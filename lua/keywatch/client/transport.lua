@@ -456,8 +456,10 @@ end
 
 --- Stops using a connection: reads and watches go on at another endpoint. Writes wait for their answers.
 function transport_methods:abandon(connection, text)
+  connection.is_left = true
   if self.connection == connection then self.connection = nil end
-  self.dialer:turn_away(connection.endpoint, driver.get().now(), text)
+  if self.authenticating == connection then self.authenticating = nil end
+  self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
   connection:leave(text)
   self.reads:leave(connection, text)
 end
