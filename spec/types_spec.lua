@@ -29,7 +29,7 @@ local channel_type = types.classes["keywatch.Channel"]
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
   open_watch = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
-  disarm_own = true, hash_step = true,
+  disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
 }
 
 local function names(...)

@@ -301,7 +301,7 @@ function keywatch.signals(names) end
 ---@field errors string[]
 ---@field client keywatch.ClientState how the client stands
 
----How many requests or watches there are, and how many of them wait for a server.
+---How many requests, watches or kept leases there are, and how many of them wait for a server.
 ---@class keywatch.ClientCount
 ---@field open integer
 ---@field waiting integer
@@ -316,6 +316,7 @@ function keywatch.signals(names) end
 ---@field retry_at? number time of the next attempt, unless one is under way
 ---@field requests keywatch.ClientCount
 ---@field watches keywatch.ClientCount
+---@field leases keywatch.ClientCount
 
 ---A member of a cluster.
 ---@class keywatch.Member
@@ -782,11 +783,31 @@ function Lease:remaining(opts) end
 ---@nodiscard
 function Lease:keys(opts) end
 
----Ends the lease and deletes its keys, in one revision.
+---Ends the lease and deletes its keys, in one revision. If that fails, a kept lease is still kept.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.RevisionResult? result
 ---@return keywatch.Error? err
 function Lease:revoke(opts) end
+
+---Renews the lease in the background while the loop turns, until it is lost, orphaned, revoked, or this object is
+---collected. Does not wait. Does nothing if the lease is kept or lost. Returns the lease.
+---@return keywatch.Lease lease
+function Lease:keep() end
+
+---Waits until a kept lease is lost. Returns why: an error of the code "lost". Or returns nil and an error: "timeout", or
+---"closed" if orphan was called.
+---@param timeout? number seconds
+---@return keywatch.Error? lost
+---@return keywatch.Error? err
+function Lease:lost(timeout) end
+
+---Returns why a kept lease is lost, or nil. Does not wait.
+---@return keywatch.Error? lost
+---@nodiscard
+function Lease:error() end
+
+---Stops to renew the lease, and does not revoke it. It expires in its time.
+function Lease:orphan() end
 
 -- Watches -----------------------------------------------------------------------------------------------------------
 

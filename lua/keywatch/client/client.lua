@@ -195,6 +195,12 @@ function client_methods:lease_keepalive(id, opts)
   return core.answers.lease_keepalive(back)
 end
 
+--- Returns the keeper of the client's leases. See store/kept.lua.
+function client_methods:lease_keeper()
+  check.self(self, "lease_keeper", client_mt)
+  return self.transport.keeper
+end
+
 --- Calls a method of etcd about the member in use, which needs no leader, with a message as a table. Returns the answer
 -- as a table, or nil and an error.
 local function ask(self, path, message, times)

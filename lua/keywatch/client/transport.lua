@@ -2,9 +2,9 @@
 --- transport: carries the calls of a client to its servers. One connection is in use at a time. It is opened when a
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
--- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches) is
--- done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists, or a page is to be
--- read. None of this work needs a task, so a client works at top level, too.
+-- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches,
+-- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists,
+-- a page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
@@ -21,6 +21,7 @@ local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local keepers = require "keywatch.client.keeper"
 local leader_probe = require "keywatch.client.leader_probe"
 local methods = require "keywatch.client.methods"
 local reads = require "keywatch.client.reads"
@@ -101,6 +102,7 @@ local function new(endpoints, opts)
   self.reads = reads.new(self, metadata_of)
   self.leader_probe = leader_probe.new(self)
   self.cluster = cluster.new(self, opts.sync_endpoints)
+  self.keeper = keepers.new(self, metadata_of)
   self.state = states.new(self)
   return self
 end
@@ -108,11 +110,12 @@ end
 -- {====== The driver ======
 
 --- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
--- loop would not rest before its bytes were taken), a watch exists, or a page is to be read for one.
+-- loop would not rest before its bytes were taken), a watch exists, a page is to be read for one, or a lease is kept.
 function transport_methods:update()
   local has_connections = next(self.connections) ~= nil or self.dialer:has_connection()
   local is_wanted = not self.is_closed
-    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any())
+    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any()
+      or self.keeper:has_any())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -162,6 +165,7 @@ function transport_methods:check_process()
   self.cluster:restart()
   self.watch_calls:restart()
   self.reads:restart()
+  self.keeper:restart()
   self.state:restart()
 end
 
@@ -196,11 +200,12 @@ local function drop(self, connection, now, text)
 end
 
 --- Ends a connection whose server has refused the user. The calls and reads that wait for a connection, and the
--- watches that are not attached, fail with err.
+-- watches that are not attached, fail with err. The leases that wait to be renewed are lost.
 local function refuse(self, connection, err)
   if self.waiting > 0 then self.refusal = err end
   self.watch_calls:fail_idle(err)
   self.reads:fail_waiting(err)
+  self.keeper:fail_waiting(err)
   drop(self, connection, driver.get().now(), err.message)
 end
 
@@ -281,6 +286,8 @@ function transport_methods:poll()
   if until_asked and (not wait or until_asked < wait) then wait = until_asked end
   local until_synced = self.cluster:poll(now)
   if until_synced and (not wait or until_synced < wait) then wait = until_synced end
+  local until_renewal = self.keeper:poll(now)
+  if until_renewal and (not wait or until_renewal < wait) then wait = until_renewal end
   if self.authenticating and now >= self.authenticating_until then
     local connection = self.authenticating
     drop(self, connection, now, "the server has not answered Authenticate in time")
@@ -289,7 +296,7 @@ function transport_methods:poll()
     wait = math.min(wait or math.huge, self.authenticating_until - now)
   end
   local is_asked = self.waiting > 0 or self.dialer:has_connection() or self.watch_calls:wants_connection(now)
-    or self.reads:wants_connection(now)
+    or self.reads:wants_connection(now) or self.keeper:wants_connection(now)
   if not self.connection and not self.authenticating and is_asked then
     local connection, seconds = self.dialer:poll(now)
     if connection then
@@ -587,12 +594,14 @@ function transport_methods:sibling(endpoint)
 end
 
 --- Closes the transport. Calls that are under way fail, and so do watches.
+--- Closes the transport. Calls that are under way fail, and so do watches. Kept leases are lost.
 function transport_methods:close()
   if self.is_closed then return end
   self:check_process()
   self.is_closed = true
   self.watch_calls:close()
   self.reads:close()
+  self.keeper:close()
   for connection in pairs(self.connections) do
     connection.core:close() -- ends its calls
     connection:poll()
