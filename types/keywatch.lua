@@ -318,6 +318,43 @@ function keywatch.signals(names) end
 ---@field watches keywatch.ClientCount
 ---@field leases keywatch.ClientCount
 
+---A member of a cluster.
+---@class keywatch.Member
+---@field id string decimal
+---@field name string "" if the member has not started
+---@field peer_urls string[]
+---@field client_urls string[]
+---@field is_learner boolean
+
+---The members of a cluster.
+---@class keywatch.Members
+---@field [integer] keywatch.Member
+---@field cluster_id string decimal
+
+---The health of an endpoint. What the endpoint has not answered is nil.
+---@class keywatch.EndpointHealth
+---@field endpoint string
+---@field is_healthy boolean it answers a linearizable read, and no alarm is raised
+---@field seconds? number round trip of that read
+---@field err? keywatch.Error why it is not healthy
+---@field version? string
+---@field leader? string decimal id of the leader; nil if there is none
+---@field member_id? string decimal
+---@field is_leader? boolean
+---@field revision? integer
+---@field db_size? integer in bytes
+---@field errors? string[] alarms, and that there is no leader
+
+---A request of a client that has ended.
+---@class keywatch.ClientCall
+---@field method string path of the gRPC method
+---@field endpoint? string URL of the endpoint that it was sent to last
+---@field seconds number from its beginning to its end, with all attempts
+---@field status integer gRPC status; 0 if all went well
+---@field code? keywatch.ErrorCode
+---@field attempts integer how often it was sent
+---@field err? keywatch.Error
+
 ---@class keywatch.ServerHash
 ---@field hash integer etcd's HashKV
 ---@field revision integer of the store
@@ -368,6 +405,9 @@ function keywatch.signals(names) end
 ---@field keepalive? number seconds without data until the client pings the server, while a call or a watch is open; 10
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
 ---@field backoff? keywatch.Backoff how long to wait between two attempts
+---@field prefer? "first"|"fastest"|"any" which endpoint to connect to; "first" unless given
+---@field sync_endpoints? number seconds between two readings of the member list, which gives the endpoints; never unless given
+---@field on_call? fun(call: keywatch.ClientCall) called after each request; may not wait
 ---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
 ---@field user? string name of the user, for a server with authentication enabled
@@ -389,6 +429,9 @@ function keywatch.signals(names) end
 ---@field revision? integer read the state at this revision
 ---@field serializable? boolean client: any member may answer with its own state
 ---@field keys_only? boolean leave out the value
+
+---@class keywatch.MembersOptions: keywatch.CallOptions
+---@field serializable? boolean any member may answer with the list that it knows
 
 ---@class keywatch.ExistsOptions: keywatch.CallOptions
 ---@field revision? integer look at the state at this revision
@@ -431,6 +474,7 @@ function keywatch.signals(names) end
 ---@field filters? keywatch.Filter[]
 ---@field progress? boolean return events of type "progress", too
 ---@field max_bytes? integer size of the queue of the watch, in bytes; 1048576
+---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
 
 ---@class keywatch.CompactOptions: keywatch.CallOptions
 ---@field physical? boolean return when the memory or disk space is free, not before
@@ -984,6 +1028,26 @@ function Client:stm(fn, opts) end
 ---@return keywatch.Namespace namespace
 ---@nodiscard
 function Client:namespace(prefix) end
+
+---Returns the members of the cluster.
+---@param opts? keywatch.MembersOptions
+---@return keywatch.Members? members
+---@return keywatch.Error? err
+---@nodiscard
+function Client:members(opts) end
+
+---Returns the health of each endpoint, in the order of the endpoints. Each is asked over a connection of its own.
+---@param opts? keywatch.CallOptions
+---@return keywatch.EndpointHealth[]? endpoints
+---@return keywatch.Error? err
+---@nodiscard
+function Client:health(opts) end
+
+---Makes the client URLs of the cluster's members the endpoints of the client, and returns them.
+---@param opts? keywatch.CallOptions
+---@return string[]? urls
+---@return keywatch.Error? err
+function Client:sync_endpoints(opts) end
 
 ---Calls any gRPC method with one request and one response. Messages of known types are tables, all others strings.
 ---@param path string such as "/etcdserverpb.Cluster/MemberList"

@@ -227,7 +227,8 @@ describe("endpoints that follow the member list", function()
     end)
     assert.same({ first.url, second.url }, urls)
     assert.equal(("keywatch.client<%s,%s>"):format(first.url, second.url), tostring(client))
-    assert.equal(1, select(2, written:gsub('leaves out an endpoint of the member list: "https://tls:1" asks for TLS', "")))
+    local words = 'leaves out an endpoint of the member list: "https://tls:1" asks for TLS'
+    assert.equal(1, select(2, written:gsub(words, "")))
     assert.equal(1, select(2, written:gsub('"gibberish" ', "")))
     assert.equal(1, #first:record().connections) -- the connection stays
     assert.equal(first.url, client:state().endpoint)
@@ -372,14 +373,15 @@ describe("a member without a leader", function()
     local client = connect { peer }
     assert(client:get("k"))
     local watches = {}
-    for i, opts in ipairs { {}, { require_leader = true }, {}, { require_leader = true }, { require_leader = false } } do
-      watches[i] = assert(client:watch("k", opts))
+    for i, requires in ipairs { false, true, false, true, false } do
+      watches[i] = assert(client:watch("k", { require_leader = requires }))
     end
     assert.is_nil(calls_of(peer, RANGE)[1].headers.hasleader)
     local streams = calls_of(peer, WATCH)
     assert.equal(2, #streams) -- one for each kind
     assert.same({ false, "true" }, { streams[1].headers.hasleader or false, streams[2].headers.hasleader })
     assert.same({ 3, 2 }, { #streams[1].messages, #streams[2].messages })
+    for _, w in ipairs(watches) do assert.is_nil(w:error()) end
   end)
 
   through_each_door("has done nothing: reads and writes go on elsewhere", function()
@@ -455,12 +457,14 @@ describe("a member without a leader", function()
       assert(client:status())
       local w = assert(client:watch("k"))
       local read = keywatch.spawn(client.get, client, "k")
+      local initial = keywatch.spawn(client.watch, client, "k", { initial = true })
       local write = keywatch.spawn(client.put, client, "k", "v", { timeout = 0.01 })
       local _, made, err = write:join()
       assert.is_nil(made)
       assert.same({ "deadline_exceeded", true }, { err.code, err.maybe_done })
       assert.equal("new", assert(w:next(PATIENCE)).value)
       assert.equal("v", select(2, read:join()).value)
+      assert.equal("v", select(2, initial:join()):next().value)
       assert.equal(good.url, client:state().endpoint)
       for _, call in ipairs(calls_of(bad, STATUS)) do assert.is_nil(call.headers.hasleader) end
       assert.same({ 3, 0 }, { #calls_of(bad, STATUS), #calls_of(good, PUT) })
@@ -496,9 +500,8 @@ describe("a member without a leader", function()
       local random = math.random
       rawset(math, "random", function(...) return select("#", ...) > 0 and random(...) or 1 end)
       local ok, err = pcall(function()
-        local tasks = {}
-        for i, name in ipairs { "get", "put", "watch" } do
-          tasks[i] = keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
+        for _, name in ipairs { "get", "put", "watch" } do
+          keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
         end
         await(function() return client:state().requests.waiting == 2 and client:state().watches.waiting == 1 end)
         keywatch.sleep(0.05)
@@ -584,8 +587,8 @@ describe("the hook on_call", function()
       nobody:get("k", { timeout = 0.01 })
       local found = {}
       for i, call in ipairs(told) do found[i] = { call.code, call.status, call.attempts, call.endpoint } end
-      assert.same({ { "cancelled", 1, 1, peer.url }, { "deadline_exceeded", 4, 1, peer.url }, { "unavailable", 14, 0 } },
-        found)
+      assert.same({ { "cancelled", 1, 1, peer.url }, { "deadline_exceeded", 4, 1, peer.url },
+        { "unavailable", 14, 0 } }, found)
     end)
   end)
 

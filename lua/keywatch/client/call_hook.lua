@@ -2,8 +2,8 @@
 --- call_hook: tells the function on_call of each request that has ended.
 --
 -- A transport without that function is not changed. One that has it gets another method `unary`, which measures. The
--- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises or
--- waits, the log says so, and the request returns what it would have returned.
+-- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises
+-- or waits, the log says so, and the request returns what it would have returned.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"

@@ -104,7 +104,8 @@ local function follow(self, members)
   local transport = self.transport
   local list = endpoints_of(self, members)
   if #list == 0 then
-    return nil, errors.new("failed_precondition", "keywatch: no member of the cluster has a client URL that can be used")
+    return nil, errors.new("failed_precondition",
+      "keywatch: no member of the cluster has a client URL that can be used")
   end
   transport.dialer:set_endpoints(list)
   local connection = transport.connection

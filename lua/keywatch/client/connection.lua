@@ -28,6 +28,7 @@ local function dial(endpoint, address, options)
     is_closed = false,
     metadata = {}, -- sent with every call: the token of the user
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
+    is_left = false, -- other endpoints are used instead, since the server is of no use
     was_adopted = false, -- calls went to it: its user was authenticated at least once
     got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
     -- Of watch_calls.lua:

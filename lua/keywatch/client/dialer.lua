@@ -7,9 +7,10 @@
 --   any      one after the other, in a random order
 --   fastest  all at once; the first that answers is used
 --
--- Endpoints that have failed lately, or were of no use, come after the others. The endpoints that were given to connect,
--- and are not in the list of the cluster's members, come last. A round has failed when no endpoint has answered. After
--- each failed round the dialer waits, see backoff.lua. It never blocks: `poll` goes on as far as possible.
+-- Endpoints that have failed lately, or were of no use, come after the others. The endpoints that were given to
+-- connect, and are not in the list of the cluster's members, come last. A round has failed when no endpoint has
+-- answered. After each failed round the dialer waits, see backoff.lua. It never blocks: `poll` goes on as far as
+-- possible.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"

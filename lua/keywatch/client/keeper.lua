@@ -254,7 +254,8 @@ local function back_off(self, call, status, text)
   local transport = self.transport
   self.trouble = core.error_of(status, text ~= "" and text or "keywatch: the server has ended the call")
   if transport.connection ~= call.connection then return end
-  transport:turn_away(call.connection)
+  transport.leader_probe:begin(call.connection)
+  transport:turn_away(call.connection, self.trouble.message)
   self.failures = self.failures + 1
   self.retry_at = driver.get().now() + math.min(transport.backoff(self.failures), MAX_BACKOFF)
 end
@@ -360,7 +361,8 @@ end
 local function give_up(self, call)
   self.trouble = errors.new("unavailable", ("keywatch: %s has not answered a request to renew a lease"):format(
     call.connection.endpoint.url))
-  self.transport:turn_away(call.connection)
+  self.transport.leader_probe:begin(call.connection)
+  self.transport:turn_away(call.connection, self.trouble.message)
   abandon(self, call)
 end
 

@@ -28,10 +28,12 @@ local function new(transport)
   }, probe_mt)
 end
 
---- Begins to ask the server of a connection. Does nothing if it is being asked, or if there is no other endpoint.
+--- Begins to ask the server of a connection. Does nothing if it is being asked or was left, or if
+-- there is no other endpoint.
 function probe_methods:begin(connection)
   local transport = self.transport
-  if self.suspects[connection] or not transport.connections[connection] or not transport.dialer:has_choice() then return end
+  if self.suspects[connection] or not transport.connections[connection] then return end
+  if connection.is_left or not transport.dialer:has_choice() then return end
   self.suspects[connection] = {
     number = nil,  -- of the call that asks, while it is under way
     until_ = nil,  -- the deadline of that call

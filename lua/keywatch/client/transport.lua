@@ -9,9 +9,9 @@
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
 --
--- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its calls.
--- A member without a leader then refuses calls at once, before it has done anything, and ends streams after three
--- election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
+-- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its
+-- calls. A member without a leader then refuses calls at once, before it has done anything, and ends streams after
+-- three election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
 
 local backoff = require "keywatch.client.backoff"
 local cluster = require "keywatch.client.cluster"
@@ -62,8 +62,8 @@ function transport_methods.error_without_message()
   return core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE)
 end
 
---- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults, and tries_once, see
--- `sibling`.
+--- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults, and tries_once,
+-- see `sibling`.
 local function new(endpoints, opts)
   local between = backoff.new(opts.backoff)
   local self = setmetatable({
@@ -100,9 +100,9 @@ local function new(endpoints, opts)
   }, transport_mt)
   self.watch_calls = watch_calls.new(self)
   self.reads = reads.new(self, metadata_of)
-  self.keeper = keepers.new(self, metadata_of)
   self.leader_probe = leader_probe.new(self)
   self.cluster = cluster.new(self, opts.sync_endpoints)
+  self.keeper = keepers.new(self, metadata_of)
   self.state = states.new(self)
   return self
 end
@@ -282,12 +282,12 @@ function transport_methods:poll()
   local wait = self.watch_calls:poll(now)
   local until_read = self.reads:poll(now)
   if until_read and (not wait or until_read < wait) then wait = until_read end
-  local until_renewal = self.keeper:poll(now)
-  if until_renewal and (not wait or until_renewal < wait) then wait = until_renewal end
   local until_asked = self.leader_probe:poll(now)
   if until_asked and (not wait or until_asked < wait) then wait = until_asked end
   local until_synced = self.cluster:poll(now)
   if until_synced and (not wait or until_synced < wait) then wait = until_synced end
+  local until_renewal = self.keeper:poll(now)
+  if until_renewal and (not wait or until_renewal < wait) then wait = until_renewal end
   if self.authenticating and now >= self.authenticating_until then
     local connection = self.authenticating
     drop(self, connection, now, "the server has not answered Authenticate in time")
@@ -367,9 +367,10 @@ function transport_methods:deadline_of(timeout, deadline)
   return driver.get().now() + (timeout or self.opts.timeout)
 end
 
--- A waiter is the receiver of a unary call: a task, or the top level, waits for its event.
-local waiter_methods = {}
-local waiter_mt = { __index = waiter_methods }
+-- A waiter is the receiver of a unary call: a task, or the top level, waits for its event. That of a read has one more
+-- method.
+local waiter_methods, read_waiter_methods = {}, {}
+local waiter_mt, read_waiter_mt = { __index = waiter_methods }, { __index = read_waiter_methods }
 
 --- Takes the result of the call and wakes the caller.
 function waiter_methods:on_ready(connection, number)
@@ -378,9 +379,10 @@ function waiter_methods:on_ready(connection, number)
   self.event:set()
 end
 
---- Called when the server has no leader, or does not answer, and another one is used. A read is sent to that one.
-function waiter_methods:on_leave(connection, number, text)
-  if not self.is_read then return end
+read_waiter_methods.on_ready = waiter_methods.on_ready
+
+--- Called when the server has no leader, or does not answer, and another one is used. The read is sent to that one.
+function read_waiter_methods:on_leave(connection, number, text)
   self.status, self.text, self.is_refused = grpc_status.UNAVAILABLE, text, false
   self.is_done = true
   connection:cancel(number)
@@ -390,14 +392,13 @@ end
 --- Waits until the waiter has its result. Returns false if the deadline was first. A server that takes long is asked
 -- whether it has a leader.
 local function await_answer(self, connection, waiter, deadline)
-  local d = driver.get()
-  local slow_at = d.now() + SLOW
-  if deadline and deadline <= slow_at or not self.dialer:has_choice() then slow_at = nil end
+  local d, patience = driver.get(), connection.metadata.hasleader and SLOW
   while not waiter.is_done do
-    local until_ = slow_at or deadline
-    if not waiter.event:wait(until_ and math.max(0, until_ - d.now())) then
-      if not slow_at then return false end
-      slow_at = nil
+    local left = deadline and math.max(0, deadline - d.now())
+    local is_slow = patience and (not left or left > patience)
+    if not waiter.event:wait(is_slow and patience or left) then
+      if not is_slow then return false end
+      patience = nil
       self.leader_probe:begin(connection)
     end
   end
@@ -414,9 +415,8 @@ end
 -- if the deadline was first.
 local function try(self, connection, call)
   local d, deadline, is_read = driver.get(), call.deadline, call.is_read
-  local waiter = setmetatable({
-    event = d.event(), is_done = false, token = connection.metadata.token, is_read = is_read,
-  }, waiter_mt)
+  local waiter = setmetatable({ event = d.event(), is_done = false, token = connection.metadata.token },
+    is_read and read_waiter_mt or waiter_mt)
   local metadata = metadata_of(connection, deadline, d.now(), call.metadata)
   local number = connection:begin(call.path, call.bytes, metadata, waiter)
   if not number then return nil end
@@ -463,8 +463,10 @@ end
 
 --- Stops using a connection: reads and watches go on at another endpoint. Writes wait for their answers.
 function transport_methods:abandon(connection, text)
+  connection.is_left = true
   if self.connection == connection then self.connection = nil end
-  self.dialer:turn_away(connection.endpoint, driver.get().now(), text)
+  if self.authenticating == connection then self.authenticating = nil end
+  self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
   connection:leave(text)
   self.reads:leave(connection, text)
 end
