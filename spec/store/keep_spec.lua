@@ -312,7 +312,8 @@ describe("a kept lease of a store", function()
         for _ = 1, 150 do
           local one = leases[1] and random:pick(leases)
           local name = random:weighted {
-            { 3, "grant" }, { 2, "again" }, { 5, "keep" }, { 2, "orphan" }, { 1, "revoke" }, { 1, "drop" }, { 4, "pass" },
+            { 3, "grant" }, { 2, "again" }, { 5, "keep" }, { 2, "orphan" }, { 1, "revoke" }, { 1, "drop" },
+            { 4, "pass" },
           }
           if one or name == "grant" or name == "pass" then
             acts[name](one)
