@@ -20,9 +20,11 @@ local watchers = require "spec.cluster.watchers"
 local writers = require "spec.cluster.writers"
 
 local SECONDS = (os.getenv("KW_PASS") or ""):find("^check") and 20 or 40
-local CLIENTS = 3
 local PATIENCE = network.PATIENCE
 local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.5, timeout = 5 }
+
+-- What the clients have in addition. Each begins with another member.
+local CLIENTS = { {}, { prefer = "any" }, { prefer = "fastest", sync_endpoints = 1 } }
 
 local PREFIXES = { "", writers.PREFIX, leases.PREFIX }
 
@@ -35,15 +37,40 @@ describe("a cluster under attack #slow", function()
   before_each(network.begin)
   after_each(network.finish)
 
-  --- Clients of all members, each of which begins with another one.
-  local function connect_all()
+  --- Clients of all members. `on_call` is told of their calls.
+  local function connect_all(on_call)
     local clients = {}
-    for i = 1, CLIENTS do
-      local urls = {}
+    for i, more in ipairs(CLIENTS) do
+      local urls, options = {}, { on_call = on_call }
       for j = 1, #c.urls do urls[j] = c.urls[(i + j - 2) % #c.urls + 1] end
-      clients[i] = network.connect(urls, OPTIONS)
+      for name, value in pairs(OPTIONS) do options[name] = value end
+      for name, value in pairs(more) do options[name] = value end
+      clients[i] = network.connect(urls, options)
     end
     return clients
+  end
+
+  --- Counts the calls that were sent more than once, and the members that have answered.
+  local function counter(world)
+    return function(call)
+      if call.attempts > 1 then world:count("sent again", call.method:match("[^/]*$")) end
+      for i, url in ipairs(c.urls) do
+        if call.endpoint == url then world:count("calls", "at member " .. i) end
+      end
+    end
+  end
+
+  --- Asks for the members and for the health of all endpoints.
+  local function ask(world)
+    local client = world:client()
+    local members, err = client:members { timeout = world:patience() }
+    world:note("members", members, err)
+    if members and #members ~= #c.members then world:object("there are %d members", #members) end
+    local health
+    health, err = client:health { timeout = world:patience() }
+    world:note("health", health, err)
+    for _, one in ipairs(health or {}) do world:count("endpoints", one.is_healthy and "healthy" or one.err.code) end
+    keywatch.sleep(0.5)
   end
 
   local function used_by(client)
@@ -64,7 +91,8 @@ describe("a cluster under attack #slow", function()
     keywatch.run(function()
       local random = new_random(network.SEED)
       local direct = network.connect(c.members[1].url)
-      local world = new_world(connect_all(), random)
+      local world = new_world({}, random)
+      world.clients = connect_all(counter(world))
       local attack = faults.new(c, random, function() return used_by(world.clients[1]) end)
       local first = assert(direct:put("/begin", "begin")).revision
 
@@ -74,6 +102,7 @@ describe("a cluster under attack #slow", function()
       local locking = locks.start(world, 2)
       local leading = elections.start(world, 1)
       local transferring = transfers.start(world, 3)
+      world:work("the health", ask)
       world:collect()
       attack:run(SECONDS * network.FAULTS, function() return world.is_over end)
       world:finish()
@@ -97,6 +126,9 @@ describe("a cluster under attack #slow", function()
       assert.same({}, world.objections)
       assert.same({}, attack:missing())
       assert.is_true(world:counted("put", "in doubt") + world:counted("txn", "in doubt") > 0)
+      assert.is_true(world:counted("sent again") > 0)
+      for i = 1, #c.members do assert.is_true(world:counted("calls", "at member " .. i) > 0) end
+      assert.is_true(world:counted("endpoints", "^healthy") > 0 and world:counted("endpoints", "unavailable") > 0)
       assert.is_true(world:counted("stm", "ok") > 0 and world:counted("stm", "calls again") > 0)
       assert.is_true(world:counted("fenced put", "^lost$") + world:counted("fenced txn", "^lost$") > 0)
       assert.is_true(world:counted("counted behind locks", "changes") > 1)

@@ -162,8 +162,12 @@ end
 --- Some time after the last call no key of a lock is there, though the sessions still live; then all sessions end.
 local function finish(world, records, direct)
   wait_gone(world, direct, PREFIX)
+  local last = {} -- by session: its last hold, the only one that can have ended with its lease
   for _, record in ipairs(records.holds) do
-    local err = record.session:error()
+    if not last[record.session] or last[record.session].from < record.from then last[record.session] = record end
+  end
+  for session, record in pairs(last) do
+    local err = session:error()
     record.is_ended_early = err ~= nil and is_by_server(err)
   end
   for _, owner in ipairs(records.owners) do

@@ -63,6 +63,7 @@ local function open(world, reader)
   local watch, err = client:watch(reader.prefix, {
     prefix = true, prev_kv = reader.has_prev, progress = reader.has_progress,
     initial = reader.is_initial and not reader.synced or nil, max_bytes = reader.max_bytes,
+    require_leader = reader.require_leader,
     start_revision = (not reader.is_initial or reader.synced) and reader.next or nil, timeout = PATIENCE,
   })
   if not watch then world:object("%s cannot be opened: %s", reader.name, tostring(err)) end
@@ -97,6 +98,7 @@ local function start(world, prefixes, from)
     { name = "a watch" },
     { name = "a watch with prev_kv and progress", has_prev = true, has_progress = true },
     { name = "a restless watch", is_restless = true, has_prev = true },
+    { name = "a watch that requires a leader", is_restless = true, require_leader = true },
     { name = "a slow watch", is_slow = true, max_bytes = 2000 },
     { name = "a watch of what exists", is_initial = true },
   }
