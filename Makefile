@@ -114,7 +114,7 @@ endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)
 
-check: $(PROBES) build/fault.so fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
+check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.

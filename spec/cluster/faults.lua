@@ -6,6 +6,7 @@
 
 local keywatch = require "keywatch"
 
+local MOST_EXTRA = 120 -- seconds that a run takes longer if too little has happened
 local POLL = 0.02 -- seconds between two looks at members that are to serve again
 
 local faults_methods = {}
@@ -114,10 +115,12 @@ function faults_methods:strike()
   keywatch.sleep(self.random:between(0, 400) / 1000)
 end
 
---- Faults until `seconds` are over, and at least one of each kind, unless `is_over` returns true.
-function faults_methods:run(seconds, is_over)
+--- Faults until `seconds` are over, at least one of each kind, and until `is_enough` returns true, though not for ever;
+-- unless `is_over` does.
+function faults_methods:run(seconds, is_over, is_enough)
   local deadline, n = keywatch.now() + seconds, 0
-  while not is_over() and (n < #NAMES or keywatch.now() < deadline) do
+  local last = deadline + MOST_EXTRA
+  while not is_over() and (n < #NAMES or keywatch.now() < deadline or not is_enough() and keywatch.now() < last) do
     self:strike()
     n = n + 1
   end
