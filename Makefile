@@ -19,7 +19,7 @@ help:           ## this list
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
   liblmdb-dev git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev lua-yaml lua-cqueues lua-socket neovim etcd-server etcd-client python3-etcd3 nghttp2-client \
-  strace curl nginx-light libnginx-mod-http-lua
+  strace curl nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
 
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
@@ -57,7 +57,7 @@ build/luajit.config.lua: Makefile
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-test: build build/node/installed build/fault.so build/neovim.so   ## every spec on Lua 5.4 and LuaJIT
+test: build build/node/installed build/go/peer build/fault.so build/neovim.so   ## every spec on Lua 5.4 and LuaJIT
 	@spec/run once-lua5.4 $(VMS:%=rock-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
@@ -66,6 +66,13 @@ build/node/installed: $(wildcard spec/support/node/package*.json) | deps
 	@rm -rf build/node && mkdir -p build/node && cp spec/support/node/package*.json build/node
 	@cd build/node && npm ci --ignore-scripts --no-audit --no-fund >log 2>&1 || { cat log; exit 1; }
 	@touch $@
+
+# A program with etcd's client for Go, from Debian's sources of it. Compiled packages are kept in build/go/cache.
+build/go/peer: $(wildcard spec/support/go/*.go) | deps
+	@echo "building $@"
+	@mkdir -p $(@D)
+	@cd spec/support/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
+	  GOCACHE="$(CURDIR)/build/go/cache" /usr/bin/go build -o "$(CURDIR)/$@" .
 
 # A disk that fails, preloaded into programs of the specs.
 build/fault.so: spec/support/fault.c Makefile | deps
@@ -79,7 +86,8 @@ build/neovim.so: spec/support/neovim.c Makefile | deps
 
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
-	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && exit $$lua
+	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && \
+	[ -z "$$(gofmt -l spec/support/go | tee /dev/stderr)" ] && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
@@ -106,7 +114,7 @@ endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)
 
-check: $(PROBES) build/fault.so fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
+check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valgrind, aggressive collection, finalizers, fuzzing
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
@@ -136,11 +144,12 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/tasks.lua
 	@$(LUA54) bench/locks.lua
+	@$(LUA54) bench/mutex.lua
 	@$(LUA54) bench/serve.lua
 	@$(LUA54) bench/client.lua
 	@$(LUA54) bench/loops.lua

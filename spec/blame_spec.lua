@@ -54,13 +54,16 @@ local FACE = {
   txn = { txn, times },
   watch = { key, kind(nil, 5, "x", { colour = 1 }, { 1 }, { prefix = true, range_end = "b" }, { start_revision = -1 },
     { filters = { "x" } }, { filters = 5 }, { no_put = true }, { initial = true, start_revision = 1 }, { prefix = 1 },
-    { max_bytes = 0.5 }) },
+    { max_bytes = 0.5 }, { require_leader = 1 }) },
   compact = { count, options({ physical = 1 }) },
   lease = { ttl, options({ id = "x" }, { id = 1.5 }) },
   lease_by_id = { id },
   leases = { times },
   status = { times },
   hash_kv = { optional_count, times },
+  stm = { kind(function(tx) tx:get("a") end, none, 5, "x", {}), options({ isolation = "none" }, { isolation = 5 },
+    { prefetch = "a" }, { prefetch = { 5 } }, { prefetch = { a = "b" } }, { prefetch = { "a", nil, "b" } }) },
+  namespace = { kind("/app", none, 5, {}) },
   close = {},
 }
 
@@ -82,9 +85,23 @@ local REPLICA = {
 
 local CLIENT = {
   state = {},
+  members = { options({ serializable = 1 }) },
+  health = { times },
+  sync_endpoints = { times },
   call = { path, kind("", none, 5), options({ raw = 1 }, { metadata = 5 }, { metadata = { [5] = "x" } },
     { metadata = { a = 5 } }, { metadata = { A = "x" } }, { is_read = 1 }) },
   stream = { path, options({ raw = 1 }, { metadata = { ["grpc-x"] = "x" } }) },
+}
+
+-- What a namespace names the cure for.
+local NOT_OF_NAMESPACES = {
+  alarms = {}, arm = {}, disarm = {}, defragment = {}, deadline = {}, step = {}, load = {}, replace = {}, apply = {},
+  advance = {}, call = {}, stream = {}, state = {}, members = {}, health = {}, sync_endpoints = {},
+}
+
+local TX = {
+  get = { key }, revision = { key }, delete = { key },
+  put = { key, kind("v", none, 5, {}), kind(nil, 5, "x", { colour = 1 }, { lease = "x" }, { lease = {} }, { 1 }) },
 }
 
 local LEASE = { keepalive = { times }, remaining = { times }, keys = { times }, revoke = { times } }
@@ -140,7 +157,9 @@ local MODULE = {
   connect = { kind(LOCAL, none, 5, {}, "x", { 5 }, "ftp://a:1", "", "a:1,", "a:99999", "a:1:2"), kind(nil, 5,
     { colour = 1 }, { timeout = "x" }, { timeout = nan }, { timeout = -1 }, { user = "x" }, { max_message = 0.5 },
     { keepalive = -1 }, { keepalive = -math.huge }, { keepalive = nan }, { backoff = 1 }, { backoff = { 1 } },
-    { backoff = { first = 0 } }, { backoff = { first = 4 } }, { backoff = { longest = nan } }, { on_state = 5 }) },
+    { backoff = { first = 0 } }, { backoff = { first = 4 } }, { backoff = { longest = nan } }, { on_state = 5 },
+    { on_call = 5 }, { prefer = "last" }, { prefer = 5 }, { sync_endpoints = 0 }, { sync_endpoints = nan },
+    { sync_endpoints = true }) },
   serve = { kind(nil, none, 5, {}, { store = 5 }, { colour = 1 }, { thread = 1 }, { thread = true, store = 5 },
     { thread = true, open = { colour = 1 }, listen = LOCAL }, { thread = true, open = { now = print }, listen = LOCAL },
     { thread = true, listen = "x" }) },
@@ -208,6 +227,8 @@ local function misuse_all(object, signatures, is_module)
   return table.concat(found, "\n")
 end
 
+local NEED_NOTHING = { lease_by_id = true, namespace = true } -- of the store
+
 --- Calls everything with what it takes on an object that is closed: it must not raise, or as it should. The names that
 -- are to raise are given, or true for all. Returns what is wrong.
 local function use_closed(object, signatures, words, raising)
@@ -216,7 +237,7 @@ local function use_closed(object, signatures, words, raising)
     local good = {}
     for i, argument in ipairs(arguments) do good[i] = argument.good end
     local ok, err = pcall(caller(name), object, unpack(good, 1, #arguments))
-    if raising == true and name ~= "close" and name ~= "lease_by_id" or raising ~= true and raising[name] then
+    if raising == true and name ~= "close" and not NEED_NOTHING[name] or raising ~= true and raising[name] then
       local position, rest = tostring(err):match("^(blame:1: )(.*)$")
       if ok then
         found[#found + 1] = name .. ": nothing was raised"
@@ -249,7 +270,7 @@ describe("the signatures of misuse #once", function()
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = LEASE, ["keywatch.Watch"] = WATCH,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
-      ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL,
+      ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
     } do
       for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
     end
@@ -371,6 +392,27 @@ describe("misuse is raised where it was made:", function()
     assert.equal("", use_closed(store, REPLICA, "replica", true))
   end)
 
+  it("methods of a namespace", function()
+    for _, owner in ipairs { store, durable_store(), client, store:namespace("a") } do
+      local namespace = owner:namespace("/app")
+      assert.equal("", misuse_all(namespace, FACE))
+      assert.equal("", use_closed(namespace, NOT_OF_NAMESPACES, "a namespace does not have this method", true))
+      assert.equal("", misuse_all(close_later(assert(namespace:watch("a"))), WATCH))
+      assert.equal("", misuse_all(assert(namespace:lease(10)), LEASE))
+    end
+  end)
+
+  it("methods of a software transaction", function()
+    for _, owner in ipairs { store, durable_store(), client, store:namespace("a"), client:namespace("a") } do
+      local found, kept
+      owner:stm(function(tx)
+        found, kept = misuse_all(tx, TX), tx
+      end)
+      assert.equal("", found)
+      assert.equal("", use_closed(kept, TX, "the software transaction is over", true))
+    end
+  end)
+
   it("methods of leases", function()
     for _, owner in ipairs { store, durable_store(), client } do
       assert.equal("", misuse_all(owner:lease(10), LEASE))
@@ -426,7 +468,13 @@ describe("misuse is raised where it was made:", function()
       { client, "get", "a" }, { client, "exists", "a" }, { client, "put", "a", "" }, { client, "range", "a" },
       { client, "each", "a" },
       { client, "delete", "a" }, { client, "txn", {} }, { client, "compact", 1 }, { client, "lease", 10 },
-      { client, "leases" }, { client, "status" }, { client, "hash_kv" }, { client, "call", "/a.B/C", "" },
+      { client, "leases" }, { client, "status" }, { client, "hash_kv" },
+      { client, "stm", print, { prefetch = { "a" } } }, { client:namespace("x"), "get", "a" },
+      { client:namespace("x"), "put", "a", "" }, { client:namespace("x"), "range", "a" },
+      { client:namespace("x"), "each", "a" }, { client:namespace("x"), "delete", "a" },
+      { client:namespace("x"), "txn", {} }, { client:namespace("x"), "watch", "a" },
+      { client:namespace("x"), "status" }, { client:namespace("x"), "lease", 10 },
+      { client, "members" }, { client, "health" }, { client, "sync_endpoints" }, { client, "call", "/a.B/C", "" },
       { client:lease_by_id(7), "keepalive" }, { client:lease_by_id(7), "remaining" }, { client:lease_by_id(7), "keys" },
       { client:lease_by_id(7), "revoke" }, { stream, "receive" }, { close_later(store:watch("a")), "next" },
       { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
@@ -444,11 +492,18 @@ describe("misuse is raised where it was made:", function()
   end)
 
   it("the use of a store that is closed", function()
+    local face = merged(FACE)
+    face.stm = nil -- which raises where its function calls tx
     for _, one in ipairs { keywatch.open(), durable_store() } do
       local lease = one:lease(10)
       one:close()
-      assert.equal("", use_closed(one, merged(FACE, STORE), "the store is closed", true))
+      assert.equal("", use_closed(one, merged(face, STORE), "the store is closed", true))
       assert.equal("", use_closed(lease, LEASE, "the store is closed", true))
+      local inner = merged(face)
+      inner.close = nil
+      assert.equal("", use_closed(one:namespace("x"), inner, "the store is closed", true))
+      local commit = { stm = { kind(function(tx) tx:put("a", "") end) } }
+      assert.equal("", use_closed(one, commit, "the store is closed", true))
       local ok, err = pcall(caller("serve", true), keywatch, { store = one, listen = LOCAL })
       assert.is_false(ok)
       assert.equal("blame:1: serve: the store is closed", err)
@@ -473,7 +528,12 @@ describe("misuse is raised where it was made:", function()
     for _, one in ipairs { watch, remote } do assert.equal("", use_closed(one, WATCH, "", {})) end
     assert.equal("", use_closed(stream, { send = STREAM.send, receive = {}, messages = {}, close = {} }, "", {}))
     client:close()
-    local without_each = merged(FACE, CLIENT)
+    local namespace = store:namespace("x")
+    namespace:close()
+    local without_each = merged(FACE)
+    without_each.each = nil -- which raises the error that range returns
+    assert.equal("", use_closed(namespace, without_each, "", {}))
+    without_each = merged(FACE, CLIENT)
     without_each.each = nil -- which raises the error that range returns
     assert.equal("", use_closed(client, without_each, "", {}))
     assert.equal("", use_closed(lease, LEASE, "", {}))

@@ -297,6 +297,7 @@ describe("the reference", function()
   local CLASSES = {
     store = "keywatch.Store", lease = "keywatch.Lease", watch = "keywatch.Watch", task = "keywatch.Task",
     server = "keywatch.Server", call = "keywatch.Call", client = "keywatch.Client", stream = "keywatch.Stream",
+    tx = "keywatch.Tx",
   }
 
   it("has every function of the module, and no page has another", function()
@@ -309,7 +310,7 @@ describe("the reference", function()
     end
   end)
 
-  it("has every method of a store, a client, a stream, a lease, a watch, a server, a call and a task", function()
+  it("has every method of a store, a client, a stream, a lease, a watch, a server, a call, a task and a tx", function()
     local found = {}
     for owner in pairs(CLASSES) do found[owner] = {} end
     for owner, name in reference:prose():gmatch("`(%l+):([%l_]+)%(") do

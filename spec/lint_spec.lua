@@ -20,7 +20,9 @@ C.uv = { face = true, base = true, uv = true }
 C.exec = { face = true }
 
 -- A driver implements what tasks ask for, and is chosen by them. `init` is the public module.
-local LUA = floors { "support", "task driver", "store", "watch", "namespace concurrency", "client server", "init", "command" }
+local LUA = floors {
+  "support", "task driver", "store", "watch", "namespace", "concurrency", "client server", "init", "command",
+}
 LUA.task.driver, LUA.driver.task = true, true
 
 local OBJECTS = { core = true, uv = true, exec = true } -- modules in C, which every floor of Lua may use

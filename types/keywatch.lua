@@ -301,7 +301,7 @@ function keywatch.signals(names) end
 ---@field errors string[]
 ---@field client keywatch.ClientState how the client stands
 
----How many requests or watches there are, and how many of them wait for a server.
+---How many requests, watches or kept leases there are, and how many of them wait for a server.
 ---@class keywatch.ClientCount
 ---@field open integer
 ---@field waiting integer
@@ -316,6 +316,44 @@ function keywatch.signals(names) end
 ---@field retry_at? number time of the next attempt, unless one is under way
 ---@field requests keywatch.ClientCount
 ---@field watches keywatch.ClientCount
+---@field leases keywatch.ClientCount
+
+---A member of a cluster.
+---@class keywatch.Member
+---@field id string decimal
+---@field name string "" if the member has not started
+---@field peer_urls string[]
+---@field client_urls string[]
+---@field is_learner boolean
+
+---The members of a cluster.
+---@class keywatch.Members
+---@field [integer] keywatch.Member
+---@field cluster_id string decimal
+
+---The health of an endpoint. What the endpoint has not answered is nil.
+---@class keywatch.EndpointHealth
+---@field endpoint string
+---@field is_healthy boolean it answers a linearizable read, and no alarm is raised
+---@field seconds? number round trip of that read
+---@field err? keywatch.Error why it is not healthy
+---@field version? string
+---@field leader? string decimal id of the leader; nil if there is none
+---@field member_id? string decimal
+---@field is_leader? boolean
+---@field revision? integer
+---@field db_size? integer in bytes
+---@field errors? string[] alarms, and that there is no leader
+
+---A request of a client that has ended.
+---@class keywatch.ClientCall
+---@field method string path of the gRPC method
+---@field endpoint? string URL of the endpoint that it was sent to last
+---@field seconds number from its beginning to its end, with all attempts
+---@field status integer gRPC status; 0 if all went well
+---@field code? keywatch.ErrorCode
+---@field attempts integer how often it was sent
+---@field err? keywatch.Error
 
 ---@class keywatch.ServerHash
 ---@field hash integer etcd's HashKV
@@ -367,6 +405,9 @@ function keywatch.signals(names) end
 ---@field keepalive? number seconds without data until the client pings the server, while a call or a watch is open; 10
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
 ---@field backoff? keywatch.Backoff how long to wait between two attempts
+---@field prefer? "first"|"fastest"|"any" which endpoint to connect to; "first" unless given
+---@field sync_endpoints? number seconds between two readings of the member list, which gives the endpoints; never unless given
+---@field on_call? fun(call: keywatch.ClientCall) called after each request; may not wait
 ---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
 ---@field user? string name of the user, for a server with authentication enabled
@@ -388,6 +429,9 @@ function keywatch.signals(names) end
 ---@field revision? integer read the state at this revision
 ---@field serializable? boolean client: any member may answer with its own state
 ---@field keys_only? boolean leave out the value
+
+---@class keywatch.MembersOptions: keywatch.CallOptions
+---@field serializable? boolean any member may answer with the list that it knows
 
 ---@class keywatch.ExistsOptions: keywatch.CallOptions
 ---@field revision? integer look at the state at this revision
@@ -430,12 +474,27 @@ function keywatch.signals(names) end
 ---@field filters? keywatch.Filter[]
 ---@field progress? boolean return events of type "progress", too
 ---@field max_bytes? integer size of the queue of the watch, in bytes; 1048576
+---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
 
 ---@class keywatch.CompactOptions: keywatch.CallOptions
 ---@field physical? boolean return when the memory or disk space is free, not before
 
 ---@class keywatch.LeaseOptions: keywatch.CallOptions
 ---@field id? keywatch.Id id of the lease; the store chooses one unless given
+
+---@alias keywatch.Isolation
+---| "serializable_snapshot"
+---| "serializable"
+---| "repeatable_reads"
+---| "read_committed"
+
+---Options of stm. `timeout` and `deadline` are for all attempts together.
+---@class keywatch.StmOptions: keywatch.CallOptions
+---@field isolation? keywatch.Isolation "serializable_snapshot" unless given
+---@field prefetch? string[] keys that are read in one request before the first attempt
+
+---@class keywatch.TxPutOptions
+---@field lease? keywatch.Id|keywatch.Lease the key is deleted when this lease ends
 
 -- Transactions ------------------------------------------------------------------------------------------------------
 
@@ -645,6 +704,19 @@ function Store:status() end
 ---@nodiscard
 function Store:hash_kv(revision) end
 
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Store:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Store:namespace(prefix) end
+
 ---Returns unused disk space of a durable store to the file system. Writes wait meanwhile. Does nothing for a store in
 ---memory.
 ---@return true? done
@@ -738,11 +810,31 @@ function Lease:remaining(opts) end
 ---@nodiscard
 function Lease:keys(opts) end
 
----Ends the lease and deletes its keys, in one revision.
+---Ends the lease and deletes its keys, in one revision. If that fails, a kept lease is still kept.
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.RevisionResult? result
 ---@return keywatch.Error? err
 function Lease:revoke(opts) end
+
+---Renews the lease in the background while the loop turns, until it is lost, orphaned, revoked, or this object is
+---collected. Does not wait. Does nothing if the lease is kept or lost. Returns the lease.
+---@return keywatch.Lease lease
+function Lease:keep() end
+
+---Waits until a kept lease is lost. Returns why: an error of the code "lost". Or returns nil and an error: "timeout", or
+---"closed" if orphan was called.
+---@param timeout? number seconds
+---@return keywatch.Error? lost
+---@return keywatch.Error? err
+function Lease:lost(timeout) end
+
+---Returns why a kept lease is lost, or nil. Does not wait.
+---@return keywatch.Error? lost
+---@nodiscard
+function Lease:error() end
+
+---Stops to renew the lease, and does not revoke it. It expires in its time.
+function Lease:orphan() end
 
 -- Watches -----------------------------------------------------------------------------------------------------------
 
@@ -924,6 +1016,39 @@ function Client:status(opts) end
 ---@nodiscard
 function Client:hash_kv(revision, opts) end
 
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Client:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Client:namespace(prefix) end
+
+---Returns the members of the cluster.
+---@param opts? keywatch.MembersOptions
+---@return keywatch.Members? members
+---@return keywatch.Error? err
+---@nodiscard
+function Client:members(opts) end
+
+---Returns the health of each endpoint, in the order of the endpoints. Each is asked over a connection of its own.
+---@param opts? keywatch.CallOptions
+---@return keywatch.EndpointHealth[]? endpoints
+---@return keywatch.Error? err
+---@nodiscard
+function Client:health(opts) end
+
+---Makes the client URLs of the cluster's members the endpoints of the client, and returns them.
+---@param opts? keywatch.CallOptions
+---@return string[]? urls
+---@return keywatch.Error? err
+function Client:sync_endpoints(opts) end
+
 ---Calls any gRPC method with one request and one response. Messages of known types are tables, all others strings.
 ---@param path string such as "/etcdserverpb.Cluster/MemberList"
 ---@param message table|string
@@ -941,6 +1066,154 @@ function Client:stream(path, opts) end
 
 ---Closes the client. Requests under way and watches fail with "closed". May be called twice.
 function Client:close() end
+
+-- Namespaces --------------------------------------------------------------------------------------------------------
+
+---The keys of a store or client that begin with a prefix, under names without it. `leases`, `status`, `hash_kv` and
+---`compact` are about the whole store.
+---@class keywatch.Namespace
+---@field owner any the store, client or fence that the keys are of
+---@field prefix string
+local Namespace = {}
+
+---Returns the kv of a key, or nil if the key does not exist.
+---@param key string
+---@param opts? keywatch.GetOptions
+---@return keywatch.KV? kv
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:get(key, opts) end
+
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:exists(key, opts) end
+
+---Returns the kvs of a range.
+---@param key string
+---@param opts? keywatch.RangeOptions
+---@return keywatch.RangeResult? result
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:range(key, opts) end
+
+---Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
+---raises the error of a page that cannot be read.
+---@param key string
+---@param opts? keywatch.EachOptions
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Namespace:each(key, opts) end
+
+---@param key string
+---@param value? string nil only with ignore_value
+---@param opts? keywatch.PutOptions
+---@return keywatch.PutResult? result
+---@return keywatch.Error? err
+function Namespace:put(key, value, opts) end
+
+---@param key string
+---@param opts? keywatch.DeleteOptions
+---@return keywatch.DeleteResult? result
+---@return keywatch.Error? err
+function Namespace:delete(key, opts) end
+
+---@param txn keywatch.Txn
+---@param opts? keywatch.CallOptions
+---@return keywatch.TxnResult? result
+---@return keywatch.Error? err
+function Namespace:txn(txn, opts) end
+
+---@param key string
+---@param opts? keywatch.WatchOptions
+---@return keywatch.Watch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:watch(key, opts) end
+
+---@param revision integer
+---@param opts? keywatch.CompactOptions
+---@return keywatch.RevisionResult? result
+---@return keywatch.Error? err
+function Namespace:compact(revision, opts) end
+
+---@param ttl integer in seconds
+---@param opts? keywatch.LeaseOptions
+---@return keywatch.Lease? lease
+---@return keywatch.Error? err
+function Namespace:lease(ttl, opts) end
+
+---@param id keywatch.Id
+---@return keywatch.Lease lease
+---@nodiscard
+function Namespace:lease_by_id(id) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Id[]? ids
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:leases(opts) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Status|keywatch.ServerStatus|nil status
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:status(opts) end
+
+---@param revision? integer
+---@param opts? keywatch.CallOptions
+---@return keywatch.Hash|keywatch.ServerHash|nil hash
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:hash_kv(revision, opts) end
+
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Namespace:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Namespace:namespace(prefix) end
+
+---Closes the namespace: its methods fail with "closed". The owner stays open, and so do watches and leases.
+function Namespace:close() end
+
+-- Software transactions ---------------------------------------------------------------------------------------------
+
+---What the function of a software transaction reads and writes by. Valid until the function returns.
+---@class keywatch.Tx
+local Tx = {}
+
+---Returns the kv of a key, or nil. A key that this transaction has put has the fields key, value and lease alone. A read
+---that fails raises its error and ends the software transaction.
+---@param key string
+---@return keywatch.KV? kv
+---@nodiscard
+function Tx:get(key) end
+
+---Returns the mod_revision of a key as it was read, 0 if the key does not exist. Own writes do not count.
+---@param key string
+---@return integer revision
+---@nodiscard
+function Tx:revision(key) end
+
+---Has the commit put a value.
+---@param key string
+---@param value string
+---@param opts? keywatch.TxPutOptions
+function Tx:put(key, value, opts) end
+
+---Has the commit delete a key.
+---@param key string
+function Tx:delete(key) end
 
 ---@class keywatch.Stream
 local Stream = {}

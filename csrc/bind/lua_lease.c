@@ -7,6 +7,12 @@
  *   store:lease_keepalive(id, options)      -> ttl
  *   store:lease_time_to_live(id, options)   -> { ttl =, granted_ttl =, keys = }
  *   store:leases(options)                   -> a list of ids
+ *
+ * For keepers of leases, see lua/keywatch/store/keeper.lua:
+ *
+ *   store:tag_lease(id, tag)   once the lease has ended, next_ended gives the tag, a whole number; 0: gives nothing
+ *   store:next_ended()         -> the tag of a lease that has ended, and whether its time was over; nil if there is
+ *                              none, or if the store is closed
  */
 #include "bind/lua_op.h"
 #include "bind/lua_reply.h"
@@ -85,9 +91,27 @@ static int l_leases(lua_State *L) {
   return kw_bind_answer(L, self, rc, KW_ANSWER_IDS);
 }
 
+static int l_tag_lease(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  kw_store_tag_lease(self->store, kw_bind_check_id(L, 2), kw_bind_check_int(L, 3, 0));
+  return 0;
+}
+
+static int l_next_ended(lua_State *L) {
+  int64_t tag;
+  bool has_expired;
+  kw_lua_store *self = kw_bind_to_store(L, 1);
+  if (self->store == NULL || !kw_store_next_ended(self->store, &tag, &has_expired)) return 0;
+  kw_bind_push_int(L, tag);
+  lua_pushboolean(L, has_expired);
+  return 2;
+}
+
 const luaL_Reg kw_bind_lease_methods[] = {{"lease_grant", l_lease_grant},
                                           {"lease_revoke", l_lease_revoke},
                                           {"lease_keepalive", l_lease_keepalive},
                                           {"lease_time_to_live", l_lease_time_to_live},
                                           {"leases", l_leases},
+                                          {"tag_lease", l_tag_lease},
+                                          {"next_ended", l_next_ended},
                                           {NULL, NULL}};

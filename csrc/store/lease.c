@@ -11,10 +11,18 @@ static int64_t end_of(int64_t ttl, int64_t now) {
   return now + ttl * 1000;
 }
 
+static void free_lease(kw_lease *lease) {
+  kw_map_drop(&lease->keys);
+  kw_free(lease);
+}
+
 void kw_leases_drop(kw_leases *leases) {
   kw_lease *lease;
   size_t at = 0;
-  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) kw_lease_free(lease);
+  int64_t tag;
+  bool has_expired;
+  while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) free_lease(lease);
+  while (kw_leases_next_ended(leases, &tag, &has_expired)) continue;
   kw_map_drop(&leases->by_id);
   kw_heap_drop(&leases->due);
 }
@@ -52,13 +60,32 @@ void kw_leases_take_out(kw_leases *leases, kw_lease *lease) {
 }
 
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease) {
+  lease->has_expired = false;
   kw_map_put(&leases->by_id, (uint64_t)lease->id, lease);
   kw_heap_add(&leases->due, &lease->due);
 }
 
-void kw_lease_free(kw_lease *lease) {
-  kw_map_drop(&lease->keys);
-  kw_free(lease);
+void kw_leases_end(kw_leases *leases, kw_lease *lease) {
+  if (lease->tag == 0) {
+    free_lease(lease);
+    return;
+  }
+  if (leases->first_ended == NULL) {
+    leases->first_ended = lease;
+  } else {
+    leases->last_ended->next_ended = lease;
+  }
+  leases->last_ended = lease;
+}
+
+bool kw_leases_next_ended(kw_leases *leases, int64_t *tag, bool *has_expired) {
+  kw_lease *lease = leases->first_ended;
+  if (lease == NULL) return false;
+  leases->first_ended = lease->next_ended;
+  *tag = lease->tag;
+  *has_expired = lease->has_expired;
+  free_lease(lease);
+  return true;
 }
 
 void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now) {

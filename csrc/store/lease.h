@@ -18,6 +18,9 @@ typedef struct kw_lease {
   int64_t ttl;      /* seconds, as granted */
   kw_heap_node due; /* time of expiry; a lease that is taken out of the table keeps it */
   kw_map keys;      /* of kw_key_history, by address */
+  int64_t tag;      /* its end is announced under this number; 0: its end is not announced */
+  bool has_expired; /* it is revoked because its time is over */
+  struct kw_lease *next_ended;
 } kw_lease;
 
 /* All zero but the seed, the table is empty. */
@@ -25,9 +28,11 @@ typedef struct kw_leases {
   kw_map by_id;
   kw_heap due;   /* the soonest to expire first */
   uint64_t seed; /* of the ids that the table chooses */
+  kw_lease *first_ended,
+      *last_ended; /* leases with tags that have ended, and were not announced yet; in order */
 } kw_leases;
 
-/* Frees all leases that are in the table. */
+/* Frees all leases that are in the table, and those whose end was not announced. */
 void kw_leases_drop(kw_leases *leases);
 
 /* Returns the lease of an id, or NULL. */
@@ -46,8 +51,12 @@ void kw_leases_take_out(kw_leases *leases, kw_lease *lease);
  * no memory. */
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease);
 
-/* Frees a lease that was taken out. */
-void kw_lease_free(kw_lease *lease);
+/* Ends a lease that was taken out, for good: frees it, or keeps it until its end is announced. */
+void kw_leases_end(kw_leases *leases, kw_lease *lease);
+
+/* Takes the next end to be announced: the tag of the lease, and whether its time was over. Returns false if there is
+ * none. */
+bool kw_leases_next_ended(kw_leases *leases, int64_t *tag, bool *has_expired);
 
 /* Gives a lease its full time from `now` on. */
 void kw_leases_renew(kw_leases *leases, kw_lease *lease, int64_t now);

@@ -52,15 +52,20 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
+/* Returns the lease of an id whose revocation is not durable, or NULL. */
+static kw_lease *find_pending(const kw_store *store, int64_t id) {
+  for (size_t i = 0; i < store->undo.n; i++) {
+    const kw_undo *step = &store->undo.steps[i];
+    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id) return step->lease;
+  }
+  return NULL;
+}
+
 /* A lease whose revocation is not durable still exists for callers, unless its time is over. Returns its ttl, or 0 if
  * there is none. */
 static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
-  for (size_t i = 0; i < store->undo.n; i++) {
-    const kw_undo *step = &store->undo.steps[i];
-    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id)
-      return is_over(step->lease, now) ? 0 : step->lease->ttl;
-  }
-  return 0;
+  const kw_lease *lease = find_pending(store, id);
+  return lease == NULL || is_over(lease, now) ? 0 : lease->ttl;
 }
 
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {
@@ -69,6 +74,16 @@ void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) 
   if (lease == NULL || is_over(lease, now)) return;
   kw_leases_renew(&store->leases, lease, now);
   *ttl = lease->ttl;
+}
+
+void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag) {
+  kw_lease *lease = kw_leases_find(&store->leases, id);
+  if (lease == NULL) lease = find_pending(store, id);
+  if (lease != NULL) lease->tag = tag;
+}
+
+bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired) {
+  return kw_leases_next_ended(&store->leases, tag, has_expired);
 }
 
 /* {====== Asking ====== */
@@ -130,9 +145,11 @@ bool kw_lessor_step(kw_store *store, int64_t now) {
   if (!may_expire(store)) return false;
   for (int i = 0; i < LEASES_PER_STEP; i++) {
     if ((lease = first_expired(store, now)) == NULL) return false;
+    lease->has_expired = true; /* until its revocation is undone */
     if (revoke(store, lease) == KW_OK) {
       kw_store_commit(store);
     } else {
+      lease->has_expired = false;
       postpone(store, lease, now);
     }
   }

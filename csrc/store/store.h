@@ -255,6 +255,14 @@ int kw_store_revoke(kw_store *store, int64_t id);
  * whose revocation is not durable yet still gives its ttl, but is not renewed either. */
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl);
 
+/* Sets the tag of a lease: once it has ended for good, kw_store_next_ended gives this number, unless that is 0. Does
+ * nothing if there is no such lease. */
+void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag);
+
+/* Takes the next end of a lease with a tag: its tag, and whether its time was over. Returns false if there is none.
+ * The end of a lease is announced when it is durable. */
+bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired);
+
 /* Describes a lease; its keys only with `keys`. A lease that has expired counts as none. Returns KW_OK or
  * KW_ERR_NO_MEMORY. */
 int kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, bool keys,

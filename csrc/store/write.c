@@ -119,7 +119,7 @@ static void undo_step(kw_store *store, const kw_undo *step) {
     case KW_UNDO_CHANGE: undo_change(store, step); break;
     case KW_UNDO_GRANT:
       kw_leases_take_out(&store->leases, step->lease);
-      kw_lease_free(step->lease);
+      kw_leases_end(&store->leases, step->lease);
       break;
     case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, step->lease); break;
   }
@@ -153,7 +153,7 @@ void kw_write_undo_all(kw_store *store) {
 void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
   for (size_t i = 0; i < n; i++) {
-    if (undo->steps[i].kind == KW_UNDO_REVOKE) kw_lease_free(undo->steps[i].lease);
+    if (undo->steps[i].kind == KW_UNDO_REVOKE) kw_leases_end(&store->leases, undo->steps[i].lease);
   }
   undo->n -= n;
   undo->committed -= n;

@@ -7,10 +7,15 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
 end
 
 local client = require "keywatch.client.client"
+local concurrency = require "keywatch.concurrency.methods"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
 require "keywatch.watch.local_source"
+
+concurrency.install(core.store_methods)
+concurrency.install(client.methods)
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.

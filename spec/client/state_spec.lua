@@ -75,7 +75,7 @@ network.of_each(function(kind, tag)
       local client, told = observed(p.url)
       local state = client:state()
       assert.same({ state = "idle", since = state.since, requests = { open = 0, waiting = 0 },
-        watches = { open = 0, waiting = 0 } }, state)
+        watches = { open = 0, waiting = 0 }, leases = { open = 0, waiting = 0 } }, state)
       assert(client:exists("k") ~= nil)
       local w = assert(client:watch("k"))
       state = await_told(told, "connected")
@@ -357,6 +357,7 @@ describe("the hook on_state", function()
       waiting = 0, pausing = 0, dialer = {} }
     transport.watch_calls = { trouble_of_waiting = function() end, count = function() return 0, 0 end }
     transport.reads = { trouble = function() end, list = {}, count_waiting = function() return 0 end }
+    transport.keeper = { trouble_of_waiting = function() end, count = 0, waiting = 0 }
     local told, gate = {}, true
     local one = states.new(transport)
     local function hook(state)

@@ -1,7 +1,8 @@
 --- A proxy between a client and a server, in a process of its own, for specs in which the network is bad.
 --
 -- Each method is done when it returns. Directions are "to_server", "to_client" and "both", which is what is meant where
--- none is given. A connection whose server cannot be reached is reset. It ends with process.end_all().
+-- none is given. A connection whose server cannot be reached is reset. It ends with process.end_all(), unless it was
+-- started with the option is_lasting.
 
 local remote = require "spec.support.remote"
 
@@ -9,8 +10,8 @@ local proxy_methods = {}
 local proxy_mt = { __index = proxy_methods }
 
 --- A proxy to a server's URL, http with an address or unix. It has url, address and port.
-local function start(url)
-  local self = setmetatable({ remote = remote.start("proxy_program") }, proxy_mt)
+local function start(url, options)
+  local self = setmetatable({ remote = remote.start("proxy_program", options) }, proxy_mt)
   self.port = self.remote:ask { "start", url }
   self.address = "127.0.0.1:" .. self.port
   self.url = "http://" .. self.address

@@ -59,9 +59,13 @@ local remote_methods = {}
 local remote_mt = { __index = remote_methods }
 
 --- Starts a program of spec/support by its file's name; it has the modules of this run, and runs under its sanitizers.
-function remote.start(name)
+-- With the option is_lasting it ends by close alone, and not with the test.
+function remote.start(name, options)
   return setmetatable({
-    process = process.start({ vm.interpreter, "spec/support/" .. name .. ".lua" }, { env = vm.environment() }),
+    process = process.start({ vm.interpreter, "spec/support/" .. name .. ".lua" }, {
+      env = vm.environment(),
+      is_lasting = options and options.is_lasting,
+    }),
     n_asked = 0,
     n_answered = 0,
     answers = {}, -- by the numbers of their commands, until they are taken

@@ -5,11 +5,13 @@
 -- the requests through the transport.
 
 local backoff = require "keywatch.client.backoff"
+local call_hook = require "keywatch.client.call_hook"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
 local exists = require "keywatch.store.exists"
 local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
@@ -17,6 +19,8 @@ local pages = require "keywatch.store.pages"
 local remote_source = require "keywatch.watch.remote_source"
 local streams = require "keywatch.client.stream"
 local transports = require "keywatch.client.transport"
+
+local WITHOUT_LEADER = require("keywatch.client.cluster").WITHOUT_LEADER
 
 local client_methods = {}
 local client_mt = check.face { __name = "keywatch.client", __index = client_methods }
@@ -31,9 +35,13 @@ end
 -- {====== Connecting ======
 
 local WHOLE = { max_message = true }
-local POSITIVE = { connect_timeout = true, max_message = true }
+local POSITIVE = { connect_timeout = true, max_message = true, sync_endpoints = true }
+local PREFERENCES = { first = true, fastest = true, any = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
-local KINDS = { user = "string", password = "string", backoff = "table", on_state = "function" }
+local KINDS = {
+  user = "string", password = "string", backoff = "table", on_state = "function", on_call = "function",
+  prefer = "string", sync_endpoints = "number",
+}
 
 --- Raises if the options of connect are not known, or of the wrong type or range.
 local function check_options(opts)
@@ -52,6 +60,9 @@ local function check_options(opts)
     end
   end
   backoff.check_option(opts.backoff or {})
+  if opts.prefer and not PREFERENCES[opts.prefer] then
+    check.misuse("connect: option 'prefer' must be 'first', 'fastest' or 'any', not '%s'", opts.prefer)
+  end
   if (opts.user == nil) ~= (opts.password == nil) then
     check.misuse("connect: options 'user' and 'password' must be given together")
   end
@@ -88,12 +99,19 @@ local function connect(endpoints, opts)
   local own = {}
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
   own.user, own.password, own.backoff = opts.user, opts.password, opts.backoff or {}
+  own.prefer, own.sync_endpoints = opts.prefer or "first", opts.sync_endpoints
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
   local transport = transports.new(parse_endpoints(endpoints), own)
   local sentinel = compat.sentinel(function() driver.forget(transport) end)
   transport:guard(sentinel)
   transport.state:observe(opts.on_state)
-  return setmetatable({ transport = transport, sentinel = sentinel, on_state = opts.on_state }, client_mt)
+  if opts.on_call then call_hook.install(transport, opts.on_call) end
+  return setmetatable({
+    transport = transport,
+    sentinel = sentinel,
+    on_state = opts.on_state, -- the client holds its hooks: the transport does not
+    on_call = opts.on_call,
+  }, client_mt)
 end
 
 --- Returns how the client stands. Asks nobody, and does not wait.
@@ -140,11 +158,17 @@ local function read_answer(is_read, result, err)
   return result, err
 end
 
+--- Returns the metadata of a read. A serializable read is answered by a member without a leader, too.
+local function metadata_of_read(_, opts)
+  return type(opts) == "table" and opts.serializable and WITHOUT_LEADER or nil
+end
+
 --- Sends the encoded request of a method. `bytes` and what follows is returned by the encoder: nil and an error
 -- instead of bytes if the request cannot be encoded. Returns the decoded answer, or nil and an error.
-local function send(self, path, is_read, answer, bytes, timeout, deadline, memo)
+local function send(self, path, is_read, answer, metadata, bytes, timeout, deadline, memo)
   if not bytes then return nil, timeout end -- in its place stands the error
-  local back, err = self.transport:unary(path, bytes, self.transport:deadline_of(timeout, deadline), is_read)
+  local until_ = self.transport:deadline_of(timeout, deadline)
+  local back, err = self.transport:unary(path, bytes, until_, is_read, metadata)
   if not back then return nil, err end
   return read_answer(is_read, answer(back, memo))
 end
@@ -152,9 +176,11 @@ end
 for name, call in pairs(CALLS) do
   local path, is_read = call[1], call[2]
   local request, answer = core.requests[name], core.answers[name]
+  local is_range = path == KV .. "Range"
   client_methods[name] = function(self, ...)
     check.self(self, name, client_mt)
-    local result, err = send(self, path, is_read, answer, check.call(name, request, self, ...))
+    local metadata = is_range and metadata_of_read(...)
+    local result, err = send(self, path, is_read, answer, metadata, check.call(name, request, self, ...))
     return result, err -- not a tail call: errors name the method
   end
 end
@@ -169,12 +195,19 @@ function client_methods:lease_keepalive(id, opts)
   return core.answers.lease_keepalive(back)
 end
 
---- Calls a method of etcd with a message as a table. Returns the answer as a table, or nil and an error.
+--- Returns the keeper of the client's leases. See store/kept.lua.
+function client_methods:lease_keeper()
+  check.self(self, "lease_keeper", client_mt)
+  return self.transport.keeper
+end
+
+--- Calls a method of etcd about the member in use, which needs no leader, with a message as a table. Returns the answer
+-- as a table, or nil and an error.
 local function ask(self, path, message, times)
   local method = methods_of[path]
   local bytes = core.encode(method.request, message)
   local deadline = self.transport:deadline_of(times.timeout, times.deadline)
-  local back, err = self.transport:unary(path, bytes, deadline, method.is_read)
+  local back, err = self.transport:unary(path, bytes, deadline, method.is_read, WITHOUT_LEADER)
   if not back then return nil, err end
   return methods_of.decode(method.answer, back)
 end
@@ -218,6 +251,42 @@ function client_methods:hash_kv(revision, opts)
     compact_revision = answer.compact_revision or 0,
     revision = answer.header and answer.header.revision or 0,
   }
+end
+
+-- }======
+
+-- {====== The cluster ======
+
+local MEMBERS_OPTIONS = { timeout = "seconds", deadline = "seconds", serializable = "boolean" }
+
+--- Returns the members of the cluster, or nil and an error.
+function client_methods:members(opts)
+  check.self(self, "members", client_mt)
+  opts = check.options(opts, "members")
+  check.known(opts, "members", MEMBERS_OPTIONS)
+  local transport = self.transport
+  local members, err = transport.cluster:members(transport:deadline_of(opts.timeout, opts.deadline), opts.serializable)
+  return members, err -- not a tail call: errors name the method
+end
+
+--- Returns the health of each endpoint, in the order of the endpoints; or nil and an error if the client is closed.
+function client_methods:health(opts)
+  check.self(self, "health", client_mt)
+  local times = check.times(opts, "health")
+  local transport = self.transport
+  if transport.is_closed then return nil, errors.closed("client") end
+  driver.get().check_wait()
+  local rows = transport.cluster:health(transport:deadline_of(times.timeout, times.deadline))
+  return rows
+end
+
+--- Makes the client URLs of the cluster's members the endpoints. Returns them, or nil and an error.
+function client_methods:sync_endpoints(opts)
+  check.self(self, "sync_endpoints", client_mt)
+  local times = check.times(opts, "sync_endpoints")
+  local transport = self.transport
+  local urls, err = transport.cluster:sync(transport:deadline_of(times.timeout, times.deadline))
+  return urls, err
 end
 
 -- }======

@@ -28,6 +28,7 @@ local function dial(endpoint, address, options)
     is_closed = false,
     metadata = {}, -- sent with every call: the token of the user
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
+    is_left = false, -- other endpoints are used instead, since the server is of no use
     was_adopted = false, -- calls went to it: its user was authenticated at least once
     got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
     -- Of watch_calls.lua:
@@ -105,6 +106,19 @@ function connection_methods:poll()
     if receiver then receiver:on_ready(self, number) end
   end
   return object:health()
+end
+
+--- Tells the receivers that another server is used from now on: `text` says why. Those with the method
+-- on_leave(connection, number, text) may cancel their calls, and go on there.
+function connection_methods:leave(text)
+  local numbers = {}
+  for number, receiver in pairs(self.calls) do
+    if receiver.on_leave then numbers[#numbers + 1] = number end
+  end
+  for _, number in ipairs(numbers) do
+    local receiver = self.calls[number]
+    if receiver then receiver:on_leave(self, number, text) end
+  end
 end
 
 --- Closes the connection. What was sent still leaves; calls that are under way end.

@@ -1,8 +1,16 @@
 -- SPDX-License-Identifier: MIT
---- dialer: opens a connection to one of several endpoints. It tries the endpoints in turn, and all addresses of each.
+--- dialer: opens a connection to one of several endpoints, and tries all addresses of each.
 --
--- It begins with the endpoint that answered last. A round has failed when no endpoint has answered. After each failed
--- round it waits, see backoff.lua. It never blocks: `poll` goes on as far as possible.
+-- A round tries the endpoints until one answers, in the order that the option `prefer` asks for:
+--
+--   first    one after the other, in the order of the list
+--   any      one after the other, in a random order
+--   fastest  all at once; the first that answers is used
+--
+-- Endpoints that have failed lately, or were of no use, come after the others. The endpoints that were given to
+-- connect, and are not in the list of the cluster's members, come last. A round has failed when no endpoint has
+-- answered. After each failed round the dialer waits, see backoff.lua. It never blocks: `poll` goes on as far as
+-- possible.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -10,6 +18,7 @@ local connections = require "keywatch.client.connection"
 local url = require "keywatch.support.url"
 
 local STABLE = 5 -- seconds: a connection that lasted as long does not count as a failure when it ends
+local AVOID = 10 -- seconds after a failure for which an endpoint comes after the others
 
 local dialer_methods = {}
 local dialer_mt = { __index = dialer_methods }
@@ -27,21 +36,27 @@ local function parse(text)
   if not address then return nil, trouble end
   local authority = full:match("^%a+://([^/]+)")
   if address.path or not authority then authority = "localhost" end
-  return { url = full, address = address, authority = authority }
+  return {
+    url = full,
+    address = address,
+    authority = authority,
+    failed_at = nil, -- when it has failed, or was of no use, for the last time
+  }
 end
 
---- Returns a dialer for a list of endpoints. `options` are for core.client, `backoff` is a function of backoff.lua.
-local function new(endpoints, options, backoff)
+--- Returns a dialer for a list of endpoints. `options` are for core.client, `backoff` is a function of backoff.lua, and
+-- `prefer` is the option of connect.
+local function new(endpoints, options, backoff, prefer)
   return setmetatable({
     endpoints = endpoints,
+    given = endpoints, -- those of connect
+    extra = {},        -- those of connect that are not in `endpoints`
     options = options,
     backoff = backoff,
-    at = 1,            -- index of the endpoint that is tried, or that answered last
-    tried = 0,         -- endpoints that have failed in this round
-    lookup = nil,      -- of the name of the endpoint, while it is under way
-    lookup_until = nil, -- the deadline of the lookup
-    addresses = nil,   -- addresses of the endpoint that were not tried yet
-    connection = nil,  -- the connection that is being opened
+    prefer = prefer,
+    steps = nil,       -- lists of endpoints that this round has not tried yet; each list is tried at once
+    attempts = {},     -- endpoints that are being tried
+    is_closed = false,
     failures = 0,      -- failed rounds in a row, and connections that did not last
     retry_at = 0,      -- the time before which no round begins
     trouble = nil,     -- the text of the last error, with its endpoint
@@ -49,106 +64,247 @@ local function new(endpoints, options, backoff)
   }, dialer_mt)
 end
 
---- Notes the text of an error of the present endpoint.
-local function note(self, text)
-  self.trouble = ("%s: %s"):format(self.endpoints[self.at].url, text)
+-- {====== Which endpoints ======
+
+--- Returns whether two endpoints are at the same address.
+local function is_same(a, b)
+  return url.format(a.address) == url.format(b.address)
 end
 
---- Goes on to the next endpoint. After the last one of a round, a pause begins.
-local function next_endpoint(self, now)
-  self.addresses, self.lookup = nil, nil
-  self.at = self.at % #self.endpoints + 1
-  self.tried = self.tried + 1
-  if self.tried < #self.endpoints then return end
-  self.tried, self.why = 0, self.trouble
-  self.failures = self.failures + 1
-  self.retry_at = now + self.backoff(self.failures)
+--- Returns the endpoint of a list that is at the same address, or nil.
+local function find(list, endpoint)
+  for _, one in ipairs(list) do
+    if is_same(one, endpoint) then return one end
+  end
 end
 
---- Finds the addresses of the present endpoint, or begins to look its name up.
-local function begin_endpoint(self, now)
-  local address = self.endpoints[self.at].address
+--- Replaces the endpoints. Those that are known stay the same objects, and those that were given to connect are still
+-- tried, after all others. Does nothing if the list is empty.
+function dialer_methods:set_endpoints(list)
+  local endpoints, extra = {}, {}
+  for _, endpoint in ipairs(list) do
+    local known = find(self.given, endpoint) or find(self.endpoints, endpoint) or endpoint
+    if not find(endpoints, known) then endpoints[#endpoints + 1] = known end
+  end
+  for _, endpoint in ipairs(self.given) do
+    if not find(endpoints, endpoint) then extra[#extra + 1] = endpoint end
+  end
+  if #endpoints == 0 then return end
+  self:stop()
+  self.endpoints, self.extra = endpoints, extra
+end
+
+--- True if an endpoint is one of those that are tried.
+function dialer_methods:has(endpoint)
+  return find(self.endpoints, endpoint) ~= nil or find(self.extra, endpoint) ~= nil
+end
+
+--- True if there is more than one endpoint.
+function dialer_methods:has_choice()
+  return #self.endpoints + #self.extra > 1
+end
+
+--- Puts a list into a random order. The processes of a program must not all have the same order, and LuaJIT begins
+-- with the same random numbers in each: the id of the process and the time are used, too.
+local function shuffle(list)
+  local seed = math.random(0, 2 ^ 30) + core.pid() * 7919 + math.floor(driver.get().now() * 1e6) % 2 ^ 30
+  seed = seed % 2147483646 + 1
+  for i = #list, 2, -1 do
+    seed = seed * 48271 % 2147483647
+    local j = seed % i + 1
+    list[i], list[j] = list[j], list[i]
+  end
+end
+
+--- Inserts an endpoint that has failed lately behind those that have failed before it.
+local function insert_failed(list, endpoint)
+  local at = #list + 1
+  while at > 1 and list[at - 1].failed_at > endpoint.failed_at do at = at - 1 end
+  table.insert(list, at, endpoint)
+end
+
+--- Returns the steps of a round.
+local function plan(self, now)
+  local fresh, failed, steps = {}, {}, {}
+  for _, endpoint in ipairs(self.endpoints) do
+    if endpoint.failed_at and now - endpoint.failed_at < AVOID then
+      insert_failed(failed, endpoint)
+    else
+      fresh[#fresh + 1] = endpoint
+    end
+  end
+  if self.prefer == "any" then shuffle(fresh) end
+  for _, list in ipairs { fresh, failed, self.extra } do
+    if self.prefer == "fastest" then
+      steps[#steps + 1] = list
+    else
+      for _, endpoint in ipairs(list) do steps[#steps + 1] = { endpoint } end
+    end
+  end
+  return steps
+end
+
+-- }======
+
+-- {====== Trying one ======
+
+--- Notes why an endpoint has failed.
+local function note(self, endpoint, text)
+  self.trouble = ("%s: %s"):format(endpoint.url, text)
+end
+
+--- Begins to try an endpoint: finds its addresses, or begins to look its name up. Returns the attempt.
+local function begin(self, endpoint, now)
+  local attempt = {
+    endpoint = endpoint,
+    addresses = {},     -- that were not tried yet
+    lookup = nil,       -- of the name of the endpoint, while it is under way
+    lookup_until = nil, -- the deadline of the lookup
+    connection = nil,   -- the connection that is being opened
+    is_over = false,    -- it was given up
+  }
+  local address = endpoint.address
   if address.path or is_digits(address.host) then
-    self.addresses = { address }
-    return
+    attempt.addresses[1] = address
+    return attempt
   end
   local lookup, text = driver.get().lookup(address.host)
-  if not lookup then
-    note(self, text)
-    next_endpoint(self, now)
-    return
-  end
-  self.lookup, self.lookup_until = lookup, now + self.options.handshake_timeout
+  if not lookup then note(self, endpoint, text) end
+  attempt.lookup, attempt.lookup_until = lookup, now + self.options.handshake_timeout
+  return attempt
 end
 
---- Takes the result of the lookup. Returns false if it is still under way.
-local function take_lookup(self, now)
-  local hosts, text = self.lookup:result()
-  if hosts then
-    local addresses, port = {}, self.endpoints[self.at].address.port
-    for i, host in ipairs(hosts) do addresses[i] = { host = host, port = port } end
-    self.addresses, self.lookup = addresses, nil
-  elseif hosts == false or now >= self.lookup_until then
-    note(self, text or "the lookup of its name took too long")
-    next_endpoint(self, now)
+--- Takes the result of a lookup. Returns false if the lookup is still under way.
+local function take_lookup(self, attempt, now)
+  local hosts, text = attempt.lookup:result()
+  if hosts == nil and now < attempt.lookup_until then return false end
+  if not hosts then note(self, attempt.endpoint, text or "the lookup of its name took too long") end
+  local addresses, port = {}, attempt.endpoint.address.port
+  for i, host in ipairs(hosts or {}) do addresses[i] = { host = host, port = port } end
+  attempt.addresses, attempt.lookup = addresses, nil
+  return true
+end
+
+--- Begins to connect to the next address of an endpoint. Returns false if there is none left.
+local function dial_next(self, attempt)
+  local address = table.remove(attempt.addresses, 1)
+  if not address then return false end
+  local opened, text = connections.dial(attempt.endpoint, address, self.options)
+  if not opened then
+    note(self, attempt.endpoint, text)
+  elseif attempt.is_over or self.is_closed then
+    opened:close() -- a finalizer has closed the client
   else
-    return false
+    attempt.connection = opened
   end
   return true
 end
 
---- Looks how the present connection has fared. Returns false if it is still being opened; else true, and the
--- connection if that takes calls.
-local function take_connection(self)
-  local opened = self.connection
-  local is_ready, is_over, why = opened:poll()
-  if is_ready then
-    self.connection, self.addresses, self.tried, self.trouble = nil, nil, 0, nil
-    return true, opened
-  elseif is_over then
-    note(self, why or "the connection has ended")
-    opened:close()
-    self.connection = nil
-    return true
+--- Goes on with an attempt as far as possible. Returns its connection once that takes calls, false if the endpoint has
+-- failed, or nil if the attempt is still under way.
+local function go_on(self, attempt, now)
+  while true do
+    local opened = attempt.connection
+    if attempt.is_over or self.is_closed then
+      return false
+    elseif opened then
+      local is_ready, is_over, why = opened:poll()
+      if is_ready then return opened end
+      if not is_over then return nil end
+      note(self, attempt.endpoint, why or "the connection has ended")
+      attempt.connection = nil
+      opened:close()
+    elseif attempt.lookup then
+      if not take_lookup(self, attempt, now) then return nil end
+    elseif not dial_next(self, attempt) then
+      return false
+    end
   end
-  return false
 end
 
---- Begins to connect to the next address of the endpoint.
-local function dial_next(self, now)
-  local address = table.remove(self.addresses, 1)
-  if not address then return next_endpoint(self, now) end
-  local opened, text = connections.dial(self.endpoints[self.at], address, self.options)
-  if not opened then return note(self, text) end
-  self.connection = opened
+-- }======
+
+-- {====== Rounds ======
+
+--- Goes on with all attempts. Returns a connection that takes calls, or nil. Endpoints that have failed are removed.
+local function go_on_all(self, now)
+  local attempts = self.attempts
+  local i = 1
+  while attempts[i] and self.attempts == attempts do
+    local attempt = attempts[i]
+    local found = go_on(self, attempt, now)
+    if found then
+      attempt.connection = nil -- not the dialer's any more
+      self:stop()
+      self.trouble = nil
+      return found
+    elseif found == false then
+      attempt.endpoint.failed_at = now
+      table.remove(attempts, i)
+    else
+      i = i + 1
+    end
+  end
+end
+
+--- Returns the seconds until the first lookup has taken too long, or nil if no lookup is under way.
+local function until_lookup(self, now)
+  local wait
+  for _, attempt in ipairs(self.attempts) do
+    local left = attempt.lookup and math.max(0, attempt.lookup_until - now)
+    if left and (not wait or left < wait) then wait = left end
+  end
+  return wait
+end
+
+--- Ends a round in which no endpoint has answered. A pause begins.
+local function fail_round(self, now)
+  self.steps, self.why = nil, self.trouble
+  self.failures = self.failures + 1
+  self.retry_at = now + self.backoff(self.failures)
 end
 
 --- Goes on as far as possible without waiting. Returns a connection that takes calls; or nil, and the seconds until
 -- poll must be called again (nil: when the sockets have news).
 function dialer_methods:poll(now)
-  while true do
-    local goes_on, ready = true, nil
-    if self.connection then
-      goes_on, ready = take_connection(self)
-    elseif self.lookup then
-      goes_on = take_lookup(self, now)
-    elseif self.addresses then
-      dial_next(self, now)
-    elseif now < self.retry_at then
-      return nil, self.retry_at - now
-    else
-      begin_endpoint(self, now)
+  while not self.is_closed do
+    local found = go_on_all(self, now)
+    if found then return found end
+    if self.attempts[1] then return nil, until_lookup(self, now) end
+    if not self.steps then
+      if now < self.retry_at then return nil, self.retry_at - now end
+      self.steps = plan(self, now)
     end
-    if ready then return ready end
-    if not goes_on then return nil, self.lookup and math.max(0, self.lookup_until - now) end
+    local endpoints = table.remove(self.steps, 1)
+    if not endpoints then
+      fail_round(self, now)
+    else
+      for _, endpoint in ipairs(endpoints) do
+        local attempt = begin(self, endpoint, now)
+        table.insert(self.attempts, attempt)
+      end
+    end
   end
+end
+
+--- True if a connection is being opened.
+function dialer_methods:has_connection()
+  for _, attempt in ipairs(self.attempts) do
+    if attempt.connection then return true end
+  end
+  return false
+end
+
+--- True if an endpoint is being tried.
+function dialer_methods:is_busy()
+  return self.attempts[1] ~= nil
 end
 
 --- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried
 -- first.
 function dialer_methods:lost(lost, now, text)
   if text then
-    self.trouble = ("%s: %s"):format(lost.endpoint.url, text)
+    note(self, lost.endpoint, text)
     self.why = self.trouble
   end
   if now - lost.since >= STABLE then
@@ -157,24 +313,45 @@ function dialer_methods:lost(lost, now, text)
   end
   self.failures = self.failures + 1
   self.retry_at = now + self.backoff(self.failures)
-  if self.endpoints[self.at] == lost.endpoint then self:turn_away() end
+  lost.endpoint.failed_at = now
 end
 
---- Makes the next endpoint the first to be tried: the present one answers, but is of no use.
-function dialer_methods:turn_away()
-  self.at = self.at % #self.endpoints + 1
+--- Notes that an endpoint answers, but is of no use: the others are tried first. `text` says why, if it is given.
+function dialer_methods:turn_away(endpoint, now, text)
+  endpoint.failed_at = now
+  if not text then return end
+  note(self, endpoint, text)
+  self.why = self.trouble
 end
 
---- Gives up the connection that is being opened: no call needs one any more.
+--- Gives up the connections that are being opened: no call needs one any more.
 function dialer_methods:stop()
-  if self.connection then self.connection:close() end
-  self.connection, self.lookup, self.addresses, self.tried = nil, nil, nil, 0
+  local attempts = self.attempts
+  self.attempts, self.steps = {}, nil
+  for _, attempt in ipairs(attempts) do
+    attempt.is_over = true
+    if attempt.connection then attempt.connection:close() end
+  end
 end
+
+--- Gives up the connections that are being opened, and opens no more.
+function dialer_methods:close()
+  self.is_closed = true
+  self:stop()
+end
+
+--- After a fork: forgets what the parent has begun.
+function dialer_methods:restart()
+  self.attempts, self.steps = {}, nil
+end
+
+-- }======
 
 --- Returns the error of a call that found no server.
 function dialer_methods:error()
   local err = core.new_error("unavailable")
-  local trouble = self.trouble or self.connection and self.connection.endpoint.url .. ": it does not answer"
+  local attempt = self.attempts[1]
+  local trouble = self.trouble or attempt and attempt.connection and attempt.endpoint.url .. ": it does not answer"
   if trouble then err.message = "keywatch: " .. trouble end
   return err
 end

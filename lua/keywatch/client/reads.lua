@@ -49,6 +49,7 @@ local function finish(self, read, message, err)
   remove(self, read)
   local watch = read.owner[1]
   if watch then wake(watch) end
+  if read.report then read.report:finish(err) end
 end
 
 --- Begins a read for a watch. Returns it: the field is_done is true once it has `message`, the bytes of its answer, or
@@ -68,6 +69,7 @@ function reads_methods:begin(path, bytes, watch)
     is_done = false,
     message = nil,
     err = nil,
+    report = self.transport.new_report and self.transport.new_report(path), -- see call_hook.lua
   }
   local list = self.list
   read.at = #list + 1
@@ -87,14 +89,15 @@ function reads_methods:cancel(read)
 end
 
 --- Notes why an attempt has failed. The read is sent again: after a while if its connection goes on, else as soon as
--- there is another connection.
+-- there is another connection. The server is asked whether it has a leader.
 local function postpone(self, read, connection, status, text)
   -- The server's CANCELLED must not look like the cancellation of a task.
   if status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
   local transport = self.transport
   read.trouble = core.error_of(status, text)
+  transport.leader_probe:begin(connection)
   if transport.connection ~= connection then return end
-  transport:turn_away(connection)
+  transport:turn_away(connection, read.trouble.message)
   read.failures = read.failures + 1
   read.retry_at = driver.get().now() + transport.backoff(read.failures)
 end
@@ -129,6 +132,8 @@ local function send(self, read, connection, now)
     if self.transport.connection == connection then self.transport.connection = nil end
   elseif read.attempt ~= attempt then
     connection:cancel(number) -- a finalizer has cancelled the read meanwhile
+  elseif read.report then
+    read.report:note(connection)
   end
 end
 
@@ -139,6 +144,21 @@ local function give_up(self, read, attempt)
   if attempt.number then attempt.connection:cancel(attempt.number) end
   local err = core.new_error("deadline_exceeded")
   postpone(self, read, attempt.connection, err.grpc_status, err.message)
+end
+
+--- Gives up all attempts on a connection that is left, since its server is of no use. They are sent anew as soon as
+-- there is another connection.
+function reads_methods:leave(connection, text)
+  local left = {}
+  for _, read in ipairs(self.list) do
+    if read.attempt and read.attempt.connection == connection then left[#left + 1] = read end
+  end
+  for _, read in ipairs(left) do
+    local attempt = read.attempt
+    read.attempt = nil
+    if attempt and attempt.number then connection:cancel(attempt.number) end
+    read.trouble = core.error_of(grpc_status.UNAVAILABLE, text)
+  end
 end
 
 --- Does what is due for a read. Returns the seconds until more is due, or nil if the connection will tell.

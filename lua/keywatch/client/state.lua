@@ -47,14 +47,16 @@ end
 local function trouble_of(transport)
   if transport.retrying > 0 and transport.request_trouble then return transport.request_trouble end
   local err = transport.watch_calls:trouble_of_waiting() or transport.reads:trouble()
+    or transport.keeper:trouble_of_waiting()
   return err and err.message
 end
 
 --- True if something needs a connection, or one is being opened.
 local function needs_connection(transport)
   local dialer = transport.dialer
-  return transport.waiting > 0 or transport.authenticating ~= nil or dialer.connection ~= nil or dialer.lookup ~= nil
+  return transport.waiting > 0 or transport.authenticating ~= nil or dialer:is_busy()
     or transport.retrying > 0 or transport.watch_calls:has_idle() or transport.reads:has_any()
+    or transport.keeper.waiting > 0
 end
 
 --- Returns the name of the state, the URL of the endpoint in use, and the text of the last trouble.
@@ -91,6 +93,7 @@ function state_methods:describe()
       waiting = transport.waiting + transport.pausing + transport.reads:count_waiting(),
     },
     watches = { open = open, waiting = waiting },
+    leases = { open = transport.keeper.count, waiting = transport.keeper.waiting },
   }
 end
 

@@ -2,28 +2,37 @@
 --- transport: carries the calls of a client to its servers. One connection is in use at a time. It is opened when a
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
--- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches) is
--- done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists, or a page is to be
--- read. None of this work needs a task, so a client works at top level, too.
+-- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches,
+-- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists,
+-- a page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
 --
 -- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
 -- tried again only if it is a read.
+--
+-- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its
+-- calls. A member without a leader then refuses calls at once, before it has done anything, and ends streams after
+-- three election timeouts. A member that is too slow is asked whether it has a leader, see leader_probe.lua.
 
 local backoff = require "keywatch.client.backoff"
+local cluster = require "keywatch.client.cluster"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dialer = require "keywatch.client.dialer"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local keepers = require "keywatch.client.keeper"
+local leader_probe = require "keywatch.client.leader_probe"
 local methods = require "keywatch.client.methods"
 local reads = require "keywatch.client.reads"
 local states = require "keywatch.client.state"
 local watch_calls = require "keywatch.client.watch_calls"
 
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+local NO_LEADER = leader_probe.NO_LEADER
 local WITHOUT_MESSAGE = "keywatch: the server has answered without a message"
 local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
+local SLOW = 3 -- seconds without an answer, after which the server is asked whether it has a leader
 local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
 
 local transport_methods = {}
@@ -36,12 +45,13 @@ local function timeout_of(deadline, now)
   return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
 end
 
---- Returns the header fields of a call: those of the connection, those of the caller (`own`), and the deadline.
+--- Returns the header fields of a call: those of the connection, those of the caller (`own`; false removes a field of
+-- the connection), and the deadline.
 local function metadata_of(connection, deadline, now, own)
   local metadata = {}
   for name, value in pairs(connection.metadata) do metadata[name] = value end
   if own then
-    for name, value in pairs(own) do metadata[name] = value end
+    for name, value in pairs(own) do metadata[name] = value or nil end
   end
   if deadline and deadline < math.huge then metadata["grpc-timeout"] = timeout_of(deadline, now) end
   return metadata
@@ -52,7 +62,8 @@ function transport_methods.error_without_message()
   return core.error_of(grpc_status.INTERNAL, WITHOUT_MESSAGE)
 end
 
---- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults.
+--- Returns the transport of a client. `opts` are the options of keywatch.connect with their defaults, and tries_once,
+-- see `sibling`.
 local function new(endpoints, opts)
   local between = backoff.new(opts.backoff)
   local self = setmetatable({
@@ -63,7 +74,7 @@ local function new(endpoints, opts)
       keepalive = opts.keepalive,
       keepalive_timeout = opts.keepalive_timeout,
       max_message = opts.max_message,
-    }, between),
+    }, between, opts.prefer),
     pid = core.pid(),
     connection = nil,     -- the connection that new calls go to
     connections = {},     -- as keys: all open connections
@@ -85,9 +96,13 @@ local function new(endpoints, opts)
     guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
     sentinel = nil,       -- the same sentinel, held while `uses` is not 0
     refusal = nil,        -- the error with which the server has refused the user
+    tries_once = opts.tries_once, -- a call fails as soon as its endpoint has failed once
   }, transport_mt)
   self.watch_calls = watch_calls.new(self)
   self.reads = reads.new(self, metadata_of)
+  self.leader_probe = leader_probe.new(self)
+  self.cluster = cluster.new(self, opts.sync_endpoints)
+  self.keeper = keepers.new(self, metadata_of)
   self.state = states.new(self)
   return self
 end
@@ -95,11 +110,12 @@ end
 -- {====== The driver ======
 
 --- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
--- loop would not rest before its bytes were taken), a watch exists, or a page is to be read for one.
+-- loop would not rest before its bytes were taken), a watch exists, a page is to be read for one, or a lease is kept.
 function transport_methods:update()
-  local has_connections = next(self.connections) ~= nil or self.dialer.connection ~= nil
+  local has_connections = next(self.connections) ~= nil or self.dialer:has_connection()
   local is_wanted = not self.is_closed
-    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any())
+    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any()
+      or self.keeper:has_any())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -144,9 +160,12 @@ function transport_methods:check_process()
   for name, n in pairs(self.top) do self[name] = n end
   driver.get().look() -- ends the connections
   for connection in pairs(connections) do connection:poll() end
-  self.dialer.connection, self.dialer.lookup, self.dialer.addresses = nil, nil, nil
+  self.dialer:restart()
+  self.leader_probe:restart()
+  self.cluster:restart()
   self.watch_calls:restart()
   self.reads:restart()
+  self.keeper:restart()
   self.state:restart()
 end
 
@@ -181,19 +200,26 @@ local function drop(self, connection, now, text)
 end
 
 --- Ends a connection whose server has refused the user. The calls and reads that wait for a connection, and the
--- watches that are not attached, fail with err.
+-- watches that are not attached, fail with err. The leases that wait to be renewed are lost.
 local function refuse(self, connection, err)
   if self.waiting > 0 then self.refusal = err end
   self.watch_calls:fail_idle(err)
   self.reads:fail_waiting(err)
+  self.keeper:fail_waiting(err)
   drop(self, connection, driver.get().now(), err.message)
+end
+
+--- Returns the header fields of all calls of a connection, beside the token of the user.
+local function common_metadata(self)
+  return { hasleader = self.dialer:has_choice() and "true" or nil }
 end
 
 --- Reads the answer of Authenticate, and uses its token for all calls of the connection.
 local function take_token(self, connection, message)
   local answer, err = methods.decode("AuthenticateResponse", message or "\255")
   if not answer then return refuse(self, connection, err) end
-  connection.metadata = { token = answer.token }
+  connection.metadata = common_metadata(self)
+  connection.metadata.token = answer.token
   adopt(self, connection)
 end
 
@@ -207,20 +233,23 @@ local function authenticate(self, connection)
     if status == grpc_status.OK then
       take_token(self, connection, message)
     elseif text == "etcdserver: authentication is not enabled" then
-      connection.metadata = {}
+      connection.metadata = common_metadata(self)
       adopt(self, connection)
     elseif status == grpc_status.UNAVAILABLE then
-      drop(self, connection, driver.get().now(), text)
+      local time = driver.get().now()
+      drop(self, connection, time, text)
+      self.dialer:turn_away(connection.endpoint, time)
     else
       refuse(self, connection, core.error_of(status, text))
     end
-  end, {}) -- without the old token, which etcd would refuse
+  end, common_metadata(self)) -- without the old token, which etcd would refuse
   if not number then drop(self, connection, now) end
 end
 
 --- Takes over a connection from the dialer. It is used at once, or after the user was authenticated.
 local function use_opened(self, connection)
   self.connections[connection] = true
+  connection.metadata = common_metadata(self)
   if self.opts.user then authenticate(self, connection) else adopt(self, connection) end
 end
 
@@ -253,18 +282,28 @@ function transport_methods:poll()
   local wait = self.watch_calls:poll(now)
   local until_read = self.reads:poll(now)
   if until_read and (not wait or until_read < wait) then wait = until_read end
+  local until_asked = self.leader_probe:poll(now)
+  if until_asked and (not wait or until_asked < wait) then wait = until_asked end
+  local until_synced = self.cluster:poll(now)
+  if until_synced and (not wait or until_synced < wait) then wait = until_synced end
+  local until_renewal = self.keeper:poll(now)
+  if until_renewal and (not wait or until_renewal < wait) then wait = until_renewal end
   if self.authenticating and now >= self.authenticating_until then
-    drop(self, self.authenticating, now, "the server has not answered Authenticate in time")
+    local connection = self.authenticating
+    drop(self, connection, now, "the server has not answered Authenticate in time")
+    self.dialer:turn_away(connection.endpoint, now)
   elseif self.authenticating then
     wait = math.min(wait or math.huge, self.authenticating_until - now)
   end
-  local is_asked = self.waiting > 0 or self.dialer.connection ~= nil or self.watch_calls:wants_connection(now)
-    or self.reads:wants_connection(now)
+  local is_asked = self.waiting > 0 or self.dialer:has_connection() or self.watch_calls:wants_connection(now)
+    or self.reads:wants_connection(now) or self.keeper:wants_connection(now)
   if not self.connection and not self.authenticating and is_asked then
     local connection, seconds = self.dialer:poll(now)
     if connection then
       use_opened(self, connection)
       wait = 0
+    elseif self.tries_once and self.dialer.failures > 0 then
+      announce_change(self)
     elseif seconds and (not wait or seconds < wait) then
       wait = seconds
     end
@@ -287,6 +326,11 @@ local function await_change(self, deadline)
   return self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
 end
 
+--- True if a call that waits for a connection has something to look at.
+local function has_news(self)
+  return self.connection or self.refusal or self.is_closed or self.tries_once and self.dialer.failures > 0
+end
+
 --- Waits for a connection that takes calls. Returns it, or nil and an error.
 function transport_methods:await_connection(deadline)
   self:check_process()
@@ -300,7 +344,7 @@ function transport_methods:await_connection(deadline)
   count(self, "waiting", 1)
   self:retain()
   local ok, came = true, true
-  while ok and came and not (self.connection or self.refusal or self.is_closed) do
+  while ok and came and not has_news(self) do
     ok, came = pcall(await_change, self, deadline)
   end
   count(self, "waiting", -1)
@@ -323,9 +367,10 @@ function transport_methods:deadline_of(timeout, deadline)
   return driver.get().now() + (timeout or self.opts.timeout)
 end
 
--- A waiter is the receiver of a unary call: a task, or the top level, waits for its event.
-local waiter_methods = {}
-local waiter_mt = { __index = waiter_methods }
+-- A waiter is the receiver of a unary call: a task, or the top level, waits for its event. That of a read has one more
+-- method.
+local waiter_methods, read_waiter_methods = {}, {}
+local waiter_mt, read_waiter_mt = { __index = waiter_methods }, { __index = read_waiter_methods }
 
 --- Takes the result of the call and wakes the caller.
 function waiter_methods:on_ready(connection, number)
@@ -334,11 +379,28 @@ function waiter_methods:on_ready(connection, number)
   self.event:set()
 end
 
---- Waits until the waiter has its result. Returns false if the deadline was first.
-local function await_answer(waiter, deadline)
-  local d = driver.get()
+read_waiter_methods.on_ready = waiter_methods.on_ready
+
+--- Called when the server has no leader, or does not answer, and another one is used. The read is sent to that one.
+function read_waiter_methods:on_leave(connection, number, text)
+  self.status, self.text, self.is_refused = grpc_status.UNAVAILABLE, text, false
+  self.is_done = true
+  connection:cancel(number)
+  self.event:set()
+end
+
+--- Waits until the waiter has its result. Returns false if the deadline was first. A server that takes long is asked
+-- whether it has a leader.
+local function await_answer(self, connection, waiter, deadline)
+  local d, patience = driver.get(), connection.metadata.hasleader and SLOW
   while not waiter.is_done do
-    if not waiter.event:wait(deadline and math.max(0, deadline - d.now())) then return false end
+    local left = deadline and math.max(0, deadline - d.now())
+    local is_slow = patience and (not left or left > patience)
+    if not waiter.event:wait(is_slow and patience or left) then
+      if not is_slow then return false end
+      patience = nil
+      self.leader_probe:begin(connection)
+    end
   end
   return true
 end
@@ -351,13 +413,16 @@ end
 
 --- Makes a call on a connection, once. Returns the waiter with the result; nil if the connection took no call; false
 -- if the deadline was first.
-local function try(self, connection, path, bytes, deadline, is_read, metadata)
-  local d = driver.get()
-  local waiter = setmetatable({ event = d.event(), is_done = false, token = connection.metadata.token }, waiter_mt)
-  local number = connection:begin(path, bytes, metadata_of(connection, deadline, d.now(), metadata), waiter)
+local function try(self, connection, call)
+  local d, deadline, is_read = driver.get(), call.deadline, call.is_read
+  local waiter = setmetatable({ event = d.event(), is_done = false, token = connection.metadata.token },
+    is_read and read_waiter_mt or waiter_mt)
+  local metadata = metadata_of(connection, deadline, d.now(), call.metadata)
+  local number = connection:begin(call.path, call.bytes, metadata, waiter)
   if not number then return nil end
+  if call.report then call.report:note(connection) end
   self:retain()
-  local ok, came = pcall(await_answer, waiter, deadline)
+  local ok, came = pcall(await_answer, self, connection, waiter, deadline)
   self:release()
   if not waiter.is_done then connection:cancel(number) end
   if not ok then error(type(came) == "table" and mark_maybe_done(came, is_read) or came, 0) end
@@ -381,16 +446,34 @@ function transport_methods:renew(connection, token, status, text)
   return true
 end
 
---- True if a call that has failed may be tried again.
-local function is_worth_another(waiter, is_read)
-  return waiter.is_refused or is_read and waiter.status == grpc_status.UNAVAILABLE
+--- True if a call has certainly not been carried out: the server has not processed it, or has refused it because it has
+-- no leader. Members of etcd look for their leader before they propose a change; services beside etcd's own make
+-- several changes, and may have made some of them.
+local function is_refused(waiter, path)
+  return waiter.is_refused or waiter.status == grpc_status.UNAVAILABLE and waiter.text == NO_LEADER
+    and path:find("^/etcdserverpb%.") ~= nil
 end
 
---- Stops using a connection whose server is of no use. Other endpoints are tried first.
-function transport_methods:turn_away(connection)
-  if self.connection ~= connection or #self.dialer.endpoints == 1 then return end
+--- Stops using a connection whose server is of no use. Other endpoints are tried first. `text` says why.
+function transport_methods:turn_away(connection, text)
+  if self.connection ~= connection or not self.dialer:has_choice() then return end
   self.connection = nil
-  self.dialer:turn_away()
+  self.dialer:turn_away(connection.endpoint, driver.get().now(), text)
+end
+
+--- Stops using a connection: reads and watches go on at another endpoint. Writes wait for their answers.
+function transport_methods:abandon(connection, text)
+  connection.is_left = true
+  if self.connection == connection then self.connection = nil end
+  if self.authenticating == connection then self.authenticating = nil end
+  self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
+  connection:leave(text)
+  self.reads:leave(connection, text)
+end
+
+--- Abandons a connection whose server has no leader, or does not answer. Does nothing if there is no other endpoint.
+function transport_methods:leave(connection, text)
+  if self.dialer:has_choice() then self:abandon(connection, text) end
 end
 
 --- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first.
@@ -419,10 +502,16 @@ local IN_DOUBT = {
 }
 
 --- Returns the error of a call that has failed.
-local function error_of_waiter(waiter, is_read)
+local function error_of_waiter(waiter, call)
   local err = core.error_of(waiter.status, waiter.text)
   local is_done = err.code == "answer_too_large"
-  return mark_maybe_done(err, is_read or not is_done and (waiter.is_refused or not IN_DOUBT[waiter.status]))
+  local is_in_doubt = IN_DOUBT[waiter.status] and not is_refused(waiter, call.path)
+  return mark_maybe_done(err, call.is_read or not is_done and not is_in_doubt)
+end
+
+--- True if a call that has failed may be tried again.
+local function is_worth_another(waiter, call)
+  return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call.path)
 end
 
 --- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
@@ -431,8 +520,11 @@ local function attempt(self, call)
   local connection, err = self:await_connection(call.deadline)
   if not connection then return true, nil, err end
   local is_read = call.is_read
-  local waiter = try(self, connection, call.path, call.bytes, call.deadline, is_read, call.metadata)
-  if waiter == false then return true, nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read) end
+  local waiter = try(self, connection, call)
+  if waiter == false then
+    self.leader_probe:begin(connection)
+    return true, nil, mark_maybe_done(core.new_error("deadline_exceeded"), is_read)
+  end
   if waiter and waiter.status == grpc_status.OK and waiter.message then return true, waiter.message end
   if self.is_closed then return true, nil, mark_maybe_done(errors.closed("client"), is_read or not waiter) end
   if waiter and waiter.status == grpc_status.OK then
@@ -446,12 +538,13 @@ local function attempt(self, call)
     call.has_renewed = true
     return false
   end
-  local failure = error_of_waiter(waiter, is_read)
-  if not is_worth_another(waiter, is_read) then return true, nil, failure end
+  local failure = error_of_waiter(waiter, call)
+  if waiter.status == grpc_status.UNAVAILABLE then self.leader_probe:begin(connection) end
+  if self.tries_once or not is_worth_another(waiter, call) then return true, nil, failure end
   call.failures = call.failures + 1
   self.request_trouble = failure.message
   if self.connection ~= connection then return false end
-  self:turn_away(connection)
+  self:turn_away(connection, failure.message)
   return false, nil, failure
 end
 
@@ -468,7 +561,7 @@ end
 
 --- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
 -- the call may be made more than once.
-function transport_methods:unary(path, bytes, deadline, is_read, metadata)
+function transport_methods:unary(path, bytes, deadline, is_read, metadata, report)
   local d = driver.get()
   local may_wait = not self.is_closed and (not deadline or deadline > d.now())
   if may_wait then d.check_wait() end -- raises before anything is sent
@@ -476,6 +569,7 @@ function transport_methods:unary(path, bytes, deadline, is_read, metadata)
     path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
     failures = 0,        -- attempts that a server could not answer
     has_renewed = false, -- the user was authenticated anew because of it
+    report = report,     -- see call_hook.lua; nil: nobody wants one
   }
   local is_over, back, err = attempt(self, call)
   if is_over then return back, err end
@@ -490,19 +584,29 @@ end
 
 -- }======
 
---- Closes the transport. Calls that are under way fail, and so do watches.
+--- Returns a transport for one endpoint of this one, with the same options, whose calls fail at once if the endpoint
+-- does. The caller closes it.
+function transport_methods:sibling(endpoint)
+  local opts = {}
+  for name, value in pairs(self.opts) do opts[name] = value end
+  opts.tries_once, opts.sync_endpoints = true, nil
+  return new({ endpoint }, opts)
+end
+
+--- Closes the transport. Calls that are under way fail, and so do watches. Kept leases are lost.
 function transport_methods:close()
   if self.is_closed then return end
   self:check_process()
   self.is_closed = true
   self.watch_calls:close()
   self.reads:close()
+  self.keeper:close()
   for connection in pairs(self.connections) do
     connection.core:close() -- ends its calls
     connection:poll()
     connection:close()
   end
-  self.dialer:stop()
+  self.dialer:close()
   self.connections, self.connection, self.authenticating = {}, nil, nil
   announce_change(self)
   if self.closing then self.closing:set() end

@@ -4,7 +4,9 @@
 -- A watch is attached to at most one call. One that is not attached is idle, and `poll` attaches it, unless it is
 -- full: a full watch holds as much as it may, and becomes idle when it is read.
 --
--- All watches share one call, with two exceptions, which have a call of their own. A watch that was not read until it
+-- All watches share one call; those with `require_leader` another one, whose header fields tell etcd to end it when the
+-- member has no leader. With several endpoints all calls have these header fields. Two kinds of watches have a call of
+-- their own. A watch that was not read until it
 -- was full has left the shared call, so that the other watches need not wait for it; when it is read again it gets its
 -- own call, where flow control alone holds it back, and it stays there. A watch that starts at a future revision has
 -- its own call, because servers send no progress on a call before the first revision of each of its watches.
@@ -19,6 +21,7 @@ local grpc_status = require "keywatch.support.grpc_status"
 local reason = require "keywatch.support.reason"
 local wake = require("keywatch.watch.watch").wake
 
+local NO_LEADER = require("keywatch.client.leader_probe").NO_LEADER
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local RANGE = "/etcdserverpb.KV/Range"
 local INSPECT_INTERVAL = 10 -- seconds
@@ -51,7 +54,7 @@ local function new(transport)
     last_tag = 0,
     idle = setmetatable({}, { __mode = "k" }), -- as keys: watches that are to be attached
     calls = {},       -- as keys: all calls
-    shared = nil,     -- the call that watches without a call of their own join
+    shared = {},      -- the calls that watches without a call of their own join, by `requires_leader` of the call
     failures = 0,     -- calls in a row that did not last
     retry_at = 0,     -- the time before which no watch is attached
     trouble = nil,    -- the error of the last call that did not last
@@ -140,9 +143,14 @@ function watch_calls_methods:forget(watch)
   self.transport:update()
 end
 
+--- Sees to it that no other watch joins a call any more.
+local function unshare(self, call)
+  if self.shared[call.requires_leader] == call then self.shared[call.requires_leader] = nil end
+end
+
 --- Sees to it that no other watch joins the call of this watch any more. For a call that has not answered in time.
 function watch_calls_methods:stop_sharing(watch)
-  if watch.call and watch.call == self.shared then self.shared = nil end
+  if watch.call then unshare(self, watch.call) end
 end
 
 --- Attaches a watch anew, because its call has not confirmed it in time. Other servers are tried first.
@@ -154,7 +162,8 @@ function watch_calls_methods:replace_call(watch)
   leave(watch)
   self.idle[watch] = true
   self.trouble = core.error_of(grpc_status.UNAVAILABLE, "keywatch: the server has not confirmed the watch in time")
-  self.transport:turn_away(call.connection)
+  self.transport.leader_probe:begin(call.connection)
+  self.transport:turn_away(call.connection, self.trouble.message)
 end
 
 --- Detaches a watch. It will be attached to a call of its own.
@@ -178,7 +187,7 @@ function watch_calls_methods:move_others_away(watch, revision)
   for member in pairs(call and call.members or {}) do
     if member ~= watch and begins_after(member, revision) then ahead[#ahead + 1] = member end
   end
-  if #ahead > 0 and self.shared == call then self.shared = nil end
+  if #ahead > 0 then unshare(self, call) end
   for _, member in ipairs(ahead) do
     member.core:detach()
     leave(member)
@@ -207,9 +216,15 @@ end
 
 -- {====== Calls ======
 
+--- True if a watch must be on a call that ends when the member has no leader.
+local function requires_leader(connection, watch)
+  return connection.metadata.hasleader ~= nil or watch.opts.require_leader == true
+end
+
 --- Begins a Watch call. Returns it, or nil if the connection takes no more calls.
-local function open(self, connection, is_private)
-  local number = connection.core:watch(connection.metadata, self.transport.opts.max_message)
+local function open(self, connection, is_private, is_led)
+  local metadata = { token = connection.metadata.token, hasleader = is_led and "true" or nil }
+  local number = connection.core:watch(metadata, self.transport.opts.max_message)
   if not number then return nil end
   local now = driver.get().now()
   local call = setmetatable({
@@ -217,6 +232,7 @@ local function open(self, connection, is_private)
     connection = connection,
     number = number,
     is_private = is_private,   -- one watch has it for its own
+    requires_leader = is_led,  -- the server ends it when it has no leader
     token = connection.metadata.token, -- a call keeps the token that it began with
     members = setmetatable({}, { __mode = "k" }), -- as keys: the attached watches
     since = now,
@@ -233,16 +249,18 @@ end
 --- Returns the call that a watch is to be attached to, or nil. A shared call that is held back, because its only watch
 -- is not read, becomes that watch's own, and another shared call is begun.
 local function call_for(self, connection, watch)
-  if watch.has_own_call then return open(self, connection, true) end
-  local shared = self.shared
+  local is_led = requires_leader(connection, watch)
+  if watch.has_own_call then return open(self, connection, true, is_led) end
+  local shared = self.shared[is_led]
   if shared and shared.connection == connection then
     local _, _, is_held = connection.core:inspect(shared.number)
     if not is_held then return shared end
     shared.is_private = true
     for member in pairs(shared.members) do member.has_own_call = true end
   end
-  self.shared = open(self, connection, false)
-  return self.shared
+  shared = open(self, connection, false, is_led)
+  self.shared[is_led] = shared
+  return shared
 end
 
 --- Attaches an idle watch. It stays idle if there is no call for it.
@@ -297,23 +315,28 @@ local function back_off(self)
   self.retry_at = driver.get().now() + self.transport.backoff(self.failures)
 end
 
---- Counts the end of a call. After one that did not last, the next call is delayed, and made to another server.
+--- Counts the end of a call. After one that did not last, the next call is delayed, and made to another server. A
+-- server without a leader is left at once, with all watches and reads.
 local function note_end(self, call, status, text)
-  if driver.get().now() - call.since >= STABLE then
-    self.failures = 0
-    return
-  end
+  local has_lasted = driver.get().now() - call.since >= STABLE
+  local has_no_leader = text == NO_LEADER -- proxies of etcd end the call with the status "unknown"
+  if has_lasted then self.failures = 0 end
+  if has_lasted and not has_no_leader then return end
   -- The server's CANCELLED must not look like the cancellation of a task.
   if status == grpc_status.OK or status == grpc_status.CANCELLED then status = grpc_status.UNAVAILABLE end
   self.trouble = core.error_of(status, text or "keywatch: the server has ended the call")
-  self.transport:turn_away(call.connection)
-  back_off(self)
+  if not has_lasted then back_off(self) end
+  if has_no_leader then
+    self.transport:leave(call.connection, text)
+  else
+    self.transport:turn_away(call.connection, self.trouble.message)
+  end
 end
 
 --- Removes a call that has ended.
 local function remove(self, call)
   self.calls[call] = nil
-  if self.shared == call then self.shared = nil end
+  unshare(self, call)
 end
 
 --- Returns true if a call has failed because of its token, and the user is authenticated anew. That is done once until
@@ -323,7 +346,7 @@ local function renew(self, call, status, text)
   if self.old_token and self.old_token ~= token then return false end
   if not self.transport:renew(call.connection, call.token, status, text) then return false end
   self.old_token = token
-  if self.shared == call then self.shared = nil end
+  unshare(self, call)
   return true
 end
 
@@ -346,6 +369,25 @@ end
 function call_methods:close()
   remove(self.owner, self)
   self.connection:cancel(self.number)
+end
+
+--- Called when another server is used from now on. The watches are attached there.
+function call_methods:on_leave(_, _, text)
+  self:close()
+  self.owner.trouble = core.error_of(grpc_status.UNAVAILABLE, text)
+  reassign_watches(self.owner, self)
+end
+
+--- Has all watches attached to calls that end when the member has no leader: there are several endpoints by now.
+function watch_calls_methods:require_leader()
+  local calls = {}
+  for call in pairs(self.calls) do
+    if not call.requires_leader then calls[#calls + 1] = call end
+  end
+  for _, call in ipairs(calls) do
+    call:close()
+    reassign_watches(self, call)
+  end
 end
 
 -- }======
@@ -587,7 +629,7 @@ end
 --- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
 -- failure.
 function watch_calls_methods:restart()
-  self.calls, self.shared = {}, nil
+  self.calls, self.shared = {}, {}
   self.failures, self.retry_at, self.trouble = 0, 0, nil
   for _, watch in pairs(self.watches) do
     watch.core:detach()
@@ -599,7 +641,7 @@ end
 --- Fails all watches: the client is closed.
 function watch_calls_methods:close()
   for _, watch in pairs(self.watches) do fail_as_closed(watch) end
-  self.calls, self.shared, self.idle = {}, nil, {}
+  self.calls, self.shared, self.idle = {}, {}, {}
 end
 
 return { new = new }

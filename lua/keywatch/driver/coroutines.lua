@@ -242,14 +242,15 @@ local function next_deadline(self)
   return scheduler.sleepers.heap[1] and scheduler:time_left(scheduler.sleepers:next())
 end
 
---- One turn of the loop. It blocks only if no task is ready and the caller of the loop still waits. Sockets are
--- handled in every turn, unless they have just made a task ready. Raises if nothing can ever wake a task.
+--- One turn of the loop. It blocks only if no task is ready, finalizers have left nothing, and the caller of the loop
+-- still waits. Sockets are handled in every turn, unless they have just made a task ready. Raises if nothing can ever
+-- wake a task.
 local function turn(self, is_waiting)
   local backend = self.backend
   begin_turn(self)
   local has_run = self:run_ready()
   local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
-  local is_ready = self.first <= self.last
+  local is_ready = self.first <= self.last or self.forgotten[1] ~= nil
   if is_ready or not is_waiting() then
     if (has_run or not is_ready) and backend.is_awaiting() then
       local is_fresh = self.has_blocked and not has_run and backend.flush
@@ -436,6 +437,8 @@ local function equip(self, driver)
   function driver.scope(...) return scopes.run(scheduler, ...) end
   function driver.can_park() return scheduler:can_park() end
   function driver.check_wait() scheduler:waiting_task() end
+  function driver.current() return scheduler:current() end
+  function driver.expire(task) scheduler:expire(task) end
   function driver.is_gone(co) return self:is_gone(co) end
   function driver.attach(source) self:attach(source) end
   function driver.detach(source) self:detach(source) end

@@ -1,11 +1,15 @@
 -- SPDX-License-Identifier: MIT
 --- lease: a time to live that keys can be bound to, as an object.
 --
--- The owner is a store or a client, with the methods lease_grant, lease_revoke, lease_keepalive and
--- lease_time_to_live. A lease object holds only its id, so several objects may stand for the same lease.
+-- The owner is a store, a client, or another object with their methods: lease_grant, lease_revoke, lease_keepalive,
+-- lease_time_to_live, and lease_keeper, which returns the keeper of the store or client below (see kept.lua). Several
+-- objects may stand for the same lease.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local kept_leases = require "keywatch.store.kept"
 
 local lease_methods = {}
 local lease_mt = { __name = "keywatch.lease", __index = lease_methods }
@@ -22,6 +26,10 @@ local function new(owner, id, ttl)
     owner = owner,
     id = id,
     ttl = ttl, -- in seconds, as granted; nil for a lease by its id
+    since = nil,    -- the time from which it certainly lives as long; nil if not known
+    hold = nil,     -- on the kept lease, see kept.lua; nil if the lease was never kept
+    sentinel = nil, -- gives up the hold when it is collected
+    ended = nil,    -- driver event: set when the lease is lost, or orphaned
   }, lease_mt)
 end
 
@@ -30,6 +38,7 @@ local function grant(owner, ttl, opts)
   check.self(owner, "lease")
   check.argument(type(ttl) == "number" and ttl % 1 == 0, 1, "lease", "a whole number of seconds", ttl)
   local lease = new(owner, false, false) -- before the grant: nothing may fail after it
+  lease.since = type(owner) ~= "userdata" and driver.get().now() or nil -- a store tells the end of its leases itself
   local granted, err = check.call("lease", owner.lease_grant, owner, ttl, opts)
   if not granted then return nil, err end
   lease.id, lease.ttl = granted.id, granted.ttl
@@ -48,8 +57,10 @@ end
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
   local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
-  if not ttl then return nil, err end
-  return ttl
+  if ttl then return ttl end
+  local kept = err.code == "lease_not_found" and self.hold and not self.hold.is_over and self.hold.kept
+  if kept then kept.keeper:lose(kept, "it has expired, or was revoked") end
+  return nil, err
 end
 
 --- Asks the owner for the time that is left, and for the keys. Returns a table, or nil and an error.
@@ -74,12 +85,132 @@ function lease_methods:keys(opts)
   return info.keys
 end
 
---- Ends the lease and deletes its keys, in one revision.
-function lease_methods:revoke(opts)
-  check.self(self, "revoke", lease_mt)
-  local revoked, err = check.call("revoke", self.owner.lease_revoke, self.owner, self.id, opts)
+-- {====== Keeping ======
+
+--- Returns the kept lease of a lease object; or nil if the lease is not kept.
+local function kept_of(lease)
+  local hold = lease.hold
+  return hold and not hold.is_over and hold.kept or nil
+end
+
+--- Begins to renew the lease in the background. Does not wait. Does nothing if the lease is kept, or is lost. Returns
+-- the lease.
+function lease_methods:keep()
+  check.self(self, "keep", lease_mt)
+  if kept_of(self) then return self end
+  local owner = self.owner
+  self.ended = self.ended or driver.get().event()
+  local keeper = check.call("keep", owner.lease_keeper, owner)
+  local kept = check.call("keep", keeper.keep, keeper, self.id, self.since, self.ttl)
+  local hold, sentinel = kept:hold(self.ended)
+  self.hold, self.sentinel = hold, sentinel
+  return self
+end
+
+--- Returns what a wait for the loss of the lease returns: true, and the error of the loss; or true, nil, and an error
+-- if the lease was orphaned; or false if the wait goes on.
+local function outcome(lease)
+  local hold = lease.hold
+  local kept = hold.kept
+  if hold.is_over then
+    return true, nil, errors.new("closed", "keywatch: the lease is not kept any more: lease:orphan() was called")
+  end
+  if not kept.err then kept.keeper:check(kept) end
+  if kept.err then return true, kept.err end
+  return false
+end
+
+--- Raises if the lease was never kept: nothing would tell its loss.
+local function check_kept(lease, name)
+  if lease.hold then return end
+  check.misuse("%s: the lease is not kept, and its loss is not noticed: call lease:keep() first", name)
+end
+
+--- Waits until the lease is lost. Returns the error, of the code "lost". Or returns nil and an error: of the code
+-- "timeout", or of the code "closed" if lease:orphan() was called.
+function lease_methods:lost(timeout)
+  check.self(self, "lost", lease_mt)
+  check.timeout(timeout, "lost")
+  check_kept(self, "lost")
+  local d = driver.get()
+  local deadline = timeout and d.now() + timeout
+  if timeout and timeout <= 0 and kept_of(self) then self.hold.kept.keeper:look() end
+  while true do
+    local is_over, lost, err = outcome(self)
+    if lost then return lost end
+    if is_over then return nil, err end
+    if not self.ended:wait(deadline and deadline - d.now()) then return nil, core.new_error("timeout") end
+  end
+end
+
+--- Returns the error of a kept lease that is lost, or nil. Does not wait.
+function lease_methods:error()
+  check.self(self, "error", lease_mt)
+  local kept = kept_of(self)
+  if not kept then return nil end
+  if not kept.err then kept.keeper:check(kept) end
+  return kept.err
+end
+
+--- Stops to renew the lease. It expires in its time, unless another object keeps it.
+function lease_methods:orphan()
+  check.self(self, "orphan", lease_mt)
+  local kept = kept_of(self)
+  if kept and not kept.err and kept_leases.release(self.hold) then kept:close() end
+end
+
+lease_mt.__select = { -- see task/selection.lua
+  is_ready = function(lease)
+    check_kept(lease, "select")
+    return (outcome(lease))
+  end,
+  begin = function(lease) return lease.ended end,
+  finish = function() end,
+  take = function(lease)
+    local _, lost, err = outcome(lease)
+    if lost then return lost end
+    return nil, err
+  end,
+  look = function(lease)
+    local kept = kept_of(lease)
+    if kept then kept.keeper:look() end
+  end,
+}
+
+-- }======
+
+-- {====== Revoking ======
+
+--- Returns the kept lease that is to be told of a revocation, or nil: also one that another object keeps. A store tells
+-- the end of its leases itself.
+local function find_kept(lease)
+  local kept, owner = kept_of(lease), lease.owner
+  if kept or type(owner) == "userdata" then return kept end
+  return check.call("revoke", owner.lease_keeper, owner):find(lease.id)
+end
+
+--- Takes the results of lease_revoke. A lease that has ended is not kept any more; one that could not be revoked is.
+local function finish_revoke(kept, ok, revoked, err)
+  if kept then
+    local has_ended = ok and (revoked or err.code == "lease_not_found")
+    if has_ended then kept.keeper:lose(kept, "it was revoked") end
+    kept.revoking = kept.revoking - 1
+  end
+  if not ok then error(revoked, 0) end
   if not revoked then return nil, err end
   return revoked
 end
+
+--- Ends the lease and deletes its keys, in one revision. If that fails, a kept lease is still kept.
+function lease_methods:revoke(opts)
+  check.self(self, "revoke", lease_mt)
+  local kept = find_kept(self)
+  if kept then kept.revoking = kept.revoking + 1 end
+  local owner = self.owner
+  local revoked, err = finish_revoke(kept, pcall(check.call, "revoke", owner.lease_revoke, owner, self.id, opts))
+  return revoked, err -- not a tail call: errors name the method
+end
+
+-- }======
 
 return { grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }

@@ -3,7 +3,7 @@
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
-local is_before = require("keywatch.support.key_order").is_before
+local key_order = require "keywatch.support.key_order"
 
 local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
 
@@ -19,9 +19,7 @@ end
 local function fixed_end(key, opts)
   if opts.from_key then return "\0" end
   if not opts.prefix then return opts.range_end end
-  local stem = key:gsub("\255+$", "")
-  if stem == "" then return "\0" end
-  return stem:sub(1, -2) .. string.char(stem:byte(-1) + 1)
+  return key_order.prefix_end(key)
 end
 
 --- Raises if an option is not a whole number of at least `min`.
@@ -72,7 +70,7 @@ local function iterate(owner, key, opts, before_page, is_late)
     kvs, at = result.kvs, 0
     left = left - #kvs
     more = result.more and left > 0
-    local is_endless = more and (#kvs == 0 or is_before(kvs[1].key, key))
+    local is_endless = more and (#kvs == 0 or key_order.is_before(kvs[1].key, key))
     if is_endless then error(core.new_error("malformed"), 0) end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end

@@ -21,7 +21,7 @@ function source.of_stores(make)
     local one = sources[store]
     if not one then
       one = make(store)
-      one.count, one.pid, one.after_fork = 0, core.pid(), after_fork
+      one.count, one.pid, one.after_fork = 0, core.pid(), one.after_fork or after_fork
       sources[store] = one
       if store.set_bell then store:set_bell(driver.get().bell()) end
     end

@@ -196,7 +196,7 @@ local function list(found, name)
 end
 
 return {
-  face = face, misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument, options = options,
-  timeout = timeout, known = known, times = times, list = list, shown = shown, where = where,
+  face = face, misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument,
+  options = options, timeout = timeout, known = known, times = times, list = list, shown = shown, where = where,
   caller = caller,
 }

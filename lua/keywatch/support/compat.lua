@@ -10,6 +10,57 @@ local function sentinel(fn)
   return proxy
 end
 
+--- Returns a function that makes sentinels which share one finalizer: guard(state) returns an object, and fn(state) is
+-- called when that object is collected. The state must not refer to the object.
+local function guard(fn)
+  local new = rawget(_G, "newproxy")
+  if not new then
+    local mt = { __gc = function(self) fn(self.state) end }
+    return function(state) return setmetatable({ state = state }, mt) end
+  end
+  local first, states = new(true), setmetatable({}, { __mode = "k" })
+  getmetatable(first).__gc = function(self)
+    local state = states[self]
+    if state ~= nil then fn(state) end
+  end
+  return function(state)
+    local proxy = new(first)
+    states[proxy] = state
+    return proxy
+  end
+end
+
+local companions = setmetatable({}, { __mode = "k" }) -- by object; in LuaJIT only a key that nobody else has
+local get_environment, set_environment = rawget(debug, "getfenv"), rawget(debug, "setfenv")
+
+--- Returns the table of an object's companions. In LuaJIT a weak table would keep an object alive that its own value
+-- refers to. Therefore the table stands in the object there, or in the environment of a userdata.
+local function companions_of(object)
+  local found
+  if not set_environment then
+    found = companions[object] or {}
+    companions[object] = found
+  elseif type(object) == "table" then
+    found = rawget(object, companions) or {}
+    rawset(object, companions, found)
+  else
+    found = get_environment(object)
+    if not rawget(found, companions) then
+      found = { [companions] = true }
+      set_environment(object, found)
+    end
+  end
+  return found
+end
+
+--- Returns a table that lives as long as an object, a table or a userdata, and may refer to the object. Callers that
+-- give the same name get the same table.
+local function companion(object, name)
+  local all = companions_of(object)
+  all[name] = all[name] or {}
+  return all[name]
+end
+
 --- Returns the function, which LuaJIT from now on interprets and never compiles. A debug hook that was set while the
 -- function called C then runs as soon as the call returns: compiled code runs no hooks. And a loop over pairs ends in
 -- finalizers, too: compiled, LuaJIT 2.1 of 2023 does not come out of it there.
@@ -43,6 +94,8 @@ return {
   interpreted = interpreted,
   is_main = is_main,
   sentinel = sentinel,
+  guard = guard,
+  companion = companion,
   has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines, and not one for each
   create = plain "create",
   resume = plain "resume",

@@ -10,4 +10,12 @@ local function is_before(a, b)
   return #a < #b
 end
 
-return { is_before = is_before }
+--- Returns the range_end of all keys that begin with `prefix`: the first key after them, or "\0" (no end) if there is
+-- none, because `prefix` is empty or made of 0xff bytes.
+local function prefix_end(prefix)
+  local stem = prefix:gsub("\255+$", "")
+  if stem == "" then return "\0" end
+  return stem:sub(1, -2) .. string.char(stem:byte(-1) + 1)
+end
+
+return { is_before = is_before, prefix_end = prefix_end }

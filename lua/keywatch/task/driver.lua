@@ -23,6 +23,9 @@
 --                    program.
 --   check_wait()     Raises, at the line that called keywatch, if the caller may not wait here. Called before a request
 --                    is sent, so that a request whose answer cannot be awaited is not sent.
+--   current()        Returns the task that the caller is, or nil.
+--   expire(task)     Ends the present wait of a task, or of the top level if that is nil, as if its time were over.
+--                    Does nothing if there is no wait. Called when a session is lost, for its requests.
 --   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
 --                    to learn whether the coroutine that reads a watch still does.
 --

@@ -108,6 +108,11 @@ local function current(self)
   return running and self.driver.thread() == running.thread and running or nil
 end
 
+--- Returns the task that the caller is, or nil.
+function scheduler_methods:current()
+  return current(self)
+end
+
 --- True if the caller is a task that can be suspended here.
 function scheduler_methods:can_park()
   return current(self) ~= nil and self.driver.can_suspend()
@@ -165,6 +170,13 @@ function scheduler_methods:wake(waiter, why)
   if waiter.thread then self.driver.wake(waiter) end
   end_wait(self, waiter)
   return true
+end
+
+--- Ends the present wait of a task, or of the top level if that is nil, as if its time were over. Does nothing if it
+-- does not wait.
+function scheduler_methods:expire(task)
+  local waiter = task or self.top
+  if waiter and waiter.state == "parked" then self:wake(waiter, "timeout") end
 end
 
 --- Ends the wait of a parked waiter with the result "turn", and exchanges its offer for `ours`. Returns true and what

@@ -115,10 +115,23 @@ local function append(watch, events)
   watch.n = n + #events
 end
 
+local sub = string.sub
+
+--- Cuts the first `n` bytes off the keys of events and of their previous kvs.
+local function cut_events(events, n)
+  for i = 1, #events do
+    local event = events[i]
+    local prev = event.prev
+    event.key = sub(event.key, n + 1)
+    if prev then prev.key = event.key end
+  end
+end
+
 --- Moves one thing from the queue into the buffer. Returns false if the queue is empty.
 local function take(watch)
   local kind, what = watch.origin.take(watch)
   if not kind then return false end
+  if kind == "events" and watch.cut then cut_events(what, watch.cut) end
   if kind == "events" and watch.at == watch.n then
     watch.buffer, watch.at, watch.n, watch.has_only_changes = what, 0, #what, true
   elseif kind == "events" then
@@ -151,6 +164,7 @@ local function append_initial(watch, initial)
   if watch.is_closed then return end -- by a finalizer
   if kv then
     kv.type, kv.initial = "put", true
+    if watch.cut then kv.key = sub(kv.key, watch.cut + 1) end
     append(watch, { kv })
   else
     append(watch, { { type = "synced", revision = watch.initial_revision } })
@@ -366,10 +380,20 @@ function watch_methods:close()
   wake(self)
 end
 
+--- Has a new watch, which nobody has read yet, hand out keys without their first `n` bytes. `key` is the watched key as
+-- the caller names it.
+local function cut_keys(watch, n, key)
+  for i = watch.at + 1, watch.n do
+    local event = watch.buffer[i]
+    if event and event.key then cut_events({ event }, n) end -- a finalizer may have emptied the buffer
+  end
+  watch.cut, watch.shown_key = (watch.cut or 0) + n, key
+end
+
 --- Returns the key, the revision and the state.
 function watch_mt:__tostring()
   local state = self.is_closed and "closed" or self.failure and self.failure.code or "open"
-  local key = self.key:gsub('[%c\127-\255"\\]', function(c) return ("\\x%02x"):format(c:byte()) end)
+  local key = (self.shown_key or self.key):gsub('[%c\127-\255"\\]', function(c) return ("\\x%02x"):format(c:byte()) end)
   return ('keywatch.watch<key="%s" revision=%d %s>'):format(key, self.revision, state)
 end
 
@@ -378,7 +402,10 @@ watch_mt.__close = watch_methods.close
 local FILTERS = { no_put = true, no_delete = true }
 
 -- The options that are handled in Lua; the core does not know them.
-local OWN_OPTIONS = { initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds" }
+local OWN_OPTIONS = {
+  initial = "boolean", filters = "table", timeout = "seconds", deadline = "seconds",
+  require_leader = "boolean", -- for clients; a store in process needs no leader
+}
 
 --- Raises if an option that is handled in Lua has the wrong type.
 local function check_own_options(opts)
@@ -430,6 +457,7 @@ local function new(fields)
   --   progressed   driver event: set when `revision` has risen
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
+  --   cut          bytes that are cut off the keys of all events; shown_key: the watched key without them
   --   is_taking_initial  the iterator over the existing kvs runs, or what it has returned goes into the buffer
   return setmetatable(fields, watch_mt)
 end
@@ -437,6 +465,7 @@ end
 return {
   new = new,
   core_options = core_options,
+  cut_keys = cut_keys,
   methods = watch_methods,
   mt = watch_mt,
   -- for origins

@@ -4,6 +4,7 @@
 -- made of this, as in etcd.
 
 local core = require "keywatch.core"
+local names = require "keywatch.concurrency.names"
 local queue = require "keywatch.server.services.queue"
 local refusal = require "keywatch.server.services.refusal"
 
@@ -22,11 +23,6 @@ local function lease_of(server, request)
   return lease.id
 end
 
---- Returns the key of a client.
-local function key_of(prefix, lease)
-  return prefix .. core.hex(lease)
-end
-
 --- Waits until no key below the prefix is older than `created`. Returns true; or nil and an error. If nobody waits yet,
 -- a look at the store may do.
 local function wait_for_others(server, prefix, created)
@@ -43,7 +39,7 @@ end
 --- Enters the contest. Returns the client's key, its create revision, the kv that the client had there already, or nil,
 -- and the revision of the store. On failure, nil and an error.
 local function enter(store, prefix, lease, value)
-  local key = key_of(prefix, lease)
+  local key = names.key_of(prefix, lease)
   local result, err = store:txn {
     compare = { { key = key, create_revision = 0 } },
     success = { { put = key, value = value, lease = lease } },
@@ -78,9 +74,7 @@ end
 local function owner(server, prefix)
   local kv, revision = known_owner(server, prefix)
   if kv then return kv, revision end
-  local result, err = server.store:range(prefix, {
-    prefix = true, sort_target = "create", sort_order = "ascend", limit = 1,
-  })
+  local result, err = server.store:range(prefix, names.OLDEST)
   if not result then return nil, err end
   return result.kvs[1], result.revision
 end

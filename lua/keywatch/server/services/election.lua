@@ -3,6 +3,7 @@
 
 local contest = require "keywatch.server.services.contest"
 local header = require "keywatch.server.services.header"
+local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
 
 local function no_leader_given()
@@ -25,7 +26,7 @@ end
 --- Waits until the caller is the leader. The header has the revision at which the caller entered, as in etcd, however
 -- long the wait was.
 local function campaign(server, request, call)
-  local store, prefix, value = server.store, (request.name or "") .. "/", request.value or ""
+  local store, prefix, value = server.store, names.prefix_of(request.name or ""), request.value or ""
   local lease, err = contest.lease_of(server, request)
   if not lease then return nil, err end
   local key, created, before, revision = contest.enter(store, prefix, lease, value)
@@ -60,7 +61,7 @@ end
 
 --- Returns the kv of the present leader.
 local function leader(server, request)
-  local kv, revision = contest.owner(server, (request.name or "") .. "/")
+  local kv, revision = contest.owner(server, names.prefix_of(request.name or ""))
   if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
   if not kv then return nil, refusal.new(refusal.UNKNOWN, "election: no leader") end
   return { header = header.of(server, revision), kv = kv }
@@ -101,7 +102,7 @@ end
 -- right behind the revision of the read before it.
 local function observe(server, call)
   local request = call:receive()
-  local store, prefix = server.store, (request and request.name or "") .. "/"
+  local store, prefix = server.store, names.prefix_of(request and request.name or "")
   while true do
     local kv, revision = contest.owner(server, prefix)
     if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end

@@ -3,12 +3,13 @@
 
 local contest = require "keywatch.server.services.contest"
 local header = require "keywatch.server.services.header"
+local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
 
 --- Waits until the caller has the lock. The caller has lost it if its key was deleted meanwhile, also if another call
 -- with the same lease has put the key again: that call has a later place.
 local function lock(server, request, call)
-  local store, prefix = server.store, (request.name or "") .. "/"
+  local store, prefix = server.store, names.prefix_of(request.name or "")
   local lease, err = contest.lease_of(server, request)
   if not lease then return nil, err end
   local key, created = contest.enter(store, prefix, lease, "")

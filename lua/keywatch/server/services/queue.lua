@@ -14,7 +14,7 @@
 -- Always true while there is a watch: `keys` has the oldest keys below the prefix, as they were at `revision`: all of
 -- them if `is_complete`, else at least one.
 
-local contenders = require "keywatch.server.services.contenders"
+local contenders = require "keywatch.concurrency.contenders"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local timers = require "keywatch.task.timers"

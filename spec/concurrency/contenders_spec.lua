@@ -1,6 +1,6 @@
 --- Contenders: keys in the order in which they were created.
 
-local contenders = require "keywatch.server.services.contenders"
+local contenders = require "keywatch.concurrency.contenders"
 
 local random = require "spec.support.random"
 

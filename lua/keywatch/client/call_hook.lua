@@ -1,0 +1,79 @@
+-- SPDX-License-Identifier: MIT
+--- call_hook: tells the function on_call of each request that has ended.
+--
+-- A transport without that function is not changed. One that has it gets another method `unary`, which measures. The
+-- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises
+-- or waits, the log says so, and the request returns what it would have returned.
+
+local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
+local log = require "keywatch.support.log"
+
+local MAY_NOT_WAIT = "the function on_call of a client has waited, which it may not: spawn a task for that"
+
+local report_methods = {}
+local report_mt = { __index = report_methods }
+
+--- Calls the function, and notes in the log what it does wrong.
+local function call(hook, record)
+  local co = compat.create(hook)
+  local ok, err = compat.resume(co, record)
+  if not ok then
+    log.error("%s", "the function on_call of a client has failed: " .. debug.traceback(co, errors.text_of(err)))
+  elseif compat.status(co) ~= "dead" then
+    log.error("%s", MAY_NOT_WAIT)
+  end
+end
+
+--- Returns the report of a request that begins.
+local function begin(self, method)
+  return setmetatable({ hook = self.hook, method = method, since = driver.get().now(), attempts = 0 }, report_mt)
+end
+
+--- Notes that the request was sent on a connection.
+function report_methods:note(connection)
+  self.attempts, self.endpoint = self.attempts + 1, connection.endpoint.url
+end
+
+--- Tells the function that the request has ended, well or with an error.
+function report_methods:finish(err)
+  local hook = self.hook[1]
+  if not hook then return end
+  local code, status = nil, grpc_status.OK
+  if type(err) == "table" then
+    code, status = err.code, err.grpc_status
+  elseif err ~= nil then
+    status = grpc_status.CANCELLED -- the program was interrupted
+  end
+  call(hook, {
+    method = self.method,
+    endpoint = self.endpoint,
+    seconds = driver.get().now() - self.since,
+    status = status,
+    code = code,
+    attempts = self.attempts,
+    err = err,
+  })
+end
+
+--- Tells the function of each request of a transport. The caller holds the function: it is not kept alive here, so that
+-- it may refer to the client.
+local function install(transport, fn)
+  local self = { hook = setmetatable({ fn }, { __mode = "v" }) }
+  local plain = transport.unary
+  function transport.unary(of, path, bytes, deadline, is_read, metadata)
+    local report = begin(self, path)
+    local ok, back, err = pcall(plain, of, path, bytes, deadline, is_read, metadata, report)
+    if ok then
+      report:finish(not back and err or nil)
+      return back, err
+    end
+    if type(back) == "table" or report.attempts > 0 then report:finish(back) end -- else it was misuse
+    error(back, 0)
+  end
+  function transport.new_report(path) return begin(self, path) end -- for reads.lua
+end
+
+return { install = install }

@@ -1,0 +1,117 @@
+-- SPDX-License-Identifier: MIT
+--- leader_probe: asks a member of etcd that is under suspicion whether it has a leader, and leaves it if not.
+--
+-- A member that was cut off from the others still accepts connections and answers pings, but no request that needs the
+-- cluster. It comes under suspicion when a request takes long, runs into its deadline, or fails with "unavailable". It
+-- is then asked for its status. An election takes less than a second as a rule, so a member without a leader is asked
+-- again before it is left. A member that does not answer at all is left, too. A client of one endpoint asks nothing: it
+-- has no other endpoint to go to.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local grpc_status = require "keywatch.support.grpc_status"
+
+local STATUS = "/etcdserverpb.Maintenance/Status"
+local NO_LEADER = "etcdserver: no leader"
+local NO_ANSWER = "the server does not answer"
+local ANSWER_SECONDS = 2 -- after which a member that has not answered is left
+local ELECTION_SECONDS = 1 -- between the two questions
+
+local probe_methods = {}
+local probe_mt = { __index = probe_methods }
+
+--- Returns the probe of a transport, which suspects nobody.
+local function new(transport)
+  return setmetatable({
+    transport = transport,
+    suspects = {}, -- by connection: { number = of the call that asks, until_ =, ask_at =, refusals = }
+  }, probe_mt)
+end
+
+--- Begins to ask the server of a connection. Does nothing if it is being asked or was left, or if
+-- there is no other endpoint.
+function probe_methods:begin(connection)
+  local transport = self.transport
+  if self.suspects[connection] or not transport.connections[connection] then return end
+  if connection.is_left or not transport.dialer:has_choice() then return end
+  self.suspects[connection] = {
+    number = nil,  -- of the call that asks, while it is under way
+    until_ = nil,  -- the deadline of that call
+    ask_at = 0,    -- when it is asked (again)
+    refusals = 0,  -- answers that it has no leader
+  }
+  transport.poll_at = nil -- it is asked in the next turn
+end
+
+--- True if the answer of a member says that it has a leader, or if it cannot be known.
+local function has_leader(message, status)
+  if status == grpc_status.UNAVAILABLE then return false end
+  local answer = status == grpc_status.OK and core.decode("StatusResponse", message or "")
+  if not answer then return true end
+  for _, text in ipairs(answer.errors or {}) do
+    if text == NO_LEADER then return false end
+  end
+  -- Servers that know no leaders, such as imitations of etcd for tests, have neither a leader nor a term.
+  return (answer.leader or 0) ~= 0 or (answer.raftTerm or 0) == 0
+end
+
+--- Takes the answer of a member.
+local function take(self, connection, suspect, message, status)
+  if self.suspects[connection] ~= suspect then return end
+  suspect.number = nil
+  if has_leader(message, status) then
+    self.suspects[connection] = nil
+    return
+  end
+  suspect.refusals = suspect.refusals + 1
+  suspect.ask_at = driver.get().now() + ELECTION_SECONDS
+  if suspect.refusals == 1 then return end
+  self.suspects[connection] = nil
+  self.transport:leave(connection, NO_LEADER)
+end
+
+--- Asks the server of a connection for its status.
+local function ask(self, connection, suspect, now)
+  suspect.until_ = now + ANSWER_SECONDS
+  suspect.number = connection:ask(STATUS, "", function(message, status)
+    take(self, connection, suspect, message, status)
+  end, { token = connection.metadata.token }) -- without hasleader: the question is answered without a leader, too
+  if not suspect.number then self.suspects[connection] = nil end -- the connection is about to end
+end
+
+--- Does what is due for a suspect. Returns the seconds until more is due.
+local function step(self, connection, suspect, now)
+  if suspect.number and now >= suspect.until_ then
+    self.suspects[connection] = nil
+    connection:cancel(suspect.number)
+    self.transport:leave(connection, NO_ANSWER)
+    return 0
+  elseif not suspect.number and now >= suspect.ask_at then
+    ask(self, connection, suspect, now)
+  end
+  return math.max(0, (suspect.number and suspect.until_ or suspect.ask_at) - now)
+end
+
+--- Does what is due for all suspects. Returns the seconds until more is due, or nil.
+function probe_methods:poll(now)
+  if not next(self.suspects) then return nil end
+  local list, wait = {}, nil
+  for connection in pairs(self.suspects) do list[#list + 1] = connection end
+  for _, connection in ipairs(list) do
+    local suspect = self.suspects[connection]
+    if suspect and self.transport.connections[connection] then
+      local seconds = step(self, connection, suspect, now)
+      if not wait or seconds < wait then wait = seconds end
+    else
+      self.suspects[connection] = nil
+    end
+  end
+  return wait
+end
+
+--- After a fork: forgets the suspects, which are the parent's.
+function probe_methods:restart()
+  self.suspects = {}
+end
+
+return { new = new, NO_LEADER = NO_LEADER }

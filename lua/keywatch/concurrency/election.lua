@@ -1,0 +1,153 @@
+-- SPDX-License-Identifier: MIT
+--- election: at most one candidate leads at a time, and tells a value, such as its address. The keys are those of
+-- etcd's clients and of the Election service, so that candidates of all of them take part.
+
+local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local fence = require "keywatch.concurrency.fence"
+local hold = require "keywatch.concurrency.hold"
+local names = require "keywatch.concurrency.names"
+local observers = require "keywatch.concurrency.observer"
+local request = require "keywatch.concurrency.request"
+local sessions = require "keywatch.concurrency.session"
+
+local election_methods = {}
+local election_mt = { __name = "keywatch.election", __index = election_methods }
+
+local leadership_methods = {}
+local leadership_mt = { __name = "keywatch.leadership", __index = leadership_methods }
+
+hold.extend(leadership_mt)
+fence.extend(leadership_mt)
+
+local OPTIONS = { ttl = true, session = true }
+
+--- Returns the election of a name. Does not wait: a session is made when it is first needed.
+local function open(face, name, opts)
+  check.self(face, "election")
+  check.argument(type(name) == "string", 1, "election", "string", name)
+  opts = check.options(opts, "election")
+  for option in pairs(opts) do
+    if not OPTIONS[option] then check.misuse("election: there is no option '%s'", tostring(option)) end
+  end
+  sessions.check_ttl(opts, "election")
+  sessions.check_given(face, opts, "election")
+  return setmetatable({
+    name = name,
+    face = face,
+    prefix = names.prefix_of(name),
+    opts = { ttl = opts.ttl, session = opts.session },
+  }, election_mt)
+end
+
+--- As owner:election, in this session.
+function sessions.methods.election(session, name)
+  check.self(session, "election", sessions.mt)
+  check.argument(type(name) == "string", 1, "election", "string", name)
+  local election = open(session.owner, name, { session = session })
+  return election
+end
+
+--- Returns the name.
+function election_mt:__tostring()
+  return ("keywatch.election<%s>"):format(self.name)
+end
+
+-- {====== Leading ======
+
+--- Changes the value of a key that was created at a revision. Returns true, or nil and an error: of code "lost" if
+-- there is no such key.
+local function set_value(session, key, created, value, times)
+  local root = session.root
+  local ok, result, err = request(session, root.txn, root, {
+    compare = { { key = key, create_revision = created } },
+    success = { { put = key, value = value, lease = session.lease.id } },
+  }, times)
+  if not ok then error(result, 0) end
+  local lost = (not result or not result.succeeded) and session:error()
+  if lost then return nil, lost end
+  if not result then return nil, err end
+  if result.succeeded then return true end
+  return nil, errors.new("lost", "keywatch: the leadership is lost: its key was deleted")
+end
+
+--- Gives a key that the session has already the value of a candidate. Returns true, or nil and an error.
+local function adopt_with(value)
+  return function(own, created, before, deadline)
+    if before == value then return true end
+    return set_value(own.session, own.key, created, value, { deadline = deadline })
+  end
+end
+
+--- Waits until the caller leads. Returns the leadership, or nil and an error. A call that fails or is cancelled leaves
+-- no key.
+function election_methods:campaign(value, opts)
+  check.self(self, "campaign", election_mt)
+  check.argument(type(value) == "string", 1, "campaign", "string", value)
+  opts = check.times(opts, "campaign")
+  local deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
+  local session, err = sessions.of_options(self.face, self.opts, deadline)
+  if not session then return nil, err end
+  local own, created = hold.acquire(session, self.face, self.name, value, deadline, false, adopt_with(value))
+  if not own then return nil, created end -- in its place stands the error
+  return hold.new(leadership_mt, own, self.face, self.prefix .. session.hex, created)
+end
+
+--- Tells a new value. Returns true; or nil and an error, of code "lost" if the caller does not lead any more.
+function leadership_methods:proclaim(value, opts)
+  check.self(self, "proclaim", leadership_mt)
+  check.argument(type(value) == "string", 1, "proclaim", "string", value)
+  opts = check.times(opts, "proclaim")
+  local holding = self.holding
+  local err = holding:reason()
+  if err then return nil, err end
+  local ok
+  ok, err = set_value(self.session, holding.place.key, self.revision, value, opts)
+  if not ok and err.code == "lost" then holding:lose() end
+  return ok, err
+end
+
+--- Stops leading. Returns true, also if that was done before. Returns nil and an error of code "lost" if the caller did
+-- not lead any more; or nil and another error if the server did not answer: the key is then deleted in the background.
+function leadership_methods:resign(opts)
+  check.self(self, "resign", leadership_mt)
+  opts = check.times(opts, "resign")
+  local ok, err = self.holding:give_back(opts)
+  return ok, err
+end
+
+--- Ends the leadership of a variable that goes out of scope.
+function leadership_mt:__close()
+  self:resign()
+end
+
+-- }======
+
+-- {====== Following ======
+
+--- Returns the kv of the present leader, or nil if there is none; or nil and an error.
+function election_methods:leader(opts)
+  check.self(self, "leader", election_mt)
+  opts = check.times(opts, "leader")
+  local range = { timeout = opts.timeout, deadline = opts.deadline }
+  for name, value in pairs(names.OLDEST) do range[name] = value end
+  local result, err = self.face:range(self.prefix, range)
+  if not result then return nil, err end
+  return result.kvs[1]
+end
+
+--- Returns an observer, which hands out the present leader and every later one; or nil and an error.
+function election_methods:observe(opts)
+  check.self(self, "observe", election_mt)
+  opts = check.times(opts, "observe")
+  local observer, err = observers.new(self.face, self.prefix, opts)
+  return observer, err
+end
+
+-- }======
+
+return {
+  open = open, methods = election_methods, mt = election_mt, leadership_methods = leadership_methods,
+  leadership_mt = leadership_mt,
+}

@@ -1,0 +1,139 @@
+-- SPDX-License-Identifier: MIT
+--- fence: an object with the methods of a store, whose writes are done only while a lock, or a leadership, is held.
+--
+-- Every write is a transaction whose only compare is that the key of the lock has its create revision; what the caller
+-- wants to write stands in its success branch, a transaction of the caller as a nested one. So the store itself decides
+-- whether the lock is held, at the moment of the write. If not, nothing is written, and the error is "lost". All other
+-- methods are those of the object below.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local exists = require "keywatch.store.exists"
+local lease = require "keywatch.store.lease"
+local pages = require "keywatch.store.pages"
+
+local fence_methods = {}
+local fence_mt = check.face {
+  __name = "keywatch.fence",
+  __index = fence_methods,
+  __base = function(fence, key) return fence.owner, key end, -- see face.lua
+}
+
+--- Returns a fence over an object with the methods of a store. `held` is a lock or a leadership of it.
+local function new(owner, held)
+  return setmetatable({ owner = owner, held = held }, fence_mt)
+end
+
+--- Returns the key and the object below.
+function fence_mt:__tostring()
+  return ("keywatch.fence<%s %s>"):format(self.held.key, tostring(self.owner))
+end
+
+-- {====== Writing ======
+
+--- Writes by one operation of a transaction, if the lock is held. Returns the answer of the operation, or nil and an
+-- error; and the revision of the store.
+local function write(fence, op, timeout, deadline)
+  local held = fence.held
+  local err = held.holding:reason()
+  if err then return nil, err end
+  local result
+  result, err = fence.owner:txn {
+    compare = { { key = held.key, create_revision = held.revision } },
+    success = { op },
+    timeout = timeout,
+    deadline = deadline,
+  }
+  if not result then return nil, err end
+  if result.succeeded then return result.responses[1], result.revision end
+  held.holding:lose()
+  return nil, held.holding:reason()
+end
+
+--- Checks the arguments of a method as the core does. Returns the timeout and the deadline, or nil, nil and an error.
+local function check_arguments(name, self, ...)
+  local bytes, timeout, deadline = check.call(name, core.requests[name], self, ...)
+  if not bytes then return nil, nil, timeout end -- in its place stands the error
+  return timeout, deadline
+end
+
+--- Returns an operation with the options of a plain call.
+local function op_of(op, opts)
+  for name, value in pairs(opts or {}) do
+    if name ~= "timeout" and name ~= "deadline" then op[name] = value end
+  end
+  return op
+end
+
+--- As store:put, if the lock is held.
+function fence_methods:put(key, value, opts)
+  check.self(self, "put", fence_mt)
+  local timeout, deadline, err = check_arguments("put", self, key, value, opts)
+  if err then return nil, err end
+  local result, why = write(self, op_of({ put = key, value = value }, opts), timeout, deadline)
+  if not result then return nil, why end
+  return result
+end
+
+--- As store:delete, if the lock is held.
+function fence_methods:delete(key, opts)
+  check.self(self, "delete", fence_mt)
+  local timeout, deadline, err = check_arguments("delete", self, key, opts)
+  if err then return nil, err end
+  local result, why = write(self, op_of({ delete = key }, opts), timeout, deadline)
+  if not result then return nil, why end
+  return result
+end
+
+--- As store:txn, if the lock is held. The transaction is nested in another one: a failure branch keeps its meaning.
+function fence_methods:txn(txn, opts)
+  check.self(self, "txn", fence_mt)
+  local timeout, deadline, err = check_arguments("txn", self, txn, opts)
+  if err then return nil, err end
+  local inner = { compare = txn.compare, success = txn.success, failure = txn.failure }
+  local result, why = write(self, { txn = inner }, timeout, deadline)
+  if not result then return nil, why end
+  result.revision = result.revision or why -- of the outer transaction
+  return result
+end
+
+-- }======
+
+-- {====== Everything else ======
+
+for _, name in ipairs {
+  "get", "range", "watch", "leases", "status", "hash_kv", "lease_grant", "lease_revoke", "lease_keepalive",
+  "lease_time_to_live", "lease_keeper",
+} do
+  fence_methods[name] = function(self, ...)
+    check.self(self, name, fence_mt)
+    local owner = self.owner
+    local result, err = owner[name](owner, ...)
+    return result, err -- not a tail call: errors name the method
+  end
+end
+
+fence_methods.each = pages.each
+fence_methods.exists = exists
+fence_methods.lease = lease.grant
+fence_methods.lease_by_id = lease.by_id
+
+for name, what in pairs { compact = "the history is not the lock's", close = "it has nothing to close" } do
+  fence_methods[name] = function(self)
+    check.self(self, name, fence_mt)
+    check.misuse("%s: a fence cannot do this, since %s: use the store or client itself", name, what)
+  end
+end
+
+-- }======
+
+--- Adds the method fence() to a class of locks or leaderships.
+local function extend(class)
+  --- Returns a fence: an object with the methods of a store, whose writes are done only while the object is held.
+  function class.__index.fence(self)
+    check.self(self, "fence", class)
+    return new(self.face, self)
+  end
+end
+
+return { extend = extend, methods = fence_methods, mt = fence_mt }

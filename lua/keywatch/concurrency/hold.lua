@@ -1,0 +1,305 @@
+-- SPDX-License-Identifier: MIT
+--- hold: a key that a session holds in a contest: a lock, or a leadership. Both objects have the methods of this
+-- module.
+--
+-- A hold ends when it is given back, when its session is lost, or when somebody else deletes or replaces its key. The
+-- last is noticed only while somebody asks for it, by `lost` or select: then the key is watched.
+--
+-- An object that is collected without having been given back gives its key back: nothing holds what its owner has
+-- dropped. Therefore all that background work needs stands in a table of its own, the holding, which does not refer to
+-- the object.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local names = require "keywatch.concurrency.names"
+local place = require "keywatch.concurrency.place"
+local relay = require "keywatch.concurrency.relay"
+local request = require "keywatch.concurrency.request"
+local sessions = require "keywatch.concurrency.session"
+
+local RETRY = 0.5 -- seconds before a watch that could not be opened is tried again
+
+local holding_methods = {}
+local holding_mt = { __index = holding_methods }
+
+--- Called when an object was collected.
+local guard = compat.guard(function(holding)
+  if not holding.is_over then driver.forget(holding) end
+end)
+
+--- Makes an object of a class, a metatable, for a place whose key was created at a revision. `key` is the key as the
+-- face names it.
+local function new(class, own_place, face, key, revision)
+  local holding = setmetatable({
+    place = own_place,
+    session = own_place.session,
+    revision = revision,
+    is_over = false, -- it was given back
+    err = nil,       -- why it is lost, though the session is not
+    relay = nil,     -- made when somebody waits for the loss
+    watch = nil,     -- of the key, while somebody waits for the loss
+    opener = nil,    -- the task that opens the watch
+  }, holding_mt)
+  return setmetatable({
+    key = key,
+    revision = revision,
+    session = own_place.session,
+    face = face,
+    holding = holding,
+    sentinel = guard(holding),
+  }, class)
+end
+
+-- {====== Loss ======
+
+--- Returns the error of a hold whose key somebody else has deleted.
+local function deleted()
+  return errors.new("lost", "keywatch: the lock or leadership is lost: its key was deleted")
+end
+
+--- Returns why the hold is lost, as far as that is known; or nil.
+function holding_methods:error()
+  return self.err or self.session:error()
+end
+
+--- Returns why the key is not held, as far as that is known: it is lost, or was given back; or nil.
+function holding_methods:reason()
+  if self.is_over and not self.err then
+    return errors.new("lost", "keywatch: the lock or leadership was given back")
+  end
+  return self:error()
+end
+
+--- Stops watching the key.
+local function stop_watching(self)
+  local watch, opener = self.watch, self.opener
+  self.watch, self.opener = nil, nil
+  if watch then
+    if self.relay then self.relay:remove(watch) end
+    watch:close()
+  end
+  if opener then opener:cancel() end
+end
+
+--- Notes that the hold is lost: somebody else has deleted its key.
+function holding_methods:lose()
+  if self.err or self.is_over then return end
+  self.err = deleted()
+  stop_watching(self)
+  if self.relay then self.relay:wake() end
+  self.place:abandon()
+  sessions.suspect(self.session)
+end
+
+--- Opens the watch of the key. Tries again until that works, or is no longer wanted. Runs as a task, or at once where
+-- the store is in this process.
+local function open_watch(self)
+  local root = self.session.root
+  local from = self.revision + 1
+  while not (self.is_over or self:error() or self.watch) do
+    local watch, err = root:watch(self.place.key, { start_revision = from })
+    if watch and (self.is_over or self.watch) then
+      watch:close()
+    elseif watch then
+      self.watch, self.opener = watch, nil
+      self.relay:add(watch)
+    elseif err.code == "compacted" then -- the key may have been deleted before
+      local result = root:range(self.place.key, { keys_only = true })
+      if result and not (result.kvs[1] and result.kvs[1].create_revision == self.revision) then
+        return self:lose()
+      end
+      if result then from = result.revision + 1 end
+    elseif err.code == "closed" then
+      return
+    else
+      driver.get().sleep(RETRY)
+    end
+  end
+end
+
+--- Sees to it that the key is watched. Where that takes a request, a task makes it.
+local function watch_key(self)
+  if self.watch or self.is_over or self:error() then return end
+  if self.session.is_local then return open_watch(self) end
+  if self.opener and self.opener.state ~= "done" then return end
+  self.opener = driver.get().spawn_own(open_watch, self)
+end
+
+--- Takes what the watch has, without waiting.
+local function look_at_watch(self)
+  while self.watch do
+    local event, err = self.watch:next(0)
+    if event and (event.type == "delete" or event.create_revision ~= self.revision) then
+      return self:lose()
+    elseif not event then
+      if err and err.code == "timeout" then return end
+      stop_watching(self) -- a failed watch; the next wait opens another one
+      if not err or err.code == "closed" then return end
+      watch_key(self)
+      if self.watch == nil then return end
+    end
+  end
+end
+
+--- True if the hold is lost or was given back.
+local function is_ready(self)
+  look_at_watch(self)
+  return self:reason() ~= nil
+end
+
+--- Begins a wait for the loss. Returns the event to wait for.
+local function begin(self)
+  if not self.relay then
+    local fresh = relay.new()
+    self.relay = self.relay or fresh
+    self.relay:add(self.session.lease)
+  end
+  watch_key(self)
+  return self.relay:begin()
+end
+
+local protocol = { -- see task/selection.lua
+  is_ready = function(object) return is_ready(object.holding) end,
+  begin = function(object) return begin(object.holding) end,
+  arm = function(object) object.holding.relay:arm() end,
+  finish = function(object) object.holding.relay:finish() end,
+  take = function(object) return object.holding:reason() end,
+}
+
+-- }======
+
+-- {====== Giving back ======
+
+--- Ends the holding, so that the caller gives it back. Returns true, false if another call did, or nil and an error if
+-- it is lost.
+function holding_methods:finish()
+  if self.is_over then return false end
+  local err = self.err or not self.session.is_orphan and self.session:error() or nil
+  self.is_over = true
+  if self.watch or self.opener then stop_watching(self) end
+  if self.relay then self.relay:wake() end
+  if not err then return true end
+  if not self.err then self.place:abandon() end
+  return nil, err
+end
+
+--- Deletes the key. If the outcome is not known, the key is deleted in the background. Returns true, or nil and an
+-- error.
+function holding_methods:give_back(times)
+  local is_ours, err = self:finish()
+  if is_ours == false then return true end
+  if not is_ours then return nil, err end
+  local own = self.place
+  local ok, is_deleted, why = request(self.session, names.delete, self.session.root, own.key, self.revision, times)
+  if ok and is_deleted ~= nil then
+    own:release()
+    if is_deleted then return true end
+    return nil, self.session:error() or deleted()
+  end
+  local lost = self.session:error()
+  own:withdraw()
+  if not ok then error(is_deleted, 0) end
+  return nil, lost or why
+end
+
+--- Called by the driver after the object was collected: gives the key back in the background.
+function holding_methods:close()
+  if self.session.pid == core.pid() and self:finish() then self.place:withdraw() end
+end
+
+-- }======
+
+-- {====== Methods ======
+
+--- Adds the methods to a class, a metatable with __index.
+local function extend(class)
+  class.__select = protocol
+
+  --- Waits until the object is lost, or was given back. Returns the error that says why; or nil and an error of code
+  -- "timeout".
+  function class.__index.lost(self, timeout)
+    check.self(self, "lost", class)
+    check.timeout(timeout, "lost")
+    local found, err = driver.get().select { self, timeout = timeout }
+    if not found then return nil, err end
+    return err
+  end
+
+  --- Returns why the object is lost, or nil. Does not wait, and asks nobody.
+  function class.__index.error(self)
+    check.self(self, "error", class)
+    return self.holding:error()
+  end
+
+  --- True if the object is held, as far as is known. Does not wait.
+  function class.__index.is_held(self)
+    check.self(self, "is_held", class)
+    return not is_ready(self.holding)
+  end
+
+  --- Returns the key and the state.
+  function class.__tostring(self)
+    local holding = self.holding
+    local state = holding.is_over and "given back" or holding:error() and "lost" or "held"
+    return ("%s<%s %s>"):format(class.__name, self.key, state)
+  end
+end
+
+-- }======
+
+-- {====== Getting ======
+
+--- Waits for the turn of a place whose key was created. Returns true, or nil and an error.
+local function await_turn(own, created, is_oldest, deadline, is_try)
+  if is_oldest then return true end
+  if is_try then return nil, core.new_error("locked") end
+  return own:await_turn(created, deadline)
+end
+
+--- Creates the key of a place and waits for its turn. Returns its create revision, or nil and an error.
+local function take(own, face, name, value, deadline, is_try, adopt)
+  local created, is_oldest, before = own:create(face, name, value, deadline, is_try)
+  if created == false then return nil, core.new_error("locked") end
+  if not created then return nil, is_oldest end -- in its place stands the error
+  if before and adopt then
+    local ok, err = adopt(own, created, before, deadline)
+    if not ok then return nil, err end
+  end
+  local ok, err = await_turn(own, created, is_oldest, deadline, is_try)
+  if not ok then return nil, err end
+  err = own.session:error()
+  if err then return nil, err end
+  return created
+end
+
+--- Returns the error of a call that has failed. Whatever has taken too long is a timeout of the call.
+local function failure_of(session, err, deadline)
+  local lost = session:error()
+  if lost then return lost end
+  if place.PASSING[err.code] and place.is_over(deadline) and err.code ~= "timeout" then
+    return core.new_error("timeout")
+  end
+  return err
+end
+
+--- Waits until the session has the lock, or leads. Returns its place and the create revision of its key; or nil and an
+-- error. A call that fails or is cancelled leaves no key.
+local function acquire(session, face, name, value, deadline, is_try, adopt)
+  local own, err = place.enter(session, face, name, deadline, is_try)
+  if not own then return nil, failure_of(session, err, deadline) end
+  local ok, created, why = pcall(take, own, face, name, value, deadline, is_try, adopt)
+  if ok and created then return own, created end
+  if not ok then
+    own:withdraw()
+    error(created, 0)
+  end
+  own:withdraw_and_wait()
+  return nil, failure_of(session, why, deadline)
+end
+
+-- }======
+
+return { new = new, extend = extend, acquire = acquire }

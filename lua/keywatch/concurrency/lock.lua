@@ -1,0 +1,107 @@
+-- SPDX-License-Identifier: MIT
+--- lock: a name that at most one session of all clients holds at a time. The keys are those of etcd's clients and of
+-- the Lock service, so that all of them exclude each other.
+
+local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
+local fence = require "keywatch.concurrency.fence"
+local hold = require "keywatch.concurrency.hold"
+local sessions = require "keywatch.concurrency.session"
+
+local lock_methods = {}
+local lock_mt = { __name = "keywatch.lock", __index = lock_methods }
+
+hold.extend(lock_mt)
+fence.extend(lock_mt)
+
+local OPTIONS = { ttl = true, session = true, timeout = true, deadline = true }
+
+--- Returns the deadline of the options, or nil. Raises if an option is unknown or wrong.
+local function check_options(face, opts, name)
+  for option in pairs(opts) do
+    if not OPTIONS[option] then check.misuse("%s: there is no option '%s'", name, tostring(option)) end
+  end
+  check.times({ timeout = opts.timeout, deadline = opts.deadline }, name)
+  sessions.check_ttl(opts, name)
+  sessions.check_given(face, opts, name)
+  return opts.deadline or opts.timeout and driver.get().now() + opts.timeout
+end
+
+local NONE = {}
+
+--- Takes a lock for a session. Returns the lock, or nil and an error.
+local function acquire(face, session, name, deadline, is_try)
+  local place, created = hold.acquire(session, face, name, "", deadline, is_try)
+  if not place then return nil, created end
+  return hold.new(lock_mt, place, face, name .. "/" .. session.hex, created)
+end
+
+--- Checks the arguments of a method, and takes a lock.
+local function begin(face, name, opts, is_try, called)
+  check.self(face, called)
+  check.argument(type(name) == "string", 1, called, "string", name)
+  opts = opts == nil and NONE or check.options(opts, called)
+  local deadline = opts ~= NONE and check_options(face, opts, called) or nil
+  local session, err = sessions.of_options(face, opts, deadline)
+  if not session then return nil, err end
+  return acquire(face, session, name, deadline, is_try)
+end
+
+--- Waits until the lock of a name is held. Returns it, or nil and an error.
+local function lock(face, name, opts)
+  local got, err = begin(face, name, opts, false, "lock")
+  return got, err
+end
+
+--- Takes the lock of a name, if it is free. Returns it, or nil and an error: of code "locked" if it is not.
+local function try_lock(face, name, opts)
+  local got, err = begin(face, name, opts, true, "try_lock")
+  return got, err
+end
+
+--- Gives the lock back. Returns true, also if that was done before. Returns nil and an error of code "lost" if the lock
+-- is not held any more; or nil and another error if the server did not answer: the key is then deleted in the
+-- background.
+function lock_methods:unlock(opts)
+  check.self(self, "unlock", lock_mt)
+  if opts ~= nil then opts = check.times(opts, "unlock") end
+  local ok, err = self.holding:give_back(opts)
+  return ok, err
+end
+
+--- Gives back the lock of a variable that goes out of scope.
+function lock_mt:__close()
+  self:unlock()
+end
+
+-- {====== In a session ======
+
+local OWN_OPTIONS = { timeout = "seconds", deadline = "seconds" }
+
+--- Checks the arguments of a session's method, and takes a lock.
+local function begin_in_session(session, name, opts, is_try, called)
+  check.self(session, called, sessions.mt)
+  check.argument(type(name) == "string", 1, called, "string", name)
+  opts = check.options(opts, called)
+  check.known(opts, called, OWN_OPTIONS)
+  local err = session:error()
+  if err then return nil, err end
+  local deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
+  return acquire(session.owner, session, name, deadline, is_try)
+end
+
+--- As owner:lock, in this session.
+function sessions.methods.lock(session, name, opts)
+  local got, err = begin_in_session(session, name, opts, false, "lock")
+  return got, err
+end
+
+--- As owner:try_lock, in this session.
+function sessions.methods.try_lock(session, name, opts)
+  local got, err = begin_in_session(session, name, opts, true, "try_lock")
+  return got, err
+end
+
+-- }======
+
+return { lock = lock, try_lock = try_lock, methods = lock_methods, mt = lock_mt }

@@ -1,0 +1,259 @@
+-- SPDX-License-Identifier: MIT
+--- observer: follows an election, and hands out every leader, and every new value of a leader, in order.
+--
+-- One watch of the prefix tells of all candidates. The leader is the candidate with the smallest create revision. It is
+-- looked at after each revision, as a whole. The watch holds events back until they are read, so a slow reader misses
+-- none. Only if the history was compacted before the watch could read it, the candidates are read anew: leaders who
+-- came and went meanwhile are not seen.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local contenders = require "keywatch.concurrency.contenders"
+local driver = require "keywatch.task.driver"
+local faces = require "keywatch.concurrency.face"
+local relay = require "keywatch.concurrency.relay"
+local selection = require "keywatch.task.selection"
+
+local RETRY = 0.5 -- seconds before a watch that could not be opened is tried again
+
+local observer_methods = {}
+local observer_mt = { __name = "keywatch.observer", __index = observer_methods }
+
+-- What background work needs stands in a table of its own, which does not refer to the observer.
+local follower_methods = {}
+local follower_mt = { __index = follower_methods }
+
+local guard = compat.guard(function(follower)
+  if not follower.is_closed then driver.forget(follower) end
+end)
+
+--- Returns a follower of a prefix, which has no watch yet.
+local function new_follower(face, prefix)
+  return setmetatable({
+    face = face,
+    prefix = prefix,
+    is_local = faces.is_local((faces.resolve(face, prefix))),
+    watch = nil,
+    opener = nil,      -- the task that opens a new watch after one was compacted
+    initial = nil,     -- the existing kvs that were read so far, until all are
+    candidates = contenders.new(),
+    told = nil,        -- the kv of the leader that was handed out last
+    pending = nil,     -- the kv that is to be handed out next
+    failure = nil,     -- the error that the watch has failed with
+    is_closed = false,
+    relay = relay.new(),
+  }, follower_mt)
+end
+
+-- {====== The watch ======
+
+--- Opens the watch, which begins with all candidates. Returns true, or nil and an error.
+local function open(self, times)
+  local watch, err = self.face:watch(self.prefix, {
+    prefix = true, initial = true, timeout = times.timeout, deadline = times.deadline,
+  })
+  if not watch then return nil, err end
+  if self.is_closed then
+    watch:close()
+    return true
+  end
+  self.watch, self.initial = watch, {}
+  self.relay:add(watch)
+  return true
+end
+
+--- Opens a new watch, and tries again until that works. Runs as a task, or at once where the store is in this process.
+local function reopen(self)
+  while not self.is_closed do
+    local ok, err = open(self, {})
+    if ok then break end
+    if err.code == "closed" then
+      self.failure = err
+      break
+    end
+    driver.get().sleep(RETRY)
+  end
+  self.opener = nil
+  self.relay:wake()
+end
+
+--- Sees to it that there is a watch, after one has failed.
+local function ensure_watch(self)
+  if self.watch or self.failure or self.is_closed then return end
+  if self.is_local then return reopen(self) end
+  if self.opener and self.opener.state ~= "done" then return end
+  self.opener = driver.get().spawn_own(reopen, self)
+end
+
+--- Ends the watch.
+local function drop_watch(self)
+  local watch = self.watch
+  self.watch = nil
+  if not watch then return end
+  self.relay:remove(watch)
+  watch:close()
+end
+
+-- }======
+
+-- {====== The leader ======
+
+--- Returns the kv of an event.
+local function kv_of(event)
+  return {
+    key = event.key,
+    value = event.value,
+    create_revision = event.create_revision,
+    mod_revision = event.mod_revision,
+    version = event.version,
+    lease = event.lease,
+  }
+end
+
+--- Makes the existing kvs the candidates.
+local function begin(self)
+  local kvs = self.initial
+  self.initial, self.candidates = nil, contenders.new()
+  table.sort(kvs, function(a, b) return a.create_revision < b.create_revision end)
+  for _, kv in ipairs(kvs) do
+    self.candidates:add(kv.key, kv.create_revision)
+    self.candidates.by_key[kv.key].kv = kv
+  end
+end
+
+--- Applies an event to the candidates.
+local function apply(self, event)
+  local candidates = self.candidates
+  if event.type == "delete" then return candidates:remove(event.key) end
+  local known = candidates.by_key[event.key]
+  if not known or known.created ~= event.create_revision then
+    candidates:add(event.key, event.create_revision)
+    known = candidates.by_key[event.key]
+  end
+  known.kv = kv_of(event)
+end
+
+--- Makes the present leader the one that is to be handed out, if it is another one than before, or has a new value.
+local function find_leader(self)
+  local oldest, told = self.candidates:oldest(), self.told
+  local kv = oldest and oldest.kv
+  if not kv or told and told.key == kv.key and told.mod_revision == kv.mod_revision then return end
+  self.told, self.pending = kv, kv
+end
+
+--- Applies the events of one revision.
+local function apply_batch(self, batch)
+  for _, event in ipairs(batch.events) do
+    if event.initial then
+      self.initial[#self.initial + 1] = kv_of(event)
+    elseif event.type == "synced" then
+      begin(self)
+    else
+      apply(self, event)
+    end
+  end
+  if not self.initial then find_leader(self) end
+end
+
+--- Handles the failure of the watch.
+local function fail(self, err)
+  drop_watch(self)
+  if err and err.code == "compacted" then return ensure_watch(self) end
+  self.failure = self.failure or err
+end
+
+--- Reads the watch without waiting, until there is a leader to be handed out. Returns true if there is one, or nothing
+-- more will come.
+function follower_methods:look()
+  while not self.pending do
+    if self.is_closed or self.failure then return true end
+    ensure_watch(self)
+    if not self.watch then return false end
+    local batch, err = self.watch:batch(0)
+    if batch then
+      apply_batch(self, batch)
+    elseif err and err.code == "timeout" then
+      return false
+    else
+      fail(self, err)
+      if not err then self.is_closed = true end
+    end
+  end
+  return true
+end
+
+--- Returns the leader that is to be handed out; nil and an error; or nil after close.
+function follower_methods:take()
+  local kv = self.pending
+  self.pending = nil
+  if kv then return kv end
+  return nil, self.failure
+end
+
+--- Ends the following.
+function follower_methods:close()
+  if self.is_closed then return end
+  self.is_closed, self.pending = true, nil
+  drop_watch(self)
+  if self.opener then self.opener:cancel() end
+  self.relay:wake()
+end
+
+-- }======
+
+--- Returns an observer of the keys below a prefix; or nil and an error.
+local function new(face, prefix, times)
+  local follower = new_follower(face, prefix)
+  local ok, err = open(follower, times)
+  if not ok then return nil, err end
+  return setmetatable({ follower = follower, sentinel = guard(follower) }, observer_mt)
+end
+
+--- Waits for the next leader, or the next value of the leader, and returns its kv. Returns nil and an error, nil alone
+-- after close. The code "timeout" means that the observer goes on.
+function observer_methods:next(timeout)
+  check.self(self, "next", observer_mt)
+  check.timeout(timeout, "next")
+  local found, kv, err = driver.get().select { self, timeout = timeout }
+  if not found then return nil, kv end -- in its place stands the error
+  return kv, err
+end
+
+--- Returns an iterator over all leaders. It ends when the observer is closed, and raises the error that it fails with.
+function observer_methods:leaders()
+  check.self(self, "leaders", observer_mt)
+  return function()
+    local kv, err = self:next()
+    if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
+    return kv
+  end
+end
+
+--- Ends the observer, and wakes those who wait for it.
+function observer_methods:close()
+  check.self(self, "close", observer_mt)
+  self.follower:close()
+end
+
+observer_mt.__close = observer_methods.close
+
+observer_mt.__select = { -- see task/selection.lua
+  is_ready = function(self) return self.follower:look() end,
+  begin = function(self) return self.follower.relay:begin() end,
+  arm = function(self) self.follower.relay:arm() end,
+  finish = function(self) self.follower.relay:finish() end,
+  take = function(self)
+    local follower = self.follower
+    if not follower.pending and not follower.failure and not follower.is_closed then return selection.NOTHING end
+    return follower:take()
+  end,
+}
+
+--- Returns the prefix and the state.
+function observer_mt:__tostring()
+  local follower = self.follower
+  local state = follower.is_closed and "closed" or follower.failure and follower.failure.code or "open"
+  return ("keywatch.observer<%s %s>"):format(follower.prefix, state)
+end
+
+return { new = new, methods = observer_methods, mt = observer_mt }

@@ -1,0 +1,312 @@
+-- SPDX-License-Identifier: MIT
+--- place: the place of a session in a contest, that is in the queue of all sessions that want one lock, or to lead one
+-- election. The place is one key, see names.lua: a session cannot queue twice. So the calls of one session wait for
+-- their session's place first, in the order in which they came.
+--
+-- A place is known to its session while it is one of
+--   taken      a call of the session, or a lock, has it
+--   sweeping   its key is being deleted: see sweeper.lua
+--   free       nobody has it, but a request that has failed may still create its key
+--
+-- The call that has the place creates the key, and reads in the same request whether an older key exists. If so, it
+-- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all.
+--
+-- Names: `face` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
+-- created through the face, since a fence may refuse that; everything else goes to the root.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local faces = require "keywatch.concurrency.face"
+local names = require "keywatch.concurrency.names"
+local request = require "keywatch.concurrency.request"
+local sweeper = require "keywatch.concurrency.sweeper"
+
+local GRACE = 0.25   -- seconds that a call whose time is over waits for the deletion of its key
+local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
+local LONGEST_PAUSE = 1
+
+local place_methods = {}
+local place_mt = { __index = place_methods }
+
+-- {====== Time ======
+
+--- Returns the seconds until a deadline, or nil without one.
+local function time_left(deadline)
+  return deadline and math.max(0, deadline - driver.get().now())
+end
+
+--- True if a deadline is over.
+local function is_over(deadline)
+  return deadline ~= nil and driver.get().now() >= deadline
+end
+
+-- }======
+
+-- {====== The queue within the session ======
+
+-- A ticket is a call that waits for the place. It can be selected: ready when the place is the call's.
+local ticket_mt = {}
+
+ticket_mt.__select = {
+  is_ready = function(ticket) return ticket.has_turn end,
+  begin = function(ticket) return ticket.turned end,
+  finish = function() end,
+  take = function() return true end,
+}
+
+--- Gives the place to the call that has waited longest. If there is none, the place is free, or no longer known.
+local function leave(place)
+  local queue = place.queue
+  while queue and place.first <= place.last do
+    local ticket = queue[place.first]
+    queue[place.first] = nil
+    place.first = place.first + 1
+    if ticket then -- at once
+      place.state, ticket.has_turn = "taken", true
+      ticket.turned:set()
+      return
+    end
+  end
+  if sweeper.is_doubtful(place) then
+    place.state = "free"
+    if not place.is_listed then place.session.sweeper:add(place) end
+  else
+    place.state = "gone"
+    place.session.places[place.key] = nil
+  end
+end
+
+--- Waits for the place. Returns true, or nil and an error.
+local function await_place(place, ticket, deadline)
+  local session, d = place.session, driver.get()
+  while not ticket.has_turn do
+    local err = session:error()
+    if err then return nil, err end
+    local found, why = d.select { ticket, session.lease, timeout = time_left(deadline) }
+    if not found then return nil, why end
+  end
+  return true
+end
+
+--- Waits in the queue of the place. Returns true, or nil and an error.
+local function queue_up(place, deadline)
+  local ticket = setmetatable({ has_turn = false, turned = driver.get().event() }, ticket_mt)
+  place.queue = place.queue or {}
+  place.last = place.last + 1
+  local at = place.last
+  place.queue[at] = ticket
+  local ok, has_turn, err = pcall(await_place, place, ticket, deadline)
+  if ok and has_turn then return true end
+  if ticket.has_turn then
+    leave(place)
+  else
+    place.queue[at] = false
+  end
+  if not ok then error(has_turn, 0) end
+  return nil, err
+end
+
+--- Returns the place of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
+-- earlier calls of the session have left it; with is_try only until its key was deleted, if that is all that there is
+-- to wait for.
+local function enter(session, face, name, deadline, is_try)
+  local prefix = names.prefix_of(name)
+  local _, full = faces.resolve(face, prefix)
+  local key = full .. session.hex
+  local place = session.places[key]
+  if not place then
+    place = setmetatable({
+      session = session,
+      prefix = full,       -- as the root names it
+      key = key,           -- the same
+      state = "taken",
+      has_key = false,     -- the key exists, or may exist
+      is_known = false,    -- an answer has said that the key exists
+      queue = nil,         -- tickets, from index first to last; false in the place of one that has left
+      first = 1,
+      last = 0,
+      doubts = 0,          -- see sweeper.lua
+      doubt_until = 0,
+      is_listed = false,   -- the sweeper has the place
+      swept = nil,         -- driver event: set when the key was deleted
+    }, place_mt)
+    session.places[key] = place
+    return place
+  end
+  if place.state == "free" then
+    place.state = "taken"
+    return place
+  end
+  if is_try and place.state == "taken" then return nil, core.new_error("locked") end
+  local ok, err = queue_up(place, deadline)
+  if not ok then return nil, err end
+  return place
+end
+
+-- }======
+
+-- {====== Creating the key ======
+
+--- Returns the error of a session whose lease does not exist any more.
+local function lost(session)
+  return session:error() or errors.new("lost", "keywatch: the session is lost: its lease has ended")
+end
+
+--- Sends the transaction that creates the key, unless it exists, and reads the oldest one. With is_try the key is
+-- created only if there is no other.
+local function create(place, face, name, value, deadline, is_try)
+  local id = place.session.lease.id
+  local prefix = names.prefix_of(name)
+  local key = prefix .. place.session.hex
+  local oldest = {
+    range = prefix, prefix = true, sort_target = "create", sort_order = "ascend", limit = 1, keys_only = true,
+  }
+  return face:txn({
+    compare = { { key = is_try and prefix or key, prefix = is_try or nil, create_revision = 0 } },
+    success = { { put = key, value = value, lease = id }, oldest },
+    failure = { { get = key }, oldest },
+    deadline = deadline,
+  })
+end
+
+--- Creates the key. Returns its create revision, true if it is the oldest, the value that it had already, or nil, and
+-- the revision of the store; or nil and an error. With is_try the first result is false if there is another key.
+function place_methods:create(face, name, value, deadline, is_try)
+  local session = self.session
+  self.has_key = true
+  local ok, result, err = request(session, create, self, face, name, value, deadline, is_try)
+  if not (ok and result) then
+    local failure = ok and err or result
+    local is_sure = type(failure) ~= "table" or not failure.maybe_done
+    if is_sure then self.has_key = sweeper.is_doubtful(self) elseif not session.is_local then sweeper.doubt(self) end
+    if not ok then error(failure, 0) end
+    if failure.code == "lease_not_found" then failure = lost(session) end
+    return nil, failure
+  end
+  local own, oldest = result.responses[1], result.responses[2].kvs[1]
+  self.is_known = result.succeeded or own ~= false
+  if result.succeeded then
+    return result.revision, oldest.create_revision == result.revision, nil, result.revision
+  end
+  if not own then -- with is_try: another one has the lock
+    self.has_key = sweeper.is_doubtful(self)
+    return false
+  end
+  if self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has created the key
+  return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
+end
+
+-- }======
+
+-- {====== Waiting for older keys ======
+
+-- Errors of reads that pass.
+local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
+
+--- Reads a range at the root, again and again as long as that fails for reasons that pass. Returns the result, or nil
+-- and an error.
+local function read(session, key, opts, deadline)
+  local pause = FIRST_PAUSE
+  while true do
+    opts.deadline = deadline
+    local ok, result, err = request(session, session.root.range, session.root, key, opts)
+    if not ok then error(result, 0) end
+    if result then return result end
+    local why = session:error()
+    if why then return nil, why end
+    if not PASSING[err.code] then return nil, err end
+    if is_over(deadline) then return nil, core.new_error("timeout") end
+    driver.get().select { session.lease, timeout = math.min(pause, time_left(deadline) or pause) }
+    pause = math.min(2 * pause, LONGEST_PAUSE)
+  end
+end
+
+--- Waits until a key is deleted after a revision, or may have been. Returns true, or nil and an error.
+local function await_deletion(session, key, revision, deadline)
+  local root = session.root
+  local ok, watch, err = request(session, root.watch, root, key,
+    { start_revision = revision + 1, filters = { "no_put" }, deadline = deadline })
+  if not ok then error(watch, 0) end
+  if not watch then
+    if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return true end
+    return nil, session:error() or is_over(deadline) and core.new_error("timeout") or err
+  end
+  local found, event, why
+  ok, found, event, why = pcall(driver.get().select, { watch, session.lease, timeout = time_left(deadline) })
+  watch:close()
+  if not ok then error(found, 0) end
+  if not found then return nil, event end -- the error of the timeout
+  if found == session.lease then return nil, lost(session) end
+  if event or why and why.code == "compacted" then return true end
+  return nil, why or core.new_error("closed")
+end
+
+--- Waits until no key below the prefix is older than the one that was created at a revision. Returns true if the own
+-- key still exists then, or nil and an error.
+function place_methods:await_turn(created, deadline)
+  local session = self.session
+  while true do
+    local older, err = read(session, self.prefix, {
+      prefix = true, sort_target = "create", sort_order = "descend", limit = 1, keys_only = true,
+      max_create_revision = created - 1,
+    }, deadline)
+    if not older then return nil, err end
+    local before = older.kvs[1]
+    if not before then break end
+    local ok, why = await_deletion(session, before.key, older.revision, deadline)
+    if not ok then return nil, why end
+  end
+  local result, err = read(session, self.key, { keys_only = true }, deadline)
+  if not result then return nil, err end
+  local own = result.kvs[1]
+  if own and own.create_revision == created then return true end
+  if not own then self.has_key, self.is_known = false, false end
+  return nil, session:error() or errors.new("lost", "keywatch: the key was deleted while the call waited for its turn")
+end
+
+-- }======
+
+-- {====== Leaving ======
+
+--- Deletes the key at once, if the store is in this process. Returns true if it did.
+local function delete_now(place)
+  local session = place.session
+  if not session.is_local or session:error() then return false end
+  local ok, result = pcall(session.root.delete, session.root, place.key)
+  return ok and result ~= nil
+end
+
+--- Gives the place up. Its key is deleted in the background, if there may be one; after that the place is free for
+-- another call of the session.
+function place_methods:withdraw()
+  local session = self.session
+  if not self.has_key or session:error() or delete_now(self) then
+    self.has_key, self.is_known = false, false
+    return leave(self)
+  end
+  self.has_key = false
+  session.sweeper:add(self)
+end
+
+--- Gives the place up, and waits a moment for the deletion of its key.
+function place_methods:withdraw_and_wait()
+  self:withdraw()
+  self.session.sweeper:await(self, GRACE)
+end
+
+--- Notes that the key is deleted, and gives the place up.
+function place_methods:release()
+  self.has_key, self.is_known = false, false
+  if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
+  leave(self)
+end
+
+--- Gives the place up, whose key somebody else has deleted, or which goes with its lease.
+function place_methods:abandon()
+  self:release()
+end
+
+-- }======
+
+return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, PASSING = PASSING }

@@ -1,0 +1,58 @@
+-- SPDX-License-Identifier: MIT
+--- request: requests on behalf of a session, which end at once if the session is lost meanwhile.
+
+local driver = require "keywatch.task.driver"
+local event = require "keywatch.task.event"
+
+local TOP = {} -- stands for the caller at top level
+
+-- A listener stands for a session among the waiters of its lease's event. It is a link whose target is itself, see
+-- task/event.lua: it is told when the lease may be lost. It does not keep the session alive.
+local listener_methods = {}
+local listener_mt = { __index = listener_methods }
+local weak_mt = { __mode = "v" }
+
+--- Called when the lease may be lost. If it is, the requests of the session that are under way end as if their time
+-- were over. Otherwise the listener waits on.
+function listener_methods:set()
+  local session = self.held[1]
+  if not session then return false end
+  if not session:error() then
+    event.link(self.awaited, self)
+    return false
+  end
+  for caller in pairs(session.callers) do driver.get().expire(caller ~= TOP and caller or nil) end
+  return true
+end
+
+--- Has the session told when its lease may be lost.
+local function listen(session)
+  session.is_listening = true
+  local listener = setmetatable({
+    held = setmetatable({ session }, weak_mt),
+    target = nil,
+    event = nil,
+    place = nil,
+    awaited = getmetatable(session.lease).__select.begin(session.lease),
+  }, listener_mt)
+  listener.target = listener
+  event.link(listener.awaited, listener)
+end
+
+--- Notes that a request has ended, and returns the results of its pcall.
+local function finish(session, caller, ...)
+  session.callers[caller] = nil
+  return ...
+end
+
+--- Calls fn(...), which makes a request, and returns the results of pcall. If the session is lost meanwhile the request
+-- ends at once.
+local function request(session, fn, ...)
+  if session.is_local then return pcall(fn, ...) end
+  if not session.is_listening then listen(session) end
+  local caller = driver.get().current() or TOP
+  session.callers[caller] = true
+  return finish(session, caller, pcall(fn, ...))
+end
+
+return request

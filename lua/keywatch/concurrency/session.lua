@@ -1,0 +1,229 @@
+-- SPDX-License-Identifier: MIT
+--- session: a lease that is renewed in the background, and the locks and leaderships that are bound to it. They end
+-- with the lease.
+--
+-- Every store and client has default sessions, one for each time to live that was asked for. A default session is made
+-- when it is first needed, and replaced when it is needed after it was lost.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local faces = require "keywatch.concurrency.face"
+local lease = require "keywatch.store.lease"
+local place = require "keywatch.concurrency.place"
+local sweeper = require "keywatch.concurrency.sweeper"
+
+local DEFAULT_TTL = 60 -- seconds, as in etcd's clients
+
+local session_methods = {}
+local session_mt = { __name = "keywatch.session", __index = session_methods }
+
+--- Returns a session of a lease that is renewed.
+local function new(owner, kept)
+  local root = faces.resolve(owner, "")
+  local self = setmetatable({
+    owner = owner,
+    root = root,
+    is_local = faces.is_local(root),
+    lease = kept,
+    hex = core.hex(kept.id),
+    pid = core.pid(),
+    places = {},          -- by key at the root: see place.lua
+    callers = {},         -- as keys: those whose requests are under way: see request.lua
+    is_listening = false, -- see request.lua
+    is_closed = false,
+    is_orphan = false,    -- the lease is not renewed any more, and ends in its time
+    sweeper = nil,
+  }, session_mt)
+  self.sweeper = sweeper.new(self, place.leave)
+  return self
+end
+
+local OPTIONS = { ttl = true, lease = true, timeout = "seconds", deadline = "seconds" }
+
+--- Raises if the option `ttl` of a method is not a number of seconds that a lease can have.
+local function check_ttl(opts, name)
+  local ttl = opts.ttl
+  if ttl == nil or type(ttl) == "number" and ttl % 1 == 0 and ttl > 0 then return end
+  check.misuse("%s: option 'ttl' must be a whole number of seconds of at least 1, not %s", name, check.shown(ttl))
+end
+
+--- Raises if an option of `session` is unknown or wrong.
+local function check_options(opts)
+  for name in pairs(opts) do
+    if not OPTIONS[name] then check.misuse("session: there is no option '%s'", tostring(name)) end
+  end
+  check.times({ timeout = opts.timeout, deadline = opts.deadline }, "session")
+  check_ttl(opts, "session")
+  if opts.lease == nil then return end
+  if opts.ttl then check.misuse("session: options 'ttl' and 'lease' cannot be used together") end
+  if getmetatable(opts.lease) ~= lease.mt and not core.id(opts.lease) then
+    check.misuse("session: option 'lease' must be a lease or the id of one, not %s", check.shown(opts.lease))
+  end
+end
+
+--- Returns the lease of the option `lease`, which must exist; or nil and an error.
+local function existing_lease(owner, found, times)
+  if getmetatable(found) ~= lease.mt then found = owner:lease_by_id(found) end
+  local ttl, err = found:keepalive(times)
+  if not ttl then return nil, err end
+  return found
+end
+
+--- Makes a session: grants a lease, or takes that of the options, and renews it in the background. Returns it, or nil
+-- and an error.
+local function open(owner, opts)
+  check.self(owner, "session")
+  opts = check.options(opts, "session")
+  check_options(opts)
+  local times = { timeout = opts.timeout, deadline = opts.deadline }
+  local found, err
+  if opts.lease ~= nil then
+    found, err = existing_lease(owner, opts.lease, times)
+  else
+    found, err = check.call("session", owner.lease, owner, opts.ttl or DEFAULT_TTL, times)
+  end
+  if not found then return nil, err end
+  return new(owner, found:keep())
+end
+
+-- {====== Loss ======
+
+--- Returns why the session is lost, or nil. Does not wait.
+function session_methods:error()
+  check.self(self, "error", session_mt)
+  if self.pid ~= core.pid() then
+    return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
+  end
+  if self.is_orphan then return errors.new("lost", "keywatch: the session is lost: session:orphan() was called") end
+  return self.lease:error()
+end
+
+--- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
+-- tells the end of a lease itself.
+local function suspect(self)
+  if self.is_local or self:error() then return end
+  driver.get().spawn_own(pcall, lease.methods.keepalive, self.lease)
+end
+
+--- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
+function session_methods:lost(timeout)
+  check.self(self, "lost", session_mt)
+  check.timeout(timeout, "lost")
+  local err, why = self:error(), nil
+  if not err then err, why = self.lease:lost(timeout) end
+  return err, why
+end
+
+--- Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
+function session_methods:orphan()
+  check.self(self, "orphan", session_mt)
+  if self:error() then return end
+  self.is_orphan = true
+  self.lease:orphan()
+end
+
+--- Ends the session: revokes the lease, and with it all locks and leaderships. Returns true, also if the session was
+-- lost before; or nil and an error, after which the lease expires by itself.
+function session_methods:close(opts)
+  check.self(self, "close", session_mt)
+  opts = check.times(opts, "close")
+  if self.is_closed or self:error() and not self.is_orphan then return true end
+  self.is_closed = true
+  local revoked, err = self.lease:revoke(opts)
+  if revoked or err.code == "lease_not_found" then return true end
+  self:orphan()
+  return nil, err
+end
+
+--- Ends the session of a variable that goes out of scope. A failure is not told: the lease then expires by itself.
+function session_mt:__close()
+  self:close()
+end
+
+session_mt.__select = { -- that of the lease: see task/selection.lua
+  is_ready = function(self) return self:error() ~= nil or lease.mt.__select.is_ready(self.lease) end,
+  begin = function(self) return lease.mt.__select.begin(self.lease) end,
+  arm = function(self)
+    local arm = lease.mt.__select.arm
+    if arm then arm(self.lease) end
+  end,
+  finish = function(self) lease.mt.__select.finish(self.lease) end,
+  take = function(self) return self:error() end,
+  look = function(self)
+    local look = lease.mt.__select.look
+    if look then look(self.lease) end
+  end,
+}
+
+--- Returns the id of the lease, and the state.
+function session_mt:__tostring()
+  return ("keywatch.session<%s%s>"):format(self.hex, self:error() and " lost" or "")
+end
+
+-- }======
+
+-- {====== Default sessions ======
+
+--- Makes a default session. Returns it, or nil and an error.
+local function grant_default(root, ttl, deadline)
+  local found, err = root:lease(ttl, { deadline = deadline })
+  if not found then return nil, err end
+  return new(root, found:keep())
+end
+
+--- Returns the default session of the store or client behind a face; or nil and an error. Callers who come while the
+-- lease is being granted wait for that.
+local function default(face, ttl, deadline)
+  local root = faces.resolve(face, "")
+  local companion = faces.companion(root)
+  ttl = ttl or DEFAULT_TTL
+  while true do
+    local found = companion[ttl]
+    if not found or found.pid ~= core.pid() or found.session and found.session:error() then
+      found = { pid = core.pid(), session = nil, err = nil, is_done = false, done = driver.get().event() }
+      companion[ttl] = found
+      local ok, session, err = pcall(grant_default, root, ttl, deadline)
+      found.session, found.err, found.is_done = ok and session or nil, ok and err or nil, true
+      if not found.session and companion[ttl] == found then companion[ttl] = nil end
+      found.done:set()
+      if not ok then error(session, 0) end
+      return found.session, found.err
+    end
+    if found.session then return found.session end
+    if not found.is_done and not found.done:wait(place.time_left(deadline)) and place.is_over(deadline) then
+      return nil, core.new_error("timeout")
+    end
+    if found.err then return nil, found.err end
+  end
+end
+
+-- }======
+
+--- Raises if the option `session` of a method on a face is not a session of the same store or client.
+local function check_given(face, opts, name)
+  local given = opts.session
+  if given == nil then return end
+  if getmetatable(given) ~= session_mt then
+    check.misuse("%s: option 'session' must be a session, not %s", name, check.shown(given))
+  end
+  if opts.ttl then check.misuse("%s: options 'ttl' and 'session' cannot be used together", name) end
+  if given.root ~= faces.resolve(face, "") then
+    check.misuse("%s: the session is one of another store or client", name)
+  end
+end
+
+--- Returns the session of the options of a method on a face: the given one, or the default one. Or nil and an error.
+local function of_options(face, opts, deadline)
+  local given = opts.session
+  if given == nil then return default(face, opts.ttl, deadline) end
+  local err = given:error()
+  if err then return nil, err end
+  return given
+end
+
+return {
+  open = open, of_options = of_options, check_given = check_given, check_ttl = check_ttl, methods = session_methods,
+  mt = session_mt, suspect = suspect,
+}

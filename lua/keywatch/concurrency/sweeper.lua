@@ -1,0 +1,165 @@
+-- SPDX-License-Identifier: MIT
+--- sweeper: deletes the keys of a session that nobody wants any more, in the background: of a call that was cancelled
+-- or whose time is over, of a lock that could not be given back, of a lock that its owner has dropped.
+--
+-- The sweeper tries until the key is deleted, or the session is lost, with which the key goes by itself. It works in a
+-- task. `poll`, which the driver calls while there are keys, starts the task, also after an earlier one was cancelled
+-- at the end of a run.
+--
+-- A request to create a key that has failed with `maybe_done` may still be carried out later. Therefore the place of
+-- such a key (see place.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
+-- often as there were doubts, or DOUBT seconds have passed. Another call may take the place meanwhile, between two
+-- deletions.
+
+local driver = require "keywatch.task.driver"
+local names = require "keywatch.concurrency.names"
+
+local DOUBT = 10        -- seconds: longer than an etcd works on a request that its client has given up
+local REQUEST = 10      -- seconds for one deletion
+local FIRST_PAUSE = 0.05 -- seconds between two rounds, which double
+local LONGEST_PAUSE = 2
+
+local sweeper_methods = {}
+local sweeper_mt = { __index = sweeper_methods }
+
+--- Returns the sweeper of a session. leave(place) is called when the key of a place is gone.
+local function new(session, leave)
+  return setmetatable({
+    session = session,
+    leave = leave,
+    list = {},  -- places whose keys are to be deleted
+    task = nil, -- the task that does that
+    changed = nil, -- driver event: set when a place was added
+  }, sweeper_mt)
+end
+
+--- Notes a request whose key may still be created later.
+local function doubt(place)
+  place.doubts, place.doubt_until = place.doubts + 1, driver.get().now() + DOUBT
+end
+
+--- True if a key may still be created by a request that has failed.
+local function is_doubtful(place)
+  if place.doubts > 0 and driver.get().now() >= place.doubt_until then place.doubts = 0 end
+  return place.doubts > 0
+end
+
+-- {====== Sweeping ======
+
+--- Wakes those who wait until the key of a place was deleted.
+local function announce(place)
+  local swept = place.swept
+  place.swept = nil
+  if swept then swept:set() end
+end
+
+--- Removes a place from the list, and wakes those who wait for that.
+local function remove(self, place)
+  for i = #self.list, 1, -1 do
+    if self.list[i] == place then table.remove(self.list, i) end
+  end
+  place.is_listed = false
+  announce(place)
+end
+
+--- Reads a key, and deletes it. Returns true, or false if it did not exist; or nil and an error.
+local function find_and_delete(root, key)
+  local result, err = root:range(key, { keys_only = true, timeout = REQUEST })
+  if not result then return nil, err end
+  local kv = result.kvs[1]
+  if not kv then return false end
+  return names.delete(root, key, kv.create_revision, { timeout = REQUEST })
+end
+
+--- Deletes the key of a place. Returns true if nothing is left to be done now. A key that the place is known to have is
+-- none of the doubtful ones.
+local function delete(self, place)
+  local session = self.session
+  place.state = "sweeping"
+  local ok, is_deleted, err = pcall(find_and_delete, session.root, place.key)
+  if not ok then
+    if type(is_deleted) == "table" and is_deleted.code == "cancelled" then error(is_deleted, 0) end
+    err = is_deleted -- misuse: the store was closed
+  elseif is_deleted ~= nil then
+    if is_deleted and not place.is_known and place.doubts > 0 then place.doubts = place.doubts - 1 end
+    place.is_known = false
+    return true
+  end
+  return session:error() ~= nil or type(err) ~= "table" or err.code == "closed"
+end
+
+--- Goes once over all places. Returns true if there is something left to be done. A place with a doubt is free to be
+-- taken between two rounds.
+local function sweep(self)
+  local places = {}
+  for i, place in ipairs(self.list) do places[i] = place end
+  for _, place in ipairs(places) do
+    if place.state == "taken" or place.state == "gone" then
+      remove(self, place) -- who has the place deletes the key
+    elseif self.session:error() then
+      place.doubts = 0
+      remove(self, place)
+      self.leave(place)
+    elseif delete(self, place) then
+      if not is_doubtful(place) or self.session:error() then
+        place.doubts = 0
+        remove(self, place)
+        self.leave(place)
+      else
+        announce(place)
+        self.leave(place) -- a place with doubts becomes free, and stays known
+      end
+    end
+  end
+  return self.list[1] ~= nil
+end
+
+--- The function of the task.
+local function work(self)
+  local pause = FIRST_PAUSE
+  while sweep(self) do
+    if self.changed:wait(pause) then pause = FIRST_PAUSE else pause = math.min(2 * pause, LONGEST_PAUSE) end
+  end
+end
+
+-- }======
+
+--- Starts the task, if there is something to do and no such task. The driver calls this while there is something to do.
+function sweeper_methods:poll()
+  if not self.list[1] then
+    driver.get().detach(self)
+  elseif not self.task or self.task.state == "done" then
+    self.task = driver.get().spawn_own(work, self)
+  end
+end
+
+--- Adds a place whose key is to be deleted.
+function sweeper_methods:add(place)
+  self.changed = self.changed or driver.get().event()
+  place.state = "sweeping"
+  if not place.is_listed then
+    place.is_listed = true
+    self.list[#self.list + 1] = place
+  end
+  driver.get().attach(self)
+  self:poll()
+  self.changed:set()
+end
+
+--- Waits until the key of a place was deleted, `seconds` at most.
+function sweeper_methods.await(_, place, seconds)
+  if place.state ~= "sweeping" then return end
+  place.swept = place.swept or driver.get().event()
+  place.swept:wait(seconds)
+end
+
+--- In the child after a fork, called by the driver: the keys are the parent's.
+function sweeper_methods:after_fork()
+  for i = #self.list, 1, -1 do
+    self.list[i].is_listed = false
+    self.list[i] = nil
+  end
+  driver.get().detach(self)
+end
+
+return { new = new, doubt = doubt, is_doubtful = is_doubtful }

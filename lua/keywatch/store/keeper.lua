@@ -1,0 +1,160 @@
+-- SPDX-License-Identifier: MIT
+--- keeper: renews the leases of a store in this process, see kept.lua. It is a source, attached to the driver while it
+-- has a lease.
+--
+-- The store tells the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
+-- of the driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
+-- driver/virtual.lua.
+
+local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local kept_leases = require "keywatch.store.kept"
+local source = require "keywatch.store.source"
+local timers = require "keywatch.task.timers"
+
+local RETRY = 0.1 -- seconds after a renewal that the store could not take
+
+local EXPIRED, REVOKED, GONE = "it has expired", "it was revoked", "it has expired, or was revoked"
+local CLOSED, INHERITED = "the store is closed", "the parent process keeps it"
+
+local keeper_methods = {}
+local keeper_mt = { __index = keeper_methods }
+
+--- Returns the keeper of a store. It has no leases.
+local function new(store)
+  return setmetatable({
+    store = store,
+    by_id = {},
+    by_tag = {},
+    last_tag = 0,
+    due = timers.new(), -- of the next renewals
+  }, keeper_mt)
+end
+
+local get_source = source.of_stores(new)
+
+--- Returns the keeper of a store's leases. That of a closed store is no source: it keeps nothing.
+local function keeper_of(store)
+  if store:tend() == false then return new(store) end
+  return get_source(store)
+end
+
+-- {====== Leases ======
+
+--- Returns the kept lease of an id, or nil.
+function keeper_methods:find(id)
+  return self.by_id[id]
+end
+
+--- Forgets a kept lease. Returns false if that was done before.
+local function forget(self, kept)
+  if self.by_id[kept.id] ~= kept then return false end
+  self.by_id[kept.id], self.by_tag[kept.tag] = nil, nil
+  self.due:remove(kept.timer)
+  source.leave(self)
+  return true
+end
+
+--- Stops to renew. See kept.lua.
+function keeper_methods:drop(kept)
+  if forget(self, kept) then pcall(self.store.tag_lease, self.store, kept.id, 0) end -- the store may be closed
+end
+
+--- Drops a lease that is lost. See kept.lua.
+function keeper_methods:lose(kept, why)
+  if forget(self, kept) then kept:fail(why) end
+end
+
+--- Returns all kept leases as a list. May be called by a finalizer.
+local list_all = compat.interpreted(function(self)
+  local all = {}
+  for _, kept in pairs(self.by_id) do all[#all + 1] = kept end
+  return all
+end)
+
+--- Loses all leases.
+local function lose_all(self, why)
+  for _, kept in ipairs(list_all(self)) do self:lose(kept, why) end
+end
+
+--- Takes the ends of leases that the store tells.
+local function take_ends(self)
+  for tag, has_expired in self.store.next_ended, self.store do
+    local kept = self.by_tag[tag]
+    if kept then self:lose(kept, has_expired and EXPIRED or REVOKED) end
+  end
+end
+
+--- Renews a lease whose timer is due.
+local function renew(self, kept, now)
+  local is_taken, ttl = pcall(self.store.lease_keepalive, self.store, kept.id)
+  if self.by_id[kept.id] ~= kept then return end -- by a finalizer
+  if is_taken and not ttl then return self:lose(kept, GONE) end
+  kept.timer = self.due:add(is_taken and kept_leases.next_renewal(now, ttl) or now + RETRY, kept)
+end
+
+--- Begins to keep a lease. It is renewed at once. See kept.lua.
+function keeper_methods:keep(id)
+  self:look()
+  local kept = self.by_id[id]
+  if kept then return kept end
+  kept = kept_leases.new(self, id)
+  if self.count == nil or self.store:tend() == false then
+    kept:fail(CLOSED)
+    return kept
+  end
+  local tag = self.last_tag + 1
+  self.last_tag = tag
+  local now = driver.get().now()
+  local timer = self.due:add(now, kept)
+  source.enter(self)
+  kept.tag, kept.timer, self.by_id[id], self.by_tag[tag] = tag, timer, kept, kept
+  self.store:tag_lease(id, tag)
+  self.due:remove(timer)
+  renew(self, kept, now)
+  return kept
+end
+
+-- }======
+
+-- {====== The source ======
+
+--- In the child after a fork: a store on a disk belongs to the parent, and so do its leases.
+function keeper_methods:after_fork()
+  if self.store.set_bell then lose_all(self, INHERITED) end
+  self.pid = core.pid()
+end
+
+--- Takes the ends of leases, and notices the end of the store. Returns what the store's `tend` does, or false.
+function keeper_methods:look()
+  if self.pid and self.pid ~= core.pid() then self:after_fork() end
+  if next(self.by_id) == nil then return nil end
+  local seconds, is_pending = self.store:tend()
+  if seconds == false then lose_all(self, CLOSED) else take_ends(self) end
+  return seconds, is_pending
+end
+
+--- Does the work of the store that is due, takes the ends of leases, and renews those that are due.
+function keeper_methods:poll()
+  local seconds, is_pending = self:look()
+  if not seconds then seconds = nil end
+  local now = driver.get().now()
+  local kept = self.due:due(now)
+  while kept do
+    renew(self, kept, now)
+    kept = self.due:due(now)
+  end
+  local due = self.due:next()
+  if due and (not seconds or due - now < seconds) then seconds = math.max(0, due - now) end
+  return seconds, is_pending
+end
+
+--- Finds out whether a lease is lost. See kept.lua. Renews the leases that are due: the loop may not turn.
+function keeper_methods:check()
+  self:poll()
+end
+
+-- }======
+
+return { of = keeper_of }

@@ -1,0 +1,121 @@
+-- SPDX-License-Identifier: MIT
+--- kept: a lease that a keeper renews in the background, until the lease is lost or nobody holds it any more.
+--
+-- A keeper has at most one kept lease for each lease id. All lease objects of that id share it: each has a hold. The
+-- keeper holds kept leases, but no lease objects. When the last hold was given up, because its lease object was
+-- collected or orphaned, the keeper drops the kept lease.
+--
+-- Where the owner of the lease is a store, the keeper is store/keeper.lua; where it is a client, client/keeper.lua. The
+-- owner's method lease_keeper() returns it. A keeper has these methods:
+--
+--   keep(id, since, ttl)   Returns the kept lease of an id. The keeper begins to renew it, if it does not do so yet.
+--                          `since` is the time from which the lease certainly lives `ttl` seconds; nil if not known.
+--   find(id)               Returns the kept lease of an id, or nil if the keeper has none.
+--   drop(kept)             Stops to renew. Does nothing if that was done before.
+--   lose(kept, why)        Drops the lease, which is lost. `why` is the end of a sentence.
+--   check(kept)            Finds out without waiting whether the lease is lost, as far as this process knows.
+--   look()                 Looks once for what is not noticed without a wait, such as bytes at a socket.
+
+local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+
+local RENEWALS = 3         -- in one time to live, if all of them are answered
+local GRID_PARTS = 8       -- a renewal is early by at most this part of the time between two
+local MAX_GRID = 0.25      -- seconds
+local MAX_TTL = 9000000000 -- seconds: the most that servers grant
+
+local kept_methods = {}
+local kept_mt = { __index = kept_methods }
+
+--- Returns the kept lease of an id, which nobody holds yet. The keeper may add fields.
+local function new(keeper, id)
+  return setmetatable({
+    keeper = keeper,
+    id = id,
+    holds = {},   -- as keys: those that were not given up
+    err = nil,    -- why the lease is lost
+    revoking = 0, -- calls of lease:revoke() that are under way
+  }, kept_mt)
+end
+
+-- {====== Time ======
+
+--- Returns the seconds of a time to live that a server has told; 0 if the lease does not live.
+local function seconds_of(ttl)
+  ttl = tonumber(ttl) or 0
+  return ttl > 0 and math.min(ttl, MAX_TTL) or 0
+end
+
+--- Returns the time between two renewals of a lease.
+local function interval_of(ttl)
+  return ttl / RENEWALS
+end
+
+--- Returns when a lease that was renewed at `sent` is to be renewed again. The time is rounded down to a grid, so that
+-- many leases are renewed in one turn of the loop.
+local function next_renewal(sent, ttl)
+  local interval = interval_of(ttl)
+  local grid = MAX_GRID
+  while grid * GRID_PARTS > interval do grid = grid / 2 end
+  local due = sent + interval
+  return due - due % grid
+end
+
+-- }======
+
+-- {====== Loss ======
+
+--- Returns the error of a lease that is lost.
+local function lost_error(id, why)
+  local text = type(id) == "number" and ("%d"):format(id) or id
+  return errors.new("lost", ("keywatch: the lease %s is lost: %s"):format(text, why))
+end
+
+--- Notes that the lease is lost, and wakes all that wait for that. Called by the keeper, which has forgotten it.
+function kept_methods:fail(why)
+  local err = lost_error(self.id, self.revoking > 0 and "it was revoked" or why)
+  if self.err then return end -- before, or by a finalizer
+  self.err = err
+  local hold = next(self.holds)
+  while hold do
+    self.holds[hold] = nil
+    hold.ended:set()
+    hold = next(self.holds)
+  end
+end
+
+-- }======
+
+-- {====== Holds ======
+
+--- Gives up a hold, and wakes those that wait with it. Returns true if that was the last one.
+local function release(hold)
+  local kept = hold.kept
+  if hold.is_over then return false end
+  hold.is_over, kept.holds[hold] = true, nil -- at once
+  hold.ended:set()
+  return next(kept.holds) == nil
+end
+
+--- Has the keeper drop the lease, unless somebody holds it.
+function kept_methods:close()
+  if next(self.holds) == nil and not self.err then self.keeper:drop(self) end
+end
+
+--- Returns a new hold, and an object that gives up the hold when it is collected. The event `ended` is set when the
+-- lease is lost, or the hold is given up. Fields of a hold: kept, ended, and is_over, true once it was given up.
+function kept_methods:hold(ended)
+  local hold = { kept = self, ended = ended, is_over = false }
+  local sentinel = compat.sentinel(function()
+    if release(hold) then driver.forget(self) end -- the next turn of the loop calls `close`
+  end)
+  if not self.err then self.holds[hold] = true end
+  return hold, sentinel
+end
+
+-- }======
+
+return {
+  new = new, release = release, seconds_of = seconds_of, interval_of = interval_of, next_renewal = next_renewal,
+}

@@ -1,0 +1,756 @@
+--- Clients of a cluster: its members and their health, endpoints that follow the members, which endpoint is preferred,
+-- and members without a leader, which are left. First of imposters, then of a real etcd of three members.
+
+local keywatch = require "keywatch"
+
+local cluster = require "spec.support.cluster"
+local imposter = require "spec.support.imposter"
+local network = require "spec.support.network"
+
+local PATIENCE = network.PATIENCE
+local KV, WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Watch/Watch"
+local RANGE, PUT, STATUS = KV .. "Range", KV .. "Put", "/etcdserverpb.Maintenance/Status"
+local MEMBERS, AUTHENTICATE = "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Auth/Authenticate"
+local NOBODY = "http://127.0.0.1:1"
+local NO_LEADER = { "status", 14, "etcdserver: no leader" }
+local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 3 }
+local LED = { "reply", { header = HEADER, version = "3.5.21", leader = 2, raftTerm = 3, dbSize = 9 } }
+local UNLED = { "reply", { header = HEADER, version = "3.5.21", raftTerm = 3, errors = { "etcdserver: no leader" } } }
+local HANGS = "stream:receive() stream:wait('never')"
+local FOUND = { "reply", { header = HEADER, kvs = { { key = "k", value = "v", mod_revision = 4 } }, count = 1 } }
+local WATCHED = [[
+  stream:headers()
+  local id = 0
+  for request in stream.receive, stream do
+    if request.create_request then
+      stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = id, created = true }
+      id = id + 1
+    end
+  end
+]]
+-- It is created, and ends when the spec says so: the member has lost its leader.
+local LOSES_LEADER = [[
+  stream:headers()
+  stream:receive()
+  stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = 0, created = true }
+  stream:wait("lost")
+  stream:status(14, "etcdserver: no leader")
+]]
+-- It tells of one event, after the revision that the watch has seen.
+local TELLS = [[
+  stream:headers()
+  stream:receive()
+  stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = 0, created = true }
+  stream:message { header = { cluster_id = 1, revision = 6 }, watch_id = 0,
+    events = { { kv = { key = "k", value = "new", create_revision = 2, mod_revision = 6, version = 2 } } } }
+  stream:wait("never")
+]]
+
+local OPTIONS = { connect_timeout = 1, timeout = PATIENCE, backoff = { first = 0.01, longest = 0.02 } }
+
+--- A client of imposters, or of URLs.
+local function connect(peers, options)
+  local urls, all = {}, {}
+  for i, peer in ipairs(peers) do urls[i] = type(peer) == "string" and peer or peer.url end
+  for name, value in pairs(OPTIONS) do all[name] = value end
+  for name, value in pairs(options or {}) do all[name] = value end
+  return network.connect(urls, all)
+end
+
+--- A member that serves, with what is changed.
+local function member(changes)
+  local behaviours = { [RANGE] = FOUND, [PUT] = { "reply", { header = HEADER } }, [STATUS] = LED, [WATCH] = WATCHED }
+  for path, behaviour in pairs(changes or {}) do behaviours[path] = behaviour end
+  return imposter.start(behaviours)
+end
+
+--- A member without a leader: it refuses calls that require one, and does not answer others that need one.
+local function leaderless(changes)
+  local refuses = [[
+    if stream.request.hasleader then return stream:status(14, "etcdserver: no leader") end
+    stream:receive() stream:wait("never")
+  ]]
+  local behaviours = { [RANGE] = refuses, [PUT] = refuses, [WATCH] = refuses, [STATUS] = UNLED }
+  for path, behaviour in pairs(changes or {}) do behaviours[path] = behaviour end
+  return member(behaviours)
+end
+
+local function calls_of(peer, path)
+  local list = {}
+  for _, call in ipairs(peer:record().calls) do
+    if call.path == path then list[#list + 1] = call end
+  end
+  return list
+end
+
+--- Turns the loop until it is so.
+local function await(is_so)
+  local deadline = keywatch.now() + PATIENCE
+  while not is_so() do
+    assert(keywatch.now() < deadline, "it never came")
+    keywatch.sleep(0.001)
+  end
+end
+
+--- Runs fn at top level, and in a task.
+local function through_each_door(name, fn)
+  it(name .. ", at top level", fn)
+  it(name .. ", in a task", function() keywatch.run(fn) end)
+end
+
+--- Runs fn, and returns what was written to stderr meanwhile.
+local function written_by(fn)
+  local stderr, text = io.stderr, ""
+  rawset(io, "stderr", { write = function(_, part) text = text .. part end })
+  local ok, err = pcall(fn)
+  rawset(io, "stderr", stderr)
+  if not ok then error(err, 0) end
+  return text
+end
+
+local function listed(...)
+  return { "reply", { header = HEADER, members = { ... } } }
+end
+
+local function started(name, ...)
+  return { ID = 7, name = name, peerURLs = { "http://peer:1" }, clientURLs = { ... } }
+end
+
+before_each(network.begin)
+after_each(network.finish)
+
+describe("the members of a cluster", function()
+  through_each_door("are listed, with decimal ids", function()
+    local peer = member { [MEMBERS] = listed(started("one", "http://a:1", "http://b:1"),
+      { ID = 8, peerURLs = { "http://peer:2" }, isLearner = true }) }
+    local members = assert(connect({ peer }):members())
+    assert.same({
+      cluster_id = "1",
+      { id = "7", name = "one", peer_urls = { "http://peer:1" }, client_urls = { "http://a:1", "http://b:1" },
+        is_learner = false },
+      { id = "8", name = "", peer_urls = { "http://peer:2" }, client_urls = {}, is_learner = true },
+    }, members)
+    assert.is_true(calls_of(peer, MEMBERS)[1].messages[1].linearizable)
+    assert(connect({ peer }):members { serializable = true })
+    assert.is_nil(calls_of(peer, MEMBERS)[2].messages[1].linearizable)
+  end)
+
+  it("cannot be listed by a server that has no list", function()
+    local members, err = connect({ member() }):members()
+    assert.is_nil(members)
+    assert.equal("unimplemented", err.code)
+  end)
+end)
+
+describe("the health of a cluster", function()
+  through_each_door("is told in the order of the endpoints, each of which is asked by itself", function()
+    local good = member()
+    local full = member { [STATUS] = { "reply", { header = HEADER, version = "3.5.21", leader = 9, raftTerm = 3,
+      errors = { "memberID:7 alarm:NOSPACE " } } } }
+    local alone = leaderless()
+    local forbidding = member { [RANGE] = { "status", 7, "etcdserver: permission denied" } }
+    local corrupt = member { [STATUS] = { "reply", { leader = 9, errors = { "memberID:7 alarm:CORRUPT " } } } }
+    local broken = member { [STATUS] = { "status", 13, "spec: no" } }
+    local peers = { good, full, NOBODY, alone, forbidding, corrupt, broken }
+    local client = connect(peers)
+    local rows = assert(client:health { timeout = 0.5 })
+    assert.equal(#peers, #rows)
+    for i, peer in ipairs(peers) do assert.equal(peer.url or peer, rows[i].endpoint) end
+
+    local seconds = rows[1].seconds
+    assert(seconds >= 0)
+    assert.same({ endpoint = good.url, is_healthy = true, seconds = seconds, version = "3.5.21", leader = "2",
+      member_id = "2", is_leader = true, revision = 5, db_size = 9, errors = {} }, rows[1])
+    local found = {}
+    for i, row in ipairs(rows) do found[i] = row.err and row.err.code or row.is_healthy end
+    assert.same({ true, "no_space", "unavailable", "deadline_exceeded", true, "corrupt", "internal" }, found)
+    for i, row in ipairs(rows) do assert.equal(row.err == nil, row.is_healthy, i) end
+    assert.same({ false, "9" }, { rows[2].is_leader, rows[2].leader })
+    assert.matches("alarm:NOSPACE$", rows[2].err.message)
+    assert.is_nil(rows[4].leader)
+    assert.same({ "etcdserver: no leader" }, rows[4].errors)
+
+    local call = calls_of(good, RANGE)[1]
+    assert.equal("health", call.messages[1].key)
+    assert.is_nil(call.messages[1].serializable)
+    good:await("not connections[1].is_open or connections[1].has_ended", function() keywatch.sleep(0.001) end)
+    assert.equal("idle", client:state().state) -- it has asked nobody over a connection of its own
+  end)
+
+  it("is asked for as the client's user", function()
+    local answers = { [AUTHENTICATE] = { "reply", { token = "t1" } },
+      [RANGE] = [[
+        stream:receive()
+        if stream.request.token ~= "t1" then return stream:status(16, "etcdserver: invalid auth token") end
+        stream:message { header = { revision = 5 } }
+        stream:status(0)
+      ]] }
+    local refusing = member { [AUTHENTICATE] = { "status", 3, "etcdserver: authentication failed" } }
+    local rows = connect({ member(answers), refusing }, { user = "u", password = "p" }):health()
+    assert.is_true(rows[1].is_healthy)
+    assert.equal("etcdserver: authentication failed", rows[2].err.message)
+  end)
+
+  it("leaves nothing behind if the task that asks is cancelled, or the client is closed", function()
+    keywatch.run(function()
+      local peer = member { [STATUS] = HANGS }
+      local client = connect { peer }
+      local task = keywatch.spawn(client.health, client)
+      peer:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      task:cancel()
+      local ok, err = task:join()
+      assert.is_false(ok)
+      assert.equal("cancelled", err.code)
+      peer:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+      client:close()
+      local rows
+      rows, err = client:health()
+      assert.is_nil(rows)
+      assert.equal("closed", err.code)
+    end)
+  end)
+end)
+
+describe("endpoints that follow the member list", function()
+  it("are the client URLs of members that have started and are no learners", function()
+    local second = member()
+    local first = member()
+    first:behave { [MEMBERS] = listed(started("one", first.url .. "/"), started("two", second.url),
+      { name = "", clientURLs = { "http://unstarted:1" } },
+      { name = "learner", isLearner = true, clientURLs = { "http://learner:1" } },
+      started("tls", "https://tls:1"), started("odd", "gibberish"), started("twice", second.url)) }
+    local client = connect { first }
+    local urls
+    local written = written_by(function()
+      urls = assert(client:sync_endpoints())
+      assert(client:sync_endpoints())
+    end)
+    assert.same({ first.url, second.url }, urls)
+    assert.equal(("keywatch.client<%s,%s>"):format(first.url, second.url), tostring(client))
+    local words = 'leaves out an endpoint of the member list: "https://tls:1" asks for TLS'
+    assert.equal(1, select(2, written:gsub(words, "")))
+    assert.equal(1, select(2, written:gsub('"gibberish" ', "")))
+    assert.equal(1, #first:record().connections) -- the connection stays
+    assert.equal(first.url, client:state().endpoint)
+  end)
+
+  it("stay as they are if no member can be used", function()
+    local peer = member { [MEMBERS] = listed() }
+    local client = connect { peer }
+    local urls, err = client:sync_endpoints()
+    assert.is_nil(urls)
+    assert.equal("failed_precondition", err.code)
+    assert.equal(("keywatch.client<%s>"):format(peer.url), tostring(client))
+    assert(client:get("k"))
+  end)
+
+  it("do not end with those that were given: if no member answers, those are tried", function()
+    local peer = member()
+    peer:behave { [MEMBERS] = listed(started("hidden", NOBODY)) }
+    local client = connect { peer }
+    assert.same({ NOBODY }, assert(client:sync_endpoints()))
+    assert.equal(peer.url, client:state().endpoint) -- it was given
+    peer:behave { [PUT] = { "close" } }
+    assert.is_true(select(2, client:put("k", "v")).maybe_done)
+    assert(client:get("k"))
+    assert.equal(peer.url, client:state().endpoint)
+  end)
+
+  it("are left by watches and requests when their member is removed", function()
+    keywatch.run(function()
+      local seed, old, new = member(), member(), member { [WATCH] = TELLS }
+      seed:behave { [MEMBERS] = listed(started("old", old.url)) }
+      old:behave { [MEMBERS] = listed(started("new", new.url)) }
+      local client = connect { seed }
+      assert(client:sync_endpoints())
+      seed:behave { [RANGE] = { "close" } }
+      assert(client:get("k"))
+      assert.equal(old.url, client:state().endpoint)
+      local w = assert(client:watch("k"))
+      assert.same({ new.url }, assert(client:sync_endpoints()))
+      assert.equal("new", assert(w:next(PATIENCE)).value)
+      assert.equal(new.url, client:state().endpoint)
+    end)
+  end)
+
+  through_each_door("are read in the background", function()
+    local first, second = member(), member()
+    first:behave { [MEMBERS] = { "in_turn", { "status", 13, "spec: no" }, HANGS,
+      listed(started("one", first.url), started("two", second.url)) } }
+    local client = connect({ first }, { sync_endpoints = 0.001, timeout = 0.05 })
+    local w = assert(client:watch("k"))
+    await(function() return tostring(client):find(second.url, 1, true) end)
+    -- There are several endpoints by now, so the watch is on a stream that requires a leader.
+    first:await("(function() for _, c in ipairs(calls) do if c.path == '" .. WATCH
+      .. "' and c.headers.hasleader == 'true' then return true end end end)()", function() keywatch.sleep(0.001) end)
+    assert.is_nil(calls_of(first, WATCH)[1].headers.hasleader)
+    assert.is_nil(w:error())
+    assert(client:get("k"))
+    assert.equal("true", calls_of(first, RANGE)[1].headers.hasleader)
+  end)
+end)
+
+describe("the endpoint that is preferred", function()
+  it("is the first in the list, whenever a new connection is made", function()
+    local first, second = member(), member()
+    for _, prefer in ipairs { "first", false } do
+      local client = connect({ first, second }, { prefer = prefer or nil })
+      assert(client:get("k"))
+      assert.equal(first.url, client:state().endpoint)
+      first:behave { [RANGE] = { "close" } }
+      assert(client:get("k")) -- it has failed at once, so the other is tried before
+      assert.equal(second.url, client:state().endpoint)
+      first:behave { [RANGE] = FOUND }
+      assert(client:get("k"))
+      assert.equal(second.url, client:state().endpoint) -- a connection that works is kept
+      for _, endpoint in ipairs(client.transport.dialer.endpoints) do endpoint.failed_at = nil end -- as time does
+      second:behave { [RANGE] = { "in_turn", { "close" }, FOUND } }
+      assert(client:get("k"))
+      assert.equal(first.url, client:state().endpoint)
+      client:close()
+    end
+  end)
+
+  it("is the fastest: all are dialled at once, and the first that answers is used", function()
+    keywatch.run(function()
+      local slow, mute, quick = member { connection = { "mute" } }, member { connection = { "mute" } }, member()
+      local client = connect({ slow, mute, NOBODY, quick }, { prefer = "fastest", connect_timeout = PATIENCE })
+      assert(client:get("k"))
+      assert.equal(quick.url, client:state().endpoint)
+      for _, peer in ipairs { slow, mute } do
+        peer:await("#connections == 1 and (connections[1].has_ended or not connections[1].is_open)",
+          function() keywatch.sleep(0.001) end)
+      end
+      assert(client:get("k"))
+      assert.equal(1, #quick:record().connections)
+    end)
+  end)
+
+  it("is the fastest of those that were of use", function()
+    local bad, good = leaderless(), member()
+    local client = connect({ bad, good }, { prefer = "fastest" })
+    for _ = 1, 5 do assert(client:get("k")) end
+    assert.equal(good.url, client:state().endpoint)
+    assert(#calls_of(bad, RANGE) <= 1)
+  end)
+
+  it("is any: sooner or later each is used", function()
+    local peers, seen, n = { member(), member(), member() }, {}, 0
+    while n < 3 do
+      local client = connect(peers, { prefer = "any" })
+      assert(client:get("k"))
+      local url = client:state().endpoint
+      if not seen[url] then n = n + 1 end
+      seen[url] = true
+      client:close()
+    end
+    local client = connect({ NOBODY, peers[1], NOBODY }, { prefer = "any" })
+    assert(client:get("k"))
+  end)
+end)
+
+describe("a member without a leader", function()
+  it("is told that a leader is required, if there are several endpoints", function()
+    local peer = member()
+    local client = connect { peer, NOBODY }
+    assert(client:get("k"))
+    assert(client:put("k", "v"))
+    assert(client:watch("k"))
+    for _, path in ipairs { RANGE, PUT, WATCH } do
+      assert.equal("true", calls_of(peer, path)[1].headers.hasleader, path)
+    end
+    -- What a member can answer by itself requires none.
+    assert(client:get("k", { serializable = true }))
+    assert(client:range("k", { serializable = true }))
+    assert(client:status())
+    for _, call in ipairs { calls_of(peer, RANGE)[2], calls_of(peer, RANGE)[3], calls_of(peer, STATUS)[1] } do
+      assert.is_nil(call.headers.hasleader)
+    end
+  end)
+
+  it("is told nothing of that if it is the only endpoint, but by watches that ask for it", function()
+    local peer = member()
+    local client = connect { peer }
+    assert(client:get("k"))
+    local watches = {}
+    for i, requires in ipairs { false, true, false, true, false } do
+      watches[i] = assert(client:watch("k", { require_leader = requires }))
+    end
+    assert.is_nil(calls_of(peer, RANGE)[1].headers.hasleader)
+    local streams = calls_of(peer, WATCH)
+    assert.equal(2, #streams) -- one for each kind
+    assert.same({ false, "true" }, { streams[1].headers.hasleader or false, streams[2].headers.hasleader })
+    assert.same({ 3, 2 }, { #streams[1].messages, #streams[2].messages })
+    for _, w in ipairs(watches) do assert.is_nil(w:error()) end
+  end)
+
+  through_each_door("has done nothing: reads and writes go on elsewhere", function()
+    local bad, good = leaderless(), member()
+    assert.equal("v", assert(connect({ bad, good }):get("k")).value)
+    local client = connect { bad, good }
+    assert.equal(5, assert(client:put("k", "v")).revision)
+    assert.same({ 1, 1 }, { #calls_of(bad, PUT), #calls_of(good, PUT) })
+    assert.equal(good.url, client:state().endpoint)
+  end)
+
+  it("has done nothing if it says so, and may have done anything else that it has not answered well", function()
+    local services = { ["/etcdserverpb.KV/Put"] = false, ["/v3lockpb.Lock/Lock"] = true, ["/spec.Own/Act"] = true }
+    for path, is_in_doubt in pairs(services) do
+      local client = connect({ member { [path] = NO_LEADER } }, { backoff = { first = 1e9, longest = 1e9 } })
+      local _, err = client:call(path, "", { raw = true })
+      assert.equal("etcdserver: no leader", err.message)
+      assert.equal(is_in_doubt, err.maybe_done == true, path)
+    end
+    for _, text in ipairs { "etcdserver: request timed out", "etcdserver: leader changed" } do
+      local peer = member { [PUT] = { "status", 14, text } }
+      local _, err = connect({ peer, member() }):put("k", "v")
+      assert.same({ text, true }, { err.message, err.maybe_done })
+      assert.equal(1, #calls_of(peer, PUT))
+    end
+  end)
+
+  it("is left by users, too", function()
+    local bad = leaderless { [AUTHENTICATE] = NO_LEADER }
+    local good = member { [AUTHENTICATE] = { "reply", { token = "t" } } }
+    local client = connect({ bad, good }, { user = "u", password = "p" })
+    assert(client:get("k"))
+    assert.equal(good.url, client:state().endpoint)
+    assert.equal("true", calls_of(bad, AUTHENTICATE)[1].headers.hasleader)
+    assert.same({ "t", "true" }, { calls_of(good, RANGE)[1].headers.token, calls_of(good, RANGE)[1].headers.hasleader })
+  end)
+
+  through_each_door("is left by watches, which go on elsewhere", function()
+    local bad, good = member { [WATCH] = LOSES_LEADER }, member { [WATCH] = TELLS }
+    local client = connect { bad, good }
+    local w = assert(client:watch("k"))
+    for call in pairs(client.transport.watch_calls.calls) do call.since = -PATIENCE end -- it has lasted
+    bad:tell("lost")
+    assert.equal("new", assert(w:next(PATIENCE)).value)
+    assert.equal(6, w.revision)
+    assert.equal(good.url, client:state().endpoint)
+    assert.equal(6, calls_of(good, WATCH)[1].messages[1].create_request.start_revision)
+  end)
+
+  it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()
+    keywatch.run(function()
+      local told = {}
+      local peer = member { [WATCH] = { "in_turn", LOSES_LEADER, NO_LEADER } }
+      local client = connect({ peer }, { on_state = function(state) table.insert(told, state) end })
+      local w = assert(client:watch("k", { require_leader = true }))
+      peer:tell("lost")
+      await(function() return told[#told] and told[#told].state == "waiting" end)
+      assert.same({ "etcdserver: no leader", peer.url }, { told[#told].why, told[#told].endpoint })
+      peer:await("#calls >= 4", function() keywatch.sleep(0.001) end)
+      assert.is_nil(w:error())
+      peer:behave { [WATCH] = TELLS }
+      assert.equal("new", assert(w:next(PATIENCE)).value)
+      await(function() return client:state().state == "connected" end)
+    end)
+  end)
+
+  it("is found out if it answers no request: reads and watches leave it, writes are in doubt", function()
+    keywatch.run(function()
+      -- The member had a leader when the calls began, so it has not refused them.
+      local bad = member { [RANGE] = HANGS, [PUT] = HANGS, [STATUS] = { "in_turn", LED, UNLED } }
+      local good = member { [WATCH] = TELLS }
+      local client = connect { bad, good }
+      assert(client:status())
+      local w = assert(client:watch("k"))
+      local read = keywatch.spawn(client.get, client, "k")
+      local initial = keywatch.spawn(client.watch, client, "k", { initial = true })
+      local write = keywatch.spawn(client.put, client, "k", "v", { timeout = 0.01 })
+      local _, made, err = write:join()
+      assert.is_nil(made)
+      assert.same({ "deadline_exceeded", true }, { err.code, err.maybe_done })
+      assert.equal("new", assert(w:next(PATIENCE)).value)
+      assert.equal("v", select(2, read:join()).value)
+      assert.equal("v", select(2, initial:join()):next().value)
+      assert.equal(good.url, client:state().endpoint)
+      for _, call in ipairs(calls_of(bad, STATUS)) do assert.is_nil(call.headers.hasleader) end
+      assert.same({ 3, 0 }, { #calls_of(bad, STATUS), #calls_of(good, PUT) })
+    end)
+  end)
+
+  it("is found out if it answers nothing at all but pings", function()
+    keywatch.run(function()
+      local bad = member { [RANGE] = HANGS, [STATUS] = HANGS }
+      local client = connect { bad, member { [WATCH] = TELLS } }
+      local w = assert(client:watch("k"))
+      assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
+      assert.equal("new", assert(w:next(PATIENCE)).value)
+    end)
+  end)
+
+  it("is not suspected for ever: one that has a leader is kept", function()
+    local slow, other = member { [RANGE] = { "in_turn", HANGS, FOUND } }, member()
+    local client = connect { slow, other }
+    local w = assert(client:watch("k"))
+    assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
+    await(function() return next(client.transport.leader_probe.suspects) == nil end)
+    assert(client:get("k"))
+    assert.equal(slow.url, client:state().endpoint)
+    assert.is_nil(w:error())
+    assert.equal(0, #other:record().connections)
+  end)
+
+  it("is not asked again and again if all others have none either, and the state says why", function()
+    keywatch.run(function()
+      local peers = { leaderless(), leaderless(), leaderless() }
+      local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
+      local random = math.random
+      rawset(math, "random", function(...) return select("#", ...) > 0 and random(...) or 1 end)
+      local ok, err = pcall(function()
+        for _, name in ipairs { "get", "put", "watch" } do
+          keywatch.spawn(client[name], client, "k", name == "put" and "v" or nil)
+        end
+        await(function() return client:state().requests.waiting == 2 and client:state().watches.waiting == 1 end)
+        keywatch.sleep(0.05)
+        local n = 0
+        for _, peer in ipairs(peers) do
+          for _, path in ipairs { RANGE, PUT, WATCH } do n = n + #calls_of(peer, path) end
+        end
+        assert(n <= 6, n)
+        assert.equal("waiting", client:state().state)
+        assert.matches("etcdserver: no leader", client:state().why, 1, true)
+      end)
+      rawset(math, "random", random)
+      if not ok then error(err, 0) end
+    end)
+  end)
+
+  it("is no matter of stores in process, whose watches may require a leader", function()
+    local store = keywatch.open()
+    local w = assert(store:watch("k", { require_leader = true }))
+    store:put("k", "v")
+    assert.equal("v", w:next(PATIENCE).value)
+    store:close()
+  end)
+end)
+
+-- {====== on_call ======
+
+describe("the hook on_call", function()
+  local told
+
+  before_each(function() told = {} end)
+
+  local function observed(peers, options)
+    local all = { on_call = function(call) table.insert(told, call) end }
+    for name, value in pairs(options or {}) do all[name] = value end
+    return connect(peers, all)
+  end
+
+  --- What was told, without the seconds, which are 0 or more.
+  local function without_seconds()
+    for _, call in ipairs(told) do
+      assert(call.seconds >= 0)
+      call.seconds = nil
+    end
+    return told
+  end
+
+  through_each_door("is told of each request, when it has ended", function()
+    local peer = member { [PUT] = { "status", 8, "etcdserver: mvcc: database space exceeded" } }
+    local client = observed { peer }
+    assert(client:get("k"))
+    local _, err = client:put("k", "v")
+    client:close()
+    local _, closed = client:status()
+    assert.same({
+      { method = RANGE, endpoint = peer.url, status = 0, attempts = 1 },
+      { method = PUT, endpoint = peer.url, status = 8, code = "no_space", attempts = 1, err = err },
+      { method = STATUS, status = 14, code = "closed", attempts = 0, err = closed },
+    }, without_seconds())
+  end)
+
+  it("is told how often a request was sent, and where at last", function()
+    local bad, good = leaderless(), member()
+    local client = observed { bad, good }
+    assert(client:get("k"))
+    assert(client:call(RANGE, { key = "k" }))
+    assert.same({
+      { method = RANGE, endpoint = good.url, status = 0, attempts = 2 },
+      { method = RANGE, endpoint = good.url, status = 0, attempts = 1 },
+    }, without_seconds())
+  end)
+
+  it("is told of requests without an answer", function()
+    keywatch.run(function()
+      local peer = member { [RANGE] = HANGS }
+      local client = observed { peer }
+      local task = keywatch.spawn(client.get, client, "k")
+      peer:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      task:cancel()
+      task:join()
+      client:get("k", { timeout = 0.01 })
+      local nobody = observed { NOBODY }
+      nobody:get("k", { timeout = 0.01 })
+      local found = {}
+      for i, call in ipairs(told) do found[i] = { call.code, call.status, call.attempts, call.endpoint } end
+      assert.same({ { "cancelled", 1, 1, peer.url }, { "deadline_exceeded", 4, 1, peer.url },
+        { "unavailable", 14, 0 } }, found)
+    end)
+  end)
+
+  through_each_door("is told of the pages that a watch reads, and not of its stream", function()
+    local peer = member { [RANGE] = { "in_turn", { "status", 14, "spec: no" }, FOUND } }
+    local client = observed { peer }
+    local w = assert(client:watch("k", { initial = true }))
+    assert.equal("v", w:next(PATIENCE).value)
+    assert.same({ { method = RANGE, endpoint = peer.url, status = 0, attempts = 2 } }, without_seconds())
+  end)
+
+  it("is told nothing of misuse", function()
+    local client = observed { member() }
+    assert.has_error(function() client:get(7) end)
+    assert.has_error(coroutine.wrap(function() client:get("k") end)) -- it is no task
+    assert.same({}, told)
+  end)
+
+  for what, act in pairs {
+    ["raises"] = function() error("a slip") end,
+    ["raises no text"] = function() error(setmetatable({}, { __tostring = function() error("no") end })) end,
+    ["waits"] = function() keywatch.sleep(1000) end,
+    ["yields"] = function() coroutine.yield() end,
+    ["calls its client, which waits"] = function(_, client) client:get("k") end,
+  } do
+    through_each_door("harms no request if it " .. what, function()
+      local client
+      client = observed({ member() }, { on_call = function(call)
+        table.insert(told, call)
+        act(call, client)
+      end })
+      local written = written_by(function()
+        for i = 1, 2 do
+          assert.equal("v", client:get("k").value)
+          assert.equal(i, #told)
+        end
+      end)
+      assert.equal(2, select(2, written:gsub("error the function on_call of a client has ", "")))
+    end)
+  end
+
+  it("may close its client, and spawn tasks", function()
+    keywatch.run(function()
+      local client, task
+      client = observed({ member() }, { on_call = function()
+        task = task or keywatch.spawn(keywatch.sleep, 0)
+        client:close()
+      end })
+      assert.equal("v", client:get("k").value)
+      assert(task:join())
+      assert.equal("closed", select(2, client:get("k")).code)
+    end)
+  end)
+
+  it("does not keep its client: one that is forgotten is closed", function()
+    local peer, transports = member(), setmetatable({}, { __mode = "v" })
+    do
+      local client
+      client = keywatch.connect(peer.url, { on_call = function() return client end })
+      assert(client:get("k"))
+      transports[1] = client.transport
+    end
+    await(function()
+      collectgarbage()
+      return not transports[1] or transports[1].is_closed
+    end)
+  end)
+end)
+
+-- }======
+
+-- {====== A real cluster ======
+
+describe("a client of a cluster of etcd #once", function()
+  local c
+
+  setup(function() c = cluster.start() end)
+  teardown(function() c:stop() end)
+  before_each(function() c:wait_ready() end)
+
+  local function join(task)
+    local ok, found, err = task:join(PATIENCE)
+    assert(ok, found)
+    return found, err
+  end
+
+  it("lists the members, and says how each of them is", function()
+    local client = connect(c.urls)
+    local members = assert(client:members())
+    local names = {}
+    for i, one in ipairs(members) do names[i] = one.name end
+    table.sort(names)
+    assert.same({ "member1", "member2", "member3" }, names)
+    local leaders = 0
+    local rows = client:health()
+    for i, row in ipairs(rows) do
+      assert.is_nil(row.err)
+      assert.same({ c.urls[i], true, rows[1].leader, "3.4.23" }, { row.endpoint, row.is_healthy, row.leader,
+        row.version:match("^3%.4%.") and "3.4.23" or row.version })
+      if row.is_leader then leaders = leaders + 1 end
+    end
+    assert.equal(1, leaders)
+    local one = connect { c.urls[2] }
+    local urls = assert(one:sync_endpoints())
+    local wanted = { c.urls[1], c.urls[2], c.urls[3] }
+    table.sort(urls)
+    table.sort(wanted)
+    assert.same(wanted, urls)
+    assert.equal(c.urls[2], one:state().endpoint)
+  end)
+
+  it("waits while no member has a leader, says why, and goes on when one has", function()
+    keywatch.run(function()
+      local client = connect(c.urls, { connect_timeout = 0.3 })
+      local alone = connect({ c.urls[1] }, {})
+      local w = assert(client:watch("/w/", { prefix = true }))
+      local led = assert(alone:watch("/w/", { prefix = true, require_leader = true }))
+      c:pause(2)
+      c:pause(3)
+      -- The streams end after three election timeouts; what is asked for then is refused at once.
+      for _, one in ipairs { client, alone } do
+        await(function()
+          local state = one:state()
+          return state.state == "waiting" and state.why:find("etcdserver: no leader", 1, true)
+        end)
+      end
+      local read = keywatch.spawn(client.get, client, "/w/a")
+      local write = keywatch.spawn(client.put, client, "/w/a", "1")
+      local rows = client:health { timeout = 0.3 }
+      for _, row in ipairs(rows) do assert.is_false(row.is_healthy) end
+      assert.same({ "etcdserver: no leader" }, rows[1].errors)
+      assert.is_nil(rows[1].leader)
+      c:resume(2)
+      c:resume(3)
+      local _, err = join(read)
+      assert.is_nil(err)
+      assert(join(write)) -- it was never sent to a member that could have done it
+      for _, one in ipairs { w, led } do assert.equal("1", assert(one:next(PATIENCE)).value) end
+      assert.is_nil(w:error())
+    end)
+  end)
+
+  it("leaves a member that is stopped, with requests and watches", function()
+    keywatch.run(function()
+      local client, other = connect(c.urls), connect { c.urls[2] }
+      local w = assert(client:watch("/s/", { prefix = true }))
+      assert.equal(c.urls[1], client:state().endpoint)
+      c:pause(1)
+      local read = keywatch.spawn(client.get, client, "/s/a")
+      local revision
+      repeat -- the stopped member may have led, and what it was told then is in doubt
+        local put = other:put("/s/a", "1", { timeout = 1 })
+        revision = put and put.revision
+      until revision
+      local event
+      repeat event = assert(w:next(PATIENCE)) until event.mod_revision == revision
+      local _, err = join(read)
+      assert.is_nil(err)
+      assert.not_equal(c.urls[1], client:state().endpoint)
+      c:resume(1)
+    end)
+  end)
+end)
+
+-- }======

@@ -1,0 +1,128 @@
+--- Owners of kept leases in a cluster under attack, and what must be true of what they were told.
+--
+-- As long as the lease is not lost to its owner, its key is there: a read that does not find the key finds the lease
+-- lost. A lease whose owner has ended it, by revoking, by giving it up or by forgetting it, ends with its key. Whoever
+-- waits for the loss of a lease is told of it, whoever has revoked it.
+--
+-- etcd 3.4 can end a lease too early, though it was renewed in time: a leader that was stopped does that when it
+-- continues, before it has heard of the new one. The owner is then told by the server. How often this was is counted.
+
+local keywatch = require "keywatch"
+
+local PREFIX = "/l/"
+local PATIENCE = 60 -- seconds, after which a key that is to go has stayed
+
+--- What an owner does in the end.
+local ENDS = { "revoke", "orphan", "forget", "other" }
+
+--- Tries something until it is done or cannot be done any more.
+local function insist(world, what, fn)
+  while true do
+    local result, err = fn()
+    world:note(what, result, err)
+    if result or err.code == "lease_not_found" then return end
+    keywatch.sleep(0.05)
+  end
+end
+
+local ends = {}
+
+function ends.revoke(world, lease)
+  insist(world, "revoke", function() return lease:revoke { timeout = world:patience() } end)
+end
+
+--- Somebody else revokes the lease: the owner is told.
+function ends.other(world, lease)
+  local other = world:client():lease_by_id(lease.id)
+  insist(world, "revoke", function() return other:revoke { timeout = world:patience() } end)
+  local lost, err = lease:lost(PATIENCE)
+  if not lost then world:object("the owner of a revoked lease is not told: %s", tostring(err)) end
+end
+
+function ends.orphan(_, lease) lease:orphan() end
+
+--- The lease object is garbage, once its caller has returned.
+function ends.forget() end
+
+--- True if the owner was told by the server, and not by its own clock.
+local function is_by_server(err)
+  return err.message:find("has expired, or was revoked", 1, true) ~= nil
+end
+
+--- Looks after a lease for some time. Returns true if it was lost meanwhile.
+local function hold(world, record, lease)
+  local deadline = keywatch.now() + world.random:between(2, 60) / 10
+  while keywatch.now() < deadline and not world.is_over do
+    local found, err = world:client():range(record.key, { timeout = world:patience() })
+    world:note("range of a lease", found, err)
+    local lost = lease:error()
+    if found and not found.kvs[1] and not lost then
+      lost = lease:lost(2) -- by the next renewal, if etcd has ended the lease too early
+      if not lost then
+        return world:object("the key of lease %s is gone at %d, and its owner not told", tostring(lease.id),
+          found.revision)
+      elseif not is_by_server(lost) then
+        world:object("the key of lease %s was gone at %d, before its owner knew that it was late: %s",
+          tostring(lease.id), found.revision, tostring(lost))
+      end
+    end
+    if lost then
+      world:count("lost leases", is_by_server(lost) and "ended early by etcd" or "not renewed in time")
+      return true
+    end
+    lease:lost(world.random:between(1, 300) / 1000)
+  end
+end
+
+--- The life of one lease.
+local function live(world, records)
+  local ttl = world.random:between(1, 4)
+  local lease, err = world:client():lease(ttl, { timeout = world:patience() })
+  world:note("grant", lease, err)
+  if not lease then return end
+  lease:keep()
+  local tag = world:tag("l")
+  local record = { tag = tag, key = PREFIX .. tag, what = "put with a lease" }
+  local put
+  put, err = world:client():put(record.key, tag, { lease = lease.id, timeout = world:patience() })
+  record.outcome = world:note(record.what, put, err)
+  record.revision = put and put.revision
+  table.insert(records, record)
+  if not put or hold(world, record, lease) then return ends.revoke(world, lease) end
+  local how = world.random:pick(ENDS)
+  world:count("ends of leases", how)
+  ends[how](world, lease)
+end
+
+local function start(world, n)
+  local records = {}
+  for _ = 1, n do world:work("the owner of a lease", live, records) end
+  return records
+end
+
+--- Waits until all keys have gone: nothing keeps a lease alive that its owner has dropped.
+local function finish(world, direct)
+  local deadline = keywatch.now() + PATIENCE
+  while true do
+    collectgarbage()
+    local left = assert(direct:range(PREFIX, { prefix = true }))
+    if #left.kvs == 0 then return end
+    if keywatch.now() > deadline then return world:object("%d keys of ended leases stay", #left.kvs) end
+    keywatch.sleep(0.1)
+  end
+end
+
+local function judge(world, history, records)
+  for _, record in ipairs(records) do
+    local found = history:revisions_of(record.tag)
+    if record.outcome == "refused" and #found > 0 then
+      world:object("%s has failed without maybe_done, and is at %d", record.tag, found[1])
+    elseif #found > 1 then
+      world:object("%s is %d times in the history", record.tag, #found)
+    elseif record.outcome == "ok" and found[1] ~= record.revision then
+      world:object("%s is at %s and was told to be at %d", record.tag, tostring(found[1]), record.revision)
+    end
+  end
+end
+
+return { PREFIX = PREFIX, start = start, finish = finish, judge = judge, is_by_server = is_by_server }

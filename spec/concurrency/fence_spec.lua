@@ -1,0 +1,177 @@
+--- Fences: writes that are done only while a lock or a leadership is held.
+
+local keywatch = require "keywatch"
+
+local misuse = require "spec.support.misuse"
+local owners = require "spec.support.owners"
+
+local SECONDS = 30 -- for what is certain to come
+
+local function test(name, fn)
+  it(name, function() keywatch.run(fn) end)
+end
+
+local function code_of(result, err)
+  return result == nil and err.code or result
+end
+
+describe("A fence", function()
+  owners.each(function(with)
+    test("writes and answers as the store does, while the lock is held", function()
+      local lock = assert(with.owner:lock("a"))
+      local fence, plain = lock:fence(), with.owner
+      local put = assert(fence:put("k", "1"))
+      assert.same({ revision = put.revision }, put)
+      assert.equal(plain:get("k").mod_revision, put.revision)
+      put = assert(fence:put("k", "2", { prev_kv = true }))
+      assert.equal("1", put.prev_kv.value)
+      local lease = assert(fence:lease(30))
+      assert(fence:put("leased", "x", { lease = lease.id }))
+      assert.equal(lease.id, fence:get("leased").lease)
+      assert.is_true(fence:exists("leased"))
+      local deleted = assert(fence:delete("k", { prev_kv = true }))
+      assert.same({ 1, "2", deleted.revision }, { deleted.deleted, deleted.prev_kvs[1].value, deleted.revision })
+      assert.is_nil(fence:get("k"))
+      assert.equal(0, assert(fence:delete("nothing")).deleted)
+      assert(fence:put("p/1", "") and fence:put("p/2", ""))
+      local keys = {}
+      for kv in fence:each("p/", { prefix = true }) do keys[#keys + 1] = kv.key end
+      assert.same({ "p/1", "p/2" }, keys)
+      assert.equal(2, assert(fence:delete("p/", { prefix = true })).deleted)
+    end)
+
+    test("nests a transaction, so that its failure branch keeps its meaning", function()
+      local fence = assert(with.owner:lock("a")):fence()
+      local result = assert(fence:txn {
+        compare = { { key = "k", version = 1 } },
+        success = { { put = "k", value = "wrong" } },
+        failure = { { put = "k", value = "right" }, { get = "none" }, { range = "k" } },
+      })
+      assert.is_false(result.succeeded)
+      assert.equal(result.revision, with.other:get("k").mod_revision)
+      assert.same({ false, "right" }, { result.responses[2], result.responses[3].kvs[1].value })
+      local found = { { key = "k", version = 1 } }
+      result = assert(fence:txn { compare = found, success = { { put = "k", value = "two" } } })
+      assert.is_true(result.succeeded)
+      assert.equal("two", with.other:get("k").value)
+      local empty = assert(fence:txn {})
+      assert.same({ true, {} }, { empty.succeeded, empty.responses })
+      assert.equal(result.revision, empty.revision)
+    end)
+
+    test("refuses to write when the key of the lock has gone, and does not change anything", function()
+      local lock = assert(with.owner:lock("a"))
+      local fence = lock:fence()
+      assert(with.other:delete(lock.key))
+      local revision = with.other:put("mark", "").revision
+      assert.equal("lost", code_of(fence:put("k", "1")))
+      assert.is_false(lock:is_held())
+      assert.equal("lost", code_of(fence:delete("mark")))
+      assert.equal("lost", code_of(fence:txn { success = { { put = "k", value = "1" } } }))
+      assert.equal(revision, with.other:get("mark").mod_revision)
+      assert.is_nil(fence:get("k"))
+    end)
+
+    test("refuses to write when another session holds the key's name", function()
+      local lock = assert(with.owner:lock("a"))
+      local fence = lock:fence()
+      assert(with.other:delete(lock.key))
+      assert(with.other:put(lock.key, "anew"))
+      assert.equal("lost", code_of(fence:txn { success = { { put = "k", value = "1" } } }))
+      assert.is_nil(with.other:get("k"))
+    end)
+
+    test("refuses at once what is known to be lost or given back, without a request", function()
+      local lock = assert(with.owner:lock("a"))
+      local fence = lock:fence()
+      assert(lock:unlock())
+      assert.equal("lost", code_of(fence:put("k", "1")))
+      local session = assert(with.owner:session())
+      local other = assert(session:lock("b")):fence()
+      assert(session:close())
+      assert.equal("lost", code_of(other:put("k", "1")))
+      assert.is_nil(with.other:get("k"))
+    end)
+
+    test("of a leadership works alike", function()
+      local leadership = assert(with.owner:election("e"):campaign("me"))
+      local fence = leadership:fence()
+      assert(fence:put("k", "1"))
+      assert(leadership:proclaim("me again"))
+      assert(fence:put("k", "2"))
+      assert(leadership:resign())
+      assert.equal("lost", code_of(fence:put("k", "3")))
+      assert.equal("2", with.other:get("k").value)
+    end)
+
+    test("is itself an owner of sessions, locks, elections and fences", function()
+      local lock = assert(with.owner:lock("outer"))
+      local fence = lock:fence()
+      local inner = assert(fence:lock("inner"))
+      assert.equal(lock.session, inner.session)
+      local both = inner:fence()
+      assert(both:put("k", "1"))
+      local leadership = assert(fence:election("e"):campaign("x"))
+      assert.equal("x", fence:election("e"):leader().value)
+      assert(fence:session { ttl = 20 }:close())
+      assert(lock:unlock())
+      assert.equal("lost", code_of(both:put("k", "2")))
+      assert.equal("lost", code_of(fence:lock("never")))
+      assert.same({}, owners.keys(with.other, "never/"))
+      assert.is_true(leadership:resign()) -- what was taken can be given back
+      assert.is_true(inner:unlock())
+    end)
+
+    test("passes watches, status and other reads on", function()
+      local fence = assert(with.owner:lock("a")):fence()
+      local watch = assert(fence:watch("k"))
+      assert(with.other:put("k", "1"))
+      assert.equal("1", assert(watch:next(SECONDS)).value)
+      watch:close()
+      assert.equal(fence:status().revision, with.owner:status().revision)
+      assert.equal(with.owner:hash_kv().hash, fence:hash_kv().hash)
+      assert.same(with.owner:leases(), fence:leases())
+      assert.equal(1, fence:range("k", { count_only = true }).count)
+    end)
+
+    test("refuses what it cannot guard", function()
+      local fence = assert(with.owner:lock("a")):fence()
+      assert.matches("compact: a fence cannot do this", misuse.raises(fence.compact, fence, 1))
+      assert.matches("close: a fence cannot do this", misuse.raises(fence.close, fence))
+      assert.matches("put: there is no option 'leese'", misuse.raises(fence.put, fence, "a", "b", { leese = 1 }))
+      assert.equal("empty_key", code_of(fence:put("", "x")))
+    end)
+
+    test("counts its operations as the store does", function()
+      local fence = assert(with.owner:lock("a")):fence()
+      local ops = {}
+      for i = 1, 127 do ops[i] = { put = "k" .. i, value = "" } end
+      assert(fence:txn { success = ops })
+      ops[128], ops[129] = { put = "k128", value = "" }, { put = "k129", value = "" }
+      assert.equal("too_many_ops", code_of(fence:txn { success = ops }))
+    end)
+
+    test("lets no two owners write, however often the lock changes hands", function()
+      local tasks, wrote = {}, 0
+      for i = 1, 4 do
+        tasks[i] = keywatch.spawn(function()
+          local session = assert((i % 2 == 0 and with.owner or with.other):session())
+          for round = 1, 5 do
+            local lock = assert(session:lock("shared"))
+            local fence = lock:fence()
+            local before = fence:get("count")
+            local n = tonumber(before and before.value or 0)
+            if round == i then assert(with.other:delete(lock.key)) end -- the lock is lost here
+            keywatch.sleep(0)
+            local ok, err = fence:put("count", tostring(n + 1))
+            if ok then wrote = wrote + 1 else assert.equal("lost", err.code) end
+            lock:unlock()
+          end
+        end)
+      end
+      assert(keywatch.join(tasks))
+      assert.equal(wrote, tonumber(with.owner:get("count").value))
+      assert.equal(16, wrote)
+    end)
+  end)
+end)

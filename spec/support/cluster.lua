@@ -1,0 +1,284 @@
+--- A cluster of three etcd members on this machine, each behind a proxy of its own.
+--
+-- Members can be killed and started again, stopped and continued; and clients, which know only the proxies, can be cut
+-- off from one member at a time. Members talk to each other directly. What they advertise to clients are the proxies,
+-- so a client that reads the list of members still has none of their own addresses. Ports are kept while nobody listens
+-- on them. Nothing is left behind by stop, which may be called in any state.
+--
+-- Methods that wait turn the loop of luv, not that of keywatch: in a task, nothing else of this process goes on
+-- meanwhile. Those that are called while clients work (kill, launch, pause, resume, cut, mend, is_ready, leader) are
+-- done within milliseconds.
+
+local uv = require "spec.support.luv"
+
+local directory = require "spec.support.directory"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+
+local SIZE = 3
+local HEARTBEAT_MS, ELECTION_MS = 50, 500
+local READY_SECONDS = 60  -- after which a cluster that does not answer has failed
+local ANSWER_SECONDS = 2  -- after which one member has not answered
+local POLL_MS = 10        -- between two looks
+
+local methods = {}
+local meta = { __index = methods }
+
+-- {====== Asking members ======
+
+--- Sends an HTTP request, and returns all that the member answers until it closes; nil if it does not.
+local function ask(port, request)
+  local socket, chunks, is_over, failure = uv.new_tcp(), {}, false, nil
+  local function fail(err)
+    is_over, failure = true, err
+  end
+  socket:connect("127.0.0.1", port, function(err)
+    if err then return fail(err) end
+    socket:read_start(function(read_error, chunk)
+      if read_error then return fail(read_error) end
+      if not chunk then is_over = true else chunks[#chunks + 1] = chunk end
+    end)
+    socket:write(request)
+  end)
+  local is_in_time = process.turn_until(function() return is_over end, ANSWER_SECONDS)
+  socket:close()
+  uv.run("nowait")
+  return is_in_time and not failure and table.concat(chunks) or nil
+end
+
+--- What a member says of itself: { member, leader }, two ids; 0 is nobody.
+local function status_of(member)
+  local answer = ask(member.port, "POST /v3/maintenance/status HTTP/1.1\r\nHost: member\r\nConnection: close\r\n"
+    .. "Content-Length: 2\r\n\r\n{}")
+  if not answer then return nil end
+  return { member = answer:match('"member_id":"(%d+)"'), leader = answer:match('"leader":"(%d+)"') or "0" }
+end
+
+--- Whether a member serves reads that its cluster has agreed on.
+local function is_healthy(member)
+  local answer = ask(member.port, "GET /health HTTP/1.1\r\nHost: member\r\nConnection: close\r\n\r\n")
+  return answer ~= nil and answer:find('"health":"true"', 1, true) ~= nil
+end
+
+local function pass(milliseconds)
+  local is_over = false
+  local timer = uv.new_timer()
+  uv.update_time()
+  timer:start(milliseconds, 0, function() is_over = true end)
+  while not is_over do uv.run("once") end
+  timer:close()
+end
+
+-- }======
+
+-- {====== One member ======
+
+--- A port that is nobody else's until the socket is closed: it is bound, and does not listen.
+local function keep_port()
+  local keeper = uv.new_tcp()
+  assert(keeper:bind("127.0.0.1", 0))
+  return keeper, keeper:getsockname().port
+end
+
+local function url_of(port)
+  return "http://127.0.0.1:" .. port
+end
+
+local function new_member(i)
+  local member = {
+    name = "member" .. i,
+    path = directory.new(),
+    process = nil,     -- while it lives
+    is_paused = false,
+    proxy = nil,
+  }
+  member.keeper, member.port = keep_port()
+  member.peer_keeper, member.peer_port = keep_port()
+  member.url, member.peer_url = url_of(member.port), url_of(member.peer_port)
+  member.proxy = proxy.start(member.url, { is_lasting = true })
+  return member
+end
+
+local function log_of(member)
+  local file = io.open(member.path .. "/log")
+  if not file then return "no log" end
+  local text = file:read("*a")
+  file:close()
+  return ("%s: %s"):format(member.name, text:sub(-4000))
+end
+
+--- The letters of the states of a process's threads, as the kernel has them.
+local function states_of(pid)
+  local letters, path = {}, ("/proc/%d/task"):format(pid)
+  for name in uv.fs_scandir_next, assert(uv.fs_scandir(path)) do
+    local file = io.open(("%s/%s/stat"):format(path, name))
+    local text = file and file:read("*a")
+    if file then file:close() end
+    letters[#letters + 1] = text and text:match("%) (%a)") or ""
+  end
+  return table.concat(letters)
+end
+
+-- }======
+
+local function member_of(self, i)
+  return self.members[i] or error("no such member: " .. tostring(i), 3)
+end
+
+--- Starts a member, for the first time or again, and does not wait for it.
+function methods:launch(i)
+  local member = member_of(self, i)
+  if member.process then error(member.name .. " lives", 2) end
+  local argv = {
+    "etcd", "--name", member.name, "--data-dir", member.path .. "/data",
+    "--listen-client-urls", member.url, "--advertise-client-urls", member.proxy.url,
+    "--listen-peer-urls", member.peer_url, "--initial-advertise-peer-urls", member.peer_url,
+    "--initial-cluster", self.initial, "--initial-cluster-token", self.token,
+    "--heartbeat-interval", tostring(HEARTBEAT_MS), "--election-timeout", tostring(ELECTION_MS),
+    "--grpc-keepalive-min-time", "1ms", "--logger", "zap", "--log-outputs", member.path .. "/log",
+  }
+  for _, flag in ipairs(self.flags) do argv[#argv + 1] = flag end
+  member.process = process.start(argv, {
+    is_lasting = true,
+    env = { ETCD_UNSUPPORTED_ARCH = uv.os_uname().machine == "aarch64" and "arm64" or nil },
+  })
+end
+
+--- Whether a member lives, is not paused, and serves reads that the cluster has agreed on.
+function methods:is_ready(i)
+  local member = member_of(self, i)
+  if not member.process or member.is_paused then return false end
+  if member.process.status then error(member.name .. " has ended by itself. " .. log_of(member), 2) end
+  return is_healthy(member)
+end
+
+--- Waits until all given members are ready; without any, all of them.
+function methods:wait_ready(...)
+  local wanted = { ... }
+  if #wanted == 0 then
+    for i = 1, #self.members do wanted[i] = i end
+  end
+  local deadline = uv.hrtime() + READY_SECONDS * 1e9
+  for _, i in ipairs(wanted) do
+    while not self:is_ready(i) do
+      if uv.hrtime() > deadline then error("the cluster is not ready. " .. log_of(self.members[i]), 2) end
+      pass(POLL_MS)
+    end
+  end
+end
+
+--- Ends a member by SIGKILL. What it has written stays.
+function methods:kill(i)
+  local member = member_of(self, i)
+  if not member.process then error(member.name .. " does not live", 2) end
+  member.process:signal("sigkill")
+  member.process:wait()
+  member.process, member.is_paused = nil, false
+end
+
+--- Starts a member that was killed, and waits until it serves.
+function methods:restart(i)
+  self:launch(i)
+  self:wait_ready(i)
+end
+
+--- Stops a member by SIGSTOP: its connections stay open, and nothing is read or said on them.
+function methods:pause(i)
+  local member = member_of(self, i)
+  member.process:signal("sigstop")
+  member.is_paused = true
+  local is_stopped = process.turn_until(function()
+    if states_of(member.process.pid):find("[^T]") == nil then return true end
+    pass(1)
+  end, ANSWER_SECONDS)
+  if not is_stopped then error(member.name .. " does not stop", 2) end
+end
+
+--- Continues a member that was paused.
+function methods:resume(i)
+  local member = member_of(self, i)
+  member.process:signal("sigcont")
+  member.is_paused = false
+end
+
+--- Cuts clients off from a member. "refuse", which is meant unless `how` is given, resets their connections and refuses
+-- new ones. "blackhole" accepts connections, and throws away all that is said on them and on old ones.
+function methods:cut(i, how)
+  local one = member_of(self, i).proxy
+  if how == "blackhole" then return one:blackhole() end
+  if how and how ~= "refuse" then error("no such way: " .. how, 2) end
+  one:refuse()
+  one:cut { how = "reset" }
+end
+
+--- Clients reach the member again. Connections that have lost something are reset.
+function methods:mend(i)
+  local one = member_of(self, i).proxy
+  one:restore()
+  one:accept_again()
+  one:cut { how = "reset" }
+end
+
+--- The number of the member that leads, by the word of any majority; nil if there is none.
+function methods:leader()
+  local votes, numbers = {}, {}
+  for i, member in ipairs(self.members) do
+    local status = member.process and not member.is_paused and status_of(member)
+    if status then
+      numbers[status.member] = i
+      votes[status.leader] = (votes[status.leader] or 0) + 1
+    end
+  end
+  for id, n in pairs(votes) do
+    if id ~= "0" and n > #self.members / 2 then return numbers[id] end
+  end
+end
+
+--- Waits until a member leads whom a majority knows; returns its number.
+function methods:wait_leader()
+  local deadline = uv.hrtime() + READY_SECONDS * 1e9
+  while true do
+    local i = self:leader()
+    if i then return i end
+    if uv.hrtime() > deadline then error("nobody leads", 2) end
+    pass(POLL_MS)
+  end
+end
+
+--- Ends all members and proxies, and removes all data.
+function methods:stop()
+  for i, member in ipairs(self.members) do
+    if member.process then self:kill(i) end
+    member.proxy:close()
+    if not member.keeper:is_closing() then
+      member.keeper:close()
+      member.peer_keeper:close()
+      directory.remove(member.path)
+    end
+  end
+  uv.run("nowait")
+end
+
+--- Starts a cluster, and waits until all members serve. The list holds further flags of etcd. It has urls, of the
+-- proxies, and members, each with url, its own.
+local function start(flags)
+  local self = setmetatable({ members = {}, urls = {}, flags = flags or {}, initial = nil, token = nil }, meta)
+  local peers = {}
+  for i = 1, SIZE do
+    local member = new_member(i)
+    self.members[i], self.urls[i] = member, member.proxy.url
+    peers[i] = member.name .. "=" .. member.peer_url
+  end
+  self.initial, self.token = table.concat(peers, ","), "keywatch-" .. self.members[1].peer_port
+  local ok, err = pcall(function()
+    for i = 1, SIZE do self:launch(i) end
+    self:wait_ready()
+  end)
+  if not ok then
+    self:stop()
+    error(err, 0)
+  end
+  return self
+end
+
+return { start = start }

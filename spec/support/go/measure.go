@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/clientv3"
+	"go.etcd.io/etcd/clientv3/concurrency"
+)
+
+const warming = 500 // pairs, before what is measured
+
+// processorTime is what the process has taken of all processors.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// measure locks and unlocks a free lock, one pair after the other, and prints the seconds that this took, and those of
+// the processor.
+func measure(client *clientv3.Client, count string) {
+	n, err := strconv.Atoi(count)
+	if err == nil {
+		err = measurePairs(client, n)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func measurePairs(client *clientv3.Client, n int) error {
+	session, err := concurrency.NewSession(client)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	if err := pairs(session, warming); err != nil {
+		return err
+	}
+	start, cpu := time.Now(), processorTime()
+	if err := pairs(session, n); err != nil {
+		return err
+	}
+	fmt.Printf("seconds=%.6f cpu=%.6f\n", time.Since(start).Seconds(), (processorTime() - cpu).Seconds())
+	return nil
+}
+
+func pairs(session *concurrency.Session, n int) error {
+	mutex := concurrency.NewMutex(session, "/bench/mutex")
+	for i := 0; i < n; i++ {
+		if err := mutex.Lock(context.Background()); err != nil {
+			return err
+		}
+		if err := mutex.Unlock(context.Background()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
