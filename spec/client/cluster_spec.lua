@@ -36,14 +36,17 @@ local LOSES_LEADER = [[
   stream:wait("lost")
   stream:status(14, "etcdserver: no leader")
 ]]
--- It tells of one event, after the revision that the watch has seen.
+-- It tells each watch of one event, after the revision that the watch has seen.
 local TELLS = [[
   stream:headers()
-  stream:receive()
-  stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = 0, created = true }
-  stream:message { header = { cluster_id = 1, revision = 6 }, watch_id = 0,
-    events = { { kv = { key = "k", value = "new", create_revision = 2, mod_revision = 6, version = 2 } } } }
-  stream:wait("never")
+  local id, kv = 0, { key = "k", value = "new", create_revision = 2, mod_revision = 6, version = 2 }
+  for request in stream.receive, stream do
+    if request.create_request then
+      stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = id, created = true }
+      stream:message { header = { cluster_id = 1, revision = 6 }, watch_id = id, events = { { kv = kv } } }
+      id = id + 1
+    end
+  end
 ]]
 
 local OPTIONS = { connect_timeout = 1, timeout = PATIENCE, backoff = { first = 0.01, longest = 0.02 } }
