@@ -399,11 +399,13 @@ describe("a member without a leader", function()
   it("has done nothing if it says so, and may have done anything else that it has not answered well", function()
     local services = { ["/etcdserverpb.KV/Put"] = false, ["/v3lockpb.Lock/Lock"] = true, ["/spec.Own/Act"] = true }
     for path, is_in_doubt in pairs(services) do
-      local client = connect({ member { [path] = NO_LEADER } }, { backoff = { first = 1e9, longest = 1e9 } })
+      local client = connect({ member { [path] = NO_LEADER }, NOBODY }, { backoff = { first = 1e9, longest = 1e9 } })
       local _, err = client:call(path, "", { raw = true })
       assert.equal("etcdserver: no leader", err.message)
       assert.equal(is_in_doubt, err.maybe_done == true, path)
     end
+    -- A server that was not told to require a leader is not believed.
+    assert.is_true(select(2, connect({ member { [PUT] = NO_LEADER } }):put("k", "v")).maybe_done)
     for _, text in ipairs { "etcdserver: request timed out", "etcdserver: leader changed" } do
       local peer = member { [PUT] = { "status", 14, text } }
       local _, err = connect({ peer, member() }):put("k", "v")
