@@ -36,14 +36,17 @@ local LOSES_LEADER = [[
   stream:wait("lost")
   stream:status(14, "etcdserver: no leader")
 ]]
--- It tells of one event, after the revision that the watch has seen.
+-- It tells each watch of one event, after the revision that the watch has seen.
 local TELLS = [[
   stream:headers()
-  stream:receive()
-  stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = 0, created = true }
-  stream:message { header = { cluster_id = 1, revision = 6 }, watch_id = 0,
-    events = { { kv = { key = "k", value = "new", create_revision = 2, mod_revision = 6, version = 2 } } } }
-  stream:wait("never")
+  local id, kv = 0, { key = "k", value = "new", create_revision = 2, mod_revision = 6, version = 2 }
+  for request in stream.receive, stream do
+    if request.create_request then
+      stream:message { header = { cluster_id = 1, revision = 5 }, watch_id = id, created = true }
+      stream:message { header = { cluster_id = 1, revision = 6 }, watch_id = id, events = { { kv = kv } } }
+      id = id + 1
+    end
+  end
 ]]
 
 local OPTIONS = { connect_timeout = 1, timeout = PATIENCE, backoff = { first = 0.01, longest = 0.02 } }
@@ -396,11 +399,13 @@ describe("a member without a leader", function()
   it("has done nothing if it says so, and may have done anything else that it has not answered well", function()
     local services = { ["/etcdserverpb.KV/Put"] = false, ["/v3lockpb.Lock/Lock"] = true, ["/spec.Own/Act"] = true }
     for path, is_in_doubt in pairs(services) do
-      local client = connect({ member { [path] = NO_LEADER } }, { backoff = { first = 1e9, longest = 1e9 } })
+      local client = connect({ member { [path] = NO_LEADER }, NOBODY }, { backoff = { first = 1e9, longest = 1e9 } })
       local _, err = client:call(path, "", { raw = true })
       assert.equal("etcdserver: no leader", err.message)
       assert.equal(is_in_doubt, err.maybe_done == true, path)
     end
+    -- A server that was not told to require a leader is not believed.
+    assert.is_true(select(2, connect({ member { [PUT] = NO_LEADER } }):put("k", "v")).maybe_done)
     for _, text in ipairs { "etcdserver: request timed out", "etcdserver: leader changed" } do
       local peer = member { [PUT] = { "status", 14, text } }
       local _, err = connect({ peer, member() }):put("k", "v")
