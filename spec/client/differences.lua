@@ -156,7 +156,8 @@ local NAMESPACE = {
   ["store/txn_rules"] = {
     ["a range of a namespace has an end"] = {
       "a delete without an end is held against no put after it",
-      "a delete without an end is held against no put before it", "a delete from the key on is not held against its put",
+      "a delete without an end is held against no put before it",
+      "a delete from the key on is not held against its put",
       "a delete of everything is not held against it", "a delete without an end is held against no nested put",
       "a nested delete without an end is held against no put",
       "a delete without an end in one nested transaction is held against no put of the next",
@@ -188,7 +189,8 @@ local function add(to, list)
   return to
 end
 
---- The differences of a client, or a namespace, to a file of specs: reasons by the names of tests, and of groups of them.
+--- The differences of a client, or a namespace, to a file of specs: reasons by the names of tests, and of groups of
+-- them.
 local function of(face, file)
   if face == "namespace" then return add({}, NAMESPACE[file]) end
   local list = add({}, CLIENT[file])
