@@ -113,15 +113,7 @@ end
 function leadership_methods:resign(opts)
   check.self(self, "resign", leadership_mt)
   opts = check.times(opts, "resign")
-  local created = self.revision
-  local ok, err = self.holding:give_back(opts, function(root, key, times)
-    local result, why = root:txn({
-      compare = { { key = key, create_revision = created } },
-      success = { { delete = key } },
-    }, times)
-    if not result then return nil, why end
-    return result.succeeded
-  end)
+  local ok, err = self.holding:give_back(opts)
   return ok, err
 end
 

@@ -14,6 +14,7 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local names = require "keywatch.concurrency.names"
 local place = require "keywatch.concurrency.place"
 local relay = require "keywatch.concurrency.relay"
 local request = require "keywatch.concurrency.request"
@@ -172,13 +173,6 @@ local protocol = { -- see task/selection.lua
 
 -- {====== Giving back ======
 
---- Deletes a key. Returns true, or false if it was not there; or nil and an error.
-local function delete(root, key, times)
-  local result, err = root:delete(key, times)
-  if not result then return nil, err end
-  return result.deleted > 0
-end
-
 --- Ends the holding, so that the caller gives it back. Returns true, false if another call did, or nil and an error if
 -- it is lost.
 function holding_methods:finish()
@@ -192,14 +186,14 @@ function holding_methods:finish()
   return nil, err
 end
 
---- Gives the key back by fn(root, key, times), which returns true, false if the key was not there, or nil and an error.
--- If the outcome is not known, the key is deleted in the background. Returns true, or nil and an error.
-function holding_methods:give_back(times, fn)
+--- Deletes the key. If the outcome is not known, the key is deleted in the background. Returns true, or nil and an
+-- error.
+function holding_methods:give_back(times)
   local is_ours, err = self:finish()
   if is_ours == false then return true end
   if not is_ours then return nil, err end
   local own = self.place
-  local ok, is_deleted, why = request(self.session, fn or delete, self.session.root, own.key, times)
+  local ok, is_deleted, why = request(self.session, names.delete, self.session.root, own.key, self.revision, times)
   if ok and is_deleted ~= nil then
     own:release()
     if is_deleted then return true end

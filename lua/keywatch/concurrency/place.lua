@@ -70,6 +70,7 @@ local function leave(place)
   end
   if sweeper.is_doubtful(place) then
     place.state = "free"
+    if not place.is_listed then place.session.sweeper:add(place) end
   else
     place.state = "gone"
     place.session.places[place.key] = nil
@@ -121,11 +122,13 @@ local function enter(session, face, name, deadline, is_try)
       key = key,           -- the same
       state = "taken",
       has_key = false,     -- the key exists, or may exist
+      is_known = false,    -- an answer has said that the key exists
       queue = nil,         -- tickets, from index first to last; false in the place of one that has left
       first = 1,
       last = 0,
       doubts = 0,          -- see sweeper.lua
       doubt_until = 0,
+      is_listed = false,   -- the sweeper has the place
       swept = nil,         -- driver event: set when the key was deleted
     }, place_mt)
     session.places[key] = place
@@ -182,6 +185,7 @@ function place_methods:create(face, name, value, deadline, is_try)
     return nil, failure
   end
   local own, oldest = result.responses[1], result.responses[2].kvs[1]
+  self.is_known = result.succeeded or own ~= false
   if result.succeeded then
     return result.revision, oldest.create_revision == result.revision, nil, result.revision
   end
@@ -189,6 +193,7 @@ function place_methods:create(face, name, value, deadline, is_try)
     self.has_key = sweeper.is_doubtful(self)
     return false
   end
+  if self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has created the key
   return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
 end
 
@@ -256,7 +261,7 @@ function place_methods:await_turn(created, deadline)
   if not result then return nil, err end
   local own = result.kvs[1]
   if own and own.create_revision == created then return true end
-  if not own then self.has_key = false end
+  if not own then self.has_key, self.is_known = false, false end
   return nil, session:error() or errors.new("lost", "keywatch: the key was deleted while the call waited for its turn")
 end
 
@@ -277,7 +282,7 @@ end
 function place_methods:withdraw()
   local session = self.session
   if not self.has_key or session:error() or delete_now(self) then
-    self.has_key = false
+    self.has_key, self.is_known = false, false
     return leave(self)
   end
   self.has_key = false
@@ -292,7 +297,7 @@ end
 
 --- Notes that the key is deleted, and gives the place up.
 function place_methods:release()
-  self.has_key = false
+  self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
   leave(self)
 end

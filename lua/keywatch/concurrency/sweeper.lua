@@ -12,6 +12,7 @@
 -- deletions.
 
 local driver = require "keywatch.task.driver"
+local names = require "keywatch.concurrency.names"
 
 local DOUBT = 10        -- seconds: longer than an etcd works on a request that its client has given up
 local REQUEST = 10      -- seconds for one deletion
@@ -45,26 +46,43 @@ end
 
 -- {====== Sweeping ======
 
---- Removes a place from the list, and wakes those who wait for that.
-local function remove(self, place)
-  for i = #self.list, 1, -1 do
-    if self.list[i] == place then table.remove(self.list, i) end
-  end
+--- Wakes those who wait until the key of a place was deleted.
+local function announce(place)
   local swept = place.swept
   place.swept = nil
   if swept then swept:set() end
 end
 
---- Deletes the key of a place. Returns true if nothing is left to be done now.
+--- Removes a place from the list, and wakes those who wait for that.
+local function remove(self, place)
+  for i = #self.list, 1, -1 do
+    if self.list[i] == place then table.remove(self.list, i) end
+  end
+  place.is_listed = false
+  announce(place)
+end
+
+--- Reads a key, and deletes it. Returns true, or false if it did not exist; or nil and an error.
+local function find_and_delete(root, key)
+  local result, err = root:range(key, { keys_only = true, timeout = REQUEST })
+  if not result then return nil, err end
+  local kv = result.kvs[1]
+  if not kv then return false end
+  return names.delete(root, key, kv.create_revision, { timeout = REQUEST })
+end
+
+--- Deletes the key of a place. Returns true if nothing is left to be done now. A key that the place is known to have is
+-- none of the doubtful ones.
 local function delete(self, place)
   local session = self.session
   place.state = "sweeping"
-  local ok, result, err = pcall(session.root.delete, session.root, place.key, { timeout = REQUEST })
+  local ok, is_deleted, err = pcall(find_and_delete, session.root, place.key)
   if not ok then
-    if type(result) == "table" and result.code == "cancelled" then error(result, 0) end
-    err = result -- misuse: the store was closed
-  elseif result then
-    if result.deleted > 0 and place.doubts > 0 then place.doubts = place.doubts - 1 end
+    if type(is_deleted) == "table" and is_deleted.code == "cancelled" then error(is_deleted, 0) end
+    err = is_deleted -- misuse: the store was closed
+  elseif is_deleted ~= nil then
+    if is_deleted and not place.is_known and place.doubts > 0 then place.doubts = place.doubts - 1 end
+    place.is_known = false
     return true
   end
   return session:error() ~= nil or type(err) ~= "table" or err.code == "closed"
@@ -88,9 +106,7 @@ local function sweep(self)
         remove(self, place)
         self.leave(place)
       else
-        local swept = place.swept
-        place.swept = nil
-        if swept then swept:set() end
+        announce(place)
         self.leave(place) -- a place with doubts becomes free, and stays known
       end
     end
@@ -121,7 +137,10 @@ end
 function sweeper_methods:add(place)
   self.changed = self.changed or driver.get().event()
   place.state = "sweeping"
-  self.list[#self.list + 1] = place
+  if not place.is_listed then
+    place.is_listed = true
+    self.list[#self.list + 1] = place
+  end
   driver.get().attach(self)
   self:poll()
   self.changed:set()
@@ -136,7 +155,10 @@ end
 
 --- In the child after a fork, called by the driver: the keys are the parent's.
 function sweeper_methods:after_fork()
-  self.list = {}
+  for i = #self.list, 1, -1 do
+    self.list[i].is_listed = false
+    self.list[i] = nil
+  end
   driver.get().detach(self)
 end
 

@@ -1,0 +1,169 @@
+--- Locks of a store that is far away, in virtual time: what becomes of calls whose requests fail, hang or come late.
+
+local drivers = require "keywatch.task.driver"
+local keywatch = require "keywatch"
+local methods = require "keywatch.concurrency.methods"
+local virtual = require "keywatch.driver.virtual"
+
+local far = require "spec.support.far"
+local new_random = require("spec.support.random").new
+
+methods.install(far.methods)
+
+local HOUR = 3600
+
+describe("A lock of a store far away", function()
+  local before, store, owner, weather
+
+  before_each(function()
+    local driver = virtual.new(100)
+    before = drivers.use(driver)
+    store = keywatch.open { now = 100 }
+    driver.carry(store)
+    weather = { latency = 0 }
+    owner = far.new(store, new_random(1), weather)
+  end)
+
+  after_each(function()
+    store:close()
+    drivers.use(before)
+  end)
+
+  local function test(name, fn)
+    it(name, function() keywatch.run(fn) end)
+  end
+
+  local function count(prefix)
+    return store:range(prefix, { prefix = true, count_only = true }).count
+  end
+
+  --- Joins a task, which must end at this very moment. Returns the error that its call has returned.
+  local function error_at_once(task)
+    local now = keywatch.now()
+    local ok, got, err = task:join(HOUR)
+    assert.same({ true, nil }, { ok, got })
+    assert.equal(now, keywatch.now())
+    return err
+  end
+
+  test("is lost at once with its session, though a request hangs", function()
+    local session = assert(owner:session { ttl = 20 })
+    weather.is_cut = true
+    local creating = keywatch.spawn(function() return session:lock("a", { timeout = HOUR }) end)
+    keywatch.sleep(1)
+    assert(store:lease_by_id(session.lease.id):revoke())
+    assert.equal("lost", error_at_once(creating).code)
+  end)
+
+  test("that is given back is lost at once with its session, though the request hangs", function()
+    local session = assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    local leadership = assert(session:election("e"):campaign("x"))
+    weather.is_cut = true
+    local unlocking = keywatch.spawn(function() return lock:unlock { timeout = HOUR } end)
+    local proclaiming = keywatch.spawn(function() return leadership:proclaim("y", { timeout = HOUR }) end)
+    keywatch.sleep(1)
+    assert(store:lease_by_id(session.lease.id):revoke())
+    assert.equal("lost", error_at_once(unlocking).code)
+    assert.equal("lost", error_at_once(proclaiming).code)
+  end)
+
+  test("is lost at once with its session while it waits for its turn", function()
+    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    assert(holder:lock("a"))
+    local waiting = keywatch.spawn(function() return session:lock("a") end)
+    keywatch.sleep(HOUR)
+    assert(store:lease_by_id(session.lease.id):revoke())
+    assert.equal("lost", error_at_once(waiting).code)
+  end)
+
+  test("waits for its turn through hours in which no request gets through", function()
+    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    local lock = assert(holder:lock("a"))
+    local waiting = keywatch.spawn(function() return session:lock("a") end)
+    keywatch.sleep(1)
+    weather.is_cut = true
+    store:delete(lock.key)
+    keywatch.sleep(HOUR)
+    weather.is_cut = false
+    local _, got = waiting:join(HOUR)
+    assert.is_true(got:is_held())
+  end)
+
+  test("that could not be given back is given back in the background", function()
+    local session, other = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    weather.is_cut = true
+    local ok, err = lock:unlock { timeout = 1 }
+    assert.same({ nil, "deadline_exceeded" }, { ok, err.code })
+    assert.is_true(lock:unlock())
+    assert.equal(1, count("a/"))
+    local mine = keywatch.spawn(function() return session:lock("a", { timeout = HOUR }) end) -- waits for that
+    keywatch.sleep(100)
+    assert.equal("parked", mine.state)
+    weather.is_cut = false
+    local theirs = assert(other:lock("a", { timeout = HOUR }))
+    assert(theirs:unlock())
+    local _, got = mine:join(HOUR)
+    assert.is_true(got:is_held())
+  end)
+
+  test("whose creation comes late is deleted, and does not stop the same session from locking", function()
+    local session = assert(owner:session { ttl = 20 })
+    for _ = 1, 50 do
+      weather.latency, weather.late = 1, 1
+      local got, err = session:lock("a", { timeout = 2 })
+      assert.is_nil(got)
+      assert(err.maybe_done or err.code == "timeout", tostring(err))
+      weather.latency, weather.late = 0, nil
+      local now = keywatch.now()
+      local lock = assert(session:lock("a", { timeout = HOUR }))
+      assert(keywatch.now() - now < 5)
+      assert(store:get(lock.key), "the lock that is held has no key")
+      assert.is_true(lock:unlock())
+      keywatch.sleep(15)
+      assert.equal(0, count("a/"))
+    end
+    assert(owner.counts.late > 10 and owner.counts.never > 10)
+  end)
+
+  test("that is cancelled while its key is being created leaves no key", function()
+    local session = assert(owner:session { ttl = 20 })
+    for i = 1, 50 do
+      weather.latency = 1
+      local task = keywatch.spawn(function() return session:lock("a") end)
+      keywatch.sleep(i / 50)
+      task:cancel()
+      local _, got = task:join()
+      if type(got) == "table" and got.unlock then got:unlock() end
+      weather.latency = 0
+      keywatch.sleep(15)
+      assert.equal(0, count("a/"))
+    end
+  end)
+
+  test("that was dropped while nothing gets through is given back later", function()
+    local session = assert(owner:session { ttl = 20 })
+    assert(session:lock("a"))
+    weather.is_cut = true
+    collectgarbage()
+    collectgarbage()
+    keywatch.sleep(100)
+    assert.equal(1, count("a/"))
+    weather.is_cut = false
+    keywatch.sleep(100)
+    assert.equal(0, count("a/"))
+  end)
+
+  test("is not held any more when its lease has expired, without a request", function()
+    local session = assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    local fence = lock:fence()
+    session:orphan()
+    local ok, err = fence:put("k", "v")
+    assert.same({ nil, "lost" }, { ok, err.code })
+    assert.equal(1, count("a/"))
+    keywatch.sleep(30)
+    assert.equal(0, count("a/"))
+  end)
+end)
