@@ -64,8 +64,26 @@ local FACE = {
   stm = { kind(function(tx) tx:get("a") end, none, 5, "x", {}), options({ isolation = "none" }, { isolation = 5 },
     { prefetch = "a" }, { prefetch = { 5 } }, { prefetch = { a = "b" } }, { prefetch = { "a", nil, "b" } }) },
   namespace = { kind("/app", none, 5, {}) },
+  session = {
+    options({ ttl = 0 }, { ttl = 1.5 }, { ttl = "x" }, { lease = "x" }, { lease = {} }, { ttl = 1, lease = 1 }),
+  },
+  lock = { key, options({ ttl = 0 }, { session = 5 }, { session = {} }) },
+  try_lock = { key, options({ ttl = 0 }, { session = 5 }, { session = {} }) },
+  election = { key, kind(nil, 5, "x", { colour = 1 }, { timeout = 1 }, { ttl = 0 }, { session = {} }, { 1 }) },
   close = {},
 }
+
+local SESSION = {
+  lock = { key, times }, try_lock = { key, times }, election = { key }, lost = { seconds }, error = {}, orphan = {},
+  close = { times },
+}
+
+local LOCK = { unlock = { times }, lost = { seconds }, error = {}, is_held = {}, fence = {} }
+local LEADERSHIP = {
+  proclaim = { key, times }, resign = { times }, lost = { seconds }, error = {}, is_held = {}, fence = {},
+}
+local ELECTION = { campaign = { key, times }, leader = { times }, observe = { times } }
+local OBSERVER = { next = { seconds }, leaders = {}, close = {} }
 
 local STORE = {
   alarms = {},
@@ -271,6 +289,8 @@ describe("the signatures of misuse #once", function()
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
       ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
+      ["keywatch.Session"] = SESSION, ["keywatch.Lock"] = LOCK, ["keywatch.Leadership"] = LEADERSHIP,
+      ["keywatch.Election"] = ELECTION, ["keywatch.Observer"] = OBSERVER, ["keywatch.Fence"] = FACE,
     } do
       for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
     end
@@ -413,6 +433,31 @@ describe("misuse is raised where it was made:", function()
     end
   end)
 
+  it("methods of sessions, locks, elections and fences", function()
+    for _, owner in ipairs { store, durable_store(), client, store:namespace("a") } do
+      local session = assert(owner:session())
+      assert.equal("", misuse_all(session, SESSION))
+      local lock, election = assert(session:lock("lock")), session:election("election")
+      assert.equal("", misuse_all(lock, LOCK))
+      assert.equal("", misuse_all(election, ELECTION))
+      assert.equal("", misuse_all(assert(election:campaign("x")), LEADERSHIP))
+      assert.equal("", misuse_all(close_later(assert(election:observe())), OBSERVER))
+      local fence, face = lock:fence(), merged(FACE)
+      face.compact, face.close = nil, nil
+      assert.equal("", misuse_all(fence, face))
+      assert.equal("", use_closed(fence, { compact = {} }, "a fence cannot do this", true))
+      assert.equal("", use_closed(fence, { close = {} }, "a fence cannot do this", { close = true }))
+      assert(lock:unlock())
+    end
+  end)
+
+  it("sessions of another store", function()
+    local session, other = assert(store:session()), keywatch.open()
+    local calls = { lock = { key, kind { session = session } }, election = { key, kind { session = session } } }
+    assert.equal("", use_closed(other, calls, "the session is one of another store or client", true))
+    other:close()
+  end)
+
   it("methods of leases", function()
     for _, owner in ipairs { store, durable_store(), client } do
       assert.equal("", misuse_all(owner:lease(10), LEASE))
@@ -494,6 +539,7 @@ describe("misuse is raised where it was made:", function()
   it("the use of a store that is closed", function()
     local face = merged(FACE)
     face.stm = nil -- which raises where its function calls tx
+    face.election = nil -- which asks nobody
     for _, one in ipairs { keywatch.open(), durable_store() } do
       local lease = one:lease(10)
       one:close()

@@ -6,10 +6,15 @@ local channel_methods = require("keywatch.task.channel").methods
 local call_methods = require("keywatch.server.call").methods
 local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
+local election = require "keywatch.concurrency.election"
+local fence_methods = require("keywatch.concurrency.fence").methods
 local lease_methods = require("keywatch.store.lease").methods
+local lock_methods = require("keywatch.concurrency.lock").methods
 local namespace_methods = require("keywatch.namespace.namespace").methods
+local observer_methods = require("keywatch.concurrency.observer").methods
 local scope_methods = require("keywatch.task.scope").methods
 local server_methods = require("keywatch.server.server").methods
+local session_methods = require("keywatch.concurrency.session").methods
 local stream_methods = require("keywatch.client.stream").methods
 local tx_methods = require("keywatch.concurrency.stm").methods
 local watch_methods = require("keywatch.watch.watch").methods
@@ -88,6 +93,13 @@ describe("the annotations #slow", function()
     assert.are.same(names(call_methods), names(types.classes["keywatch.Call"].methods))
     assert.are.same(names(client_methods), names(types.classes["keywatch.Client"].methods))
     assert.are.same(names(of_face(namespace_methods)), names(types.classes["keywatch.Namespace"].methods))
+    local fence_type = types.classes["keywatch.Fence"]
+    assert.are.same(names(fence_methods), names(fence_type.methods, { compact = true, close = true })) -- which raise
+    assert.are.same(names(session_methods), names(types.classes["keywatch.Session"].methods))
+    assert.are.same(names(lock_methods), names(types.classes["keywatch.Lock"].methods))
+    assert.are.same(names(election.methods), names(types.classes["keywatch.Election"].methods))
+    assert.are.same(names(election.leadership_methods), names(types.classes["keywatch.Leadership"].methods))
+    assert.are.same(names(observer_methods), names(types.classes["keywatch.Observer"].methods))
     assert.are.same(names(tx_methods), names(types.classes["keywatch.Tx"].methods))
     assert.are.same(names(stream_methods), names(types.classes["keywatch.Stream"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
@@ -196,6 +208,33 @@ describe("what a call returns is as annotated #slow:", function()
     end)
   end)
 
+  it("session, lock, election and fence", function()
+    local function class(name) return types.classes["keywatch." .. name] end
+    local session = store:session()
+    assert.are.equal("keywatch.lease", getmetatable(session.lease).__name)
+    local lock = store:lock("a")
+    expect_type(lock.key, class("Lock").fields.key.type)
+    expect_type(lock.revision, class("Lock").fields.revision.type)
+    expect_type(lock:is_held(), returned(class("Lock"), "is_held"))
+    expect_type(select(2, lock:lost(0)), class("Lock").methods.lost.returns[2])
+    expect_type(select(2, session:try_lock("a")), class("Session").methods.try_lock.returns[2])
+    expect_type(lock:fence():put("k", "v"), returned(class("Fence"), "put"))
+    expect_type(lock:unlock(), returned(class("Lock"), "unlock"))
+    local election = session:election("e")
+    local observer = election:observe()
+    local leadership = election:campaign("x")
+    expect_type(leadership.key, class("Leadership").fields.key.type)
+    expect_type(leadership.revision, class("Leadership").fields.revision.type)
+    expect_type(election:leader(), returned(class("Election"), "leader"))
+    expect_type(observer:next(), returned(class("Observer"), "next"))
+    expect_type(leadership:proclaim("y"), returned(class("Leadership"), "proclaim"))
+    expect_type(leadership:resign(), returned(class("Leadership"), "resign"))
+    expect_type(session:close(), returned(class("Session"), "close"))
+    expect_type(session:lost(), returned(class("Session"), "lost"))
+    expect_type(session:error(), returned(class("Session"), "error"))
+    observer:close()
+  end)
+
   it("watch", function()
     store:lease(20, { id = 7 })
     local watch = store:watch("", { prefix = true, initial = true, prev_kv = true, progress = true })
@@ -266,7 +305,8 @@ describe("what a call returns is as annotated #slow:", function()
   end)
 
   it("with no method left out", function()
-    local rest = { close = true, lease = true, lease_by_id = true, watch = true, namespace = true, stm = true }
+    local rest = { close = true, lease = true, lease_by_id = true, watch = true, namespace = true, stm = true,
+      session = true, lock = true, try_lock = true, election = true }
     assert.are.same(names(store_type.methods), names(results, rest))
   end)
 end)

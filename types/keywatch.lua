@@ -62,9 +62,9 @@ function keywatch.scope(fn, ...) end
 ---@nodiscard
 function keywatch.channel(capacity) end
 
----Waits for the first of several objects that is ready: watches, channels, values to be sent, tasks, signals. Returns the
----object, and what its own call returns (`next`, `receive`, `send`, `join`, `wait`); or nil and the error "timeout". With a
----timeout of 0 it only looks.
+---Waits for the first of several objects that is ready: watches, channels, values to be sent, tasks, signals, kept leases,
+---sessions, locks, leaderships, observers. Returns the object, and what its own call returns (`next`, `receive`, `send`,
+---`join`, `wait`, `lost`); or nil and the error "timeout". With a timeout of 0 it only looks.
 ---@param objects keywatch.SelectOptions
 ---@return any object
 ---@return any ...
@@ -482,6 +482,21 @@ function keywatch.signals(names) end
 ---@class keywatch.LeaseOptions: keywatch.CallOptions
 ---@field id? keywatch.Id id of the lease; the store chooses one unless given
 
+---Options of session.
+---@class keywatch.SessionOptions: keywatch.CallOptions
+---@field ttl? integer seconds of the lease; 60 unless given
+---@field lease? keywatch.Id|keywatch.Lease use this lease instead of a new one
+
+---Options of lock and try_lock. `timeout` and `deadline` are for the whole wait.
+---@class keywatch.LockOptions: keywatch.CallOptions
+---@field session? keywatch.Session the default session of the owner unless given
+---@field ttl? integer seconds of the lease of the owner's default session; 60 unless given
+
+---Options of election.
+---@class keywatch.ElectionOptions
+---@field session? keywatch.Session the default session of the owner unless given
+---@field ttl? integer seconds of the lease of the owner's default session; 60 unless given
+
 ---@alias keywatch.Isolation
 ---| "serializable_snapshot"
 ---| "serializable"
@@ -703,6 +718,34 @@ function Store:status() end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:hash_kv(revision) end
+
+---Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
+---@param opts? keywatch.SessionOptions
+---@return keywatch.Session? session
+---@return keywatch.Error? err
+---@nodiscard
+function Store:session(opts) end
+
+---Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+function Store:lock(name, opts) end
+
+---Takes the lock of a name if it is free.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "locked" if it is not free
+function Store:try_lock(name, opts) end
+
+---Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
+---@param name string
+---@param opts? keywatch.ElectionOptions
+---@return keywatch.Election election
+---@nodiscard
+function Store:election(name, opts) end
 
 ---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
 ---and an error. Raises what fn raises, and writes nothing then.
@@ -1016,6 +1059,34 @@ function Client:status(opts) end
 ---@nodiscard
 function Client:hash_kv(revision, opts) end
 
+---Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
+---@param opts? keywatch.SessionOptions
+---@return keywatch.Session? session
+---@return keywatch.Error? err
+---@nodiscard
+function Client:session(opts) end
+
+---Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+function Client:lock(name, opts) end
+
+---Takes the lock of a name if it is free.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "locked" if it is not free
+function Client:try_lock(name, opts) end
+
+---Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
+---@param name string
+---@param opts? keywatch.ElectionOptions
+---@return keywatch.Election election
+---@nodiscard
+function Client:election(name, opts) end
+
 ---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
 ---and an error. Raises what fn raises, and writes nothing then.
 ---@param fn fun(tx: keywatch.Tx): ...
@@ -1066,6 +1137,310 @@ function Client:stream(path, opts) end
 
 ---Closes the client. Requests under way and watches fail with "closed". May be called twice.
 function Client:close() end
+
+-- Sessions, locks, elections ----------------------------------------------------------------------------------------
+
+---A lease that is renewed in the background, and the locks and leaderships that are bound to it. Can be selected: ready
+---once it is lost.
+---@class keywatch.Session
+---@field lease keywatch.Lease
+local Session = {}
+
+---As the owner's method, in this session.
+---@param name string
+---@param opts? keywatch.CallOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err
+function Session:lock(name, opts) end
+
+---As the owner's method, in this session.
+---@param name string
+---@param opts? keywatch.CallOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err
+function Session:try_lock(name, opts) end
+
+---As the owner's method, in this session.
+---@param name string
+---@return keywatch.Election election
+---@nodiscard
+function Session:election(name) end
+
+---Waits until the session is lost. Returns why: an error of the code "lost"; or nil and the error "timeout".
+---@param timeout? number seconds
+---@return keywatch.Error? lost
+---@return keywatch.Error? err
+function Session:lost(timeout) end
+
+---Returns why the session is lost, or nil. Does not wait.
+---@return keywatch.Error? lost
+---@nodiscard
+function Session:error() end
+
+---Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
+function Session:orphan() end
+
+---Revokes the lease, and with it all locks and leaderships. Returns true, also if the session was lost before.
+---@param opts? keywatch.CallOptions
+---@return true? done
+---@return keywatch.Error? err
+function Session:close(opts) end
+
+---A lock that is held. Can be selected: ready once it is lost. A lock that is collected is given back.
+---@class keywatch.Lock
+---@field key string the key of the lock
+---@field revision integer the create revision of the key
+---@field session keywatch.Session
+local Lock = {}
+
+---Gives the lock back. Returns true, also if that was done before.
+---@param opts? keywatch.CallOptions
+---@return true? done
+---@return keywatch.Error? err "lost" if it was not held any more; after any other error it is given back in the background
+function Lock:unlock(opts) end
+
+---Waits until it is lost or was given back. Returns why: an error of the code "lost"; or nil and the error "timeout".
+---@param timeout? number seconds
+---@return keywatch.Error? lost
+---@return keywatch.Error? err
+function Lock:lost(timeout) end
+
+---Returns why it is lost, or nil. Does not wait, and asks nobody.
+---@return keywatch.Error? lost
+---@nodiscard
+function Lock:error() end
+
+---Returns whether it is held, as far as is known. Does not wait.
+---@return boolean is_held
+---@nodiscard
+function Lock:is_held() end
+
+---Returns an object with the methods of a store, whose writes are done only while this is held.
+---@return keywatch.Fence fence
+---@nodiscard
+function Lock:fence() end
+
+---An election. At most one candidate leads at a time.
+---@class keywatch.Election
+---@field name string
+local Election = {}
+
+---Waits until the caller leads. The value is told to all who ask for the leader.
+---@param value string
+---@param opts? keywatch.CallOptions
+---@return keywatch.Leadership? leadership
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+function Election:campaign(value, opts) end
+
+---Returns the kv of the leader, or nil if there is none.
+---@param opts? keywatch.CallOptions
+---@return keywatch.KV? leader
+---@return keywatch.Error? err
+---@nodiscard
+function Election:leader(opts) end
+
+---Returns an observer, which hands out the leader, every later one, and every new value of a leader, in order.
+---@param opts? keywatch.CallOptions
+---@return keywatch.Observer? observer
+---@return keywatch.Error? err
+---@nodiscard
+function Election:observe(opts) end
+
+---The leadership of an election. Can be selected: ready once it is lost. A leadership that is collected is given back.
+---@class keywatch.Leadership
+---@field key string the key of the leader
+---@field revision integer the create revision of the key
+---@field session keywatch.Session
+local Leadership = {}
+
+---Tells a new value.
+---@param value string
+---@param opts? keywatch.CallOptions
+---@return true? done
+---@return keywatch.Error? err "lost" if the caller does not lead any more
+function Leadership:proclaim(value, opts) end
+
+---Stops leading. Returns true, also if that was done before.
+---@param opts? keywatch.CallOptions
+---@return true? done
+---@return keywatch.Error? err "lost" if the caller did not lead any more
+function Leadership:resign(opts) end
+
+---Waits until it is lost or was given back. Returns why: an error of the code "lost"; or nil and the error "timeout".
+---@param timeout? number seconds
+---@return keywatch.Error? lost
+---@return keywatch.Error? err
+function Leadership:lost(timeout) end
+
+---Returns why it is lost, or nil. Does not wait, and asks nobody.
+---@return keywatch.Error? lost
+---@nodiscard
+function Leadership:error() end
+
+---Returns whether it is held, as far as is known. Does not wait.
+---@return boolean is_held
+---@nodiscard
+function Leadership:is_held() end
+
+---Returns an object with the methods of a store, whose writes are done only while this is held.
+---@return keywatch.Fence fence
+---@nodiscard
+function Leadership:fence() end
+
+---Follows an election. Can be selected.
+---@class keywatch.Observer
+local Observer = {}
+
+---Waits for the next leader, or the next value of the leader. Returns nil after close.
+---@param timeout? number seconds
+---@return keywatch.KV? leader
+---@return keywatch.Error? err after "timeout" the observer goes on
+---@nodiscard
+function Observer:next(timeout) end
+
+---Returns an iterator over all leaders and values. It ends when the observer is closed, and raises the error that the
+---observer fails with.
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Observer:leaders() end
+
+---Ends the observer.
+function Observer:close() end
+
+---An object with the methods of a store, whose `put`, `delete` and `txn` are done only while a lock or a leadership is
+---held. Otherwise they return the error "lost", and nothing is written.
+---@class keywatch.Fence
+---@field owner any the store, client or namespace that the keys are of
+local Fence = {}
+
+---Returns the kv of a key, or nil if the key does not exist.
+---@param key string
+---@param opts? keywatch.GetOptions
+---@return keywatch.KV? kv
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:get(key, opts) end
+
+---Returns whether a key exists. Does not read the value.
+---@param key string
+---@param opts? keywatch.ExistsOptions
+---@return boolean? exists
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:exists(key, opts) end
+
+---Returns the kvs of a range.
+---@param key string
+---@param opts? keywatch.RangeOptions
+---@return keywatch.RangeResult? result
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:range(key, opts) end
+
+---Returns an iterator over the kvs of a range, sorted by key. Reads page by page, all pages at one revision. The iterator
+---raises the error of a page that cannot be read.
+---@param key string
+---@param opts? keywatch.EachOptions
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Fence:each(key, opts) end
+
+---@param key string
+---@param value? string nil only with ignore_value
+---@param opts? keywatch.PutOptions
+---@return keywatch.PutResult? result
+---@return keywatch.Error? err
+function Fence:put(key, value, opts) end
+
+---@param key string
+---@param opts? keywatch.DeleteOptions
+---@return keywatch.DeleteResult? result
+---@return keywatch.Error? err
+function Fence:delete(key, opts) end
+
+---@param txn keywatch.Txn
+---@param opts? keywatch.CallOptions
+---@return keywatch.TxnResult? result
+---@return keywatch.Error? err
+function Fence:txn(txn, opts) end
+
+---@param key string
+---@param opts? keywatch.WatchOptions
+---@return keywatch.Watch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:watch(key, opts) end
+
+---@param ttl integer in seconds
+---@param opts? keywatch.LeaseOptions
+---@return keywatch.Lease? lease
+---@return keywatch.Error? err
+function Fence:lease(ttl, opts) end
+
+---@param id keywatch.Id
+---@return keywatch.Lease lease
+---@nodiscard
+function Fence:lease_by_id(id) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Id[]? ids
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:leases(opts) end
+
+---@param opts? keywatch.CallOptions
+---@return keywatch.Status|keywatch.ServerStatus|nil status
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:status(opts) end
+
+---@param revision? integer
+---@param opts? keywatch.CallOptions
+---@return keywatch.Hash|keywatch.ServerHash|nil hash
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:hash_kv(revision, opts) end
+
+---Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
+---@param opts? keywatch.SessionOptions
+---@return keywatch.Session? session
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:session(opts) end
+
+---Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+function Fence:lock(name, opts) end
+
+---Takes the lock of a name if it is free.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "locked" if it is not free
+function Fence:try_lock(name, opts) end
+
+---Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
+---@param name string
+---@param opts? keywatch.ElectionOptions
+---@return keywatch.Election election
+---@nodiscard
+function Fence:election(name, opts) end
+
+---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
+---and an error. Raises what fn raises, and writes nothing then.
+---@param fn fun(tx: keywatch.Tx): ...
+---@param opts? keywatch.StmOptions
+---@return any ...
+function Fence:stm(fn, opts) end
+
+---Returns the keys that begin with a prefix, under names without it: an object with the same methods.
+---@param prefix string
+---@return keywatch.Namespace namespace
+---@nodiscard
+function Fence:namespace(prefix) end
 
 -- Namespaces --------------------------------------------------------------------------------------------------------
 
@@ -1169,6 +1544,34 @@ function Namespace:status(opts) end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Namespace:hash_kv(revision, opts) end
+
+---Grants a lease and renews it in the background. Locks and leaderships of the session end with it.
+---@param opts? keywatch.SessionOptions
+---@return keywatch.Session? session
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:session(opts) end
+
+---Waits until the lock of a name is held. Compatible with etcd's clients and its Lock service.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "timeout"; "lost" if the session is lost meanwhile
+function Namespace:lock(name, opts) end
+
+---Takes the lock of a name if it is free.
+---@param name string
+---@param opts? keywatch.LockOptions
+---@return keywatch.Lock? lock
+---@return keywatch.Error? err "locked" if it is not free
+function Namespace:try_lock(name, opts) end
+
+---Returns the election of a name. Compatible with etcd's clients and its Election service. Does not wait.
+---@param name string
+---@param opts? keywatch.ElectionOptions
+---@return keywatch.Election election
+---@nodiscard
+function Namespace:election(name, opts) end
 
 ---Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
 ---and an error. Raises what fn raises, and writes nothing then.
@@ -1377,7 +1780,7 @@ function Channel:close() end
 ---A value to be sent, for `keywatch.select`.
 ---@class keywatch.Sending
 
----A list of watches, channels, values to be sent, tasks and signals.
+---A list of watches, channels, values to be sent, tasks, signals, kept leases, sessions, locks, leaderships, observers.
 ---@class keywatch.SelectOptions
 ---@field [integer] any
 ---@field timeout? number seconds; 0 only looks

@@ -1,4 +1,5 @@
---- Where a client is no store, and etcd 3.4.23 no keywatch: tests of stores that are not run through clients, and why.
+--- Where a client is no store, a namespace no store, and etcd 3.4.23 no keywatch: tests of stores that are not run
+-- through these, and why.
 
 -- Of every client.
 local CLIENT = {
@@ -145,6 +146,42 @@ local ETCD = {
   },
 }
 
+-- Of a namespace.
+local NAMESPACE = {
+  ["store/txn"] = {
+    ["a range of a namespace has an end"] = {
+      "a delete without an end", "fails as a whole where it has deleted the key whose value or lease is to be kept",
+    },
+  },
+  ["store/txn_rules"] = {
+    ["a range of a namespace has an end"] = {
+      "a delete without an end is held against no put after it",
+      "a delete without an end is held against no put before it",
+      "a delete from the key on is not held against its put",
+      "a delete of everything is not held against it", "a delete without an end is held against no nested put",
+      "a nested delete without an end is held against no put",
+      "a delete without an end in one nested transaction is held against no put of the next",
+    },
+  },
+  ["store/error"] = {
+    ["a replica is a store"] = {
+      "has the code, the words and the status of the table", "prints its words and its code",
+      "tells the compacted revision if it is about that, and only then",
+    },
+  },
+  ["store/misuse"] = {
+    ["a replica is a store"] = { "do no harm as the revision of a replica" },
+    ["a namespace needs no finalizer"] = { "to finalize another object" },
+  },
+  ["store/ids"] = { ["a replica is a store"] = { "is kept by a replica" } },
+  ["store/hash_kv"] = {
+    ["hashes are over the keys of the owner"] = {
+      "the hash", "tells the revision of the store, of the hash, and of the last compaction",
+    },
+  },
+  ["watch/watch"] = { ["a replica is a store"] = { "reads what a replica is told" } },
+}
+
 local function add(to, list)
   for reason, names in pairs(list or {}) do
     for _, name in ipairs(names) do to[name] = reason end
@@ -152,8 +189,10 @@ local function add(to, list)
   return to
 end
 
---- The differences of a client to a file of specs: reasons by the names of tests, and of groups of them.
+--- The differences of a client, or a namespace, to a file of specs: reasons by the names of tests, and of groups of
+-- them.
 local function of(face, file)
+  if face == "namespace" then return add({}, NAMESPACE[file]) end
   local list = add({}, CLIENT[file])
   return face == "etcd" and add(list, ETCD[file]) or list
 end

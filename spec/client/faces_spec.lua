@@ -1,6 +1,7 @@
---- A client has the face of a store: the specs of stores and of their watches hold for clients of keywatch and of etcd.
+--- A client and a namespace have the face of a store: the specs of stores and of their watches hold for clients of
+-- keywatch and of etcd, and for namespaces.
 --
--- They are run as they are, with clients where they open stores, but for what spec/client/differences.lua lists.
+-- They are run as they are, with these where they open stores, but for what spec/client/differences.lua lists.
 
 local getfenv = require("busted.compatibility").getfenv
 local core = require "keywatch.core"
@@ -69,7 +70,7 @@ local function specs_of(face, file, tag)
   local path = ("spec/%s_spec.lua"):format(file)
   local list, met = differences.of(face.name, file), {}
 
-  describe(("through a client of %s: %s %s"):format(face.name, file, tag), function()
+  describe(("through %s: %s %s"):format(face.title or "a client of " .. face.name, file, tag), function()
     before_each(function() keeper.is_in_test = true end)
     after_each(function()
       keeper.is_in_test = false
@@ -86,7 +87,10 @@ local function specs_of(face, file, tag)
   end)
 end
 
-for _, file in ipairs(FILES) do specs_of(faces.keywatch, file, "#slow") end
+for _, file in ipairs(FILES) do
+  specs_of(faces.keywatch, file, "#slow")
+  specs_of(faces.namespace, file, "#slow")
+end
 
 describe("etcd #once", function()
   for _, file in ipairs(FILES) do specs_of(faces.etcd, file, "") end

@@ -172,6 +172,7 @@ function world:ask(asked)
   local expected, expected_err = request.perform(self.has_end and bound_deletes(asked) or asked, self.model)
   expect(self:plain_error(err), self:plain_error(expected_err), "the error")
   expect(got, expected, "the answer")
+  self.store:leases() -- waits until what steps have done is durable
 end
 
 -- }======

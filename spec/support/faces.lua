@@ -114,6 +114,28 @@ function of_keywatch.stop() end
 
 -- }======
 
+-- {====== A namespace ======
+
+local of_namespace = { name = "namespace", title = "a namespace" }
+
+--- A namespace of a store that has no other keys. What only the store has is that of the store.
+function of_namespace.open(opts)
+  local store = keywatch.open(opts)
+  local space = store:namespace("/name\255")
+  for _, name in ipairs { "step", "deadline", "arm", "disarm", "alarms", "defragment", "close" } do
+    local of_space = space[name]
+    space[name] = function(self, ...)
+      if self ~= space then return of_space(self, ...) end -- misuse
+      return store[name](store, ...)
+    end
+  end
+  return space, function() store:close() end
+end
+
+function of_namespace.stop() end
+
+-- }======
+
 -- {====== etcd ======
 
 local of_etcd = { name = "etcd" }
@@ -189,4 +211,4 @@ end
 
 -- }======
 
-return { keywatch = of_keywatch, etcd = of_etcd }
+return { keywatch = of_keywatch, etcd = of_etcd, namespace = of_namespace }

@@ -31,19 +31,19 @@ end
 
 -- {====== Writing ======
 
---- Writes by one operation of a transaction, if the lock is held. Returns the answer of the operation, or nil and an
--- error; and the revision of the store.
-local function write(fence, op, timeout, deadline)
+--- Writes by one operation of a transaction, for the method `name`, if the lock is held. Returns the answer of the
+-- operation, or nil and an error; and the revision of the store.
+local function write(fence, name, op, timeout, deadline)
   local held = fence.held
   local err = held.holding:reason()
   if err then return nil, err end
-  local result
-  result, err = fence.owner:txn {
+  local owner, result = fence.owner, nil
+  result, err = check.call(name, owner.txn, owner, {
     compare = { { key = held.key, create_revision = held.revision } },
     success = { op },
     timeout = timeout,
     deadline = deadline,
-  }
+  })
   if not result then return nil, err end
   if result.succeeded then return result.responses[1], result.revision end
   held.holding:lose()
@@ -70,7 +70,7 @@ function fence_methods:put(key, value, opts)
   check.self(self, "put", fence_mt)
   local timeout, deadline, err = check_arguments("put", self, key, value, opts)
   if err then return nil, err end
-  local result, why = write(self, op_of({ put = key, value = value }, opts), timeout, deadline)
+  local result, why = write(self, "put", op_of({ put = key, value = value }, opts), timeout, deadline)
   if not result then return nil, why end
   return result
 end
@@ -80,7 +80,7 @@ function fence_methods:delete(key, opts)
   check.self(self, "delete", fence_mt)
   local timeout, deadline, err = check_arguments("delete", self, key, opts)
   if err then return nil, err end
-  local result, why = write(self, op_of({ delete = key }, opts), timeout, deadline)
+  local result, why = write(self, "delete", op_of({ delete = key }, opts), timeout, deadline)
   if not result then return nil, why end
   return result
 end
@@ -91,7 +91,7 @@ function fence_methods:txn(txn, opts)
   local timeout, deadline, err = check_arguments("txn", self, txn, opts)
   if err then return nil, err end
   local inner = { compare = txn.compare, success = txn.success, failure = txn.failure }
-  local result, why = write(self, { txn = inner }, timeout, deadline)
+  local result, why = write(self, "txn", { txn = inner }, timeout, deadline)
   if not result then return nil, why end
   result.revision = result.revision or why -- of the outer transaction
   return result
@@ -108,7 +108,7 @@ for _, name in ipairs {
   fence_methods[name] = function(self, ...)
     check.self(self, name, fence_mt)
     local owner = self.owner
-    local result, err = owner[name](owner, ...)
+    local result, err = check.call(name, owner[name], owner, ...)
     return result, err -- not a tail call: errors name the method
   end
 end
