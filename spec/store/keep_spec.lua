@@ -79,7 +79,7 @@ describe("a kept lease of a store", function()
     assert.is_true(lease:remaining() >= 58)
   end))
 
-  it("is lost at once when it is revoked: by itself, another object, or a server's client", inside(function()
+  it("is lost at once when it is revoked: by itself, or another object", inside(function()
     local revokes = {
       function(lease) assert(lease:revoke()) end,
       function(lease) assert(store:lease_by_id(lease.id):revoke()) end,
