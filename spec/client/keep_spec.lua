@@ -504,16 +504,17 @@ describe("a client that keeps leases", function()
   end)
 
   it("is held by its leases, and closed when both are dropped", function()
-    local peer = start()
+    local peer = start "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 1000 } end"
     local transports = setmetatable({}, { __mode = "v" })
     local lease
     do
       local client = keywatch.connect(peer.url)
-      lease = client:lease(3, { id = 5 }):keep()
+      lease = client:lease(LONG, { id = 5 }):keep()
       transports[1] = client.transport
     end
     for _ = 1, 3 do
       collect()
+      hurry(lease)
       await_renewal(lease)
     end
     lease = nil -- luacheck: ignore 311

@@ -12,7 +12,7 @@ local new_random = require("spec.support.random").new
 local program = require "spec.support.program"
 
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
-local ROUNDS = os.getenv("KW_FAST") and 3 or 20
+local ROUNDS = os.getenv("KW_FAST") and 2 or 6
 local HOUR = 3600
 
 --- Collects all garbage, and lets the loop close what finalizers have left.
