@@ -108,6 +108,16 @@ network.of_each(function(kind, tag)
       end)
     end)
 
+    it("is lost at once when a renewal by hand finds it gone", function()
+      local client = network.connect(s.url)
+      local lease = assert(client:lease(LONG)):keep()
+      assert.equal(LONG, lease:keepalive())
+      assert(direct:lease_by_id(lease.id):revoke())
+      assert.is_nil(lease:error()) -- it is to be asked for after a while only
+      assert.equal("lease_not_found", code(lease:keepalive()))
+      assert.equal("lost", lease:error().code)
+    end)
+
     it("is found out about, if only its id is known", function()
       local client = network.connect(s.url)
       local lease = assert(direct:lease(LONG))
@@ -494,16 +504,17 @@ describe("a client that keeps leases", function()
   end)
 
   it("is held by its leases, and closed when both are dropped", function()
-    local peer = start()
+    local peer = start "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 1000 } end"
     local transports = setmetatable({}, { __mode = "v" })
     local lease
     do
       local client = keywatch.connect(peer.url)
-      lease = client:lease(3, { id = 5 }):keep()
+      lease = client:lease(LONG, { id = 5 }):keep()
       transports[1] = client.transport
     end
     for _ = 1, 3 do
       collect()
+      hurry(lease)
       await_renewal(lease)
     end
     lease = nil -- luacheck: ignore 311
@@ -511,6 +522,39 @@ describe("a client that keeps leases", function()
       collect()
       return not transports[1] or transports[1].is_closed
     end)
+  end)
+end)
+
+describe("a kept lease", function()
+  it("of a store is lost at once when a server's client revokes it", function()
+    local store = keywatch.open()
+    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    keywatch.run(function()
+      local client = network.connect(serving:addresses()[1])
+      local lease = store:lease(LONG):keep()
+      local task = keywatch.spawn(function() return lease:lost() end)
+      assert(client:lease_by_id(lease.id):revoke())
+      assert.is_true(task:join(PATIENCE))
+      expect_lost(lease, "it was revoked")
+    end)
+    serving:close()
+    store:close()
+  end)
+
+  it("is renewed by a host's loop, which is told when", function()
+    local peer = imposter.start {
+      [KEEP] = "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 100 } end",
+    }
+    local client = network.connect(peer.url)
+    while keywatch.step() == 0 do end -- luacheck: ignore 542
+    local lease = client:lease_by_id(5):keep()
+    local deadline = keywatch.now() + PATIENCE
+    while not lease.hold.kept.ttl do
+      assert.is_true(keywatch.now() < deadline)
+      assert.is_number(keywatch.timeout())
+      keywatch.step()
+    end
+    assert.is_true(keywatch.timeout() <= 100 / 3)
   end)
 end)
 

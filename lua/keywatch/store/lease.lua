@@ -53,13 +53,19 @@ local function by_id(owner, id)
   return new(owner, canonical, nil)
 end
 
+--- Returns the kept lease of a lease object; or nil if the lease is not kept.
+local function kept_of(lease)
+  local hold = lease.hold
+  return hold and not hold.is_over and hold.kept or nil
+end
+
 --- Renews the lease. Returns its time to live in seconds, or nil and an error.
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
   local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
   if ttl then return ttl end
-  local kept = err.code == "lease_not_found" and self.hold and not self.hold.is_over and self.hold.kept
-  if kept then kept.keeper:lose(kept, "it has expired, or was revoked") end
+  local kept = kept_of(self)
+  if kept and err.code == "lease_not_found" then kept.keeper:lose(kept, "it has expired, or was revoked") end
   return nil, err
 end
 
@@ -86,12 +92,6 @@ function lease_methods:keys(opts)
 end
 
 -- {====== Keeping ======
-
---- Returns the kept lease of a lease object; or nil if the lease is not kept.
-local function kept_of(lease)
-  local hold = lease.hold
-  return hold and not hold.is_over and hold.kept or nil
-end
 
 --- Begins to renew the lease in the background. Does not wait. Does nothing if the lease is kept, or is lost. Returns
 -- the lease.
