@@ -6,7 +6,7 @@ local channel_methods = require("keywatch.task.channel").methods
 local call_methods = require("keywatch.server.call").methods
 local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
-local election = require "keywatch.concurrency.election"
+local elections = require "keywatch.concurrency.election"
 local fence_methods = require("keywatch.concurrency.fence").methods
 local lease_methods = require("keywatch.store.lease").methods
 local lock_methods = require("keywatch.concurrency.lock").methods
@@ -97,8 +97,8 @@ describe("the annotations #slow", function()
     assert.are.same(names(fence_methods), names(fence_type.methods, { compact = true, close = true })) -- which raise
     assert.are.same(names(session_methods), names(types.classes["keywatch.Session"].methods))
     assert.are.same(names(lock_methods), names(types.classes["keywatch.Lock"].methods))
-    assert.are.same(names(election.methods), names(types.classes["keywatch.Election"].methods))
-    assert.are.same(names(election.leadership_methods), names(types.classes["keywatch.Leadership"].methods))
+    assert.are.same(names(elections.methods), names(types.classes["keywatch.Election"].methods))
+    assert.are.same(names(elections.leadership_methods), names(types.classes["keywatch.Leadership"].methods))
     assert.are.same(names(observer_methods), names(types.classes["keywatch.Observer"].methods))
     assert.are.same(names(tx_methods), names(types.classes["keywatch.Tx"].methods))
     assert.are.same(names(stream_methods), names(types.classes["keywatch.Stream"].methods))

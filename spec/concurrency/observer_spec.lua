@@ -131,13 +131,13 @@ describe("An observer", function()
           seen[#seen + 1] = { kv.key, kv.value }
         end
       end)
-      local leaders = play(with.owner, random, is_fast and 40 or 150)
+      local leaders = play(with.owner, random, is_fast and 100 or 300)
       assert(with.owner:delete("e/", { prefix = true }))
       assert(with.owner:put("e/end", "end"))
       local _, seen = reading:join(SECONDS)
       observer:close()
       assert.same(leaders, seen)
-      assert(#leaders > 10, "there were few leaders")
+      assert(#leaders > 10, "there were few leaders: " .. #leaders)
     end)
   end)
 
