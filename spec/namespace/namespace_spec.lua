@@ -266,6 +266,9 @@ for name, open in pairs(OWNERS) do
       assert.equal("keywatch: the namespace is closed", select(2, space:put("a", "1")).message)
       assert.equal("closed", select(2, space:txn {}).code)
       assert.equal("closed", select(2, space:lease(5)).code)
+      for _, method in ipairs { "session", "lock", "try_lock", "election" } do
+        assert.equal("closed", select(2, space[method](space, "a")).code)
+      end
       assert.equal("closed", select(2, space:stm(function(tx) return tx:get("a") end)).code)
       assert.equal("closed", select(2, pcall(space.each, space, "a")).code)
       assert(tostring(space):find(" closed>", 1, true))
