@@ -91,6 +91,7 @@ local CLIENT = {
 }
 
 local LEASE = { keepalive = { times }, remaining = { times }, keys = { times }, revoke = { times } }
+local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a lease that is kept
 
 local WATCH = { next = { seconds }, batch = { seconds }, sync = { seconds }, events = {}, error = {}, close = {} }
 
@@ -251,7 +252,7 @@ describe("the signatures of misuse #once", function()
     local classes = annotations.read("types/keywatch.lua").classes
     for class, signatures in pairs {
       ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
-      ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = LEASE, ["keywatch.Watch"] = WATCH,
+      ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
       ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL,
@@ -380,6 +381,11 @@ describe("misuse is raised where it was made:", function()
     for _, owner in ipairs { store, durable_store(), client } do
       assert.equal("", misuse_all(owner:lease(10), LEASE))
       assert.equal("", misuse_all(owner:lease_by_id(7), LEASE))
+      local lease = owner:lease(10)
+      assert.equal("", misuse_all(lease, { keep = {}, error = {}, orphan = {} }))
+      assert.equal("", use_closed(owner:lease(10), { lost = {} }, "lost: the lease is not kept", true))
+      assert.equal("", misuse_all(lease:keep(), KEPT))
+      lease:orphan()
     end
   end)
 
@@ -434,7 +440,8 @@ describe("misuse is raised where it was made:", function()
       { client, "leases" }, { client, "status" }, { client, "hash_kv" },
       { client, "members" }, { client, "health" }, { client, "sync_endpoints" }, { client, "call", "/a.B/C", "" },
       { client:lease_by_id(7), "keepalive" }, { client:lease_by_id(7), "remaining" }, { client:lease_by_id(7), "keys" },
-      { client:lease_by_id(7), "revoke" }, { stream, "receive" }, { close_later(store:watch("a")), "next" },
+      { client:lease_by_id(7), "revoke" }, { store:lease(10):keep(), "lost" },
+      { stream, "receive" }, { close_later(store:watch("a")), "next" },
       { close_later(store:watch("a")), "batch" }, { close_later(assert(client:watch("a"))), "next" },
       { close_later(assert(client:watch("a"))), "sync" }, { keywatch.spawn(function() keywatch.sleep(0) end), "join" },
       { server, "shutdown" }, { close_later(keywatch.signals { "USR1" }), "wait" },
@@ -451,8 +458,10 @@ describe("misuse is raised where it was made:", function()
 
   it("the use of a store that is closed", function()
     for _, one in ipairs { keywatch.open(), durable_store() } do
-      local lease = one:lease(10)
+      local lease, kept = one:lease(10), one:lease(10):keep()
       one:close()
+      assert.equal("", use_closed(kept, KEPT, "", {}))
+      assert.equal("", use_closed(one:lease_by_id(7), { keep = {} }, "", {}))
       assert.equal("", use_closed(one, merged(FACE, STORE), "the store is closed", true))
       assert.equal("", use_closed(lease, LEASE, "the store is closed", true))
       local ok, err = pcall(caller("serve", true), keywatch, { store = one, listen = LOCAL })
@@ -483,5 +492,6 @@ describe("misuse is raised where it was made:", function()
     without_each.each = nil -- which raises the error that range returns
     assert.equal("", use_closed(client, without_each, "", {}))
     assert.equal("", use_closed(lease, LEASE, "", {}))
+    assert.equal("", use_closed(lease:keep(), KEPT, "", {}))
   end)
 end)

@@ -165,7 +165,10 @@ describe("what a call returns is as annotated #slow:", function()
       expect_type(one:remaining(), returned(lease_type, "remaining"))
       expect_type(one:keys(), returned(lease_type, "keys"))
     end
+    assert.equal(lease, lease:keep())
+    expect_type(lease:error(), returned(lease_type, "error"))
     expect_type(lease:revoke(), returned(lease_type, "revoke"))
+    expect_type(lease:lost(), returned(lease_type, "lost"))
   end)
 
   it("watch", function()

@@ -18,6 +18,8 @@ local RETRY = 0.1 -- seconds after a renewal that the store could not take
 local EXPIRED, REVOKED, GONE = "it has expired", "it was revoked", "it has expired, or was revoked"
 local CLOSED, INHERITED = "the store is closed", "the parent process keeps it"
 
+local last_tag = 0 -- of all keepers: a store may tell the end of a lease that an earlier keeper has given a tag
+
 local keeper_methods = {}
 local keeper_mt = { __index = keeper_methods }
 
@@ -27,7 +29,6 @@ local function new(store)
     store = store,
     by_id = {},
     by_tag = {},
-    last_tag = 0,
     due = timers.new(), -- of the next renewals
   }, keeper_mt)
 end
@@ -104,8 +105,8 @@ function keeper_methods:keep(id)
     kept:fail(CLOSED)
     return kept
   end
-  local tag = self.last_tag + 1
-  self.last_tag = tag
+  local tag = last_tag + 1
+  last_tag = tag
   local now = driver.get().now()
   local timer = self.due:add(now, kept)
   source.enter(self)
@@ -129,7 +130,10 @@ end
 --- Takes the ends of leases, and notices the end of the store. Returns what the store's `tend` does, or false.
 function keeper_methods:look()
   if self.pid and self.pid ~= core.pid() then self:after_fork() end
-  if next(self.by_id) == nil then return nil end
+  if next(self.by_id) == nil then
+    take_ends(self) -- of leases that are not kept any more
+    return nil
+  end
   local seconds, is_pending = self.store:tend()
   if seconds == false then lose_all(self, CLOSED) else take_ends(self) end
   return seconds, is_pending

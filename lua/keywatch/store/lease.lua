@@ -53,12 +53,20 @@ local function by_id(owner, id)
   return new(owner, canonical, nil)
 end
 
+--- Returns the kept lease of a lease object; or nil if the lease is not kept.
+local function kept_of(lease)
+  local hold = lease.hold
+  return hold and not hold.is_over and hold.kept or nil
+end
+
 --- Renews the lease. Returns its time to live in seconds, or nil and an error.
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
   local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
-  if not ttl then return nil, err end
-  return ttl
+  if ttl then return ttl end
+  local kept = kept_of(self)
+  if kept and err.code == "lease_not_found" then kept.keeper:lose(kept, "it has expired, or was revoked") end
+  return nil, err
 end
 
 --- Asks the owner for the time that is left, and for the keys. Returns a table, or nil and an error.
@@ -84,12 +92,6 @@ function lease_methods:keys(opts)
 end
 
 -- {====== Keeping ======
-
---- Returns the kept lease of a lease object; or nil if the lease is not kept.
-local function kept_of(lease)
-  local hold = lease.hold
-  return hold and not hold.is_over and hold.kept or nil
-end
 
 --- Begins to renew the lease in the background. Does not wait. Does nothing if the lease is kept, or is lost. Returns
 -- the lease.

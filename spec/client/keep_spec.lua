@@ -1,0 +1,592 @@
+--- Leases of a client that are kept: all on one call, through a bad network, and with servers that answer oddly.
+
+local core = require "keywatch.core"
+local drivers = require "keywatch.task.driver"
+local keywatch = require "keywatch"
+
+local code = require("spec.support.answer").code
+local imposter = require "spec.support.imposter"
+local network = require "spec.support.network"
+local new_random = require("spec.support.random").new
+local program = require "spec.support.program"
+local proxy = require "spec.support.proxy"
+local server = require "spec.support.server"
+
+local KEEP, GRANT = "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.Lease/LeaseGrant"
+local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+local SEED, IS_FAST, PATIENCE = network.SEED, network.IS_FAST, network.PATIENCE / 2
+local SHORT = 2 -- seconds: the shortest lease that servers grant
+local LONG = 600
+
+--- Turns the loop until it is so.
+local function await(is_so)
+  local deadline = keywatch.now() + PATIENCE
+  while not is_so() do
+    assert(keywatch.now() < deadline, "it never came")
+    keywatch.sleep(0.001)
+  end
+end
+
+--- Collects all garbage, and lets the loop close what finalizers have left.
+local function collect()
+  collectgarbage()
+  collectgarbage()
+  keywatch.sleep(0.001)
+end
+
+--- Checks that a lease is lost, or becomes so, and says why: in a text that begins so, if `why` is given.
+local function expect_lost(lease, why)
+  local err = assert(lease:lost(PATIENCE))
+  assert.equal("lost", err.code)
+  local text = ("keywatch: the lease %s is lost: "):format(core.decimal(lease.id))
+  assert.equal(text .. (why or ""), err.message:sub(1, #text + #(why or "")))
+  assert.equal(err, lease:error())
+  assert.equal(err, select(2, keywatch.select { lease }))
+  return err
+end
+
+--- Waits until a lease is renewed once more.
+local function await_renewal(lease)
+  local kept = lease.hold.kept
+  local sent = kept.sent
+  await(function() return kept.err or kept.sent ~= sent and not kept.call and not kept.place end)
+  assert.is_nil(kept.err)
+end
+
+--- Waits until the first answer has come for a lease of which only the id is known.
+local function await_answer(lease)
+  local kept = lease.hold.kept
+  await(function() return kept.err or kept.ttl end)
+  assert.is_nil(kept.err)
+end
+
+--- Has a lease that rests be renewed at once.
+local function hurry(lease)
+  local kept = lease.hold.kept
+  local timers = kept.keeper.timers
+  if kept.place or kept.call then return end
+  timers:remove(kept.timer)
+  kept.timer = timers:add(0, kept)
+  kept.keeper.transport.poll_at = nil
+end
+
+before_each(network.begin)
+after_each(network.finish)
+
+network.of_each(function(kind, tag)
+  describe(("a kept lease of a client of %s %s"):format(kind, tag), function()
+    local s, direct
+
+    setup(function() s = network.serve(kind) end)
+    teardown(function() s:stop() end)
+    before_each(function() direct = network.connect(s.url) end)
+
+    it("lives longer than its time", function()
+      local client = network.connect(s.url)
+      local lease = assert(client:lease(SHORT)):keep()
+      assert(client:put("a", "1", { lease = lease }))
+      assert.equal("timeout", code(lease:lost(SHORT * 1.6)))
+      assert.is_nil(lease:error())
+      assert(direct:lease_by_id(lease.id):remaining())
+      assert.equal("1", direct:get("a").value)
+    end)
+
+    it("is lost when another client revokes it, and at once when this one does", function()
+      keywatch.run(function()
+        local client = network.connect(s.url)
+        local lease, other = assert(client:lease(SHORT)):keep(), assert(client:lease(LONG)):keep()
+        local third = assert(client:lease(LONG)):keep()
+        assert(direct:lease_by_id(lease.id):revoke())
+        expect_lost(lease, "it has expired, or was revoked")
+        local task = keywatch.spawn(function() return other:lost() end)
+        assert(other:revoke())
+        assert.equal("lost", select(2, task:join()).code)
+        expect_lost(other, "it was revoked")
+        assert(client:lease_by_id(third.id):revoke())
+        expect_lost(third, "it was revoked")
+        assert.equal("lease_not_found", code(third:revoke()))
+      end)
+    end)
+
+    it("is lost at once when a renewal by hand finds it gone", function()
+      local client = network.connect(s.url)
+      local lease = assert(client:lease(LONG)):keep()
+      assert.equal(LONG, lease:keepalive())
+      assert(direct:lease_by_id(lease.id):revoke())
+      assert.is_nil(lease:error()) -- it is to be asked for after a while only
+      assert.equal("lease_not_found", code(lease:keepalive()))
+      assert.equal("lost", lease:error().code)
+    end)
+
+    it("is found out about, if only its id is known", function()
+      local client = network.connect(s.url)
+      local lease = assert(direct:lease(LONG))
+      local same = client:lease_by_id(lease.id):keep()
+      await_answer(same)
+      assert.equal(LONG, same.hold.kept.ttl)
+      expect_lost(client:lease_by_id(4711):keep(), "it has expired, or was revoked")
+    end)
+
+    it("expires after it was orphaned, and after its object was dropped", function()
+      local client = network.connect(s.url)
+      local orphan = assert(client:lease(SHORT)):keep()
+      local id
+      do
+        local dropped = assert(client:lease(SHORT)):keep()
+        id = dropped.id
+        await_renewal(dropped)
+      end
+      local task = keywatch.spawn(function() return orphan:lost() end)
+      keywatch.sleep(0.01)
+      orphan:orphan()
+      local _, lost, err = task:join()
+      assert.same({ nil, "closed" }, { lost, err.code })
+      await(function()
+        collect()
+        return code(direct:lease_by_id(id):remaining()) == "lease_not_found"
+          and code(direct:lease_by_id(orphan.id):remaining()) == "lease_not_found"
+      end)
+      assert.equal(0, client:state().leases.open)
+    end)
+
+    it("lives through connections that are cut", function()
+      local p = proxy.start(s.url)
+      local client = network.connect(p.url)
+      local lease = assert(client:lease(LONG)):keep()
+      for _, how in ipairs { "close", "reset", "close" } do
+        hurry(lease)
+        await_renewal(lease)
+        p:cut { how = how }
+      end
+      hurry(lease)
+      await_renewal(lease)
+      assert.same({ open = 1, waiting = 0 }, client:state().leases)
+    end)
+
+    it("is lost if the server cannot be reached in time", function()
+      local p = proxy.start(s.url)
+      local client = network.connect(p.url)
+      local lease = assert(client:lease(SHORT)):keep()
+      p:refuse()
+      p:cut()
+      local err = expect_lost(lease, "it could not be renewed in time: ")
+      assert.is_truthy(err.message:find(p.address, 1, true), err.message)
+      assert.equal(0, client:state().leases.open)
+    end)
+
+    it("is lost if the server is silent, and says so", function()
+      local p = proxy.start(s.url)
+      local client = network.connect(p.url, { timeout = PATIENCE })
+      local lease = assert(client:lease(SHORT)):keep()
+      p:stall()
+      local err = expect_lost(lease, "it could not be renewed in time: ")
+      assert.is_truthy(err.message:find("has not answered", 1, true), err.message)
+    end)
+
+    it("leaves a member that is silent, before pings tell that", function()
+      local first, second = proxy.start(s.url), proxy.start(s.url)
+      local client = network.connect({ first.url, second.url }, { timeout = PATIENCE, keepalive = 1000 })
+      local lease = assert(client:lease(SHORT)):keep()
+      assert.equal(first.url, client:state().endpoint)
+      first:stall()
+      await_renewal(lease)
+      assert.equal(second.url, client:state().endpoint)
+      second:stall()
+      first:resume()
+      await_renewal(lease)
+      assert.equal(first.url, client:state().endpoint)
+    end)
+
+    it("is one of many on one connection, whatever happens to that", function()
+      local p = proxy.start(s.url)
+      local client = network.connect(p.url)
+      local random = new_random(SEED)
+      local leases, revoked, met = {}, {}, {}
+      local acts = {}
+      function acts.keep(lease) lease:keep() end
+      function acts.hurry(lease)
+        if lease.hold and not lease.hold.is_over and not lease:error() then hurry(lease) end
+      end
+      function acts.orphan(lease) lease:orphan() end
+      function acts.again(lease, i) leases[i] = client:lease_by_id(lease.id):keep() end
+      function acts.revoke(lease)
+        if revoked[lease.id] or random:one_in(4) then return end
+        assert(direct:lease_by_id(lease.id):revoke())
+        revoked[lease.id] = true
+      end
+      function acts.cut() p:cut { how = random:pick { "close", "reset" } } end
+      function acts.stall() p:stall() end
+      function acts.resume() p:resume() end
+      function acts.pass() keywatch.sleep(random:between(0, 3) / 1000) end
+      for i = 1, 30 do leases[i] = assert(client:lease(LONG)) end
+      for _ = 1, IS_FAST and 200 or 1500 do
+        local i = random:between(1, #leases)
+        local name = random:weighted {
+          { 8, "keep" }, { 12, "hurry" }, { 4, "orphan" }, { 4, "again" }, { 1, "revoke" }, { 1, "cut" },
+          { 1, "stall" }, { 3, "resume" }, { 10, "pass" },
+        }
+        acts[name](leases[i], i)
+        met[name] = true
+        local keeper = client.transport.keeper
+        local n, waiting = 0, 0
+        for id, kept in pairs(keeper.by_id) do
+          assert.equal(id, kept.id)
+          assert.is_nil(kept.err)
+          n, waiting = n + 1, waiting + (kept.place and 1 or 0)
+          assert.is_true(not kept.place or keeper.queue[kept.place] == kept and not kept.call)
+          assert.equal(keeper.timers.heap[kept.timer.at], kept.timer)
+        end
+        assert.same({ n, waiting }, { keeper.count, keeper.waiting })
+        assert.equal(n, #keeper.timers.heap)
+      end
+      p:resume()
+      for i, lease in ipairs(leases) do
+        lease:orphan()
+        leases[i] = client:lease_by_id(lease.id):keep()
+      end
+      for _, lease in ipairs(leases) do
+        await(function()
+          acts.hurry(lease) -- an answer from before the revocation may be under way
+          return not revoked[lease.id] or lease:error()
+        end)
+        if revoked[lease.id] then expect_lost(lease) else await_answer(lease) end
+      end
+      for name in pairs(acts) do assert.is_true(met[name], name) end
+      assert.is_not_nil(next(revoked))
+    end)
+  end)
+end)
+
+describe("a client that keeps leases", function()
+  local SERVING = {
+    [GRANT] = [[
+      local request = stream:receive()
+      stream:message { ID = request.ID, TTL = request.TTL }
+      stream:status(0)
+    ]],
+    [KEEP] = "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 3 } end",
+  }
+  local COUNT = "(function() local n = 0 for _, call in ipairs(calls) do if call.path == '" .. KEEP
+    .. "' then n = n + 1 end end return n end)()"
+
+  local function start(behave)
+    local all = { [GRANT] = SERVING[GRANT], [KEEP] = behave or SERVING[KEEP] }
+    return imposter.start(all)
+  end
+
+  it("keeps them all on one call, which asks for a leader", function()
+    local peer = start()
+    local client = network.connect(peer.url)
+    local leases = {}
+    for i = 1, 200 do leases[i] = client:lease_by_id(i):keep() end
+    for _, lease in ipairs(leases) do await_answer(lease) end
+    for i = 1, 200, 20 do
+      hurry(leases[i])
+      await_renewal(leases[i])
+    end
+    assert.equal(1, peer:look(COUNT))
+    assert.equal("true", peer:look(
+      "(function() for _, call in ipairs(calls) do if call.path == '" .. KEEP
+      .. "' then return call.headers.hasleader end end end)()"))
+    for _, lease in ipairs(leases) do lease:orphan() end
+    assert.is_nil(client.transport.keeper.call)
+    assert.same({}, client.transport.keeper.timers.heap)
+  end)
+
+  it("takes what the answer says, and no nonsense", function()
+    local ttls = { [1] = 0, [2] = -5, [3] = "9223372036854775807", [4] = 1000 }
+    local peer = start [[
+      local ttls = { 0, -5, "9223372036854775807", 1000 }
+      for request in stream.receive, stream do
+        stream:message { ID = 99, TTL = 1 }                          -- nobody has asked for that
+        stream:message { TTL = 1 }
+        stream:message { ID = request.ID, TTL = ttls[request.ID] }
+        stream:message { ID = request.ID, TTL = 7 }                  -- a second time
+      end
+    ]]
+    local client = network.connect(peer.url)
+    local leases = {}
+    for id in pairs(ttls) do leases[id] = client:lease_by_id(id):keep() end
+    expect_lost(leases[1], "it has expired, or was revoked")
+    expect_lost(leases[2], "it has expired, or was revoked")
+    await_answer(leases[3])
+    await_answer(leases[4])
+    assert.equal(9000000000, leases[3].hold.kept.ttl)
+    assert.equal(1000, leases[4].hold.kept.ttl)
+    assert.equal(1, peer:look(COUNT))
+  end)
+
+  it("does not take the answer to an earlier request for that to a later one", function()
+    local peer = start [[
+      local first, second = stream:receive(), nil
+      stream:wait("both")
+      second = stream:receive()
+      stream:message { ID = first.ID, TTL = 0 }
+      stream:message { ID = second.ID, TTL = 500 }
+      stream:receive()
+    ]]
+    local client = network.connect(peer.url)
+    local other = client:lease_by_id(6):keep()
+    other:orphan()
+    local lease, rest = client:lease_by_id(5):keep(), client:lease(LONG, { id = 8 })
+    rest:keep() -- so that the call goes on
+    await(function() return lease.hold.kept.call end)
+    peer:await("#calls >= 1 and #calls[#calls].messages == 1", function() keywatch.sleep(0) end)
+    lease:orphan()
+    local again = client:lease_by_id(5):keep()
+    await(function() return again.hold.kept.call end)
+    peer:tell("both")
+    await_answer(again)
+    assert.equal(500, again.hold.kept.ttl)
+  end)
+
+  it("loses the lease alone whose request was refused", function()
+    local peer = start [[
+      for request in stream.receive, stream do
+        if request.ID == 2 then return stream:status(7, "etcdserver: permission denied") end
+        stream:message { ID = request.ID, TTL = 100 }
+      end
+    ]]
+    local client = network.connect(peer.url)
+    local leases = {}
+    for id = 1, 4 do leases[id] = client:lease_by_id(id):keep() end
+    expect_lost(leases[2], "the server has refused to renew it: etcdserver: permission denied")
+    for _, id in ipairs { 1, 3, 4 } do
+      await(function() return leases[id].hold.kept.ttl == 100 end)
+      assert.is_nil(leases[id]:error())
+    end
+    assert.equal(2, peer:look(COUNT))
+  end)
+
+  it("asks again after a failure that passes", function()
+    for _, failure in ipairs {
+      'stream:status(14, "etcdserver: no leader")', 'stream:status(1, "cancelled")', "stream:status(0)",
+      'stream:reset("internal_error")', 'stream:message("\\255")', 'stream.conn:close("reset")',
+      'stream.conn:goaway("no_error") stream:status(14, "going")', 'stream:status(8, "too many requests")',
+    } do
+      local peer = start((([[
+        n = (n or 0) + 1
+        local request = stream:receive()
+        if n < 4 then FAILURE return end
+        while request do
+          stream:message { ID = request.ID, TTL = 100 }
+          request = stream:receive()
+        end
+      ]]):gsub("FAILURE", function() return failure end)))
+      local client = network.connect(peer.url)
+      local lease = client:lease_by_id(5):keep()
+      await(function() return lease.hold.kept.ttl or lease:error() end)
+      assert.is_nil(lease:error(), failure)
+      await(function() return client:state().state == "connected" end)
+      client:close()
+    end
+  end)
+
+  it("tells why its leases wait", function()
+    local peer = start 'stream:receive() stream:status(14, "etcdserver: no leader")'
+    local client = network.connect(peer.url)
+    local lease = client:lease(3, { id = 5 }):keep()
+    await(function() return client:state().state == "waiting" end)
+    assert.equal("etcdserver: no leader", client:state().why)
+    assert.same({ open = 1, waiting = 1 }, client:state().leases)
+    expect_lost(lease, "it could not be renewed in time: etcdserver: no leader")
+    assert.same({ open = 0, waiting = 0 }, client:state().leases)
+  end)
+
+  it("leaves a member without a leader for another one", function()
+    local first = start 'stream:receive() stream:status(14, "etcdserver: no leader")'
+    local second = start()
+    local client = network.connect { first.url, second.url }
+    local lease = client:lease(3, { id = 5 }):keep()
+    await_renewal(lease)
+    await_renewal(lease)
+    assert.equal(second.url, client:state().endpoint)
+  end)
+
+  it("sends no more than there is room for, and the rest later", function()
+    local peer = imposter.start {
+      connection = "conn.gives_windows = false conn:settings()",
+      [KEEP] = [[
+        stream:wait("go on")
+        stream.conn:raw(h2.window(0, 2 ^ 24) .. h2.window(stream.id, 2 ^ 24))
+        for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 1000 } end
+      ]],
+    }
+    local client = network.connect(peer.url)
+    local leases, keeper, n = {}, client.transport.keeper, 12000
+    for i = 1, n do leases[i] = client:lease_by_id(2 ^ 50 + i):keep() end
+    await(function() return keeper.call and keeper.call.last > 0 end)
+    keywatch.sleep(0.01)
+    assert.is_true(keeper.waiting > 0 and keeper.waiting < n, keeper.waiting)
+    peer:tell("go on")
+    await(function() return leases[n].hold.kept.ttl end)
+    assert.equal(0, keeper.waiting)
+    client:close()
+    expect_lost(leases[1], "the client is closed")
+    expect_lost(leases[n], "the client is closed")
+    assert.equal(0, keeper.count)
+  end)
+
+  it("renews the token, once", function()
+    local peer = imposter.start {
+      [AUTHENTICATE] = [[
+        tokens = (tokens or 0) + 1
+        stream:receive()
+        stream:message { token = "t" .. tokens }
+        stream:status(0)
+      ]],
+      [KEEP] = [[
+        for request in stream.receive, stream do
+          if stream.request.token == "t1" then return stream:status(16, "etcdserver: invalid auth token") end
+          stream:message { ID = request.ID, TTL = 100 }
+        end
+      ]],
+    }
+    local client = network.connect(peer.url, { user = "root", password = "secret", timeout = PATIENCE })
+    local lease = client:lease_by_id(5):keep()
+    await(function() return lease.hold.kept.ttl or lease:error() end)
+    assert.is_nil(lease:error())
+    assert.equal(2, peer:look(COUNT))
+  end)
+
+  it("loses the lease if no token is any good", function()
+    local peer = imposter.start {
+      [AUTHENTICATE] = 'stream:receive() stream:message { token = "t" .. stream.id } stream:status(0)',
+      [KEEP] = 'stream:receive() stream:status(16, "etcdserver: invalid auth token")',
+    }
+    local client = network.connect(peer.url, { user = "root", password = "secret", timeout = PATIENCE })
+    expect_lost(client:lease_by_id(5):keep(), "the server has refused to renew it: etcdserver: invalid auth token")
+  end)
+
+  it("loses its leases if the server refuses the user", function()
+    local peer = imposter.start {
+      [AUTHENTICATE] = 'stream:receive() stream:status(3, "etcdserver: authentication failed")',
+    }
+    local client = network.connect(peer.url, { user = "root", password = "secret", timeout = PATIENCE })
+    expect_lost(client:lease_by_id(5):keep(), "the server has refused the user: etcdserver: authentication failed")
+  end)
+
+  it("loses its leases when it is closed, and after that", function()
+    local peer = start()
+    local client = network.connect(peer.url)
+    local lease, other = client:lease(LONG, { id = 5 }):keep(), client:lease(LONG, { id = 6 })
+    local task = keywatch.spawn(function() return lease:lost() end)
+    keywatch.spawn(function() client:close() end)
+    assert.equal("lost", select(2, task:join()).code)
+    expect_lost(lease, "the client is closed")
+    expect_lost(other:keep(), "the client is closed")
+    expect_lost(client:lease_by_id(7):keep(), "the client is closed")
+  end)
+
+  it("does not lose a lease whose revocation failed", function()
+    local peer = imposter.start {
+      [GRANT] = SERVING[GRANT], [KEEP] = SERVING[KEEP],
+      ["/etcdserverpb.Lease/LeaseRevoke"] = 'stream:receive() stream:status(7, "etcdserver: permission denied")',
+    }
+    local client = network.connect(peer.url)
+    local lease = client:lease(3, { id = 5 }):keep()
+    assert.equal("permission_denied", code(lease:revoke()))
+    await_renewal(lease)
+    assert.is_nil(lease:error())
+  end)
+
+  it("is not attached to the driver once nothing is kept", function()
+    local peer = start()
+    local client = network.connect(peer.url)
+    local lease = client:lease_by_id(5):keep()
+    await(function() return lease.hold.kept.ttl end)
+    assert.is_true(client.transport.is_attached)
+    lease:orphan()
+    client:close()
+    assert.is_false(client.transport.is_attached)
+    local inner = drivers.get().inside()
+    assert.is_nil(inner.places[client.transport])
+  end)
+
+  it("is held by its leases, and closed when both are dropped", function()
+    local peer = start "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 1000 } end"
+    local transports = setmetatable({}, { __mode = "v" })
+    local lease
+    do
+      local client = keywatch.connect(peer.url)
+      lease = client:lease(LONG, { id = 5 }):keep()
+      transports[1] = client.transport
+    end
+    for _ = 1, 3 do
+      collect()
+      hurry(lease)
+      await_renewal(lease)
+    end
+    lease = nil -- luacheck: ignore 311
+    await(function()
+      collect()
+      return not transports[1] or transports[1].is_closed
+    end)
+  end)
+end)
+
+describe("a kept lease", function()
+  it("of a store is lost at once when a server's client revokes it", function()
+    local store = keywatch.open()
+    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    keywatch.run(function()
+      local client = network.connect(serving:addresses()[1])
+      local lease = store:lease(LONG):keep()
+      local task = keywatch.spawn(function() return lease:lost() end)
+      assert(client:lease_by_id(lease.id):revoke())
+      assert.is_true(task:join(PATIENCE))
+      expect_lost(lease, "it was revoked")
+    end)
+    serving:close()
+    store:close()
+  end)
+
+  it("is renewed by a host's loop, which is told when", function()
+    local peer = imposter.start {
+      [KEEP] = "for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 100 } end",
+    }
+    local client = network.connect(peer.url)
+    while keywatch.step() == 0 do end -- luacheck: ignore 542
+    local lease = client:lease_by_id(5):keep()
+    local deadline = keywatch.now() + PATIENCE
+    while not lease.hold.kept.ttl do
+      assert.is_true(keywatch.now() < deadline)
+      assert.is_number(keywatch.timeout())
+      keywatch.step()
+    end
+    assert.is_true(keywatch.timeout() <= 100 / 3)
+  end)
+end)
+
+describe("a kept lease of a client, after a fork #slow", function()
+  it("is the parent's", function()
+    local peer = server.start { kind = "keywatch", is_in_memory = true }
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local core = require "keywatch.core"
+      local keywatch = require "keywatch"
+      io.stdout:setvbuf("no")
+      local client = keywatch.connect(%q)
+      local lease = client:lease(2, { id = 5 }):keep()
+      local by_id = client:lease_by_id(5):keep()
+      by_id:lost(0.1)
+      local parent = core.pid()
+      fork()
+      if core.pid() ~= parent then
+        print(lease:error())
+        print(by_id:lost())
+        print(client:lease(60, { id = 6 }):keep():error())
+        print(client:state().leases.open)
+        os.exit(0)
+      end
+      wait()
+      print(lease:lost(3))
+      print(client:lease_by_id(5):remaining() ~= nil)
+    ]]):format(peer.url))
+    peer:stop()
+    local lost = "keywatch: the lease 5 is lost: the parent process keeps it (lost)\n"
+    assert.equal(lost .. lost .. "nil\n1\nnil\tkeywatch: timed out (timeout)\ntrue\n", printed)
+    assert.equal(0, status)
+  end)
+end)
