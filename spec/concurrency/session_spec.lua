@@ -15,6 +15,24 @@ local function new_count()
   return function() count = count + 1 end, function() return count end
 end
 
+describe("The default session of a store", function()
+  test("does not keep the store that the program has dropped", function()
+    local dropped = setmetatable({}, { __mode = "v" })
+    local function lock_and_drop()
+      local store = keywatch.open()
+      dropped[1] = store
+      assert(assert(store:lock("a")):unlock())
+      assert(store:lock("b"))
+    end
+    lock_and_drop()
+    for _ = 1, 4 do
+      collectgarbage()
+      keywatch.sleep(0)
+    end
+    assert.is_nil(dropped[1])
+  end)
+end)
+
 describe("A session", function()
   owners.each(function(with)
     test("has a lease of sixty seconds, or of the time that is asked for", function()

@@ -5,6 +5,9 @@
 -- The store tells the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
 -- of the driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
 -- driver/virtual.lua.
+--
+-- The driver holds the keeper, and the keeper holds the store only weakly: a program that drops a store has dropped its
+-- leases, too. Lease objects hold their store.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -22,11 +25,12 @@ local last_tag = 0 -- of all keepers: a store may tell the end of a lease that a
 
 local keeper_methods = {}
 local keeper_mt = { __index = keeper_methods }
+local weak_mt = { __mode = "v" }
 
 --- Returns the keeper of a store. It has no leases.
 local function new(store)
   return setmetatable({
-    store = store,
+    held = setmetatable({ store }, weak_mt), -- [1]: the store, until it is collected
     by_id = {},
     by_tag = {},
     due = timers.new(), -- of the next renewals
@@ -59,7 +63,8 @@ end
 
 --- Stops to renew. See kept.lua.
 function keeper_methods:drop(kept)
-  if forget(self, kept) then pcall(self.store.tag_lease, self.store, kept.id, 0) end -- the store may be closed
+  local store = self.held[1]
+  if forget(self, kept) and store then pcall(store.tag_lease, store, kept.id, 0) end -- the store may be closed
 end
 
 --- Drops a lease that is lost. See kept.lua.
@@ -80,16 +85,16 @@ local function lose_all(self, why)
 end
 
 --- Takes the ends of leases that the store tells.
-local function take_ends(self)
-  for tag, has_expired in self.store.next_ended, self.store do
+local function take_ends(self, store)
+  for tag, has_expired in store.next_ended, store do
     local kept = self.by_tag[tag]
     if kept then self:lose(kept, has_expired and EXPIRED or REVOKED) end
   end
 end
 
 --- Renews a lease whose timer is due.
-local function renew(self, kept, now)
-  local is_taken, ttl = pcall(self.store.lease_keepalive, self.store, kept.id)
+local function renew(self, store, kept, now)
+  local is_taken, ttl = pcall(store.lease_keepalive, store, kept.id)
   if self.by_id[kept.id] ~= kept then return end -- by a finalizer
   if is_taken and not ttl then return self:lose(kept, GONE) end
   kept.timer = self.due:add(is_taken and kept_leases.next_renewal(now, ttl) or now + RETRY, kept)
@@ -101,7 +106,8 @@ function keeper_methods:keep(id)
   local kept = self.by_id[id]
   if kept then return kept end
   kept = kept_leases.new(self, id)
-  if self.count == nil or self.store:tend() == false then
+  local store = self.held[1]
+  if self.count == nil or store:tend() == false then
     kept:fail(CLOSED)
     return kept
   end
@@ -109,11 +115,11 @@ function keeper_methods:keep(id)
   last_tag = tag
   local now = driver.get().now()
   local timer = self.due:add(now, kept)
-  source.enter(self)
+  source.enter(self, store)
   kept.tag, kept.timer, self.by_id[id], self.by_tag[tag] = tag, timer, kept, kept
-  self.store:tag_lease(id, tag)
+  store:tag_lease(id, tag)
   self.due:remove(timer)
-  renew(self, kept, now)
+  renew(self, store, kept, now)
   return kept
 end
 
@@ -123,19 +129,24 @@ end
 
 --- In the child after a fork: a store on a disk belongs to the parent, and so do its leases.
 function keeper_methods:after_fork()
-  if self.store.set_bell then lose_all(self, INHERITED) end
+  local store = self.held[1]
+  if store and store.set_bell then lose_all(self, INHERITED) end
   self.pid = core.pid()
 end
 
 --- Takes the ends of leases, and notices the end of the store. Returns what the store's `tend` does, or false.
 function keeper_methods:look()
   if self.pid and self.pid ~= core.pid() then self:after_fork() end
-  if next(self.by_id) == nil then
-    take_ends(self) -- of leases that are not kept any more
+  local store = self.held[1]
+  if not store then
+    lose_all(self, CLOSED)
+    return nil
+  elseif next(self.by_id) == nil then
+    take_ends(self, store) -- of leases that are not kept any more
     return nil
   end
-  local seconds, is_pending = self.store:tend()
-  if seconds == false then lose_all(self, CLOSED) else take_ends(self) end
+  local seconds, is_pending = store:tend()
+  if seconds == false then lose_all(self, CLOSED) else take_ends(self, store) end
   return seconds, is_pending
 end
 
@@ -143,10 +154,10 @@ end
 function keeper_methods:poll()
   local seconds, is_pending = self:look()
   if not seconds then seconds = nil end
-  local now = driver.get().now()
-  local kept = self.due:due(now)
+  local now, store = driver.get().now(), self.held[1]
+  local kept = store and self.due:due(now)
   while kept do
-    renew(self, kept, now)
+    renew(self, store, kept, now)
     kept = self.due:due(now)
   end
   local due = self.due:next()

@@ -29,10 +29,11 @@ function source.of_stores(make)
   end
 end
 
---- Counts a waiter. Raises if the store belongs to the parent process.
-function source.enter(one)
+--- Counts a waiter. Raises if the store belongs to the parent process. `store` must be given if the source does not
+-- hold its store.
+function source.enter(one, store)
   if one.pid ~= core.pid() then
-    one.store:status() -- raises in that case
+    (store or one.store):status() -- raises in that case
     one.pid = core.pid()
   end
   if one.count == 0 then driver.get().attach(one) end
