@@ -1,6 +1,8 @@
 --- How long a client waits between two attempts.
 
 local backoff = require "keywatch.client.backoff"
+local drivers = require "keywatch.task.driver"
+local keywatch = require "keywatch"
 
 describe("the time between two attempts", function()
   local random = math.random
@@ -40,5 +42,30 @@ describe("the time between two attempts", function()
   it("has the same bound after any number of failures", function()
     local seconds = backoff.new { first = 1e-300, longest = 3 }
     for _, failures in ipairs { 1, 1000, 1e6, 2 ^ 53 } do assert(seconds(failures) <= 3) end
+  end)
+end)
+
+describe("a request that is tried again later", function()
+  it("ends with its last error if its wait is ended before the time", function()
+    local store = keywatch.open()
+    local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+    local failed = drivers.get().event()
+    server:mount("spec.Calls", { Fail = function()
+      failed:set()
+      return nil, { grpc_status = 14, message = "not now" }
+    end })
+    local client = keywatch.connect(server:addresses()[1], { backoff = { first = 3600, longest = 3600 } })
+    local options = { raw = true, is_read = true, timeout = 1e6 }
+    keywatch.run(function()
+      local asking = keywatch.spawn(function() return client:call("/spec.Calls/Fail", "", options) end)
+      failed:wait()
+      while client:state().requests.waiting == 0 do keywatch.sleep(0) end
+      drivers.get().expire(asking)
+      local _, answer, err = asking:join(30)
+      assert.same({ nil, "unavailable", "not now" }, { answer, err.code, err.message })
+    end)
+    client:close()
+    server:close()
+    store:close()
   end)
 end)

@@ -476,7 +476,8 @@ function transport_methods:leave(connection, text)
   if self.dialer:has_choice() then self:abandon(connection, text) end
 end
 
---- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first.
+--- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first; and if the
+-- wait was ended as if the deadline were over.
 local function pause(self, failures, deadline)
   local d = driver.get()
   local seconds = self.backoff(failures)
@@ -485,11 +486,12 @@ local function pause(self, failures, deadline)
   if self.is_closed then return true end -- by a finalizer, before the event existed
   count(self, "pausing", 1)
   self:retain()
-  local ok, err = pcall(self.closing.wait, self.closing, seconds)
+  local until_ = d.now() + seconds
+  local ok, is_closing = pcall(self.closing.wait, self.closing, seconds)
   count(self, "pausing", -1)
   self:release()
-  if not ok then error(err, 0) end
-  return true
+  if not ok then error(is_closing, 0) end
+  return is_closing or d.now() >= until_ -- else driver.expire has ended the wait
 end
 
 -- Statuses of a call that the server may have carried out.
