@@ -57,6 +57,9 @@ end
 
 function methods:lease_by_id(id) return setmetatable({ owner = self, id = core.id(id) }, lease.mt) end
 
+--- A keeper that keeps no leases.
+function methods.lease_keeper() return { find = function() end } end
+
 function methods:step(now) return self.host.store:step(now) end
 function methods:close() self.host:close() end
 
