@@ -414,6 +414,25 @@ describe("a member without a leader", function()
     end
   end)
 
+  it("is not believed about a write that was sent before a leader was required, or without that", function()
+    keywatch.run(function()
+      local refuses = [[stream:receive() stream:wait("go on") stream:status(14, "etcdserver: no leader")]]
+      local first, second = member { [PUT] = refuses }, member()
+      first:behave { [MEMBERS] = listed(started("one", first.url), started("two", second.url)) }
+      local client = connect { first }
+      local write = keywatch.spawn(function() return select(2, client:put("k", "v")) end)
+      first:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      assert(client:sync_endpoints())
+      first:tell("go on")
+      local _, failure = write:join()
+      assert.is_true(failure.maybe_done)
+      assert.equal(0, #calls_of(second, PUT))
+      local _, err = connect({ first, second }):call(PUT, {}, { metadata = { hasleader = "no" } })
+      assert.is_true(err.maybe_done)
+      assert.equal(0, #calls_of(second, PUT))
+    end)
+  end)
+
   it("is left by users, too", function()
     local bad = leaderless { [AUTHENTICATE] = NO_LEADER }
     local good = member { [AUTHENTICATE] = { "reply", { token = "t" } } }
