@@ -1,6 +1,7 @@
 --- Leases of a store that are kept: renewed in the background, and their loss told at once. In virtual time, so that an
 -- hour is nothing.
 
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
@@ -203,6 +204,36 @@ describe("a kept lease of a store", function()
     store:lease_revoke(lease.id)
     expect_lost(lease, "it was revoked")
     expect_lost(other, "it was revoked")
+  end))
+
+  it("is kept by one object though a finalizer orphans the other meanwhile", inside(function()
+    local lease = store:lease(60):keep()
+    local other = store:lease_by_id(lease.id)
+    local sentinel = compat.sentinel
+    rawset(compat, "sentinel", function(fn) -- stands for an allocation
+      rawset(compat, "sentinel", sentinel)
+      lease:orphan()
+      return sentinel(fn)
+    end)
+    other:keep()
+    keywatch.sleep(HOUR)
+    assert(other:remaining())
+    assert.is_nil(other:error())
+    store:lease_revoke(lease.id)
+    expect_lost(other, "it was revoked")
+  end))
+
+  it("is not kept if the keeper cannot begin", inside(function()
+    local lease = store:lease(60)
+    local methods = core.store_methods
+    local tag_lease = methods.tag_lease
+    rawset(methods, "tag_lease", function() error("spec: in the middle of a call", 0) end)
+    local ok, err = pcall(lease.keep, lease)
+    rawset(methods, "tag_lease", tag_lease)
+    assert.is_false(ok)
+    assert.matches("spec: in the middle of a call", err, 1, true)
+    keywatch.sleep(61)
+    assert.equal("lease_not_found", code(lease:remaining()))
   end))
 
   it("is not the lease that has its id later", inside(function()

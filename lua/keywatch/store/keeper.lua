@@ -111,7 +111,11 @@ function keeper_methods:keep(id)
   local timer = self.due:add(now, kept)
   source.enter(self)
   kept.tag, kept.timer, self.by_id[id], self.by_tag[tag] = tag, timer, kept, kept
-  self.store:tag_lease(id, tag)
+  local is_tagged, err = pcall(self.store.tag_lease, self.store, id, tag) -- raises in the middle of the store's calls
+  if not is_tagged then
+    forget(self, kept)
+    error(err, 0)
+  end
   self.due:remove(timer)
   renew(self, kept, now)
   return kept
