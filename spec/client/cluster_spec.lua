@@ -247,6 +247,25 @@ describe("endpoints that follow the member list", function()
     assert(client:get("k"))
   end)
 
+  it("stay as they are if there are more than a cluster can have, and each odd one is told of but once", function()
+    local urls, odd = {}, {}
+    for i = 1, 300 do urls[i], odd[i] = "http://10.0.0.1:" .. 1000 + i, "odd://" .. i end
+    local peer = member { [MEMBERS] = listed(started("many", (table.unpack or unpack)(urls))) }
+    local client = connect { peer }
+    local list, err = client:sync_endpoints()
+    assert.is_nil(list)
+    assert.equal("failed_precondition", err.code)
+    assert.matches("more than 100", err.message, 1, true)
+    assert.equal(("keywatch.client<%s>"):format(peer.url), tostring(client))
+    odd[1] = "odd://" .. ("x"):rep(100000)
+    peer:behave { [MEMBERS] = listed(started("one", peer.url, (table.unpack or unpack)(odd))) }
+    local text = written_by(function()
+      for _ = 1, 2 do assert.same({ peer.url }, assert(client:sync_endpoints())) end
+    end)
+    assert.equal(100, select(2, text:gsub("leaves out an endpoint", "")))
+    assert(#text < 100000)
+  end)
+
   it("do not end with those that were given: if no member answers, those are tried", function()
     local peer = member()
     peer:behave { [MEMBERS] = listed(started("hidden", NOBODY)) }
