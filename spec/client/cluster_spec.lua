@@ -561,6 +561,25 @@ describe("a member without a leader", function()
     end)
   end)
 
+  it("is not asked again and again by many requests, each of which finds another connection", function()
+    keywatch.run(function()
+      local peers = { leaderless(), leaderless(), leaderless() }
+      local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
+      local random, tasks = math.random, {}
+      rawset(math, "random", function(...) return select("#", ...) > 0 and random(...) or 1 end)
+      local ok, err = pcall(function()
+        for i = 1, 50 do tasks[i] = keywatch.spawn(client.get, client, "k") end
+        await(function() return client:state().requests.waiting == 50 end)
+        keywatch.sleep(0.05)
+        local n = 0
+        for _, peer in ipairs(peers) do n = n + #calls_of(peer, RANGE) end
+        assert(n <= 100, n) -- two of each
+      end)
+      rawset(math, "random", random)
+      if not ok then error(err, 0) end
+    end)
+  end)
+
   it("is no matter of stores in process, whose watches may require a leader", function()
     local store = keywatch.open()
     local w = assert(store:watch("k", { require_leader = true }))

@@ -544,7 +544,9 @@ local function attempt(self, call)
   if self.tries_once or not is_worth_another(waiter, call) then return true, nil, failure end
   call.failures = call.failures + 1
   self.request_trouble = failure.message
-  if self.connection ~= connection then return false end
+  -- At once on another connection, but only the first time: while no member has a leader, each new connection would
+  -- otherwise be tried by all calls but one.
+  if self.connection ~= connection and call.failures == 1 then return false end
   self:turn_away(connection, failure.message)
   return false, nil, failure
 end
