@@ -524,6 +524,29 @@ describe("a member without a leader", function()
     end)
   end)
 
+  it("is not left while it sends: on a slow network its status comes behind the answers to others", function()
+    keywatch.run(function()
+      -- Longer than a member may be silent.
+      local sends = [[
+        stream:headers()
+        local bytes = h2.message(stream:encode { kvs = { { key = "k", value = ("v"):rep(130), mod_revision = 4 } } })
+        for i = 1, #bytes do
+          stream:data(bytes:sub(i, i))
+          conn:sleep(20)
+        end
+        stream:status(0)
+      ]]
+      local slow, other = member { [RANGE] = { "in_turn", sends, HANGS }, [STATUS] = HANGS }, member()
+      local client = connect { slow, other }
+      local read = keywatch.spawn(client.get, client, "k")
+      slow:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
+      local _, kv = read:join()
+      assert.equal(130, #kv.value)
+      assert.same({ 1, 0 }, { #calls_of(slow, STATUS), #calls_of(other, RANGE) })
+    end)
+  end)
+
   it("is not suspected for ever: one that has a leader is kept", function()
     local slow, other = member { [RANGE] = { "in_turn", HANGS, FOUND } }, member()
     local client = connect { slow, other }
