@@ -378,15 +378,30 @@ local function attend(self, kept, now)
   end
 end
 
+--- Takes the answers that are at the socket of a lease whose time is over: if the loop did not turn for long, its
+-- answer may be there.
+local function take_late(kept)
+  local connection = kept.call.connection
+  driver.get().look()
+  connection:poll()
+end
+
 --- Does what is due for all leases. Returns the seconds until more is due, or nil.
 function keeper_methods:poll(now)
   if self.count == 0 then return nil end
+  local has_looked = false
   local kept = self.timers:due(now)
   while kept do
-    attend(self, kept, now)
+    local timer = kept.timer
+    if kept.call and now >= kept.deadline and not has_looked then
+      has_looked = true
+      take_late(kept)
+    end
+    if kept.timer == timer then attend(self, kept, now) end -- else its answer, or the end of its call, has come
     kept = self.timers:due(now)
   end
   send_waiting(self, now)
+  if has_looked then return 0 end -- there may be news for others, too
   local at = self.timers:next()
   if at and self.waiting > 0 and self.transport.connection and now < self.retry_at then
     at = math.min(at, self.retry_at)
