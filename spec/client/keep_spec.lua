@@ -369,6 +369,29 @@ describe("a client that keeps leases", function()
     assert.is_nil(kept.place)
   end)
 
+  it("turns to another connection if the one in use is silent, also to the only endpoint", function()
+    local peer = imposter.start {
+      [KEEP] = [[
+        local is_first = true
+        for request in stream.receive, stream do
+          if is_first or stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 2 } end
+          is_first = false
+        end
+      ]],
+    }
+    local client = network.connect(peer.url, { keepalive = 1000 })
+    local lease = client:lease_by_id(7):keep()
+    await_answer(lease)
+    peer:behave { [KEEP] = [[
+      for request in stream.receive, stream do
+        if stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 100 } end
+      end
+    ]] }
+    await(function() return lease:error() or lease.hold.kept.ttl == 100 end)
+    assert.is_nil(lease:error())
+    assert.equal(2, #peer:record().connections)
+  end)
+
   it("loses the lease alone whose request was refused", function()
     local peer = start [[
       for request in stream.receive, stream do

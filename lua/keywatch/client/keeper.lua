@@ -8,7 +8,7 @@
 --
 -- A lease is lost when the server says so; and when the time is over that began when its last answered renewal was
 -- sent: from then on the server may have ended the lease. If an answer does not come within another third of the time
--- to live, the client turns to another endpoint, and asks again.
+-- to live, the client turns to another endpoint, or opens another connection to the only one, and asks again.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -357,12 +357,15 @@ end
 
 -- {====== Polling ======
 
---- Turns away from a server that has not answered in time.
+--- Turns away from a server that has not answered in time. The only endpoint is tried over another connection: the
+-- network may have lost this one, and pings tell that too late for short leases.
 local function give_up(self, call)
+  local transport = self.transport
   self.trouble = errors.new("unavailable", ("keywatch: %s has not answered a request to renew a lease"):format(
     call.connection.endpoint.url))
-  self.transport.leader_probe:begin(call.connection)
-  self.transport:turn_away(call.connection, self.trouble.message)
+  transport.leader_probe:begin(call.connection)
+  transport:turn_away(call.connection, self.trouble.message)
+  if transport.connection == call.connection then transport.connection = nil end
   abandon(self, call)
 end
 
