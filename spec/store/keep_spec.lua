@@ -292,6 +292,21 @@ describe("a kept lease of a store", function()
     assert.equal(n, #inner.sources)
   end))
 
+  it("leaves nothing at the driver once its store is closed", inside(function()
+    local stores = setmetatable({}, { __mode = "k" })
+    for _ = 1, 10 do
+      local other = keywatch.open { now = keywatch.now() }
+      drivers.get().carry(other)
+      other:lease(60):keep()
+      other:close()
+      stores[other] = true
+    end
+    keywatch.sleep(1)
+    collect()
+    collect()
+    assert.is_nil(next(stores))
+  end))
+
   it("cannot be waited for if it was never kept", function()
     local lease = store:lease(60)
     assert.is_nil(lease:error())
