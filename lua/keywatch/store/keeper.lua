@@ -37,7 +37,9 @@ local get_source = source.of_stores(new)
 
 --- Returns the keeper of a store's leases. That of a closed store is no source: it keeps nothing.
 local function keeper_of(store)
-  if store:tend() == false then return new(store) end
+  local ok, seconds = pcall(store.tend, store) -- raises in the child after a fork
+  if not ok then error(seconds, 0) end
+  if seconds == false then return new(store) end
   return get_source(store)
 end
 
