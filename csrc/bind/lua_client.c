@@ -288,6 +288,7 @@ static int l_health(lua_State *L) {
   bool is_ready = kw_client_is_ready(client);
   bool is_over = kw_client_is_closed(client) || (kw_client_state(client) & KW_PEER_IS_DONE) != 0;
   bool got_enhance_your_calm = kw_client_got_enhance_your_calm(client);
+  uint64_t data_bytes = kw_client_data_bytes(client);
   const char *reason = kw_client_why(client);
   char why[KW_CLIENT_WHY] = ""; /* a copy: finalizers may close the client */
   if (reason != NULL) snprintf(why, sizeof why, "%s", reason);
@@ -296,7 +297,8 @@ static int l_health(lua_State *L) {
   lua_pushboolean(L, is_over);
   lua_pushstring(L, reason == NULL ? NULL : why);
   lua_pushboolean(L, got_enhance_your_calm);
-  return 4;
+  lua_pushnumber(L, (lua_Number)data_bytes);
+  return 5;
 }
 
 static int l_deadline(lua_State *L) {

@@ -23,9 +23,10 @@
  *   client:inspect(id) -> heard, watches, is_held      of a watch call, as in kw_watch_call_info; nothing if it ended
  *   client:next_watch() -> tag                         the next watch that is ready, or nothing: an armed one that has
  *                                                      received something, or one whose state or progress has changed
- *   client:health() -> is_ready, is_over, why, got_enhance_your_calm
+ *   client:health() -> is_ready, is_over, why, got_enhance_your_calm, data_bytes
  *                                                      is_ready: the server takes calls; is_over: the connection has
- *                                                      ended; why: a text, or nil
+ *                                                      ended; why: a text, or nil; data_bytes: bytes of messages that
+ *                                                      the server has sent, also of those that are not whole yet
  *   client:feed(bytes, now)                            bytes from the socket; "": the server has closed its side
  *   client:pending(max) -> bytes                       bytes for the socket, at most `max`, which count as written
  *   client:state() -> wants_bytes, is_done

@@ -75,6 +75,7 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
   kw_stream *stream = kw_session_find(session, id);
   (void)flags;
   session->frame_left -= len;
+  session->data_bytes += len;
   if (stream == NULL) {
     kw_session_check(session, nghttp2_session_consume(h2, id, len));
   } else {

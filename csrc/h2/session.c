@@ -210,6 +210,10 @@ bool kw_session_got_enhance_your_calm(const kw_session *session) {
   return session->got_enhance_your_calm;
 }
 
+uint64_t kw_session_data_bytes(const kw_session *session) {
+  return session->data_bytes;
+}
+
 bool kw_session_got_goaway(const kw_session *session) {
   return session->got_goaway;
 }

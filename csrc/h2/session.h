@@ -167,6 +167,9 @@ bool kw_session_got_goaway(const kw_session *session);
 /* Client: true if the server refused our keepalive pings as too frequent. */
 bool kw_session_got_enhance_your_calm(const kw_session *session);
 
+/* Returns how many bytes of DATA frames have come. */
+uint64_t kw_session_data_bytes(const kw_session *session);
+
 /* }====== */
 
 /* Client: true if the server has sent its SETTINGS and takes calls. */

@@ -75,6 +75,7 @@ struct kw_session {
   bool frame_ends;   /* a DATA frame with END_STREAM */
 
   /* State */
+  uint64_t data_bytes;    /* of DATA frames that came */
   size_t preface_bytes;   /* bytes of the client's preface that came: a server waits for all */
   bool has_peer_settings; /* a SETTINGS frame has come */
   bool windows_changed;   /* by SETTINGS frames: `sendable` of the streams must be counted anew */

@@ -299,6 +299,10 @@ bool kw_client_got_enhance_your_calm(const kw_client *client) {
   return kw_session_got_enhance_your_calm(client->session);
 }
 
+uint64_t kw_client_data_bytes(const kw_client *client) {
+  return kw_session_data_bytes(client->session);
+}
+
 bool kw_client_has_news(const kw_client *client) {
   return !kw_link_is_alone(&client->ready_calls) || !kw_link_is_alone(&client->ready_watches) ||
          client->was_closed != client->is_closed ||

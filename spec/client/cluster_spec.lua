@@ -247,6 +247,25 @@ describe("endpoints that follow the member list", function()
     assert(client:get("k"))
   end)
 
+  it("stay as they are if there are more than a cluster can have, and each odd one is told of but once", function()
+    local urls, odd = {}, {}
+    for i = 1, 300 do urls[i], odd[i] = "http://10.0.0.1:" .. 1000 + i, "odd://" .. i end
+    local peer = member { [MEMBERS] = listed(started("many", (table.unpack or unpack)(urls))) }
+    local client = connect { peer }
+    local list, err = client:sync_endpoints()
+    assert.is_nil(list)
+    assert.equal("failed_precondition", err.code)
+    assert.matches("more than 100", err.message, 1, true)
+    assert.equal(("keywatch.client<%s>"):format(peer.url), tostring(client))
+    odd[1] = "odd://" .. ("x"):rep(100000)
+    peer:behave { [MEMBERS] = listed(started("one", peer.url, (table.unpack or unpack)(odd))) }
+    local text = written_by(function()
+      for _ = 1, 2 do assert.same({ peer.url }, assert(client:sync_endpoints())) end
+    end)
+    assert.equal(100, select(2, text:gsub("leaves out an endpoint", "")))
+    assert(#text < 100000)
+  end)
+
   it("do not end with those that were given: if no member answers, those are tried", function()
     local peer = member()
     peer:behave { [MEMBERS] = listed(started("hidden", NOBODY)) }
@@ -414,6 +433,25 @@ describe("a member without a leader", function()
     end
   end)
 
+  it("is not believed about a write that was sent before a leader was required, or without that", function()
+    keywatch.run(function()
+      local refuses = [[stream:receive() stream:wait("go on") stream:status(14, "etcdserver: no leader")]]
+      local first, second = member { [PUT] = refuses }, member()
+      first:behave { [MEMBERS] = listed(started("one", first.url), started("two", second.url)) }
+      local client = connect { first }
+      local write = keywatch.spawn(function() return select(2, client:put("k", "v")) end)
+      first:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      assert(client:sync_endpoints())
+      first:tell("go on")
+      local _, failure = write:join()
+      assert.is_true(failure.maybe_done)
+      assert.equal(0, #calls_of(second, PUT))
+      local _, err = connect({ first, second }):call(PUT, {}, { metadata = { hasleader = "no" } })
+      assert.is_true(err.maybe_done)
+      assert.equal(0, #calls_of(second, PUT))
+    end)
+  end)
+
   it("is left by users, too", function()
     local bad = leaderless { [AUTHENTICATE] = NO_LEADER }
     local good = member { [AUTHENTICATE] = { "reply", { token = "t" } } }
@@ -486,6 +524,29 @@ describe("a member without a leader", function()
     end)
   end)
 
+  it("is not left while it sends: on a slow network its status comes behind the answers to others", function()
+    keywatch.run(function()
+      -- Longer than a member may be silent.
+      local sends = [[
+        stream:headers()
+        local bytes = h2.message(stream:encode { kvs = { { key = "k", value = ("v"):rep(130), mod_revision = 4 } } })
+        for i = 1, #bytes do
+          stream:data(bytes:sub(i, i))
+          conn:sleep(20)
+        end
+        stream:status(0)
+      ]]
+      local slow, other = member { [RANGE] = { "in_turn", sends, HANGS }, [STATUS] = HANGS }, member()
+      local client = connect { slow, other }
+      local read = keywatch.spawn(client.get, client, "k")
+      slow:await("#calls == 1", function() keywatch.sleep(0.001) end)
+      assert.equal("deadline_exceeded", select(2, client:get("k", { timeout = 0.01 })).code)
+      local _, kv = read:join()
+      assert.equal(130, #kv.value)
+      assert.same({ 1, 0 }, { #calls_of(slow, STATUS), #calls_of(other, RANGE) })
+    end)
+  end)
+
   it("is not suspected for ever: one that has a leader is kept", function()
     local slow, other = member { [RANGE] = { "in_turn", HANGS, FOUND } }, member()
     local client = connect { slow, other }
@@ -517,6 +578,25 @@ describe("a member without a leader", function()
         assert(n <= 6, n)
         assert.equal("waiting", client:state().state)
         assert.matches("etcdserver: no leader", client:state().why, 1, true)
+      end)
+      rawset(math, "random", random)
+      if not ok then error(err, 0) end
+    end)
+  end)
+
+  it("is not asked again and again by many requests, each of which finds another connection", function()
+    keywatch.run(function()
+      local peers = { leaderless(), leaderless(), leaderless() }
+      local client = connect(peers, { timeout = 10000, backoff = { first = 1000, longest = 1000 } })
+      local random = math.random
+      rawset(math, "random", function(...) return select("#", ...) > 0 and random(...) or 1 end)
+      local ok, err = pcall(function()
+        for _ = 1, 50 do keywatch.spawn(client.get, client, "k") end
+        await(function() return client:state().requests.waiting == 50 end)
+        keywatch.sleep(0.05)
+        local n = 0
+        for _, peer in ipairs(peers) do n = n + #calls_of(peer, RANGE) end
+        assert(n <= 100, n) -- two of each
       end)
       rawset(math, "random", random)
       if not ok then error(err, 0) end

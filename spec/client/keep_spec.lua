@@ -340,6 +340,58 @@ describe("a client that keeps leases", function()
     assert.equal(500, again.hold.kept.ttl)
   end)
 
+  it("takes an answer that is at the socket before it calls a lease lost", function()
+    local peer = imposter.start {
+      [KEEP] = [[
+        stream:receive()
+        stream:message { ID = 7, TTL = 100 }
+        stream:receive()
+        stream:wait("go on")
+        stream:message { ID = 7, TTL = 100 }
+        stream:receive()
+      ]],
+    }
+    local client = network.connect(peer.url)
+    local lease = client:lease_by_id(7):keep()
+    await_answer(lease)
+    local kept = lease.hold.kept
+    hurry(lease)
+    await(function() return kept.call end)
+    peer:await("#calls[1].messages == 2", function() keywatch.sleep(0.001) end)
+    peer:tell("go on")
+    peer:look("1") -- the answer was sent
+    kept.deadline = keywatch.now() -- the loop did not turn for long
+    kept.keeper.timers:remove(kept.timer)
+    kept.timer = kept.keeper.timers:add(kept.deadline, kept)
+    keywatch.sleep(0)
+    assert.is_nil(lease:error())
+    assert(kept.deadline > keywatch.now())
+    assert.is_nil(kept.place)
+  end)
+
+  it("turns to another connection if the one in use is silent, also to the only endpoint", function()
+    local peer = imposter.start {
+      [KEEP] = [[
+        local is_first = true
+        for request in stream.receive, stream do
+          if is_first or stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 2 } end
+          is_first = false
+        end
+      ]],
+    }
+    local client = network.connect(peer.url, { keepalive = 1000 })
+    local lease = client:lease_by_id(7):keep()
+    await_answer(lease)
+    peer:behave { [KEEP] = [[
+      for request in stream.receive, stream do
+        if stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 100 } end
+      end
+    ]] }
+    await(function() return lease:error() or lease.hold.kept.ttl == 100 end)
+    assert.is_nil(lease:error())
+    assert.equal(2, #peer:record().connections)
+  end)
+
   it("loses the lease alone whose request was refused", function()
     local peer = start [[
       for request in stream.receive, stream do

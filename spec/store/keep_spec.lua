@@ -1,6 +1,7 @@
 --- Leases of a store that are kept: renewed in the background, and their loss told at once. In virtual time, so that an
 -- hour is nothing.
 
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
@@ -205,6 +206,36 @@ describe("a kept lease of a store", function()
     expect_lost(other, "it was revoked")
   end))
 
+  it("is kept by one object though a finalizer orphans the other meanwhile", inside(function()
+    local lease = store:lease(60):keep()
+    local other = store:lease_by_id(lease.id)
+    local sentinel = compat.sentinel
+    rawset(compat, "sentinel", function(fn) -- stands for an allocation
+      rawset(compat, "sentinel", sentinel)
+      lease:orphan()
+      return sentinel(fn)
+    end)
+    other:keep()
+    keywatch.sleep(HOUR)
+    assert(other:remaining())
+    assert.is_nil(other:error())
+    store:lease_revoke(lease.id)
+    expect_lost(other, "it was revoked")
+  end))
+
+  it("is not kept if the keeper cannot begin", inside(function()
+    local lease = store:lease(60)
+    local methods = core.store_methods
+    local tag_lease = methods.tag_lease
+    rawset(methods, "tag_lease", function() error("spec: in the middle of a call", 0) end)
+    local ok, err = pcall(lease.keep, lease)
+    rawset(methods, "tag_lease", tag_lease)
+    assert.is_false(ok)
+    assert.matches("spec: in the middle of a call", err, 1, true)
+    keywatch.sleep(61)
+    assert.equal("lease_not_found", code(lease:remaining()))
+  end))
+
   it("is not the lease that has its id later", inside(function()
     local lease = store:lease(60, { id = 7 }):keep()
     lease:revoke()
@@ -259,6 +290,21 @@ describe("a kept lease of a store", function()
     other:revoke()
     keywatch.sleep(1)
     assert.equal(n, #inner.sources)
+  end))
+
+  it("leaves nothing at the driver once its store is closed", inside(function()
+    local stores = setmetatable({}, { __mode = "k" })
+    for _ = 1, 10 do
+      local other = keywatch.open { now = keywatch.now() }
+      drivers.get().carry(other)
+      other:lease(60):keep()
+      other:close()
+      stores[other] = true
+    end
+    keywatch.sleep(1)
+    collect()
+    collect()
+    assert.is_nil(next(stores))
   end))
 
   it("cannot be waited for if it was never kept", function()
@@ -387,9 +433,11 @@ describe("a kept lease of a durable store", function()
       local keywatch, uv = require "keywatch", require "keywatch.uv"
       local disk, memory = assert(keywatch.open { path = %q }), keywatch.open()
       local kept, also = disk:lease(60, { id = 7 }):keep(), memory:lease(60, { id = 8 }):keep()
+      local other = disk:lease(60)
       local parent = uv.pid()
       fork()
       if uv.pid() ~= parent then
+        print((select(2, pcall(other.keep, other)):gsub("^[^:]*:%%d+: ", "")))
         print(kept:error())
         print(kept:lost())
         print(keywatch.select { kept })
@@ -404,7 +452,8 @@ describe("a kept lease of a durable store", function()
     ]]):format(directory.new()))
     assert.equal(0, status, printed)
     local lost = "keywatch: the lease 7 is lost: the parent process keeps it (lost)\n"
-    assert.equal(lost .. lost .. "keywatch.lease<id=7 ttl=60>\t" .. lost .. "nil\tkeywatch: timed out (timeout)\n"
+    assert.equal("the store is that of the parent process: open it after the fork\n"
+      .. lost .. lost .. "keywatch.lease<id=7 ttl=60>\t" .. lost .. "nil\tkeywatch: timed out (timeout)\n"
       .. "keywatch: the lease 8 is lost: it was revoked (lost)\nnil\tnil\tkeywatch: timed out (timeout)\n", printed)
   end)
 end)

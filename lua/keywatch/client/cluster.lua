@@ -15,6 +15,9 @@ local parse = require("keywatch.client.dialer").parse
 
 local MEMBER_LIST = "/etcdserverpb.Cluster/MemberList"
 local RANGE, STATUS = "/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Status"
+local MAX_ENDPOINTS = 100 -- that are taken from a member list: clusters are small, and a server may send nonsense
+local MAX_REFUSED = 100   -- odd URLs that are told of
+local MAX_SHOWN = 200     -- bytes of an odd URL that are told
 local HEALTH_KEY = "health" -- which etcdctl reads, too
 local WITHOUT_LEADER = { hasleader = false } -- metadata of a call that a member without a leader may answer
 
@@ -29,6 +32,7 @@ local function new(transport, interval)
     sync_at = 0,     -- when the member list is asked for next
     question = nil,  -- { connection =, number =, until_ = } while it is asked for in the background
     refused = {},    -- as keys: URLs of members that cannot be used, and were told of
+    refusals = 0,    -- the number of these
   }, cluster_mt)
 end
 
@@ -70,13 +74,14 @@ end
 
 --- Tells in the log, once, that a member has a URL that cannot be used.
 local function tell_refused(self, text, why)
-  if self.refused[text] then return end
-  self.refused[text] = true
+  text = text:sub(1, MAX_SHOWN)
+  if self.refused[text] or self.refusals == MAX_REFUSED then return end
+  self.refused[text], self.refusals = true, self.refusals + 1
   log.warn("%s", ("a client leaves out an endpoint of the member list: %s %s"):format(log.quote(text), why))
 end
 
---- Returns the endpoints of members, in their order. Members that have not started, and learners, which serve hardly
--- any request, are left out, and so are URLs that cannot be used.
+--- Returns the endpoints of members, in their order; MAX_ENDPOINTS + 1 if there are more. Members that have not
+-- started, and learners, which serve hardly any request, are left out, and so are URLs that cannot be used.
 local function endpoints_of(self, members)
   local list = {}
   for _, member in ipairs(members) do
@@ -84,6 +89,7 @@ local function endpoints_of(self, members)
     for _, text in ipairs(is_usable and member.client_urls or {}) do
       local endpoint, why = parse(text)
       if endpoint then list[#list + 1] = endpoint else tell_refused(self, text, why) end
+      if #list > MAX_ENDPOINTS then return list end
     end
   end
   return list
@@ -99,13 +105,17 @@ end
 
 --- Makes the client URLs of members the endpoints. The connection in use stays, unless its endpoint is neither a
 -- member's nor one of those that were given to connect. Returns the URLs of the endpoints; or nil and an error if no
--- member has a URL that can be used.
+-- member has a URL that can be used, or if there are too many.
 local function follow(self, members)
   local transport = self.transport
   local list = endpoints_of(self, members)
   if #list == 0 then
     return nil, errors.new("failed_precondition",
       "keywatch: no member of the cluster has a client URL that can be used")
+  end
+  if #list > MAX_ENDPOINTS then
+    return nil, errors.new("failed_precondition",
+      ("keywatch: the members of the cluster have more than %d client URLs"):format(MAX_ENDPOINTS))
   end
   transport.dialer:set_endpoints(list)
   local connection = transport.connection

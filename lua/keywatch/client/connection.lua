@@ -26,6 +26,7 @@ local function dial(endpoint, address, options)
     count = 0,  -- of calls
     since = driver.get().now(),
     is_closed = false,
+    received = 0,  -- bytes of messages that had come at the last poll, also of messages that are not whole yet
     metadata = {}, -- sent with every call: the token of the user
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
     is_left = false, -- other endpoints are used instead, since the server is of no use
@@ -105,7 +106,9 @@ function connection_methods:poll()
     local receiver = calls[number]
     if receiver then receiver:on_ready(self, number) end
   end
-  return object:health()
+  local is_ready, is_over, why, got_enhance_your_calm, received = object:health()
+  self.received = received or self.received
+  return is_ready, is_over, why, got_enhance_your_calm
 end
 
 --- Tells the receivers that another server is used from now on: `text` says why. Those with the method

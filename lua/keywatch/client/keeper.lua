@@ -8,7 +8,7 @@
 --
 -- A lease is lost when the server says so; and when the time is over that began when its last answered renewal was
 -- sent: from then on the server may have ended the lease. If an answer does not come within another third of the time
--- to live, the client turns to another endpoint, and asks again.
+-- to live, the client turns to another endpoint, or opens another connection to the only one, and asks again.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -357,12 +357,15 @@ end
 
 -- {====== Polling ======
 
---- Turns away from a server that has not answered in time.
+--- Turns away from a server that has not answered in time. The only endpoint is tried over another connection: the
+-- network may have lost this one, and pings tell that too late for short leases.
 local function give_up(self, call)
+  local transport = self.transport
   self.trouble = errors.new("unavailable", ("keywatch: %s has not answered a request to renew a lease"):format(
     call.connection.endpoint.url))
-  self.transport.leader_probe:begin(call.connection)
-  self.transport:turn_away(call.connection, self.trouble.message)
+  transport.leader_probe:begin(call.connection)
+  transport:turn_away(call.connection, self.trouble.message)
+  if transport.connection == call.connection then transport.connection = nil end
   abandon(self, call)
 end
 
@@ -378,15 +381,30 @@ local function attend(self, kept, now)
   end
 end
 
+--- Takes the answers that are at the socket of a lease whose time is over: if the loop did not turn for long, its
+-- answer may be there.
+local function take_late(kept)
+  local connection = kept.call.connection
+  driver.get().look()
+  connection:poll()
+end
+
 --- Does what is due for all leases. Returns the seconds until more is due, or nil.
 function keeper_methods:poll(now)
   if self.count == 0 then return nil end
+  local has_looked = false
   local kept = self.timers:due(now)
   while kept do
-    attend(self, kept, now)
+    local timer = kept.timer
+    if kept.call and now >= kept.deadline and not has_looked then
+      has_looked = true
+      take_late(kept)
+    end
+    if kept.timer == timer then attend(self, kept, now) end -- else its answer, or the end of its call, has come
     kept = self.timers:due(now)
   end
   send_waiting(self, now)
+  if has_looked then return 0 end -- there may be news for others, too
   local at = self.timers:next()
   if at and self.waiting > 0 and self.transport.connection and now < self.retry_at then
     at = math.min(at, self.retry_at)

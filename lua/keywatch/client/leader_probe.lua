@@ -4,8 +4,8 @@
 -- A member that was cut off from the others still accepts connections and answers pings, but no request that needs the
 -- cluster. It comes under suspicion when a request takes long, runs into its deadline, or fails with "unavailable". It
 -- is then asked for its status. An election takes less than a second as a rule, so a member without a leader is asked
--- again before it is left. A member that does not answer at all is left, too. A client of one endpoint asks nothing: it
--- has no other endpoint to go to.
+-- again before it is left. A member that does not answer is left, too, unless it sends other messages: on a slow
+-- network a large answer delays all others. A client of one endpoint asks nothing: it has no other endpoint to go to.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -14,7 +14,7 @@ local grpc_status = require "keywatch.support.grpc_status"
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local NO_LEADER = "etcdserver: no leader"
 local NO_ANSWER = "the server does not answer"
-local ANSWER_SECONDS = 2 -- after which a member that has not answered is left
+local ANSWER_SECONDS = 2 -- without a byte of any message, after which a member that has not answered is left
 local ELECTION_SECONDS = 1 -- between the two questions
 
 local probe_methods = {}
@@ -24,7 +24,7 @@ local probe_mt = { __index = probe_methods }
 local function new(transport)
   return setmetatable({
     transport = transport,
-    suspects = {}, -- by connection: { number = of the call that asks, until_ =, ask_at =, refusals = }
+    suspects = {}, -- by connection: { number = of the call that asks, until_ =, received =, ask_at =, refusals = }
   }, probe_mt)
 end
 
@@ -37,6 +37,7 @@ function probe_methods:begin(connection)
   self.suspects[connection] = {
     number = nil,  -- of the call that asks, while it is under way
     until_ = nil,  -- the deadline of that call
+    received = 0,  -- bytes of messages that had come when that deadline was set
     ask_at = 0,    -- when it is asked (again)
     refusals = 0,  -- answers that it has no leader
   }
@@ -72,7 +73,7 @@ end
 
 --- Asks the server of a connection for its status.
 local function ask(self, connection, suspect, now)
-  suspect.until_ = now + ANSWER_SECONDS
+  suspect.until_, suspect.received = now + ANSWER_SECONDS, connection.received
   suspect.number = connection:ask(STATUS, "", function(message, status)
     take(self, connection, suspect, message, status)
   end, { token = connection.metadata.token }) -- without hasleader: the question is answered without a leader, too
@@ -81,7 +82,10 @@ end
 
 --- Does what is due for a suspect. Returns the seconds until more is due.
 local function step(self, connection, suspect, now)
-  if suspect.number and now >= suspect.until_ then
+  local received = suspect.number and now >= suspect.until_ and connection.received
+  if received and received > suspect.received then
+    suspect.until_, suspect.received = now + ANSWER_SECONDS, received
+  elseif received then
     self.suspects[connection] = nil
     connection:cancel(suspect.number)
     self.transport:leave(connection, NO_ANSWER)

@@ -418,6 +418,7 @@ local function try(self, connection, call)
   local waiter = setmetatable({ event = d.event(), is_done = false, token = connection.metadata.token },
     is_read and read_waiter_mt or waiter_mt)
   local metadata = metadata_of(connection, deadline, d.now(), call.metadata)
+  waiter.requires_leader = metadata.hasleader == "true"
   local number = connection:begin(call.path, call.bytes, metadata, waiter)
   if not number then return nil end
   if call.report then call.report:note(connection) end
@@ -449,9 +450,9 @@ end
 --- True if a call has certainly not been carried out: the server has not processed it, or has refused it because it was
 -- told that a leader is required, and has none. Members of etcd look for that before they do anything else. Services
 -- beside etcd's own make several changes, and may have made some of them.
-local function is_refused(waiter, call, connection)
+local function is_refused(waiter, call)
   return waiter.is_refused or waiter.status == grpc_status.UNAVAILABLE and waiter.text == NO_LEADER
-    and connection.metadata.hasleader ~= nil and call.path:find("^/etcdserverpb%.") ~= nil
+    and waiter.requires_leader and call.path:find("^/etcdserverpb%.") ~= nil
 end
 
 --- Stops using a connection whose server is of no use. Other endpoints are tried first. `text` says why.
@@ -504,16 +505,16 @@ local IN_DOUBT = {
 }
 
 --- Returns the error of a call that has failed.
-local function error_of_waiter(waiter, call, connection)
+local function error_of_waiter(waiter, call)
   local err = core.error_of(waiter.status, waiter.text)
   local is_done = err.code == "answer_too_large"
-  local is_in_doubt = IN_DOUBT[waiter.status] and not is_refused(waiter, call, connection)
+  local is_in_doubt = IN_DOUBT[waiter.status] and not is_refused(waiter, call)
   return mark_maybe_done(err, call.is_read or not is_done and not is_in_doubt)
 end
 
 --- True if a call that has failed may be tried again.
-local function is_worth_another(waiter, call, connection)
-  return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call, connection)
+local function is_worth_another(waiter, call)
+  return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)
 end
 
 --- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
@@ -540,12 +541,14 @@ local function attempt(self, call)
     call.has_renewed = true
     return false
   end
-  local failure = error_of_waiter(waiter, call, connection)
+  local failure = error_of_waiter(waiter, call)
   if waiter.status == grpc_status.UNAVAILABLE then self.leader_probe:begin(connection) end
-  if self.tries_once or not is_worth_another(waiter, call, connection) then return true, nil, failure end
+  if self.tries_once or not is_worth_another(waiter, call) then return true, nil, failure end
   call.failures = call.failures + 1
   self.request_trouble = failure.message
-  if self.connection ~= connection then return false end
+  -- At once on another connection, but only the first time: while no member has a leader, each new connection would
+  -- otherwise be tried by all calls but one.
+  if self.connection ~= connection and call.failures == 1 then return false end
   self:turn_away(connection, failure.message)
   return false, nil, failure
 end

@@ -38,13 +38,13 @@ local function write(fence, name, op, timeout, deadline)
   local err = held.holding:reason()
   if err then return nil, err end
   local owner = fence.owner
-  local result, why = check.call(name, owner.txn, owner, {
+  local result, failure = check.call(name, owner.txn, owner, {
     compare = { { key = held.key, create_revision = held.revision } },
     success = { op },
     timeout = timeout,
     deadline = deadline,
   })
-  if not result then return nil, why end
+  if not result then return nil, failure end
   if result.succeeded then return result.responses[1], result.revision end
   held.holding:lose()
   return nil, held.holding:reason()

@@ -18,10 +18,13 @@ local function new(now)
   local driver, time = {}, now or 0
   local carried = {} -- stores
 
-  --- Moves the clock. A task that runs then finds the same time in the stores.
+  --- Moves the clock. A task that runs then finds the same time in the stores. Stores that are closed are forgotten.
   local function block(wait)
     time = time + (wait or 0)
-    for _, store in ipairs(carried) do move(store, time) end
+    local i = 1
+    while carried[i] do
+      if move(carried[i], time) then i = i + 1 else table.remove(carried, i) end
+    end
   end
 
   coroutines.new({

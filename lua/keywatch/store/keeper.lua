@@ -41,7 +41,9 @@ local get_source = source.of_stores(new)
 
 --- Returns the keeper of a store's leases. That of a closed store is no source: it keeps nothing.
 local function keeper_of(store)
-  if store:tend() == false then return new(store) end
+  local ok, seconds = pcall(store.tend, store) -- raises in the child after a fork
+  if not ok then error(seconds, 0) end
+  if seconds == false then return new(store) end
   return get_source(store)
 end
 
@@ -117,7 +119,11 @@ function keeper_methods:keep(id)
   local timer = self.due:add(now, kept)
   source.enter(self, store)
   kept.tag, kept.timer, self.by_id[id], self.by_tag[tag] = tag, timer, kept, kept
-  store:tag_lease(id, tag)
+  local is_tagged, err = pcall(store.tag_lease, store, id, tag) -- raises in the middle of the store's calls
+  if not is_tagged then
+    forget(self, kept)
+    error(err, 0)
+  end
   self.due:remove(timer)
   renew(self, store, kept, now)
   return kept

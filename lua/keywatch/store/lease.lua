@@ -101,8 +101,11 @@ function lease_methods:keep()
   local owner = self.owner
   self.ended = self.ended or driver.get().event()
   local keeper = check.call("keep", owner.lease_keeper, owner)
-  local kept = check.call("keep", keeper.keep, keeper, self.id, self.since, self.ttl)
-  local hold, sentinel = kept:hold(self.ended)
+  local kept, hold, sentinel
+  repeat
+    kept = check.call("keep", keeper.keep, keeper, self.id, self.since, self.ttl)
+    hold, sentinel = kept:hold(self.ended)
+  until kept.err or keeper:find(self.id) == kept -- else a finalizer has given up the last hold of another object
   self.hold, self.sentinel = hold, sentinel
   return self
 end
