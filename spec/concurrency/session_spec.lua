@@ -76,6 +76,28 @@ describe("A session", function()
       assert.same({}, with.owner:leases())
     end)
 
+    test("whose lease is orphaned is lost, for all who wait", function()
+      local session = assert(with.owner:session())
+      local lock = assert(session:lock("orphan"))
+      local tasks = {
+        keywatch.spawn(function() return session:lock("orphan") end),
+        keywatch.spawn(function() return nil, session:lost(SECONDS) end),
+        keywatch.spawn(function() return nil, lock:lost(SECONDS) end),
+        keywatch.spawn(function() return nil, select(2, keywatch.select { session, timeout = SECONDS }) end),
+      }
+      keywatch.sleep(0)
+      session.lease:orphan()
+      for _, task in ipairs(tasks) do
+        local ok, got, err = task:join(SECONDS)
+        assert.same({ true, nil, "lost" }, { ok, got, err.code })
+      end
+      session.lease:keep() -- what was lost stays lost
+      assert.equal("lost", session:error().code)
+      assert.is_false(lock:is_held())
+      assert.is_true(session:close())
+      assert.same({}, with.owner:leases())
+    end)
+
     test("of an owner is made once, for all who use it first at the same time", function()
       local tasks = {}
       for i = 1, 5 do

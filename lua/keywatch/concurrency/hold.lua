@@ -177,7 +177,7 @@ local protocol = { -- see task/selection.lua
 -- it is lost.
 function holding_methods:finish()
   if self.is_over then return false end
-  local err = self.err or not self.session.is_orphan and self.session:error() or nil
+  local err = self.err or not self.session.hold.is_over and self.session:error() or nil
   self.is_over = true
   if self.watch or self.opener then stop_watching(self) end
   if self.relay then self.relay:wake() end

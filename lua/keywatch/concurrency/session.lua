@@ -27,13 +27,13 @@ local function new(owner, kept)
     root = root,
     is_local = faces.is_local(root),
     lease = kept,
+    hold = kept.hold,     -- is_over once the lease is not renewed any more, for this session: see store/kept.lua
     hex = core.hex(kept.id),
     pid = core.pid(),
     places = {},          -- by key at the root: see place.lua
     callers = {},         -- as keys: those whose requests are under way: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
-    is_orphan = false,    -- the lease is not renewed any more, and ends in its time
     sweeper = nil,
   }, session_mt)
   self.sweeper = sweeper.new(self, place.leave)
@@ -96,7 +96,9 @@ function session_methods:error()
   if self.pid ~= core.pid() then
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
   end
-  if self.is_orphan then return errors.new("lost", "keywatch: the session is lost: session:orphan() was called") end
+  if self.hold.is_over then
+    return errors.new("lost", "keywatch: the session is lost: orphan() of the session or of its lease was called")
+  end
   return self.lease:error()
 end
 
@@ -112,16 +114,16 @@ function session_methods:lost(timeout)
   check.self(self, "lost", session_mt)
   check.timeout(timeout, "lost")
   local err, why = self:error(), nil
-  if not err then err, why = self.lease:lost(timeout) end
-  return err, why
+  if err then return err end
+  err, why = self.lease:lost(timeout)
+  if err then return err end
+  return self:error(), why -- the first, if the lease was orphaned meanwhile
 end
 
 --- Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
 function session_methods:orphan()
   check.self(self, "orphan", session_mt)
-  if self:error() then return end
-  self.is_orphan = true
-  self.lease:orphan()
+  if not self:error() then self.lease:orphan() end
 end
 
 --- Ends the session: revokes the lease, and with it all locks and leaderships. Returns true, also if the session was
@@ -129,7 +131,7 @@ end
 function session_methods:close(opts)
   check.self(self, "close", session_mt)
   opts = check.times(opts, "close")
-  if self.is_closed or self:error() and not self.is_orphan then return true end
+  if self.is_closed or self:error() and not self.hold.is_over then return true end
   self.is_closed = true
   local revoked, err = self.lease:revoke(opts)
   if revoked or err.code == "lease_not_found" then return true end
