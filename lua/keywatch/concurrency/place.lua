@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- place: the place of a session in a contest, that is in the queue of all sessions that want one lock, or to lead one
--- election. The place is one key, see names.lua: a session cannot queue twice. So the calls of one session wait for
--- their session's place first, in the order in which they came.
+-- election. The place is one key, see names.lua: a session cannot queue twice. So the calls of one session, and of all
+-- sessions that share its lease, wait for the place first, in the order in which they came.
 --
 -- A place is known to its session while it is one of
 --   taken      a call of the session, or a lock, has it
@@ -78,8 +78,8 @@ local function leave(place)
 end
 
 --- Waits for the place. Returns true, or nil and an error.
-local function await_place(place, ticket, deadline)
-  local session, d = place.session, driver.get()
+local function await_place(session, ticket, deadline)
+  local d = driver.get()
   while not ticket.has_turn do
     local err = session:error()
     if err then return nil, err end
@@ -90,13 +90,13 @@ local function await_place(place, ticket, deadline)
 end
 
 --- Waits in the queue of the place. Returns true, or nil and an error.
-local function queue_up(place, deadline)
+local function queue_up(place, session, deadline)
   local ticket = setmetatable({ has_turn = false, turned = driver.get().event() }, ticket_mt)
   place.queue = place.queue or {}
   place.last = place.last + 1
   local at = place.last
   place.queue[at] = ticket
-  local ok, has_turn, err = pcall(await_place, place, ticket, deadline)
+  local ok, has_turn, err = pcall(await_place, session, ticket, deadline)
   if ok and has_turn then return true end
   if ticket.has_turn then
     leave(place)
@@ -117,7 +117,7 @@ local function enter(session, face, name, deadline, is_try)
   local place = session.places[key]
   if not place then
     place = setmetatable({
-      session = session,
+      session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
       prefix = full,       -- as the root names it
       key = key,           -- the same
       state = "taken",
@@ -135,12 +135,18 @@ local function enter(session, face, name, deadline, is_try)
     return place
   end
   if place.state == "free" then
-    place.state = "taken"
+    place.state, place.session = "taken", session
     return place
   end
   if is_try and place.state == "taken" then return nil, core.new_error("locked") end
-  local ok, err = queue_up(place, deadline)
+  local ok, err = queue_up(place, session, deadline)
   if not ok then return nil, err end
+  place.session = session
+  err = session:error()
+  if err then
+    leave(place)
+    return nil, err
+  end
   return place
 end
 

@@ -19,24 +19,36 @@ local DEFAULT_TTL = 60 -- seconds, as in etcd's clients
 local session_methods = {}
 local session_mt = { __name = "keywatch.session", __index = session_methods }
 
+local weak_mt = { __mode = "v" }
+
+--- Returns the places of a lease: all sessions of one lease in this process share them, since they share the keys.
+local function places_of(root, hex)
+  local all = faces.companion(root)
+  all.places = all.places or setmetatable({}, weak_mt)
+  local name, fresh = hex .. " " .. core.pid(), {}
+  local places = all.places[name] or fresh -- at once with what follows
+  all.places[name] = places
+  return places
+end
+
 --- Returns a session of a lease that is renewed.
 local function new(owner, kept)
-  local root = faces.resolve(owner, "")
+  local root, hex = faces.resolve(owner, ""), core.hex(kept.id)
   local self = setmetatable({
     owner = owner,
     root = root,
     is_local = faces.is_local(root),
     lease = kept,
     hold = kept.hold,     -- is_over once the lease is not renewed any more, for this session: see store/kept.lua
-    hex = core.hex(kept.id),
+    hex = hex,
     pid = core.pid(),
-    places = {},          -- by key at the root: see place.lua
+    places = places_of(root, hex), -- by key at the root: see place.lua
     callers = {},         -- as keys: those whose requests are under way: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
     sweeper = nil,
   }, session_mt)
-  self.sweeper = sweeper.new(self, place.leave)
+  self.sweeper = sweeper.new(place.leave)
   return self
 end
 
