@@ -64,8 +64,23 @@ describe("A lock of a store far away", function()
     local proclaiming = keywatch.spawn(function() return leadership:proclaim("y", { timeout = HOUR }) end)
     keywatch.sleep(1)
     assert(store:lease_by_id(session.lease.id):revoke())
-    assert.equal("lost", error_at_once(unlocking).code)
-    assert.equal("lost", error_at_once(proclaiming).code)
+    for _, task in ipairs { unlocking, proclaiming } do
+      local err = error_at_once(task)
+      assert.same({ "lost", true }, { err.code, err.maybe_done })
+    end
+    for _, object in ipairs { session, lock, leadership } do assert.is_nil(object:error().maybe_done) end
+    assert.match("revoked", leadership:error().message)
+    assert.match("revoked", select(2, leadership:proclaim("z")).message)
+  end)
+
+  test("that was given back to a session that is lost already has written nothing", function()
+    local session = assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    local leadership = assert(session:election("e"):campaign("x"))
+    assert(store:lease_by_id(session.lease.id):revoke())
+    for _, err in ipairs { select(2, lock:unlock()), select(2, leadership:proclaim("y")) } do
+      assert.same({ "lost", nil }, { err.code, err.maybe_done })
+    end
   end)
 
   test("is lost at once with its session while it waits for its turn", function()

@@ -199,7 +199,7 @@ function holding_methods:give_back(times)
     if is_deleted then return true end
     return nil, self.session:error() or deleted()
   end
-  local lost = self.session:error()
+  local lost = sessions.loss_after(self.session, why)
   own:withdraw()
   if not ok then error(is_deleted, 0) end
   return nil, lost or why

@@ -114,6 +114,16 @@ function session_methods:error()
   return self.lease:error()
 end
 
+--- Returns the error of a request of the session that has failed with `failure`, or nil if the session is not lost: why
+-- it is lost. A request that may have been done has an error that says so.
+local function loss_after(self, failure)
+  local err = self:error()
+  if not err or type(failure) ~= "table" or not failure.maybe_done then return err end
+  local own = errors.new("lost", err.message) -- the other one belongs to the lease
+  own.maybe_done = true
+  return own
+end
+
 --- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
 -- tells the end of a lease itself.
 local function suspect(self)
@@ -239,5 +249,5 @@ end
 
 return {
   open = open, of_options = of_options, check_given = check_given, check_ttl = check_ttl, methods = session_methods,
-  mt = session_mt, suspect = suspect,
+  mt = session_mt, suspect = suspect, loss_after = loss_after,
 }
