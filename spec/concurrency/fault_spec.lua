@@ -92,6 +92,22 @@ describe("A lock of a store far away", function()
     assert.equal("lost", error_at_once(waiting).code)
   end)
 
+  test("does not fail because the time of another call is over, which was first to ask for their session", function()
+    weather.is_cut = true
+    local first = keywatch.spawn(function() return owner:lock("a", { timeout = 1 }) end)
+    local second = keywatch.spawn(function() return owner:lock("b", { timeout = HOUR }) end)
+    local third = keywatch.spawn(function() return owner:lock("c", { timeout = 2 }) end)
+    keywatch.sleep(0.5)
+    weather.is_cut = false
+    local _, got, err = first:join(HOUR)
+    assert.same({ nil, "deadline_exceeded" }, { got, err.code })
+    for _, task in ipairs { second, third } do
+      local _, lock = task:join(HOUR)
+      assert.is_true(lock:is_held())
+    end
+    assert.equal(101, keywatch.now())
+  end)
+
   test("waits for its turn through hours in which no request gets through", function()
     local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
     local lock = assert(holder:lock("a"))

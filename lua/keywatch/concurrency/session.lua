@@ -198,7 +198,8 @@ local function grant_default(root, ttl, deadline)
 end
 
 --- Returns the default session of the store or client behind a face; or nil and an error. Callers who come while the
--- lease is being granted wait for that.
+-- lease is being granted wait for that. If it fails because the time of the caller who asks for it is over, another one
+-- asks.
 local function default(face, ttl, deadline)
   local root = faces.resolve(face, "")
   local companion = faces.companion(root)
@@ -206,7 +207,9 @@ local function default(face, ttl, deadline)
   while true do
     local found = companion[ttl]
     if not found or found.pid ~= core.pid() or found.session and found.session:error() then
-      found = { pid = core.pid(), session = nil, err = nil, is_done = false, done = driver.get().event() }
+      found = {
+        pid = core.pid(), session = nil, err = nil, deadline = deadline, is_done = false, done = driver.get().event(),
+      }
       companion[ttl] = found
       local ok, session, err = pcall(grant_default, root, ttl, deadline)
       found.session, found.err, found.is_done = ok and session or nil, ok and err or nil, true
@@ -219,7 +222,8 @@ local function default(face, ttl, deadline)
     if not found.is_done and not found.done:wait(place.time_left(deadline)) and place.is_over(deadline) then
       return nil, core.new_error("timeout")
     end
-    if found.err then return nil, found.err end
+    if found.err and not place.is_over(found.deadline) then return nil, found.err end
+    if found.err and place.is_over(deadline) then return nil, core.new_error("timeout") end
   end
 end
 
