@@ -92,6 +92,20 @@ describe("A lock of a store far away", function()
     assert.equal("lost", error_at_once(waiting).code)
   end)
 
+  test("is lost at once with its session while it asks for the watch of the key before its own", function()
+    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    assert(holder:lock("a"))
+    function owner:watch(...)
+      weather.is_cut = true
+      return far.methods.watch(self, ...)
+    end
+    local waiting = keywatch.spawn(function() return session:lock("a") end)
+    keywatch.sleep(1)
+    assert.is_true(weather.is_cut)
+    assert(store:lease_by_id(session.lease.id):revoke())
+    assert.equal("lost", error_at_once(waiting).code)
+  end)
+
   test("does not fail because the time of another call is over, which was first to ask for their session", function()
     weather.is_cut = true
     local first = keywatch.spawn(function() return owner:lock("a", { timeout = 1 }) end)

@@ -214,12 +214,14 @@ local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, 
 -- and an error.
 local function read(session, key, opts, deadline)
   local pause = FIRST_PAUSE
+  opts.deadline = deadline
   while true do
-    opts.deadline = deadline
+    local why = session:error() -- a loss that was before the request does not end it
+    if why then return nil, why end
     local ok, result, err = request(session, session.root.range, session.root, key, opts)
     if not ok then error(result, 0) end
     if result then return result end
-    local why = session:error()
+    why = session:error()
     if why then return nil, why end
     if not PASSING[err.code] then return nil, err end
     if is_over(deadline) then return nil, core.new_error("timeout") end
@@ -235,8 +237,10 @@ local function await_deletion(session, key, revision, deadline)
     { start_revision = revision + 1, filters = { "no_put" }, deadline = deadline })
   if not ok then error(watch, 0) end
   if not watch then
+    local why = session:error() -- it has ended the request
+    if why then return nil, why end
     if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return true end
-    return nil, session:error() or is_over(deadline) and core.new_error("timeout") or err
+    return nil, is_over(deadline) and core.new_error("timeout") or err
   end
   local found, event, why
   ok, found, event, why = pcall(driver.get().select, { watch, session.lease, timeout = time_left(deadline) })
