@@ -1,5 +1,6 @@
 --- Locks of a store that is far away, in virtual time: what becomes of calls whose requests fail, hang or come late.
 
+local core = require "keywatch.core"
 local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local methods = require "keywatch.concurrency.methods"
@@ -120,6 +121,22 @@ describe("A lock of a store far away", function()
       assert.is_true(lock:is_held())
     end
     assert.equal(101, keywatch.now())
+  end)
+
+  test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()
+    local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
+    local n = 0
+    function owner.watch() return nil, core.new_error("compacted") end
+    function owner.range()
+      n = n + 1
+      if n > 1000 then error("too often") end
+      return nil, core.new_error("unavailable")
+    end
+    assert.equal("timeout", select(2, lock:lost(10)).code)
+    assert(n > 10 and n < 30, n)
+    owner.range = nil
+    store:delete(lock.key)
+    assert.equal("lost", lock:lost(10).code)
   end)
 
   test("waits for its turn through hours in which no request gets through", function()

@@ -115,6 +115,12 @@ local function enter(session, face, name, deadline, is_try)
   local _, full = faces.resolve(face, prefix)
   local key = full .. session.hex
   local place = session.places[key]
+  local dropped = place and place.dropped
+  if dropped then -- the loop may not have turned since
+    place.dropped = nil
+    dropped:close()
+    place = session.places[key]
+  end
   if not place then
     place = setmetatable({
       session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
@@ -130,6 +136,7 @@ local function enter(session, face, name, deadline, is_try)
       doubt_until = 0,
       is_listed = false,   -- the sweeper has the place
       swept = nil,         -- driver event: set when the key was deleted
+      dropped = nil,       -- the holding of a lock that has the place, and was collected: see hold.lua
     }, place_mt)
     session.places[key] = place
     return place
