@@ -37,14 +37,14 @@ local function write(fence, name, op, timeout, deadline)
   local held = fence.held
   local err = held.holding:reason()
   if err then return nil, err end
-  local owner, result = fence.owner, nil
-  result, err = check.call(name, owner.txn, owner, {
+  local owner = fence.owner
+  local result, why = check.call(name, owner.txn, owner, {
     compare = { { key = held.key, create_revision = held.revision } },
     success = { op },
     timeout = timeout,
     deadline = deadline,
   })
-  if not result then return nil, err end
+  if not result then return nil, why end
   if result.succeeded then return result.responses[1], result.revision end
   held.holding:lose()
   return nil, held.holding:reason()

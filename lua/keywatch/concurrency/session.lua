@@ -135,11 +135,12 @@ end
 function session_methods:lost(timeout)
   check.self(self, "lost", session_mt)
   check.timeout(timeout, "lost")
-  local err, why = self:error(), nil
+  local err = self:error()
   if err then return err end
-  err, why = self.lease:lost(timeout)
+  local lost, why = self.lease:lost(timeout)
+  err = lost or self:error() -- the second, if the lease was orphaned meanwhile
   if err then return err end
-  return self:error(), why -- the first, if the lease was orphaned meanwhile
+  return nil, why
 end
 
 --- Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
