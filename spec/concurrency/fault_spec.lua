@@ -1,5 +1,6 @@
 --- Locks of a store that is far away, in virtual time: what becomes of calls whose requests fail, hang or come late.
 
+local core = require "keywatch.core"
 local drivers = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 local methods = require "keywatch.concurrency.methods"
@@ -64,8 +65,23 @@ describe("A lock of a store far away", function()
     local proclaiming = keywatch.spawn(function() return leadership:proclaim("y", { timeout = HOUR }) end)
     keywatch.sleep(1)
     assert(store:lease_by_id(session.lease.id):revoke())
-    assert.equal("lost", error_at_once(unlocking).code)
-    assert.equal("lost", error_at_once(proclaiming).code)
+    for _, task in ipairs { unlocking, proclaiming } do
+      local err = error_at_once(task)
+      assert.same({ "lost", true }, { err.code, err.maybe_done })
+    end
+    for _, object in ipairs { session, lock, leadership } do assert.is_nil(object:error().maybe_done) end
+    assert.match("revoked", leadership:error().message)
+    assert.match("revoked", select(2, leadership:proclaim("z")).message)
+  end)
+
+  test("that was given back to a session that is lost already has written nothing", function()
+    local session = assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    local leadership = assert(session:election("e"):campaign("x"))
+    assert(store:lease_by_id(session.lease.id):revoke())
+    for _, err in ipairs { select(2, lock:unlock()), select(2, leadership:proclaim("y")) } do
+      assert.same({ "lost", nil }, { err.code, err.maybe_done })
+    end
   end)
 
   test("is lost at once with its session while it waits for its turn", function()
@@ -75,6 +91,52 @@ describe("A lock of a store far away", function()
     keywatch.sleep(HOUR)
     assert(store:lease_by_id(session.lease.id):revoke())
     assert.equal("lost", error_at_once(waiting).code)
+  end)
+
+  test("is lost at once with its session while it asks for the watch of the key before its own", function()
+    local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
+    assert(holder:lock("a"))
+    function owner:watch(...)
+      weather.is_cut = true
+      return far.methods.watch(self, ...)
+    end
+    local waiting = keywatch.spawn(function() return session:lock("a") end)
+    keywatch.sleep(1)
+    assert.is_true(weather.is_cut)
+    assert(store:lease_by_id(session.lease.id):revoke())
+    assert.equal("lost", error_at_once(waiting).code)
+  end)
+
+  test("does not fail because the time of another call is over, which was first to ask for their session", function()
+    weather.is_cut = true
+    local first = keywatch.spawn(function() return owner:lock("a", { timeout = 1 }) end)
+    local second = keywatch.spawn(function() return owner:lock("b", { timeout = HOUR }) end)
+    local third = keywatch.spawn(function() return owner:lock("c", { timeout = 2 }) end)
+    keywatch.sleep(0.5)
+    weather.is_cut = false
+    local _, got, err = first:join(HOUR)
+    assert.same({ nil, "deadline_exceeded" }, { got, err.code })
+    for _, task in ipairs { second, third } do
+      local _, lock = task:join(HOUR)
+      assert.is_true(lock:is_held())
+    end
+    assert.equal(101, keywatch.now())
+  end)
+
+  test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()
+    local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
+    local n = 0
+    function owner.watch() return nil, core.new_error("compacted") end
+    function owner.range()
+      n = n + 1
+      if n > 1000 then error("too often") end
+      return nil, core.new_error("unavailable")
+    end
+    assert.equal("timeout", select(2, lock:lost(10)).code)
+    assert(n > 10 and n < 30, n)
+    owner.range = nil
+    store:delete(lock.key)
+    assert.equal("lost", lock:lost(10).code)
   end)
 
   test("waits for its turn through hours in which no request gets through", function()

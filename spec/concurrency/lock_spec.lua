@@ -34,6 +34,22 @@ describe("A lock", function()
       assert.equal("lost", lock:lost(0).code)
     end)
 
+    test("that was collected is free for the next call at once, though the loop has not turned", function()
+      local function take()
+        local lock, err = with.owner:try_lock("dropped")
+        assert(lock, err)
+        return lock.revision
+      end
+      local before = 0
+      for _ = 1, 3 do
+        local revision = take()
+        assert(revision > before)
+        before = revision
+        collectgarbage()
+        collectgarbage()
+      end
+    end)
+
     test("goes from session to session in the order in which they came", function()
       local first = assert(with.owner:session()):lock("turns")
       local order, tasks = {}, {}

@@ -37,6 +37,7 @@ local function play(seed, is_far)
   local seen = {
     locked = 0, wrote = 0, refused = 0, timeout = 0, cancelled = 0, lost = 0, failed = 0, given_back = 0, dropped = 0,
   }
+  local given = {}  -- by create revision: true once a lock of that key was given
   local values = {} -- by name: what fenced writes have made of it
 
   --- Writes under the lock, by its fence.
@@ -71,6 +72,8 @@ local function play(seed, is_far)
       return
     end
     seen.locked = seen.locked + 1
+    assert(not given[lock.revision], "one key was given to two")
+    given[lock.revision] = true
     assert(lock:error() or is_oldest(store, lock, name) or lock.session:error(), "another key is older")
     if random:one_in(10) then store:delete(lock.key) end -- somebody takes it away
     if is_far then driver.sleep(random:between(0, 20) / 10) else write(lock, name) end
@@ -90,6 +93,9 @@ local function play(seed, is_far)
       local at = i % 5 + 1
       while not sessions[at] or sessions[at]:error() do
         sessions[at] = owner:session { ttl = 10 } or nil
+      end
+      if random:one_in(3) then -- another one of the same lease
+        return owner:session { lease = sessions[at].lease.id } or sessions[at]
       end
       return sessions[at]
     end

@@ -44,10 +44,36 @@ describe("A session", function()
       local lease = assert(with.owner:lease(40))
       local session = assert(with.owner:session { lease = lease })
       assert.equal(lease, session.lease)
-      local second = assert(with.other:session { lease = lease.id })
-      assert.equal(lease.id, second.lease.id)
+      assert.equal(lease.id, assert(with.owner:session({ lease = lease.id })).lease.id)
+    end)
+
+    test("and another one of the same lease exclude each other, through one owner", function()
+      local session = assert(with.owner:session())
+      local second = assert(with.owner:namespace("n"):session { lease = session.lease.id })
+      local lock = assert(session:lock("na"))
+      local got, err = second:try_lock("a")
+      assert.same({ nil, "locked" }, { got, err.code })
+      local waiting = keywatch.spawn(function() return second:lock("a") end)
+      local third = keywatch.spawn(function() return session:lock("na") end)
+      keywatch.sleep(0)
+      assert.is_true(lock:unlock())
+      local _, theirs = waiting:join(SECONDS)
+      assert.same({ second, true }, { theirs.session, theirs:is_held() })
+      assert.equal("parked", third.state)
+      second:orphan()
+      assert.is_false(theirs:is_held())
+      assert.is_true(theirs:unlock())
+      local _, last = third:join(SECONDS)
+      assert.is_true(last:is_held())
+      assert.same({ last.key }, owners.keys(with.owner, "na/"))
+    end)
+
+    test("of another client may have the same lease: to the server the two are one", function()
+      if not with.is_client then return end
+      local session = assert(with.owner:session())
+      local second = assert(with.other:session { lease = session.lease.id })
       local lock = assert(session:lock("a"))
-      assert.equal(lock.key, assert(second:lock("a")).key) -- the same session, to the server
+      assert.equal(lock.key, assert(second:lock("a")).key)
     end)
 
     test("is refused if its lease does not exist", function()
@@ -90,6 +116,28 @@ describe("A session", function()
       assert.same({ lock.key }, owners.keys(with.owner, "orphan/"))
       assert.is_true(lock:unlock())
       assert.same({}, owners.keys(with.owner, "orphan/"))
+      assert.is_true(session:close())
+      assert.same({}, with.owner:leases())
+    end)
+
+    test("whose lease is orphaned is lost, for all who wait", function()
+      local session = assert(with.owner:session())
+      local lock = assert(session:lock("orphan"))
+      local tasks = {
+        keywatch.spawn(function() return session:lock("orphan") end),
+        keywatch.spawn(function() return nil, session:lost(SECONDS) end),
+        keywatch.spawn(function() return nil, lock:lost(SECONDS) end),
+        keywatch.spawn(function() return nil, select(2, keywatch.select { session, timeout = SECONDS }) end),
+      }
+      keywatch.sleep(0)
+      session.lease:orphan()
+      for _, task in ipairs(tasks) do
+        local ok, got, err = task:join(SECONDS)
+        assert.same({ true, nil, "lost" }, { ok, got, err.code })
+      end
+      session.lease:keep() -- what was lost stays lost
+      assert.equal("lost", session:error().code)
+      assert.is_false(lock:is_held())
       assert.is_true(session:close())
       assert.same({}, with.owner:leases())
     end)

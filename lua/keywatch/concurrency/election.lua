@@ -65,7 +65,7 @@ local function set_value(session, key, created, value, times)
     success = { { put = key, value = value, lease = session.lease.id } },
   }, times)
   if not ok then error(result, 0) end
-  local lost = (not result or not result.succeeded) and session:error()
+  local lost = (not result or not result.succeeded) and sessions.loss_after(session, err)
   if lost then return nil, lost end
   if not result then return nil, err end
   if result.succeeded then return true end
@@ -104,7 +104,7 @@ function leadership_methods:proclaim(value, opts)
   if err then return nil, err end
   local ok
   ok, err = set_value(self.session, holding.place.key, self.revision, value, opts)
-  if not ok and err.code == "lost" then holding:lose() end
+  if not ok and err.code == "lost" and not self.session:error() then holding:lose() end
   return ok, err
 end
 

@@ -25,9 +25,11 @@ local RETRY = 0.5 -- seconds before a watch that could not be opened is tried ag
 local holding_methods = {}
 local holding_mt = { __index = holding_methods }
 
---- Called when an object was collected.
+--- Called when an object was collected. The holding is closed by the driver, or before by a call that wants its place.
 local guard = compat.guard(function(holding)
-  if not holding.is_over then driver.forget(holding) end
+  if holding.is_over then return end
+  holding.place.dropped = holding
+  driver.forget(holding)
 end)
 
 --- Makes an object of a class, a metatable, for a place whose key was created at a revision. `key` is the key as the
@@ -111,7 +113,7 @@ local function open_watch(self)
       if result and not (result.kvs[1] and result.kvs[1].create_revision == self.revision) then
         return self:lose()
       end
-      if result then from = result.revision + 1 end
+      if result then from = result.revision + 1 elseif not self.session.is_local then driver.get().sleep(RETRY) end
     elseif err.code == "closed" then
       return
     else
@@ -177,7 +179,7 @@ local protocol = { -- see task/selection.lua
 -- it is lost.
 function holding_methods:finish()
   if self.is_over then return false end
-  local err = self.err or not self.session.is_orphan and self.session:error() or nil
+  local err = self.err or not self.session.hold.is_over and self.session:error() or nil
   self.is_over = true
   if self.watch or self.opener then stop_watching(self) end
   if self.relay then self.relay:wake() end
@@ -199,13 +201,13 @@ function holding_methods:give_back(times)
     if is_deleted then return true end
     return nil, self.session:error() or deleted()
   end
-  local lost = self.session:error()
+  local lost = sessions.loss_after(self.session, why)
   own:withdraw()
   if not ok then error(is_deleted, 0) end
   return nil, lost or why
 end
 
---- Called by the driver after the object was collected: gives the key back in the background.
+--- Called after the object was collected, see `guard`: gives the key back in the background.
 function holding_methods:close()
   if self.session.pid == core.pid() and self:finish() then self.place:withdraw() end
 end

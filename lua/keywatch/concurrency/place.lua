@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- place: the place of a session in a contest, that is in the queue of all sessions that want one lock, or to lead one
--- election. The place is one key, see names.lua: a session cannot queue twice. So the calls of one session wait for
--- their session's place first, in the order in which they came.
+-- election. The place is one key, see names.lua: a session cannot queue twice. So the calls of one session, and of all
+-- sessions that share its lease, wait for the place first, in the order in which they came.
 --
 -- A place is known to its session while it is one of
 --   taken      a call of the session, or a lock, has it
@@ -78,8 +78,8 @@ local function leave(place)
 end
 
 --- Waits for the place. Returns true, or nil and an error.
-local function await_place(place, ticket, deadline)
-  local session, d = place.session, driver.get()
+local function await_place(session, ticket, deadline)
+  local d = driver.get()
   while not ticket.has_turn do
     local err = session:error()
     if err then return nil, err end
@@ -90,13 +90,13 @@ local function await_place(place, ticket, deadline)
 end
 
 --- Waits in the queue of the place. Returns true, or nil and an error.
-local function queue_up(place, deadline)
+local function queue_up(place, session, deadline)
   local ticket = setmetatable({ has_turn = false, turned = driver.get().event() }, ticket_mt)
   place.queue = place.queue or {}
   place.last = place.last + 1
   local at = place.last
   place.queue[at] = ticket
-  local ok, has_turn, err = pcall(await_place, place, ticket, deadline)
+  local ok, has_turn, err = pcall(await_place, session, ticket, deadline)
   if ok and has_turn then return true end
   if ticket.has_turn then
     leave(place)
@@ -115,9 +115,15 @@ local function enter(session, face, name, deadline, is_try)
   local _, full = faces.resolve(face, prefix)
   local key = full .. session.hex
   local place = session.places[key]
+  local dropped = place and place.dropped
+  if dropped then -- the loop may not have turned since
+    place.dropped = nil
+    dropped:close()
+    place = session.places[key]
+  end
   if not place then
     place = setmetatable({
-      session = session,
+      session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
       prefix = full,       -- as the root names it
       key = key,           -- the same
       state = "taken",
@@ -130,17 +136,24 @@ local function enter(session, face, name, deadline, is_try)
       doubt_until = 0,
       is_listed = false,   -- the sweeper has the place
       swept = nil,         -- driver event: set when the key was deleted
+      dropped = nil,       -- the holding of a lock that has the place, and was collected: see hold.lua
     }, place_mt)
     session.places[key] = place
     return place
   end
   if place.state == "free" then
-    place.state = "taken"
+    place.state, place.session = "taken", session
     return place
   end
   if is_try and place.state == "taken" then return nil, core.new_error("locked") end
-  local ok, err = queue_up(place, deadline)
+  local ok, err = queue_up(place, session, deadline)
   if not ok then return nil, err end
+  place.session = session
+  err = session:error()
+  if err then
+    leave(place)
+    return nil, err
+  end
   return place
 end
 
@@ -208,12 +221,14 @@ local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, 
 -- and an error.
 local function read(session, key, opts, deadline)
   local pause = FIRST_PAUSE
+  opts.deadline = deadline
   while true do
-    opts.deadline = deadline
+    local why = session:error() -- a loss that was before the request does not end it
+    if why then return nil, why end
     local ok, result, err = request(session, session.root.range, session.root, key, opts)
     if not ok then error(result, 0) end
     if result then return result end
-    local why = session:error()
+    why = session:error()
     if why then return nil, why end
     if not PASSING[err.code] then return nil, err end
     if is_over(deadline) then return nil, core.new_error("timeout") end
@@ -229,8 +244,10 @@ local function await_deletion(session, key, revision, deadline)
     { start_revision = revision + 1, filters = { "no_put" }, deadline = deadline })
   if not ok then error(watch, 0) end
   if not watch then
+    local why = session:error() -- it has ended the request
+    if why then return nil, why end
     if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return true end
-    return nil, session:error() or is_over(deadline) and core.new_error("timeout") or err
+    return nil, is_over(deadline) and core.new_error("timeout") or err
   end
   local found, event, why
   ok, found, event, why = pcall(driver.get().select, { watch, session.lease, timeout = time_left(deadline) })

@@ -19,24 +19,36 @@ local DEFAULT_TTL = 60 -- seconds, as in etcd's clients
 local session_methods = {}
 local session_mt = { __name = "keywatch.session", __index = session_methods }
 
+local weak_mt = { __mode = "v" }
+
+--- Returns the places of a lease: all sessions of one lease in this process share them, since they share the keys.
+local function places_of(root, hex)
+  local all = faces.companion(root)
+  all.places = all.places or setmetatable({}, weak_mt)
+  local name, fresh = hex .. " " .. core.pid(), {}
+  local places = all.places[name] or fresh -- at once with what follows
+  all.places[name] = places
+  return places
+end
+
 --- Returns a session of a lease that is renewed.
 local function new(owner, kept)
-  local root = faces.resolve(owner, "")
+  local root, hex = faces.resolve(owner, ""), core.hex(kept.id)
   local self = setmetatable({
     owner = owner,
     root = root,
     is_local = faces.is_local(root),
     lease = kept,
-    hex = core.hex(kept.id),
+    hold = kept.hold,     -- is_over once the lease is not renewed any more, for this session: see store/kept.lua
+    hex = hex,
     pid = core.pid(),
-    places = {},          -- by key at the root: see place.lua
+    places = places_of(root, hex), -- by key at the root: see place.lua
     callers = {},         -- as keys: those whose requests are under way: see request.lua
     is_listening = false, -- see request.lua
     is_closed = false,
-    is_orphan = false,    -- the lease is not renewed any more, and ends in its time
     sweeper = nil,
   }, session_mt)
-  self.sweeper = sweeper.new(self, place.leave)
+  self.sweeper = sweeper.new(place.leave)
   return self
 end
 
@@ -96,8 +108,20 @@ function session_methods:error()
   if self.pid ~= core.pid() then
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
   end
-  if self.is_orphan then return errors.new("lost", "keywatch: the session is lost: session:orphan() was called") end
+  if self.hold.is_over then
+    return errors.new("lost", "keywatch: the session is lost: orphan() of the session or of its lease was called")
+  end
   return self.lease:error()
+end
+
+--- Returns the error of a request of the session that has failed with `failure`, or nil if the session is not lost: why
+-- it is lost. A request that may have been done has an error that says so.
+local function loss_after(self, failure)
+  local err = self:error()
+  if not err or type(failure) ~= "table" or not failure.maybe_done then return err end
+  local own = errors.new("lost", err.message) -- the other one belongs to the lease
+  own.maybe_done = true
+  return own
 end
 
 --- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
@@ -111,17 +135,18 @@ end
 function session_methods:lost(timeout)
   check.self(self, "lost", session_mt)
   check.timeout(timeout, "lost")
-  local err, why = self:error(), nil
-  if not err then err, why = self.lease:lost(timeout) end
-  return err, why
+  local err = self:error()
+  if err then return err end
+  local lost, why = self.lease:lost(timeout)
+  err = lost or self:error() -- the second, if the lease was orphaned meanwhile
+  if err then return err end
+  return nil, why
 end
 
 --- Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
 function session_methods:orphan()
   check.self(self, "orphan", session_mt)
-  if self:error() then return end
-  self.is_orphan = true
-  self.lease:orphan()
+  if not self:error() then self.lease:orphan() end
 end
 
 --- Ends the session: revokes the lease, and with it all locks and leaderships. Returns true, also if the session was
@@ -129,7 +154,7 @@ end
 function session_methods:close(opts)
   check.self(self, "close", session_mt)
   opts = check.times(opts, "close")
-  if self.is_closed or self:error() and not self.is_orphan then return true end
+  if self.is_closed or self:error() and not self.hold.is_over then return true end
   self.is_closed = true
   local revoked, err = self.lease:revoke(opts)
   if revoked or err.code == "lease_not_found" then return true end
@@ -174,7 +199,8 @@ local function grant_default(root, ttl, deadline)
 end
 
 --- Returns the default session of the store or client behind a face; or nil and an error. Callers who come while the
--- lease is being granted wait for that.
+-- lease is being granted wait for that. If it fails because the time of the caller who asks for it is over, another one
+-- asks.
 local function default(face, ttl, deadline)
   local root = faces.resolve(face, "")
   local companion = faces.companion(root)
@@ -182,7 +208,9 @@ local function default(face, ttl, deadline)
   while true do
     local found = companion[ttl]
     if not found or found.pid ~= core.pid() or found.session and found.session:error() then
-      found = { pid = core.pid(), session = nil, err = nil, is_done = false, done = driver.get().event() }
+      found = {
+        pid = core.pid(), session = nil, err = nil, deadline = deadline, is_done = false, done = driver.get().event(),
+      }
       companion[ttl] = found
       local ok, session, err = pcall(grant_default, root, ttl, deadline)
       found.session, found.err, found.is_done = ok and session or nil, ok and err or nil, true
@@ -195,7 +223,8 @@ local function default(face, ttl, deadline)
     if not found.is_done and not found.done:wait(place.time_left(deadline)) and place.is_over(deadline) then
       return nil, core.new_error("timeout")
     end
-    if found.err then return nil, found.err end
+    if found.err and not place.is_over(found.deadline) then return nil, found.err end
+    if found.err and place.is_over(deadline) then return nil, core.new_error("timeout") end
   end
 end
 
@@ -225,5 +254,5 @@ end
 
 return {
   open = open, of_options = of_options, check_given = check_given, check_ttl = check_ttl, methods = session_methods,
-  mt = session_mt, suspect = suspect,
+  mt = session_mt, suspect = suspect, loss_after = loss_after,
 }

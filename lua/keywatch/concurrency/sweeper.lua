@@ -23,9 +23,8 @@ local sweeper_methods = {}
 local sweeper_mt = { __index = sweeper_methods }
 
 --- Returns the sweeper of a session. leave(place) is called when the key of a place is gone.
-local function new(session, leave)
+local function new(leave)
   return setmetatable({
-    session = session,
     leave = leave,
     list = {},  -- places whose keys are to be deleted
     task = nil, -- the task that does that
@@ -73,8 +72,8 @@ end
 
 --- Deletes the key of a place. Returns true if nothing is left to be done now. A key that the place is known to have is
 -- none of the doubtful ones.
-local function delete(self, place)
-  local session = self.session
+local function delete(place)
+  local session = place.session
   place.state = "sweeping"
   local ok, is_deleted, err = pcall(find_and_delete, session.root, place.key)
   if not ok then
@@ -96,12 +95,12 @@ local function sweep(self)
   for _, place in ipairs(places) do
     if place.state == "taken" or place.state == "gone" then
       remove(self, place) -- who has the place deletes the key
-    elseif self.session:error() then
+    elseif place.session:error() then
       place.doubts = 0
       remove(self, place)
       self.leave(place)
-    elseif delete(self, place) then
-      if not is_doubtful(place) or self.session:error() then
+    elseif delete(place) then
+      if not is_doubtful(place) or place.session:error() then
         place.doubts = 0
         remove(self, place)
         self.leave(place)
