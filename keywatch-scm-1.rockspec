@@ -60,6 +60,7 @@ build = {
     ["keywatch.command.serve"] = "lua/keywatch/command/serve.lua",
     ["keywatch.command.serve_flags"] = "lua/keywatch/command/serve_flags.lua",
     ["keywatch.command.settings"] = "lua/keywatch/command/settings.lua",
+    ["keywatch.concurrency.claims"] = "lua/keywatch/concurrency/claims.lua",
     ["keywatch.concurrency.contenders"] = "lua/keywatch/concurrency/contenders.lua",
     ["keywatch.concurrency.election"] = "lua/keywatch/concurrency/election.lua",
     ["keywatch.concurrency.face"] = "lua/keywatch/concurrency/face.lua",

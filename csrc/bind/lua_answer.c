@@ -134,6 +134,63 @@ static int l_result(lua_State *L) {
 
 /* }====== */
 
+/* {====== Claims: see lua_op.h ====== */
+
+static const kw_memo claim_success[] = {{.kind = KW_OP_PUT}, {.kind = KW_OP_RANGE}};
+static const kw_memo claim_failure[] = {{.kind = KW_OP_RANGE, .is_get = true},
+                                        {.kind = KW_OP_RANGE}};
+static const kw_memo unclaim_success[] = {{.kind = KW_OP_DELETE}};
+
+/* Sets *kv to the first kv of the answer to a range. Returns false if there is none. */
+static bool first_kv(const kw_response *range, kw_kv *kv) {
+  const kw_slice *items = range->range.kvs.items;
+  return range->range.kvs.n > 0 && kw_keyvalue_decode(items[0], kv);
+}
+
+/* Returns the create revision of the own key, true if that is the oldest, the value that the key had already, or nil,
+ * and the revision of the store. Returns false if the key was not created and does not exist. Returns nil and an error
+ * if the answer is malformed: whoever has a key finds an oldest one. */
+static int l_claim(lua_State *L) {
+  const kw_memo memo = {.kind = KW_OP_TXN,
+                        .success = claim_success,
+                        .n_success = 2,
+                        .failure = claim_failure,
+                        .n_failure = 2};
+  kw_response response;
+  kw_kv own, oldest;
+  int rc = read_response(L, begin(L), &memo, &response);
+  if (rc != KW_OK) return fail(L, rc);
+  const kw_response *responses = response.txn.responses.items;
+  bool is_new = response.txn.succeeded;
+  if (!is_new && !first_kv(&responses[0], &own)) {
+    lua_pushboolean(L, false);
+    return end(L, 1);
+  }
+  if (!first_kv(&responses[1], &oldest)) return fail(L, KW_ERR_MALFORMED);
+  int64_t created = is_new ? response.revision : own.create_revision;
+  kw_bind_push_int(L, created);
+  lua_pushboolean(L, oldest.create_revision == created);
+  if (is_new) {
+    lua_pushnil(L);
+  } else {
+    kw_bind_push_slice(L, own.value);
+  }
+  kw_bind_push_int(L, response.revision);
+  return end(L, 4);
+}
+
+/* Returns whether the key was deleted. */
+static int l_unclaim(lua_State *L) {
+  const kw_memo memo = {.kind = KW_OP_TXN, .success = unclaim_success, .n_success = 1};
+  kw_response response;
+  int rc = read_response(L, begin(L), &memo, &response);
+  if (rc != KW_OK) return fail(L, rc);
+  lua_pushboolean(L, response.txn.succeeded);
+  return end(L, 1);
+}
+
+/* }====== */
+
 /* {====== Leases ====== */
 
 static int read_lease(lua_State *L, const kw_message *message, kw_lease_message *lease) {
@@ -219,6 +276,8 @@ static const luaL_Reg answers[] = {{"get", l_get},
                                    {"delete", l_delete},
                                    {"txn", l_txn},
                                    {"compact", l_result},
+                                   {"claim", l_claim},
+                                   {"unclaim", l_unclaim},
                                    {"lease_grant", l_lease_grant},
                                    {"lease_revoke", l_result},
                                    {"lease_keepalive", l_lease_keepalive},

@@ -428,6 +428,69 @@ int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op 
 
 /* }====== */
 
+/* {====== Claims ====== */
+
+/* The arrays of a claim's ops. */
+typedef struct claim_ops {
+  kw_compare compare;
+  kw_op success[2];
+  kw_op failure[2];
+} claim_ops;
+
+static void set_txn(kw_op *op, const claim_ops *ops, size_t n_success, size_t n_failure) {
+  *op = (kw_op){.kind = KW_OP_TXN,
+                .txn = {.compares = &ops->compare,
+                        .n_compares = 1,
+                        .success = ops->success,
+                        .n_success = n_success,
+                        .failure = ops->failure,
+                        .n_failure = n_failure}};
+}
+
+/* Returns the compare that holds if every key of a range was created at a revision; 0: if there is none. */
+static kw_compare created_at(kw_range range, int64_t revision) {
+  return (kw_compare){.range = range,
+                      .target = KW_COMPARE_CREATE,
+                      .number = revision,
+                      .given = (int)KW_COMPARE_FIELD(KW_COMPARE_CREATE)};
+}
+
+int kw_bind_read_claim(lua_State *L, kw_arena *arena, kw_op *op) {
+  kw_range all = {.key = kw_bind_check_bytes(L, 2)};
+  kw_put_op put = {.key = kw_bind_check_bytes(L, 3),
+                   .value = kw_bind_check_bytes(L, 4),
+                   .lease = kw_bind_check_id(L, 5)};
+  const kw_range own = {.key = put.key};
+  claim_ops *ops = kw_arena_alloc(arena, sizeof *ops);
+  if (ops == NULL) return KW_ERR_NO_MEMORY;
+  int rc = prefix_end(all.key, arena, &all.end);
+  const kw_op oldest = {.kind = KW_OP_RANGE,
+                        .range = {.range = all,
+                                  .limit = 1,
+                                  .sort_order = KW_SORT_ASCEND,
+                                  .sort_target = KW_SORT_CREATE,
+                                  .keys_only = true}};
+  ops->compare = created_at(lua_toboolean(L, 6) ? all : own, 0);
+  ops->success[0] = (kw_op){.kind = KW_OP_PUT, .put = put};
+  ops->failure[0] = (kw_op){.kind = KW_OP_RANGE, .range = {.range = own}};
+  ops->success[1] = ops->failure[1] = oldest;
+  set_txn(op, ops, 2, 2);
+  return rc;
+}
+
+int kw_bind_read_unclaim(lua_State *L, kw_arena *arena, kw_op *op) {
+  const kw_range own = {.key = kw_bind_check_bytes(L, 2)};
+  int64_t created = kw_bind_check_int(L, 3, 0);
+  claim_ops *ops = kw_arena_alloc(arena, sizeof *ops);
+  if (ops == NULL) return KW_ERR_NO_MEMORY;
+  ops->compare = created_at(own, created);
+  ops->success[0] = (kw_op){.kind = KW_OP_DELETE, .delete = {.range = own}};
+  set_txn(op, ops, 1, 0);
+  return KW_OK;
+}
+
+/* }====== */
+
 /* {====== Compaction and leases ====== */
 
 void kw_bind_read_compaction(lua_State *L, kw_compaction_request *request, kw_times *times) {

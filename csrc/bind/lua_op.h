@@ -53,6 +53,15 @@ int kw_bind_read_watch_spec(lua_State *L, kw_arena *arena, kw_watch_spec *spec, 
 int kw_bind_read_txn_op(lua_State *L, int64_t max_bytes, kw_arena *arena, kw_op *op,
                         kw_times *times);
 
+/* Reads (prefix, key, value, lease, is_alone): the transaction that creates a key below the prefix, bound to the
+ * lease, unless the key exists; with is_alone, unless there is any key below the prefix. If the key is not created,
+ * the transaction reads it. In either case it then reads the name of the key below the prefix that was created first.
+ * The prefix must not be empty. */
+int kw_bind_read_claim(lua_State *L, kw_arena *arena, kw_op *op);
+
+/* Reads (key, revision): the transaction that deletes a key if it was created at the revision. */
+int kw_bind_read_unclaim(lua_State *L, kw_arena *arena, kw_op *op);
+
 #define KW_BIND_GET 1 /* the tag of a range whose result is its kv alone */
 
 #endif

@@ -171,6 +171,24 @@ static int l_compact(lua_State *L) {
 
 /* }====== */
 
+/* {====== Claims: see lua_op.h ====== */
+
+static int l_claim(lua_State *L) {
+  kw_op op;
+  request self = begin(L);
+  int rc = kw_bind_read_claim(L, self.arena, &op);
+  return finish(L, &self, rc, &kw_msg_txn_request, &op.txn);
+}
+
+static int l_unclaim(lua_State *L) {
+  kw_op op;
+  request self = begin(L);
+  int rc = kw_bind_read_unclaim(L, self.arena, &op);
+  return finish(L, &self, rc, &kw_msg_txn_request, &op.txn);
+}
+
+/* }====== */
+
 /* {====== Leases ====== */
 
 static int l_lease_grant(lua_State *L) {
@@ -218,6 +236,8 @@ static const luaL_Reg requests[] = {{"get", l_get},
                                     {"delete", l_delete},
                                     {"txn", l_txn},
                                     {"compact", l_compact},
+                                    {"claim", l_claim},
+                                    {"unclaim", l_unclaim},
                                     {"lease_grant", l_lease_grant},
                                     {"lease_revoke", l_lease_revoke},
                                     {"lease_keepalive", l_lease_keepalive},

@@ -312,6 +312,7 @@ end)
 local REQUESTS = {
   get = { "k1" }, range = { "k", { prefix = true } }, put = { "k1", LONG }, delete = { "k", { prefix = true } },
   txn = { { success = { { put = "k1", value = LONG }, { get = "k1" } } } }, compact = { 5 }, lease_grant = { 5 },
+  claim = { "k/", "k/1", LONG, 7, true }, unclaim = { "k/1", 5 },
   lease_revoke = { 7 }, lease_keepalive = { 7 }, lease_time_to_live = { 7, { keys = true } }, leases = {},
 }
 local KV = { key = "k1", value = LONG, mod_revision = 5, create_revision = 5, version = 1 }
@@ -320,13 +321,16 @@ local ANSWERS = {
   put = { "PutResponse", { prev_kv = KV } },
   delete = { "DeleteRangeResponse", { prev_kvs = { KV }, deleted = 1 }, true },
   txn = { "TxnResponse", { succeeded = true, responses = { { response_put = {} }, { response_range = {} } } } },
+  claim = { "TxnResponse", { responses = { { response_range = { kvs = { KV } } },
+    { response_range = { kvs = { KV } } } } } },
+  unclaim = { "TxnResponse", { succeeded = true, responses = { { response_delete_range = { deleted = 1 } } } } },
   compact = { "CompactionResponse", {} }, lease_grant = { "LeaseGrantResponse", { ID = 7, TTL = 5 } },
   lease_revoke = { "LeaseRevokeResponse", {} }, lease_keepalive = { "LeaseKeepAliveResponse", { ID = 7, TTL = 5 } },
   lease_time_to_live = { "LeaseTimeToLiveResponse", { ID = 7, TTL = 5, grantedTTL = 5, keys = { "k1" } }, true },
   leases = { "LeaseLeasesResponse", { leases = { { ID = 7 } } } },
 }
 for name, arguments in pairs(REQUESTS) do
-  case("requests." .. name, function() return nil, arguments[1], arguments[2] end)
+  case("requests." .. name, function() return nil, unpack(arguments) end)
 end
 for name, answer in pairs(ANSWERS) do
   local memo = answer[3]

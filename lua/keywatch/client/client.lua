@@ -185,6 +185,30 @@ for name, call in pairs(CALLS) do
   end
 end
 
+--- Sends the encoded transaction of a claim. Returns the bytes of the answer, or nil and an error.
+local function send_claim(self, timeout, deadline, bytes, err)
+  if not bytes then return nil, err end
+  local transport = self.transport
+  return transport:unary(KV .. "Txn", bytes, transport:deadline_of(timeout, deadline), false)
+end
+
+client_mt.__claims = {} -- see concurrency/claims.lua
+
+function client_mt.__claims.claim(self, prefix, key, value, lease_id, is_try, deadline)
+  local back, err = send_claim(self, nil, deadline, core.requests.claim(self, prefix, key, value, lease_id, is_try))
+  if not back then return nil, err end
+  local created, is_oldest, before, revision = core.answers.claim(back)
+  if created == nil then is_oldest.maybe_done = true end -- in its place stands the error
+  return created, is_oldest, before, revision
+end
+
+function client_mt.__claims.unclaim(self, key, created, times)
+  local timeout, deadline = times and times.timeout, times and times.deadline
+  local back, err = send_claim(self, timeout, deadline, core.requests.unclaim(self, key, created))
+  if not back then return nil, err end
+  return read_answer(false, core.answers.unclaim(back))
+end
+
 --- Renews a lease. Returns its time to live in seconds, or nil and an error.
 function client_methods:lease_keepalive(id, opts)
   check.self(self, "lease_keepalive", client_mt)

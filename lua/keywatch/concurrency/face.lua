@@ -2,7 +2,8 @@
 --- face: what stands behind an object with the methods of a store.
 --
 -- Some of these objects stand on another one: a namespace, a fence. Their metatable has the field __base, a function:
--- base(object, key) returns the object below, and the name that a key of `object` has there.
+-- base(object, key) returns the object below, and the name that a key of `object` has there. The field
+-- __only_renames = true says that a request to the object is the same request to the one below, with other names.
 
 local compat = require "keywatch.support.compat"
 
@@ -12,6 +13,18 @@ local function resolve(object, key)
     local base = getmetatable(object).__base
     if not base then return object, key end
     object, key = base(object, key)
+  end
+end
+
+--- Returns the store or the client that does what it is asked for through an object under other names only, and what
+-- the keys of the object have in front there; or nil if the object, or one below it, changes requests otherwise.
+local function renamed(object)
+  local before = ""
+  while true do
+    local mt = getmetatable(object)
+    if not mt.__base then return object, before end
+    if not mt.__only_renames then return nil end
+    object, before = mt.__base(object, before)
   end
 end
 
@@ -25,4 +38,4 @@ local function companion(root)
   return compat.companion(root, "concurrency")
 end
 
-return { resolve = resolve, is_local = is_local, companion = companion }
+return { resolve = resolve, renamed = renamed, is_local = is_local, companion = companion }

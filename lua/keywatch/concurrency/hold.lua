@@ -10,11 +10,11 @@
 -- the object.
 
 local check = require "keywatch.support.check"
+local claims = require "keywatch.concurrency.claims"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
-local names = require "keywatch.concurrency.names"
 local place = require "keywatch.concurrency.place"
 local relay = require "keywatch.concurrency.relay"
 local request = require "keywatch.concurrency.request"
@@ -195,7 +195,7 @@ function holding_methods:give_back(times)
   if is_ours == false then return true end
   if not is_ours then return nil, err end
   local own = self.place
-  local ok, is_deleted, why = request(self.session, names.delete, self.session.root, own.key, self.revision, times)
+  local ok, is_deleted, why = request(self.session, claims.delete, self.session.root, own.key, self.revision, times)
   if ok and is_deleted ~= nil then
     own:release()
     if is_deleted then return true end

@@ -17,15 +17,4 @@ end
 -- Options of a range over a prefix, whose first kv is the one that was created first.
 local OLDEST = { prefix = true, sort_target = "create", sort_order = "ascend", limit = 1 }
 
---- Deletes a key that was created at a revision, and no later one: a request that is carried out late does no harm.
--- Returns true, or false if there is no such key; or nil and an error.
-local function delete(root, key, created, times)
-  local result, err = root:txn({
-    compare = { { key = key, create_revision = created } },
-    success = { { delete = key } },
-  }, times)
-  if not result then return nil, err end
-  return result.succeeded
-end
-
-return { delete = delete, prefix_of = prefix_of, key_of = key_of, OLDEST = OLDEST }
+return { prefix_of = prefix_of, key_of = key_of, OLDEST = OLDEST }

@@ -14,6 +14,7 @@
 -- Names: `face` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
 -- created through the face, since a fence may refuse that; everything else goes to the root.
 
+local claims = require "keywatch.concurrency.claims"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -166,48 +167,29 @@ local function lost(session)
   return session:error() or errors.new("lost", "keywatch: the session is lost: its lease has ended")
 end
 
---- Sends the transaction that creates the key, unless it exists, and reads the oldest one. With is_try the key is
--- created only if there is no other.
-local function create(place, face, name, value, deadline, is_try)
-  local id = place.session.lease.id
-  local prefix = names.prefix_of(name)
-  local key = prefix .. place.session.hex
-  local oldest = {
-    range = prefix, prefix = true, sort_target = "create", sort_order = "ascend", limit = 1, keys_only = true,
-  }
-  return face:txn({
-    compare = { { key = is_try and prefix or key, prefix = is_try or nil, create_revision = 0 } },
-    success = { { put = key, value = value, lease = id }, oldest },
-    failure = { { get = key }, oldest },
-    deadline = deadline,
-  })
-end
-
 --- Creates the key. Returns its create revision, true if it is the oldest, the value that it had already, or nil, and
 -- the revision of the store; or nil and an error. With is_try the first result is false if there is another key.
 function place_methods:create(face, name, value, deadline, is_try)
   local session = self.session
+  local prefix = names.prefix_of(name)
   self.has_key = true
-  local ok, result, err = request(session, create, self, face, name, value, deadline, is_try)
-  if not (ok and result) then
-    local failure = ok and err or result
+  local ok, created, is_oldest, before, revision = request(session, claims.create, face, prefix, prefix .. session.hex,
+    value, session.lease.id, is_try, deadline)
+  if not ok or created == nil then
+    local failure = ok and is_oldest or created
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
     if is_sure then self.has_key = sweeper.is_doubtful(self) elseif not session.is_local then sweeper.doubt(self) end
     if not ok then error(failure, 0) end
     if failure.code == "lease_not_found" then failure = lost(session) end
     return nil, failure
   end
-  local own, oldest = result.responses[1], result.responses[2].kvs[1]
-  self.is_known = result.succeeded or own ~= false
-  if result.succeeded then
-    return result.revision, oldest.create_revision == result.revision, nil, result.revision
-  end
-  if not own then -- with is_try: another one has the lock
+  self.is_known = created ~= false
+  if not created then -- with is_try: another one has the lock
     self.has_key = sweeper.is_doubtful(self)
     return false
   end
-  if self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has created the key
-  return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
+  if before and self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has created the key
+  return created, is_oldest, before, revision
 end
 
 -- }======

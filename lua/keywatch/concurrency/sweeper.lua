@@ -11,8 +11,8 @@
 -- often as there were doubts, or DOUBT seconds have passed. Another call may take the place meanwhile, between two
 -- deletions.
 
+local claims = require "keywatch.concurrency.claims"
 local driver = require "keywatch.task.driver"
-local names = require "keywatch.concurrency.names"
 
 local DOUBT = 10        -- seconds: longer than an etcd works on a request that its client has given up
 local REQUEST = 10      -- seconds for one deletion
@@ -67,7 +67,7 @@ local function find_and_delete(root, key)
   if not result then return nil, err end
   local kv = result.kvs[1]
   if not kv then return false end
-  return names.delete(root, key, kv.create_revision, { timeout = REQUEST })
+  return claims.delete(root, key, kv.create_revision, { timeout = REQUEST })
 end
 
 --- Deletes the key of a place. Returns true if nothing is left to be done now. A key that the place is known to have is

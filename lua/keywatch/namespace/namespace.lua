@@ -21,7 +21,9 @@ local function base(self, key)
 end
 
 local methods = {}
-local mt = check.face { __name = "keywatch.namespace", __index = methods, __base = base }
+local mt = check.face {
+  __name = "keywatch.namespace", __index = methods, __base = base, __only_renames = true,
+}
 
 local closed_methods = setmetatable({}, { __index = methods })
 local closed_mt = check.face { __name = "keywatch.namespace", __index = closed_methods, __base = base }
