@@ -392,6 +392,32 @@ describe("a client that keeps leases", function()
     assert.equal(2, #peer:record().connections)
   end)
 
+  it("replaces a call that never answers one of its requests, before the others fill the memory", function()
+    local peer = imposter.start {
+      [KEEP] = [[
+        for request in stream.receive, stream do
+          if #stream.record.messages < 3 or request.ID ~= 1 then stream:message { ID = request.ID, TTL = 1000000 } end
+        end
+      ]],
+    }
+    local client = network.connect(peer.url)
+    local silent, other = client:lease_by_id(1):keep(), client:lease_by_id(2):keep()
+    await_answer(silent)
+    await_answer(other)
+    hurry(silent)
+    await(function() return silent.hold.kept.call end)
+    local call = silent.hold.kept.call
+    for _ = 1, 70000 do -- requests that were answered
+      call.last = call.last + 1
+      call.asked[call.last] = other.hold.kept
+    end
+    hurry(other)
+    await(function() return silent.hold.kept.call ~= call end)
+    await_answer(silent)
+    assert.is_nil(other:error())
+    assert.equal(1, #peer:record().connections)
+  end)
+
   it("loses the lease alone whose request was refused", function()
     local peer = start [[
       for request in stream.receive, stream do
