@@ -348,6 +348,8 @@ describe("a client that keeps leases", function()
         stream:receive()
         stream:wait("go on")
         stream:message { ID = 7, TTL = 100 }
+        conn:sleep(1)
+        stream.record.has_answered = true
         stream:receive()
       ]],
     }
@@ -359,7 +361,7 @@ describe("a client that keeps leases", function()
     await(function() return kept.call end)
     peer:await("#calls[1].messages == 2", function() keywatch.sleep(0.001) end)
     peer:tell("go on")
-    peer:look("1") -- the answer was sent
+    peer:await("calls[1].has_answered")
     kept.deadline = keywatch.now() -- the loop did not turn for long
     kept.keeper.timers:remove(kept.timer)
     kept.timer = kept.keeper.timers:add(kept.deadline, kept)
@@ -374,7 +376,7 @@ describe("a client that keeps leases", function()
       [KEEP] = [[
         local is_first = true
         for request in stream.receive, stream do
-          if is_first or stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 2 } end
+          if is_first or stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 6 } end
           is_first = false
         end
       ]],
