@@ -348,6 +348,8 @@ describe("a client that keeps leases", function()
         stream:receive()
         stream:wait("go on")
         stream:message { ID = 7, TTL = 100 }
+        conn:sleep(1)
+        stream.record.has_answered = true
         stream:receive()
       ]],
     }
@@ -359,7 +361,7 @@ describe("a client that keeps leases", function()
     await(function() return kept.call end)
     peer:await("#calls[1].messages == 2", function() keywatch.sleep(0.001) end)
     peer:tell("go on")
-    peer:look("1") -- the answer was sent
+    peer:await("calls[1].has_answered")
     kept.deadline = keywatch.now() -- the loop did not turn for long
     kept.keeper.timers:remove(kept.timer)
     kept.timer = kept.keeper.timers:add(kept.deadline, kept)
@@ -374,7 +376,7 @@ describe("a client that keeps leases", function()
       [KEEP] = [[
         local is_first = true
         for request in stream.receive, stream do
-          if is_first or stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 2 } end
+          if is_first or stream.record.connection > 1 then stream:message { ID = request.ID, TTL = 6 } end
           is_first = false
         end
       ]],
@@ -390,6 +392,32 @@ describe("a client that keeps leases", function()
     await(function() return lease:error() or lease.hold.kept.ttl == 100 end)
     assert.is_nil(lease:error())
     assert.equal(2, #peer:record().connections)
+  end)
+
+  it("replaces a call that never answers one of its requests, before the others fill the memory", function()
+    local peer = imposter.start {
+      [KEEP] = [[
+        for request in stream.receive, stream do
+          if #stream.record.messages < 3 or request.ID ~= 1 then stream:message { ID = request.ID, TTL = 1000000 } end
+        end
+      ]],
+    }
+    local client = network.connect(peer.url)
+    local silent, other = client:lease_by_id(1):keep(), client:lease_by_id(2):keep()
+    await_answer(silent)
+    await_answer(other)
+    hurry(silent)
+    await(function() return silent.hold.kept.call end)
+    local call = silent.hold.kept.call
+    for _ = 1, 70000 do -- requests that were answered
+      call.last = call.last + 1
+      call.asked[call.last] = other.hold.kept
+    end
+    hurry(other)
+    await(function() return silent.hold.kept.call ~= call end)
+    await_answer(silent)
+    assert.is_nil(other:error())
+    assert.equal(1, #peer:record().connections)
   end)
 
   it("loses the lease alone whose request was refused", function()

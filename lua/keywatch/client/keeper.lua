@@ -337,11 +337,17 @@ local function ask(self, call, kept, now)
   return true
 end
 
+--- True if a call is of no use any more: the transport uses another connection; or one request was never answered, and
+-- a great many of the later ones were.
+local function is_stale(self, call, connection)
+  return call.connection ~= connection or call.last - call.first > MAX_OWED + self.count
+end
+
 --- Sends the requests of the waiting leases, as many as there is room for. If there is no more room, the call becomes
 -- ready when there is.
 local function send_waiting(self, now)
   local connection, call = self.transport.connection, self.call
-  if call and connection and call.connection ~= connection then abandon(self, call) end
+  if call and connection and is_stale(self, call, connection) then abandon(self, call) end
   if self.waiting == 0 or not connection or now < self.retry_at then return end
   call = self.call or open(self, connection, now)
   if not call then
