@@ -94,10 +94,9 @@ local function play(seed, is_far)
       while not sessions[at] or sessions[at]:error() do
         sessions[at] = owner:session { ttl = 10 } or nil
       end
-      if random:one_in(3) then -- another one of the same lease
-        return owner:session { lease = sessions[at].lease.id } or sessions[at]
-      end
-      return sessions[at]
+      local session = sessions[at] -- another task may replace it
+      if random:one_in(3) then return owner:session { lease = session.lease.id } or session end -- of the same lease
+      return session
     end
 
     for i = 1, WORKERS do
