@@ -337,13 +337,19 @@ local function ask(self, call, kept, now)
   return true
 end
 
+--- True if the call is on a connection that is not used any more, and there is another one.
+local function has_left(self)
+  local connection, call = self.transport.connection, self.call
+  return call ~= nil and connection ~= nil and call.connection ~= connection
+end
+
 --- Sends the requests of the waiting leases, as many as there is room for. If there is no more room, the call becomes
 -- ready when there is.
 local function send_waiting(self, now)
-  local connection, call = self.transport.connection, self.call
-  if call and connection and call.connection ~= connection then abandon(self, call) end
+  local connection = self.transport.connection
+  if has_left(self) then abandon(self, self.call) end
   if self.waiting == 0 or not connection or now < self.retry_at then return end
-  call = self.call or open(self, connection, now)
+  local call = self.call or open(self, connection, now)
   if not call then
     if self.transport.connection == connection then self.transport.connection = nil end
     return
@@ -380,14 +386,15 @@ end
 
 --- Does what is due for all leases. Returns the seconds until more is due, or nil.
 function keeper_methods:poll(now)
-  if self.count == 0 then return nil end
+  local at = self.timers:next()
+  if at and at > now and self.waiting == 0 and not has_left(self) then return at - now end
   local kept = self.timers:due(now)
   while kept do
     attend(self, kept, now)
     kept = self.timers:due(now)
   end
   send_waiting(self, now)
-  local at = self.timers:next()
+  at = self.timers:next()
   if at and self.waiting > 0 and self.transport.connection and now < self.retry_at then
     at = math.min(at, self.retry_at)
   end
