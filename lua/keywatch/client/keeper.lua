@@ -409,7 +409,7 @@ end
 --- Finds out whether a lease is lost. See store/kept.lua. If something is due for it, the loop has not turned in time:
 -- that is done here, and an answer may be at the socket.
 function keeper_methods:check(kept)
-  self.transport:check_process()
+  if core.pid() ~= self.transport.pid then self.transport:check_process() end
   if kept.err or kept.timer and driver.get().now() < kept.timer.deadline then return end
   self.transport:look()
 end

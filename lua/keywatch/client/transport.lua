@@ -35,12 +35,15 @@ local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
 local SLOW = 3 -- seconds without an answer, after which the server is asked whether it has a leader
 local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
 
+local ceil = math.ceil
+
 local transport_methods = {}
 local transport_mt = { __index = transport_methods }
 
 --- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
 local function timeout_of(deadline, now)
-  local ms = math.max(1, math.ceil((deadline - now) * 1000))
+  local ms = ceil((deadline - now) * 1000)
+  if ms < 1 then ms = 1 end
   if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
   return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
 end
@@ -349,7 +352,7 @@ end
 
 --- Waits for a connection that takes calls. Returns it, or nil and an error.
 function transport_methods:await_connection(deadline)
-  self:check_process()
+  if core.pid() ~= self.pid then self:check_process() end
   if self.is_closed then return nil, errors.closed("client") end
   if self.connection and driver.get().now() - self.polled_at > FRESH then
     self:look() -- takes the last bytes of the server

@@ -97,7 +97,7 @@ function session_methods:error()
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
   end
   if self.is_orphan then return errors.new("lost", "keywatch: the session is lost: session:orphan() was called") end
-  return self.lease:error()
+  return lease.failure(self.lease)
 end
 
 --- Asks whether the lease still exists, in the background: a key that was bound to it has gone. A store in this process
