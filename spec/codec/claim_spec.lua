@@ -72,7 +72,9 @@ describe("a claim", function()
   end)
 
   it("with wrong arguments raises", function()
-    for _, arguments in ipairs { { 1, "a", "v", 7 }, { "a", nil, "v", 7 }, { "a", "a", 1, 7 }, { "a", "a", "v", "x" } } do
+    for _, arguments in ipairs {
+      { 1, "a", "v", 7 }, { "a", nil, "v", 7 }, { "a", "a", 1, 7 }, { "a", "a", "v", "x" },
+    } do
       assert.is_false(pcall(requests.claim, nil, arguments[1], arguments[2], arguments[3], arguments[4]))
     end
     for _, arguments in ipairs { { 1, 7 }, { "a", -1 }, { "a", "7" }, { "a" } } do

@@ -337,19 +337,21 @@ local function ask(self, call, kept, now)
   return true
 end
 
---- True if a call is of no use any more: the transport uses another connection; or one request was never answered, and
--- a great many of the later ones were.
-local function is_stale(self, call, connection)
+--- True if there is a call, and it is of no use any more: the transport uses another connection; or one request was
+-- never answered, and a great many of the later ones were.
+local function is_stale(self)
+  local connection, call = self.transport.connection, self.call
+  if not call or not connection then return false end
   return call.connection ~= connection or call.last - call.first > MAX_OWED + self.count
 end
 
 --- Sends the requests of the waiting leases, as many as there is room for. If there is no more room, the call becomes
 -- ready when there is.
 local function send_waiting(self, now)
-  local connection, call = self.transport.connection, self.call
-  if call and connection and is_stale(self, call, connection) then abandon(self, call) end
+  local connection = self.transport.connection
+  if is_stale(self) then abandon(self, self.call) end
   if self.waiting == 0 or not connection or now < self.retry_at then return end
-  call = self.call or open(self, connection, now)
+  local call = self.call or open(self, connection, now)
   if not call then
     if self.transport.connection == connection then self.transport.connection = nil end
     return
@@ -397,7 +399,8 @@ end
 
 --- Does what is due for all leases. Returns the seconds until more is due, or nil.
 function keeper_methods:poll(now)
-  if self.count == 0 then return nil end
+  local at = self.timers:next()
+  if at and at > now and self.waiting == 0 and not is_stale(self) then return at - now end
   local has_looked = false
   local kept = self.timers:due(now)
   while kept do
@@ -411,7 +414,7 @@ function keeper_methods:poll(now)
   end
   send_waiting(self, now)
   if has_looked then return 0 end -- there may be news for others, too
-  local at = self.timers:next()
+  at = self.timers:next()
   if at and self.waiting > 0 and self.transport.connection and now < self.retry_at then
     at = math.min(at, self.retry_at)
   end
@@ -426,7 +429,7 @@ end
 --- Finds out whether a lease is lost. See store/kept.lua. If something is due for it, the loop has not turned in time:
 -- that is done here, and an answer may be at the socket.
 function keeper_methods:check(kept)
-  self.transport:check_process()
+  if core.pid() ~= self.transport.pid then self.transport:check_process() end
   if kept.err or kept.timer and driver.get().now() < kept.timer.deadline then return end
   self.transport:look()
 end

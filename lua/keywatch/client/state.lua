@@ -46,9 +46,10 @@ end
 --- Returns the text of what keeps requests or watches waiting though there is a connection; or nil.
 local function trouble_of(transport)
   if transport.retrying > 0 and transport.request_trouble then return transport.request_trouble end
-  local err = transport.watch_calls:trouble_of_waiting() or transport.reads:trouble()
-    or transport.keeper:trouble_of_waiting()
-  return err and err.message
+  local watch_calls, reads, keeper = transport.watch_calls, transport.reads, transport.keeper
+  local err = watch_calls.trouble and watch_calls:trouble_of_waiting() or reads.list[1] and reads:trouble()
+    or keeper.waiting > 0 and keeper:trouble_of_waiting()
+  return err and err.message or nil
 end
 
 --- True if something needs a connection, or one is being opened.

@@ -35,12 +35,15 @@ local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
 local SLOW = 3 -- seconds without an answer, after which the server is asked whether it has a leader
 local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
 
+local ceil = math.ceil
+
 local transport_methods = {}
 local transport_mt = { __index = transport_methods }
 
 --- Returns the time until a deadline as a value of grpc-timeout: in milliseconds, or in seconds if that is too long.
 local function timeout_of(deadline, now)
-  local ms = math.max(1, math.ceil((deadline - now) * 1000))
+  local ms = ceil((deadline - now) * 1000)
+  if ms < 1 then ms = 1 end
   if ms <= MAX_TIMEOUT then return ("%dm"):format(ms) end
   return ("%dS"):format(math.min(MAX_TIMEOUT, math.ceil(ms / 1000)))
 end
@@ -112,10 +115,9 @@ end
 --- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
 -- loop would not rest before its bytes were taken), a watch exists, a page is to be read for one, or a lease is kept.
 function transport_methods:update()
-  local has_connections = next(self.connections) ~= nil or self.dialer:has_connection()
   local is_wanted = not self.is_closed
-    and (self.uses > 0 or has_connections or self.watch_calls:has_watches() or self.reads:has_any()
-      or self.keeper:has_any())
+    and (self.uses > 0 or next(self.connections) ~= nil or self.dialer:has_connection()
+      or self.watch_calls:has_watches() or self.reads:has_any() or self.keeper:has_any())
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -273,41 +275,58 @@ local function poll_connection(self, connection, now)
   if not is_over and not is_used then drop(self, connection, now) end
 end
 
+--- Returns the lesser one of two times, of which either may be nil.
+local function sooner(one, other)
+  if not one or other and other < one then return other end
+  return one
+end
+
+--- Does the work that is due for watches, reads, leases, the leader and the list of members. Parts that have nothing
+-- to do are not called. Returns the seconds until it must be called again, or nil.
+local function poll_parts(self, now)
+  local wait = nil
+  if self.watch_calls:is_in_use() then wait = self.watch_calls:poll(now) end
+  if self.reads.list[1] then wait = sooner(wait, self.reads:poll(now)) end
+  if next(self.leader_probe.suspects) then wait = sooner(wait, self.leader_probe:poll(now)) end
+  if self.cluster.interval then wait = sooner(wait, self.cluster:poll(now)) end
+  if self.keeper.count > 0 then wait = sooner(wait, self.keeper:poll(now)) end
+  return wait
+end
+
+--- Limits the time of Authenticate. Returns the seconds until it must be called again, or nil.
+local function poll_authentication(self, now)
+  local connection = self.authenticating
+  if now < self.authenticating_until then return self.authenticating_until - now end
+  drop(self, connection, now, "the server has not answered Authenticate in time")
+  self.dialer:turn_away(connection.endpoint, now)
+end
+
+--- Opens a connection, if something needs one. Returns the seconds until it must be called again, or nil.
+local function poll_dialer(self, now)
+  local is_asked = self.waiting > 0 or self.dialer:has_connection() or self.watch_calls:wants_connection(now)
+    or self.reads:wants_connection(now) or self.keeper:wants_connection(now)
+  if not is_asked then return nil end
+  local connection, seconds = self.dialer:poll(now)
+  if connection then
+    use_opened(self, connection)
+    return 0
+  end
+  if self.tries_once and self.dialer.failures > 0 then
+    announce_change(self)
+    return nil
+  end
+  return seconds
+end
+
 --- Does the background work that is due. Returns the seconds until it must be called again, or nil.
 function transport_methods:poll()
-  self:check_process()
+  if core.pid() ~= self.pid then self:check_process() end
   local now = driver.get().now()
   self.polled_at = now
   for connection in pairs(self.connections) do poll_connection(self, connection, now) end
-  local wait = self.watch_calls:poll(now)
-  local until_read = self.reads:poll(now)
-  if until_read and (not wait or until_read < wait) then wait = until_read end
-  local until_asked = self.leader_probe:poll(now)
-  if until_asked and (not wait or until_asked < wait) then wait = until_asked end
-  local until_synced = self.cluster:poll(now)
-  if until_synced and (not wait or until_synced < wait) then wait = until_synced end
-  local until_renewal = self.keeper:poll(now)
-  if until_renewal and (not wait or until_renewal < wait) then wait = until_renewal end
-  if self.authenticating and now >= self.authenticating_until then
-    local connection = self.authenticating
-    drop(self, connection, now, "the server has not answered Authenticate in time")
-    self.dialer:turn_away(connection.endpoint, now)
-  elseif self.authenticating then
-    wait = math.min(wait or math.huge, self.authenticating_until - now)
-  end
-  local is_asked = self.waiting > 0 or self.dialer:has_connection() or self.watch_calls:wants_connection(now)
-    or self.reads:wants_connection(now) or self.keeper:wants_connection(now)
-  if not self.connection and not self.authenticating and is_asked then
-    local connection, seconds = self.dialer:poll(now)
-    if connection then
-      use_opened(self, connection)
-      wait = 0
-    elseif self.tries_once and self.dialer.failures > 0 then
-      announce_change(self)
-    elseif seconds and (not wait or seconds < wait) then
-      wait = seconds
-    end
-  end
+  local wait = poll_parts(self, now)
+  if self.authenticating then wait = sooner(wait, poll_authentication(self, now)) end
+  if not self.connection and not self.authenticating then wait = sooner(wait, poll_dialer(self, now)) end
   self:update()
   self.state:update()
   return wait
@@ -333,7 +352,7 @@ end
 
 --- Waits for a connection that takes calls. Returns it, or nil and an error.
 function transport_methods:await_connection(deadline)
-  self:check_process()
+  if core.pid() ~= self.pid then self:check_process() end
   if self.is_closed then return nil, errors.closed("client") end
   if self.connection and driver.get().now() - self.polled_at > FRESH then
     self:look() -- takes the last bytes of the server

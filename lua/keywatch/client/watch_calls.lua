@@ -90,6 +90,11 @@ function watch_calls_methods:has_watches()
   return next(self.watches) ~= nil
 end
 
+--- True if there is something that `poll` may have to do.
+function watch_calls_methods:is_in_use()
+  return next(self.watches) ~= nil or next(self.calls) ~= nil or next(self.idle) ~= nil
+end
+
 --- True if any watch is to be attached, now or later.
 function watch_calls_methods:has_idle()
   return next(self.idle) ~= nil

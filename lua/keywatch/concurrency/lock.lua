@@ -82,11 +82,14 @@ local OWN_OPTIONS = { timeout = "seconds", deadline = "seconds" }
 local function begin_in_session(session, name, opts, is_try, called)
   check.self(session, called, sessions.mt)
   check.argument(type(name) == "string", 1, called, "string", name)
-  opts = check.options(opts, called)
-  check.known(opts, called, OWN_OPTIONS)
+  local deadline = nil
+  if opts ~= nil then
+    opts = check.options(opts, called)
+    check.known(opts, called, OWN_OPTIONS)
+    deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
+  end
   local err = session:error()
   if err then return nil, err end
-  local deadline = opts.deadline or opts.timeout and driver.get().now() + opts.timeout
   return acquire(session.owner, session, name, deadline, is_try)
 end
 

@@ -30,6 +30,16 @@ local LONGEST_PAUSE = 1
 local place_methods = {}
 local place_mt = { __index = place_methods }
 
+-- Fields that a place has not set, so that the place of a free lock is a small table:
+place_methods.queue = nil       -- tickets, from index first to last; false in the place of one that has left
+place_methods.first = 1
+place_methods.last = 0
+place_methods.doubts = 0        -- see sweeper.lua
+place_methods.doubt_until = 0
+place_methods.is_listed = false -- the sweeper has the place
+place_methods.swept = nil       -- driver event: set when the key was deleted
+place_methods.dropped = nil     -- the holding of a lock that has the place, and was collected: see hold.lua
+
 -- {====== Time ======
 
 --- Returns the seconds until a deadline, or nil without one.
@@ -130,14 +140,6 @@ local function enter(session, face, name, deadline, is_try)
       state = "taken",
       has_key = false,     -- the key exists, or may exist
       is_known = false,    -- an answer has said that the key exists
-      queue = nil,         -- tickets, from index first to last; false in the place of one that has left
-      first = 1,
-      last = 0,
-      doubts = 0,          -- see sweeper.lua
-      doubt_until = 0,
-      is_listed = false,   -- the sweeper has the place
-      swept = nil,         -- driver event: set when the key was deleted
-      dropped = nil,       -- the holding of a lock that has the place, and was collected: see hold.lua
     }, place_mt)
     session.places[key] = place
     return place

@@ -111,7 +111,7 @@ function session_methods:error()
   if self.hold.is_over then
     return errors.new("lost", "keywatch: the session is lost: orphan() of the session or of its lease was called")
   end
-  return self.lease:error()
+  return lease.failure(self.lease)
 end
 
 --- Returns the error of a request of the session that has failed with `failure`, or nil if the session is not lost: why

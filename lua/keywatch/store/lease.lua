@@ -147,12 +147,17 @@ function lease_methods:lost(timeout)
 end
 
 --- Returns the error of a kept lease that is lost, or nil. Does not wait.
-function lease_methods:error()
-  check.self(self, "error", lease_mt)
-  local kept = kept_of(self)
+local function failure(lease)
+  local kept = kept_of(lease)
   if not kept then return nil end
   if not kept.err then kept.keeper:check(kept) end
   return kept.err
+end
+
+--- Returns the error of a kept lease that is lost, or nil. Does not wait.
+function lease_methods:error()
+  check.self(self, "error", lease_mt)
+  return failure(self)
 end
 
 --- Stops to renew the lease. It expires in its time, unless another object keeps it.
@@ -216,4 +221,4 @@ end
 
 -- }======
 
-return { grant = grant, by_id = by_id, methods = lease_methods, mt = lease_mt }
+return { grant = grant, by_id = by_id, failure = failure, methods = lease_methods, mt = lease_mt }
