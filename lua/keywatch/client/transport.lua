@@ -142,13 +142,14 @@ end
 function transport_methods:retain()
   count(self, "uses", 1)
   self.sentinel = self.guarded[1]
-  self:update()
+  if not self.is_attached then self:update() end
 end
 
 --- Counts a call that has ended.
 function transport_methods:release()
   count(self, "uses", -1)
-  if self.uses == 0 then self.sentinel = nil end
+  if self.uses > 0 then return end
+  self.sentinel = nil
   self:update()
 end
 
