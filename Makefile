@@ -5,7 +5,7 @@
 .DELETE_ON_ERROR:
 
 VMS := lua5.4 luajit
-ROCKSPEC := keywatch-scm-1.rockspec
+ROCKSPECS := keywatch-scm-1.rockspec keywatch-tls-scm-1.rockspec
 LUAJIT_INCDIR := /usr/include/luajit-2.1
 
 WARNINGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -17,7 +17,7 @@ help:           ## this list
 # Packages ----------------------------------------------------------------------------------------------------------
 
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
-  liblmdb-dev git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
+  liblmdb-dev libssl-dev openssl git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev lua-yaml lua-cqueues lua-socket neovim etcd-server etcd-client python3-etcd3 nghttp2-client \
   strace curl nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
 
@@ -33,20 +33,21 @@ deps:           ## install the Debian packages that are missing
 	$$as_root apt-get update && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing
 
-# The rock, once for each VM ----------------------------------------------------------------------------------------
+# The rocks, once for each VM ---------------------------------------------------------------------------------------
 # LuaRocks leaves object files beside the sources, so each VM builds in a copy of its own.
 
-SHIPPED := $(wildcard $(ROCKSPEC) bin csrc lua types docs examples README.md CHANGELOG.md LICENSE)
+SHIPPED := $(wildcard $(ROCKSPECS) bin csrc lua types docs examples README.md CHANGELOG.md LICENSE)
 LUAROCKS.lua5.4 := luarocks --lua-version=5.4
 LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks --lua-version=5.1
 
-build: $(VMS:%=build/%/built)   ## the rock into build/lua5.4 and build/luajit
+build: $(VMS:%=build/%/built)   ## the rocks into build/lua5.4 and build/luajit
 
 build/%/built: $(shell find $(SHIPPED) ! -name '*.o') Makefile build/luajit.config.lua | deps
-	@echo "building the rock in build/$*"
+	@echo "building the rocks in build/$*"
 	@rm -rf build/$* && mkdir -p build/$*/src && cp -R $(SHIPPED) build/$*/src
-	@cd build/$*/src && $(LUAROCKS.$*) make --tree="$(CURDIR)/build/$*" $(ROCKSPEC) \
-	  CFLAGS="-O2 -fPIC $(WARNINGS)" >../log 2>&1 || { cat ../log; exit 1; }
+	@cd build/$*/src && for rockspec in $(ROCKSPECS); do \
+	  $(LUAROCKS.$*) make --tree="$(CURDIR)/build/$*" $$rockspec \
+	  CFLAGS="-O2 -fPIC $(WARNINGS)" >../log 2>&1 || { cat ../log; exit 1; }; done
 	@touch $@
 
 # Without this LuaRocks takes LuaJIT for PUC Lua 5.1: its headers, and its interpreter for installed programs.
@@ -93,7 +94,8 @@ format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
-CORE := $(filter-out csrc/exec/% csrc/uv/%,$(wildcard csrc/*/*.c))
+TLS := csrc/base/mem.c csrc/face/module.c $(wildcard csrc/tls/*.c)
+CORE := $(filter-out csrc/exec/% csrc/tls/% csrc/uv/%,$(wildcard csrc/*/*.c))
 INCDIR.lua5.4 := /usr/include/lua5.4
 INCDIR.luajit := $(LUAJIT_INCDIR)
 PROBE.check := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -109,7 +111,10 @@ build/$(1)/$(2)/keywatch/core.so: $(CORE:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wil
 build/$(1)/$(2)/keywatch/uv.so: $(UV:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
 	@mkdir -p $$(@D)
 	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -luv -lm -o $$@
-PROBES += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so
+build/$(1)/$(2)/keywatch/tls.so: $(TLS:csrc/%.c=build/$(1)/$(2)/obj/%.o) $(wildcard csrc csrc/*/)
+	@mkdir -p $$(@D)
+	@$$(CC) -shared $$(PROBE.$(1)) $$(filter %.o,$$^) -lssl -lcrypto -lpthread -o $$@
+PROBES += build/$(1)/$(2)/keywatch/core.so build/$(1)/$(2)/keywatch/uv.so build/$(1)/$(2)/keywatch/tls.so
 endef
 $(foreach kind,check valgrind,$(foreach vm,$(VMS),$(eval $(call probe_build,$(kind),$(vm)))))
 -include $(wildcard build/*/*/obj/*/*.d)

@@ -14,9 +14,10 @@ local function floors(list)
   return uses
 end
 
--- The loop stands apart, on base and face alone; and exec, on face.
+-- The loop and TLS stand apart, on base and face alone; and exec, on face.
 local C = floors { "face", "base", "model", "codec", "store", "watch", "h2", "rpc", "bind" }
 C.uv = { face = true, base = true, uv = true }
+C.tls = { face = true, base = true, tls = true }
 C.exec = { face = true }
 
 -- A driver implements what tasks ask for, and is chosen by them. `init` is the public module.
@@ -25,7 +26,7 @@ local LUA = floors {
 }
 LUA.task.driver, LUA.driver.task = true, true
 
-local OBJECTS = { core = true, uv = true, exec = true } -- modules in C, which every floor of Lua may use
+local OBJECTS = { core = true, uv = true, tls = true, exec = true } -- modules in C, which every floor of Lua may use
 
 describe("the tree #once", function()
   it("passes luacheck and clang-format", function()
@@ -62,6 +63,6 @@ describe("the tree #once", function()
   it("builds objects that export nothing but what Lua opens", function()
     local symbols = shell.must("nm -D --defined-only build/lua5.4/lib/lua/5.4/keywatch/*.so "
       .. "build/luajit/lib/lua/5.1/keywatch/*.so | sed -n 's/.* T //p' | sort -u")
-    assert.equal("luaopen_keywatch_core\nluaopen_keywatch_exec\nluaopen_keywatch_uv", symbols)
+    assert.equal("luaopen_keywatch_core\nluaopen_keywatch_exec\nluaopen_keywatch_tls\nluaopen_keywatch_uv", symbols)
   end)
 end)

@@ -6,6 +6,7 @@ local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 
 local ROCKSPEC = "keywatch-scm-1.rockspec"
+local TLS_ROCKSPEC = "keywatch-tls-scm-1.rockspec"
 
 local PROGRAM = [[
 local keywatch = require "keywatch"
@@ -27,9 +28,9 @@ local function read(path)
   return text
 end
 
-local function rockspec()
+local function rockspec(path)
   local fields = {}
-  loadfile(ROCKSPEC, "t", fields)()
+  loadfile(path or ROCKSPEC, "t", fields)()
   return fields
 end
 
@@ -74,14 +75,16 @@ describe("the rock #once", function()
 
   it("lists every C file and every Lua module that there is, and ships docs, examples and types", function()
     local build, sources, modules = rockspec().build, {}, {}
-    local is_listed = {} -- what both objects are built from counts once
-    for _, module in pairs(build.modules) do
-      if type(module) == "string" then
-        table.insert(modules, module)
-      else
-        for _, source in ipairs(module.sources) do
-          if not is_listed[source] then table.insert(sources, source) end
-          is_listed[source] = true
+    local is_listed = {} -- what several objects are built from counts once
+    for _, list in ipairs { build.modules, rockspec(TLS_ROCKSPEC).build.modules } do
+      for _, module in pairs(list) do
+        if type(module) == "string" then
+          table.insert(modules, module)
+        else
+          for _, source in ipairs(module.sources) do
+            if not is_listed[source] then table.insert(sources, source) end
+            is_listed[source] = true
+          end
         end
       end
     end
@@ -95,6 +98,7 @@ describe("the rock #once", function()
 
   it("passes luarocks lint", function()
     shell.must(luarocks["lua5.4"] .. " lint " .. ROCKSPEC)
+    shell.must(luarocks["lua5.4"] .. " lint " .. TLS_ROCKSPEC)
   end)
 
   for _, vm in ipairs { "lua5.4", "luajit" } do
@@ -170,7 +174,7 @@ describe("the rock #once", function()
     end)
   end)
 
-  for _, module in ipairs { "keywatch", "keywatch.core", "keywatch.uv" } do
+  for _, module in ipairs { "keywatch", "keywatch.core", "keywatch.uv", "keywatch.tls" } do
     it("tells PUC Lua 5.1 in one sentence that it will not do, from " .. module, function()
       local ok, message = shell.run(("%s lua5.1 -e 'local ok, message = pcall(require, \"%s\") print(message)'")
         :format(paths(top .. "/build/luajit", "luajit"), module))

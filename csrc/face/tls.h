@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tls: the contract between keywatch.tls and a driver.
+ *
+ * TLS does no I/O: a *channel* takes ciphertext and plaintext, and gives plaintext and ciphertext. A driver owns the
+ * socket. Shared objects cannot link against each other. So keywatch.tls publishes this struct of functions in the
+ * registry of the Lua state, as a full userdata under KW_TLS_KEY; a driver checks its version.
+ *
+ *   a server                                  a client
+ *     context_of, retain    once                context_of, retain    once
+ *     accept                each socket         connect               each socket
+ *   each time that a socket is readable, while KW_TLS_WANTS_BYTES is set
+ *     feed                  only queues the bytes
+ *   while KW_TLS_HAS_WORK is set, whenever the driver has time for it
+ *     step                  one flight of the handshake: at most one signature and one key exchange
+ *   while KW_TLS_MAY_READ is set
+ *     read                  decrypts at most as many bytes as it is given room for
+ *   while KW_TLS_WANTS_TEXT is set
+ *     write                 encrypts
+ *   after each of these
+ *     pending, wrote        until nothing is pending or the socket is full
+ *     state                 KW_TLS_IS_DONE and nothing pending: close the socket; `failure` says why
+ *
+ * Rules
+ *   - A channel is used by the thread of the Lua state of its context.
+ *   - No function blocks. Only accept and connect touch the file system: they read files that have changed.
+ *   - No function fails halfway. A channel that runs out of memory, or whose other side breaks the protocol, is done.
+ *   - OpenSSL's queue of errors, which belongs to the thread, is empty after each function.
+ */
+#ifndef KW_FACE_TLS_H
+#define KW_FACE_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define KW_TLS_KEY "keywatch.tls"
+#define KW_TLS_VERSION 1
+#define KW_TLS_CONTEXT_NAME                                                                        \
+  "keywatch.tls.context" /* metatable of context objects, in the registry */
+
+#define KW_TLS_TEXT 768 /* bytes of the text of a failure, with the 0 at its end */
+
+typedef struct kw_tls_context kw_tls_context;
+typedef struct kw_tls_channel kw_tls_channel;
+
+/* The kinds of failures, each with its name in Lua. */
+#define KW_TLS_FAULTS(X)                                                                           \
+  X(NONE, "none")                                                                                  \
+  X(OPTION, "option")           /* an option, or a file that it names, will not do */              \
+  X(CERTIFICATE, "certificate") /* the certificate of the other side was refused */                \
+  X(ALERT, "alert")             /* the other side has refused the connection, and says why */      \
+  X(PROTOCOL, "protocol")       /* the other side has broken the protocol, or none is in common */ \
+  X(PLAIN, "plain")             /* the other side does not speak TLS, but HTTP */                  \
+  X(CUT, "cut")                 /* the connection has ended without close_notify */                \
+  X(MEMORY, "memory")
+
+typedef enum kw_tls_fault {
+#define X(name, text) KW_TLS_##name,
+  KW_TLS_FAULTS(X)
+#undef X
+} kw_tls_fault;
+
+/* Why something failed. All zero: nothing has failed. */
+typedef struct kw_tls_failure {
+  kw_tls_fault fault;
+  char text[KW_TLS_TEXT];
+} kw_tls_failure;
+
+/* What `state` returns, as bits. */
+enum {
+  KW_TLS_WANTS_BYTES = 1, /* there is room for ciphertext; without this bit `feed` may take none */
+  KW_TLS_HAS_WORK = 2,    /* the handshake can go on: `step` is to be called */
+  KW_TLS_IS_OPEN = 4,     /* the handshake is over */
+  KW_TLS_MAY_READ = 8,    /* there may be plaintext */
+  KW_TLS_WANTS_TEXT = 16, /* there is room for plaintext */
+  KW_TLS_GOT_END = 32,    /* the other side has sent close_notify: no more plaintext comes */
+  KW_TLS_IS_DONE = 64     /* the channel has failed, or `finish` was called */
+};
+
+typedef struct kw_tls {
+  uint32_t version; /* KW_TLS_VERSION; with another one nothing below may be used */
+
+  /* Returns the context of a context object (a userdata of KW_TLS_CONTEXT_NAME), or NULL if it is closed. */
+  kw_tls_context *(*context_of)(void *object);
+  kw_tls_context *(*retain)(kw_tls_context *context);
+  void (*release)(kw_tls_context *context);
+
+  /* Makes a channel for a socket that was accepted; NULL, with *failure set, if memory is short or the context is one
+   * of clients. The channel retains the context. */
+  kw_tls_channel *(*accept)(kw_tls_context *context, kw_tls_failure *failure);
+
+  /* Makes a channel for a socket that was dialed. `host` is the name or address that the certificate has to be for,
+   * unless the context has a server name. `place` is where sessions are kept under for resumption, such as
+   * "host:port". */
+  kw_tls_channel *(*connect)(kw_tls_context *context, const char *host, const char *place,
+                             kw_tls_failure *failure);
+
+  /* Queues ciphertext. len 0: the other side has closed its end. Returns how many bytes were taken: all, as long as
+   * no more than KW_TLS_INPUT are waiting. */
+  size_t (*feed)(kw_tls_channel *channel, const void *bytes, size_t len);
+
+  /* Goes on with the handshake, if KW_TLS_HAS_WORK is set. */
+  void (*step)(kw_tls_channel *channel);
+
+  /* Decrypts at most `cap` bytes. Returns their number; 0: nothing more for now, see `state`. */
+  size_t (*read)(kw_tls_channel *channel, void *to, size_t cap);
+
+  /* Encrypts. Returns how many bytes were taken, which is less than `len` if enough ciphertext is pending. */
+  size_t (*write)(kw_tls_channel *channel, const void *bytes, size_t len);
+
+  /* Ends the channel with close_notify. What the other side still sends is not read. */
+  void (*finish)(kw_tls_channel *channel);
+
+  /* As in kw_peer_face: the ciphertext that is to be written, valid until the next call for this channel. */
+  size_t (*pending)(const kw_tls_channel *channel, struct iovec *pieces, size_t max);
+  void (*wrote)(kw_tls_channel *channel, size_t bytes);
+
+  /* Returns bits of the enum above. */
+  unsigned (*state)(const kw_tls_channel *channel);
+
+  /* Returns why the channel has failed. The result lives as long as the channel. */
+  const kw_tls_failure *(*failure)(const kw_tls_channel *channel);
+
+  /* The common name of the certificate that the other side has shown and that was verified; or NULL. */
+  const char *(*common_name)(const kw_tls_channel *channel);
+
+  void (*close)(kw_tls_channel *channel);
+} kw_tls;
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * certificate: self-signed certificates for servers that were given none (auto-tls).
+ */
+#ifndef KW_TLS_CERTIFICATE_H
+#define KW_TLS_CERTIFICATE_H
+
+#include "tls/describe.h"
+
+#include "base/slice.h"
+
+#define KW_TLS_MAX_YEARS 1000
+
+/* A certificate and its private key as PEM text. */
+typedef struct kw_tls_pair {
+  BIO *certificate;
+  BIO *key;
+} kw_tls_pair;
+
+/* Makes a key (ECDSA, P-256) and a certificate for it that is signed by itself. `hosts` are names and addresses with
+ * commas between them, at least one. The certificate is valid for `years`, from 1 to KW_TLS_MAX_YEARS, of 365 days.
+ * Returns false with *failure set if a host or the years will not do, or memory is short; *pair then needs no drop. */
+bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure);
+
+void kw_tls_pair_drop(kw_tls_pair *pair);
+
+/* Writes both to files, the key with the mode 0600 before it has any content. A file that is there is replaced at
+ * once, and never seen half-written. Returns false with *failure set. */
+bool kw_tls_pair_write(const kw_tls_pair *pair, const char *certificate, const char *key,
+                       kw_tls_failure *failure);
+
+#endif

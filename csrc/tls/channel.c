@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+#include <pthread.h>
+
+#include "tls/channel.h"
+
+#include "base/mem.h"
+#include "tls/buffer.h"
+#include "tls/plain.h"
+
+#define RECORD 16384 /* bytes of plaintext in one record */
+
+struct kw_tls_channel {
+  SSL *ssl;
+  kw_tls_remote remote;
+  kw_tls_buffer in;
+  kw_tls_buffer out;
+  char *common_name; /* of the verified certificate of the other side; or NULL */
+
+  size_t looked_at;   /* bytes of `in` that did not suffice to recognize HTTP */
+  bool is_recognized; /* the first bytes are no HTTP */
+  bool has_begun;     /* the handshake */
+  bool is_open;
+  bool got_eof;
+  bool got_end;     /* close_notify */
+  bool is_finished; /* `finish` was called */
+  bool is_starved;  /* the BIO had no memory */
+};
+
+static bool has_failed(const kw_tls_channel *channel) {
+  return channel->remote.failure.fault != KW_TLS_NONE;
+}
+
+static bool is_done(const kw_tls_channel *channel) {
+  return channel->is_finished || has_failed(channel);
+}
+
+/* {====== The BIO between OpenSSL and the two buffers ====== */
+
+static int bio_read(BIO *bio, char *to, int cap) {
+  kw_tls_channel *channel = BIO_get_data(bio);
+  BIO_clear_retry_flags(bio);
+  if (channel->in.len == 0) {
+    if (!channel->got_eof) BIO_set_retry_read(bio);
+    return channel->got_eof ? 0 : -1;
+  }
+  size_t n = kw_min_size(channel->in.len, (size_t)cap);
+  memcpy(to, kw_tls_buffer_bytes(&channel->in), n);
+  kw_tls_buffer_skip(&channel->in, n);
+  return (int)n;
+}
+
+static int bio_write(BIO *bio, const char *bytes, int len) {
+  kw_tls_channel *channel = BIO_get_data(bio);
+  BIO_clear_retry_flags(bio);
+  if (kw_tls_buffer_add(&channel->out, bytes, (size_t)len)) return len;
+  channel->is_starved = true;
+  return -1;
+}
+
+static long bio_ctrl(BIO *bio, int command, long number, void *pointer) {
+  const kw_tls_channel *channel = BIO_get_data(bio);
+  (void)number, (void)pointer;
+  if (command == BIO_CTRL_EOF) return channel->got_eof && channel->in.len == 0;
+  return command == BIO_CTRL_FLUSH;
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static BIO_METHOD *bio_method;
+
+static BIO_METHOD *make_method(void) {
+  BIO_METHOD *made = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "keywatch");
+  if (made == NULL) return NULL;
+  BIO_meth_set_read(made, bio_read);
+  BIO_meth_set_write(made, bio_write);
+  BIO_meth_set_ctrl(made, bio_ctrl);
+  return made;
+}
+
+/* Returns the methods of our BIOs, which live until the process ends; or NULL if memory is short. */
+static const BIO_METHOD *own_method(void) {
+  pthread_mutex_lock(&mutex);
+  if (bio_method == NULL) bio_method = make_method();
+  const BIO_METHOD *result = bio_method;
+  pthread_mutex_unlock(&mutex);
+  return result;
+}
+
+static bool attach_bio(kw_tls_channel *channel) {
+  const BIO_METHOD *method = own_method();
+  BIO *bio = method == NULL ? NULL : BIO_new(method);
+  if (bio == NULL) return false;
+  BIO_set_data(bio, channel);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(channel->ssl, bio, bio);
+  return true;
+}
+
+/* }====== */
+
+/* {====== Opening and closing ====== */
+
+static kw_tls_channel *fail_memory(kw_tls_failure *failure) {
+  kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+  return NULL;
+}
+
+static kw_tls_channel *open_channel(kw_tls_context *context, const char *host, const char *place,
+                                    kw_tls_failure *failure) {
+  kw_tls_channel *channel = kw_alloc_zeroed(sizeof *channel);
+  if (channel == NULL) return fail_memory(failure);
+  channel->ssl = kw_tls_context_open(context, host, place, &channel->remote);
+  if (channel->ssl != NULL && !attach_bio(channel))
+    kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
+  ERR_clear_error();
+  if (!has_failed(channel)) return channel;
+  *failure = channel->remote.failure;
+  kw_tls_channel_close(channel);
+  return NULL;
+}
+
+kw_tls_channel *kw_tls_channel_accept(kw_tls_context *context, kw_tls_failure *failure) {
+  if (!kw_tls_context_is_server(context)) {
+    kw_tls_fail(failure, KW_TLS_OPTION, "this is a context of clients");
+    return NULL;
+  }
+  kw_tls_channel *channel = open_channel(context, NULL, NULL, failure);
+  if (channel != NULL) SSL_set_accept_state(channel->ssl);
+  return channel;
+}
+
+kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host, const char *place,
+                                       kw_tls_failure *failure) {
+  if (kw_tls_context_is_server(context)) {
+    kw_tls_fail(failure, KW_TLS_OPTION, "this is a context of servers");
+    return NULL;
+  }
+  kw_tls_channel *channel = open_channel(context, host, place, failure);
+  if (channel != NULL) SSL_set_connect_state(channel->ssl);
+  return channel;
+}
+
+/* OpenSSL would not resume a session of TLS 1.2 whose connection has ended without close_notify. */
+void kw_tls_channel_close(kw_tls_channel *channel) {
+  if (channel->ssl != NULL && !has_failed(channel))
+    SSL_set_shutdown(channel->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+  SSL_free(channel->ssl);
+  ERR_clear_error();
+  kw_tls_remote_drop(&channel->remote);
+  kw_tls_buffer_drop(&channel->in);
+  kw_tls_buffer_drop(&channel->out);
+  kw_free(channel->common_name);
+  kw_free(channel);
+}
+
+/* }====== */
+
+/* {====== Failures ====== */
+
+static const char *role(const kw_tls_channel *channel) {
+  return kw_tls_remote_role(&channel->remote);
+}
+
+/* Looks at why a function of OpenSSL returned `rc`, which is no success. Waiting for bytes is no failure. */
+static void look_at(kw_tls_channel *channel, int rc) {
+  if (channel->is_starved) {
+    kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
+  } else if (!has_failed(channel)) {
+    int error = SSL_get_error(channel->ssl, rc);
+    if (error == SSL_ERROR_ZERO_RETURN) {
+      channel->got_end = true;
+    } else if (error != SSL_ERROR_WANT_READ) {
+      kw_tls_fail_queue(&channel->remote.failure, role(channel));
+    }
+  }
+  ERR_clear_error();
+  if (has_failed(channel)) kw_tls_buffer_drop(&channel->in);
+}
+
+void kw_tls_channel_lose(kw_tls_channel *channel) {
+  kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
+  kw_tls_buffer_drop(&channel->in);
+}
+
+const kw_tls_failure *kw_tls_channel_failure(const kw_tls_channel *channel) {
+  return &channel->remote.failure;
+}
+
+/* }====== */
+
+/* {====== Handshake ====== */
+
+/* Returns true if the first bytes are TLS. Fails the channel if they are HTTP. */
+static bool recognize(kw_tls_channel *channel) {
+  bool is_server = kw_tls_context_is_server(channel->remote.context);
+  kw_slice bytes =
+      kw_slice_of(channel->in.len == 0 ? NULL : kw_tls_buffer_bytes(&channel->in), channel->in.len);
+  kw_tls_plain kind = is_server ? kw_tls_recognize_client(bytes) : kw_tls_recognize_server(bytes);
+  channel->looked_at = bytes.len;
+  if (kind == KW_TLS_IS_UNCLEAR && !channel->got_eof) return false;
+  channel->is_recognized = true;
+  if (kind == KW_TLS_IS_TLS || kind == KW_TLS_IS_UNCLEAR) return true;
+  kw_slice answer = is_server ? kw_tls_plain_answer(kind) : kw_slice_of("", 0);
+  kw_tls_buffer_add(&channel->out, answer.data, answer.len); /* or the client is just cut off */
+  kw_tls_fail(&channel->remote.failure, KW_TLS_PLAIN, "the %s speaks plain HTTP/%d, and not TLS",
+              role(channel), kind == KW_TLS_IS_HTTP1 ? 1 : 2);
+  kw_tls_buffer_drop(&channel->in);
+  return false;
+}
+
+/* Notes whose certificate was verified. A name with a 0 in it is none, and so is one that is too long: a part of a name
+ * is another name. */
+static void note_common_name(kw_tls_channel *channel) {
+  X509 *certificate = SSL_get0_peer_certificate(channel->ssl);
+  if (certificate == NULL || SSL_get_verify_mode(channel->ssl) == SSL_VERIFY_NONE) return;
+  X509_NAME *subject = X509_get_subject_name(certificate);
+  int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+  if (at < 0) return;
+  unsigned char *text;
+  int len = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+  if (len < 0) return;
+  if (len < KW_TLS_NAME && memchr(text, 0, (size_t)len) == NULL) {
+    channel->common_name = kw_alloc((size_t)len + 1);
+    channel->is_starved = channel->common_name == NULL;
+    if (!channel->is_starved) memcpy(channel->common_name, text, (size_t)len + 1);
+  }
+  OPENSSL_free(text);
+}
+
+/* The handshake is over. A server that has chosen no protocol might speak another one. */
+static void begin(kw_tls_channel *channel) {
+  const unsigned char *protocol;
+  unsigned len;
+  SSL_get0_alpn_selected(channel->ssl, &protocol, &len);
+  if (len != 2 || memcmp(protocol, "h2", 2) != 0) {
+    kw_tls_fail(&channel->remote.failure, KW_TLS_PROTOCOL,
+                "the %s does not speak HTTP/2: it has not agreed to the protocol h2 (ALPN)",
+                role(channel));
+    return;
+  }
+  note_common_name(channel);
+  if (channel->is_starved) {
+    kw_tls_channel_lose(channel);
+  } else {
+    channel->is_open = true;
+  }
+}
+
+static bool has_work(const kw_tls_channel *channel) {
+  if (is_done(channel) || channel->is_open) return false;
+  bool begins = !channel->has_begun && !kw_tls_context_is_server(channel->remote.context);
+  size_t known = channel->is_recognized ? 0 : channel->looked_at;
+  return begins || channel->in.len > known || channel->got_eof;
+}
+
+/* A client begins to speak before it is looked at what the server says. */
+void kw_tls_channel_step(kw_tls_channel *channel) {
+  if (!has_work(channel)) return;
+  bool has_input = channel->in.len > 0 || channel->got_eof;
+  if (has_input && !channel->is_recognized && !recognize(channel)) return;
+  channel->has_begun = true;
+  ERR_clear_error();
+  int rc = SSL_do_handshake(channel->ssl);
+  if (rc == 1) {
+    begin(channel);
+    ERR_clear_error();
+  } else {
+    look_at(channel, rc);
+  }
+}
+
+/* }====== */
+
+/* {====== Bytes ====== */
+
+size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t len) {
+  if (len == 0) channel->got_eof = true;
+  if (is_done(channel) || channel->got_eof || channel->got_end) return len;
+  size_t room = KW_TLS_INPUT - channel->in.len;
+  size_t taken = kw_min_size(len, room);
+  if (kw_tls_buffer_add(&channel->in, bytes, taken)) return taken;
+  kw_tls_channel_lose(channel);
+  return len;
+}
+
+/* True if reading may go on: what is pending has room for answers. */
+static bool may_read(const kw_tls_channel *channel) {
+  return channel->is_open && !is_done(channel) && !channel->got_end &&
+         channel->out.len < KW_TLS_OUTPUT;
+}
+
+size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
+  size_t len = 0;
+  if (!may_read(channel) || cap == 0) return 0;
+  ERR_clear_error();
+  int rc = SSL_read_ex(channel->ssl, to, cap, &len);
+  if (rc == 1) return len;
+  look_at(channel, rc);
+  return 0;
+}
+
+size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t len) {
+  size_t taken = 0;
+  if (!channel->is_open) return 0;
+  ERR_clear_error();
+  while (taken < len && channel->out.len < KW_TLS_OUTPUT && !is_done(channel)) {
+    size_t n = 0;
+    int rc = SSL_write_ex(channel->ssl, (const char *)bytes + taken,
+                          kw_min_size(len - taken, RECORD), &n);
+    if (rc != 1) look_at(channel, rc);
+    taken += n;
+  }
+  return taken;
+}
+
+void kw_tls_channel_finish(kw_tls_channel *channel) {
+  if (is_done(channel)) return;
+  ERR_clear_error();
+  if (channel->is_open) SSL_shutdown(channel->ssl);
+  ERR_clear_error();
+  channel->is_finished = true;
+  kw_tls_buffer_drop(&channel->in);
+}
+
+size_t kw_tls_channel_pending(const kw_tls_channel *channel, struct iovec *pieces, size_t max) {
+  if (channel->out.len == 0 || max == 0) return 0;
+  pieces[0] = (struct iovec){channel->out.bytes + channel->out.from, channel->out.len};
+  return 1;
+}
+
+void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes) {
+  kw_tls_buffer_skip(&channel->out, bytes);
+}
+
+/* }====== */
+
+/* {====== State ====== */
+
+static bool has_input(const kw_tls_channel *channel) {
+  return channel->in.len > 0 || channel->got_eof || SSL_pending(channel->ssl) > 0;
+}
+
+unsigned kw_tls_channel_state(const kw_tls_channel *channel) {
+  unsigned state = channel->is_open ? KW_TLS_IS_OPEN : 0;
+  if (channel->got_end) state |= KW_TLS_GOT_END;
+  if (is_done(channel)) return state | KW_TLS_IS_DONE;
+  if (channel->in.len < KW_TLS_INPUT && !channel->got_eof) state |= KW_TLS_WANTS_BYTES;
+  if (has_work(channel)) state |= KW_TLS_HAS_WORK;
+  if (may_read(channel) && has_input(channel)) state |= KW_TLS_MAY_READ;
+  if (channel->is_open && channel->out.len < KW_TLS_OUTPUT) state |= KW_TLS_WANTS_TEXT;
+  return state;
+}
+
+const char *kw_tls_channel_common_name(const kw_tls_channel *channel) {
+  return channel->common_name;
+}
+
+kw_tls_info kw_tls_channel_info(const kw_tls_channel *channel) {
+  return (kw_tls_info){.version = SSL_get_version(channel->ssl),
+                       .suite = SSL_CIPHER_standard_name(SSL_get_current_cipher(channel->ssl)),
+                       .name = SSL_get_servername(channel->ssl, TLSEXT_NAMETYPE_host_name),
+                       .is_resumed = SSL_session_reused(channel->ssl) == 1};
+}
+
+/* }====== */

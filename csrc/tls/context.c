@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: MIT */
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include "tls/context.h"
+
+#include "base/mem.h"
+#include "tls/suites.h"
+
+#define ALPN_H2 "\2h2"   /* the list of protocols that we offer, each with its length before it */
+#define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
+#define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, such as RSA of 2048 bits */
+#define SESSION_CONTEXT "keywatch" /* OpenSSL wants a name where clients have certificates */
+
+/* A session that is kept for resumption. */
+typedef struct kept {
+  char *place; /* NULL: none */
+  SSL_SESSION *session;
+} kept;
+
+struct kw_tls_context {
+  unsigned refs;
+  bool is_server;
+  bool is_unverified;
+  bool wants_client_cert;
+  kw_tls_source ca, cert, key, crl;
+  char *server_name, *allowed_hosts, *cipher_suites; /* or NULL */
+  int min_version, max_version;                      /* 0: not given */
+
+  SSL_CTX *ssl; /* as the files were when they would do last */
+  kw_tls_failure trouble;
+
+  kept kept[KW_TLS_KEPT];
+  size_t next_kept; /* the place that the next new session takes */
+};
+
+bool kw_tls_context_is_server(const kw_tls_context *context) {
+  return context->is_server;
+}
+
+const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context) {
+  return &context->trouble;
+}
+
+const char *kw_tls_remote_role(const kw_tls_remote *remote) {
+  return remote->context->is_server ? "client" : "server";
+}
+
+/* Returns a copy with a 0 at its end, or NULL if memory is short. */
+static char *copy_text(const void *bytes, size_t len) {
+  char *copy = kw_alloc(len + 1);
+  if (copy == NULL) return NULL;
+  memcpy(copy, bytes, len);
+  copy[len] = 0;
+  return copy;
+}
+
+/* {====== Sessions ====== */
+
+static void forget(kept *one) {
+  kw_free(one->place);
+  SSL_SESSION_free(one->session);
+  *one = (kept){NULL, NULL};
+}
+
+static void forget_all(kw_tls_context *context) {
+  for (size_t i = 0; i < KW_TLS_KEPT; i++) forget(&context->kept[i]);
+}
+
+static kept *find_kept(kw_tls_context *context, const char *place) {
+  for (size_t i = 0; i < KW_TLS_KEPT; i++) {
+    kept *one = &context->kept[i];
+    if (one->place != NULL && strcmp(one->place, place) == 0) return one;
+  }
+  return NULL;
+}
+
+/* Called by OpenSSL with a session of a client that can be resumed. Returns 1 if the reference was taken over. */
+static int on_new_session(SSL *ssl, SSL_SESSION *session) {
+  kw_tls_remote *remote = SSL_get_app_data(ssl);
+  kw_tls_context *context = remote->context;
+  if (remote->place == NULL || SSL_get_SSL_CTX(ssl) != context->ssl) return 0;
+  kept *one = find_kept(context, remote->place);
+  if (one == NULL) {
+    char *place = copy_text(remote->place, strlen(remote->place));
+    if (place == NULL) return 0;
+    one = &context->kept[context->next_kept];
+    context->next_kept = (context->next_kept + 1) % KW_TLS_KEPT;
+    forget(one);
+    one->place = place;
+  }
+  SSL_SESSION_free(one->session);
+  one->session = session;
+  return 1;
+}
+
+/* A ticket of TLS 1.3 is used once: who sees it twice could tell that both connections are the same client's. */
+static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
+  kept *one = find_kept(context, place);
+  if (one == NULL || one->session == NULL) return;
+  bool is_usable = SSL_SESSION_is_resumable(one->session) == 1;
+  if (is_usable) SSL_set_session(ssl, one->session);
+  if (!is_usable || SSL_SESSION_get_protocol_version(one->session) >= TLS1_3_VERSION) forget(one);
+}
+
+/* }====== */
+
+/* {====== Callbacks ====== */
+
+/* A certificate whose authority has given no list is not revoked; and what a list says is true after its time, too. */
+static bool is_forgiven(int error) {
+  return error == X509_V_ERR_UNABLE_TO_GET_CRL || error == X509_V_ERR_CRL_HAS_EXPIRED;
+}
+
+static int on_verify(int is_good, X509_STORE_CTX *store) {
+  const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+  kw_tls_remote *remote = SSL_get_app_data(ssl);
+  if (is_good) return 1;
+  if (is_forgiven(X509_STORE_CTX_get_error(store))) {
+    X509_STORE_CTX_set_error(store, X509_V_OK);
+    return 1;
+  }
+  const char *name = remote->context->is_server ? remote->context->allowed_hosts : remote->name;
+  kw_tls_fail_check(&remote->failure, store, kw_tls_remote_role(remote), name == NULL ? "" : name);
+  return 0;
+}
+
+/* Refuses a client that offers no protocol, before anything is computed for it. */
+static int on_client_hello(SSL *ssl, int *alert, void *unused) {
+  const unsigned char *bytes;
+  size_t len;
+  (void)unused;
+  if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &bytes,
+                                &len) == 1)
+    return SSL_CLIENT_HELLO_SUCCESS;
+  *alert = SSL_AD_NO_APPLICATION_PROTOCOL;
+  return SSL_CLIENT_HELLO_ERROR;
+}
+
+static int on_protocols(SSL *ssl, const unsigned char **chosen, unsigned char *chosen_len,
+                        const unsigned char *offered, unsigned offered_len, void *unused) {
+  unsigned char *found;
+  (void)ssl, (void)unused;
+  int rc = SSL_select_next_proto(&found, chosen_len, (const unsigned char *)ALPN_H2,
+                                 sizeof ALPN_H2 - 1, offered, offered_len);
+  *chosen = found;
+  return rc == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+/* }====== */
+
+/* {====== Building ====== */
+
+static bool is_given(const kw_tls_source *source) {
+  return source->given != NULL;
+}
+
+static bool fail_memory(kw_tls_failure *failure) {
+  kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+  return false;
+}
+
+/* Where distributions keep the authorities that they trust, if OpenSSL was built for another place. */
+static bool load_system(SSL_CTX *ssl, kw_tls_failure *failure) {
+  static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                      "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
+  if (SSL_CTX_set_default_verify_paths(ssl) != 1) return fail_memory(failure);
+  if (access(X509_get_default_cert_dir(), R_OK) == 0) return true;
+  if (access(X509_get_default_cert_file(), R_OK) == 0) return true;
+  for (size_t i = 0; i < KW_LENGTH(files); i++) {
+    if (access(files[i], R_OK) == 0 && SSL_CTX_load_verify_file(ssl, files[i]) == 1) return true;
+  }
+  return true; /* without any authority no certificate is trusted */
+}
+
+static bool trust(SSL_CTX *ssl, X509 *authority, bool is_server) {
+  if (X509_STORE_add_cert(SSL_CTX_get_cert_store(ssl), authority) != 1) return false;
+  return !is_server || SSL_CTX_add_client_CA(ssl, authority) == 1;
+}
+
+static bool load_authorities(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
+  if (!is_given(&context->ca)) return load_system(ssl, failure);
+  STACK_OF(X509) *authorities = kw_tls_source_certificates(&context->ca, failure);
+  bool ok = authorities != NULL;
+  for (int i = 0; ok && i < sk_X509_num(authorities); i++)
+    ok = trust(ssl, sk_X509_value(authorities, i), context->is_server);
+  sk_X509_pop_free(authorities, X509_free);
+  return ok || fail_memory(failure);
+}
+
+static bool load_lists(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
+  if (!is_given(&context->crl)) return true;
+  STACK_OF(X509_CRL) *lists = kw_tls_source_lists(&context->crl, failure);
+  bool ok = lists != NULL;
+  for (int i = 0; ok && i < sk_X509_CRL_num(lists); i++)
+    ok = X509_STORE_add_crl(SSL_CTX_get_cert_store(ssl), sk_X509_CRL_value(lists, i)) == 1;
+  sk_X509_CRL_pop_free(lists, X509_CRL_free);
+  if (ok) X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_CRL_CHECK);
+  return ok || fail_memory(failure);
+}
+
+/* The first certificate is ours, and those that follow lead to its authority. */
+static bool use_certificates(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
+  STACK_OF(X509) *chain = kw_tls_source_certificates(&context->cert, failure);
+  if (chain == NULL) return false;
+  X509 *own = sk_X509_shift(chain);
+  bool ok = SSL_CTX_use_certificate(ssl, own) == 1;
+  if (!ok) kw_tls_fail_option(failure, "the certificate of the option cert cannot be used");
+  if (ok && SSL_CTX_set1_chain(ssl, chain) != 1) {
+    kw_tls_fail_option(failure, "the certificates of the option cert cannot be used");
+    ok = false;
+  }
+  X509_free(own);
+  sk_X509_pop_free(chain, X509_free);
+  return ok;
+}
+
+static bool use_key(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
+  char cert[400], key_name[400];
+  EVP_PKEY *key = kw_tls_source_key(&context->key, failure);
+  if (key == NULL) return false;
+  bool fits = X509_check_private_key(SSL_CTX_get0_certificate(ssl), key) == 1 &&
+              SSL_CTX_use_PrivateKey(ssl, key) == 1;
+  EVP_PKEY_free(key);
+  ERR_clear_error();
+  if (fits) return true;
+  kw_tls_source_print(&context->cert, cert, sizeof cert);
+  kw_tls_source_print(&context->key, key_name, sizeof key_name);
+  kw_tls_fail(failure, KW_TLS_OPTION, "%s has a key that does not fit the certificate in %s",
+              key_name, cert);
+  return false;
+}
+
+static bool load_own(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
+  if (!is_given(&context->cert)) return true;
+  return use_certificates(context, ssl, failure) && use_key(context, ssl, failure);
+}
+
+static void set_limits(const kw_tls_context *context, SSL_CTX *ssl) {
+  SSL_CTX_set_security_level(ssl, SECURITY_LEVEL);
+  SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                            SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_max_cert_list(ssl, CERT_LIST);
+  SSL_CTX_set_min_proto_version(ssl,
+                                context->min_version == 0 ? TLS1_2_VERSION : context->min_version);
+  SSL_CTX_set_max_proto_version(ssl, context->max_version);
+}
+
+/* Makes the names that a client's certificate may be for. */
+static bool set_allowed_hosts(const kw_tls_context *context, SSL_CTX *ssl) {
+  X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ssl);
+  const char *rest = context->allowed_hosts;
+  while (rest != NULL && rest[0] != 0) {
+    size_t len = strcspn(rest, ",");
+    if (len > 0 && X509_VERIFY_PARAM_add1_host(param, rest, len) != 1) return false;
+    rest += len + (rest[len] == ',');
+  }
+  return true;
+}
+
+static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
+  bool asks = context->wants_client_cert || is_given(&context->ca);
+  int mode = asks ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
+  SSL_CTX_set_verify(ssl, mode, on_verify);
+  SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
+  SSL_CTX_set_client_hello_cb(ssl, on_client_hello, NULL);
+  SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* tickets need none */
+  SSL_CTX_set_num_tickets(ssl, 1);
+  return SSL_CTX_set_session_id_context(ssl, (const unsigned char *)SESSION_CONTEXT,
+                                        sizeof SESSION_CONTEXT - 1) == 1 &&
+         set_allowed_hosts(context, ssl);
+}
+
+static bool set_client(const kw_tls_context *context, SSL_CTX *ssl) {
+  SSL_CTX_set_verify(ssl, context->is_unverified ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
+                     context->is_unverified ? NULL : on_verify);
+  SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+  SSL_CTX_sess_set_new_cb(ssl, on_new_session);
+  return SSL_CTX_set_alpn_protos(ssl, (const unsigned char *)ALPN_H2, sizeof ALPN_H2 - 1) == 0;
+}
+
+static bool fill(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
+  kw_slice suites =
+      context->cipher_suites == NULL ? kw_slice_of("", 0) : kw_slice_text(context->cipher_suites);
+  X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ssl);
+  set_limits(context, ssl);
+  X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN); /* any given one is trusted */
+  X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+                                             X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+  if (!(context->is_server ? set_server(context, ssl) : set_client(context, ssl)))
+    return fail_memory(failure);
+  return kw_tls_suites_apply(ssl, suites, failure) && load_own(context, ssl, failure) &&
+         load_authorities(context, ssl, failure) && load_lists(context, ssl, failure);
+}
+
+/* Builds what the options and files say now. */
+static SSL_CTX *build(kw_tls_context *context, kw_tls_failure *failure) {
+  ERR_clear_error();
+  OSSL_LIB_CTX *library = kw_tls_library();
+  const SSL_METHOD *method = context->is_server ? TLS_server_method() : TLS_client_method();
+  SSL_CTX *ssl = library == NULL ? NULL : SSL_CTX_new_ex(library, NULL, method);
+  bool ok = ssl != NULL ? fill(context, ssl, failure) : fail_memory(failure);
+  ERR_clear_error();
+  if (ok) return ssl;
+  SSL_CTX_free(ssl);
+  return NULL;
+}
+
+static bool has_changed(const kw_tls_context *context) {
+  return kw_tls_source_has_changed(&context->ca) || kw_tls_source_has_changed(&context->cert) ||
+         kw_tls_source_has_changed(&context->key) || kw_tls_source_has_changed(&context->crl);
+}
+
+bool kw_tls_context_refresh(kw_tls_context *context) {
+  if (!has_changed(context)) return context->trouble.fault == KW_TLS_NONE;
+  context->trouble.fault = KW_TLS_NONE;
+  SSL_CTX *ssl = build(context, &context->trouble);
+  if (ssl == NULL) return false;
+  SSL_CTX_free(context->ssl);
+  context->ssl = ssl;
+  forget_all(context);
+  return true;
+}
+
+/* }====== */
+
+/* {====== Options ====== */
+
+static bool check_options(const kw_tls_options *options, kw_tls_failure *failure) {
+  const char *wrong = NULL;
+  if ((options->cert.len == 0) != (options->key.len == 0)) {
+    wrong = "the options cert and key need each other";
+  } else if (options->is_server && options->cert.len == 0) {
+    wrong = "a server needs the options cert and key";
+  } else if (kw_tls_version_of(options->min_version) < 0 ||
+             kw_tls_version_of(options->max_version) < 0) {
+    wrong = "the versions of TLS are 'TLS1.2' and 'TLS1.3'";
+  } else if (options->max_version.len > 0 &&
+             kw_tls_version_of(options->min_version) > kw_tls_version_of(options->max_version)) {
+    wrong = "the least version of TLS is above the greatest one";
+  } else if (options->server_name.len >= KW_TLS_NAME) {
+    wrong = "the server's name is too long";
+  } else if (options->allowed_hosts.len > 0 && !options->wants_client_cert &&
+             options->ca.len == 0) {
+    wrong = "allowed hosts need certificates of clients: client_cert_auth, or ca";
+  }
+  if (wrong != NULL) kw_tls_fail(failure, KW_TLS_OPTION, "%s", wrong);
+  return wrong == NULL;
+}
+
+static bool copy_slice(char **to, kw_slice from) {
+  *to = from.len == 0 ? NULL : copy_text(from.data, from.len);
+  return *to != NULL || from.len == 0;
+}
+
+static bool copy_options(kw_tls_context *context, const kw_tls_options *options) {
+  context->is_server = options->is_server;
+  context->is_unverified = options->is_unverified;
+  context->wants_client_cert = options->wants_client_cert;
+  context->min_version = kw_tls_version_of(options->min_version);
+  context->max_version = kw_tls_version_of(options->max_version);
+  return kw_tls_source_init(&context->ca, "ca", options->ca) &&
+         kw_tls_source_init(&context->cert, "cert", options->cert) &&
+         kw_tls_source_init(&context->key, "key", options->key) &&
+         kw_tls_source_init(&context->crl, "crl", options->crl) &&
+         copy_slice(&context->server_name, options->server_name) &&
+         copy_slice(&context->allowed_hosts, options->allowed_hosts) &&
+         copy_slice(&context->cipher_suites, options->cipher_suites);
+}
+
+kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure *failure) {
+  if (!check_options(options, failure)) return NULL;
+  kw_tls_context *context = kw_alloc_zeroed(sizeof *context);
+  if (context == NULL) {
+    fail_memory(failure);
+    return NULL;
+  }
+  context->refs = 1;
+  if (!copy_options(context, options)) {
+    fail_memory(failure);
+  } else {
+    context->ssl = build(context, failure);
+  }
+  if (context->ssl != NULL) return context;
+  kw_tls_context_release(context);
+  return NULL;
+}
+
+kw_tls_context *kw_tls_context_retain(kw_tls_context *context) {
+  context->refs++;
+  return context;
+}
+
+void kw_tls_context_release(kw_tls_context *context) {
+  if (--context->refs > 0) return;
+  forget_all(context);
+  SSL_CTX_free(context->ssl);
+  kw_tls_source_drop(&context->ca);
+  kw_tls_source_drop(&context->cert);
+  kw_tls_source_drop(&context->key);
+  kw_tls_source_drop(&context->crl);
+  kw_free(context->server_name);
+  kw_free(context->allowed_hosts);
+  kw_free(context->cipher_suites);
+  kw_free(context);
+}
+
+/* }====== */
+
+/* {====== Channels ====== */
+
+static bool is_address(const char *name) {
+  unsigned char bytes[16];
+  return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+/* Has the certificate of the server checked for remote->name, and tells the server that name, unless it is an
+ * address. */
+static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
+  X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
+  if (is_address(remote->name)) return X509_VERIFY_PARAM_set1_ip_asc(param, remote->name) == 1;
+  return SSL_set_tlsext_host_name(ssl, remote->name) == 1 &&
+         X509_VERIFY_PARAM_set1_host(param, remote->name, 0) == 1;
+}
+
+/* Copies the names of the server. A dot at the end of a name, and brackets around an address, are no part of it. */
+static bool note_names(kw_tls_remote *remote, const char *host, const char *place) {
+  const char *name = remote->context->server_name != NULL ? remote->context->server_name : host;
+  size_t len = strlen(name);
+  if (len > 2 && name[0] == '[' && name[len - 1] == ']') {
+    name++;
+    len -= 2;
+  } else if (len > 1 && name[len - 1] == '.') {
+    len--;
+  }
+  remote->name = copy_text(name, len);
+  remote->place = copy_text(place, strlen(place));
+  return remote->name != NULL && remote->place != NULL;
+}
+
+static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *remote,
+                           const char *host, const char *place) {
+  if (strlen(host) >= KW_TLS_NAME || strlen(place) >= KW_TLS_NAME) {
+    kw_tls_fail(&remote->failure, KW_TLS_OPTION, "the name of the server is too long");
+    return false;
+  }
+  if (!note_names(remote, host, place)) return fail_memory(&remote->failure);
+  if (remote->name[0] == 0 && !context->is_unverified) {
+    kw_tls_fail(&remote->failure, KW_TLS_OPTION,
+                "there is no name to check the server's "
+                "certificate for: the option server_name gives "
+                "one");
+    return false;
+  }
+  if (remote->name[0] != 0 && !set_name(ssl, remote)) {
+    kw_tls_fail_option(&remote->failure, "the name of the server cannot be used");
+    return false;
+  }
+  resume(context, ssl, remote->place);
+  return true;
+}
+
+SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *place,
+                         kw_tls_remote *remote) {
+  remote->context = kw_tls_context_retain(context);
+  kw_tls_context_refresh(context);
+  ERR_clear_error();
+  SSL *ssl = SSL_new(context->ssl);
+  bool ok = ssl != NULL && SSL_set_app_data(ssl, remote) == 1;
+  if (!ok) fail_memory(&remote->failure);
+  if (ok && !context->is_server) ok = prepare_client(context, ssl, remote, host, place);
+  ERR_clear_error();
+  if (ok) return ssl;
+  SSL_free(ssl);
+  return NULL;
+}
+
+void kw_tls_remote_drop(kw_tls_remote *remote) {
+  kw_free(remote->name);
+  kw_free(remote->place);
+  if (remote->context != NULL) kw_tls_context_release(remote->context);
+}
+
+/* }====== */

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * context: what the connections of one client, or of one server, have in common: certificates, checks, versions.
+ *
+ * A context is built from its options and files. Each new channel looks whether a file has changed, and builds the
+ * context anew if one has; channels that are open go on with what they have. If the new files will not do (a key that
+ * does not fit, a half-written file), new channels use the old ones, and kw_tls_context_trouble tells why, until the
+ * files are in order. A context that could never be built makes no channels.
+ *
+ * A client's context keeps up to KW_TLS_KEPT sessions for resumption, each for one server. They are forgotten, and the
+ * tickets of a server become void, when the context is built anew: a certificate that was revoked is not trusted again
+ * through them.
+ */
+#ifndef KW_TLS_CONTEXT_H
+#define KW_TLS_CONTEXT_H
+
+#include "tls/source.h"
+
+#define KW_TLS_KEPT 16  /* sessions of a client's context */
+#define KW_TLS_NAME 256 /* bytes of a host's name, and of a place, with the 0 at their end */
+
+/* What is empty is not given. Slices are copied. */
+typedef struct kw_tls_options {
+  bool is_server;
+  bool is_unverified; /* a client trusts any server */
+  bool
+      wants_client_cert; /* a server lets only clients with a certificate in; so it does if `ca` is given */
+  kw_slice ca;           /* trusted authorities; default: those of the system */
+  kw_slice cert;         /* own certificate, and the ones between it and its authority */
+  kw_slice key;          /* private key of `cert` */
+  kw_slice crl; /* revoked certificates. One that is out of date counts, too, as it does for etcd */
+  kw_slice server_name; /* of a client: the name that the certificate of the server has to be for */
+  kw_slice
+      allowed_hosts; /* of a server: certificates of clients have to be for one of these; by commas */
+  kw_slice cipher_suites; /* see kw_tls_suites_apply */
+  kw_slice min_version;   /* "TLS1.2" (default) or "TLS1.3" */
+  kw_slice max_version;
+} kw_tls_options;
+
+/* Builds a context with one reference. Returns NULL with *failure set if an option or a file will not do. */
+kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure *failure);
+
+kw_tls_context *kw_tls_context_retain(kw_tls_context *context);
+
+/* Gives up a reference. The last one frees the context. */
+void kw_tls_context_release(kw_tls_context *context);
+
+bool kw_tls_context_is_server(const kw_tls_context *context);
+
+/* Reads files that have changed. Returns false if they will not do; see kw_tls_context_trouble. */
+bool kw_tls_context_refresh(kw_tls_context *context);
+
+/* Returns why the files of a context, which have changed, could not be used; a failure of KW_TLS_NONE: they could. */
+const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context);
+
+/* The other end of one channel, for the callbacks of OpenSSL. All zero at first. */
+typedef struct kw_tls_remote {
+  kw_tls_context *context; /* retained */
+  char *name;              /* of a server: what its certificate has to be for; or NULL */
+  char *place;             /* of a server: where sessions are kept under; or NULL */
+  kw_tls_failure failure;
+} kw_tls_remote;
+
+/* Returns a new SSL for one channel, after a refresh, without BIOs; or NULL with remote->failure set. `remote` must
+ * live as long as the SSL, and stay where it is. For a client, `host` and `place` are those of kw_tls; a server has
+ * NULL. */
+SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *place,
+                         kw_tls_remote *remote);
+
+void kw_tls_remote_drop(kw_tls_remote *remote);
+
+/* Returns "server" or "client": who is at the other end. */
+const char *kw_tls_remote_role(const kw_tls_remote *remote);
+
+#endif

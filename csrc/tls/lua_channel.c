@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_channel: channels as Lua sees them. For drivers in Lua, and for specs; a driver in C uses face/tls.h.
+ */
+#include "tls/binding.h"
+
+#define CHANNEL_NAME "keywatch.tls.channel"
+#define CHUNK 16384 /* bytes that `read` gives at most: one record */
+
+static kw_tls_channel **check_object(lua_State *L) {
+  return luaL_checkudata(L, 1, CHANNEL_NAME);
+}
+
+static kw_tls_channel *check(lua_State *L) {
+  kw_tls_channel **self = check_object(L);
+  if (*self == NULL) luaL_error(L, "the channel is closed");
+  return *self;
+}
+
+kw_tls_channel **kw_tls_push_channel(lua_State *L) {
+  kw_tls_channel **self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = NULL;
+  luaL_getmetatable(L, CHANNEL_NAME);
+  lua_setmetatable(L, -2);
+  return self;
+}
+
+/* channel:feed(bytes): queues ciphertext; "" is the end of the stream. Returns how many bytes were taken. */
+static int l_feed(lua_State *L) {
+  size_t len;
+  kw_tls_channel *self = check(L);
+  luaL_checktype(L, 2, LUA_TSTRING);
+  const char *bytes = lua_tolstring(L, 2, &len);
+  lua_pushinteger(L, (lua_Integer)kw_tls_channel_feed(self, bytes, len));
+  return 1;
+}
+
+/* channel:step(): one piece of the handshake. */
+static int l_step(lua_State *L) {
+  kw_tls_channel_step(check(L));
+  return 0;
+}
+
+/* Bytes that have left a channel. They are pushed in a protected call: if Lua has no memory for them they are lost, and
+ * the channel has failed. */
+typedef struct given {
+  const char *bytes;
+  size_t len;
+} given;
+
+static int push_given(lua_State *L) {
+  const given *it = lua_touserdata(L, 1);
+  lua_pushlstring(L, it->bytes, it->len);
+  return 1;
+}
+
+/* channel:read(): at most one record of plaintext; "" if there is none for now. */
+static int l_read(lua_State *L) {
+  char bytes[CHUNK];
+  given it = {bytes, 0};
+  lua_settop(L, 1);
+  lua_pushcfunction(L, push_given);
+  lua_pushlightuserdata(L, &it);
+  it.len = kw_tls_channel_read(check(L), bytes, sizeof bytes);
+  int rc = lua_pcall(L, 1, 1, 0);
+  if (rc == 0) return 1;
+  kw_tls_channel **self = check_object(L);
+  if (*self != NULL) kw_tls_channel_lose(*self);
+  return lua_error(L);
+}
+
+/* channel:write(bytes): encrypts. Returns how many bytes were taken. */
+static int l_write(lua_State *L) {
+  size_t len;
+  kw_tls_channel *self = check(L);
+  luaL_checktype(L, 2, LUA_TSTRING);
+  const char *bytes = lua_tolstring(L, 2, &len);
+  lua_pushinteger(L, (lua_Integer)kw_tls_channel_write(self, bytes, len));
+  return 1;
+}
+
+/* channel:pending(): the ciphertext that is to be written, which leaves the channel; "" if there is none. */
+static int l_pending(lua_State *L) {
+  struct iovec piece = {NULL, 0};
+  kw_tls_channel_pending(check(L), &piece, 1);
+  size_t len = piece.iov_len;
+  lua_settop(L, 1);
+  char *copy = lua_newuserdatauv(L, len + 1, 0);
+  kw_tls_channel *self = check(L); /* a finalizer may have taken bytes, or closed the channel */
+  piece.iov_len = 0;
+  kw_tls_channel_pending(self, &piece, 1);
+  len = kw_min_size(len, piece.iov_len);
+  if (len > 0) memcpy(copy, piece.iov_base, len);
+  given it = {copy, len};
+  lua_pushcfunction(L, push_given);
+  lua_pushlightuserdata(L, &it);
+  kw_tls_channel_wrote(self, len);
+  if (lua_pcall(L, 1, 1, 0) == 0) return 1;
+  if (*check_object(L) != NULL) kw_tls_channel_lose(*check_object(L));
+  return lua_error(L);
+}
+
+static int push_flag(lua_State *L, unsigned state, unsigned bit, const char *name) {
+  lua_pushboolean(L, (state & bit) != 0);
+  lua_setfield(L, -2, name);
+  return 1;
+}
+
+/* channel:state(): a table of booleans. */
+static int l_state(lua_State *L) {
+  check_object(L);
+  lua_createtable(L, 0, 7);
+  unsigned state = kw_tls_channel_state(check(L));
+  push_flag(L, state, KW_TLS_WANTS_BYTES, "wants_bytes");
+  push_flag(L, state, KW_TLS_HAS_WORK, "has_work");
+  push_flag(L, state, KW_TLS_IS_OPEN, "is_open");
+  push_flag(L, state, KW_TLS_MAY_READ, "may_read");
+  push_flag(L, state, KW_TLS_WANTS_TEXT, "wants_text");
+  push_flag(L, state, KW_TLS_GOT_END, "got_end");
+  return push_flag(L, state, KW_TLS_IS_DONE, "is_done");
+}
+
+/* channel:error(): text and kind of the failure; or nothing. */
+static int l_error(lua_State *L) {
+  kw_tls_failure failure = *kw_tls_channel_failure(check(L));
+  if (failure.fault == KW_TLS_NONE) return 0;
+  kw_tls_push_failure(L, &failure);
+  lua_remove(L, -3);
+  return 2;
+}
+
+static void set_text(lua_State *L, const char *text, const char *name) {
+  lua_pushstring(L, text);
+  lua_setfield(L, -2, name);
+}
+
+/* channel:info(): what was agreed on, a table; or nothing before the end of the handshake. The channel is looked at
+ * again after each push, since a finalizer may have closed it. */
+static int l_info(lua_State *L) {
+  check(L);
+  lua_settop(L, 1);
+  lua_createtable(L, 0, 5);
+  if ((kw_tls_channel_state(check(L)) & KW_TLS_IS_OPEN) == 0) return 0;
+  set_text(L, kw_tls_channel_info(check(L)).version, "version"); /* static */
+  set_text(L, kw_tls_channel_info(check(L)).suite, "cipher_suite");
+  lua_pushboolean(L, kw_tls_channel_info(check(L)).is_resumed);
+  lua_setfield(L, -2, "is_resumed");
+  char text[KW_TLS_NAME] = "";
+  const char *name = kw_tls_channel_info(check(L)).name;
+  if (name != NULL) strncpy(text, name, sizeof text - 1);
+  if (name != NULL) set_text(L, text, "server_name");
+  text[0] = 0;
+  const char *common_name = kw_tls_channel_common_name(check(L));
+  if (common_name != NULL) strncpy(text, common_name, sizeof text - 1);
+  if (common_name != NULL) set_text(L, text, "common_name");
+  return 1;
+}
+
+/* channel:finish(): ends the channel with close_notify. */
+static int l_finish(lua_State *L) {
+  kw_tls_channel_finish(check(L));
+  return 0;
+}
+
+/* channel:close() */
+static int l_close(lua_State *L) {
+  kw_tls_channel **self = check_object(L);
+  kw_tls_channel *channel = *self;
+  *self = NULL;
+  if (channel != NULL) kw_tls_channel_close(channel);
+  return 0;
+}
+
+void kw_tls_add_channels(lua_State *L) {
+  static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"feed", l_feed},       {"step", l_step},   {"read", l_read},
+      {"write", l_write},     {"state", l_state}, {"error", l_error},
+      {"pending", l_pending}, {"info", l_info},   {"finish", l_finish},
+      {"close", l_close},     {NULL, NULL}};
+  kw_add_class(L, CHANNEL_NAME, meta, methods);
+}

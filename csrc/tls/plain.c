@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#include "tls/plain.h"
+
+#define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#define FRAME_HEAD 9 /* bytes of the head of a frame of HTTP/2 */
+#define SETTINGS 4   /* type of the first frame of a server */
+
+#define TEXT "this port speaks TLS: use https://"
+#define RESPONSE                                                                                   \
+  "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"                 \
+  "Connection: close\r\n\r\n" TEXT "\n"
+
+/* An empty SETTINGS, and a GOAWAY with the code INADEQUATE_SECURITY. */
+#define FRAMES                                                                                     \
+  "\0\0\0\4\0\0\0\0\0"                                                                             \
+  "\0\0\x2a\7\0\0\0\0\0"                                                                           \
+  "\0\0\0\0"                                                                                       \
+  "\0\0\0\x0c" TEXT
+
+_Static_assert(sizeof TEXT - 1 == 34, "the lengths above are those of the text");
+
+/* Returns how the bytes begin: 0 if they do not begin with `text`, 1 if they might, once there are more, and 2 if they
+ * do. */
+static int begins(kw_slice bytes, kw_slice text) {
+  size_t n = kw_min_size(bytes.len, text.len);
+  if (memcmp(bytes.data, text.data, n) != 0) return 0;
+  return n == text.len ? 2 : 1;
+}
+
+kw_tls_plain kw_tls_recognize_client(kw_slice bytes) {
+  static const char *const methods[] = {"GET ",    "HEAD ",    "POST ",    "PUT ",  "PATCH ",
+                                        "DELETE ", "OPTIONS ", "CONNECT ", "TRACE "};
+  if (bytes.len == 0) return KW_TLS_IS_UNCLEAR;
+  int is_http2 = begins(bytes, kw_slice_text(PREFACE));
+  if (is_http2 != 0) return is_http2 == 1 ? KW_TLS_IS_UNCLEAR : KW_TLS_IS_HTTP2;
+  kw_tls_plain result = KW_TLS_IS_TLS;
+  for (size_t i = 0; i < KW_LENGTH(methods); i++) {
+    int is_http1 = begins(bytes, kw_slice_text(methods[i]));
+    if (is_http1 == 2) return KW_TLS_IS_HTTP1;
+    if (is_http1 == 1) result = KW_TLS_IS_UNCLEAR;
+  }
+  return result;
+}
+
+kw_tls_plain kw_tls_recognize_server(kw_slice bytes) {
+  if (bytes.len == 0) return KW_TLS_IS_UNCLEAR;
+  int is_http1 = begins(bytes, kw_slice_text("HTTP/1."));
+  if (is_http1 != 0) return is_http1 == 1 ? KW_TLS_IS_UNCLEAR : KW_TLS_IS_HTTP1;
+  if (bytes.data[0] != 0) return KW_TLS_IS_TLS; /* a frame of SETTINGS is short */
+  if (bytes.len < FRAME_HEAD) return KW_TLS_IS_UNCLEAR;
+  return bytes.data[3] == SETTINGS ? KW_TLS_IS_HTTP2 : KW_TLS_IS_TLS;
+}
+
+kw_slice kw_tls_plain_answer(kw_tls_plain kind) {
+  if (kind == KW_TLS_IS_HTTP1) return kw_slice_text(RESPONSE);
+  if (kind == KW_TLS_IS_HTTP2) return kw_slice_of(FRAMES, sizeof FRAMES - 1);
+  return kw_slice_of("", 0);
+}

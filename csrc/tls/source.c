@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem, O_CLOEXEC */
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tls/source.h"
+
+#include "base/mem.h"
+
+#define WHAT_TEXT 400
+#define BEGIN "-----BEGIN"
+#define FRESH_NS 100000000 /* file systems count time in ticks, of 10 ms at most */
+
+bool kw_tls_source_init(kw_tls_source *source, const char *option, kw_slice given) {
+  *source = (kw_tls_source){.option = option};
+  if (given.len == 0) return true;
+  source->given = kw_alloc(given.len + 1);
+  if (source->given == NULL) return false;
+  memcpy(source->given, given.data, given.len);
+  source->given[given.len] = 0;
+  source->len = given.len;
+  source->is_text = memmem(given.data, given.len, BEGIN, sizeof BEGIN - 1) != NULL;
+  return true;
+}
+
+void kw_tls_source_drop(kw_tls_source *source) {
+  if (source->given != NULL) OPENSSL_cleanse(source->given, source->len);
+  kw_free(source->given);
+  *source = (kw_tls_source){.option = source->option};
+}
+
+void kw_tls_source_print(const kw_tls_source *source, char *to, size_t cap) {
+  if (source->is_text) {
+    snprintf(to, cap, "the PEM text of the option %s", source->option);
+  } else {
+    snprintf(to, cap, "the file '%.300s' of the option %s", source->given, source->option);
+  }
+}
+
+/* {====== Files ====== */
+
+static bool is_same_time(struct timespec a, struct timespec b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+         is_same_time(a->st_mtim, b->st_mtim) && is_same_time(a->st_ctim, b->st_ctim);
+}
+
+bool kw_tls_source_has_changed(const kw_tls_source *source) {
+  struct stat now;
+  if (source->given == NULL || source->is_text) return false;
+  if (!source->was_read || source->is_fresh) return true;
+  return stat(source->given, &now) < 0 || !is_same_file(&now, &source->seen);
+}
+
+static bool is_fresh(const struct stat *file) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  int64_t seconds = (int64_t)now.tv_sec - file->st_ctim.tv_sec;
+  if (seconds < -1 || seconds > 1) return false;
+  return seconds * 1000000000 + now.tv_nsec - file->st_ctim.tv_nsec < FRESH_NS;
+}
+
+/* Reads up to `cap` bytes. Returns their number, or -1. */
+static ssize_t read_all(int fd, char *to, size_t cap) {
+  size_t len = 0;
+  while (len < cap) {
+    ssize_t n = read(fd, to + len, cap - len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -1;
+    if (n == 0) break;
+    len += (size_t)n;
+  }
+  return (ssize_t)len;
+}
+
+static void fail_errno(const kw_tls_source *source, kw_tls_failure *failure) {
+  int error = errno;
+  char what[WHAT_TEXT], text[128] = "";
+  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_fail(failure, KW_TLS_OPTION, "%s cannot be read: %s", what,
+              strerror_r(error, text, sizeof text));
+}
+
+static void fail_size(const kw_tls_source *source, kw_tls_failure *failure) {
+  char what[WHAT_TEXT];
+  kw_tls_source_print(source, what, sizeof what);
+  kw_tls_fail(failure, KW_TLS_OPTION, "%s is no file of at most %d bytes", what, KW_TLS_FILE);
+}
+
+/* Reads an open file. The room has one byte more than the file: a file that grows meanwhile is read at the next
+ * connection. */
+static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
+  if (fstat(fd, &source->seen) < 0) {
+    fail_errno(source, failure);
+    return NULL;
+  }
+  if (!S_ISREG(source->seen.st_mode) || source->seen.st_size > KW_TLS_FILE) {
+    fail_size(source, failure);
+    return NULL;
+  }
+  source->was_read = true;
+  source->is_fresh = is_fresh(&source->seen);
+  size_t cap = (size_t)source->seen.st_size + 1;
+  char *bytes = kw_alloc(cap);
+  BIO *bio = bytes == NULL ? NULL : BIO_new(BIO_s_secmem());
+  ssize_t len = bio == NULL ? 0 : read_all(fd, bytes, cap);
+  if (len < 0) {
+    fail_errno(source, failure);
+  } else if (bio == NULL || (len > 0 && BIO_write(bio, bytes, (int)len) != len)) {
+    kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+  }
+  if (bytes != NULL) OPENSSL_cleanse(bytes, cap);
+  kw_free(bytes);
+  if (failure->fault == KW_TLS_NONE) return bio;
+  BIO_free(bio);
+  return NULL;
+}
+
+/* O_NONBLOCK: a FIFO is refused, and not waited for. */
+static BIO *load(kw_tls_source *source, kw_tls_failure *failure) {
+  if (source->is_text) {
+    BIO *bio = source->len > KW_TLS_FILE ? NULL : BIO_new_mem_buf(source->given, (int)source->len);
+    if (source->len > KW_TLS_FILE) fail_size(source, failure);
+    if (bio == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+    return bio;
+  }
+  int fd = open(source->given, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    fail_errno(source, failure);
+    source->was_read = false;
+    return NULL;
+  }
+  BIO *bio = load_open(source, fd, failure);
+  close(fd);
+  return bio;
+}
+
+/* }====== */
+
+/* {====== PEM ====== */
+
+/* OpenSSL would ask at the terminal. */
+static int refuse_password(char *to, int size, int is_writing, void *was_asked) {
+  (void)to, (void)size, (void)is_writing;
+  *(bool *)was_asked = true;
+  return -1;
+}
+
+/* True if the text has come to its end, and nothing in it was malformed. */
+static bool is_at_end(void) {
+  unsigned long error = ERR_peek_last_error();
+  return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+}
+
+static void fail_source(const kw_tls_source *source, const char *what, kw_tls_failure *failure) {
+  char text[WHAT_TEXT + 100], name[WHAT_TEXT];
+  kw_tls_source_print(source, name, sizeof name);
+  snprintf(text, sizeof text, "%s has %s", name, what);
+  if (is_at_end()) ERR_clear_error();
+  kw_tls_fail_option(failure, text);
+}
+
+/* Reads the next certificate. Returns NULL at the end of the text, and if the text is malformed. */
+static X509 *next_certificate(BIO *bio) {
+  bool was_asked = false;
+  X509 *certificate = X509_new_ex(kw_tls_library(), NULL);
+  if (certificate == NULL) return NULL;
+  if (PEM_read_bio_X509(bio, &certificate, refuse_password, &was_asked) != NULL) return certificate;
+  X509_free(certificate);
+  return NULL;
+}
+
+static X509_CRL *next_list(BIO *bio) {
+  bool was_asked = false;
+  X509_CRL *list = X509_CRL_new_ex(kw_tls_library(), NULL);
+  if (list == NULL) return NULL;
+  if (PEM_read_bio_X509_CRL(bio, &list, refuse_password, &was_asked) != NULL) return list;
+  X509_CRL_free(list);
+  return NULL;
+}
+
+STACK_OF(X509) * kw_tls_source_certificates(kw_tls_source *source, kw_tls_failure *failure) {
+  ERR_clear_error();
+  BIO *bio = load(source, failure);
+  STACK_OF(X509) *found = bio == NULL ? NULL : sk_X509_new_null();
+  X509 *next = found == NULL ? NULL : next_certificate(bio);
+  while (next != NULL && sk_X509_push(found, next) > 0) next = next_certificate(bio);
+  X509_free(next);
+  if (found != NULL && sk_X509_num(found) == 0) {
+    fail_source(source, is_at_end() ? "no certificate" : "a malformed certificate", failure);
+  } else if (found != NULL && !is_at_end()) {
+    fail_source(source, "a malformed certificate", failure);
+  }
+  if (found == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+  BIO_free(bio);
+  ERR_clear_error();
+  if (failure->fault == KW_TLS_NONE) return found;
+  sk_X509_pop_free(found, X509_free);
+  return NULL;
+}
+
+STACK_OF(X509_CRL) * kw_tls_source_lists(kw_tls_source *source, kw_tls_failure *failure) {
+  ERR_clear_error();
+  BIO *bio = load(source, failure);
+  STACK_OF(X509_CRL) *found = bio == NULL ? NULL : sk_X509_CRL_new_null();
+  X509_CRL *next = found == NULL ? NULL : next_list(bio);
+  while (next != NULL && sk_X509_CRL_push(found, next) > 0) next = next_list(bio);
+  X509_CRL_free(next);
+  if (found != NULL && sk_X509_CRL_num(found) == 0) {
+    fail_source(source, is_at_end() ? "no revocation list" : "a malformed revocation list",
+                failure);
+  } else if (found != NULL && !is_at_end()) {
+    fail_source(source, "a malformed revocation list", failure);
+  }
+  if (found == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+  BIO_free(bio);
+  ERR_clear_error();
+  if (failure->fault == KW_TLS_NONE) return found;
+  sk_X509_CRL_pop_free(found, X509_CRL_free);
+  return NULL;
+}
+
+EVP_PKEY *kw_tls_source_key(kw_tls_source *source, kw_tls_failure *failure) {
+  bool was_asked = false;
+  ERR_clear_error();
+  BIO *bio = load(source, failure);
+  if (bio == NULL) return NULL;
+  EVP_PKEY *key =
+      PEM_read_bio_PrivateKey_ex(bio, NULL, refuse_password, &was_asked, kw_tls_library(), NULL);
+  if (key == NULL && was_asked) {
+    ERR_clear_error();
+    fail_source(source, "a key that is encrypted; only plain keys can be used", failure);
+  } else if (key == NULL) {
+    fail_source(source, is_at_end() ? "no private key" : "a malformed private key", failure);
+  }
+  BIO_free(bio);
+  ERR_clear_error();
+  return key;
+}
+
+/* }====== */
