@@ -17,6 +17,10 @@ static kw_tls_channel *check(lua_State *L) {
   return *self;
 }
 
+kw_tls_channel *kw_tls_check_channel(lua_State *L) {
+  return check(L);
+}
+
 kw_tls_channel **kw_tls_push_channel(lua_State *L) {
   kw_tls_channel **self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = NULL;

@@ -235,14 +235,13 @@ EVP_PKEY *kw_tls_source_key(kw_tls_source *source, kw_tls_failure *failure) {
   if (bio == NULL) return NULL;
   EVP_PKEY *key =
       PEM_read_bio_PrivateKey_ex(bio, NULL, refuse_password, &was_asked, kw_tls_library(), NULL);
+  ERR_clear_error();
   if (key == NULL && was_asked) {
-    ERR_clear_error();
     fail_source(source, "a key that is encrypted; only plain keys can be used", failure);
   } else if (key == NULL) {
-    fail_source(source, is_at_end() ? "no private key" : "a malformed private key", failure);
+    fail_source(source, "no private key, or a malformed one", failure);
   }
   BIO_free(bio);
-  ERR_clear_error();
   return key;
 }
 

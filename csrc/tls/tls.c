@@ -4,8 +4,6 @@
  */
 #include "tls/binding.h"
 
-#include "base/mem.h"
-
 static const char *const fault_names[] = {
 #define X(name, text) [KW_TLS_##name] = text,
     KW_TLS_FAULTS(X)
@@ -99,48 +97,6 @@ static void publish(lua_State *L) {
 }
 
 /* }====== */
-
-#ifdef KW_PROBE
-
-static int l_live(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)kw_mem_live());
-  return 1;
-}
-
-static int l_fail_at(lua_State *L) {
-  kw_mem_fail_at((size_t)luaL_checkinteger(L, 1));
-  return 0;
-}
-
-static int l_allocations(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)kw_mem_count());
-  return 1;
-}
-
-/* Empties the queue. */
-static int l_errors(lua_State *L) {
-  lua_Integer n = 0;
-  while (ERR_get_error() != 0) n++;
-  lua_pushinteger(L, n);
-  return 1;
-}
-
-static int l_fault(lua_State *L) {
-  (void)L;
-  ERR_raise(ERR_LIB_USER, 1);
-  return 0;
-}
-
-void kw_tls_add_probe(lua_State *L) {
-  static const luaL_Reg functions[] = {{"live", l_live},     {"allocations", l_allocations},
-                                       {"errors", l_errors}, {"fail_at", l_fail_at},
-                                       {"fault", l_fault},   {NULL, NULL}};
-  lua_newtable(L);
-  luaL_setfuncs(L, functions, 0);
-  lua_setfield(L, -2, "probe");
-}
-
-#endif
 
 int KW_EXPORT luaopen_keywatch_tls(lua_State *L);
 

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * probe: what specs of probe builds need. See kw_tls_add_probe.
+ */
+#include "tls/binding.h"
+
+#ifdef KW_PROBE
+
+#include "base/mem.h"
+
+static int l_live(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_mem_live());
+  return 1;
+}
+
+static int l_allocations(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_mem_count());
+  return 1;
+}
+
+static int l_fail_at(lua_State *L) {
+  kw_mem_fail_at((size_t)luaL_checkinteger(L, 1));
+  return 0;
+}
+
+static int l_errors(lua_State *L) {
+  lua_Integer n = 0;
+  while (ERR_get_error() != 0) n++;
+  lua_pushinteger(L, n);
+  return 1;
+}
+
+static int l_fault(lua_State *L) {
+  (void)L;
+  ERR_raise(ERR_LIB_USER, 1);
+  return 0;
+}
+
+static int l_renegotiate(lua_State *L) {
+  SSL *ssl = kw_tls_channel_ssl(kw_tls_check_channel(L));
+  SSL_clear_options(ssl, SSL_OP_NO_RENEGOTIATION);
+  bool ok = SSL_renegotiate(ssl) == 1;
+  SSL_do_handshake(ssl);
+  ERR_clear_error();
+  lua_pushboolean(L, ok);
+  return 1;
+}
+
+static int l_update_keys(lua_State *L) {
+  SSL *ssl = kw_tls_channel_ssl(kw_tls_check_channel(L));
+  bool ok = SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED) == 1 && SSL_do_handshake(ssl) == 1;
+  ERR_clear_error();
+  lua_pushboolean(L, ok);
+  return 1;
+}
+
+static int l_without_alpn(lua_State *L) {
+  SSL_set_alpn_protos(kw_tls_channel_ssl(kw_tls_check_channel(L)), NULL, 0);
+  return 0;
+}
+
+static int l_with_alpn(lua_State *L) {
+  size_t len;
+  SSL *ssl = kw_tls_channel_ssl(kw_tls_check_channel(L));
+  const char *protocols = luaL_checklstring(L, 2, &len);
+  SSL_set_alpn_protos(ssl, (const unsigned char *)protocols, (unsigned)len);
+  return 0;
+}
+
+void kw_tls_add_probe(lua_State *L) {
+  static const luaL_Reg functions[] = {{"live", l_live},
+                                       {"allocations", l_allocations},
+                                       {"errors", l_errors},
+                                       {"fail_at", l_fail_at},
+                                       {"fault", l_fault},
+                                       {"renegotiate", l_renegotiate},
+                                       {"update_keys", l_update_keys},
+                                       {"without_alpn", l_without_alpn},
+                                       {"with_alpn", l_with_alpn},
+                                       {NULL, NULL}};
+  lua_newtable(L);
+  luaL_setfuncs(L, functions, 0);
+  lua_setfield(L, -2, "probe");
+}
+
+#endif

@@ -1,0 +1,118 @@
+--- Certificates of all kinds, good and bad, made once by the openssl command, in a directory that is gone at the end of
+-- the run. Those that do not depend on each other are made in parallel.
+
+local busted = require "busted"
+
+local shell = require "spec.support.shell"
+
+local CONFIG = [[
+[ca]
+default_ca = own
+[own]
+database = $ENV::D/index.txt
+serial = $ENV::D/serial
+new_certs_dir = $ENV::D
+default_md = sha256
+policy = any
+unique_subject = no
+default_crl_days = 3650
+email_in_dn = no
+[any]
+commonName = supplied
+[req]
+distinguished_name = name
+[name]
+]]
+
+-- make NAME AUTHORITY FROM TO EXTENSIONS... makes NAME.pem and NAME.key, signed by AUTHORITY, or by itself with "self".
+local SCRIPT = [[
+cd "$1"; export D=.
+key() {
+  openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1.key" 2>/dev/null
+}
+make() {
+  name=$1 authority=$2 from=$3 to=$4; shift 4
+  mkdir "$name.d"; : >"$name.d/index.txt"; echo "$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')" | sed 's/^./1/' >"$name.d/serial"
+  printf '%s\n' "$@" >"$name.d/extensions"
+  [ -f "$name.key" ] || key "$name"
+  openssl req -new -config config -key "$name.key" -subj "/CN=$name" -out "$name.d/request"
+  by="-cert $authority.pem -keyfile $authority.key"
+  [ "$authority" = self ] && by="-selfsign -keyfile $name.key"
+  D=$name.d openssl ca -config config -batch -notext -startdate "$from" -enddate "$to" -in "$name.d/request" $by \
+    -extfile "$name.d/extensions" -out "$name.pem" 2>"$name.d/log" || { cat "$name.d/log"; exit 1; }
+}
+revoke() { # AUTHORITY CERTIFICATE LIST: a list of one
+  mkdir "$3.d"; : >"$3.d/index.txt"; echo 01 >"$3.d/serial"
+  D=$3.d openssl ca -config config -cert "$1.pem" -keyfile "$1.key" -revoke "$2.pem" 2>/dev/null
+  D=$3.d openssl ca -config config -cert "$1.pem" -keyfile "$1.key" -gencrl ${4:-} -out "$3.pem" 2>/dev/null
+}
+P=20200101000000Z Q=20210101000000Z F=20400101000000Z G=20450101000000Z
+CA=basicConstraints=critical,CA:TRUE
+HOSTS=subjectAltName=DNS:localhost,DNS:*.example.test,IP:127.0.0.1,IP:::1
+
+make ca self $P $F $CA & make stranger self $P $F $CA & make old_ca self $P $Q $CA &
+make self self $P $F $HOSTS &
+openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.key 2>/dev/null &
+wait
+make server ca $P $F $HOSTS & make again ca $P $F $HOSTS & make between ca $P $F $CA & make rsa ca $P $F $HOSTS &
+make expired ca $P $Q $HOSTS & make future ca $F $G $HOSTS & make other ca $P $F subjectAltName=DNS:other.test &
+make nameless ca $P $F keyUsage=digitalSignature & make strange stranger $P $F $HOSTS & make orphan old_ca $P $F $HOSTS &
+make alice ca $P $F subjectAltName=DNS:alice.test & make bob ca $P $F subjectAltName=DNS:bob.test &
+make mallory stranger $P $F subjectAltName=DNS:alice.test & make late ca $P $Q subjectAltName=DNS:alice.test &
+make client_only ca $P $F $HOSTS extendedKeyUsage=clientAuth &
+make server_only ca $P $F $HOSTS extendedKeyUsage=serverAuth &
+wait
+make below between $P $F $HOSTS & revoke ca bob crl & revoke ca bob old_crl "-crl_lastupdate $P -crl_nextupdate $Q" &
+revoke stranger mallory other_crl &
+openssl pkey -in server.key -aes128 -passout pass:word -out encrypted.key &
+wait
+cat below.pem between.pem >chain.pem
+cp below.key chain.key
+cat ca.pem stranger.pem >both.pem
+sed 's/^M[A-Za-z]/MI*/' server.pem >malformed.pem
+{ cat server.pem; sed -n '1,3p' ca.pem; } >cut.pem
+echo 'no certificate' >empty.pem
+ls *.pem *.key | wc -l
+]]
+
+local certificates = {}
+
+local made
+
+local function remove()
+  if made then shell.must("rm -rf " .. made) end
+  made = nil
+  return nil, true
+end
+
+--- The directory with NAME.pem and NAME.key of all of them.
+function certificates.directory()
+  if made then return made end
+  local path = shell.must("mktemp -d")
+  busted.subscribe({ "suite", "end" }, remove)
+  made = path
+  local file = assert(io.open(path .. "/config", "w"))
+  file:write(CONFIG)
+  file:close()
+  file = assert(io.open(path .. "/script", "w"))
+  file:write(SCRIPT)
+  file:close()
+  shell.must(("sh -e %s/script %s"):format(path, path))
+  return path
+end
+
+--- The path of a certificate, and that of its key.
+function certificates.paths(name)
+  local path = certificates.directory() .. "/" .. name
+  return path .. ".pem", path .. ".key"
+end
+
+--- The text of a file of the directory.
+function certificates.text(name)
+  local file = assert(io.open(certificates.directory() .. "/" .. name))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+return certificates

@@ -1,0 +1,317 @@
+--- Open channels: what is written comes, whole and within bounds; and what is done about those who break the rules.
+
+local tls = require "keywatch.tls"
+
+local pair = require "spec.support.tls_pair"
+local random = require "spec.support.random"
+
+local INPUT, OUTPUT, RECORD = 65536, 65536, 16384 + 256 -- bytes
+
+local probe = tls.probe
+
+describe("a channel", function()
+  local client_context, server_context, client, server
+
+  setup(function() client_context, server_context = pair.client(), pair.server() end)
+
+  before_each(function() client, server = pair.shake(client_context, server_context) end)
+
+  after_each(function()
+    client:close()
+    server:close()
+  end)
+
+  it("gives what was written, wherever the records are split", function()
+    local text = ("0123456789"):rep(30)
+    for at = 1, 400 do
+      local got = {}
+      client:write(text:sub(1, 100))
+      client:write(text:sub(101))
+      local bytes = client:pending()
+      for _, piece in ipairs { bytes:sub(1, at), bytes:sub(at + 1) } do
+        if piece ~= "" then server:feed(piece) end
+        pair.work(server, got)
+      end
+      assert.equal(text, table.concat(got))
+    end
+  end)
+
+  it("gives what was written, at random, both ways at once", function()
+    local chance = random.new(tonumber(os.getenv("KW_SEED")) or 1)
+    local sent, got = { {}, {} }, { {}, {} }
+    for _ = 1, os.getenv("KW_FAST") and 20 or 200 do
+      for i, channel in ipairs { client, server } do
+        local text = chance:bytes(chance:pick { 1, 10, 1000, 20000 })
+        sent[i][#sent[i] + 1] = text:sub(1, channel:write(text))
+      end
+      pair.pump(client, server, chance:pick { 13, 1000, 16384, 30000 }, got[2], got[1])
+    end
+    for i = 1, 2 do assert.is_true(table.concat(sent[i]) == table.concat(got[i])) end
+  end)
+
+  it("takes no more plaintext while enough ciphertext is pending", function()
+    local text, taken = ("x"):rep(1000000), 0
+    assert.is_true(client:state().wants_text)
+    repeat
+      local n = client:write(text)
+      taken = taken + n
+    until n == 0
+    assert.is_false(client:state().wants_text)
+    local pending = #client:pending()
+    assert.is_true(pending >= OUTPUT and pending <= OUTPUT + RECORD, pending)
+    assert.is_true(taken < pending)
+    assert.is_true(client:state().wants_text)
+  end)
+
+  it("takes no more ciphertext than its bound", function()
+    local bytes = ""
+    while #bytes <= INPUT do
+      client:write(("x"):rep(20000))
+      bytes = bytes .. client:pending()
+    end
+    assert.equal(INPUT, server:feed(bytes))
+    assert.is_false(server:state().wants_bytes)
+    assert.equal(0, server:feed("more"))
+    assert.is_true(#server:read() > 0)
+    assert.is_true(server:state().wants_bytes)
+    assert.is_true(server:feed(bytes:sub(INPUT + 1)) > 0)
+  end)
+
+  it("ends in order", function()
+    client:write("the last words")
+    client:finish()
+    assert.is_true(client:state().is_done)
+    assert.is_nil((client:error()))
+    local got = {}
+    pair.move(client, server, nil, got)
+    assert.equal("the last words", table.concat(got))
+    assert.is_true(server:state().got_end)
+    assert.is_false(server:state().is_done)
+    assert.is_false(server:state().may_read)
+    assert.equal(3, server:write("you")) -- the other half is open
+    server:feed("")
+    pair.work(server, got)
+    assert.is_nil((server:error()))
+    server:finish()
+    assert.is_true(server:state().is_done)
+    assert.equal(0, client:write("too late"))
+    assert.equal(4, client:feed("what"))
+    assert.equal("", client:read())
+  end)
+
+  it("tells an end without close_notify apart", function()
+    client:write("half of it")
+    local got = {}
+    pair.move(client, server, nil, got)
+    server:feed("")
+    pair.work(server, got)
+    assert.equal("half of it", table.concat(got))
+    local text, kind = server:error()
+    assert.equal("cut", kind)
+    assert.equal("the client has closed the connection without close_notify", text)
+  end)
+
+  it("fails when a record was altered, at whichever byte, and says so to the other side", function()
+    for at = 1, 33, 2 do
+      client, server = pair.shake(client_context, server_context)
+      client:write("hello there")
+      local bytes = client:pending()
+      assert.is_true(at <= #bytes)
+      bytes = bytes:sub(1, at - 1) .. string.char((bytes:byte(at) + 1) % 256) .. bytes:sub(at + 1)
+      server:feed(bytes)
+      local got = {}
+      pair.work(server, got)
+      server:feed("")
+      pair.work(server, got)
+      assert.same({}, got)
+      assert.is_true(server:state().is_done)
+      local kind = select(2, server:error())
+      assert.is_true(kind == "protocol" or kind == "cut", kind)
+      if kind == "protocol" then
+        pair.move(server, client, nil, {})
+        assert.equal("alert", (select(2, client:error())))
+      end
+    end
+  end)
+
+  it("fails when an alert comes that nobody has encrypted", function()
+    server:feed("\21\3\3\0\2\2\40")
+    pair.work(server, {})
+    assert.equal("protocol", (select(2, server:error())))
+  end)
+
+  it("fails when a record is repeated or left out", function()
+    client:write("one")
+    local one = client:pending()
+    server:feed(one .. one)
+    local got = {}
+    pair.work(server, got)
+    assert.same({ "one" }, got)
+    assert.equal("protocol", (select(2, server:error())))
+
+    client, server = pair.shake(client_context, server_context)
+    client:write("one")
+    client:pending()
+    client:write("two")
+    server:feed(client:pending())
+    pair.work(server, got)
+    assert.equal("protocol", (select(2, server:error())))
+  end)
+
+  it("is closed again and again", function()
+    client:close()
+    client:close()
+    assert.error_matches(function() client:read() end, "the channel is closed")
+    assert.error_matches(function() client:state() end, "the channel is closed")
+  end)
+
+  it("outlives its context", function()
+    local own = pair.server()
+    client, server = pair.shake(client_context, own)
+    own:close()
+    own:close()
+    assert.error_matches(function() own:accept() end, "the context is closed")
+    own = nil
+    collectgarbage()
+    collectgarbage()
+    local got = {}
+    client:write("hello")
+    pair.pump(client, server, nil, {}, got)
+    assert.same({ "hello" }, got)
+  end)
+
+  it("refuses misuse", function()
+    assert.error_matches(function() client:feed() end, "string expected")
+    assert.error_matches(function() client:write(7) end, "string expected")
+    assert.error_matches(function() client_context:connect(7) end, "string expected")
+    assert.error_matches(function() client_context.accept(client) end, "expected")
+  end)
+end)
+
+describe("a handshake that breaks off", function()
+  local client_context, server_context
+
+  setup(function() client_context, server_context = pair.client(), pair.server() end)
+
+  it("is told, after however many bytes", function()
+    local first = client_context:connect("localhost")
+    first:step()
+    local flight = first:pending()
+    for n = 0, #flight, os.getenv("KW_FAST") and 50 or 5 do
+      local server = server_context:accept()
+      if n > 0 then server:feed(flight:sub(1, n)) end
+      pair.work(server)
+      server:feed("")
+      pair.work(server)
+      assert.equal("cut", (select(2, server:error())))
+      assert.is_true(server:state().is_done)
+    end
+  end)
+
+  it("is told to the client, too", function()
+    local client = client_context:connect("localhost")
+    client:step()
+    client:feed("")
+    client:step()
+    assert.matches("^the server has closed the connection", (client:error()))
+    assert.equal("cut", (select(2, client:error())))
+  end)
+
+  it("by garbage is told", function()
+    local chance = random.new(tonumber(os.getenv("KW_SEED")) or 1)
+    for _ = 1, 200 do
+      local server, client = server_context:accept(), client_context:connect("localhost")
+      client:step()
+      for _, channel in ipairs { server, client } do
+        channel:feed(chance:bytes(chance:between(1, 100)))
+        pair.work(channel)
+        channel:feed("")
+        pair.work(channel)
+        assert.is_true(channel:state().is_done)
+        assert.is_string((channel:error()))
+      end
+    end
+  end)
+
+  it("by a flight that was altered is told", function()
+    local chance = random.new(tonumber(os.getenv("KW_SEED")) or 1)
+    local failed = 0
+    for _ = 1, os.getenv("KW_FAST") and 20 or 200 do
+      local server, client = server_context:accept(), client_context:connect("localhost")
+      client:step()
+      local flight = client:pending()
+      local at = chance:between(1, #flight)
+      server:feed(flight:sub(1, at - 1) .. chance:bytes(1) .. flight:sub(at + 1))
+      pair.work(server)
+      pair.pump(client, server, nil, {}, {})
+      server:feed("")
+      client:feed("")
+      pair.work(server, {})
+      pair.work(client, {})
+      if server:error() then failed = failed + 1 end
+      assert.is_true(server:state().is_done)
+    end
+    assert.is_true(failed > 0)
+  end)
+end)
+
+if not probe then return end
+
+describe("a client that wants another handshake", function()
+  it("is refused, and goes on", function()
+    local client, server = pair.shake(pair.client { max_version = "TLS1.2" }, pair.server())
+    assert.is_true(probe.renegotiate(client))
+    local hello = client:pending()
+    assert.not_equal("", hello)
+    server:feed(hello)
+    pair.work(server, {})
+    assert.is_nil((server:error()))
+    assert.equal(1, select(2, server:pending():gsub("^\21", "\21"))) -- an alert, no_renegotiation
+  end)
+
+  it("may change the keys in TLS 1.3, but not without reading the answers", function()
+    local client, server = pair.shake(pair.client(), pair.server())
+    local got = {}
+    for _ = 1, 5 do
+      assert.is_true(probe.update_keys(client))
+      client:write("x")
+      pair.pump(client, server, nil, {}, got)
+    end
+    assert.equal("xxxxx", table.concat(got))
+    assert.is_nil((server:error()))
+
+    local held = 0
+    for _ = 1, 10000 do
+      if not probe.update_keys(client) then break end
+      server:feed(client:pending())
+      pair.work(server, {})
+      if not server:state().may_read and not server:state().wants_bytes then break end
+      held = held + 1
+    end
+    assert.is_true(#server:pending() <= OUTPUT + RECORD)
+  end)
+end)
+
+describe("the protocol h2", function()
+  it("must be offered by clients", function()
+    local client_context, server_context = pair.client(), pair.server()
+    for _, prepare in ipairs {
+      probe.without_alpn, function(client) probe.with_alpn(client, "\8http/1.1") end,
+    } do
+      local client, server = client_context:connect("localhost"), server_context:accept()
+      prepare(client)
+      pair.pump(client, server, nil, {}, {})
+      assert.equal("the client does not offer HTTP/2 (ALPN h2)", (server:error()))
+      assert.equal("protocol", (select(2, server:error())))
+      assert.matches("does not speak HTTP/2 %(alert 120%)", (client:error()))
+    end
+  end)
+
+  it("is chosen among others", function()
+    local client, server = pair.client():connect("localhost"), pair.server():accept()
+    probe.with_alpn(client, "\8http/1.1\2h2")
+    pair.pump(client, server, nil, {}, {})
+    assert.is_nil((server:error()))
+    assert.is_true(client:state().is_open)
+  end)
+end)

@@ -1,0 +1,254 @@
+--- Handshakes: what is agreed on, by which names, in whatever pieces the bytes come.
+
+local tls = require "keywatch.tls"
+
+local pair = require "spec.support.tls_pair"
+
+local STRIDE = os.getenv("KW_FAST") and 37 or 3 -- bytes between the places where a flight is split
+
+local SUITE = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
+
+local function expect_open(client, server)
+  assert.is_nil((client:error()))
+  assert.is_nil((server:error()))
+  assert.is_true(client:state().is_open)
+  assert.is_true(server:state().is_open)
+end
+
+--- Expects that what one side writes comes to the other one.
+local function expect_talk(client, server, size)
+  local from_client, from_server = {}, {}
+  assert.equal(5, client:write("hello"))
+  assert.equal(3, server:write("you"))
+  pair.pump(client, server, size, from_server, from_client)
+  assert.equal("hello", table.concat(from_client))
+  assert.equal("you", table.concat(from_server))
+end
+
+describe("a handshake", function()
+  local client_context, server_context
+
+  setup(function() client_context, server_context = pair.client(), pair.server() end)
+
+  it("ends with TLS 1.3, and knows the name that was asked for and whose certificate it was", function()
+    local client, server = pair.shake(client_context, server_context)
+    expect_open(client, server)
+    assert.equal("TLSv1.3", client:info().version)
+    assert.equal("server", client:info().common_name)
+    assert.equal("localhost", server:info().server_name)
+    assert.is_nil(server:info().common_name)
+    expect_talk(client, server)
+  end)
+
+  it("says nothing of what is agreed on before its end", function()
+    local client = client_context:connect("localhost")
+    assert.is_nil((client:info()))
+    client:step()
+    assert.is_nil((client:info()))
+    assert.equal(0, client:write("too early"))
+    assert.equal("", client:read())
+  end)
+
+  for _, host in ipairs { "localhost", "localhost.", "a.example.test", "127.0.0.1", "::1", "[::1]" } do
+    it("checks the certificate for " .. host, function()
+      local client, server = pair.shake(client_context, server_context, host)
+      expect_open(client, server)
+    end)
+  end
+
+  for _, host in ipairs { "example.test", "a.b.example.test", "127.0.0.2", "::2", "server", "localhost.example" } do
+    it("refuses a certificate that is not for " .. host, function()
+      local client = pair.shake(client_context, server_context, host)
+      local text, kind = client:error()
+      assert.equal("certificate", kind)
+      assert.matches("of the server '" .. host:gsub("%p", "%%%0") .. "' is for another name: it is for localhost", text)
+    end)
+  end
+
+  it("checks the certificate for the name of the options instead of the host's", function()
+    local client, server = pair.shake(pair.client { server_name = "a.example.test" }, server_context, "10.0.0.1")
+    expect_open(client, server)
+    assert.equal("a.example.test", server:info().server_name)
+    client = pair.shake(pair.client { server_name = "elsewhere.test" }, server_context)
+    assert.matches("server 'elsewhere%.test' is for another name", (client:error()))
+  end)
+
+  it("asks for no name where the host is an address", function()
+    local _, server = pair.shake(client_context, server_context, "127.0.0.1")
+    assert.is_nil(server:info().server_name)
+  end)
+
+  it("takes any certificate where none is to be verified", function()
+    local client, server = pair.shake(pair.client { verify = false }, pair.server("expired"), "elsewhere.test")
+    expect_open(client, server)
+    assert.is_nil(client:info().common_name)
+  end)
+
+  it("needs a name, unless nothing is verified", function()
+    local channel, text, kind = client_context:connect("")
+    assert.is_nil(channel)
+    assert.equal("option", kind)
+    assert.matches("server_name", text)
+    expect_open(pair.shake(pair.client { verify = false }, server_context, ""))
+  end)
+
+  it("is made with the least and the greatest version that both have", function()
+    local client, server = pair.shake(client_context, pair.server("server", { max_version = "TLS1.2" }))
+    expect_open(client, server)
+    assert.equal("TLSv1.2", client:info().version)
+    expect_talk(client, server)
+    client, server = pair.shake(pair.client { min_version = "TLS1.3" }, pair.server("server", { max_version = "TLS1.2" }))
+    assert.matches("no version of TLS is in common", (client:error()))
+    assert.matches("the client has no version of TLS in common with us", (server:error()))
+  end)
+
+  it("is made with the cipher suites of the options, by Go's names", function()
+    local client, server = pair.shake(client_context,
+      pair.server("server", { cipher_suites = SUITE, max_version = "TLS1.2" }))
+    expect_open(client, server)
+    assert.equal(SUITE, client:info().cipher_suite)
+    client, server = pair.shake(pair.client { cipher_suites = "TLS_CHACHA20_POLY1305_SHA256" }, server_context)
+    expect_open(client, server)
+    assert.equal("TLS_CHACHA20_POLY1305_SHA256", server:info().cipher_suite)
+    client, server = pair.shake(client_context, pair.server("rsa", { max_version = "TLS1.2",
+      cipher_suites = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" }))
+    expect_open(client, server)
+    assert.equal("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", client:info().cipher_suite)
+    server = select(2, pair.shake(pair.client { max_version = "TLS1.2" }, pair.server("rsa", { cipher_suites = SUITE })))
+    assert.matches("the client has no cipher suite in common with us", (server:error()))
+  end)
+
+  for _, version in ipairs { "TLS1.2", "TLS1.3" } do
+    it("goes on wherever its bytes are split, in " .. version, function()
+      local context = pair.client { max_version = version }
+      for _, size in ipairs { 1, 2, 7, 100 } do
+        local client, server = pair.shake(context, server_context, "localhost", size)
+        expect_open(client, server)
+        expect_talk(client, server, size)
+      end
+    end)
+  end
+
+  it("goes on wherever a flight is split in two", function()
+    local at, len = 1, 0
+    repeat
+      local client, server = client_context:connect("localhost"), server_context:accept()
+      client:step()
+      local flight = client:pending()
+      for _, piece in ipairs { flight:sub(1, at), flight:sub(at + 1) } do
+        if piece ~= "" then server:feed(piece) end
+        pair.work(server)
+      end
+      flight = server:pending()
+      len = math.max(len, #flight)
+      for _, piece in ipairs { flight:sub(1, at), flight:sub(at + 1) } do
+        if piece ~= "" then client:feed(piece) end
+        pair.work(client)
+      end
+      pair.pump(client, server)
+      expect_open(client, server)
+      at = at + STRIDE
+    until at > len
+  end)
+
+  it("is made in steps: bytes that are fed are queued, and cost nothing before a step", function()
+    local client, server = client_context:connect("localhost"), server_context:accept()
+    assert.is_true(client:state().has_work)
+    assert.is_false(server:state().has_work)
+    client:step()
+    assert.is_false(client:state().has_work)
+    server:feed(client:pending())
+    assert.equal("", server:pending())
+    assert.is_true(server:state().has_work)
+    server:step()
+    assert.is_false(server:state().has_work)
+    assert.not_equal("", server:pending())
+  end)
+
+  it("is told in the channel that a context's own role does not make", function()
+    assert.matches("context of clients", select(2, client_context:accept()))
+    assert.matches("context of servers", select(2, server_context:connect("localhost")))
+  end)
+end)
+
+describe("resumption", function()
+  for _, version in ipairs { "TLS1.2", "TLS1.3" } do
+    it("spares the next connection to the same place a full handshake, in " .. version, function()
+      local client_context, server_context = pair.client { max_version = version }, pair.server()
+      local client, server = pair.shake(client_context, server_context)
+      assert.is_false(client:info().is_resumed)
+      client:close()
+      server:close()
+      for _ = 1, 3 do
+        client, server = pair.shake(client_context, server_context)
+        expect_open(client, server)
+        assert.is_true(client:info().is_resumed)
+        assert.is_true(server:info().is_resumed)
+        assert.equal("server", client:info().common_name)
+        expect_talk(client, server)
+        client:close()
+        server:close()
+      end
+    end)
+  end
+
+  it("is not tried at another place", function()
+    local client_context, server_context = pair.client(), pair.server()
+    pair.shake(client_context, server_context)
+    local client = pair.shake(client_context, server_context, "127.0.0.1")
+    assert.is_false(client:info().is_resumed)
+  end)
+
+  it("falls back to a full handshake at a server that has other tickets", function()
+    local client_context = pair.client()
+    pair.shake(client_context, pair.server())
+    local client, server = pair.shake(client_context, pair.server())
+    expect_open(client, server)
+    assert.is_false(client:info().is_resumed)
+  end)
+
+  it("keeps a bounded number of sessions", function()
+    local client_context, server_context = pair.client(), pair.server()
+    for i = 1, 20 do
+      local client, server = client_context:connect("localhost", "place " .. i), server_context:accept()
+      pair.pump(client, server, nil, {}, {})
+    end
+    local resumed = 0
+    for i = 1, 20 do
+      local client, server = client_context:connect("localhost", "place " .. i), server_context:accept()
+      pair.pump(client, server) -- reads nothing, and so gets no new ticket
+      if client:info().is_resumed then resumed = resumed + 1 end
+    end
+    assert.equal(16, resumed)
+  end)
+end)
+
+describe("an option", function()
+  local function expect_refused(make, options, words)
+    local context, text, kind = make(options)
+    assert.is_nil(context)
+    assert.equal("option", kind)
+    assert.matches(words, text)
+  end
+
+  it("that has no sense is told", function()
+    expect_refused(tls.server, {}, "a server needs the options cert and key")
+    expect_refused(tls.client, { cert = "/a" }, "cert and key need each other")
+    expect_refused(tls.client, { min_version = "TLS1.1" }, "versions of TLS are 'TLS1.2' and 'TLS1.3'")
+    expect_refused(tls.client, { min_version = "TLS1.3", max_version = "TLS1.2" }, "least version of TLS is above")
+    expect_refused(tls.client, { cipher_suites = SUITE .. ",TLS_WORDS" }, "no cipher suite 'TLS_WORDS'")
+    expect_refused(tls.client, { cipher_suites = SUITE .. ",," }, "no cipher suite ''")
+    expect_refused(tls.client, { cipher_suites = ("x"):rep(5000) }, "no cipher suite 'xxx")
+    expect_refused(tls.client, { server_name = ("x"):rep(300) }, "too long")
+    expect_refused(tls.server, { cert = "/a", key = "/b", allowed_hostname = "x" }, "client_cert_auth")
+  end)
+
+  it("of another name or type raises", function()
+    assert.error_matches(function() tls.client { no = "such" } end, "there is no option 'no'")
+    assert.error_matches(function() tls.client { [1] = "such" } end, "names of options are strings")
+    assert.error_matches(function() tls.client { ca = 7 } end, "the option ca is a string")
+    assert.error_matches(function() tls.client { ca = "/a\0b" } end, "zero byte")
+    assert.error_matches(function() tls.client { verify = "no" } end, "the option verify is a boolean")
+    assert.error_matches(function() tls.client() end, "table expected")
+  end)
+end)

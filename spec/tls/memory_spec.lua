@@ -1,0 +1,167 @@
+--- Memory that runs out, memory that is given back, and OpenSSL's queue of errors. They need a probe.
+
+local tls = require "keywatch.tls"
+
+local certificates = require "spec.support.certificates"
+local pair = require "spec.support.tls_pair"
+
+local probe = tls.probe
+
+if not probe then return end
+
+local function collect()
+  collectgarbage()
+  collectgarbage() -- what the first one finalized
+end
+
+describe("memory", function()
+  local options, client_options
+
+  setup(function()
+    local cert, key = certificates.paths("server")
+    options = { cert = cert, key = key, ca = (certificates.paths("ca")), crl = (certificates.paths("crl")),
+      cipher_suites = "TLS_AES_128_GCM_SHA256", allowed_hostname = "alice.test" }
+    cert, key = certificates.paths("alice")
+    client_options = { cert = cert, key = key, ca = options.ca, server_name = "localhost" }
+  end)
+
+  --- Everything that allocates. Returns an error's text, if there was one.
+  local function whole()
+    local server_context, text = tls.server(options)
+    if not server_context then return text end
+    local client_context
+    client_context, text = tls.client(client_options)
+    if not client_context then return text end
+    local client, server
+    for _ = 1, 2 do -- the second one resumes
+      client, text = client_context:connect("localhost")
+      if not client then return text end
+      server, text = server_context:accept()
+      if not server then return text end
+      pair.pump(client, server, nil, {}, {})
+      local failure, kind = client:error()
+      if kind == "memory" then return failure end
+      failure, kind = server:error()
+      if kind == "memory" then return failure end
+      client:write(("x"):rep(5000))
+      server:write("you")
+      local got = {}
+      pair.pump(client, server, nil, {}, got)
+      client:finish()
+      pair.pump(client, server, nil, {}, got)
+      if #table.concat(got) ~= 5000 then
+        return client:error() or server:error() or "lost"
+      end
+    end
+    client:close()
+    server:close()
+    client_context:close()
+    server_context:close()
+  end
+
+  it("is given back", function()
+    collect()
+    local base = probe.live()
+    assert.is_nil(whole())
+    collect()
+    assert.equal(base, probe.live())
+  end)
+
+  it("may run out at every allocation of our own: that is told, and nothing is lost #starved", function()
+    collect()
+    local base, failures = probe.live(), 0
+    for n = 1, 1000 do
+      local before = probe.allocations()
+      probe.fail_at(n)
+      local text = whole()
+      local is_come_to = probe.allocations() - before >= n
+      probe.fail_at(0)
+      collect()
+      assert.equal(base, probe.live())
+      assert.equal(0, probe.errors())
+      if not is_come_to then
+        assert.is_nil(text)
+        assert.is_true(failures > 10, failures)
+        return
+      end
+      if text then
+        failures = failures + 1
+        assert.matches("not enough memory", text)
+      end
+    end
+    error("there is no end")
+  end)
+
+  it("is not held by a channel that is idle", function()
+    local client, server = pair.shake(pair.client(), pair.server())
+    local idle = probe.live()
+    client:write("hello")
+    server:feed(client:pending())
+    assert.is_true(probe.live() > idle)
+    pair.work(server, {})
+    assert.equal(idle, probe.live())
+  end)
+end)
+
+describe("OpenSSL's queue of errors", function()
+  before_each(function() probe.errors() end)
+
+  it("is left empty by everything that fails", function()
+    local path = certificates.directory()
+    local trials = {
+      function() tls.client { ca = "/no/such" } end,
+      function() tls.client { ca = path .. "/malformed.pem" } end,
+      function() tls.client { ca = path .. "/cut.pem" } end,
+      function() tls.client { cert = path .. "/server.pem", key = path .. "/alice.key" } end,
+      function() tls.client { cert = path .. "/server.pem", key = path .. "/encrypted.key" } end,
+      function() tls.client { cipher_suites = "TLS_WORDS" } end,
+      function() tls.self_sign { hosts = "a b" } end,
+      function() tls.self_sign { hosts = "a", cert = "/no/such/cert", key = "/no/such/key" } end,
+      function() pair.client():connect(("x"):rep(1000)) end,
+      function() pair.client():connect("a\1b") end,
+    }
+    for i, trial in ipairs(trials) do
+      trial()
+      assert.equal(0, probe.errors(), i)
+    end
+    for _, name in ipairs { "server", "expired", "strange", "other", "self" } do
+      local client, server = pair.shake(pair.client(), pair.server(name))
+      assert.equal(0, probe.errors(), name)
+      server:feed("\21\3\3\0\2\2\40")
+      pair.work(server, {})
+      assert.equal(0, probe.errors(), name)
+      client:close()
+      server:close()
+      assert.equal(0, probe.errors(), name)
+    end
+  end)
+
+  it("does not disturb us when a host has left an error there", function()
+    probe.fault()
+    local client_context, server_context = pair.client(), pair.server()
+    probe.fault()
+    local client, server = client_context:connect("localhost"), server_context:accept()
+    local got = {}
+    for _ = 1, 5 do
+      probe.fault()
+      client:step()
+      probe.fault()
+      server:feed(client:pending())
+      server:step()
+      client:feed(server:pending())
+    end
+    assert.is_true(client:state().is_open and server:state().is_open)
+    probe.fault()
+    client:write("hello")
+    server:feed(client:pending())
+    probe.fault()
+    got[1] = server:read()
+    probe.fault()
+    got[2] = server:read() -- nothing there is no failure
+    assert.same({ "hello", "" }, got)
+    assert.is_nil((server:error()))
+    probe.fault()
+    assert.is_string((tls.self_sign { hosts = "a" }))
+    assert.equal(0, probe.errors())
+  end)
+end)

@@ -1,0 +1,69 @@
+--- HTTP where TLS is expected.
+
+local pair = require "spec.support.tls_pair"
+
+local PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+local SETTINGS = "\0\0\6\4\0\0\0\0\0\0\3\0\0\0\100"
+local TEXT = "this port speaks TLS: use https://"
+
+describe("who speaks HTTP where TLS is expected", function()
+  local client_context, server_context
+
+  setup(function() client_context, server_context = pair.client(), pair.server() end)
+
+  local function feed(channel, bytes, size)
+    for at = 1, #bytes, size do
+      channel:feed(bytes:sub(at, at + size - 1))
+      pair.work(channel)
+    end
+  end
+
+  for _, size in ipairs { 1, 5, 1000 } do
+    it("is recognised as a client of HTTP/2, and gets a GOAWAY, in pieces of " .. size, function()
+      local server = server_context:accept()
+      feed(server, PREFACE .. SETTINGS, size)
+      assert.same({ "the client speaks plain HTTP/2, and not TLS", "plain" }, { server:error() })
+      local answer = server:pending()
+      assert.equal("\0\0\0\4\0\0\0\0\0", answer:sub(1, 9))
+      local len, kind, code = answer:byte(12), answer:byte(13), answer:byte(26)
+      assert.same({ 8 + #TEXT, 7, 12 }, { len, kind, code })
+      assert.equal(TEXT, answer:sub(27))
+      assert.is_true(server:state().is_done)
+    end)
+
+    it("is recognised as a client of HTTP/1, and gets a response, in pieces of " .. size, function()
+      local server = server_context:accept()
+      feed(server, "POST /v3/kv/range HTTP/1.1\r\nHost: localhost\r\n\r\n", size)
+      assert.same({ "the client speaks plain HTTP/1, and not TLS", "plain" }, { server:error() })
+      local answer = server:pending()
+      assert.matches("^HTTP/1%.1 400 ", answer)
+      assert.equal(TEXT .. "\n", answer:match("\r\n\r\n(.*)$"))
+      assert.equal(#TEXT + 1, tonumber(answer:match("Content%-Length: (%d+)")))
+    end)
+
+    it("is recognised as a server of HTTP/2, in pieces of " .. size, function()
+      local client = client_context:connect("localhost")
+      client:step()
+      feed(client, SETTINGS, size)
+      assert.same({ "the server speaks plain HTTP/2, and not TLS", "plain" }, { client:error() })
+    end)
+
+    it("is recognised as a server of HTTP/1, in pieces of " .. size, function()
+      local client = client_context:connect("localhost")
+      client:step()
+      feed(client, "HTTP/1.1 400 Bad Request\r\n\r\n", size)
+      assert.same({ "the server speaks plain HTTP/1, and not TLS", "plain" }, { client:error() })
+    end)
+  end
+
+  it("has no work done for it while it is not clear yet who it is", function()
+    local server = server_context:accept()
+    server:feed("PR")
+    assert.is_true(server:state().has_work)
+    server:step()
+    assert.is_false(server:state().has_work)
+    server:feed("")
+    server:step()
+    assert.is_string((server:error()))
+  end)
+end)

@@ -1,0 +1,106 @@
+--- Files that change: the next connection uses the new ones, and goes on with the old ones while the new ones will not do.
+
+local tls = require "keywatch.tls"
+
+local certificates = require "spec.support.certificates"
+local pair = require "spec.support.tls_pair"
+local shell = require "spec.support.shell"
+
+describe("files that change", function()
+  local scratch
+
+  before_each(function() scratch = shell.must("mktemp -d") end)
+
+  after_each(function() shell.must("rm -rf " .. scratch) end)
+
+  --- Writes a file over.
+  local function write(name, from)
+    local file = assert(io.open(scratch .. "/" .. name, "w"))
+    file:write(certificates.text(from))
+    file:close()
+  end
+
+  --- Puts another file in its place.
+  local function replace(name, from)
+    write(name .. ".new", from)
+    assert(os.rename(scratch .. "/" .. name .. ".new", scratch .. "/" .. name))
+  end
+
+  local function served_by(client_context, server_context)
+    local client = pair.shake(client_context, server_context)
+    return client:error() or client:info().common_name
+  end
+
+  for how, change in pairs { written = write, replaced = replace } do
+    it("are read again for the next connection when they are " .. how, function()
+      write("cert", "server.pem")
+      write("key", "server.key")
+      local server_context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
+      local client_context = pair.client()
+      local client, server = pair.shake(client_context, server_context)
+      assert.equal("server", client:info().common_name)
+
+      change("cert", "again.pem") -- the key does not fit yet
+      assert.equal("server", served_by(client_context, server_context))
+      local ok, text, kind = server_context:refresh()
+      assert.is_nil(ok)
+      assert.equal("option", kind)
+      assert.matches("key' of the option key has a key that does not fit", text)
+
+      change("key", "again.key")
+      assert.is_true(server_context:refresh())
+      client_context = pair.client() -- without a session of the old one
+      assert.equal("again", served_by(client_context, server_context))
+
+      local got = {} -- the old connection goes on
+      client:write("hello")
+      pair.pump(client, server, nil, {}, got)
+      assert.same({ "hello" }, got)
+    end)
+  end
+
+  it("end the resumption of sessions", function()
+    write("cert", "server.pem")
+    write("key", "server.key")
+    local server_context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
+    local client_context = pair.client()
+    pair.shake(client_context, server_context)
+    replace("cert", "again.pem")
+    replace("key", "again.key")
+    assert.equal("again", served_by(client_context, server_context))
+  end)
+
+  it("may vanish, and come back", function()
+    write("cert", "server.pem")
+    write("key", "server.key")
+    local server_context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
+    os.remove(scratch .. "/cert")
+    assert.equal("server", served_by(pair.client(), server_context))
+    assert.matches("cert' of the option cert cannot be read: No such file", (select(2, server_context:refresh())))
+    write("cert", "server.pem")
+    assert.is_true(server_context:refresh())
+  end)
+
+  it("may be those of whom a client trusts", function()
+    write("ca", "stranger.pem")
+    local client_context, server_context = assert(tls.client { ca = scratch .. "/ca" }), pair.server()
+    assert.matches("not trusted", served_by(client_context, server_context))
+    write("ca", "ca.pem")
+    assert.equal("server", served_by(client_context, server_context))
+    write("ca", "stranger.pem")
+    assert.matches("not trusted", served_by(client_context, server_context))
+  end)
+
+  it("may be the list of those who are revoked, and ends their sessions, too", function()
+    local cert, key = certificates.paths("bob")
+    write("crl", "other_crl.pem")
+    local server_context = pair.server("server",
+      { ca = (certificates.paths("ca")), crl = scratch .. "/crl" })
+    local client_context = pair.client { cert = cert, key = key }
+    local _, server = pair.shake(client_context, server_context)
+    assert.equal("bob", server:info().common_name)
+    write("crl", "crl.pem")
+    server = select(2, pair.shake(client_context, server_context))
+    assert.matches("was revoked", (server:error()))
+  end)
+end)

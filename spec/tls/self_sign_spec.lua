@@ -1,0 +1,78 @@
+--- Certificates of our own making (auto-tls).
+
+local tls = require "keywatch.tls"
+
+local pair = require "spec.support.tls_pair"
+local shell = require "spec.support.shell"
+
+describe("a certificate of our own making", function()
+  local scratch
+
+  before_each(function() scratch = shell.must("mktemp -d") end)
+
+  after_each(function() shell.must("rm -rf " .. scratch) end)
+
+  it("is for the given hosts, and is trusted by those who have it", function()
+    local cert, key = tls.self_sign { hosts = "localhost,127.0.0.1,::1,*.example.test" }
+    local server_context = assert(tls.server { cert = cert, key = key })
+    local client_context = assert(tls.client { ca = cert })
+    for _, host in ipairs { "localhost", "127.0.0.1", "::1", "a.example.test" } do
+      local client, server = pair.shake(client_context, server_context, host)
+      assert.is_nil((client:error()))
+      assert.is_true(server:state().is_open)
+    end
+    local client = pair.shake(client_context, server_context, "elsewhere.test")
+    assert.matches("is for another name: it is for localhost, 127%.0%.0%.1, ::1, %*%.example%.test", (client:error()))
+    client = pair.shake(pair.client(), server_context)
+    assert.matches("is self%-signed", (client:error()))
+  end)
+
+  it("is what openssl takes for one of ECDSA on P-256, for that many years", function()
+    local cert, key = scratch .. "/cert.pem", scratch .. "/key.pem"
+    assert.is_true(tls.self_sign { hosts = "localhost", years = 10, cert = cert, key = key })
+    local text = shell.must(("openssl x509 -in %s -noout -text"):format(cert))
+    assert.matches("prime256v1", text)
+    assert.matches("ecdsa%-with%-SHA256", text)
+    assert.matches("DNS:localhost", text)
+    assert.matches("TLS Web Server Authentication, TLS Web Client Authentication", text)
+    assert.matches("CA:FALSE", text)
+    shell.must(("openssl x509 -in %s -noout -checkend %d"):format(cert, 3649 * 86400))
+    assert.is_false((shell.run(("openssl x509 -in %s -noout -checkend %d"):format(cert, 3651 * 86400))))
+    shell.must(("openssl verify -CAfile %s %s"):format(cert, cert))
+    shell.must(("openssl pkey -in %s -noout"):format(key))
+  end)
+
+  it("has another key and another number each time", function()
+    local first, first_key = tls.self_sign { hosts = "a" }
+    local second, second_key = tls.self_sign { hosts = "a" }
+    assert.not_equal(first, second)
+    assert.not_equal(first_key, second_key)
+  end)
+
+  it("has a file with its key that nobody else can read, whatever the umask", function()
+    local cert, key = scratch .. "/cert.pem", scratch .. "/key.pem"
+    shell.must("umask 0; : >" .. key .. ".new; : >" .. key) -- left by somebody
+    assert.is_true(tls.self_sign { hosts = "localhost", cert = cert, key = key })
+    assert.equal("600 644", shell.must(("stat -c %%a %s %s | xargs"):format(key, cert)))
+    assert.equal("cert.pem\nkey.pem", shell.must("ls " .. scratch))
+    assert.truthy(tls.server { cert = cert, key = key })
+  end)
+
+  it("is not made for what is no host, nor for no or too many years", function()
+    local function expect_refused(words, options)
+      local cert, text, kind = tls.self_sign(options)
+      assert.is_nil(cert)
+      assert.equal("option", kind)
+      assert.matches(words, text)
+    end
+    expect_refused("'' is no host", {})
+    expect_refused("'' is no host", { hosts = "a,,b" })
+    expect_refused("'a b' is no host", { hosts = "a b" })
+    expect_refused("is no host", { hosts = ("x"):rep(300) })
+    expect_refused("1 to 1000 years", { hosts = "a", years = 0 })
+    expect_refused("1 to 1000 years", { hosts = "a", years = 2000 })
+    expect_refused("/no/such/key' cannot be written: No such file",
+      { hosts = "a", cert = "/no/such/cert", key = "/no/such/key" })
+    assert.error_matches(function() tls.self_sign { hosts = "a", cert = "/a" } end, "need each other")
+  end)
+end)

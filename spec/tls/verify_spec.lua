@@ -1,0 +1,194 @@
+--- Certificates that are refused, by clients and by servers, and what is said of them.
+
+local tls = require "keywatch.tls"
+
+local certificates = require "spec.support.certificates"
+local pair = require "spec.support.tls_pair"
+
+--- A client's context with the certificate of that name.
+local function as(name)
+  local cert, key = certificates.paths(name)
+  return pair.client { cert = cert, key = key }
+end
+
+--- The path of a file of the directory.
+local function path(name) return certificates.directory() .. "/" .. name end
+
+describe("a client refuses a server's certificate", function()
+  local context
+
+  setup(function() context = pair.client() end)
+
+  local function expect_refused(name, ...)
+    local client, server = pair.shake(context, pair.server(name))
+    local text, kind = client:error()
+    assert.equal("certificate", kind)
+    for _, words in ipairs { "server 'localhost'", "valid until 20%d%d%-01%-01", ... } do assert.matches(words, text) end
+    assert.is_true(client:state().is_done)
+    assert.is_false(client:state().is_open)
+    assert.equal("alert", (select(2, server:error())))
+    assert.matches("^the client has refused the connection", (server:error()))
+  end
+
+  it("that has expired", function() expect_refused("expired", "has expired on 2021%-01%-01 00:00:00 UTC") end)
+  it("that is not valid yet", function() expect_refused("future", "is not valid before 2040%-01%-01") end)
+  it("that is for another name", function() expect_refused("other", "is for another name: it is for other%.test") end)
+  it("that has a name only as its common name", function() expect_refused("nameless", "it is for no name at all") end)
+  it("that another authority has signed", function()
+    expect_refused("strange", "signed by an authority that is not trusted", "issuer CN=stranger")
+  end)
+  it("that is signed by itself", function() expect_refused("self", "is self%-signed") end)
+  it("that is for clients alone", function() expect_refused("client_only", "not made for this use") end)
+
+  it("whose authority has expired", function()
+    context = pair.client { ca = path "old_ca.pem" }
+    local client = pair.shake(context, pair.server("orphan"))
+    assert.matches("^the authority of the certificate of the server 'localhost' has expired on 2021", (client:error()))
+    context = pair.client()
+  end)
+
+  it("that was revoked", function()
+    local client = pair.shake(pair.client { ca = path "stranger.pem", crl = path "other_crl.pem" },
+      pair.server("mallory"), "alice.test")
+    assert.matches("server 'alice%.test' was revoked %(subject CN=mallory", (client:error()))
+  end)
+
+  it("if nobody is trusted but the system's authorities", function()
+    local client = pair.shake(assert(tls.client {}), pair.server())
+    assert.matches("authority that is not trusted", (client:error()))
+  end)
+
+  it("unless it leads to a trusted one", function()
+    for _, name in ipairs { "server", "chain", "rsa", "server_only" } do
+      local client, server = pair.shake(context, pair.server(name))
+      assert.is_nil((client:error()))
+      assert.is_true(server:state().is_open)
+    end
+    local client = pair.shake(context, pair.server("below"))
+    assert.matches("issuer CN=between", (client:error())) -- the one in between is missing
+  end)
+
+  it("unless it is itself trusted", function()
+    local client = pair.shake(pair.client { ca = path "self.pem" }, pair.server("self"))
+    assert.is_nil((client:error()))
+    client = pair.shake(pair.client { ca = path "between.pem" }, pair.server("below"))
+    assert.is_nil((client:error()))
+  end)
+
+  it("by PEM text as well as by files", function()
+    local text = certificates.text
+    local server = assert(tls.server { cert = text "server.pem", key = text "server.key" })
+    local client = pair.shake(assert(tls.client { ca = text "both.pem" }), server)
+    assert.is_nil((client:error()))
+    client = pair.shake(assert(tls.client { ca = text "stranger.pem" }), server)
+    assert.matches("not trusted", (client:error()))
+  end)
+end)
+
+describe("a server", function()
+  local ca
+
+  setup(function() ca = path "ca.pem" end)
+
+  local function expect_refused(client_context, options, words, kind)
+    for _, version in ipairs { "TLS1.2", "TLS1.3" } do
+      options.max_version = version
+      local client, server = pair.shake(client_context, pair.server("server", options))
+      assert.matches(words, (server:error()))
+      assert.equal(kind or "certificate", (select(2, server:error())))
+      assert.equal("alert", (select(2, client:error())))
+    end
+  end
+
+  local function expect_taken(client_context, options)
+    local client, server = pair.shake(client_context, pair.server("server", options))
+    assert.is_nil((server:error()))
+    assert.is_nil((client:error()))
+    return server
+  end
+
+  it("knows the common name of a client whose certificate it has verified", function()
+    assert.equal("alice", expect_taken(as "alice", { ca = ca, client_cert_auth = true }):info().common_name)
+  end)
+
+  it("wants a certificate of clients if it is told so, or whom to trust", function()
+    expect_refused(pair.client(), { ca = ca }, "^the client has sent no certificate$", "protocol")
+    expect_refused(pair.client(), { client_cert_auth = true }, "has sent no certificate", "protocol")
+    assert.is_nil(expect_taken(as "alice", {}):info().common_name)
+  end)
+
+  it("refuses clients that another authority has signed", function()
+    expect_refused(as "mallory", { ca = ca }, "certificate of the client is signed by an authority that is not trusted")
+    expect_taken(as "mallory", { ca = path "both.pem" })
+  end)
+
+  it("refuses clients whose certificate has expired", function()
+    expect_refused(as "late", { ca = ca }, "certificate of the client has expired on 2021.*subject CN=late")
+  end)
+
+  it("refuses clients whose certificate is for servers", function()
+    expect_refused(as "server_only", { ca = ca }, "not made for this use")
+  end)
+
+  it("refuses clients whose certificate was revoked, also by a list that is out of date", function()
+    for _, crl in ipairs { "crl.pem", "old_crl.pem" } do
+      expect_refused(as "bob", { ca = ca, crl = path(crl) }, "certificate of the client was revoked %(subject CN=bob")
+      expect_taken(as "alice", { ca = ca, crl = path(crl) })
+    end
+    expect_taken(as "bob", { ca = path "both.pem", crl = path "other_crl.pem" }) -- a list of another authority
+  end)
+
+  it("refuses clients whose certificate is for another name than the allowed ones", function()
+    expect_refused(as "bob", { ca = ca, allowed_hostname = "alice.test" },
+      "client 'alice%.test' is for another name: it is for bob%.test")
+    expect_taken(as "alice", { ca = ca, allowed_hostname = "alice.test" })
+    expect_taken(as "bob", { ca = ca, allowed_hostname = "alice.test,bob.test" })
+  end)
+
+  it("knows who it is after a resumption, too", function()
+    local client_context, server_context = as "alice", pair.server("server", { ca = ca })
+    pair.shake(client_context, server_context)
+    local _, server = pair.shake(client_context, server_context)
+    assert.is_true(server:info().is_resumed)
+    assert.equal("alice", server:info().common_name)
+  end)
+end)
+
+describe("files", function()
+  local function expect_refused(words, options)
+    local context, text, kind = tls.client(options)
+    assert.is_nil(context)
+    assert.equal("option", kind)
+    assert.matches(words, text)
+  end
+
+  it("that cannot be read are told by name", function()
+    expect_refused("file '/no/such' of the option ca cannot be read: No such file", { ca = "/no/such" })
+    expect_refused("file '/' of the option ca is no file of at most", { ca = "/" })
+    expect_refused("file '/dev/zero' of the option ca is no file", { ca = "/dev/zero" })
+  end)
+
+  it("that have nothing of the kind are told by name", function()
+    expect_refused("empty%.pem' of the option ca has no certificate", { ca = path "empty.pem" })
+    expect_refused("server%.key' of the option ca has no certificate", { ca = path "server.key" })
+    expect_refused("ca%.pem' of the option crl has no revocation list", { ca = path "ca.pem", crl = path "ca.pem" })
+    expect_refused("ca%.pem' of the option key has no private key, or a malformed one", { cert = path "server.pem", key = path "ca.pem" })
+  end)
+
+  it("that are malformed or cut are told by name", function()
+    expect_refused("malformed%.pem' of the option ca has a malformed certificate", { ca = path "malformed.pem" })
+    expect_refused("cut%.pem' of the option ca has a malformed certificate", { ca = path "cut.pem" })
+    expect_refused("the PEM text of the option ca has a malformed certificate", { ca = certificates.text "cut.pem" })
+  end)
+
+  it("whose key does not fit the certificate are told by name", function()
+    expect_refused("alice%.key' of the option key has a key that does not fit the certificate in .*server%.pem'",
+      { cert = path "server.pem", key = path "alice.key" })
+    expect_refused("does not fit", { cert = path "server.pem", key = path "rsa.key" })
+  end)
+
+  it("with an encrypted key are refused, and nobody is asked for a password", function()
+    expect_refused("encrypted%.key' of the option key has a key that is encrypted",
+      { cert = path "server.pem", key = path "encrypted.key" })
+  end)
+end)
