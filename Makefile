@@ -123,8 +123,9 @@ check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valg
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
-FUZZERS := split decode serve client image
+FUZZERS := split decode serve client image tls
 FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
+  $(filter-out csrc/tls/lua_% csrc/tls/probe.c csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
 FUZZ_PROBE := $(PROBE.check) -fsanitize=fuzzer-no-link
 
@@ -134,7 +135,7 @@ build/fuzz/obj/%.o: %.c Makefile | deps
 build/fuzz/all.a: $(FUZZED:%.c=build/fuzz/obj/%.o) $(wildcard csrc csrc/*/)
 	@rm -f $@ && ar rc $@ $(filter %.o,$^)
 $(FUZZERS:%=build/fuzz/%): build/fuzz/%: build/fuzz/obj/fuzz/%.o build/fuzz/all.a
-	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -llmdb -lpthread -lm -o $@
+	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -llmdb -lssl -lcrypto -lpthread -lm -o $@
 -include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d)
 
 fuzz: $(FUZZERS:%=build/fuzz/%) ## a minute of each target in fuzz, or KW_FUZZ_SECONDS; from KW_FUZZ_SEED, 0 for any

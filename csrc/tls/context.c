@@ -178,8 +178,15 @@ static bool trust(SSL_CTX *ssl, X509 *authority, bool is_server) {
   return !is_server || SSL_CTX_add_client_CA(ssl, authority) == 1;
 }
 
+/* True if certificates of the other side are verified. */
+static bool verifies(const kw_tls_context *context) {
+  if (!context->is_server) return !context->is_unverified;
+  return context->wants_client_cert || is_given(&context->ca);
+}
+
+/* The system's authorities take some 30 ms to read: they are read only where they are needed. */
 static bool load_authorities(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
-  if (!is_given(&context->ca)) return load_system(ssl, failure);
+  if (!is_given(&context->ca)) return !verifies(context) || load_system(ssl, failure);
   STACK_OF(X509) *authorities = kw_tls_source_certificates(&context->ca, failure);
   bool ok = authorities != NULL;
   for (int i = 0; ok && i < sk_X509_num(authorities); i++)
@@ -260,8 +267,8 @@ static bool set_allowed_hosts(const kw_tls_context *context, SSL_CTX *ssl) {
 }
 
 static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
-  bool asks = context->wants_client_cert || is_given(&context->ca);
-  int mode = asks ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
+  int mode =
+      verifies(context) ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
   SSL_CTX_set_verify(ssl, mode, on_verify);
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
   SSL_CTX_set_client_hello_cb(ssl, on_client_hello, NULL);
@@ -273,8 +280,8 @@ static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
 }
 
 static bool set_client(const kw_tls_context *context, SSL_CTX *ssl) {
-  SSL_CTX_set_verify(ssl, context->is_unverified ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
-                     context->is_unverified ? NULL : on_verify);
+  SSL_CTX_set_verify(ssl, verifies(context) ? SSL_VERIFY_PEER : SSL_VERIFY_NONE,
+                     verifies(context) ? on_verify : NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(ssl, on_new_session);
   return SSL_CTX_set_alpn_protos(ssl, (const unsigned char *)ALPN_H2, sizeof ALPN_H2 - 1) == 0;

@@ -2,10 +2,11 @@
 --
 -- For programs of their own, with the probe: a collection is a whole cycle, from the allocation on that the probe was
 -- told, and none comes by itself. Each has a finalizer to run. What that does is noted with the binding inside of which
--- it ran: the function of the core, or of keywatch.uv, that has asked for memory.
+-- it ran: the function of the core, of keywatch.uv or of keywatch.tls that has asked for memory.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
+local tls = require "keywatch.tls"
 local uv = require "keywatch.uv"
 
 local probe = core.probe
@@ -20,6 +21,7 @@ local OBJECTS = {
   ["keywatch.core.snapshot"] = "snapshot", ["keywatch.uv.loop"] = "loop", ["keywatch.uv.listener"] = "listener",
   ["keywatch.uv.lookup"] = "lookup", ["keywatch.uv.catcher"] = "catcher",
   ["keywatch.uv.thread"] = "thread", ["keywatch.uv.this_thread"] = "this_thread",
+  ["keywatch.tls.context"] = "context", ["keywatch.tls.channel"] = "channel",
 }
 
 local names, functions = {}, {} -- of bindings: by function, and the functions by name
@@ -37,6 +39,7 @@ add_all("requests.", core.requests)
 add_all("answers.", core.answers)
 add_all("durable:", core.durable_methods)
 add_all("uv.", uv)
+add_all("tls.", tls)
 for class, name in pairs(OBJECTS) do
   local meta = debug.getregistry()[class]
   add_all(name .. ":", meta.__index)

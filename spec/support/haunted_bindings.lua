@@ -389,6 +389,43 @@ case("thread:join", of "failed_thread")
 for _, name in ipairs { "is_here", "has_ended", "stop", "abandon", "close" } do case("thread:" .. name, of "thread") end
 case("thread:wakes", function(w) return w.thread, w.loop end)
 
+-- TLS.
+local function certified(options)
+  return function()
+    local all = { cert = world.CERT, key = world.KEY }
+    for name, value in pairs(options or {}) do all[name] = value end
+    return all
+  end
+end
+case("tls.client", certified { ca = world.CERT, server_name = "localhost" })
+case("tls.client", certified { ca = "/no/such/file" })
+case("tls.client", function() return { no = "such" } end)
+case("tls.server", certified())
+case("tls.server", certified { min_version = "TLS1.1" })
+case("tls.self_sign", function() return { hosts = "localhost" } end)
+case("tls.self_sign", function() return { hosts = "local host" } end)
+case("context:connect", of("tls_client", "localhost", "place"))
+case("context:connect", of("tls_client", ""))
+case("context:accept", of "tls_server")
+case("context:accept", of "tls_client")
+case("context:refresh", of "tls_server")
+case("context:close", of "tls_server")
+case("channel:feed", of("channel", LONG))
+case("channel:step", of "channel")
+case("channel:read", of "channel")
+case("channel:write", of("channel", LONG))
+case("channel:pending", of "channel")
+case("channel:state", of "channel")
+case("channel:info", of "channel")
+case("channel:error", of "channel")
+case("channel:error", function(w)
+  w.channel:feed(LONG)
+  repeat until w.channel:read() == ""
+  return w.channel
+end)
+case("channel:finish", of "channel")
+case("channel:close", of "channel")
+
 --- They belong to the thread that they are in, and nobody there closes it.
 local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:tell"] = true, ["this_thread:asked"] = true,
   ["this_thread:wakes"] = true }

@@ -2,6 +2,7 @@
 -- them.
 
 local core = require "keywatch.core"
+local tls = require "keywatch.tls"
 local uv = require "keywatch.uv"
 
 local world = {}
@@ -9,6 +10,8 @@ local world = {}
 local NOW = 1000
 local METHOD = "/spec.Service/Method"
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
+local CERT, KEY = tls.self_sign { hosts = "localhost" }
+world.CERT, world.KEY = CERT, KEY
 
 -- {====== Parts ======
 
@@ -167,6 +170,32 @@ function make.thread() return thread 'this:tell("told")' end
 
 function make.failed_thread() return thread 'error("words")' end
 
+function make.tls_client() return assert(tls.client { ca = CERT }) end
+
+function make.tls_server() return assert(tls.server { cert = CERT, key = KEY }) end
+
+--- A client's channel after its handshake, with something to read and something to write; the other end is far_channel.
+function make.channel(w)
+  local near, far = assert(w.tls_client:connect("localhost")), assert(w.tls_server:accept())
+  rawset(w, "channel", near)
+  rawset(w, "far_channel", far)
+  for _ = 1, 3 do
+    world.carry(near, far)
+    world.carry(far, near)
+  end
+  far:write("told")
+  near:feed(far:pending())
+  near:write("said")
+  return near
+end
+
+function world.carry(from, to)
+  from:step()
+  local bytes = from:pending()
+  if bytes ~= "" then to:feed(bytes) end
+  to:step()
+end
+
 -- }======
 
 local mt = {
@@ -180,7 +209,8 @@ local mt = {
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
 local CLOSED = { "subscription", "watch", "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
-  "server", "listener", "store", "replica", "durable", "broken", "loop" }
+  "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
+  "tls_server" }
 
 --- Closes what there is.
 function world.close(w)
@@ -226,6 +256,10 @@ local ACTIONS = {
     core.probe.hold_disk(w.durable, false)
     core.store_methods.put(w.durable, "k1", "by a finalizer")
   end },
+  { "read of a channel", "channel", function(w) w.channel:read() end },
+  { "write to a channel", "channel", function(w) w.channel:write(("x"):rep(5000)) end },
+  { "emptying of a channel", "channel", function(w) w.channel:pending() end },
+  { "end of a channel", "channel", function(w) w.channel:finish() end },
   { "emptying of arguments", "arguments", function(w)
     for _, value in ipairs(w.arguments) do empty(value) end
   end },
