@@ -15,9 +15,9 @@
  *   E side        feeds the end of the input            F side         finishes
  *   Z n           makes the n-th allocation of the next step fail
  *
- * Checked: what is read is a beginning of what was written. Work that is announced can be done. What is queued and what
- * is pending is bounded. A channel that is done stays done. OpenSSL's queue of errors is empty. At the end all memory of
- * ours is free.
+ * Checked: what is read is a beginning of what was written. Work that is announced can be done. What is queued and
+ * what is pending is bounded. A channel that is done stays done. OpenSSL's queue of errors is empty. At the end all
+ * memory of ours is free.
  */
 #include "base/mem.h"
 #include "reach.h"

@@ -32,7 +32,7 @@ key() {
 }
 make() {
   name=$1 authority=$2 from=$3 to=$4; shift 4
-  mkdir "$name.d"; : >"$name.d/index.txt"; echo "$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')" | sed 's/^./1/' >"$name.d/serial"
+  mkdir "$name.d"; : >"$name.d/index.txt"; od -An -N8 -tx8 /dev/urandom | sed 's/ *./1/' >"$name.d/serial"
   printf '%s\n' "$@" >"$name.d/extensions"
   [ -f "$name.key" ] || key "$name"
   openssl req -new -config config -key "$name.key" -subj "/CN=$name" -out "$name.d/request"
@@ -56,7 +56,8 @@ openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.key 2>/dev
 wait
 make server ca $P $F $HOSTS & make again ca $P $F $HOSTS & make between ca $P $F $CA & make rsa ca $P $F $HOSTS &
 make expired ca $P $Q $HOSTS & make future ca $F $G $HOSTS & make other ca $P $F subjectAltName=DNS:other.test &
-make nameless ca $P $F keyUsage=digitalSignature & make strange stranger $P $F $HOSTS & make orphan old_ca $P $F $HOSTS &
+make nameless ca $P $F keyUsage=digitalSignature &
+make strange stranger $P $F $HOSTS & make orphan old_ca $P $F $HOSTS &
 make alice ca $P $F subjectAltName=DNS:alice.test & make bob ca $P $F subjectAltName=DNS:bob.test &
 make mallory stranger $P $F subjectAltName=DNS:alice.test & make late ca $P $Q subjectAltName=DNS:alice.test &
 make client_only ca $P $F $HOSTS extendedKeyUsage=clientAuth &

@@ -1,4 +1,4 @@
---- Files that change: the next connection uses the new ones, and goes on with the old ones while the new ones will not do.
+--- Files that change: the next connection uses the new ones, and the old ones while the new ones will not do.
 
 local tls = require "keywatch.tls"
 

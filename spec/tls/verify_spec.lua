@@ -23,7 +23,9 @@ describe("a client refuses a server's certificate", function()
     local client, server = pair.shake(context, pair.server(name))
     local text, kind = client:error()
     assert.equal("certificate", kind)
-    for _, words in ipairs { "server 'localhost'", "valid until 20%d%d%-01%-01", ... } do assert.matches(words, text) end
+    for _, words in ipairs { "server 'localhost'", "valid until 20%d%d%-01%-01", ... } do
+      assert.matches(words, text)
+    end
     assert.is_true(client:state().is_done)
     assert.is_false(client:state().is_open)
     assert.equal("alert", (select(2, server:error())))
@@ -172,7 +174,8 @@ describe("files", function()
     expect_refused("empty%.pem' of the option ca has no certificate", { ca = path "empty.pem" })
     expect_refused("server%.key' of the option ca has no certificate", { ca = path "server.key" })
     expect_refused("ca%.pem' of the option crl has no revocation list", { ca = path "ca.pem", crl = path "ca.pem" })
-    expect_refused("ca%.pem' of the option key has no private key, or a malformed one", { cert = path "server.pem", key = path "ca.pem" })
+    expect_refused("ca%.pem' of the option key has no private key, or a malformed one",
+      { cert = path "server.pem", key = path "ca.pem" })
   end)
 
   it("that are malformed or cut are told by name", function()
