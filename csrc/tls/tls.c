@@ -103,6 +103,8 @@ int KW_EXPORT luaopen_keywatch_tls(lua_State *L);
 int luaopen_keywatch_tls(lua_State *L) {
   kw_check_vm(L);
   kw_pin((void *)luaopen_keywatch_tls);
+  const char *clash = kw_tls_library_clash();
+  if (clash != NULL) return luaL_error(L, "%s", clash);
   publish(L);
   lua_newtable(L);
   kw_tls_add_contexts(L);

@@ -1,0 +1,70 @@
+--- Beside a host that has OpenSSL, too.
+
+local shell = require "spec.support.shell"
+
+local LUA_PATH = 'LUA_PATH="$PWD/build/lua5.4/share/lua/5.4/?.lua" LUA_CPATH="$PWD/build/lua5.4/lib/lua/5.4/?.so"'
+
+describe("a host #once", function()
+  local scratch
+
+  before_each(function() scratch = shell.must("mktemp -d") end)
+
+  after_each(function() shell.must("rm -rf " .. scratch) end)
+
+  --- Runs Lua text in a process with a preloaded object that was made of C text.
+  local function run(c, lua)
+    local function write(name, text)
+      local file = assert(io.open(scratch .. "/" .. name, "w"))
+      file:write(text)
+      file:close()
+    end
+    write("host.c", c)
+    write("main.lua", lua)
+    shell.must(("cc -shared -fPIC -o %s/host.so %s/host.c"):format(scratch, scratch))
+    return shell.must(("%s LD_PRELOAD=%s/host.so lua5.4 %s/main.lua"):format(LUA_PATH, scratch, scratch))
+  end
+
+  for _, name in ipairs { "SSL_new", "ERR_clear_error", "EVP_PKEY_free" } do
+    it("that exports " .. name .. " of an OpenSSL of its own is told why that cannot be", function()
+      local printed = run(("#include <stdlib.h>\nvoid %s(void) { abort(); }"):format(name),
+        'print(select(2, pcall(require, "keywatch.tls")))')
+      assert.matches("^keywatch%.tls needs OpenSSL's shared libraries, but this program has an OpenSSL of its own",
+        printed)
+    end)
+  end
+
+  it("that exports names of ours does not disturb us", function()
+    local printed = run([[
+      #include <stdlib.h>
+      void kw_tls_channel_feed(void) { abort(); }
+      void kw_tls_context_new(void) { abort(); }
+      void kw_alloc(void) { abort(); }]], [[
+      local tls = require "keywatch.tls"
+      local cert, key = tls.self_sign { hosts = "localhost" }
+      print(tls.server { cert = cert, key = key }:accept():feed("x"))]])
+    assert.equal("1", printed)
+  end)
+
+  it("whose own settings of OpenSSL are broken does not disturb us", function()
+    local config = scratch .. "/openssl.cnf"
+    local file = assert(io.open(config, "w"))
+    file:write("openssl_conf = all\n[all]\nproviders = some\nssl_conf = ssl\n[some]\nnull = none\n[none]\nactivate = 1\n",
+      "[ssl]\nsystem_default = weak\n[weak]\nMinProtocol = TLSv1.3\nMaxProtocol = TLSv1.3\nCiphersuites = TLS_AES_256_GCM_SHA384\n")
+    file:close()
+    local printed = shell.must(([[%s OPENSSL_CONF=%s lua5.4 -e '
+      package.path = package.path .. ";./?.lua"
+      local tls = require "keywatch.tls"
+      local cert, key = tls.self_sign { hosts = "localhost" }
+      local client = tls.client { ca = cert, max_version = "TLS1.2" }:connect("localhost")
+      local server = tls.server { cert = cert, key = key }:accept()
+      for _ = 1, 4 do
+        for i, channel in ipairs { client, server } do
+          channel:step()
+          local bytes = channel:pending()
+          if bytes ~= "" then (i == 1 and server or client):feed(bytes) end
+        end
+      end
+      print(client:error(), client:info().version)']]):format(LUA_PATH, config))
+    assert.equal("nil\tTLSv1.2", printed)
+  end)
+end)
