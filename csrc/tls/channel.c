@@ -235,6 +235,7 @@ static void begin(kw_tls_channel *channel) {
     kw_tls_fail(&channel->remote.failure, KW_TLS_PROTOCOL,
                 "the %s does not speak HTTP/2: it has not agreed to the protocol h2 (ALPN)",
                 role(channel));
+    SSL_shutdown(channel->ssl);
     return;
   }
   note_common_name(channel);

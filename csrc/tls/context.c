@@ -9,6 +9,7 @@
 
 #define ALPN_H2 "\2h2"   /* the list of protocols that we offer, each with its length before it */
 #define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
+#define CERT_DEPTH 10    /* certificates between the other side's own one and its authority */
 #define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, such as RSA of 2048 bits */
 #define SESSION_CONTEXT "keywatch" /* OpenSSL wants a name where clients have certificates */
 
@@ -249,6 +250,7 @@ static void set_limits(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                             SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_max_cert_list(ssl, CERT_LIST);
+  SSL_CTX_set_verify_depth(ssl, CERT_DEPTH);
   SSL_CTX_set_min_proto_version(ssl,
                                 context->min_version == 0 ? TLS1_2_VERSION : context->min_version);
   SSL_CTX_set_max_proto_version(ssl, context->max_version);
@@ -431,6 +433,18 @@ static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
          X509_VERIFY_PARAM_set1_host(param, remote->name, 0) == 1;
 }
 
+/* Returns where a session is kept under: a resumed session is not verified again, so that one that was verified for
+ * another name must not be found. */
+static char *join(const char *name, const char *place) {
+  size_t len = strlen(name), place_len = strlen(place);
+  char *both = kw_alloc(len + place_len + 2);
+  if (both == NULL) return NULL;
+  memcpy(both, name, len);
+  both[len] = '\n';
+  memcpy(both + len + 1, place, place_len + 1);
+  return both;
+}
+
 /* Copies the names of the server. A dot at the end of a name, and brackets around an address, are no part of it. */
 static bool note_names(kw_tls_remote *remote, const char *host, const char *place) {
   const char *name = remote->context->server_name != NULL ? remote->context->server_name : host;
@@ -442,8 +456,8 @@ static bool note_names(kw_tls_remote *remote, const char *host, const char *plac
     len--;
   }
   remote->name = copy_text(name, len);
-  remote->place = copy_text(place, strlen(place));
-  return remote->name != NULL && remote->place != NULL;
+  remote->place = remote->name == NULL ? NULL : join(remote->name, place);
+  return remote->place != NULL;
 }
 
 static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *remote,

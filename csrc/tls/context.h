@@ -57,7 +57,7 @@ const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context);
 typedef struct kw_tls_remote {
   kw_tls_context *context; /* retained */
   char *name;              /* of a server: what its certificate has to be for; or NULL */
-  char *place;             /* of a server: where sessions are kept under; or NULL */
+  char *place; /* of a server: its name and `place`, where sessions are kept under; or NULL */
   kw_tls_failure failure;
 } kw_tls_remote;
 

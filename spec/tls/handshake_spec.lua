@@ -194,11 +194,17 @@ describe("resumption", function()
     end)
   end
 
-  it("is not tried at another place", function()
+  it("is not tried at another place, nor for another name", function()
     local client_context, server_context = pair.client(), pair.server()
-    pair.shake(client_context, server_context)
-    local client = pair.shake(client_context, server_context, "127.0.0.1")
-    assert.is_false(client:info().is_resumed)
+    local function is_resumed(host, place)
+      local client, server = client_context:connect(host, place), server_context:accept()
+      pair.pump(client, server, nil, {}, {})
+      return client:info().is_resumed
+    end
+    assert.is_false(is_resumed("localhost", "one"))
+    assert.is_true(is_resumed("localhost", "one"))
+    assert.is_false(is_resumed("localhost", "another"))
+    assert.is_false(is_resumed("127.0.0.1", "one"))
   end)
 
   it("falls back to a full handshake at a server that has other tickets", function()
