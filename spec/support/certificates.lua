@@ -76,22 +76,24 @@ echo 'no certificate' >empty.pem
 ls *.pem *.key | wc -l
 ]]
 
+local NAME = "spec.support.certificates" -- where the path is kept: each spec file has modules of its own
+
 local certificates = {}
 
-local made
+local registry = debug.getregistry()
 
 local function remove()
-  if made then shell.must("rm -rf " .. made) end
-  made = nil
+  if registry[NAME] then shell.must("rm -rf " .. registry[NAME]) end
+  registry[NAME] = nil
   return nil, true
 end
 
 --- The directory with NAME.pem and NAME.key of all of them.
 function certificates.directory()
-  if made then return made end
+  if registry[NAME] then return registry[NAME] end
   local path = shell.must("mktemp -d")
   busted.subscribe({ "suite", "end" }, remove)
-  made = path
+  registry[NAME] = path
   local file = assert(io.open(path .. "/config", "w"))
   file:write(CONFIG)
   file:close()
