@@ -61,12 +61,15 @@ describe("the rock #once", function()
     repo, server = scratch .. "/repo", scratch .. "/server"
     shell.must(("mkdir %s %s && tar -c --exclude=./build --exclude=./.git . | tar -x -C %s"):format(repo, server, repo))
     write(repo .. "/program.lua", PROGRAM)
+    write(repo .. "/" .. TLS_ROCKSPEC, read(TLS_ROCKSPEC) .. ("source.url = 'git+file://%s'\n"):format(repo))
     write(repo .. "/" .. ROCKSPEC, read(ROCKSPEC) ..
       ("source.url = 'git+file://%s'\nbuild.install.bin['kw-program'] = 'program.lua'\n"):format(repo))
     shell.must(("cd %s && git init -q && git add -A && git -c user.name=k -c user.email=k@localhost commit -qm rock")
       :format(repo))
-    shell.must(("cd %s && %s pack %s/%s && luarocks-admin make_manifest ."):format(server, luarocks["lua5.4"], repo,
-      ROCKSPEC))
+    for _, name in ipairs { ROCKSPEC, TLS_ROCKSPEC } do
+      shell.must(("cd %s && %s pack %s/%s"):format(server, luarocks["lua5.4"], repo, name))
+    end
+    shell.must(("cd %s && luarocks-admin make_manifest ."):format(server))
   end)
 
   teardown(function()
@@ -121,6 +124,13 @@ describe("the rock #once", function()
 
       it("has the program keywatch", function()
         assert.are.equal(keywatch._VERSION, shell.must(tree .. "/bin/keywatch --version"))
+      end)
+
+      it("is joined by the rock keywatch-tls", function()
+        assert.is_nil(shell.must(("find %s -name tls.so"):format(tree)):match("."))
+        shell.must(("%s install --only-server=%s --tree=%s keywatch-tls"):format(luarocks[vm], server, tree))
+        write(repo .. "/secure.lua", 'print(type((require("keywatch.tls").self_sign { hosts = "a" })))')
+        assert.are.equal("string", shell.must(("%s %s %s/secure.lua"):format(paths(tree, vm), vm, repo)))
       end)
 
       it("is found by " .. vm .. " in its tree", function()

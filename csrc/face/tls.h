@@ -40,6 +40,9 @@
 #define KW_TLS_CONTEXT_NAME                                                                        \
   "keywatch.tls.context" /* metatable of context objects, in the registry */
 
+#define KW_TLS_INPUT 65536 /* bytes of ciphertext that `feed` queues at most: one read of a loop */
+#define KW_TLS_OUTPUT                                                                              \
+  65536                 /* bytes of ciphertext that may be pending before `write` takes no more */
 #define KW_TLS_TEXT 768 /* bytes of the text of a failure, with the 0 at its end */
 
 typedef struct kw_tls_context kw_tls_context;
@@ -67,6 +70,12 @@ typedef struct kw_tls_failure {
   kw_tls_fault fault;
   char text[KW_TLS_TEXT];
 } kw_tls_failure;
+
+/* Ciphertext that the caller lends for one call. */
+typedef struct kw_tls_input {
+  const uint8_t *bytes;
+  size_t len;
+} kw_tls_input;
 
 /* What `state` returns, as bits. */
 enum {
@@ -106,6 +115,11 @@ typedef struct kw_tls {
 
   /* Decrypts at most `cap` bytes. Returns their number; 0: nothing more for now, see `state`. */
   size_t (*read)(kw_tls_channel *channel, void *to, size_t cap);
+
+  /* The same, for ciphertext that was not fed: it is not copied into a queue. What was queued comes first. *input is
+   * moved behind what was used. 0 with bytes left in *input: the channel does not read now, and the rest has to be
+   * fed, or given again. */
+  size_t (*read_from)(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 
   /* Encrypts. Returns how many bytes were taken, which is less than `len` if enough ciphertext is pending. */
   size_t (*write)(kw_tls_channel *channel, const void *bytes, size_t len);

@@ -13,6 +13,7 @@ struct kw_tls_channel {
   SSL *ssl;
   kw_tls_remote remote;
   kw_tls_buffer in;
+  kw_tls_input lent; /* comes after `in`, in the middle of kw_tls_channel_read_from */
   kw_tls_buffer out;
   char *common_name; /* of the verified certificate of the other side; or NULL */
 
@@ -36,9 +37,19 @@ static bool is_done(const kw_tls_channel *channel) {
 
 /* {====== The BIO between OpenSSL and the two buffers ====== */
 
+/* Takes bytes that are lent. */
+static int take_lent(kw_tls_channel *channel, char *to, size_t cap) {
+  size_t n = kw_min_size(channel->lent.len, cap);
+  memcpy(to, channel->lent.bytes, n);
+  channel->lent.bytes += n;
+  channel->lent.len -= n;
+  return (int)n;
+}
+
 static int bio_read(BIO *bio, char *to, int cap) {
   kw_tls_channel *channel = BIO_get_data(bio);
   BIO_clear_retry_flags(bio);
+  if (channel->in.len == 0 && channel->lent.len > 0) return take_lent(channel, to, (size_t)cap);
   if (channel->in.len == 0) {
     if (!channel->got_eof) BIO_set_retry_read(bio);
     return channel->got_eof ? 0 : -1;
@@ -60,7 +71,7 @@ static int bio_write(BIO *bio, const char *bytes, int len) {
 static long bio_ctrl(BIO *bio, int command, long number, void *pointer) {
   const kw_tls_channel *channel = BIO_get_data(bio);
   (void)number, (void)pointer;
-  if (command == BIO_CTRL_EOF) return channel->got_eof && channel->in.len == 0;
+  if (command == BIO_CTRL_EOF) return channel->got_eof && channel->in.len + channel->lent.len == 0;
   return command == BIO_CTRL_FLUSH;
 }
 
@@ -297,6 +308,15 @@ size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
   if (rc == 1) return len;
   look_at(channel, rc);
   return 0;
+}
+
+size_t kw_tls_channel_read_from(kw_tls_channel *channel, kw_tls_input *input, void *to,
+                                size_t cap) {
+  channel->lent = *input;
+  size_t len = kw_tls_channel_read(channel, to, cap);
+  *input = channel->lent;
+  channel->lent = (kw_tls_input){NULL, 0};
+  return len;
 }
 
 size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t len) {

@@ -16,9 +16,6 @@
 
 #include "tls/context.h"
 
-#define KW_TLS_INPUT 65536  /* bytes: one read of the loop */
-#define KW_TLS_OUTPUT 65536 /* bytes */
-
 typedef struct kw_tls_info {
   const char *version; /* "TLSv1.3" */
   const char *suite;   /* "TLS_AES_128_GCM_SHA256" */
@@ -34,6 +31,7 @@ void kw_tls_channel_close(kw_tls_channel *channel);
 size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t len);
 void kw_tls_channel_step(kw_tls_channel *channel);
 size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap);
+size_t kw_tls_channel_read_from(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t len);
 void kw_tls_channel_finish(kw_tls_channel *channel);
 size_t kw_tls_channel_pending(const kw_tls_channel *channel, struct iovec *pieces, size_t max);

@@ -58,16 +58,38 @@ static int push_given(lua_State *L) {
   return 1;
 }
 
-/* channel:read(): at most one record of plaintext; "" if there is none for now. */
+/* Returns the bytes at index 2, or none, without the first ones, whose number is at index 3. */
+static kw_tls_input check_input(lua_State *L, size_t *used) {
+  size_t len = 0;
+  const char *bytes = "";
+  lua_Number skipped = luaL_optnumber(L, 3, 0);
+  if (!lua_isnil(L, 2)) {
+    luaL_checktype(L, 2, LUA_TSTRING);
+    bytes = lua_tolstring(L, 2, &len);
+  }
+  luaL_argcheck(L, skipped >= 0 && skipped <= (lua_Number)len, 3, "no number of the bytes");
+  *used = (size_t)skipped;
+  return (kw_tls_input){(const uint8_t *)bytes + *used, len - *used};
+}
+
+/* channel:read(bytes, used): at most one record of plaintext; "" if there is none for now. What was fed comes first;
+ * then, if they are given, the bytes, which are not queued, but for the first `used` ones. Returns the plaintext, and
+ * how many of the bytes are used now. */
 static int l_read(lua_State *L) {
   char bytes[CHUNK];
   given it = {bytes, 0};
-  lua_settop(L, 1);
+  size_t used;
+  lua_settop(L, 3);
+  kw_tls_input input = check_input(L, &used);
+  size_t before = input.len;
   lua_pushcfunction(L, push_given);
   lua_pushlightuserdata(L, &it);
-  it.len = kw_tls_channel_read(check(L), bytes, sizeof bytes);
+  it.len = kw_tls_channel_read_from(check(L), &input, bytes, sizeof bytes);
   int rc = lua_pcall(L, 1, 1, 0);
-  if (rc == 0) return 1;
+  if (rc == 0) {
+    lua_pushinteger(L, (lua_Integer)(used + before - input.len));
+    return 2;
+  }
   kw_tls_channel **self = check_object(L);
   if (*self != NULL) kw_tls_channel_lose(*self);
   return lua_error(L);

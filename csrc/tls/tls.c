@@ -80,6 +80,7 @@ static const kw_tls face = {
     .feed = kw_tls_channel_feed,
     .step = kw_tls_channel_step,
     .read = kw_tls_channel_read,
+    .read_from = kw_tls_channel_read_from,
     .write = kw_tls_channel_write,
     .finish = kw_tls_channel_finish,
     .pending = kw_tls_channel_pending,

@@ -49,6 +49,29 @@ describe("a channel", function()
     for i = 1, 2 do assert.is_true(table.concat(sent[i]) == table.concat(got[i])) end
   end)
 
+  it("reads ciphertext that is given to it without a queue, after what was fed", function()
+    local text = ("0123456789"):rep(5000)
+    client:write(text)
+    local bytes = client:pending()
+    for _, fed in ipairs { 0, 3, 20000 } do
+      local got, used, part = {}, 0, nil
+      if fed > 0 then server:feed(bytes:sub(1, fed)) end
+      local rest = bytes:sub(fed + 1)
+      repeat
+        part, used = server:read(rest, used)
+        got[#got + 1] = part
+      until part == ""
+      assert.equal(#rest, used)
+      assert.is_true(text == table.concat(got))
+      client:write(text)
+      bytes = client:pending()
+    end
+    assert.same({ "", 0 }, { client_context:connect("localhost"):read("not yet") })
+    assert.error_matches(function() server:read("x", 2) end, "no number of the bytes")
+    assert.error_matches(function() server:read("x", -1) end, "no number of the bytes")
+    assert.error_matches(function() server:read(7) end, "string expected")
+  end)
+
   it("takes no more plaintext while enough ciphertext is pending", function()
     local text, taken = ("x"):rep(1000000), 0
     assert.is_true(client:state().wants_text)
