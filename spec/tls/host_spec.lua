@@ -48,8 +48,8 @@ describe("a host #once", function()
   it("whose own settings of OpenSSL are broken does not disturb us", function()
     local config = scratch .. "/openssl.cnf"
     local file = assert(io.open(config, "w"))
-    file:write("openssl_conf = all\n[all]\nproviders = some\nssl_conf = ssl\n[some]\nnull = none\n[none]\nactivate = 1\n",
-      "[ssl]\nsystem_default = weak\n[weak]\nMinProtocol = TLSv1.3\nMaxProtocol = TLSv1.3\nCiphersuites = TLS_AES_256_GCM_SHA384\n")
+    file:write("openssl_conf = all\n[all]\nproviders = some\nssl_conf = ssl\n[some]\nnull = none\n[none]\n",
+      "activate = 1\n[ssl]\nsystem_default = own\n[own]\nMinProtocol = TLSv1.3\nMaxProtocol = TLSv1.3\n")
     file:close()
     local printed = shell.must(([[%s OPENSSL_CONF=%s lua5.4 -e '
       package.path = package.path .. ";./?.lua"

@@ -91,6 +91,22 @@ describe("files that change", function()
     assert.matches("not trusted", served_by(client_context, server_context))
   end)
 
+  it("may be of the same size, and be written in the same instant as before", function()
+    local ca, stranger, server_context = certificates.text "ca.pem", certificates.text "stranger.pem", pair.server()
+    local size = math.max(#ca, #stranger)
+    local function fill(text)
+      local file = assert(io.open(scratch .. "/ca", "w"))
+      file:write(text, ("\n"):rep(size - #text))
+      file:close()
+    end
+    for _ = 1, 10 do
+      fill(ca)
+      local client_context = assert(tls.client { ca = scratch .. "/ca" })
+      fill(stranger)
+      assert.matches("not trusted", served_by(client_context, server_context))
+    end
+  end)
+
   it("may be the list of those who are revoked, and ends their sessions, too", function()
     local cert, key = certificates.paths("bob")
     write("crl", "other_crl.pem")
