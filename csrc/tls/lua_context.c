@@ -109,6 +109,15 @@ static int l_refresh(lua_State *L) {
   return 1;
 }
 
+/* context:trouble(): text and kind of the failure if files have changed and cannot be used; or nothing. Does not look at
+ * the files. */
+static int l_trouble(lua_State *L) {
+  kw_tls_failure failure = *kw_tls_context_trouble(kw_tls_check_context(L, 1));
+  if (failure.fault == KW_TLS_NONE) return 0;
+  kw_tls_push_failure(L, &failure);
+  return 2;
+}
+
 /* context:close(): channels go on. */
 static int l_close(lua_State *L) {
   kw_tls_context **self = check(L, 1);
@@ -121,11 +130,9 @@ static int l_close(lua_State *L) {
 void kw_tls_add_contexts(lua_State *L) {
   static const luaL_Reg functions[] = {{"client", l_client}, {"server", l_server}, {NULL, NULL}};
   static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"connect", l_connect},
-                                     {"accept", l_accept},
-                                     {"refresh", l_refresh},
-                                     {"close", l_close},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"connect", l_connect}, {"accept", l_accept},
+                                     {"refresh", l_refresh}, {"trouble", l_trouble},
+                                     {"close", l_close},     {NULL, NULL}};
   kw_add_class(L, KW_TLS_CONTEXT_NAME, meta, methods);
   luaL_setfuncs(L, functions, 0);
 }

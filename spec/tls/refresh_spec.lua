@@ -40,8 +40,10 @@ describe("files that change", function()
       local client, server = pair.shake(client_context, server_context)
       assert.equal("server", client:info().common_name)
 
+      assert.is_nil((server_context:trouble()))
       change("cert", "again.pem") -- the key does not fit yet
       assert.equal("server", served_by(client_context, server_context))
+      assert.matches("does not fit", (server_context:trouble()))
       local ok, text, kind = server_context:refresh()
       assert.is_nil(ok)
       assert.equal("option", kind)
@@ -49,6 +51,7 @@ describe("files that change", function()
 
       change("key", "again.key")
       assert.is_true(server_context:refresh())
+      assert.is_nil((server_context:trouble()))
       client_context = pair.client() -- without a session of the old one
       assert.equal("again", served_by(client_context, server_context))
 
