@@ -112,15 +112,15 @@ static int l_pending(lua_State *L) {
   size_t len = piece.iov_len;
   lua_settop(L, 1);
   char *copy = lua_newuserdatauv(L, len + 1, 0);
+  given it = {copy, 0};
+  lua_pushcfunction(L, push_given);
+  lua_pushlightuserdata(L, &it);
   kw_tls_channel *self = check(L); /* a finalizer may have taken bytes, or closed the channel */
   piece.iov_len = 0;
   kw_tls_channel_pending(self, &piece, 1);
-  len = kw_min_size(len, piece.iov_len);
-  if (len > 0) memcpy(copy, piece.iov_base, len);
-  given it = {copy, len};
-  lua_pushcfunction(L, push_given);
-  lua_pushlightuserdata(L, &it);
-  kw_tls_channel_wrote(self, len);
+  it.len = kw_min_size(len, piece.iov_len);
+  if (it.len > 0) memcpy(copy, piece.iov_base, it.len);
+  kw_tls_channel_wrote(self, it.len);
   if (lua_pcall(L, 1, 1, 0) == 0) return 1;
   if (*check_object(L) != NULL) kw_tls_channel_lose(*check_object(L));
   return lua_error(L);
