@@ -17,13 +17,14 @@ end
 --- Writes what is pending: plaintext of the peer goes through the channel.
 function methods:flush()
   local channel = self.channel
+  if self.is_closed then return end
   self.tend()
   repeat
     if self.text == "" and channel:state().is_open then self.text = self.peer:pending() end
     local n = channel:write(self.text)
     self.text = self.text:sub(n + 1)
     local bytes = channel:pending()
-    if bytes ~= "" and not self.handle:is_closing() then self.handle:write(bytes) end
+    if bytes ~= "" then self.handle:write(bytes) end
   until bytes == ""
 end
 
@@ -31,7 +32,7 @@ end
 function methods:work()
   local channel = self.channel
   local state = channel:state()
-  while state.has_work or state.may_read do
+  while not self.is_closed and (state.has_work or state.may_read) do
     if state.has_work then channel:step() end
     local text = state.may_read and channel:read() or ""
     if text ~= "" then self.peer:feed(text, NOW) end
@@ -47,7 +48,7 @@ function methods:take(bytes)
     local n = self.channel:feed(bytes)
     bytes = bytes:sub(n + 1)
     self:work()
-  until bytes == ""
+  until bytes == "" or self.is_closed
 end
 
 function methods:start()
@@ -58,8 +59,16 @@ function methods:start()
   self:work()
 end
 
+--- Closes the socket when what was written has left, and the peer. The channel stays, to be asked what happened.
 function methods:close()
-  if not self.handle:is_closing() then self.handle:close() end
+  if self.handle:is_closing() or self.is_closed then return end
+  self.is_closed = true
+  self.peer:close()
+  self.handle:read_stop()
+  local function close()
+    if not self.handle:is_closing() then self.handle:close() end
+  end
+  if not self.handle:shutdown(close) then close() end
 end
 
 --- Listens on a port of the kernel's choice for connections to a server of the core. Returns the listener, with its
@@ -78,7 +87,11 @@ function tls_socket.listen(context, server)
   end))
   function self.close()
     self.handle:close()
-    for _, connection in ipairs(self.connections) do connection:close() end
+    for _, connection in ipairs(self.connections) do
+      if not connection.handle:is_closing() then connection.handle:close() end
+      connection.peer:close()
+      connection.channel:close()
+    end
     luv.run("nowait")
   end
   return self
