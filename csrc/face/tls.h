@@ -14,7 +14,7 @@
  *   while KW_TLS_HAS_WORK is set, whenever the driver has time for it
  *     step                  one flight of the handshake: at most one signature and one key exchange
  *   while KW_TLS_MAY_READ is set
- *     read                  decrypts at most as many bytes as it is given room for
+ *     read                  handles at most one record
  *   while KW_TLS_WANTS_TEXT is set
  *     write                 encrypts
  *   after each of these
@@ -113,12 +113,13 @@ typedef struct kw_tls {
   /* Goes on with the handshake, if KW_TLS_HAS_WORK is set. */
   void (*step)(kw_tls_channel *channel);
 
-  /* Decrypts at most `cap` bytes. Returns their number; 0: nothing more for now, see `state`. */
+  /* Handles at most one record, and decrypts at most `cap` bytes of it. Returns their number. 0: the record was none of
+   * plaintext, or there is no whole record; go on while KW_TLS_MAY_READ is set. */
   size_t (*read)(kw_tls_channel *channel, void *to, size_t cap);
 
   /* The same, for ciphertext that was not fed: it is not copied into a queue. What was queued comes first. *input is
-   * moved behind what was used. 0 with bytes left in *input: the channel does not read now, and the rest has to be
-   * fed, or given again. */
+   * moved behind what was used. 0 with *input unchanged: the channel does not read now (it is done, or not open, or has
+   * to be written first), and the rest has to be fed, or given again. */
   size_t (*read_from)(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 
   /* Encrypts. Returns how many bytes were taken, which is less than `len` if enough ciphertext is pending. */

@@ -249,6 +249,7 @@ static void set_limits(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                             SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* a read handles one record */
   SSL_CTX_set_max_cert_list(ssl, CERT_LIST);
   SSL_CTX_set_verify_depth(ssl, CERT_DEPTH);
   SSL_CTX_set_min_proto_version(ssl,

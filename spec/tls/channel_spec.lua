@@ -296,6 +296,19 @@ describe("who wants another handshake", function()
     end)
   end
 
+  it("has one record handled at a time, so that others get their turn", function()
+    local client, server = pair.shake(pair.client(), pair.server())
+    for _ = 1, 10 do assert.is_true(probe.update_keys(client)) end
+    client:write("x")
+    server:feed(client:pending())
+    for _ = 1, 10 do
+      assert.equal("", server:read())
+      assert.is_true(server:state().may_read)
+    end
+    assert.equal("x", server:read())
+    assert.is_false(server:state().may_read)
+  end)
+
   it("may change the keys in TLS 1.3, but not without reading the answers", function()
     local client, server = pair.shake(pair.client(), pair.server())
     local got = {}
