@@ -156,7 +156,7 @@ describe("a client with TLS", function()
       client:send(number, core.encode("PutRequest", { key = "a", value = ("x"):rep(100000) }))
       client:half_close(number)
       local answer
-      assert.is_true(process.turn_until(function()
+      assert.truthy(process.turn_until(function()
         answer = answer or client:receive(number)
         return answer or connection.channel:state().is_done
       end))
