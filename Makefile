@@ -5,7 +5,7 @@
 .DELETE_ON_ERROR:
 
 VMS := lua5.4 luajit
-ROCKSPECS := keywatch-scm-1.rockspec keywatch-tls-scm-1.rockspec
+ROCKSPECS := keywatch-scm-1.rockspec tls/keywatch-tls-scm-1.rockspec
 LUAJIT_INCDIR := /usr/include/luajit-2.1
 
 WARNINGS := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -36,7 +36,7 @@ deps:           ## install the Debian packages that are missing
 # The rocks, once for each VM ---------------------------------------------------------------------------------------
 # LuaRocks leaves object files beside the sources, so each VM builds in a copy of its own.
 
-SHIPPED := $(wildcard $(ROCKSPECS) bin csrc lua types docs examples README.md CHANGELOG.md LICENSE)
+SHIPPED := $(wildcard *.rockspec tls bin csrc lua types docs examples README.md CHANGELOG.md LICENSE)
 LUAROCKS.lua5.4 := luarocks --lua-version=5.4
 LUAROCKS.luajit := LUAROCKS_CONFIG="$(CURDIR)/build/luajit.config.lua" luarocks --lua-version=5.1
 

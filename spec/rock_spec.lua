@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 
 local ROCKSPEC = "keywatch-scm-1.rockspec"
-local TLS_ROCKSPEC = "keywatch-tls-scm-1.rockspec"
+local TLS_ROCKSPEC = "tls/keywatch-tls-scm-1.rockspec"
 
 local PROGRAM = [[
 local keywatch = require "keywatch"
