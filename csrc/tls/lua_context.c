@@ -109,8 +109,8 @@ static int l_refresh(lua_State *L) {
   return 1;
 }
 
-/* context:trouble(): text and kind of the failure if files have changed and cannot be used; or nothing. Does not look at
- * the files. */
+/* context:trouble(): text and kind of the failure if files have changed and cannot be used; or nothing. Does not look
+ * at the files. */
 static int l_trouble(lua_State *L) {
   kw_tls_failure failure = *kw_tls_context_trouble(kw_tls_check_context(L, 1));
   if (failure.fault == KW_TLS_NONE) return 0;
