@@ -141,7 +141,7 @@ static const kw_memo claim_failure[] = {{.kind = KW_OP_RANGE, .is_get = true},
                                         {.kind = KW_OP_RANGE}};
 static const kw_memo unclaim_success[] = {{.kind = KW_OP_DELETE}};
 
-/* Sets *kv to the first kv of the answer to a range. Returns false if there is none. */
+/* Sets *kv to the first kv of the answer to a range. Returns false if there is none, or if the kv is malformed. */
 static bool first_kv(const kw_response *range, kw_kv *kv) {
   const kw_slice *items = range->range.kvs.items;
   return range->range.kvs.n > 0 && kw_keyvalue_decode(items[0], kv);
@@ -162,10 +162,11 @@ static int l_claim(lua_State *L) {
   if (rc != KW_OK) return fail(L, rc);
   const kw_response *responses = response.txn.responses.items;
   bool is_new = response.txn.succeeded;
-  if (!is_new && !first_kv(&responses[0], &own)) {
+  if (!is_new && responses[0].range.kvs.n == 0) {
     lua_pushboolean(L, false);
     return end(L, 1);
   }
+  if (!is_new && !first_kv(&responses[0], &own)) return fail(L, KW_ERR_MALFORMED);
   if (!first_kv(&responses[1], &oldest)) return fail(L, KW_ERR_MALFORMED);
   int64_t created = is_new ? response.revision : own.create_revision;
   kw_bind_push_int(L, created);

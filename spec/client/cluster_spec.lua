@@ -728,6 +728,18 @@ describe("the hook on_call", function()
     end)
   end)
 
+  it("is not told of what it asks a closed client itself", function()
+    local client
+    client = observed({ member() }, { on_call = function(call)
+      table.insert(told, call.code or "ok")
+      client:close()
+      client:get("k")
+    end })
+    assert.equal("v", client:get("k").value)
+    assert.equal("closed", select(2, client:get("k")).code)
+    assert.same({ "ok", "closed" }, told)
+  end)
+
   it("does not keep its client: one that is forgotten is closed", function()
     local peer, transports = member(), setmetatable({}, { __mode = "v" })
     local function forget_one() -- a function of its own: nothing of it is left on the stack

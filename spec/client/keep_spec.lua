@@ -74,7 +74,7 @@ before_each(network.begin)
 after_each(network.finish)
 
 network.of_each(function(kind, tag)
-  describe(("a kept lease of a client of %s %s"):format(kind, tag), function()
+  describe(("a kept lease of a client of %s %s #slow"):format(kind, tag), function()
     local s, direct
 
     setup(function() s = network.serve(kind) end)
@@ -257,7 +257,7 @@ network.of_each(function(kind, tag)
   end)
 end)
 
-describe("a client that keeps leases", function()
+describe("a client that keeps leases #slow", function()
   local SERVING = {
     [GRANT] = [[
       local request = stream:receive()

@@ -132,6 +132,14 @@ describe("the answer to a claim", function()
     end
   end)
 
+  it("with a malformed key of its own is malformed, and not an answer without that key", function()
+    local whole = answer(false, 9, found(kv("a/1", 5, "value")), { kv("a/1", 5) })
+    local broken, n = whole:gsub("\10\3a/1", "\15\3a/1", 1) -- a wire type that does not exist
+    assert.equal(1, n)
+    local got, err = answers.claim(broken)
+    assert.same({ nil, "malformed" }, { got, err.code })
+  end)
+
   it("can be cut anywhere", function()
     local whole = answer(false, 9, found(kv("a/1", 5, "v")), { kv("a/1", 5) })
     for i = 0, #whole - 1 do

@@ -388,7 +388,7 @@ if probe then
         uv.probe.enter()
         local loop = uv.open()
         local quiet, busy = uv.probe.server {}, uv.probe.server { has_work = true }
-        local a = loop:listen(quiet, { host = "127.0.0.1", port = 0 }):address()
+        local first = loop:listen(quiet, { host = "127.0.0.1", port = 0 })
         local listener = loop:listen(busy, { host = "127.0.0.1", port = 0 })
         -- another process speaks a hundred times to the quiet one, and then once to the busy one
         local script = string.format([=[
@@ -396,7 +396,7 @@ if probe then
           for i in $(seq 100); do echo x >&3; read -r line <&3; done
           exec 4<>/dev/tcp/127.0.0.1/%d
           echo y >&4; read -r line <&4
-        ]=], a.port, listener:address().port)
+        ]=], first:address().port, listener:address().port)
         luv.spawn("bash", { args = { "-c", script } }, function() end)
         loop:turn()
         print(quiet:counts().feeds, busy:take())

@@ -3,7 +3,8 @@
 --
 -- A transport without that function is not changed. One that has it gets another method `unary`, which measures. The
 -- function is called before the request returns, in a coroutine of its own: it may do anything but wait. If it raises
--- or waits, the log says so, and the request returns what it would have returned.
+-- or waits, the log says so, and the request returns what it would have returned. It is not told of requests that it
+-- makes itself, and that end at once: those of a closed client.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -29,7 +30,7 @@ end
 
 --- Returns the report of a request that begins.
 local function begin(self, method)
-  return setmetatable({ hook = self.hook, method = method, since = driver.get().now(), attempts = 0 }, report_mt)
+  return setmetatable({ owner = self, method = method, since = driver.get().now(), attempts = 0 }, report_mt)
 end
 
 --- Notes that the request was sent on a connection.
@@ -39,15 +40,16 @@ end
 
 --- Tells the function that the request has ended, well or with an error.
 function report_methods:finish(err)
-  local hook = self.hook[1]
-  if not hook then return end
+  local owner = self.owner
+  local hook = owner.hook[1]
+  if not hook or owner.is_telling then return end
   local code, status = nil, grpc_status.OK
   if type(err) == "table" then
     code, status = err.code, err.grpc_status
   elseif err ~= nil then
     status = grpc_status.CANCELLED -- the program was interrupted
   end
-  call(hook, {
+  local record = {
     method = self.method,
     endpoint = self.endpoint,
     seconds = driver.get().now() - self.since,
@@ -55,13 +57,17 @@ function report_methods:finish(err)
     code = code,
     attempts = self.attempts,
     err = err,
-  })
+  }
+  owner.is_telling = true
+  local ok, raised = pcall(call, hook, record)
+  owner.is_telling = false
+  if not ok then error(raised, 0) end
 end
 
 --- Tells the function of each request of a transport. The caller holds the function: it is not kept alive here, so that
 -- it may refer to the client.
 local function install(transport, fn)
-  local self = { hook = setmetatable({ fn }, { __mode = "v" }) }
+  local self = { hook = setmetatable({ fn }, { __mode = "v" }), is_telling = false }
   local plain = transport.unary
   function transport.unary(of, path, bytes, deadline, is_read, metadata)
     local report = begin(self, path)

@@ -10,7 +10,6 @@
 -- sent: from then on the server may have ended the lease. If an answer does not come within another third of the time
 -- to live, the client turns to another endpoint, or opens another connection to the only one, and asks again.
 
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -171,18 +170,6 @@ function keeper_methods:lose(kept, why)
   if not forget(self, kept) then return end
   kept:fail(why)
   self.transport:update()
-end
-
---- Returns all kept leases as a list. May be called by a finalizer.
-local list_all = compat.interpreted(function(self)
-  local all = {}
-  for _, kept in pairs(self.by_id) do all[#all + 1] = kept end
-  return all
-end)
-
---- Loses all leases.
-local function lose_all(self, why)
-  for _, kept in ipairs(list_all(self)) do self:lose(kept, why) end
 end
 
 --- Returns why a lease was not renewed in time, as the end of a sentence.
@@ -452,12 +439,12 @@ end
 --- After a fork: the leases are the parent's.
 function keeper_methods:restart()
   self.call, self.failures, self.retry_at, self.trouble = nil, 0, 0, nil
-  lose_all(self, INHERITED)
+  kept_leases.lose_all(self, INHERITED)
 end
 
 --- Loses the leases that are waiting: the server has refused the user.
 function keeper_methods:fail_waiting(err)
-  for _, kept in ipairs(list_all(self)) do
+  for _, kept in ipairs(kept_leases.list_all(self)) do
     if kept.place then self:lose(kept, "the server has refused the user: " .. err.message) end
   end
 end
@@ -465,7 +452,7 @@ end
 --- Loses all leases: the client is closed.
 function keeper_methods:close()
   self.call = nil
-  lose_all(self, CLOSED)
+  kept_leases.lose_all(self, CLOSED)
 end
 
 -- }======

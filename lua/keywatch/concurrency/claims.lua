@@ -6,6 +6,7 @@
 -- costs more than the rest of the request. Its metatable has the field __claims: claim(client, prefix, key, value,
 -- lease, is_try, deadline) and unclaim(client, key, created, times), which return what `create` and `delete` return.
 
+local core = require "keywatch.core"
 local faces = require "keywatch.concurrency.face"
 
 --- Sends the transaction that creates a key, as a table: through any object with the methods of a store.
@@ -21,10 +22,15 @@ local function create_by_table(face, prefix, key, value, lease, is_try, deadline
   }
   if not result then return nil, err end
   local own, oldest = result.responses[1], result.responses[2].kvs[1]
+  if not result.succeeded and not own then return false end
+  if not oldest then -- whoever has a key finds an oldest one
+    local malformed = core.new_error("malformed")
+    malformed.maybe_done = true
+    return nil, malformed
+  end
   if result.succeeded then
     return result.revision, oldest.create_revision == result.revision, nil, result.revision
   end
-  if not own then return false end
   return own.create_revision, oldest.create_revision == own.create_revision, own.value, result.revision
 end
 

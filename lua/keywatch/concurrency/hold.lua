@@ -92,7 +92,7 @@ function holding_methods:lose()
   self.err = deleted()
   stop_watching(self)
   if self.relay then self.relay:wake() end
-  self.place:abandon()
+  self.place:release()
   sessions.suspect(self.session)
 end
 
@@ -184,7 +184,7 @@ function holding_methods:finish()
   if self.watch or self.opener then stop_watching(self) end
   if self.relay then self.relay:wake() end
   if not err then return true end
-  if not self.err then self.place:abandon() end
+  if not self.err then self.place:release() end
   return nil, err
 end
 

@@ -296,16 +296,11 @@ function place_methods:withdraw_and_wait()
   self.session.sweeper:await(self, GRACE)
 end
 
---- Notes that the key is deleted, and gives the place up.
+--- Gives the place up: its key was deleted, by us or by somebody else, or goes with its lease.
 function place_methods:release()
   self.has_key, self.is_known = false, false
   if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
   leave(self)
-end
-
---- Gives the place up, whose key somebody else has deleted, or which goes with its lease.
-function place_methods:abandon()
-  self:release()
 end
 
 -- }======

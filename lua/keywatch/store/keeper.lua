@@ -9,7 +9,6 @@
 -- The driver holds the keeper, and the keeper holds the store only weakly: a program that drops a store has dropped its
 -- leases, too. Lease objects hold their store.
 
-local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local kept_leases = require "keywatch.store.kept"
@@ -74,18 +73,6 @@ function keeper_methods:lose(kept, why)
   if forget(self, kept) then kept:fail(why) end
 end
 
---- Returns all kept leases as a list. May be called by a finalizer.
-local list_all = compat.interpreted(function(self)
-  local all = {}
-  for _, kept in pairs(self.by_id) do all[#all + 1] = kept end
-  return all
-end)
-
---- Loses all leases.
-local function lose_all(self, why)
-  for _, kept in ipairs(list_all(self)) do self:lose(kept, why) end
-end
-
 --- Takes the ends of leases that the store tells.
 local function take_ends(self, store)
   for tag, has_expired in store.next_ended, store do
@@ -136,7 +123,7 @@ end
 --- In the child after a fork: a store on a disk belongs to the parent, and so do its leases.
 function keeper_methods:after_fork()
   local store = self.held[1]
-  if store and store.set_bell then lose_all(self, INHERITED) end
+  if store and store.set_bell then kept_leases.lose_all(self, INHERITED) end
   self.pid = core.pid()
 end
 
@@ -145,14 +132,14 @@ function keeper_methods:look()
   if self.pid and self.pid ~= core.pid() then self:after_fork() end
   local store = self.held[1]
   if not store then
-    lose_all(self, CLOSED)
+    kept_leases.lose_all(self, CLOSED)
     return nil
   elseif next(self.by_id) == nil then
     take_ends(self, store) -- of leases that are not kept any more
     return nil
   end
   local seconds, is_pending = store:tend()
-  if seconds == false then lose_all(self, CLOSED) else take_ends(self, store) end
+  if seconds == false then kept_leases.lose_all(self, CLOSED) else take_ends(self, store) end
   return seconds, is_pending
 end
 

@@ -6,7 +6,7 @@
 -- collected or orphaned, the keeper drops the kept lease.
 --
 -- Where the owner of the lease is a store, the keeper is store/keeper.lua; where it is a client, client/keeper.lua. The
--- owner's method lease_keeper() returns it. A keeper has these methods:
+-- owner's method lease_keeper() returns it. A keeper has the field by_id, its kept leases, and these methods:
 --
 --   keep(id, since, ttl)   Returns the kept lease of an id. The keeper begins to renew it, if it does not do so yet.
 --                          `since` is the time from which the lease certainly lives `ttl` seconds; nil if not known.
@@ -87,6 +87,22 @@ end
 
 -- }======
 
+-- {====== All leases of a keeper ======
+
+--- Returns the kept leases of a keeper as a list. May be called by a finalizer.
+local list_all = compat.interpreted(function(keeper)
+  local all = {}
+  for _, kept in pairs(keeper.by_id) do all[#all + 1] = kept end
+  return all
+end)
+
+--- Loses all leases of a keeper.
+local function lose_all(keeper, why)
+  for _, kept in ipairs(list_all(keeper)) do keeper:lose(kept, why) end
+end
+
+-- }======
+
 -- {====== Holds ======
 
 --- Gives up a hold, and wakes those that wait with it. Returns true if that was the last one.
@@ -117,5 +133,6 @@ end
 -- }======
 
 return {
-  new = new, release = release, seconds_of = seconds_of, interval_of = interval_of, next_renewal = next_renewal,
+  new = new, release = release, list_all = list_all, lose_all = lose_all,
+  seconds_of = seconds_of, interval_of = interval_of, next_renewal = next_renewal,
 }
