@@ -4,6 +4,7 @@
  *
  *   store:load(revision, kvs)        the first contents
  *   store:replace(revision, kvs)     new contents in place of the old ones
+ *   store:merge(revision, kvs)       contents of a later revision: watches are told the difference
  *   store:apply(revision, events)    the events of one revision; revisions may be skipped
  *   store:advance(revision)          revisions without events
  *
@@ -129,6 +130,10 @@ static int l_replace(lua_State *L) {
   return fill(L, kw_replica_replace);
 }
 
+static int l_merge(lua_State *L) {
+  return fill(L, kw_replica_merge);
+}
+
 static int l_apply(lua_State *L) {
   kw_lua_store *self = enter_replica(L);
   int64_t rev = check_revision(L);
@@ -144,8 +149,6 @@ static int l_advance(lua_State *L) {
   return kw_bind_end(L, self, kw_replica_advance(self->store, check_revision(L)));
 }
 
-const luaL_Reg kw_bind_replica_methods[] = {{"load", l_load},
-                                            {"replace", l_replace},
-                                            {"apply", l_apply},
-                                            {"advance", l_advance},
-                                            {NULL, NULL}};
+const luaL_Reg kw_bind_replica_methods[] = {{"load", l_load},       {"replace", l_replace},
+                                            {"merge", l_merge},     {"apply", l_apply},
+                                            {"advance", l_advance}, {NULL, NULL}};

@@ -6,6 +6,7 @@
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current) {
   if (rev > current) return KW_ERR_FUTURE_REVISION;
   if (rev < store->compact_revision) return KW_ERR_COMPACTED;
+  if (rev > store->gap_after && rev < store->gap_until) return KW_ERR_COMPACTED;
   return KW_OK;
 }
 

@@ -121,6 +121,7 @@ int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n)
   store->applied = store->revision = rev;
   kw_compaction_reset(store, rev);
   store->base_revision = rev;
+  store->gap_after = store->gap_until = 0;
   store->history_bytes = 0;
   if (store->hook.on_replace != NULL) store->hook.on_replace(before, store->hook.ctx);
   return KW_OK;
@@ -129,6 +130,105 @@ int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n)
 int kw_replica_load(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
   if (rev < store->applied) return KW_ERR_STALE_REVISION;
   return kw_replica_replace(store, rev, kvs, n);
+}
+
+/* }====== */
+
+/* {====== The difference ====== */
+
+/* The changes that lead from one state to another. */
+typedef struct difference {
+  kw_replica_event *events; /* in the order of revisions, once they are sorted */
+  size_t n;
+  size_t cap;
+} difference;
+
+static bool add_change(difference *diff, bool is_delete, kw_kv kv) {
+  if (!kw_reserve(&diff->events, &diff->cap, diff->n + 1, sizeof *diff->events)) return false;
+  diff->events[diff->n++] = (kw_replica_event){.is_delete = is_delete, .kv = kv};
+  return true;
+}
+
+/* Returns the next live key, or NULL. */
+static const kw_key_history *next_live(kw_index_cursor *cursor) {
+  const kw_key_history *history;
+  do {
+    history = kw_index_next(cursor);
+  } while (history != NULL && !kw_key_history_is_live(history));
+  return history;
+}
+
+/* Adds what has become of a key that was in the replica and still is: nothing, or a put. */
+static int compare_kv(const kw_store *store, difference *diff, const kw_key_history *history,
+                      const kw_kv *kv) {
+  int64_t before = history == NULL ? 0 : kw_key_history_last(history)->main;
+  if (kv->mod_revision == before) return KW_OK;
+  if (kv->mod_revision <= store->applied) return KW_ERR_STALE_REVISION;
+  return add_change(diff, false, *kv) ? KW_OK : KW_ERR_NO_MEMORY;
+}
+
+/* Both the keys of the replica and the kvs are in order. */
+static int find_difference(const kw_store *store, difference *diff, int64_t rev, const kw_kv *kvs,
+                           size_t n) {
+  kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
+  const kw_key_history *history = next_live(&cursor);
+  int rc = KW_OK;
+  for (size_t i = 0; rc == KW_OK && (i < n || history != NULL);) {
+    int order = i == n            ? -1
+                : history == NULL ? 1
+                                  : kw_slice_compare(kw_key_history_key(history), kvs[i].key);
+    if (order < 0) {
+      kw_kv gone = {.key = kw_key_history_key(history), .mod_revision = rev};
+      if (!add_change(diff, true, gone)) rc = KW_ERR_NO_MEMORY;
+    } else {
+      rc = compare_kv(store, diff, order == 0 ? history : NULL, &kvs[i++]);
+    }
+    if (order <= 0) history = next_live(&cursor);
+  }
+  return rc;
+}
+
+/* The keys of one revision stay in their order. */
+static int by_revision(const void *a, const void *b) {
+  const kw_replica_event *x = a, *y = b;
+  if (x->kv.mod_revision != y->kv.mod_revision)
+    return x->kv.mod_revision < y->kv.mod_revision ? -1 : 1;
+  return kw_slice_compare(x->kv.key, y->kv.key);
+}
+
+static int apply_difference(kw_store *store, difference *diff) {
+  qsort(diff->events, diff->n, sizeof *diff->events, by_revision);
+  for (size_t from = 0, to; from < diff->n; from = to) {
+    int64_t rev = diff->events[from].kv.mod_revision;
+    for (to = from + 1; to < diff->n && diff->events[to].kv.mod_revision == rev;) to++;
+    int rc = kw_replica_apply(store, rev, diff->events + from, to - from);
+    if (rc != KW_OK) return rc;
+  }
+  return KW_OK;
+}
+
+/* Of an older gap that the replica has not left yet, this is the rest. */
+static void open_gap(kw_store *store, int64_t rev) {
+  bool goes_on = store->gap_until > store->applied;
+  if (!goes_on && store->gap_until > store->compact_revision)
+    kw_compaction_start(store, store->gap_until);
+  if (!goes_on) store->gap_after = store->applied;
+  store->gap_until = rev;
+}
+
+int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
+  difference diff = {NULL, 0, 0};
+  if (rev < store->applied) return KW_ERR_STALE_REVISION;
+  int rc = find_difference(store, &diff, rev, kvs, n);
+  bool is_there = rc == KW_OK && rev == store->applied;
+  if (is_there && diff.n > 0) rc = KW_ERR_STALE_REVISION;
+  if (rc == KW_OK && !is_there) {
+    open_gap(store, rev);
+    rc = apply_difference(store, &diff);
+    if (rc == KW_OK && store->applied < rev) rc = kw_replica_advance(store, rev);
+  }
+  kw_free(diff.events);
+  return rc;
 }
 
 /* }====== */

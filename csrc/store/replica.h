@@ -6,6 +6,7 @@
  *   apply(rev, events) adds the events of rev, with all fields as given; revisions may be missing in between
  *   advance(rev)       upstream is at rev, and there were no events for this replica
  *   replace(R, kvs)    forgets everything, then loads
+ *   merge(R, kvs)      goes on at R, though the events up to R are not known: it makes up those that lead there
  *
  * A replica has no history before R: R is its compacted revision. When the history takes more bytes than the option
  * history_bytes of the store, the compacted revision moves up.
@@ -35,6 +36,15 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 /* Moves the replica to a revision without events. The hook on_visible is called. KW_ERR_STALE_REVISION if `rev` is
  * not newer than the replica's revision. */
 int kw_replica_advance(kw_store *store, int64_t rev);
+
+/* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an event
+ * of its mod_revision; a key that is gone gets a delete of `rev`. So watchers are told the difference in the order of
+ * revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be read, and no
+ * watch can begin there. Only one gap is kept: history before an older one is compacted.
+ * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
+ * had: the histories are not the same. If memory is short the replica may have come a part of the way, from which
+ * another call goes on. */
+int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
 /* Replaces everything by a base of any revision, which may be older. Never KW_ERR_STALE_REVISION. The hook on_replace
  * is called. */

@@ -96,6 +96,8 @@ struct kw_store {
   int64_t compact_retry_at;  /* at this time */
   int64_t history_bytes;     /* of a replica: the records after compact_revision */
   int64_t base_revision;     /* of a replica: it has no events up to this revision */
+  int64_t gap_after; /* of a replica: what it was between these two revisions is not known, */
+  int64_t gap_until; /* see kw_replica_merge; both 0: there is no gap */
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
 

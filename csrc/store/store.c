@@ -184,6 +184,12 @@ int64_t kw_store_first_event(const kw_store *store) {
   return first > store->base_revision ? first : store->base_revision + 1;
 }
 
+int64_t kw_store_first_event_from(const kw_store *store, int64_t rev) {
+  int64_t first = kw_store_first_event(store);
+  if (rev < first) rev = first;
+  return rev > store->gap_after + 1 && rev <= store->gap_until ? store->gap_until + 1 : rev;
+}
+
 kw_store_status kw_store_get_status(const kw_store *store) {
   int64_t in_use, size = kw_quota_size(store, &in_use);
   unsigned own, alarms = kw_alarm_visible(store, &own);

@@ -227,6 +227,10 @@ int kw_store_read_failure(const kw_store *store);
 /* Returns the first revision from which on all events are known. */
 int64_t kw_store_first_event(const kw_store *store);
 
+/* Returns the first revision that a watch which wants to begin at `rev` can begin at: `rev`, or a later one if events
+ * are missing from there on. */
+int64_t kw_store_first_event_from(const kw_store *store, int64_t rev);
+
 /* }====== */
 
 /* {====== Leases: lessor.c ====== */

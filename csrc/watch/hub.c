@@ -82,6 +82,14 @@ static size_t watcher_size(const kw_range *range) {
   return sizeof(kw_watcher) + 2 * (range->key.len + range->end.len) + PLACE_BYTES;
 }
 
+/* True if a new watcher begins where the events of the store are not all known. (One that begins before that, and gets
+ * there, was told the difference.) */
+static bool is_in_gap(const kw_hub *hub, const kw_watcher *watcher) {
+  int64_t next = watcher->next_rev;
+  return next >= kw_store_first_event(hub->store) &&
+         kw_store_first_event_from(hub->store, next) > next;
+}
+
 /* Puts a new watcher into its first place. Returns false if memory is short. */
 static bool begin(kw_hub *hub, kw_watcher *watcher) {
   int64_t now = kw_store_revision(hub->store);
@@ -136,6 +144,8 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   watcher->id = id;
   enroll(hub, outlet, watcher);
   kw_account_charge(outlet->account, watcher_size(&range));
+  if (watcher->state == KW_WATCHER_LAGGING && is_in_gap(hub, watcher))
+    kw_watcher_fail_compacted(hub, watcher);
   *result = watcher;
   return KW_OK;
 }

@@ -91,8 +91,9 @@ static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
 
 /* next_rev 0 is before every event, so the next step that looks at the watcher fails it again. */
 void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher) {
-  kw_item item = {
-      .kind = KW_ITEM_COMPACTED, .watcher = watcher, .revision = kw_store_first_event(hub->store)};
+  kw_item item = {.kind = KW_ITEM_COMPACTED,
+                  .watcher = watcher,
+                  .revision = kw_store_first_event_from(hub->store, watcher->next_rev)};
   if (!fail_with(hub, watcher, item)) watcher->next_rev = 0;
 }
 
