@@ -10,6 +10,7 @@
 #include "bind/lua_answer.h"
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
+#include "bind/lua_feed_state.h"
 #include "bind/lua_message.h"
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
@@ -111,6 +112,7 @@ static const struct {
 } fields[] = {{"errors", push_errors},
               {"client", kw_bind_push_client},
               {"subscription", kw_bind_push_subscription},
+              {"feed_state", kw_bind_push_feed_state},
               {"serve", kw_bind_push_serve},
               {"new_error", kw_bind_push_error_new},
               {"error_of", kw_bind_push_error_of},

@@ -8,13 +8,19 @@
  *   store:apply(revision, events)    the events of one revision; revisions may be skipped
  *   store:advance(revision)          revisions without events
  *
- * Each returns true, or nil and an error. Each raises if the store is not a replica.
+ *   store:feed(subscription)         what a client's watch was told, see rpc/feed.h; returns the number of events, and
+ *                                    true if there may be more to move now
+ *
+ * Revision and kvs may be a core.feed_state instead, as the only argument. Each returns true, or nil and an error,
+ * unless it says otherwise. Each raises if the store is not a replica.
  */
+#include "bind/lua_feed_state.h"
 #include "bind/lua_list.h"
 #include "bind/lua_options.h"
 #include "bind/lua_result.h"
 #include "bind/lua_store.h"
-#include "store/replica.h"
+#include "bind/lua_subscription.h"
+#include "rpc/feed.h"
 
 /* {====== Reading kvs and events ====== */
 
@@ -111,7 +117,16 @@ static int64_t check_revision(lua_State *L) {
   return rev;
 }
 
+/* Nothing that allocates comes between the look at the state and its use. */
+static int fill_from(lua_State *L, fill_fn fn) {
+  kw_lua_store *self = enter_replica(L);
+  const kw_feed_state *state = kw_bind_to_feed_state(L, 2);
+  luaL_argcheck(L, state->revision > 0, 2, "the state has no page");
+  return kw_bind_end(L, self, fn(self->store, state->revision, state->kvs, state->n));
+}
+
 static int fill(lua_State *L, fill_fn fn) {
+  if (kw_bind_to_feed_state(L, 2) != NULL) return fill_from(L, fn);
   kw_lua_store *self = enter_replica(L);
   int64_t rev = check_revision(L);
   kw_kv *kvs;
@@ -144,11 +159,23 @@ static int l_apply(lua_State *L) {
   return kw_bind_end(L, self, rc);
 }
 
+static int l_feed(lua_State *L) {
+  kw_lua_store *self = enter_replica(L);
+  kw_subscription *sub = kw_bind_check_subscription(L, 2);
+  size_t n = 0;
+  int rc = sub == NULL ? KW_OK : kw_feed_move(self->store, sub, &n);
+  bool has_more = rc == KW_OK && sub != NULL && kw_feed_has_more(sub);
+  if (rc != KW_OK) return kw_bind_fail(L, self, rc);
+  kw_bind_push_int(L, (int64_t)n);
+  lua_pushboolean(L, has_more);
+  return 2;
+}
+
 static int l_advance(lua_State *L) {
   kw_lua_store *self = enter_replica(L);
   return kw_bind_end(L, self, kw_replica_advance(self->store, check_revision(L)));
 }
 
-const luaL_Reg kw_bind_replica_methods[] = {{"load", l_load},       {"replace", l_replace},
-                                            {"merge", l_merge},     {"apply", l_apply},
-                                            {"advance", l_advance}, {NULL, NULL}};
+const luaL_Reg kw_bind_replica_methods[] = {
+    {"load", l_load},       {"replace", l_replace}, {"merge", l_merge}, {"apply", l_apply},
+    {"advance", l_advance}, {"feed", l_feed},       {NULL, NULL}};

@@ -8,13 +8,12 @@
 #include "bind/lua_reply.h"
 #include "bind/lua_scratch.h"
 #include "bind/lua_value.h"
-#include "codec/keyvalue.h"
+#include "codec/event.h"
 #include "codec/wire.h"
 #include "model/error.h"
 #include "rpc/watch_call.h"
 
 #define SUBSCRIPTION_NAME "keywatch.core.subscription"
-#define WATCH_RESPONSE_EVENTS 11
 
 enum { UP_SCRATCH = 1 }; /* of core.subscription */
 enum { SCRATCH = 4 };    /* its index on the stack */
@@ -33,6 +32,12 @@ static const char *const state_names[] = {[KW_SUBSCRIPTION_IDLE] = "idle",
 
 static lua_subscription *check_self(lua_State *L) {
   return luaL_checkudata(L, 1, SUBSCRIPTION_NAME);
+}
+
+kw_subscription *kw_bind_check_subscription(lua_State *L, int i) {
+  lua_subscription *self = luaL_checkudata(L, i, SUBSCRIPTION_NAME);
+  if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
+  return self->is_open ? &self->sub : NULL;
 }
 
 static lua_subscription *new_self(lua_State *L) {
@@ -71,33 +76,17 @@ static int l_subscription(lua_State *L) {
 
 /* {====== Events ====== */
 
-static bool read_event(kw_slice bytes, bool *is_delete, kw_kv *kv, kw_kv *prev, bool *has_prev) {
-  kw_wire_reader reader = kw_wire_read(bytes);
-  kw_wire_field field;
-  *is_delete = *has_prev = false;
-  *kv = (kw_kv){0};
-  while (kw_wire_next(&reader, &field)) {
-    if (field.number == 1) *is_delete = field.type == KW_WIRE_VARINT && field.value == 1;
-    if (field.type != KW_WIRE_BYTES) continue;
-    if (field.number == 2 && !kw_keyvalue_decode(field.bytes, kv)) return false;
-    if (field.number == 3 && !kw_keyvalue_decode(field.bytes, prev)) return false;
-    *has_prev = *has_prev || field.number == 3;
-  }
-  return !reader.failed;
-}
-
 /* Adds the events of a response to the list on top of the stack, which has `n`. Returns its new length. */
 static int add_events(lua_State *L, const kw_notice *news, int n) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
   kw_wire_field field;
-  kw_kv kv, prev;
-  bool is_delete, has_prev;
+  kw_event_fields event;
   while (kw_wire_next(&reader, &field)) {
-    if (field.number != WATCH_RESPONSE_EVENTS) continue;
-    if (!read_event(field.bytes, &is_delete, &kv, &prev, &has_prev)) continue;
-    if (kv.mod_revision < news->revision) continue;                   /* told before */
-    if (news->until != 0 && kv.mod_revision >= news->until) return n; /* told later */
-    kw_bind_push_event_of(L, is_delete, &kv, has_prev ? &prev : NULL);
+    if (field.number != KW_WATCH_RESPONSE_EVENTS) continue;
+    if (!kw_event_decode(field.bytes, &event)) continue;
+    if (event.kv.mod_revision < news->revision) continue;                   /* told before */
+    if (news->until != 0 && event.kv.mod_revision >= news->until) return n; /* told later */
+    kw_bind_push_event_of(L, event.is_delete, &event.kv, event.has_prev ? &event.prev : NULL);
     lua_rawseti(L, -2, ++n);
   }
   return n;

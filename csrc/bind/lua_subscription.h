@@ -33,6 +33,11 @@
 
 #include "base/common.h"
 #include "face/compat.h"
+#include "rpc/subscription.h"
+
+/* Returns the subscription at index i; NULL if it is closed. Raises if there is none, or if a finalizer asks while news
+ * of it is being pushed. */
+kw_subscription *kw_bind_check_subscription(lua_State *L, int i);
 
 /* Pushes the function core.subscription. */
 void kw_bind_push_subscription(lua_State *L);

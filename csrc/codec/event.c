@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "codec/event.h"
 
+#include "codec/keyvalue.h"
 #include "codec/wire.h"
 
 #define EVENTS_TAG KW_WIRE_TAG(11, KW_WIRE_BYTES) /* in WatchResponse; the others are in Event */
@@ -50,4 +51,18 @@ uint8_t *kw_event_put(const kw_event *event, uint8_t *to) {
   if (event->prev == NULL) return to;
   to = put_head(to, PREV_KV_TAG, event->prev->len);
   return put_record(to, event->prev);
+}
+
+bool kw_event_decode(kw_slice bytes, kw_event_fields *event) {
+  kw_wire_reader reader = kw_wire_read(bytes);
+  kw_wire_field field;
+  *event = (kw_event_fields){0};
+  while (kw_wire_next(&reader, &field)) {
+    if (field.number == 1) event->is_delete = field.type == KW_WIRE_VARINT && field.value == 1;
+    if (field.type != KW_WIRE_BYTES) continue;
+    if (field.number == 2 && !kw_keyvalue_decode(field.bytes, &event->kv)) return false;
+    if (field.number == 3 && !kw_keyvalue_decode(field.bytes, &event->prev)) return false;
+    event->has_prev = event->has_prev || field.number == 3;
+  }
+  return !reader.failed;
 }

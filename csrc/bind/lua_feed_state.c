@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include "bind/lua_feed_state.h"
+
+#include "bind/lua_error.h"
+#include "bind/lua_value.h"
+#include "face/module.h"
+#include "model/error.h"
+
+#define STATE_NAME "keywatch.core.feed_state"
+
+/* The user value of the object is a list: key, range_end, and the pages, which the kvs are slices of. */
+typedef struct lua_state {
+  kw_feed_state state;
+  bool is_open;
+} lua_state;
+
+static lua_state *check_open(lua_State *L) {
+  lua_state *self = luaL_checkudata(L, 1, STATE_NAME);
+  if (!self->is_open) luaL_error(L, "the state is closed");
+  return self;
+}
+
+const kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i) {
+  if (lua_type(L, i) != LUA_TUSERDATA) return NULL;
+  lua_state *self = luaL_checkudata(L, i, STATE_NAME);
+  if (!self->is_open) luaL_error(L, "the state is closed");
+  return &self->state;
+}
+
+static int l_feed_state(lua_State *L) {
+  kw_slice key = kw_bind_check_bytes(L, 1), end = kw_bind_check_bytes(L, 2);
+  lua_settop(L, 2);
+  lua_state *self = lua_newuserdatauv(L, sizeof *self, 1);
+  *self = (lua_state){{.range = {.key = key, .end = end}}, false};
+  luaL_getmetatable(L, STATE_NAME);
+  lua_setmetatable(L, -2);
+  lua_createtable(L, 2, 0);
+  lua_pushvalue(L, 1);
+  lua_rawseti(L, -2, 1);
+  lua_pushvalue(L, 2);
+  lua_rawseti(L, -2, 2);
+  lua_setiuservalue(L, -2, 1);
+  self->is_open = true;
+  return 1;
+}
+
+/* The page is held before its slices are. */
+static int l_add(lua_State *L) {
+  check_open(L);
+  kw_slice page = kw_bind_check_bytes(L, 2);
+  lua_settop(L, 2);
+  lua_getiuservalue(L, 1, 1);
+  lua_pushvalue(L, 2);
+  lua_rawseti(L, 3, (int)lua_rawlen(L, 3) + 1);
+  lua_state *self = check_open(L);
+  int rc = kw_feed_state_add(&self->state, page);
+  bool has_more = self->state.has_more;
+  if (rc != KW_OK) {
+    kw_bind_push_error_meta(L);
+    return kw_bind_push_failure(L, lua_gettop(L), rc);
+  }
+  lua_pushboolean(L, 1);
+  lua_pushboolean(L, has_more);
+  return 2;
+}
+
+/* The key is a slice of a page, which the object holds. */
+static int l_last(lua_State *L) {
+  lua_state *self = check_open(L);
+  kw_slice key = kw_feed_state_last_key(&self->state);
+  int64_t revision = self->state.revision, n = (int64_t)self->state.n;
+  lua_settop(L, 1);
+  lua_getiuservalue(L, 1, 1);
+  kw_bind_push_slice(L, key);
+  kw_bind_push_int(L, revision);
+  kw_bind_push_int(L, n);
+  return 3;
+}
+
+static int l_close(lua_State *L) {
+  lua_state *self = luaL_checkudata(L, 1, STATE_NAME);
+  if (self->is_open) kw_feed_state_drop(&self->state);
+  self->is_open = false;
+  lua_settop(L, 1);
+  lua_pushnil(L);
+  lua_setiuservalue(L, 1, 1);
+  return 0;
+}
+
+static const luaL_Reg methods[] = {
+    {"add", l_add}, {"last", l_last}, {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+
+void kw_bind_push_feed_state(lua_State *L) {
+  kw_add_class(L, STATE_NAME, meta, methods);
+  lua_pushcfunction(L, l_feed_state);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_feed_state: the state of a range, gathered from the pages that a server has sent, as a Lua object. A replica is
+ * loaded, replaced or merged with it.
+ *
+ *   core.feed_state(key, range_end) -> state       of no page
+ *   state:add(page) -> true, has_more              adds an encoded RangeResponse; or nil and an error
+ *   state:last() -> key, revision, count           of the kvs that were added; revision 0: none
+ *   state:close()                                  frees the kvs
+ */
+#ifndef KW_BIND_LUA_FEED_STATE_H
+#define KW_BIND_LUA_FEED_STATE_H
+
+#include "base/common.h"
+#include "face/compat.h"
+#include "rpc/feed.h"
+
+/* Pushes the function core.feed_state. */
+void kw_bind_push_feed_state(lua_State *L);
+
+/* Returns the state at index i, or NULL if the value is none. Raises if it is closed. */
+const kw_feed_state *kw_bind_to_feed_state(lua_State *L, int i);
+
+#endif

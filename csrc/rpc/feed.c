@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/feed.h"
+
+#include "base/mem.h"
+#include "codec/event.h"
+#include "codec/keyvalue.h"
+#include "codec/wire.h"
+#include "model/error.h"
+
+/* Numbers of fields. */
+enum {
+  RANGE_HEADER = 1,
+  RANGE_KVS = 2,
+  RANGE_MORE = 3,
+  HEADER_REVISION = 3,
+};
+
+/* True if a server can have a kv like this in a range at a revision. */
+static bool is_sound(const kw_kv *kv, const kw_range *range, int64_t rev) {
+  return kv->key.len > 0 && kv->create_revision >= 1 && kv->version >= 1 &&
+         kv->mod_revision >= kv->create_revision && kv->mod_revision <= rev &&
+         kw_range_contains(range, kv->key);
+}
+
+/* {====== The state ====== */
+
+static bool read_header(kw_slice bytes, int64_t *revision) {
+  kw_wire_reader reader = kw_wire_read(bytes);
+  kw_wire_field field;
+  while (kw_wire_next(&reader, &field)) {
+    if (field.number == HEADER_REVISION && field.type == KW_WIRE_VARINT)
+      *revision = (int64_t)field.value;
+  }
+  return !reader.failed;
+}
+
+/* Reads everything of a page but its kvs. Returns false if the page is malformed. */
+static bool read_page(kw_slice page, int64_t *revision, bool *has_more, size_t *n) {
+  kw_wire_reader reader = kw_wire_read(page);
+  kw_wire_field field;
+  *revision = 0;
+  *has_more = false;
+  *n = 0;
+  while (kw_wire_next(&reader, &field)) {
+    bool is_bytes = field.type == KW_WIRE_BYTES;
+    if (field.number == RANGE_HEADER && is_bytes && !read_header(field.bytes, revision))
+      return false;
+    if (field.number == RANGE_MORE && field.type == KW_WIRE_VARINT) *has_more = field.value != 0;
+    if (field.number == RANGE_KVS && is_bytes) ++*n;
+  }
+  return !reader.failed && *revision > 0 && *revision <= INT64_MAX / 2;
+}
+
+/* Adds the kvs of a page behind the others, where there is room for them. Returns false if they cannot be there. */
+static bool add_kvs(kw_feed_state *state, kw_slice page, int64_t revision) {
+  kw_wire_reader reader = kw_wire_read(page);
+  kw_wire_field field;
+  while (kw_wire_next(&reader, &field)) {
+    if (field.number != RANGE_KVS || field.type != KW_WIRE_BYTES) continue;
+    kw_kv *kv = &state->kvs[state->n];
+    if (!kw_keyvalue_decode(field.bytes, kv) || !is_sound(kv, &state->range, revision))
+      return false;
+    if (state->n > 0 && kw_slice_compare(kv[-1].key, kv->key) >= 0) return false;
+    state->n++;
+  }
+  return true;
+}
+
+int kw_feed_state_add(kw_feed_state *state, kw_slice page) {
+  int64_t revision;
+  bool has_more;
+  size_t n, before = state->n;
+  if (!read_page(page, &revision, &has_more, &n)) return KW_ERR_MALFORMED_ANSWER;
+  if (state->revision == 0) state->revision = revision;
+  if (has_more && n == 0) return KW_ERR_MALFORMED_ANSWER;
+  if (!kw_reserve(&state->kvs, &state->cap, before + n, sizeof *state->kvs))
+    return KW_ERR_NO_MEMORY;
+  if (!add_kvs(state, page, state->revision)) {
+    state->n = before;
+    return KW_ERR_MALFORMED_ANSWER;
+  }
+  state->has_more = has_more;
+  return KW_OK;
+}
+
+kw_slice kw_feed_state_last_key(const kw_feed_state *state) {
+  return state->n == 0 ? kw_slice_of("", 0) : state->kvs[state->n - 1].key;
+}
+
+void kw_feed_state_drop(kw_feed_state *state) {
+  kw_free(state->kvs);
+  state->kvs = NULL;
+  state->n = state->cap = 0;
+}
+
+/* }====== */
+
+/* {====== Events ====== */
+
+/* The events of one revision, which are applied together. */
+typedef struct gathered {
+  kw_store *replica;
+  kw_range range;
+  kw_replica_event *events;
+  size_t n;
+  size_t cap;
+  size_t applied; /* events of all revisions before */
+} gathered;
+
+static int64_t revision_of(const gathered *all) {
+  return all->n == 0 ? 0 : all->events[0].kv.mod_revision;
+}
+
+/* Applies what was gathered. */
+static int apply(gathered *all) {
+  if (all->n == 0) return KW_OK;
+  int rc = kw_replica_apply(all->replica, revision_of(all), all->events, all->n);
+  if (rc != KW_OK) return rc;
+  all->applied += all->n;
+  all->n = 0;
+  return KW_OK;
+}
+
+/* Adds an event. One of a later revision comes after those that were gathered are applied; one that the replica has is
+ * left out. */
+static int gather(gathered *all, const kw_event_fields *event) {
+  int64_t rev = event->kv.mod_revision;
+  kw_kv sound = event->kv;
+  if (event->is_delete) sound.create_revision = sound.version = 1;
+  if (!is_sound(&sound, &all->range, INT64_MAX / 2)) return KW_ERR_MALFORMED_ANSWER;
+  if (all->n > 0 && rev != revision_of(all)) {
+    int rc = apply(all);
+    if (rc != KW_OK) return rc;
+  }
+  if (rev <= kw_store_applied(all->replica)) return KW_OK;
+  if (!kw_reserve(&all->events, &all->cap, all->n + 1, sizeof *all->events))
+    return KW_ERR_NO_MEMORY;
+  all->events[all->n++] = (kw_replica_event){.is_delete = event->is_delete, .kv = event->kv};
+  return KW_OK;
+}
+
+/* Gathers the events of one fragment of an answer. */
+static int read_fragment(gathered *all, const kw_notice *news) {
+  kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
+  kw_wire_field field;
+  kw_event_fields event;
+  while (kw_wire_next(&reader, &field)) {
+    if (field.number != KW_WATCH_RESPONSE_EVENTS || field.type != KW_WIRE_BYTES) continue;
+    if (!kw_event_decode(field.bytes, &event)) return KW_ERR_MALFORMED_ANSWER;
+    if (event.kv.mod_revision < news->revision) continue;                       /* told before */
+    if (news->until != 0 && event.kv.mod_revision >= news->until) return KW_OK; /* told later */
+    int rc = gather(all, &event);
+    if (rc != KW_OK) return rc;
+  }
+  return KW_OK;
+}
+
+/* Moves an answer that may have come in fragments. The slices of an event are good until the answer is dropped. */
+static int move_events(gathered *all, const kw_notice *news, size_t *bytes) {
+  while (true) {
+    *bytes += kw_blob_slice(news->bytes).len;
+    int rc = read_fragment(all, news);
+    if (rc != KW_OK) return rc;
+    if (!news->has_more) return apply(all);
+    news = KW_CONTAINER_OF(news->link.next, kw_notice, link);
+  }
+}
+
+static int move_progress(gathered *all, int64_t revision) {
+  if (revision <= kw_store_applied(all->replica)) return KW_OK;
+  return kw_replica_advance(all->replica, revision);
+}
+
+/* Returns the next news that can be moved, or NULL. */
+static const kw_notice *next_news(const kw_subscription *sub) {
+  const kw_notice *news = kw_subscription_first(sub);
+  if (news == NULL) return NULL;
+  return news->kind == KW_NOTICE_EVENTS || news->kind == KW_NOTICE_PROGRESS ? news : NULL;
+}
+
+bool kw_feed_has_more(const kw_subscription *sub) {
+  return next_news(sub) != NULL;
+}
+
+int kw_feed_move(kw_store *replica, kw_subscription *sub, size_t *n) {
+  gathered all = {.replica = replica, .range = kw_subscription_range(sub)};
+  const kw_notice *news;
+  size_t bytes = 0;
+  int rc = KW_OK;
+  while (rc == KW_OK && bytes < KW_FEED_BYTES && (news = next_news(sub)) != NULL) {
+    rc = news->kind == KW_NOTICE_EVENTS ? move_events(&all, news, &bytes)
+                                        : move_progress(&all, news->revision);
+    if (rc == KW_OK) kw_subscription_skip(sub);
+  }
+  kw_free(all.events);
+  *n = all.applied;
+  return rc;
+}
+
+/* }====== */

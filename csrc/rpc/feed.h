@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * feed: brings a replica what the server of its upstream tells: the state of a range, page by page, and then the events
+ * of a subscription. Nothing of this passes through Lua.
+ */
+#ifndef KW_RPC_FEED_H
+#define KW_RPC_FEED_H
+
+#include "rpc/subscription.h"
+#include "store/replica.h"
+
+/* {====== The state ====== */
+
+/* The kvs of a range at one revision, in the order of keys. All zero: no page has come. */
+typedef struct kw_feed_state {
+  kw_range range;
+  int64_t revision; /* of all pages */
+  bool has_more;    /* the last page was not the last one of the range */
+  kw_kv *kvs;       /* their slices are those of the pages */
+  size_t n;
+  size_t cap;
+} kw_feed_state;
+
+/* Adds an encoded RangeResponse, which must stay where it is as long as the state is used. Returns KW_OK;
+ * KW_ERR_MALFORMED_ANSWER if the page cannot follow those before; or KW_ERR_NO_MEMORY: both leave the state as it
+ * was. */
+int kw_feed_state_add(kw_feed_state *state, kw_slice page);
+
+/* Returns the last key. The next page begins right behind it. Empty if there is none. */
+kw_slice kw_feed_state_last_key(const kw_feed_state *state);
+
+void kw_feed_state_drop(kw_feed_state *state);
+
+/* }====== */
+
+/* {====== Events ====== */
+
+/* Moves what a subscription was told to the replica: events and progress, in order. Stops after about KW_FEED_BYTES of
+ * them, and at a failure, which stays in the queue. Returns KW_OK, with *n the number of events; KW_ERR_NO_MEMORY; or
+ * KW_ERR_MALFORMED_ANSWER, if the server has told what cannot be: what was moved before stays, and what was not stays
+ * in the queue. */
+int kw_feed_move(kw_store *replica, kw_subscription *sub, size_t *n);
+
+#define KW_FEED_BYTES (1024 * 1024)
+
+/* True if kw_feed_move would move something. */
+bool kw_feed_has_more(const kw_subscription *sub);
+
+/* }====== */
+
+#endif
