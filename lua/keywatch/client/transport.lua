@@ -106,6 +106,7 @@ local function new(endpoints, opts)
   self.leader_probe = leader_probe.new(self)
   self.cluster = cluster.new(self, opts.sync_endpoints)
   self.keeper = keepers.new(self, metadata_of)
+  self.feeds = setmetatable({}, { __mode = "k" }) -- as keys: the feeds of caches
   self.state = states.new(self)
   return self
 end
@@ -117,7 +118,7 @@ end
 function transport_methods:update()
   local is_wanted = not self.is_closed
     and (self.uses > 0 or next(self.connections) ~= nil or self.dialer:has_connection()
-      or self.watch_calls:has_watches() or self.reads:has_any() or self.keeper:has_any())
+      or self.watch_calls:has_watches() or self.reads:has_any() or self.keeper:has_any() or next(self.feeds) ~= nil)
   if is_wanted == self.is_attached then return end
   self.is_attached = is_wanted
   local d = driver.get()
@@ -291,6 +292,7 @@ local function poll_parts(self, now)
   if next(self.leader_probe.suspects) then wait = sooner(wait, self.leader_probe:poll(now)) end
   if self.cluster.interval then wait = sooner(wait, self.cluster:poll(now)) end
   if self.keeper.count > 0 then wait = sooner(wait, self.keeper:poll(now)) end
+  for feed in pairs(self.feeds) do wait = sooner(wait, feed:poll(now)) end
   return wait
 end
 

@@ -252,6 +252,13 @@ local function open(store, key, opts)
   }
 end
 
+--- Wakes the waiters of watches that have news. For whoever changes a store in a poll of the driver: the store itself
+-- may have been polled before.
+local function poke(store)
+  local own = get_source(store)
+  if own.count > 0 then own:poll() end
+end
+
 core.store_methods.watch = open
 
-return { open = open }
+return { open = open, poke = poke }

@@ -130,6 +130,7 @@ end
 --- Moves one thing from the queue into the buffer. Returns false if the queue is empty.
 local function take(watch)
   local kind, what = watch.origin.take(watch)
+  if not kind and watch.last then kind, what = "failed", watch.last end
   if not kind then return false end
   if kind == "events" and watch.cut then cut_events(what, watch.cut) end
   if kind == "events" and watch.at == watch.n then
@@ -380,6 +381,12 @@ function watch_methods:close()
   wake(self)
 end
 
+--- Has a watch fail with an error once it has handed out what has come.
+local function finish(watch, err)
+  watch.last = err
+  wake(watch)
+end
+
 --- Has a new watch, which nobody has read yet, hand out keys without their first `n` bytes. `key` is the watched key as
 -- the caller names it.
 local function cut_keys(watch, n, key)
@@ -464,6 +471,7 @@ end
 
 return {
   new = new,
+  finish = finish,
   core_options = core_options,
   cut_keys = cut_keys,
   methods = watch_methods,
