@@ -416,7 +416,8 @@ describe("misuse is raised where it was made:", function()
   it("options of serve about TLS", function()
     local call, found = caller("serve", true), {}
     for _, tls in ipairs { 5, "x", {}, { auto = 1 }, { auto = true, colour = 1 }, { cert = "a" },
-      { auto = true, cert = "a", key = "b" }, { cert = 5, key = 5 }, { cert = "", key = "" }, { auto = true, validity_years = nan },
+      { auto = true, cert = "a", key = "b" },
+      { cert = 5, key = 5 }, { cert = "", key = "" }, { auto = true, validity_years = nan },
       { auto = true, directory = 5 }, { auto = true, client_cert_auth = "x" }, { auto = true, crl = "x" },
       { auto = true, min_version = "x" }, { auto = true, cipher_suites = "x" }, { auto = true, ca = "a\0b" } } do
       local ok, err = pcall(call, keywatch, { store = store, listen = "https://127.0.0.1:0", tls = tls })
