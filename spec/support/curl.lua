@@ -1,6 +1,7 @@
 --- curl, which shows headers and trailers as they are.
 
 local process = require "spec.support.process"
+local secure = require "spec.support.secure"
 
 local curl = {}
 
@@ -22,11 +23,15 @@ end
 -- { exit, status, headers, trailers, body }; there are trailers only where something came before them.
 function curl.post(server, path, body, ...)
   local scratch = os.tmpname()
-  local argv = { "curl", "-sS", "--http2-prior-knowledge", "--max-time", "20", "-D", scratch, "-X", "POST",
+  local argv = { "curl", "-sS", secure.is_on and "--http2" or "--http2-prior-knowledge", "--max-time", "20", "-D", scratch, "-X", "POST",
     "-H", "content-type: application/grpc", "-H", "te: trailers", ... }
   if body then
     argv[#argv + 1] = "--data-binary"
     argv[#argv + 1] = "@-"
+  end
+  if secure.is_on then
+    argv[#argv + 1] = "--cacert"
+    argv[#argv + 1] = secure.ca()
   end
   argv[#argv + 1] = server.url .. path
   local done = process.run(argv, body)

@@ -251,7 +251,7 @@ local function listen()
 end
 
 local function address_of(url)
-  local host, number = url:match("^http://%[?([%x.:]-)%]?:(%d+)$")
+  local host, number = url:match("^https?://%[?([%x.:]-)%]?:(%d+)$")
   if host then return { host = host, port = tonumber(number) } end
   return { path = assert(url:match("^unix:/*(/.*)$"), "no such URL: " .. url) }
 end
