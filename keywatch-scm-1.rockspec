@@ -127,6 +127,7 @@ build = {
     ["keywatch.support.literal"] = "lua/keywatch/support/literal.lua",
     ["keywatch.support.log"] = "lua/keywatch/support/log.lua",
     ["keywatch.support.reason"] = "lua/keywatch/support/reason.lua",
+    ["keywatch.support.tls"] = "lua/keywatch/support/tls.lua",
     ["keywatch.support.url"] = "lua/keywatch/support/url.lua",
     ["keywatch.task.channel"] = "lua/keywatch/task/channel.lua",
     ["keywatch.task.driver"] = "lua/keywatch/task/driver.lua",

@@ -77,7 +77,7 @@ describe("to connect", function()
       ["user@a:1"] = "must have the form host:port", [":2379"] = "must have the form host:port",
       ["::1"] = "in brackets", ["::1:2379"] = "in brackets", ["[::1]"] = "in brackets",
       ["1:2:3:4:5:6:7:8"] = "in brackets", ["[::1]:"] = "in brackets",
-      ["ftp://a:1"] = "must begin with http:// or unix:",
+      ["ftp://a:1"] = "must begin with http://, https://, unix: or unixs:",
       ["https://a:1"] = "TLS", ["unixs:/a"] = "TLS",
     } do
       assert.matches(words, misuse.raises(keywatch.connect, text), 1, true)

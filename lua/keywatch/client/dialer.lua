@@ -34,6 +34,7 @@ local function parse(text)
   if not full then return nil, why end
   local address, trouble = url.parse(full)
   if not address then return nil, trouble end
+  if address.is_tls then return nil, "asks for TLS, which a client does not have yet" end
   local authority = full:match("^%a+://([^/]+)")
   if address.path or not authority then authority = "localhost" end
   return {

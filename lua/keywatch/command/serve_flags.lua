@@ -185,7 +185,8 @@ end
 
 checks["listen-client-urls"] = function(urls)
   for _, text in ipairs(urls) do
-    local _, why = url.parse(text)
+    local address, why = url.parse(text)
+    if address and address.is_tls then why = "asks for TLS, which a server does not have yet" end
     if why then return nil, (": %s %s"):format(text, why) end
   end
   return urls

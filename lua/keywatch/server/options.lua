@@ -98,6 +98,7 @@ local function parse_urls(urls)
   local addresses = {}
   for i, text in ipairs(urls) do
     local address, why = url.parse(text)
+    if address and address.is_tls then address, why = nil, "asks for TLS, which a server does not have yet" end
     if not address then check.misuse("serve: %s %s", text, why) end
     addresses[i] = address
   end
