@@ -55,7 +55,8 @@ function proxy_methods:cut(options)
 end
 
 --- Resets each connection, also those to come, when n more bytes have passed in a direction; n = 0 is at once. Without
--- n no more. `how` may be "close". Bytes that the receiver's kernel has no room for yet are lost with a reset.
+-- n no more. `how` may be "close"; or "swallow": the connection stays open, and nothing passes ever after. Bytes that
+-- the receiver's kernel has no room for yet are lost with a reset.
 function proxy_methods:cut_after(n, direction, how)
   self.remote:ask { "cut_after", n or false, direction or "both", how or "reset" }
 end

@@ -14,7 +14,7 @@ local secure = { is_on = os.getenv("KW_TLS") == "1" }
 -- {====== Where things are ======
 
 local function path_of(name)
-  return assert(os.getenv(DIRECTORY), "secure.begin was not called") .. "/" .. name
+  return (os.getenv(DIRECTORY) or require("spec.support.certificates").directory()) .. "/" .. name
 end
 
 --- The file of the authority that all trust.
@@ -23,14 +23,14 @@ function secure.ca() return path_of("ca.pem") end
 --- The files of the servers' certificate and of its key.
 function secure.pair() return path_of("server.pem"), path_of("server.key") end
 
---- The URL of an address of a server that specs start.
-function secure.url(address)
-  return (secure.is_on and "https://" or "http://") .. address
+--- The URL of an address of a server that specs start, which speaks TLS in any run if `is_tls`.
+function secure.url(address, is_tls)
+  return ((is_tls or secure.is_on) and "https://" or "http://") .. address
 end
 
---- The flags of a server, keywatch's or etcd's.
-function secure.flags()
-  if not secure.is_on then return {} end
+--- The flags of such a server, keywatch's or etcd's.
+function secure.flags(is_tls)
+  if not (is_tls or secure.is_on) then return {} end
   local cert, key = secure.pair()
   return { "--cert-file", cert, "--key-file", key }
 end

@@ -36,8 +36,8 @@ local function address_of(port)
 end
 
 --- The URL by which clients come.
-local function url_of(port)
-  return secure.url(address_of(port))
+local function url_of(options, port)
+  return secure.url(address_of(port), options.is_tls)
 end
 
 local function append(list, more)
@@ -63,9 +63,9 @@ function server.launch(options, path)
   path = path or options.path
   local argv = append(limited(options.open_files), {
     vm.interpreter, "-e", options.before or "", "bin/keywatch", "serve", storage(options, path),
-    "--listen-client-urls", url_of(options.port or 0),
+    "--listen-client-urls", url_of(options, options.port or 0),
   })
-  append(argv, secure.flags())
+  append(argv, secure.flags(options.is_tls))
   return process.start(append(argv, options), { is_lasting = true, env = vm.environment(options.env, options.preload) })
 end
 
@@ -80,12 +80,12 @@ end
 function starters.etcd(options, path)
   local port, peer_port = free_ports()
   port, peer_port = options.port or port, options.peer_port or peer_port
-  local peer = "http://" .. address_of(peer_port)
+  local url, peer = url_of(options, port), "http://" .. address_of(peer_port)
   local argv = append({
     "etcd", "--data-dir", path,
-    "--listen-client-urls", url_of(port), "--advertise-client-urls", url_of(port),
+    "--listen-client-urls", url, "--advertise-client-urls", url,
     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" .. peer,
-  }, secure.flags())
+  }, secure.flags(options.is_tls))
   local child = process.start(append(argv, options), {
     is_lasting = true,
     env = { ETCD_UNSUPPORTED_ARCH = uv.os_uname().machine == "aarch64" and "arm64" or nil },
@@ -96,8 +96,8 @@ end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
 -- `peer_port`, for the other one of an etcd, by which it names its cluster, `path`, for a directory whose data it goes
--- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, and `is_in_memory`, for a keywatch that keeps
--- nothing. keywatch's own: `before`, Lua code that its process runs first, and what the
+-- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, `is_in_memory`, for a keywatch that keeps
+-- nothing, and `is_tls`, for one that speaks TLS in any run. keywatch's own: `before`, Lua code that its process runs first, and what the
 -- process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
@@ -110,7 +110,7 @@ function server.start(options)
   setmetatable(self, server)
   self.own_directory = not options.path and path or nil
   self.address = address_of(self.port)
-  self.url = url_of(self.port)
+  self.url = url_of(options, self.port)
   self.pid = self.process.pid
   return self
 end
