@@ -47,6 +47,7 @@ build = {
     ["keywatch.client.leader_probe"] = "lua/keywatch/client/leader_probe.lua",
     ["keywatch.client.methods"] = "lua/keywatch/client/methods.lua",
     ["keywatch.client.reads"] = "lua/keywatch/client/reads.lua",
+    ["keywatch.client.security"] = "lua/keywatch/client/security.lua",
     ["keywatch.client.state"] = "lua/keywatch/client/state.lua",
     ["keywatch.client.stream"] = "lua/keywatch/client/stream.lua",
     ["keywatch.client.transport"] = "lua/keywatch/client/transport.lua",
