@@ -28,6 +28,11 @@ function secure.url(address, is_tls)
   return ((is_tls or secure.is_on) and "https://" or "http://") .. address
 end
 
+--- The option `tls` of a client of such a server.
+function secure.tls(is_tls)
+  return (is_tls or secure.is_on) and { ca = secure.ca() } or nil
+end
+
 --- The flags of such a server, keywatch's or etcd's.
 function secure.flags(is_tls)
   if not (is_tls or secure.is_on) then return {} end
@@ -81,7 +86,7 @@ end
 
 local function client_options(endpoints, options)
   local is_table = options == nil or type(options) == "table"
-  return is_table and is_secure(endpoints) and with(options, { ca = secure.ca() }) or options
+  return is_table and is_secure(endpoints) and with(options, secure.tls()) or options
 end
 
 --- The real functions are called in the place of these, by tail calls: errors name the line of the spec.

@@ -97,8 +97,8 @@ end
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
 -- `peer_port`, for the other one of an etcd, by which it names its cluster, `path`, for a directory whose data it goes
 -- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, `is_in_memory`, for a keywatch that keeps
--- nothing, and `is_tls`, for one that speaks TLS in any run. keywatch's own: `before`, Lua code that its process runs first, and what the
--- process gets, `env` and `preload`. Returns { url, address, port, pid }.
+-- nothing, and `is_tls`, for one that speaks TLS in any run. keywatch's own: `before`, Lua code that its
+-- process runs first, and what the process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
   local path = options.path or directory.new()
