@@ -42,9 +42,9 @@ bool kw_known_is_plus_proto(const kw_known_fields *known);
 /* Sets the stream's status and text to those that came, the text unescaped. Needs known->has_status. */
 void kw_known_take_status(const kw_known_fields *known, kw_stream *stream);
 
-/* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`; more are left out. `scheme`
- * is "http" or "https", `to` needs room for all. Copies nothing: the slices must live until the request is submitted.
- * Returns how many. */
+/* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`; more are left out. `to`
+ * needs room for both. `scheme` is "http" or "https". Copies nothing: the slices must live until the request is
+ * submitted. Returns how many. */
 size_t kw_request_fields(nghttp2_nv *to, const char *scheme, kw_slice authority, kw_slice path,
                          const kw_header_field *fields, size_t n);
 
