@@ -79,4 +79,4 @@ local function new(kind, given, name, what)
   return nil, errors.new(fault == "memory" and "out_of_memory" or "failed_precondition", "keywatch: " .. text)
 end
 
-return { load = load, new = new }
+return { load = load, options = copy_options, new = new }
