@@ -54,7 +54,7 @@ function server_methods:close()
   self.object:close()
   d.detach(self.dispatcher)
   self.dispatcher:finish_all(grpc_status.UNAVAILABLE)
-  notes.drain(self)
+  notes.finish(self)
   if self.gone then self.gone:set() end
   return true
 end
@@ -137,7 +137,8 @@ local function new(opts, ids, object, parts)
     dispatcher = nil,
     compactor = open_compactor(opts, parts.log),
     log = parts.log,
-    has_notes = false, -- the core takes notes for the debug log
+    has_notes = false, -- the core takes all notes, for the debug log
+    rejections = nil,  -- see notes.lua
 
     name = opts.name,
     identity = ids,
