@@ -192,6 +192,28 @@ describe("resumption", function()
         server:close()
       end
     end)
+
+    it("is possible after a connection was cut, but not after an alert has ended one, in " .. version, function()
+      local client_context, server_context = pair.client { max_version = version }, pair.server()
+      local function shake(is_resumed)
+        local client, server = pair.shake(client_context, server_context)
+        assert.equal(is_resumed, client:info().is_resumed)
+        return client, server
+      end
+      local client = shake(false)
+      for _ = 1, 3 do
+        client:feed("") -- the end of the socket, without close_notify
+        pair.work(client, {})
+        assert.equal("cut", (select(2, client:error())))
+        client:close()
+        client = shake(true)
+      end
+      client:feed("\23\3\3\0\32" .. ("x"):rep(32)) -- a record that cannot be decrypted
+      pair.work(client, {})
+      assert.equal("protocol", (select(2, client:error())))
+      client:close()
+      shake(false)
+    end)
   end
 
   it("is not tried at another place, nor for another name", function()
@@ -249,6 +271,14 @@ describe("an option", function()
     expect_refused(tls.client, { cipher_suites = ("x"):rep(5000) }, "no cipher suite 'xxx")
     expect_refused(tls.client, { server_name = ("x"):rep(300) }, "too long")
     expect_refused(tls.server, { cert = "/a", key = "/b", allowed_hostname = "x" }, "client_cert_auth")
+    expect_refused(tls.server, { cert = "/a", key = "/b", crl = "x" }, "client_cert_auth")
+    for _, hosts in ipairs { ".test", "a.test,.test", "a.test,", ",a.test", "a.test,,b.test" } do
+      expect_refused(tls.server, { cert = "/a", key = "/b", ca = "/c", allowed_hostname = hosts },
+        "allowed_hostname is a list of names")
+    end
+    expect_refused(tls.client, { min_version = "TLS1.3", cipher_suites = SUITE }, "suites of TLS 1.2 have no effect")
+    expect_refused(tls.client, { max_version = "TLS1.2", cipher_suites = "TLS_AES_128_GCM_SHA256" },
+      "suites of TLS 1.3 have no effect")
   end)
 
   it("of another name or type raises", function()

@@ -43,7 +43,7 @@ end
 
 --- Listens on one address. Returns an item of a list of listeners; or nil, the text and the name of the error.
 local function listen(object, address, context)
-  local listener, text, name = driver.get().listen(object, address, address.is_tls and context or nil)
+  local listener, text, name = driver.get().listen(object, address, address.is_tls and assert(context) or nil)
   if not listener then return nil, text, name end
   return { listener = listener, is_tls = address.is_tls }
 end
