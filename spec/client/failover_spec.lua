@@ -45,11 +45,11 @@ network.of_each(function(kind, tag)
         asked = name
         return { result = function() return { "127.0.0.9", "127.0.0.1" } end } -- nobody listens on the first
       end
-      local client = connect((s.url:gsub("127%.0%.0%.1", "two.addresses.test")))
+      local client = connect((s.url:gsub("127%.0%.0%.1", "two-addresses.example.test")))
       local ok, result, err = pcall(client.range, client, "a")
       d.lookup = lookup
       assert(ok and result, err or result)
-      assert.equal("two.addresses.test", asked)
+      assert.equal("two-addresses.example.test", asked)
     end)
 
     it("uses the first that answers, and stays there", function()
