@@ -51,37 +51,32 @@ local function with(options, tls)
   return all
 end
 
---- The same list, or text, with https:// in place of http://; and whether there was any.
+--- The same URL, or list of URLs, with https:// in place of http://.
 local function secured(listen)
-  if type(listen) == "string" then
-    local text, n = listen:gsub("^http://", "https://")
-    return text, n > 0
+  if type(listen) == "string" then return (listen:gsub("^http://", "https://")) end
+  if type(listen) ~= "table" then return listen end
+  local list = {}
+  for i, one in ipairs(listen) do list[i] = secured(one) end
+  return list
+end
+
+--- Whether one of some URLs asks for TLS.
+local function is_secure(urls)
+  if type(urls) == "string" then return urls:find("https://", 1, true) ~= nil end
+  for _, one in ipairs(type(urls) == "table" and urls or {}) do
+    if is_secure(one) then return true end
   end
-  local list, is_changed = {}, false
-  for i, one in ipairs(type(listen) == "table" and listen or {}) do
-    local text, n = one, 0
-    if type(one) == "string" then text, n = one:gsub("^http://", "https://") end
-    list[i], is_changed = text, is_changed or n > 0
-  end
-  return is_changed and list or listen, is_changed
+  return false
 end
 
 local function server_options(options)
   if type(options) ~= "table" then return options end
-  local listen, is_changed = secured(options.listen)
-  if not is_changed then return options end
+  local listen = secured(options.listen)
+  if not is_secure(listen) then return options end
   local cert, key = secure.pair()
   local all = with(options, { cert = cert, key = key })
   all.listen = listen
   return all
-end
-
-local function is_secure(endpoints)
-  if type(endpoints) == "string" then return endpoints:find("https://", 1, true) ~= nil end
-  for _, one in ipairs(type(endpoints) == "table" and endpoints or {}) do
-    if is_secure(one) then return true end
-  end
-  return false
 end
 
 local function client_options(endpoints, options)
