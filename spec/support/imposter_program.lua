@@ -44,6 +44,7 @@ end
 local handlers = {}
 
 function handlers.start(said)
+  tls_stream.prepare()
   handlers.behave(said)
   assert(listener:bind("127.0.0.1", 0))
   assert(listener:listen(BACKLOG, accept))

@@ -15,7 +15,7 @@ local mt = { __index = methods }
 
 local contexts = {} -- by kind
 
---- They are made late: a process that uses none does not need keywatch.tls.
+--- They are made late: a process that uses none does not load keywatch.tls.
 local function context_of(kind)
   local tls = require "keywatch.tls"
   if not contexts[kind] then
@@ -213,6 +213,11 @@ end
 
 -- }======
 
+--- Loads what a server needs, so that the first connection does not wait for that.
+local function prepare()
+  if secure.is_on then context_of("server") end
+end
+
 --- The same handle without KW_TLS.
 local function server(handle)
   if not secure.is_on then return handle end
@@ -224,4 +229,4 @@ local function client(handle)
   return new(handle, assert(context_of("client"):connect("127.0.0.1")))
 end
 
-return { server = server, client = client }
+return { prepare = prepare, server = server, client = client }
