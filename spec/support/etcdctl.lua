@@ -3,13 +3,18 @@
 local busted = require "busted"
 
 local process = require "spec.support.process"
+local secure = require "spec.support.secure"
 local server = require "spec.support.server"
 
 local etcdctl = {}
 etcdctl.__index = etcdctl
 
 local function command(self, argv)
-  local full = { "etcdctl", "--endpoints", self.address }
+  local full = { "etcdctl", "--endpoints", secure.url(self.address) }
+  if secure.is_on then
+    full[#full + 1] = "--cacert"
+    full[#full + 1] = secure.ca()
+  end
   for _, arg in ipairs(argv) do full[#full + 1] = arg end
   return full
 end
