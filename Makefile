@@ -75,6 +75,13 @@ build/go/peer: $(wildcard spec/support/go/*.go) | deps
 	@cd spec/support/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
 	  GOCACHE="$(CURDIR)/build/go/cache" /usr/bin/go build -o "$(CURDIR)/$@" .
 
+# Go's TLS server, for bench/tls.lua.
+build/go/handshakes: $(wildcard bench/go/*.go) | deps
+	@echo "building $@"
+	@mkdir -p $(@D)
+	@cd bench/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
+	  /usr/bin/go build -o "$(CURDIR)/$@" .
+
 # A disk that fails, preloaded into programs of the specs.
 build/fault.so: spec/support/fault.c Makefile | deps
 	@mkdir -p $(@D)
@@ -88,7 +95,7 @@ build/neovim.so: spec/support/neovim.c Makefile | deps
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
 	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && \
-	[ -z "$$(gofmt -l spec/support/go | tee /dev/stderr)" ] && exit $$lua
+	[ -z "$$(gofmt -l spec/support/go bench/go | tee /dev/stderr)" ] && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
@@ -164,7 +171,7 @@ bench: build build/node/installed build/go/peer build/bench/load build/fault.so 
 
 build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps
 	@mkdir -p $(@D)
-	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -o $@
+	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -lssl -lcrypto -o $@
 
 clean:                      ## forget what was built
 	rm -rf build
