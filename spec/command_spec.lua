@@ -390,15 +390,17 @@ describe("keywatch serve", function()
         [[request "/no/\"Such\"\x80\x9bMethod" from PEER refused: UNIMPLEMENTED %(12%) "unknown service no"]],
         'request "/v3lockpb.Lock/Lock" from PEER took %d%d%d%d ms',
         "connection from PEER ended: [%a ]+",
-        "connection from 127%.0%.0%.1:%d+ ended: the client speaks TLS, but this port is plain HTTP/2",
       } do
         assert.matches(" debug " .. pattern:gsub("PEER", (peer:gsub("%%", "%%%%"))) .. "\n", text)
       end
+      assert.matches(" warn connection from 127%.0%.0%.1:%d+ rejected: the client speaks TLS, but this port is plain\n",
+        text)
     end)
 
-    it("tells nothing of it at the level info", function()
+    it("tells only of the connection that is rejected at the level info", function()
       local text = logged("info")
-      assert.matches("^[^\n]* info ready [^\n]*\n[^\n]* info SIGTERM: [^\n]*\n[^\n]* info ended [^\n]*\n$", text)
+      assert.matches("^[^\n]* info ready [^\n]*\n[^\n]* warn connection from [^\n]*\n[^\n]* info SIGTERM: [^\n]*\n"
+        .. "[^\n]* info ended [^\n]*\n$", text)
     end)
   end)
 

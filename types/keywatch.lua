@@ -1670,6 +1670,7 @@ function Stream:close() end
 ---@class keywatch.Call
 ---@field path string such as "/demo.Notes/Read"
 ---@field peer string address of the client, or ""
+---@field common_name? string of the client's certificate, if the server asks for certificates
 ---@field deadline? number when the client stops waiting, on the clock of keywatch.now
 ---@field metadata table<string, string>
 ---@field server keywatch.Server

@@ -75,16 +75,25 @@ static void push_metadata(lua_State *L, const kw_blob *metadata) {
   }
 }
 
-/* Finalizers may run during the pushes and end the call: its metadata is held, and its address is copied. */
+static void push_name(lua_State *L, const kw_blob *name) {
+  if (name == NULL) {
+    lua_pushnil(L);
+  } else {
+    lua_pushlstring(L, (const char *)kw_blob_slice(name).data, kw_blob_slice(name).len);
+  }
+}
+
+/* Finalizers may run during the pushes and end the call: its metadata and name are held, and its address is copied. */
 static int l_info(lua_State *L) {
   uint64_t id = check_id(L);
-  kw_blob **holder = kw_bind_new_holder(L);
+  kw_blob **holder = kw_bind_new_holder(L), **name = kw_bind_new_holder(L);
   kw_server *server = server_of(L);
   kw_call_info info;
   if (server == NULL || !kw_call_get_info(server, id, &info)) return 0;
   char remote[KW_REMOTE_TEXT];
   snprintf(remote, sizeof remote, "%s", info.remote);
   *holder = kw_blob_retain(info.metadata);
+  *name = info.common_name == NULL ? NULL : kw_blob_retain(info.common_name);
   int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - kw_bind_clock_ms();
   lua_pushstring(L, info.path);
   lua_pushboolean(L, !info.is_unary);
@@ -92,7 +101,8 @@ static int l_info(lua_State *L) {
   lua_pushstring(L, remote);
   if (kw_bind_push_deadline(L, left) == 0) lua_pushnil(L);
   push_metadata(L, *holder);
-  return 6;
+  push_name(L, *name);
+  return 7;
 }
 
 static int l_receive(lua_State *L) {

@@ -45,7 +45,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 6
+#define KW_ENGINE_VERSION 7
 #define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
 #define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
@@ -139,6 +139,14 @@ typedef struct kw_engine {
   /* Makes a peer for a connection that was accepted. NULL if memory is short, or if the server takes no more
    * connections: then the driver closes the socket. */
   kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
+
+  /* The driver refuses the connection of a peer, for the reason `why`, which the server logs: TLS has failed. The
+   * peer is done, and has nothing pending. */
+  void (*refuse)(kw_peer *peer, const char *why);
+
+  /* Tells a peer the common name of the certificate that its client has shown, and that was verified. NULL: there is
+   * none. */
+  void (*identify)(kw_peer *peer, const char *common_name);
 
   /* }====== */
 

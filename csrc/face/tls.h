@@ -95,6 +95,7 @@ typedef struct kw_tls {
   kw_tls_context *(*context_of)(void *object);
   kw_tls_context *(*retain)(kw_tls_context *context);
   void (*release)(kw_tls_context *context);
+  bool (*is_server)(const kw_tls_context *context);
 
   /* Makes a channel for a socket that was accepted; NULL, with *failure set, if memory is short or the context is one
    * of clients. The channel retains the context. */

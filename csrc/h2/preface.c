@@ -32,9 +32,9 @@ static bool is_tls(kw_slice first) {
 
 static void note_protocol(kw_session *session, kw_slice first) {
   if (is_tls(first)) {
-    kw_session_note_why(session, "the client speaks TLS, but this port is plain HTTP/2");
+    kw_session_note_why(session, "the client speaks TLS, but this port is plain");
   } else if (is_http1(first)) {
-    kw_session_note_why(session, "the client speaks HTTP/1.1, but this port is plain HTTP/2");
+    kw_session_note_why(session, "the client speaks HTTP/1.1, but this port is HTTP/2");
   } else {
     kw_session_note_why(session, "the client does not speak HTTP/2");
   }
@@ -54,6 +54,7 @@ void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes) {
   size_t n = kw_min_size(n_before, LOOKED_AT), more = kw_min_size(bytes.len, LOOKED_AT - n);
   memcpy(first, preface, n);
   memcpy(first + n, bytes.data, more);
+  session->is_foreign = true;
   note_protocol(session, kw_slice_of(first, n + more));
   if (session->out.len == 0) answer(session);
 }

@@ -218,6 +218,10 @@ bool kw_session_got_goaway(const kw_session *session) {
   return session->got_goaway;
 }
 
+bool kw_session_is_foreign(const kw_session *session) {
+  return session->is_foreign;
+}
+
 const char *kw_session_why(const kw_session *session) {
   return session->why;
 }

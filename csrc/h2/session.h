@@ -161,6 +161,9 @@ bool kw_session_is_done(const kw_session *session);
  * session. */
 const char *kw_session_why(const kw_session *session);
 
+/* Server: true if the session has ended because the client does not speak HTTP/2, or has said nothing in time. */
+bool kw_session_is_foreign(const kw_session *session);
+
 /* True if the peer has sent GOAWAY: it takes no more streams. */
 bool kw_session_got_goaway(const kw_session *session);
 

@@ -83,6 +83,7 @@ struct kw_session {
   bool got_enhance_your_calm; /* the peer's GOAWAY says that we ping too often */
   bool is_draining;           /* a GOAWAY was submitted; the session ends with its last stream */
   bool must_end;              /* ends as soon as the GOAWAY that was submitted is in `out` */
+  bool is_foreign;            /* see kw_session_is_foreign */
   bool is_over;               /* reads nothing more; `out` is all that will be sent */
   char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
 

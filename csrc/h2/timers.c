@@ -49,6 +49,7 @@ static void note_timeout(kw_session *session) {
     kw_session_note_why(session, "it does not answer in time");
   } else {
     kw_session_note_why(session, "the client has not begun to speak HTTP/2 in time");
+    session->is_foreign = true;
   }
 }
 

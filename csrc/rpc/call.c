@@ -261,6 +261,7 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
   if (c == NULL || c->stream == NULL) return false;
   *info = (kw_call_info){.path = c->method->path,
                          .remote = kw_server_remote(c->stream),
+                         .common_name = kw_server_common_name(c->stream),
                          .is_intercepted = c->is_intercepted,
                          .is_unary = c->method->is_unary,
                          .deadline = c->stream->has_deadline ? c->stream->deadline.when : INT64_MAX,

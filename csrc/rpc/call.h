@@ -30,7 +30,8 @@ enum {
 
 typedef struct kw_call_info {
   const char *path;
-  const char *remote; /* address of the client, or "" */
+  const char *remote;   /* address of the client, or "" */
+  kw_blob *common_name; /* of the client's certificate; or NULL */
   bool is_intercepted;
   bool is_unary;
   int64_t deadline;  /* milliseconds of CLOCK_MONOTONIC; INT64_MAX: none */

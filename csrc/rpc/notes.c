@@ -11,20 +11,31 @@ typedef struct request {
   int64_t since; /* when its message had come; before that, its headers */
   bool is_noted;
   size_t n_path;
-  uint8_t path[KW_NOTE_TEXT];
+  uint8_t path[KW_NOTE_PATH];
 } request;
 
 typedef struct kw_notes {
+  size_t cap;   /* notes in the ring buffer at most */
   size_t first; /* position of the oldest note */
   size_t n;
   int64_t lost; /* notes that were dropped before the oldest */
   kw_map requests;
-  kw_note ring[KW_NOTES];
+  kw_note ring[];
 } kw_notes;
 
+/* Makes the ring buffer, if there is none. Returns false if memory is short. */
+static bool reserve(kw_server *server, size_t cap) {
+  if (server->notes != NULL) return true;
+  server->notes = kw_alloc_zeroed(sizeof *server->notes + cap * sizeof(kw_note));
+  if (server->notes == NULL) return false;
+  server->notes->cap = cap;
+  return true;
+}
+
 bool kw_notes_start(kw_server *server) {
-  if (server->notes == NULL) server->notes = kw_alloc_zeroed(sizeof *server->notes);
-  return server->notes != NULL;
+  if (!reserve(server, KW_NOTES)) return false;
+  server->takes_notes = true;
+  return true;
 }
 
 void kw_notes_free(kw_server *server) {
@@ -39,19 +50,19 @@ void kw_notes_free(kw_server *server) {
 
 /* {====== The ring buffer ====== */
 
-static size_t copy(uint8_t *to, kw_slice from) {
-  size_t n = kw_min_size(from.len, KW_NOTE_TEXT);
+static size_t copy(uint8_t *to, size_t cap, kw_slice from) {
+  size_t n = kw_min_size(from.len, cap);
   if (n > 0) memcpy(to, from.data, n);
   return n;
 }
 
 static kw_note *add(kw_notes *notes, kw_note_kind kind, const char *remote) {
-  if (notes->n == KW_NOTES) {
-    notes->first = (notes->first + 1) % KW_NOTES;
+  if (notes->n == notes->cap) {
+    notes->first = (notes->first + 1) % notes->cap;
     notes->n--;
     notes->lost++;
   }
-  kw_note *note = &notes->ring[(notes->first + notes->n++) % KW_NOTES];
+  kw_note *note = &notes->ring[(notes->first + notes->n++) % notes->cap];
   note->kind = kind;
   note->status = 0;
   note->amount = 0;
@@ -73,7 +84,7 @@ bool kw_notes_next(kw_server *server, kw_note *note) {
     return true;
   }
   *note = notes->ring[notes->first];
-  notes->first = (notes->first + 1) % KW_NOTES;
+  notes->first = (notes->first + 1) % notes->cap;
   notes->n--;
   return true;
 }
@@ -84,9 +95,17 @@ void kw_notes_accepted(kw_server *server, const char *remote) {
   add(server->notes, KW_NOTE_ACCEPTED, remote);
 }
 
+static void add_why(kw_server *server, kw_note_kind kind, const char *remote, const char *why) {
+  kw_note *note = add(server->notes, kind, remote);
+  note->n_text = copy(note->text, KW_NOTE_TEXT, kw_slice_of(why, strlen(why)));
+}
+
 void kw_notes_ended(kw_server *server, const char *remote, const char *why) {
-  kw_note *note = add(server->notes, KW_NOTE_ENDED, remote);
-  note->n_text = copy(note->text, kw_slice_of(why, strlen(why)));
+  add_why(server, KW_NOTE_ENDED, remote, why);
+}
+
+void kw_notes_rejected(kw_server *server, const char *remote, const char *why) {
+  if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_REJECTED, remote, why);
 }
 
 /* {====== Requests ====== */
@@ -101,7 +120,7 @@ void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path) {
   request *r = kw_map_reserve(requests) ? kw_alloc_zeroed(sizeof *r) : NULL;
   if (r == NULL) return;
   r->since = server->now;
-  r->n_path = copy(r->path, path);
+  r->n_path = copy(r->path, KW_NOTE_PATH, path);
   kw_map_put(requests, (uintptr_t)stream, r);
 }
 
@@ -120,8 +139,9 @@ static void note_request(kw_server *server, const kw_stream *stream, const reque
       add(server->notes, is_refused ? KW_NOTE_REFUSED : KW_NOTE_SLOW, kw_server_remote(stream));
   note->status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
   note->amount = ms;
-  if (r != NULL) note->n_path = copy(note->path, kw_slice_of(r->path, r->n_path));
-  if (stream->text != NULL) note->n_text = copy(note->text, kw_blob_slice(stream->text));
+  if (r != NULL) note->n_path = copy(note->path, KW_NOTE_PATH, kw_slice_of(r->path, r->n_path));
+  if (stream->text != NULL)
+    note->n_text = copy(note->text, KW_NOTE_TEXT, kw_blob_slice(stream->text));
 }
 
 static bool is_of_lua(const kw_stream *stream) {

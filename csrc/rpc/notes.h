@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * notes: what a server has to tell for a debug log: connections that begin and end, requests that are refused, and
- * requests that are slow.
+ * notes: what a server has to tell for its log: connections that are rejected; and, for a debug log, connections that
+ * begin and end, requests that are refused, and requests that are slow.
  *
  * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
- * counted, so a flood of refused requests takes no more memory than a few of them. A server takes no notes unless it is
- * told to. Until then, each place that could make a note costs one branch.
+ * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is told to take all
+ * notes, it takes only those of rejected connections, and each other place that could make a note costs one branch.
  *
- * Paths and texts are copied as they came from the client, cut to KW_NOTE_TEXT bytes: the reader escapes them.
+ * Paths and texts are copied as they came from the client, cut to their limits: the reader escapes them.
  */
 #ifndef KW_RPC_NOTES_H
 #define KW_RPC_NOTES_H
@@ -15,13 +15,16 @@
 #include "h2/stream.h"
 #include "rpc/server.h"
 
-#define KW_NOTES 256     /* notes that wait at most */
-#define KW_NOTE_TEXT 160 /* bytes of a path or a text; more are cut off */
+#define KW_NOTES 256     /* notes that wait at most, of a server that takes all */
+#define KW_FEW_NOTES 16  /* the same of a server that notes rejected connections alone */
+#define KW_NOTE_PATH 160 /* bytes of a path; more are cut off */
+#define KW_NOTE_TEXT 768 /* bytes of a text; more are cut off */
 #define KW_SLOW_MS 100   /* a unary request that takes longer is slow */
 
 typedef enum kw_note_kind {
   KW_NOTE_ACCEPTED, /* a connection: remote */
   KW_NOTE_ENDED,    /* a connection: remote, text */
+  KW_NOTE_REJECTED, /* a connection that has ended before it spoke HTTP/2: remote, text */
   KW_NOTE_REFUSED, /* a request that ended with an error: remote, path, status, text, amount in ms */
   KW_NOTE_SLOW, /* a request, with status CANCELLED if it got no answer: remote, path, status, amount in ms */
   KW_NOTE_LOST /* notes were dropped here: amount */
@@ -34,23 +37,30 @@ typedef struct kw_note {
   size_t n_path;
   size_t n_text;
   char remote[KW_REMOTE_TEXT]; /* address of the client; or "" */
-  uint8_t path[KW_NOTE_TEXT];  /* empty for a request that had none, or that memory was short for */
+  uint8_t path[KW_NOTE_PATH];  /* empty for a request that had none, or that memory was short for */
   uint8_t text[KW_NOTE_TEXT];
 } kw_note;
 
-/* The server takes notes from now on. False if memory is short. */
+/* The server takes all notes from now on. Called before the first connection. False if memory is short. */
 bool kw_notes_start(kw_server *server);
 
-/* Moves the oldest note to *note. False if there is none, or the server takes no notes. */
+/* Moves the oldest note to *note. False if there is none. */
 bool kw_notes_next(kw_server *server, kw_note *note);
 
 /* True if a note waits to be taken. */
 bool kw_notes_wait(const kw_server *server);
 
-/* {====== For this folder. The server must take notes. ====== */
+/* {====== For this folder ====== */
 
-/* Frees the notes of a server. Also allowed if the server takes none. */
+/* Frees the notes of a server. */
 void kw_notes_free(kw_server *server);
+
+/* Makes the note of a connection that is rejected, for the reason `why`. Without memory there is none. */
+void kw_notes_rejected(kw_server *server, const char *remote, const char *why);
+
+/* }====== */
+
+/* {====== For this folder, if server->takes_notes is set ====== */
 
 /* Makes the note of a connection that was accepted. */
 void kw_notes_accepted(kw_server *server, const char *remote);

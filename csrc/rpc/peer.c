@@ -15,8 +15,9 @@ struct kw_peer {
   kw_session *session; /* NULL with it */
   kw_chain left;       /* output of the session that has ended */
   kw_driver driver;
-  int64_t moved; /* when bytes were last written, or a message last came */
-  kw_link link;  /* among the peers of the server */
+  kw_blob *common_name; /* of the client's certificate; or NULL */
+  int64_t moved;        /* when bytes were last written, or a message last came */
+  kw_link link;         /* among the peers of the server */
 };
 
 /* {====== What the session tells ====== */
@@ -24,7 +25,7 @@ struct kw_peer {
 static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   kw_peer *peer = ctx;
   const kw_method *method = kw_method_find(peer->server, path);
-  if (peer->server->notes != NULL) kw_notes_open(peer->server, stream, path);
+  if (peer->server->takes_notes) kw_notes_open(peer->server, stream, path);
   if (!kw_account_ask(kw_session_account(stream->session), 0)) {
     kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
     return;
@@ -42,7 +43,7 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
 
 static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {
   kw_server *server = ((kw_peer *)ctx)->server;
-  if (server->notes != NULL) kw_notes_open(server, stream, path);
+  if (server->takes_notes) kw_notes_open(server, stream, path);
 }
 
 static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
@@ -50,7 +51,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   kw_server *server = peer->server;
   const kw_method *method = stream->role;
   peer->moved = server->now;
-  if (server->notes != NULL) kw_notes_arrived(server, stream);
+  if (server->takes_notes) kw_notes_arrived(server, stream);
   if (method->request == NULL) {
     method->on_request(server, stream, &bytes);
     return;
@@ -64,7 +65,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   } else {
     kw_service_fail(stream, rc);
   }
-  if (server->notes != NULL) kw_notes_answered(server, stream);
+  if (server->takes_notes) kw_notes_answered(server, stream);
 }
 
 static void on_half_close(kw_stream *stream, void *ctx) {
@@ -101,18 +102,26 @@ static void on_close(kw_stream *stream, void *ctx) {
   const kw_method *method = stream->role;
   if (method != NULL && method->on_close != NULL) method->on_close(server, stream);
   kw_call_end_intercepted(server, stream);
-  if (server->notes != NULL) kw_notes_close(server, stream);
+  if (server->takes_notes) kw_notes_close(server, stream);
 }
 
 /* }====== */
 
+static const kw_peer *peer_of(const kw_stream *stream) {
+  return kw_session_ctx(stream->session);
+}
+
+kw_blob *kw_server_common_name(const kw_stream *stream) {
+  return peer_of(stream)->common_name;
+}
+
 const char *kw_server_remote(const kw_stream *stream) {
-  return ((const kw_peer *)kw_session_ctx(stream->session))->driver.hooks.remote;
+  return peer_of(stream)->driver.hooks.remote;
 }
 
 void kw_server_touch(kw_stream *stream) {
   kw_peer *peer = kw_session_ctx(stream->session);
-  if (peer->server->notes != NULL) kw_notes_answered(peer->server, stream);
+  if (peer->server->takes_notes) kw_notes_answered(peer->server, stream);
   kw_driver_update(&peer->driver, peer->session);
 }
 
@@ -140,7 +149,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   peer->moved = now;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
-  if (server->notes != NULL) kw_notes_accepted(server, peer->driver.hooks.remote);
+  if (server->takes_notes) kw_notes_accepted(server, peer->driver.hooks.remote);
   kw_driver_tell_deadline(&peer->driver, peer->session);
   return peer;
 }
@@ -155,18 +164,26 @@ static void explain_end(const kw_peer *peer, const char *why, char text[KW_NOTE_
   snprintf(text, KW_NOTE_TEXT, "%s", reason);
 }
 
-static void detach(kw_peer *peer, const char *why) {
-  if (peer->server == NULL) return;
+/* Notes why the connection ends. */
+static void note_end(kw_server *server, const kw_peer *peer, const char *text, bool is_rejected) {
+  const char *remote = peer->driver.hooks.remote;
+  if (is_rejected) {
+    kw_notes_rejected(server, remote, text);
+  } else if (server->takes_notes) {
+    kw_notes_ended(server, remote, text);
+  }
+}
+
+/* Ends the session. The notes of its streams come before that of the end. */
+static void detach_as(kw_peer *peer, const char *text, bool is_rejected) {
   kw_server *server = peer->server;
   kw_chain *out = kw_session_out(peer->session);
   kw_session_flush(peer->session);
   kw_chain_discharge(out);
   peer->left = *out;
   *out = (kw_chain){0};
-  char text[KW_NOTE_TEXT];
-  if (server->notes != NULL) explain_end(peer, why, text);
   kw_session_free(peer->session);
-  if (server->notes != NULL) kw_notes_ended(server, peer->driver.hooks.remote, text);
+  note_end(server, peer, text, is_rejected);
   kw_link_remove(&peer->link);
   server->n_peers--;
   peer->server = NULL;
@@ -174,8 +191,24 @@ static void detach(kw_peer *peer, const char *why) {
   kw_driver_touch(&peer->driver);
 }
 
+static void detach(kw_peer *peer, const char *why) {
+  char text[KW_NOTE_TEXT];
+  if (peer->server == NULL) return;
+  explain_end(peer, why, text);
+  detach_as(peer, text, kw_session_is_foreign(peer->session));
+}
+
 void kw_peer_detach(kw_peer *peer) {
   detach(peer, "the server is closed");
+}
+
+void kw_peer_refuse(kw_peer *peer, const char *why) {
+  if (peer->server != NULL) detach_as(peer, why, true);
+}
+
+void kw_peer_identify(kw_peer *peer, const char *common_name) {
+  if (common_name == NULL || peer->common_name != NULL) return;
+  peer->common_name = kw_blob_copy(kw_slice_of(common_name, strlen(common_name)));
 }
 
 void kw_peer_cut(kw_peer *peer) {
@@ -199,6 +232,7 @@ void kw_peer_close(kw_peer *peer, const char *why) {
   peer->driver.hooks.on_dirty = NULL;
   detach(peer, why);
   kw_chain_drop(&peer->left);
+  if (peer->common_name != NULL) kw_blob_release(peer->common_name);
   kw_free(peer);
 }
 

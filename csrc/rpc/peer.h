@@ -19,6 +19,13 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
  * NULL. */
 void kw_peer_close(kw_peer *peer, const char *why);
 
+/* Refuses the connection of a peer before it has spoken HTTP/2, for the reason `why`, which is logged. The peer is
+ * done. */
+void kw_peer_refuse(kw_peer *peer, const char *why);
+
+/* Notes the common name of the certificate that the client has shown; NULL: none. If memory is short, there is none. */
+void kw_peer_identify(kw_peer *peer, const char *common_name);
+
 void kw_peer_feed(kw_peer *peer, kw_slice bytes, int64_t now);
 size_t kw_peer_pending(kw_peer *peer, struct iovec *pieces, size_t max);
 void kw_peer_wrote(kw_peer *peer, size_t bytes);

@@ -71,7 +71,8 @@ struct kw_server {
   uint64_t last_call;
   kw_link news; /* calls with news for Lua, oldest first */
   bool is_intercepting;
-  struct kw_notes *notes; /* for a debug log, see rpc/notes.h; NULL: none are taken */
+  struct kw_notes *notes; /* for the log, see rpc/notes.h; NULL: there are none */
+  bool takes_notes;       /* all of them, for a debug log */
 };
 
 /* The KV service's work of one turn: answers calls whose compaction has ended, and makes one more page of each large
@@ -89,6 +90,9 @@ void kw_server_touch(kw_stream *stream);
 
 /* Returns the remote address of a stream's connection, or "". */
 const char *kw_server_remote(const kw_stream *stream);
+
+/* Returns the common name of the certificate that a stream's client has shown, or NULL. */
+kw_blob *kw_server_common_name(const kw_stream *stream);
 
 /* Shows a new call to Lua, if calls are intercepted and Lua does not answer this one anyway. Returns true if the call
  * was shown, or has failed for lack of memory: then it does not begin here. */

@@ -8,6 +8,8 @@
 #include "tls/plain.h"
 
 #define RECORD 16384 /* bytes of plaintext in one record */
+#define ANSWERS                                                                                    \
+  65536 /* bytes of ciphertext beyond KW_TLS_OUTPUT that may be pending before nothing is read */
 
 struct kw_tls_channel {
   SSL *ssl;
@@ -294,10 +296,11 @@ size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t le
   return len;
 }
 
-/* True if reading may go on: what is pending has room for answers. */
+/* True if reading may go on. Reading does not wait until what was written has left: two sides that both write much would
+ * wait for each other. Only the answers of TLS itself (to key updates) must have room. */
 static bool may_read(const kw_tls_channel *channel) {
   return channel->is_open && !is_done(channel) && !channel->got_end &&
-         channel->out.len < KW_TLS_OUTPUT;
+         channel->out.len < KW_TLS_OUTPUT + ANSWERS;
 }
 
 size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
@@ -364,7 +367,8 @@ unsigned kw_tls_channel_state(const kw_tls_channel *channel) {
   unsigned state = channel->is_open ? KW_TLS_IS_OPEN : 0;
   if (channel->got_end) state |= KW_TLS_GOT_END;
   if (is_done(channel)) return state | KW_TLS_IS_DONE;
-  if (channel->in.len < KW_TLS_INPUT && !channel->got_eof) state |= KW_TLS_WANTS_BYTES;
+  bool is_held = channel->is_open && !may_read(channel);
+  if (channel->in.len < KW_TLS_INPUT && !channel->got_eof && !is_held) state |= KW_TLS_WANTS_BYTES;
   if (has_work(channel)) state |= KW_TLS_HAS_WORK;
   if (may_read(channel) && has_input(channel)) state |= KW_TLS_MAY_READ;
   if (channel->is_open && channel->out.len < KW_TLS_OUTPUT) state |= KW_TLS_WANTS_TEXT;

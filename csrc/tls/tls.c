@@ -75,6 +75,7 @@ static const kw_tls face = {
     .context_of = context_of,
     .retain = kw_tls_context_retain,
     .release = kw_tls_context_release,
+    .is_server = kw_tls_context_is_server,
     .accept = kw_tls_channel_accept,
     .connect = kw_tls_channel_connect,
     .feed = kw_tls_channel_feed,

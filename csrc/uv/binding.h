@@ -7,7 +7,7 @@
  *   lua_handle.c    what keeps servers and clients       lua_signals.c   loop:catch, catchers
  *   lua_listener.c  loop:listen, listeners               lua_bell.c      loop:bell
  *   lua_dialer.c    loop:dial                            lua_thread.c    threads
- *   lua_process.c   clocks and limits of the process
+ *   lua_process.c   clocks and limits of the process     lua_tls.c       contexts of TLS
  *
  * Every Lua function that asks Lua for memory may run finalizers, and a finalizer may close the loop. So a function
  * of the binding first makes the Lua objects that it needs, and only then looks at the loop: kw_uv_check_loop, a
@@ -18,6 +18,7 @@
 
 #include "base/common.h"
 #include "face/compat.h"
+#include "face/tls.h"
 #include "uv/address.h"
 #include "uv/loop.h"
 #include "uv/loop_client.h"
@@ -43,6 +44,10 @@ kw_loop *kw_uv_check_loop(lua_State *L);
 
 /* Returns the engine that core has published. Raises if there is none, or one of another version. */
 const kw_engine *kw_uv_check_engine(lua_State *L);
+
+/* Returns the context of TLS at index i, and the functions of keywatch.tls as *tls; both are NULL if there is nil. A
+ * context is one of servers, or one of clients. Raises if the value is another one, or if the context is closed. */
+kw_tls_context *kw_uv_check_context(lua_State *L, int i, bool is_server, const kw_tls **tls);
 
 /* Pushes nil, the text of libuv's error and its name. Returns 3. */
 int kw_uv_push_failure(lua_State *L, int rc);

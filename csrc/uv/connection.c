@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -32,19 +31,13 @@ static void on_deadline(void *ctx, int64_t when) {
   kw_loop_set_timer(connection->loop, &connection->timer, when);
 }
 
-static int64_t clock_ns(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 static void begin_turn(kw_loop *loop) {
-  loop->turn_until = clock_ns() + TURN_NS;
+  loop->turn_until = kw_loop_clock_ns() + TURN_NS;
 }
 
 static bool is_turn_over(void *ctx) {
   kw_connection *connection = ctx;
-  return clock_ns() >= connection->loop->turn_until;
+  return kw_loop_clock_ns() >= connection->loop->turn_until;
 }
 
 /* }====== */
@@ -56,7 +49,8 @@ static void feed(kw_connection *connection, size_t len) {
   connection->got_eof = len == 0;
   begin_turn(loop);
   connection->face->feed(connection->peer, loop->read_buffer, len, kw_loop_now(loop));
-  if (len == 0) on_dirty(connection); /* the flush stops reading */
+  bool is_handshake = connection->tls_peer != NULL && !connection->tls_peer->is_open;
+  if (len == 0 || is_handshake) on_dirty(connection); /* the flush stops reading, and finds work */
 }
 
 static bool wants_bytes(const kw_connection *connection) {
@@ -115,11 +109,16 @@ static void on_timer(kw_timer *timer, int64_t now) {
   connection->face->step(connection->peer, now);
 }
 
-/* The socket is connected. */
-static void begin(kw_connection *connection) {
+/* The client may send and receive. */
+static void open_client(kw_connection *connection) {
   kw_loop_client *loop_client = connection->loop_client;
-  connection->is_connecting = false;
   loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
+}
+
+/* The socket is connected. With TLS, the handshake comes first. */
+static void begin(kw_connection *connection) {
+  connection->is_connecting = false;
+  if (connection->tls_peer == NULL) open_client(connection);
   on_dirty(connection); /* the flush begins to read */
 }
 
@@ -220,11 +219,22 @@ static void end(kw_connection *connection) {
   poll_for(connection, connection->is_socket_full ? UV_WRITABLE : 0);
 }
 
+/* Has the server log why a handshake failed. */
+static void tell_refusal(const kw_connection *connection) {
+  const kw_tls_peer *tls_peer = connection->tls_peer;
+  const char *why = tls_peer == NULL ? NULL : kw_tls_peer_refusal(tls_peer);
+  if (why == NULL || connection->loop_client != NULL) return;
+  connection->engine->refuse(tls_peer->inner, why);
+}
+
 /* Closes the peer. A dialed connection also leaves its kw_loop_client. */
 static void detach_peer(kw_connection *connection, const char *why) {
+  tell_refusal(connection);
   if (connection->peer != NULL) connection->face->close(connection->peer, why);
   connection->peer = NULL;
+  connection->tls_peer = NULL;
   kw_link_remove(&connection->dirty);
+  kw_link_remove(&connection->work);
   if (connection->loop_client == NULL) return;
   kw_link_add(&connection->loop->lingering, &connection->link);
   kw_loop_client_free(connection->loop_client);
@@ -241,6 +251,13 @@ static void linger(kw_connection *connection) {
   poll_for(connection, UV_READABLE);
 }
 
+/* Has the loop work for a connection with TLS that waits for that. */
+static void find_work(kw_connection *connection) {
+  if (connection->tls_peer == NULL || !kw_link_is_alone(&connection->work)) return;
+  if (!kw_tls_peer_has_work(connection->tls_peer)) return;
+  kw_link_add(&connection->loop->working, &connection->work);
+}
+
 static void flush_open(kw_connection *connection) {
   int rc = write_pending(connection);
   if (rc < 0) {
@@ -252,6 +269,7 @@ static void flush_open(kw_connection *connection) {
   } else {
     poll_for(connection, (wants_bytes(connection) ? UV_READABLE : 0) |
                              (connection->is_socket_full ? UV_WRITABLE : 0));
+    find_work(connection);
   }
 }
 
@@ -272,15 +290,32 @@ static void on_close(uv_handle_t *handle) {
   kw_free(KW_CONTAINER_OF(handle, kw_connection, poll));
 }
 
-static int new_connection(kw_connection **result, kw_loop *loop, const kw_peer_face *face, int fd) {
+/* The handshake of a connection is over. */
+static void on_handshake(kw_connection *connection) {
+  kw_tls_peer *tls_peer = connection->tls_peer;
+  if (connection->loop_client != NULL) {
+    open_client(connection);
+  } else {
+    connection->engine->identify(tls_peer->inner, tls_peer->tls->common_name(tls_peer->channel));
+  }
+}
+
+void kw_connection_work(kw_connection *connection) {
+  begin_turn(connection->loop);
+  if (kw_tls_peer_work(connection->tls_peer)) on_handshake(connection);
+  on_dirty(connection);
+}
+
+static int new_connection(kw_connection **result, kw_loop *loop, const kw_engine *engine, int fd) {
   kw_connection *connection = kw_alloc_zeroed(sizeof *connection);
   if (connection == NULL) return UV_ENOMEM;
   connection->loop = loop;
-  connection->face = face;
+  connection->engine = engine;
   connection->fd = fd;
   connection->timer.on_timer = on_timer;
   kw_link_init(&connection->link);
   kw_link_init(&connection->dirty);
+  kw_link_init(&connection->work);
   int rc = kw_loop_add_timer(loop, &connection->timer);
   if (rc < 0) goto no_timer;
   rc = uv_poll_init(&loop->uv, &connection->poll, fd);
@@ -300,34 +335,69 @@ static kw_peer_hooks hooks_of(kw_connection *connection) {
   return (kw_peer_hooks){.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = connection};
 }
 
-void kw_connection_accept(kw_loop_server *loop_server, int fd) {
-  kw_connection *connection;
-  if (new_connection(&connection, loop_server->loop, loop_server->engine->accepted, fd) < 0) {
-    close(fd);
-    return;
-  }
-  kw_link_add(&loop_server->connections, &connection->link);
+/* Makes a kw_tls_peer for a socket that was accepted. NULL if memory is short. */
+static kw_tls_peer *accept_tls(kw_loop_server *loop_server, const kw_tls *tls,
+                               kw_tls_context *context) {
+  kw_tls_failure failure;
+  kw_tls_channel *channel = tls->accept(context, &failure);
+  if (channel == NULL) return NULL;
+  kw_tls_peer *tls_peer =
+      kw_tls_peer_new(loop_server->loop, tls, channel, loop_server->engine->accepted);
+  if (tls_peer == NULL) tls->close(channel);
+  return tls_peer;
+}
+
+/* Opens a peer of the server. NULL if memory is short, or if the server refuses the connection. */
+static void *accept_peer(kw_connection *connection, kw_loop_server *loop_server) {
   kw_peer_hooks hooks = hooks_of(connection);
   hooks.is_turn_over = is_turn_over;
   kw_address remote;
-  if (kw_address_init_remote(&remote, fd) == 0)
+  if (kw_address_init_remote(&remote, connection->fd) == 0)
     kw_address_print(&remote, hooks.remote, sizeof hooks.remote);
-  connection->peer =
-      loop_server->engine->accept(loop_server->server, &hooks, kw_loop_now(loop_server->loop));
-  if (connection->peer == NULL) {
-    kw_connection_close(connection, NULL);
-  } else {
-    on_dirty(connection); /* the flush begins to read */
-  }
+  return loop_server->engine->accept(loop_server->server, &hooks, kw_loop_now(loop_server->loop));
 }
 
-int kw_connection_dial(kw_loop_client *loop_client, int fd, bool is_connecting) {
+/* Sets the peer: one of the engine, behind a kw_tls_peer if there is one. */
+static void set_peer(kw_connection *connection, const kw_peer_face *face, void *peer,
+                     kw_tls_peer *tls_peer) {
+  connection->face = tls_peer == NULL ? face : &kw_tls_peer_face;
+  connection->peer = tls_peer == NULL ? peer : tls_peer;
+  connection->tls_peer = tls_peer;
+  if (tls_peer != NULL) tls_peer->inner = peer;
+}
+
+void kw_connection_accept(kw_loop_server *loop_server, int fd, const kw_tls *tls,
+                          kw_tls_context *context) {
+  const kw_engine *engine = loop_server->engine;
+  kw_connection *connection;
+  kw_tls_peer *tls_peer = context == NULL ? NULL : accept_tls(loop_server, tls, context);
+  if (context != NULL && tls_peer == NULL) goto no_tls;
+  if (new_connection(&connection, loop_server->loop, engine, fd) < 0) goto no_connection;
+  kw_link_add(&loop_server->connections, &connection->link);
+  void *peer = accept_peer(connection, loop_server);
+  if (peer == NULL) goto no_peer;
+  set_peer(connection, engine->accepted, peer, tls_peer);
+  on_dirty(connection); /* the flush begins to read */
+  return;
+
+no_peer:
+  if (tls_peer != NULL) kw_tls_peer_free(tls_peer);
+  kw_connection_close(connection, NULL);
+  return;
+no_connection:
+  if (tls_peer != NULL) kw_tls_peer_free(tls_peer);
+no_tls:
+  close(fd);
+}
+
+int kw_connection_dial(kw_loop_client *loop_client, int fd, bool is_connecting,
+                       kw_tls_peer *tls_peer) {
   const kw_engine *engine = loop_client->engine;
   kw_connection *connection;
-  int rc = new_connection(&connection, loop_client->loop, engine->dialed, fd);
+  int rc = new_connection(&connection, loop_client->loop, engine, fd);
   if (rc < 0) return rc;
   connection->loop_client = loop_client;
-  connection->peer = loop_client->client;
+  set_peer(connection, engine->dialed, loop_client->client, tls_peer);
   connection->is_connecting = is_connecting;
   loop_client->connection = connection;
   kw_peer_hooks hooks = hooks_of(connection);

@@ -54,7 +54,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
   for (int i = 0; i < ACCEPTS; i++) {
     int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      kw_connection_accept(listener->loop_server, fd);
+      kw_connection_accept(listener->loop_server, fd, listener->tls, listener->context);
     } else if (is_shortage(errno)) {
       pause_listener(listener);
       return;
@@ -154,7 +154,8 @@ static int start(kw_listener *listener, const kw_address *address) {
   return 0;
 }
 
-int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address) {
+int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address,
+                     const kw_tls *tls, kw_tls_context *context) {
   kw_listener *listener = kw_alloc_zeroed(sizeof *listener);
   if (listener == NULL) return UV_ENOMEM;
   listener->loop_server = loop_server;
@@ -167,6 +168,8 @@ int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_
   if (listener->fd < 0) goto no_socket;
   rc = start(listener, address);
   if (rc < 0) goto no_start;
+  listener->tls = tls;
+  listener->context = context == NULL ? NULL : tls->retain(context);
   kw_link_add(&loop_server->listeners, &listener->link);
   *owner = listener;
   return 0;
@@ -186,6 +189,7 @@ void kw_listener_close(kw_listener *listener) {
   if (listener->has_path) remove_path(listener);
   kw_loop_remove_timer(listener->loop_server->loop, &listener->timer);
   kw_link_remove(&listener->link);
+  if (listener->context != NULL) listener->tls->release(listener->context);
   uv_close((uv_handle_t *)&listener->poll, on_close);
   close(listener->fd);
 }

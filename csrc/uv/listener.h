@@ -8,6 +8,7 @@
 #ifndef KW_UV_LISTENER_H
 #define KW_UV_LISTENER_H
 
+#include "face/tls.h"
 #include "uv/address.h"
 #include "uv/loop_server.h"
 
@@ -18,6 +19,9 @@ typedef struct kw_listener {
   kw_link link;               /* in the list of the kw_loop_server */
   struct kw_listener **owner; /* pointer that is set to NULL on close */
 
+  const kw_tls *tls;       /* with `context`, else NULL */
+  kw_tls_context *context; /* of connections with TLS; or NULL */
+
   int fd;
   bool has_path; /* the listener has made a socket file... */
   pid_t pid;     /* ...in this process... */
@@ -26,9 +30,11 @@ typedef struct kw_listener {
 } kw_listener;
 
 /* Binds, listens and sets *owner, which must live until the listener is closed: by kw_listener_close, or with its
- * kw_loop_server. A socket file that no process listens on any more is replaced. Returns 0 or libuv's negative error:
+ * kw_loop_server. With a context, which is retained, its connections speak TLS; else `tls` and `context` are NULL. A
+ * socket file that no process listens on any more is replaced. Returns 0 or libuv's negative error:
  * then *owner is not set. */
-int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address);
+int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address,
+                     const kw_tls *tls, kw_tls_context *context);
 
 /* Stops listening, sets *owner to NULL, and frees the listener. Connections stay. The socket file is removed, if it
  * is the one that the listener has made, and if this is the process that made it. */

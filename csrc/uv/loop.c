@@ -18,16 +18,18 @@
 /* The longest wait that no signal ends. A request that is answered sooner costs less. */
 #define PLAIN_WAIT_MS 50
 
+#define WORK_NS 2000000 /* time for TLS in an iteration: about three signatures */
+
 /* {====== Time ====== */
 
-static int64_t clock_ms(void) {
+int64_t kw_loop_clock_ns(void) {
   struct timespec ts;
   clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
 int64_t kw_loop_now(kw_loop *loop) {
-  if (loop->is_now_stale) loop->now = clock_ms();
+  if (loop->is_now_stale) loop->now = kw_loop_clock_ns() / 1000000;
   loop->is_now_stale = false;
   return loop->now;
 }
@@ -165,6 +167,18 @@ static void flush_all(kw_loop *loop) {
   }
 }
 
+/* Works for connections with TLS, the longest waiting first, until the time is over. The others wait for the next
+ * iteration. */
+static void work(kw_loop *loop) {
+  if (kw_link_is_alone(&loop->working)) return;
+  int64_t until = kw_loop_clock_ns() + WORK_NS;
+  do {
+    kw_connection *connection = KW_CONTAINER_OF(loop->working.next, kw_connection, work);
+    kw_link_remove(&connection->work);
+    kw_connection_work(connection);
+  } while (!kw_link_is_alone(&loop->working) && kw_loop_clock_ns() < until);
+}
+
 /* Returns true if a connection was flushed. */
 static bool finish_iteration(kw_loop *loop) {
   loop->is_now_stale = true;
@@ -193,6 +207,7 @@ static bool has_news(const kw_loop *loop) {
 static int64_t next_deadline(const kw_loop *loop) {
   const kw_timer *timer = first_timer(loop);
   if (has_news(loop) || !kw_link_is_alone(&loop->dirty)) return 0;
+  if (!kw_link_is_alone(&loop->working)) return 0;
   if (timer != NULL && timer->node.when < loop->server_deadline) return timer->node.when;
   return loop->server_deadline;
 }
@@ -247,6 +262,7 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt i
       iterate(loop, left < PLAIN_WAIT_MS ? left : PLAIN_WAIT_MS);
       is_quiet = loop->is_wait_over;
     }
+    work(loop);
     if (finish_iteration(loop)) is_quiet = false;
   } while (!has_news(loop) && kw_loop_now(loop) < deadline && !interrupt.is_due(interrupt.ctx));
   loop->is_woken = loop->is_rung = loop->has_disconnected = loop->signals.has_come = false;
@@ -313,6 +329,7 @@ int kw_loop_open(kw_loop **result) {
   kw_link_init(&loop->clients);
   kw_link_init(&loop->lingering);
   kw_link_init(&loop->dirty);
+  kw_link_init(&loop->working);
   kw_signals_init(&loop->signals);
   loop->pid = kw_process_id();
   loop->is_now_stale = true;

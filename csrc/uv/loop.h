@@ -5,7 +5,7 @@
  * The loop never calls Lua. A turn lasts until there is something for Lua to do, and consists of iterations:
  *
  *   run the timers that are due -> wait for sockets, signals, other threads or the next deadline, and feed the peers
- *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
+ *     -> work for connections with TLS, for a bounded time -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
  * A turn begins with the last line. (The turn of a connection is another thing: the time for which its messages are
  * handled in one iteration, see connection.h.) So everything that happens in one iteration, and everything that Lua
@@ -29,6 +29,7 @@
 
 #define KW_NEVER INT64_MAX
 #define KW_READ_BYTES 65536
+#define KW_TEXT_BYTES 16384 /* plaintext of the largest record of TLS */
 
 /* A function that the loop calls at a time. Embedded in the object that it belongs to. */
 typedef struct kw_timer {
@@ -63,6 +64,7 @@ typedef struct kw_loop {
   kw_link clients;       /* of kw_loop_client */
   kw_link lingering;     /* of kw_connection: dialed connections that linger, see connection.h */
   kw_link dirty;         /* of kw_connection: the next flush has to look at them */
+  kw_link working;       /* of kw_connection: TLS that has work, see tls_peer.h */
   size_t connections;    /* connections that are not closed */
   bool has_disconnected; /* a client has lost its connection in this turn */
 
@@ -78,6 +80,7 @@ typedef struct kw_loop {
   bool bell_ends_turn; /* argument of the current kw_loop_turn */
 
   char read_buffer[KW_READ_BYTES]; /* what a socket has just given; peers copy what they keep */
+  char text_buffer[KW_TEXT_BYTES]; /* plaintext of one record */
 } kw_loop;
 
 /* Makes a loop. Returns 0 or libuv's negative error. */
@@ -141,6 +144,9 @@ kw_waker *kw_loop_share_waker(kw_loop *loop);
 
 /* Returns milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
 int64_t kw_loop_now(kw_loop *loop);
+
+/* Returns nanoseconds of CLOCK_MONOTONIC. */
+int64_t kw_loop_clock_ns(void);
 
 /* {====== Timers ====== */
 

@@ -22,22 +22,22 @@ static int connect_to(const kw_address *address, bool *is_connecting) {
   return uv_translate_sys_error(-rc);
 }
 
-static int start(kw_loop_client *loop_client) {
+static int start(kw_loop_client *loop_client, kw_tls_peer *tls_peer) {
   bool is_connecting;
   int fd = connect_to(&loop_client->address, &is_connecting);
   if (fd < 0) return fd;
-  int rc = kw_connection_dial(loop_client, fd, is_connecting);
+  int rc = kw_connection_dial(loop_client, fd, is_connecting, tls_peer);
   if (rc < 0) close(fd);
   return rc;
 }
 
 int kw_loop_client_open(kw_loop_client **owner, kw_loop *loop, const kw_engine *engine,
-                        kw_client *client, const kw_address *address) {
+                        kw_client *client, const kw_address *address, kw_tls_peer *tls_peer) {
   kw_loop_client *loop_client = kw_alloc(sizeof *loop_client);
   if (loop_client == NULL) return UV_ENOMEM;
   *loop_client = (kw_loop_client){
       .loop = loop, .engine = engine, .client = client, .address = *address, .owner = owner};
-  int rc = start(loop_client);
+  int rc = start(loop_client, tls_peer);
   if (rc < 0) {
     kw_free(loop_client);
     return rc;

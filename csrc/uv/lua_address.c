@@ -53,10 +53,11 @@ static int read_ip(lua_State *L, int i, kw_address *address) {
 }
 
 int kw_uv_read_address(lua_State *L, int i, kw_address *address) {
+  int top = lua_gettop(L);
   luaL_checktype(L, i, LUA_TTABLE);
   lua_getfield(L, i, "path");
   bool is_path = !lua_isnil(L, -1);
   int rc = is_path ? read_path(L, i, address) : read_ip(L, i, address);
-  lua_settop(L, i);
+  lua_settop(L, top);
   return rc;
 }

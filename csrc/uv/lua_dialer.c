@@ -4,22 +4,59 @@
  */
 #include "uv/binding.h"
 
-/* loop:dial(client, address): true; or nil, text and name of the error. The connection may still fail: the client
- * object tells. */
+/* Makes the part of a connection that speaks TLS. NULL with *failure set. */
+static kw_tls_peer *open_tls(kw_loop *loop, const kw_engine *engine, const kw_tls *tls,
+                             kw_tls_context *context, const char *host, const char *place,
+                             kw_tls_failure *failure) {
+  kw_tls_channel *channel = tls->connect(context, host, place, failure);
+  if (channel == NULL) return NULL;
+  kw_tls_peer *tls_peer = kw_tls_peer_new(loop, tls, channel, engine->dialed);
+  if (tls_peer != NULL) return tls_peer;
+  tls->close(channel);
+  *failure = (kw_tls_failure){KW_TLS_MEMORY, "not enough memory"};
+  return NULL;
+}
+
+static int push_tls_failure(lua_State *L, const kw_tls_failure *failure) {
+  lua_pushnil(L);
+  lua_pushstring(L, failure->text);
+  lua_pushliteral(L, "TLS");
+  return 3;
+}
+
+/* loop:dial(client, address, context, host, place): true; or nil, text and name of the error. The connection may still
+ * fail: the client object tells. With a context the connection speaks TLS, see kw_tls for host and place. */
 static int l_dial(lua_State *L) {
   kw_address address;
+  const kw_tls *tls;
+  kw_tls_failure failure;
   kw_uv_check_loop(L);
-  lua_settop(L, 3);
+  lua_settop(L, 6);
   void *object = luaL_checkudata(L, 2, KW_CLIENT_NAME);
+  if (kw_uv_check_context(L, 4, false, &tls) != NULL) {
+    luaL_checktype(L, 5, LUA_TSTRING);
+    luaL_checktype(L, 6, LUA_TSTRING);
+  }
   int rc = kw_uv_read_address(L, 3, &address);
   if (rc < 0) return kw_uv_push_failure(L, rc);
   kw_uv_handle *self = kw_uv_add_handle(L);
   kw_loop *loop = kw_uv_check_loop(L);
   const kw_engine *engine = kw_uv_check_engine(L);
+  kw_tls_context *context = kw_uv_check_context(L, 4, false, &tls);
   kw_client *client = engine->client_of(object);
   if (client == NULL) return luaL_error(L, "the client is closed, or was dialed before");
-  rc = kw_loop_client_open(&self->client, loop, engine, client, &address);
+  kw_tls_peer *tls_peer = NULL;
+  if (context != NULL) {
+    tls_peer =
+        open_tls(loop, engine, tls, context, lua_tostring(L, 5), lua_tostring(L, 6), &failure);
+    if (tls_peer == NULL) {
+      kw_uv_release_idle(L);
+      return push_tls_failure(L, &failure);
+    }
+  }
+  rc = kw_loop_client_open(&self->client, loop, engine, client, &address, tls_peer);
   if (rc < 0) {
+    if (tls_peer != NULL) kw_tls_peer_free(tls_peer);
     kw_uv_release_idle(L);
     return kw_uv_push_failure(L, rc);
   }

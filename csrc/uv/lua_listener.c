@@ -25,17 +25,21 @@ static kw_listener **check_listener(lua_State *L) {
   return luaL_checkudata(L, 1, LISTENER_NAME);
 }
 
-/* loop:listen(server, address): a listener; or nil, text and name of the error. */
+/* loop:listen(server, address, context): a listener, with TLS if a context is given; or nil, text and name of the
+ * error. */
 static int l_listen(lua_State *L) {
   kw_address address;
+  const kw_tls *tls;
   kw_uv_check_loop(L);
-  lua_settop(L, 3);
+  lua_settop(L, 4);
+  kw_uv_check_context(L, 4, true, &tls);
   int rc = kw_uv_read_address(L, 3, &address);
   if (rc < 0) return kw_uv_push_failure(L, rc);
   kw_uv_push_object(L, LISTENER_NAME, 0);
   kw_uv_handle *self = kw_uv_add_handle(L);
   kw_loop_server *loop_server = check_server(L, kw_uv_check_loop(L), self);
-  rc = kw_listener_open(lua_touserdata(L, -1), loop_server, &address);
+  kw_tls_context *context = kw_uv_check_context(L, 4, true, &tls);
+  rc = kw_listener_open(lua_touserdata(L, 5), loop_server, &address, tls, context);
   kw_uv_release_idle(
       L); /* the new handle, if the server had one; the server, if it does not listen */
   return rc == 0 ? 1 : kw_uv_push_failure(L, rc);

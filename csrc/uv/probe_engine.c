@@ -43,6 +43,9 @@ struct kw_server {
   bool stays;         /* a peer is not done when the other side has closed its end */
   bool refuses;       /* `accept` returns NULL */
 
+  char refusal[256];     /* argument of the last `refuse` */
+  char common_name[256]; /* argument of the last `identify`; "" for NULL */
+
 #define X(name) size_t name;
   COUNTS(X)
 #undef X
@@ -69,7 +72,7 @@ struct kw_client {
   kw_peer_hooks hooks; /* all NULL before `dial` */
   queue in;
   queue out;
-  char why[64]; /* argument of `close`; "" for NULL */
+  char why[256]; /* argument of `close`; "" for NULL */
 
   size_t limit;    /* with this many bytes not taken by Lua the client wants no more; 0: no limit */
   int64_t timeout; /* milliseconds for `opened` to come, else the client is done; 0: none */
@@ -206,6 +209,16 @@ static void close_peer(void *ctx, const char *why) {
   kw_free(peer);
 }
 
+static void refuse_peer(kw_peer *peer, const char *why) {
+  snprintf(peer->server->refusal, sizeof peer->server->refusal, "%s", why);
+  peer->is_done = true;
+}
+
+static void identify_peer(kw_peer *peer, const char *name) {
+  kw_server *server = peer->server;
+  snprintf(server->common_name, sizeof server->common_name, "%s", name == NULL ? "" : name);
+}
+
 static const kw_peer_face accepted = {.feed = feed,
                                       .pending = pending,
                                       .wrote = wrote,
@@ -301,6 +314,8 @@ static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .has_work = has_work,
                                .is_busy = is_busy,
                                .accept = accept_peer,
+                               .refuse = refuse_peer,
+                               .identify = identify_peer,
                                .client_of = client_of,
                                .dial = client_dial,
                                .opened = client_opened,
@@ -381,6 +396,14 @@ static int l_take(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)server->work);
   server->work = 0;
   return 1;
+}
+
+/* server:heard(): why a peer was refused, and the name of its certificate. */
+static int l_heard(lua_State *L) {
+  const kw_server *server = check_server(L);
+  lua_pushstring(L, server->refusal);
+  lua_pushstring(L, server->common_name);
+  return 2;
 }
 
 static int l_counts(lua_State *L) {
@@ -525,7 +548,8 @@ static int l_fail_at(lua_State *L) {
 }
 
 static const luaL_Reg methods[] = {{"say", l_say},       {"finish", l_finish}, {"take", l_take},
-                                   {"counts", l_counts}, {"close", l_close},   {NULL, NULL}};
+                                   {"counts", l_counts}, {"heard", l_heard},   {"close", l_close},
+                                   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 static const luaL_Reg client_methods[] = {{"say", l_client_say},     {"finish", l_client_finish},
                                           {"take", l_client_take},   {"state", l_client_state},

@@ -246,13 +246,16 @@ function driver.check_serve()
 end
 
 --- Listens. The server outlives a `run` that begins it, and luv's loop then serves.
-function driver.listen(server, address)
+function driver.listen(server, address, context)
   local _, text, name = join_host()
   if text then return nil, text, name end
-  return get_loop():listen(server, address)
+  return get_loop():listen(server, address, context)
 end
 
-function driver.dial(client, address) return get_loop():dial(client, address) end
+function driver.dial(client, address, context, host, place)
+  return get_loop():dial(client, address, context, host, place)
+end
+
 function driver.lookup(name) return get_loop():lookup(name) end
 function driver.bell() return get_loop():bell() end
 function driver.hear(thread) thread:wakes(get_loop()) end

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- call: one call of a method that Lua answers, as its handler sees it; or, for middleware, one call of any method.
 --
--- Fields: path, peer (the client's address), deadline (a time of keywatch.now, or nil), metadata (values by name),
+-- Fields: path, peer (the client's address), common_name (of the certificate that the client has shown, if it was
+-- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name),
 -- server. After the client has cancelled the call, or the deadline has passed, every method of the call raises
 -- "cancelled".
 
@@ -31,7 +32,7 @@ end
 
 --- Returns the call of an id from the core; nil if the call has ended already.
 local function open(server, id)
-  local path, is_stream, is_intercepted, peer, seconds, fields = server.object:info(id)
+  local path, is_stream, is_intercepted, peer, seconds, fields, common_name = server.object:info(id)
   if not path then return nil end
   local d = driver.get()
   return setmetatable({
@@ -39,6 +40,7 @@ local function open(server, id)
     id = id,
     path = path,
     peer = peer,
+    common_name = common_name,
     deadline = seconds and d.now() + seconds,
     metadata = read_metadata(fields),
     is_stream = is_stream,

@@ -55,7 +55,7 @@ function server_methods:close()
   self.object:close()
   d.detach(self.dispatcher)
   self.dispatcher:finish_all(grpc_status.UNAVAILABLE)
-  notes.drain(self)
+  notes.finish(self)
   if self.gone then self.gone:set() end
   return true
 end
@@ -138,7 +138,8 @@ local function new(opts, ids, object, listeners)
     dispatcher = nil,
     compactor = open_compactor(opts, logger),
     log = logger,
-    has_notes = false, -- the core takes notes for the debug log
+    has_notes = false, -- the core takes all notes, for the debug log
+    rejections = nil,  -- see notes.lua
 
     name = opts.name,
     identity = ids,

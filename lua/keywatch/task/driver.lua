@@ -46,16 +46,18 @@
 --
 --   check_serve()    Raises, at the line that called keywatch, if nothing here would turn the loop of a server. Called
 --                    before a server begins to listen.
---   listen(server, address)
+--   listen(server, address, context)
 --                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
---                    or { path = }. Returns a listener: listener:address(), listener:close(); or nil, the text and the
+--                    or { path = }. context: one of keywatch.tls; nil: the connections are plain. Returns a listener: listener:address(), listener:close(); or nil, the text and the
 --                    name of the error.
 --   resolve(name)    Looks a host name up, and blocks meanwhile. Returns a list of IP addresses; or nil, the text and
 --                    the name of the error.
 --   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is under
 --                    way, a list of IP addresses, or false, the text and the name of the error.
---   dial(client, address)
---                    Begins to connect a client of the core. Returns true; or nil, the text and the name of the error.
+--   dial(client, address, context, host, place)
+--                    Begins to connect a client of the core. With a context of keywatch.tls the connection speaks TLS:
+--                    `host` is the name that the server's certificate must be for, and sessions are kept for
+--                    resumption under `place`. Returns true; or nil, the text and the name of the error.
 --                    The core's client learns what becomes of the connection, and the bytes that come.
 --   look()           Looks at the sockets once, without waiting: reads, writes, and gives the bytes to the core.
 --                    Resumes no task. May be called anywhere, in a task, too.

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tls_peer: a peer of the engine behind a TLS channel. It has the face of a peer, too: ciphertext goes in and out.
+ *
+ *   socket <- ciphertext -> channel <- plaintext -> inner peer
+ *
+ * Handshakes are slow: a signature takes a large part of a millisecond. So `feed` only queues what comes before the
+ * handshake is over, and the connection has the loop call kw_tls_peer_work when there is time for it. The timers of the
+ * inner peer bound the handshake as they bound the silence of a plain connection.
+ *
+ * After the handshake `feed` decrypts at once. When the inner peer takes no more bytes, the rest stays in the channel as
+ * ciphertext, at most one read of the socket, and kw_tls_peer_work goes on with it. The plaintext of the inner peer is
+ * encrypted when it can leave: at most KW_TLS_OUTPUT bytes, and one record, wait for the socket.
+ */
+#ifndef KW_UV_TLS_PEER_H
+#define KW_UV_TLS_PEER_H
+
+#include "face/engine.h"
+#include "face/tls.h"
+#include "uv/loop.h"
+
+typedef struct kw_tls_peer {
+  const kw_tls *tls;
+  kw_tls_channel *channel;
+  const kw_peer_face *face; /* of the inner peer */
+  void *inner;
+  kw_loop *loop;
+  bool is_open;   /* the handshake is over */
+  bool got_bytes; /* ciphertext has come */
+  bool got_end;   /* the inner peer was told of the end of the stream */
+} kw_tls_peer;
+
+/* The functions for a kw_tls_peer. `close` frees it, with its channel. */
+extern const kw_peer_face kw_tls_peer_face;
+
+/* Makes a kw_tls_peer, and takes over the channel. NULL if memory is short: then the channel is still the caller's. The
+ * caller sets `inner`. */
+kw_tls_peer *kw_tls_peer_new(kw_loop *loop, const kw_tls *tls, kw_tls_channel *channel,
+                             const kw_peer_face *face);
+
+/* Frees a kw_tls_peer whose inner peer was not set. */
+void kw_tls_peer_free(kw_tls_peer *peer);
+
+/* True if kw_tls_peer_work has something to do. */
+bool kw_tls_peer_has_work(const kw_tls_peer *peer);
+
+/* Goes on with the handshake, or with ciphertext that waits. Returns true if the handshake has ended well in this
+ * call. */
+bool kw_tls_peer_work(kw_tls_peer *peer);
+
+/* Returns why the handshake failed, for the log; NULL if it has not, or if the other side has left without a word. */
+const char *kw_tls_peer_refusal(const kw_tls_peer *peer);
+
+#endif
