@@ -1,0 +1,379 @@
+--- Connections with TLS on the loop, driven by the echo engine of probe builds.
+
+local tls = require "keywatch.tls"
+local uv = require "keywatch.uv"
+
+local certificates = require "spec.support.certificates"
+local program = require "spec.support.program"
+local shell = require "spec.support.shell"
+local socket = require "spec.support.socket"
+
+require "keywatch.core" -- the loop asks for it
+
+local probe = uv.probe
+local LOCAL = { host = "127.0.0.1", port = 0 }
+local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+
+describe("the loop", function()
+  local loop
+
+  before_each(function() loop = assert(uv.open()) end)
+  after_each(function() loop:close() end)
+
+  it("takes contexts of the right side, and nothing else", function()
+    local core = require "keywatch.core"
+    local store = core.open()
+    local server = assert(core.serve(store))
+    local client = core.client("localhost:1", {})
+    local cert, key = certificates.paths("server")
+    local servers, clients = assert(tls.server { cert = cert, key = key }), assert(tls.client {})
+    local closed = assert(tls.client {})
+    closed:close()
+    local address = { host = "127.0.0.1", port = 1 }
+    for _, other in ipairs { {}, "tls", io.stdout, loop, true } do
+      assert.error_matches(function() loop:listen(server, LOCAL, other) end, "keywatch.tls.context expected")
+      assert.error_matches(function() loop:dial(client, address, other, "a", "a") end, "keywatch.tls.context expected")
+    end
+    assert.has_error(function() loop:listen(server, LOCAL, clients) end, "this is a context of clients")
+    assert.has_error(function() loop:dial(client, address, servers, "a", "a") end, "this is a context of servers")
+    assert.has_error(function() loop:dial(client, address, closed, "a", "a") end, "the context is closed")
+    assert.error_matches(function() loop:dial(client, address, clients) end, "string expected")
+    assert.same({ nil, "the name of the server is too long", "TLS" },
+      { loop:dial(client, address, clients, ("a"):rep(300), "a") })
+    assert.equal(0, loop:connections())
+    client:close()
+    server:close()
+    store:close()
+  end)
+end)
+
+if not probe then return end
+
+describe("a connection with TLS", function()
+  local loop, server, objects, live, contexts
+
+  local function context(side, options)
+    local made = assert(tls[side](options))
+    table.insert(contexts, made)
+    return made
+  end
+
+  local function server_context(options)
+    options = options or {}
+    options.cert, options.key = certificates.paths(options.name or "server")
+    options.name = nil
+    return context("server", options)
+  end
+
+  local function client_context(options)
+    options = options or {}
+    if options.name then options.cert, options.key = certificates.paths(options.name) end
+    options.name = nil
+    options.ca = options.ca or certificates.paths("ca")
+    return context("client", options)
+  end
+
+  local function new_client(options)
+    table.insert(objects, probe.client(options or {}))
+    return objects[#objects]
+  end
+
+  local function new_server(options)
+    table.insert(objects, probe.server(options or {}))
+    return objects[#objects]
+  end
+
+  before_each(function()
+    certificates.directory()
+    collectgarbage() -- servers of core, before the engine is another one
+    collectgarbage()
+    live, objects, contexts = probe.live(), {}, {}
+    probe.enter()
+    loop, server = assert(uv.open()), new_server()
+  end)
+
+  after_each(function()
+    probe.leave()
+    probe.fail_at(0)
+    loop:close()
+    for _, object in ipairs(objects) do object:close() end
+    for _, one in ipairs(contexts) do one:close() end
+    assert.equal(live, probe.live())
+  end)
+
+  local function wait(is_so)
+    local stop = uv.now() + SECONDS
+    while not is_so() do
+      loop:turn(0.01)
+      if uv.now() > stop then error("what was waited for has not come", 2) end
+    end
+  end
+
+  local function listen(options, address)
+    return assert(loop:listen(server, address or LOCAL, server_context(options)))
+  end
+
+  local function dial(listener, options, tls_options, name)
+    local client = new_client(options)
+    assert.is_true(loop:dial(client, listener:address(), client_context(tls_options), name or "localhost", "here"))
+    return client
+  end
+
+  local function open(listener, options, tls_options)
+    local client = dial(listener, options, tls_options)
+    wait(function() return client:state().is_opened or client:state().closed > 0 end)
+    assert.equal("", client:state().why)
+    client:take()
+    return client
+  end
+
+  local function expect_echo(client, bytes)
+    local received = {}
+    local n = 0
+    client:say(bytes)
+    wait(function()
+      local taken = client:take()
+      received[#received + 1], n = taken, n + #taken
+      return n >= #bytes
+    end)
+    assert.is_true(bytes == table.concat(received))
+  end
+
+  local function wait_for_end(client)
+    wait(function() return client:state().closed > 0 end)
+    assert.equal(1, client:state().closed)
+    assert.is_false(loop:hosts(client))
+    return client:state().why
+  end
+
+  local function wait_for_refusal()
+    wait(function() return server:counts().closed > 0 end)
+    return (server:heard())
+  end
+
+  local function block(n)
+    local lines = {}
+    for i = 1, n / 8 do lines[i] = ("%07d\n"):format(i) end
+    return table.concat(lines)
+  end
+
+  it("carries bytes both ways", function()
+    local client = open(listen())
+    expect_echo(client, "hello")
+    expect_echo(client, block(800000))
+    assert.equal(2, loop:connections())
+    assert.same({ "", "" }, { server:heard() })
+  end)
+
+  it("carries bytes both ways at a path", function()
+    local scratch = shell.must("mktemp -d")
+    finally(function() shell.must("rm -rf " .. scratch) end)
+    expect_echo(open(listen({}, { path = scratch .. "/socket" })), "hello")
+  end)
+
+  it("carries large and small pieces", function()
+    for _, piece in ipairs { 1, 100, 16383, 16384, 16385, 100000 } do
+      server = new_server { piece = piece }
+      expect_echo(open(listen()), block(piece < 100 and 8000 or 400000))
+    end
+  end)
+
+  it("is left alone while its client wants no bytes", function()
+    local client = open(listen(), { limit = 1000 })
+    server:say(("x"):rep(2000000))
+    for _ = 1, 50 do loop:turn(0) end
+    local most = #client:take()
+    assert.is_true(most <= 16384 + 1000, most)
+    wait(function()
+      most = most + #client:take()
+      return most == 2000000
+    end)
+  end)
+
+  it("is read while the other side does not read", function()
+    server = new_server { is_silent = true }
+    local listener = listen()
+    local one, other = open(listener), open(listener)
+    one:say(block(4000000))
+    server:say(block(4000000)) -- to both
+    other:say(block(4000000))
+    local got = { [one] = 0, [other] = 0 }
+    wait(function()
+      for client, n in pairs(got) do got[client] = n + #client:take() end
+      return got[one] == 4000000 and got[other] == 4000000 and server:counts().bytes == 8000000
+    end)
+  end)
+
+  it("knows the name of a client's certificate", function()
+    local client = open(listen { client_cert_auth = true, ca = certificates.paths("ca") }, nil, { name = "alice" })
+    expect_echo(client, "x")
+    assert.same({ "", "alice" }, { server:heard() })
+  end)
+
+  it("ends in order on either side", function()
+    local listener = listen()
+    local client = open(listener)
+    client:say("last words")
+    client:finish()
+    assert.equal("", wait_for_end(client))
+    wait(function() return server:counts().closed == 1 end)
+    assert.equal(#"last words", server:counts().bytes)
+    assert.equal(1, server:counts().ends)
+    client = open(listener)
+    expect_echo(client, "x") -- the handshake is over on both sides
+    server:say("bye")
+    server:finish()
+    assert.equal("", wait_for_end(client))
+    assert.equal("bye", client:take())
+    wait(function() return loop:connections() == 0 end)
+  end)
+
+  it("tells the client why its server is not trusted, and the server that it was not", function()
+    local client = dial(listen { name = "strange" })
+    assert.matches("^the certificate of the server 'localhost' is signed by an authority that is not trusted",
+      wait_for_end(client))
+    assert.is_false(client:state().is_opened)
+    assert.matches("^the client has refused the connection: our certificate is signed by an authority that it does not "
+      .. "trust", wait_for_refusal())
+  end)
+
+  it("tells a client without a certificate, and the server", function()
+    local client = open(listen { client_cert_auth = true, ca = certificates.paths("ca") })
+    assert.matches("^the server has refused the connection: .*certificate", wait_for_end(client))
+    assert.matches("certificate", wait_for_refusal())
+    assert.equal(0, server:counts().bytes)
+  end)
+
+  it("tells a client that its server is plain", function()
+    local plain = assert(loop:listen(new_server { greeting = "HTTP/1.1 400 Bad Request\r\n\r\n" }, LOCAL))
+    assert.equal("the server speaks plain HTTP/1, and not TLS", wait_for_end(dial(plain)))
+  end)
+
+  it("tells a plain client that its server is not", function()
+    local client = socket.connect(listen():address())
+    socket.turn_until(loop, function() return client.is_connected end)
+    client:write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    socket.turn_until(loop, function() return client.has_ended end)
+    assert.equal("the client speaks plain HTTP/2, and not TLS", wait_for_refusal())
+    client:close()
+    assert.equal(0, server:counts().feeds)
+  end)
+
+  it("ends without a word when the other side has said none", function()
+    local listener = listen()
+    local client = socket.connect(listener:address())
+    socket.turn_until(loop, function() return client.is_connected and server:counts().accepted == 1 end)
+    client:close()
+    assert.equal("", wait_for_refusal())
+    client = socket.connect(listener:address())
+    socket.turn_until(loop, function() return client.is_connected end)
+    client:write("\22\3\1")
+    client:shutdown()
+    socket.turn_until(loop, function() return server:counts().closed == 2 end)
+    client:close()
+    assert.equal("the client has closed the connection without close_notify", (server:heard()))
+  end)
+
+  it("gives up with the timeout of its peer", function()
+    local silent = assert(loop:listen(new_server(), LOCAL)) -- it echoes what the client says
+    local mute = assert(loop:listen(new_server { is_silent = true }, LOCAL))
+    assert.is_string(wait_for_end(dial(silent)))
+    local client = dial(mute, { timeout = 50 })
+    wait_for_end(client)
+    assert.is_false(client:state().is_opened)
+  end)
+
+  for _, module in ipairs { "uv", "tls" } do
+    it("survives every want of memory in keywatch." .. module, function()
+      local fail_at = require("keywatch." .. module).probe.fail_at
+      local listener, own = listen(), client_context()
+      local at, is_opened = 0, false
+      repeat
+        at = at + 1
+        local client = new_client()
+        fail_at(at)
+        if loop:dial(client, listener:address(), own, "localhost", "here") then
+          wait(function() return client:state().is_opened or client:state().closed > 0 end)
+          is_opened = client:state().is_opened
+          if is_opened then
+            client:say("x")
+            wait(function() return client:take() ~= "" or client:state().closed > 0 end)
+            is_opened = client:state().closed == 0
+          end
+        end
+        fail_at(0)
+        loop:release(client)
+        client:close()
+      until is_opened
+      expect_echo(open(listener), "x")
+      assert.is_true(at > 3, at)
+    end)
+  end
+
+  it("is one of very many, and its handshake delays nobody", function()
+    local listener, clients, own = listen(), {}, client_context()
+    local first = open(listener)
+    for i = 1, 100 do
+      clients[i] = new_client()
+      assert.is_true(loop:dial(clients[i], listener:address(), own, "localhost", tostring(i)))
+    end
+    local n = 0
+    repeat -- every iteration has a turn for the first connection, whatever there is to do for the others
+      expect_echo(first, "x")
+      n = n + 1
+    until clients[100]:state().is_opened
+    assert.is_true(n >= 20, n)
+    for i, client in ipairs(clients) do
+      wait(function() return client:state().is_opened end)
+      client:take()
+      expect_echo(client, tostring(i))
+    end
+  end)
+
+  it("outlives its context and its listener", function()
+    local listener = listen()
+    local client = open(listener)
+    for _, one in ipairs(contexts) do one:close() end
+    listener:close()
+    expect_echo(client, "x")
+  end)
+
+  it("is left alone in the child after a fork", function()
+    local cert, key = certificates.paths("server")
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      io.stdout:setvbuf("no")
+      require "keywatch.core"
+      local tls, uv = require "keywatch.tls", require "keywatch.uv"
+      local probe = uv.probe
+      probe.enter()
+      local loop, server = uv.open(), probe.server {}
+      local listener = loop:listen(server, { host = "127.0.0.1", port = 0 }, tls.server { cert = %q, key = %q })
+      local context, client = tls.client { ca = %q }, probe.client {}
+      loop:dial(client, listener:address(), context, "localhost", "here")
+      repeat loop:turn(0.01) until client:state().is_opened
+      local function echo(bytes)
+        client:say(bytes)
+        local got = ""
+        repeat
+          loop:turn(0.01)
+          got = got .. client:take()
+        until #got >= #bytes
+        return got
+      end
+      print(echo("before"))
+      local parent = uv.pid()
+      fork()
+      if uv.pid() ~= parent then
+        loop:turn(0)
+        print(loop:connections())
+          os.exit(0, true)
+      end
+      wait()
+      print(echo("after"), loop:connections())
+    ]]):format(cert, key, (certificates.paths("ca"))))
+    assert.equal("before\n0\nafter\t2\n", printed)
+    assert.equal(0, status)
+  end)
+end)
