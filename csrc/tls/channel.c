@@ -26,6 +26,7 @@ struct kw_tls_channel {
   bool is_open;
   bool got_eof;
   bool got_end;     /* close_notify */
+  bool has_rest;    /* OpenSSL holds plaintext of a record that was read in part */
   bool is_finished; /* `finish` was called */
   bool is_starved;  /* the BIO had no memory */
 };
@@ -309,6 +310,7 @@ size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
   if (!may_read(channel) || cap == 0) return 0;
   ERR_clear_error();
   int rc = SSL_read_ex(channel->ssl, to, cap, &len);
+  channel->has_rest = SSL_pending(channel->ssl) > 0;
   if (rc == 1) return len;
   look_at(channel, rc);
   return 0;
@@ -364,7 +366,7 @@ void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes) {
 /* {====== State ====== */
 
 static bool has_input(const kw_tls_channel *channel) {
-  return channel->in.len > 0 || channel->got_eof || SSL_pending(channel->ssl) > 0;
+  return channel->in.len > 0 || channel->got_eof || channel->has_rest;
 }
 
 unsigned kw_tls_channel_state(const kw_tls_channel *channel) {
