@@ -31,7 +31,8 @@ typedef struct kw_tls_spare {
   uint8_t *block; /* KW_TLS_SPARE bytes; or NULL */
 } kw_tls_spare;
 
-#define KW_TLS_SPARE (KW_TLS_OUTPUT + 20480) /* all that may be pending, and one record more */
+#define KW_TLS_SPARE                                                                               \
+  (KW_TLS_OUTPUT + 20480) /* as much as `write` has pending: its bound, and one record more */
 
 /* Gives the spare block to a buffer without a block. If there is no spare block, one is made if `is_large`; where memory
  * is short, the buffer grows as others do. */
