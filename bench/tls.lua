@@ -52,7 +52,7 @@ local function measure_load(servers)
   compare_rates("put, 64 in flight, 8 connections", "puts", servers, "put -c 8 -m 8 -n 50000")
   for _, case in ipairs {
     { "1,000 watchers on 100 connections", "-w 1000 -s 100 -c 100" },
-    { "1,000 watchers on 10 streams of 1 connection", "-w 1000 -s 10 -c 1" },
+    { "1,000 watchers on 1 connection", "-w 1000 -s 10 -c 1" },
   } do
     compare_rates("64 puts in flight, " .. case[1], "events", servers, ("watch %s -n 1000 -W 64"):format(case[2]))
     compare_rates("puts in step, " .. case[1], "events", servers, ("watch %s -n 100 --in-step"):format(case[2]))
