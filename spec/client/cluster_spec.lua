@@ -6,12 +6,13 @@ local keywatch = require "keywatch"
 local cluster = require "spec.support.cluster"
 local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
+local secure = require "spec.support.secure"
 
 local PATIENCE = network.PATIENCE
 local KV, WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Watch/Watch"
 local RANGE, PUT, STATUS = KV .. "Range", KV .. "Put", "/etcdserverpb.Maintenance/Status"
 local MEMBERS, AUTHENTICATE = "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Auth/Authenticate"
-local NOBODY = "http://127.0.0.1:1"
+local NOBODY = secure.url("127.0.0.1:1")
 local NO_LEADER = { "status", 14, "etcdserver: no leader" }
 local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 3 }
 local LED = { "reply", { header = HEADER, version = "3.5.21", leader = 2, raftTerm = 3, dbSize = 9 } }
@@ -218,10 +219,11 @@ describe("endpoints that follow the member list", function()
   it("are the client URLs of members that have started and are no learners", function()
     local second = member()
     local first = member()
+    local other = secure.is_on and "http://other:1" or "https://other:1" -- not as the endpoints that were given
     first:behave { [MEMBERS] = listed(started("one", first.url .. "/"), started("two", second.url),
       { name = "", clientURLs = { "http://unstarted:1" } },
       { name = "learner", isLearner = true, clientURLs = { "http://learner:1" } },
-      started("tls", "https://tls:1"), started("odd", "gibberish"), started("twice", second.url)) }
+      started("other", other), started("odd", "gibberish"), started("twice", second.url)) }
     local client = connect { first }
     local urls
     local written = written_by(function()
@@ -230,7 +232,8 @@ describe("endpoints that follow the member list", function()
     end)
     assert.same({ first.url, second.url }, urls)
     assert.equal(("keywatch.client<%s,%s>"):format(first.url, second.url), tostring(client))
-    local words = 'leaves out an endpoint of the member list: "https://tls:1" asks for TLS'
+    local words = 'leaves out an endpoint of the member list: "%s" %s'
+    words = words:format(other, secure.is_on and "is without TLS" or "asks for TLS")
     assert.equal(1, select(2, written:gsub(words, "")))
     assert.equal(1, select(2, written:gsub('"gibberish" ', "")))
     assert.equal(1, #first:record().connections) -- the connection stays
@@ -249,7 +252,7 @@ describe("endpoints that follow the member list", function()
 
   it("stay as they are if there are more than a cluster can have, and each odd one is told of but once", function()
     local urls, odd = {}, {}
-    for i = 1, 300 do urls[i], odd[i] = "http://10.0.0.1:" .. 1000 + i, "odd://" .. i end
+    for i = 1, 300 do urls[i], odd[i] = secure.url("10.0.0.1:" .. 1000 + i), "odd://" .. i end
     local peer = member { [MEMBERS] = listed(started("many", (table.unpack or unpack)(urls))) }
     local client = connect { peer }
     local list, err = client:sync_endpoints()

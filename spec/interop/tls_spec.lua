@@ -27,7 +27,7 @@ end
 
 --- What a server is started with, so that it has TLS; and if `is_mutual`, so that it wants certificates of clients.
 local function start(is_mutual, kind)
-  local options = { is_tls = true, kind = kind, "--cert-file", path "server.pem", "--key-file", path "server.key" }
+  local options = { is_tls = true, kind = kind }
   if is_mutual then
     for _, word in ipairs { "--client-cert-auth", "--trusted-ca-file", path "ca.pem" } do
       options[#options + 1] = word
