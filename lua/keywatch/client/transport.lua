@@ -409,15 +409,16 @@ function read_waiter_methods:on_leave(connection, number, text)
   self.event:set()
 end
 
---- Waits until the waiter has its result. Returns false if the deadline was first. A server that takes long is asked
--- whether it has a leader.
+--- Waits until the waiter has its result. Returns false if the deadline was first, or the wait was ended as if it were.
+-- A server that takes long is asked whether it has a leader.
 local function await_answer(self, connection, waiter, deadline)
   local d, patience = driver.get(), connection.metadata.hasleader and SLOW
   while not waiter.is_done do
-    local left = deadline and math.max(0, deadline - d.now())
+    local now = d.now()
+    local left = deadline and math.max(0, deadline - now)
     local is_slow = patience and (not left or left > patience)
     if not waiter.event:wait(is_slow and patience or left) then
-      if not is_slow then return false end
+      if not is_slow or d.now() < now + patience then return false end -- the latter by driver.expire
       patience = nil
       self.leader_probe:begin(connection)
     end
