@@ -199,6 +199,7 @@ function holding_methods:give_back(times)
   if ok and is_deleted ~= nil then
     own:release()
     if is_deleted then return true end
+    sessions.suspect(self.session)
     return nil, self.session:error() or deleted()
   end
   local lost = sessions.loss_after(self.session, why)
@@ -277,10 +278,12 @@ local function take(own, face, name, value, deadline, is_try, adopt)
   return created
 end
 
---- Returns the error of a call that has failed. Whatever has taken too long is a timeout of the call.
+--- Returns the error of a call that has failed. Whatever has taken too long is a timeout of the call. A key that has
+-- gone may have gone with its lease.
 local function failure_of(session, err, deadline)
   local lost = session:error()
   if lost then return lost end
+  if err.code == "lost" then sessions.suspect(session) end
   if place.PASSING[err.code] and place.is_over(deadline) and err.code ~= "timeout" then
     return core.new_error("timeout")
   end

@@ -19,6 +19,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local faces = require "keywatch.concurrency.face"
+local lease = require "keywatch.store.lease"
 local names = require "keywatch.concurrency.names"
 local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
@@ -182,7 +183,10 @@ function place_methods:create(face, name, value, deadline, is_try)
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
     if is_sure then self.has_key = sweeper.is_doubtful(self) elseif not session.is_local then sweeper.doubt(self) end
     if not ok then error(failure, 0) end
-    if failure.code == "lease_not_found" then failure = lost(session) end
+    if failure.code == "lease_not_found" then
+      lease.note_gone(session.lease)
+      failure = lost(session)
+    end
     return nil, failure
   end
   self.is_known = created ~= false
