@@ -115,12 +115,30 @@ describe("A lock of a store far away", function()
     keywatch.sleep(0.5)
     weather.is_cut = false
     local _, got, err = first:join(HOUR)
-    assert.same({ nil, "deadline_exceeded" }, { got, err.code })
+    assert.same({ nil, "timeout" }, { got, err.code })
     for _, task in ipairs { second, third } do
       local _, lock = task:join(HOUR)
       assert.is_true(lock:is_held())
     end
     assert.equal(101, keywatch.now())
+  end)
+
+  test("whose time is over before it has a session has timed out, as at any other moment", function()
+    for _, code in ipairs { "unavailable", "deadline_exceeded" } do
+      function owner.lease_grant(_, _, opts)
+        keywatch.sleep(opts.deadline - keywatch.now())
+        return nil, core.new_error(code)
+      end
+      local election = owner:election("e")
+      for _, err in ipairs {
+        select(2, owner:lock("a", { timeout = 1 })), select(2, owner:try_lock("a", { timeout = 1 })),
+        select(2, election:campaign("x", { timeout = 1 })),
+      } do
+        assert.equal("timeout", err.code)
+      end
+    end
+    function owner.lease_grant() return nil, core.new_error("unavailable") end
+    assert.equal("unavailable", select(2, owner:lock("a", { timeout = 1 })).code) -- there was time left
   end)
 
   test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()

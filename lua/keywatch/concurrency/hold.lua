@@ -284,10 +284,7 @@ local function failure_of(session, err, deadline)
   local lost = session:error()
   if lost then return lost end
   if err.code == "lost" then sessions.suspect(session) end
-  if place.PASSING[err.code] and place.is_over(deadline) and err.code ~= "timeout" then
-    return core.new_error("timeout")
-  end
-  return err
+  return place.or_timeout(err, deadline)
 end
 
 --- Waits until the session has the lock, or leads. Returns its place and the create revision of its key; or nil and an

@@ -205,6 +205,13 @@ end
 -- Errors of reads that pass.
 local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
 
+--- Returns the error of a call with a deadline that has failed with err: "timeout", if the call has failed because the
+-- deadline is over.
+local function or_timeout(err, deadline)
+  if not PASSING[err.code] or err.code == "timeout" or not is_over(deadline) then return err end
+  return core.new_error("timeout")
+end
+
 --- Reads a range at the root, again and again as long as that fails for reasons that pass. Returns the result, or nil
 -- and an error.
 local function read(session, key, opts, deadline)
@@ -309,4 +316,4 @@ end
 
 -- }======
 
-return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, PASSING = PASSING }
+return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, or_timeout = or_timeout }
