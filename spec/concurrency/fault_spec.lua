@@ -157,6 +157,29 @@ describe("A lock of a store far away", function()
     assert.equal("lost", lock:lost(10).code)
   end)
 
+  test("whose watch fails again and again is looked at now and then, and its loss is noticed", function()
+    local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
+    local n = 0
+    local failed = { next = function() return nil, core.new_error("regressed") end, close = function() end }
+    setmetatable(failed, { __select = {
+      begin = function()
+        local event = drivers.get().event()
+        event:set()
+        return event
+      end,
+      finish = function() end,
+    } })
+    function owner.watch()
+      n = n + 1
+      if n > 1000 then error("too often") end
+      return failed
+    end
+    assert.equal("timeout", select(2, lock:lost(10)).code)
+    assert(n > 10 and n < 30, n)
+    store:delete(lock.key)
+    assert.equal("lost", lock:lost(10).code)
+  end)
+
   test("waits for its turn through hours in which no request gets through", function()
     local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
     local lock = assert(holder:lock("a"))
