@@ -474,6 +474,24 @@ describe("a member without a leader", function()
     assert.equal(6, calls_of(good, WATCH)[1].messages[1].create_request.start_revision)
   end)
 
+  it("is left while it authenticates the user anew, with all connections to it", function()
+    local INVALID = { "status", 16, "etcdserver: invalid auth token" }
+    local bad = member { [AUTHENTICATE] = { "in_turn", { "reply", { token = "t" } }, HANGS }, [RANGE] = INVALID,
+      [WATCH] = LOSES_LEADER }
+    local good = member { [AUTHENTICATE] = { "reply", { token = "t" } } }
+    local client = connect({ bad, good }, { user = "u", password = "p" })
+    keywatch.run(function()
+      local watch = assert(client:watch("k"))
+      local reading = keywatch.spawn(function() return client:get("k") end)
+      bad:await("calls[#calls].path == '" .. AUTHENTICATE .. "' and #calls > 2", function() keywatch.sleep(0.001) end)
+      bad:tell("lost")
+      local _, found = reading:join(PATIENCE)
+      assert.equal("v", found.value)
+      bad:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+      watch:close()
+    end)
+  end)
+
   it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()
     keywatch.run(function()
       local told = {}

@@ -83,6 +83,7 @@ local function new(endpoints, opts)
     connections = {},     -- as keys: all open connections
     authenticating = nil, -- the connection whose user is being authenticated
     authenticating_until = 0, -- the deadline of that
+    authenticating_call = nil, -- the number of the call
     uses = 0,             -- calls under way, and calls that wait for a connection
     waiting = 0,          -- calls that wait for a connection
     pausing = 0,          -- calls that wait until they are tried again
@@ -229,7 +230,7 @@ end
 --- Authenticates the user on a connection. All calls wait for that one call of Authenticate.
 local function authenticate(self, connection)
   local now = driver.get().now()
-  self.authenticating, self.authenticating_until = connection, now + self.opts.timeout
+  self.authenticating, self.authenticating_until, self.authenticating_call = connection, now + self.opts.timeout, nil
   local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
   local number = connection:ask(AUTHENTICATE, bytes, function(message, status, text)
     if self.authenticating ~= connection then return end
@@ -246,7 +247,13 @@ local function authenticate(self, connection)
       refuse(self, connection, core.error_of(status, text))
     end
   end, common_metadata(self)) -- without the old token, which etcd would refuse
-  if not number then drop(self, connection, now) end
+  if not number then
+    drop(self, connection, now)
+  elseif self.authenticating == connection then
+    self.authenticating_call = number
+  else
+    connection:cancel(number) -- a finalizer has looked at the client, which has left the server
+  end
 end
 
 --- Takes over a connection from the dialer. It is used at once, or after the user was authenticated.
@@ -487,7 +494,10 @@ end
 function transport_methods:abandon(connection, text)
   connection.is_left = true
   if self.connection == connection then self.connection = nil end
-  if self.authenticating == connection then self.authenticating = nil end
+  if self.authenticating == connection then
+    self.authenticating = nil
+    if self.authenticating_call then connection:cancel(self.authenticating_call) end
+  end
   self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
   connection:leave(text)
   self.reads:leave(connection, text)
