@@ -295,6 +295,25 @@ describe("endpoints that follow the member list", function()
     end)
   end)
 
+  it("are read again soon if that has failed for a reason that passes", function()
+    local first, second = member { [AUTHENTICATE] = { "reply", { token = "t" } } }, member()
+    first:behave { [MEMBERS] = { "in_turn", NO_LEADER, HANGS, { "close" },
+      { "status", 16, "etcdserver: invalid auth token" }, listed(started("one", first.url), started("two", second.url)) } }
+    local client = connect({ first }, { sync_endpoints = 3600, timeout = 0.5, user = "u", password = "p" })
+    local w = assert(client:watch("k"))
+    await(function() return tostring(client):find(second.url, 1, true) end)
+    assert.equal(3, #calls_of(first, AUTHENTICATE)) -- two connections, and another token
+    assert.is_nil(w:error())
+  end)
+
+  it("are not read again before their time if that has failed for another reason", function()
+    local peer = member { [MEMBERS] = { "in_turn", { "status", 12, "spec: no" }, listed(started("one", NOBODY)) } }
+    local client = connect({ peer }, { sync_endpoints = 3600 })
+    assert(client:get("k"))
+    await(function() return #calls_of(peer, MEMBERS) == 1 and not client.transport.cluster.question end)
+    assert(client.transport.cluster.sync_at > keywatch.now() + 3000)
+  end)
+
   through_each_door("are read in the background", function()
     local first, second = member(), member()
     first:behave { [MEMBERS] = { "in_turn", { "status", 13, "spec: no" }, HANGS,
