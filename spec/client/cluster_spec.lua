@@ -511,6 +511,37 @@ describe("a member without a leader", function()
     end)
   end)
 
+  it("is not believed, after it was left, about the revision that a watch has seen meanwhile", function()
+    local function tells(revision, ending)
+      return ([[
+        stream:headers()
+        stream:receive()
+        stream:message { header = { cluster_id = 1, revision = %d }, watch_id = 0, created = true }
+        stream:message { header = { cluster_id = 1, revision = %d }, watch_id = 0, events = { { kv = {
+          key = "k", value = "v", create_revision = 2, mod_revision = %d, version = 2 } } } }
+        stream:wait("%s")
+        stream:status(14, "spec: restarted")
+      ]]):format(revision - 1, revision, revision, ending)
+    end
+    local good = member { [WATCH] = { "in_turn", tells(10, "end"), tells(12, "never") } }
+    local behind = member { [WATCH] = LOSES_LEADER, [RANGE] = [[
+      stream:receive()
+      stream:wait("answer")
+      stream:message { header = { cluster_id = 1, revision = 10 } }
+      stream:status(0)
+    ]] }
+    local client = connect { good, behind }
+    local w = assert(client:watch("k"))
+    assert.equal(10, assert(w:next(PATIENCE)).mod_revision)
+    good:tell("end")
+    behind:await("calls[#calls].path == '" .. RANGE .. "'", function() keywatch.sleep(0.001) end)
+    behind:tell("lost")
+    assert.equal(12, assert(w:next(PATIENCE)).mod_revision)
+    behind:tell("answer")
+    behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+    assert.equal("timeout", select(2, w:next(0)).code)
+  end)
+
   it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()
     keywatch.run(function()
       local told = {}

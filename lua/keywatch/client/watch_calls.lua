@@ -522,6 +522,13 @@ local function judge(self, watch, revision)
   wake(watch)
 end
 
+--- True if a watch is still attached to a connection, and knows a later revision than its server. A watch that has gone
+-- on elsewhere may have seen more by now than the server had when it was asked.
+local function is_suspect_of(watch, connection)
+  local _, _, _, _, is_suspect = watch.core:state()
+  return is_suspect and watch.call ~= nil and watch.call.connection == connection
+end
+
 --- Ends the verification of a server: with the answer to the read, or without a message if the read has failed. In the
 -- latter case other servers are tried.
 local function conclude(self, connection, message, status)
@@ -533,7 +540,9 @@ local function conclude(self, connection, message, status)
     self.transport:turn_away(connection)
     back_off(self)
   end
-  for _, watch in ipairs(suspects) do judge(self, watch, revision) end
+  for _, watch in ipairs(suspects) do
+    if is_suspect_of(watch, connection) then judge(self, watch, revision) end
+  end
 end
 
 --- Begins to verify the server of a watch that knows a later revision than the server: the server may be behind, or it
