@@ -298,7 +298,8 @@ describe("endpoints that follow the member list", function()
   it("are read again soon if that has failed for a reason that passes", function()
     local first, second = member { [AUTHENTICATE] = { "reply", { token = "t" } } }, member()
     first:behave { [MEMBERS] = { "in_turn", NO_LEADER, HANGS, { "close" },
-      { "status", 16, "etcdserver: invalid auth token" }, listed(started("one", first.url), started("two", second.url)) } }
+      { "status", 16, "etcdserver: invalid auth token" },
+      listed(started("one", first.url), started("two", second.url)) } }
     local client = connect({ first }, { sync_endpoints = 3600, timeout = 0.5, user = "u", password = "p" })
     local w = assert(client:watch("k"))
     await(function() return tostring(client):find(second.url, 1, true) end)
@@ -511,7 +512,9 @@ describe("a member without a leader", function()
     end)
   end)
 
-  it("is not believed, after it was left, about the revision that a watch has seen meanwhile", function()
+  --- A watch of a client of two members: the first one tells it of revision 10, and later of 12. The other one knows
+  -- less when the watch comes there, and has to be asked whether it is behind. Returns both, and the watch.
+  local function behind_and_left()
     local function tells(revision, ending)
       return ([[
         stream:headers()
@@ -537,9 +540,19 @@ describe("a member without a leader", function()
     behind:await("calls[#calls].path == '" .. RANGE .. "'", function() keywatch.sleep(0.001) end)
     behind:tell("lost")
     assert.equal(12, assert(w:next(PATIENCE)).mod_revision)
+    return good, behind, w
+  end
+
+  it("is not believed, after it was left, about the revision that a watch has seen meanwhile", function()
+    local _, behind, w = behind_and_left()
     behind:tell("answer")
     behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
     assert.equal("timeout", select(2, w:next(0)).code)
+  end)
+
+  it("is left with all connections to it, though it was asked something that it does not answer", function()
+    local _, behind = behind_and_left()
+    behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
   end)
 
   it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()

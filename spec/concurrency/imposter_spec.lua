@@ -7,7 +7,8 @@ local network = require "spec.support.network"
 
 local PATIENCE = 15 -- seconds for what happens at once
 local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
-local RANGE, TXN, WATCH, STATUS = KV .. "Range", KV .. "Txn", "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
+local RANGE, TXN = KV .. "Range", KV .. "Txn"
+local WATCH, STATUS = "/etcdserverpb.Watch/Watch", "/etcdserverpb.Maintenance/Status"
 local GRANT, KEEP = LEASE .. "LeaseGrant", LEASE .. "LeaseKeepAlive"
 local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 3 }
 local HANGS = "stream:receive() stream:wait('never')"
@@ -15,12 +16,12 @@ local KEPT = [[
   stream:headers()
   for request in stream.receive, stream do stream:message { ID = request.ID, TTL = 60 } end
 ]]
+local FOUND = { header = HEADER, kvs = { { key = "a/1", create_revision = 3, mod_revision = 3 } }, count = 1 }
 -- The key was created at revision 5, and there is one of revision 3.
 local SECOND = { "reply", { header = HEADER, succeeded = true, responses = {
   { response_put = { header = HEADER } },
-  { response_range = { header = HEADER, kvs = { { key = "a/1", create_revision = 3, mod_revision = 3 } }, count = 1 } },
+  { response_range = FOUND },
 } } }
-local OLDER = { "reply", { header = HEADER, kvs = { { key = "a/1", create_revision = 3, mod_revision = 3 } }, count = 1 } }
 
 --- A server that grants and renews leases, and does what is given beside that.
 local function start(behaviours)
@@ -69,7 +70,7 @@ describe("A lock of a client", function()
 
   it("is lost at once with its session while the watch of the key before its own is not confirmed", function()
     keywatch.run(function()
-      local peer = start { [TXN] = SECOND, [RANGE] = OLDER, [WATCH] = HANGS }
+      local peer = start { [TXN] = SECOND, [RANGE] = { "reply", FOUND }, [WATCH] = HANGS }
       lose_during(WATCH, peer, connect(peer))
     end)
   end)

@@ -171,9 +171,8 @@ end
 
 --- Asks for the member list in the background.
 local function ask(self, connection, now)
-  local question = {
-    connection = connection, number = nil, token = connection.metadata.token, until_ = now + self.transport.opts.timeout,
-  }
+  local until_ = now + self.transport.opts.timeout
+  local question = { connection = connection, number = nil, token = connection.metadata.token, until_ = until_ }
   self.question, self.sync_at = question, now + self.interval
   question.number = connection:ask(MEMBER_LIST, list_request(false), function(message, status, text)
     take(self, question, message, status, text)

@@ -500,6 +500,7 @@ function transport_methods:abandon(connection, text)
   end
   self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
   connection:leave(text)
+  self.watch_calls:cancel_questions(connection)
   self.reads:leave(connection, text)
 end
 

@@ -560,14 +560,28 @@ local function verify(self, connection, watch)
     if connection.verification ~= verification then return end -- it took too long, and has ended without an answer
     conclude(self, connection, message, status)
   end)
+  verification.number = number
   if not number then conclude(self, connection) end
 end
 
 --- Ends a verification that takes too long. Returns the seconds that it may still take; math.huge if there is none.
 local function limit_verification(self, connection, now)
-  if not connection.verification then return math.huge end
-  if now >= connection.verify_until then conclude(self, connection) end
+  local verification = connection.verification
+  if not verification then return math.huge end
+  if now >= connection.verify_until then
+    conclude(self, connection)
+    if verification.number then connection:cancel(verification.number) end
+  end
   return math.max(0, connection.verify_until - now)
+end
+
+--- Cancels what was asked on a connection about its server. Called when the server, which has no watches any more, is
+-- left.
+function watch_calls_methods.cancel_questions(_, connection)
+  local status_call, verification = connection.status_call, connection.verification
+  connection.status_call, connection.verification, connection.suspects = nil, nil, nil
+  if status_call then connection:cancel(status_call) end
+  if verification and verification.number then connection:cancel(verification.number) end
 end
 
 --- Returns true if the server has refused a watch because of the token, and the user is authenticated anew. The watch
