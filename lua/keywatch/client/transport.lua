@@ -376,11 +376,11 @@ function transport_methods:await_connection(deadline)
   end
   count(self, "waiting", -1)
   self:release()
+  local refusal = self.refusal
+  if self.waiting == 0 then self.refusal = nil end
   if not ok then error(came, 0) end
   if self.is_closed then return nil, errors.closed("client") end
   if self.connection then return self.connection end
-  local refusal = self.refusal
-  if self.waiting == 0 then self.refusal = nil end
   return nil, refusal or self.dialer:error()
 end
 
