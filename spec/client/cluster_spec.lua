@@ -796,6 +796,38 @@ describe("the hook on_call", function()
     end)
   end
 
+  it("may ask how its client stands, while the connection of the request ends and another one is made", function()
+    local answers = [[
+      stream:receive()
+      stream:wait("go")
+      stream:message { header = { cluster_id = 1, revision = 5 } }
+      stream:status(0)
+      stream.conn:close()
+    ]]
+    local peer = member { [RANGE] = { "in_turn", answers, HANGS, FOUND } }
+    local client, has_asked
+    client = connect({ peer }, { on_call = function(call)
+      assert(call.status == 0)
+      local first, deadline = client.transport.connection, keywatch.now() + PATIENCE
+      while not has_asked and keywatch.now() < deadline do
+        client:state()
+        local second = client.transport.connection
+        has_asked = first ~= second and second ~= nil
+      end
+    end })
+    keywatch.run(function()
+      local tasks = {}
+      for i = 1, 2 do tasks[i] = keywatch.spawn(function() return client:watch("k", { initial = true }) end) end
+      peer:await("#calls == 2", function() keywatch.sleep(0.001) end)
+      peer:tell("go")
+      for _, task in ipairs(tasks) do
+        local ok, watch, err = task:join(PATIENCE)
+        assert(ok and watch, err or watch)
+      end
+    end)
+    assert.is_true(has_asked)
+  end)
+
   it("may close its client, and spawn tasks", function()
     keywatch.run(function()
       local client, task

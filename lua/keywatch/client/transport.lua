@@ -256,9 +256,13 @@ local function authenticate(self, connection)
   end
 end
 
---- Takes over a connection from the dialer. It is used at once, or after the user was authenticated.
+--- Takes over a connection from the dialer. It is used at once, or after the user was authenticated. The table of all
+-- connections is replaced, not changed: a hook or a finalizer may have had the transport polled while that goes over
+-- the table.
 local function use_opened(self, connection)
-  self.connections[connection] = true
+  local connections = { [connection] = true }
+  for one in pairs(self.connections) do connections[one] = true end
+  self.connections = connections
   connection.metadata = common_metadata(self)
   if self.opts.user then authenticate(self, connection) else adopt(self, connection) end
 end
