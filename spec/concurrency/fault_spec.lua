@@ -123,6 +123,32 @@ describe("A lock of a store far away", function()
     assert.equal(101, keywatch.now())
   end)
 
+  test("that is held for long is not burdened by calls whose time is over", function()
+    local session = assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    local order = {}
+    local function wait(name, seconds)
+      return keywatch.spawn(function()
+        local got = session:lock("a", { timeout = seconds })
+        if not got then return end
+        order[#order + 1] = name
+        got:unlock()
+      end)
+    end
+    local patient = { wait("first", HOUR) }
+    for i = 1, 500 do
+      wait("late", 1.5) -- the next one comes before the time of this one is over
+      if i % 100 == 0 then patient[#patient + 1] = wait("patient " .. i, HOUR) end
+      keywatch.sleep(1)
+    end
+    local place = session.places["a/" .. session.hex]
+    assert(place.last - place.first < 20, place.last - place.first)
+    keywatch.sleep(2)
+    assert.is_true(lock:unlock())
+    assert(keywatch.join(patient))
+    assert.same({ "first", "patient 100", "patient 200", "patient 300", "patient 400", "patient 500" }, order)
+  end)
+
   test("whose time is over before it has a session has timed out, as at any other moment", function()
     for _, code in ipairs { "unavailable", "deadline_exceeded" } do
       function owner.lease_grant(_, _, opts)

@@ -35,6 +35,7 @@ local place_mt = { __index = place_methods }
 place_methods.queue = nil       -- tickets, from index first to last; false in the place of one that has left
 place_methods.first = 1
 place_methods.last = 0
+place_methods.gaps = 0          -- of the tickets in the queue that have left
 place_methods.doubts = 0        -- see sweeper.lua
 place_methods.doubt_until = 0
 place_methods.is_listed = false -- the sweeper has the place
@@ -74,6 +75,7 @@ local function leave(place)
     local ticket = queue[place.first]
     queue[place.first] = nil
     place.first = place.first + 1
+    if not ticket then place.gaps = place.gaps - 1 end
     if ticket then -- at once
       place.state, ticket.has_turn = "taken", true
       ticket.turned:set()
@@ -87,6 +89,26 @@ local function leave(place)
     place.state = "gone"
     place.session.places[place.key] = nil
   end
+end
+
+--- Removes the gaps from the queue. At once.
+local function squeeze(place)
+  local queue, n = place.queue, place.first - 1
+  for i = place.first, place.last do
+    local ticket = queue[i]
+    queue[i] = nil
+    if ticket then
+      n = n + 1
+      queue[n], ticket.at = ticket, n
+    end
+  end
+  place.last, place.gaps = n, 0
+end
+
+--- Takes a ticket that waits no more out of the queue. The queue never has more gaps than tickets.
+local function give_up(place, ticket)
+  place.queue[ticket.at], place.gaps = false, place.gaps + 1
+  if place.gaps * 2 > place.last - place.first + 1 then squeeze(place) end
 end
 
 --- Waits for the place. Returns true, or nil and an error.
@@ -103,17 +125,17 @@ end
 
 --- Waits in the queue of the place. Returns true, or nil and an error.
 local function queue_up(place, session, deadline)
-  local ticket = setmetatable({ has_turn = false, turned = driver.get().event() }, ticket_mt)
+  local ticket = setmetatable({ has_turn = false, turned = driver.get().event(), at = 0 }, ticket_mt)
   place.queue = place.queue or {}
   place.last = place.last + 1
-  local at = place.last
-  place.queue[at] = ticket
+  ticket.at = place.last
+  place.queue[ticket.at] = ticket
   local ok, has_turn, err = pcall(await_place, session, ticket, deadline)
   if ok and has_turn then return true end
   if ticket.has_turn then
     leave(place)
   else
-    place.queue[at] = false
+    give_up(place, ticket)
   end
   if not ok then error(has_turn, 0) end
   return nil, err
