@@ -123,6 +123,19 @@ describe("A lock of a store far away", function()
     assert.equal(101, keywatch.now())
   end)
 
+  test("that a finalizer gives back just before another call begins to wait for it goes to that call", function()
+    local driver = drivers.get()
+    local event = driver.event
+    local lock = assert(store:lock("a"))
+    function driver.event()
+      driver.event = event
+      lock:unlock()
+      return event()
+    end
+    local second = assert(store:lock("a", { timeout = HOUR }))
+    assert.same({ true, 100 }, { second:is_held(), keywatch.now() })
+  end)
+
   test("that is held for long is not burdened by calls whose time is over", function()
     local session = assert(owner:session { ttl = 20 })
     local lock = assert(session:lock("a"))

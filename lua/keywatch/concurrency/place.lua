@@ -124,9 +124,7 @@ local function await_place(session, ticket, deadline)
 end
 
 --- Waits in the queue of the place. Returns true, or nil and an error.
-local function queue_up(place, session, deadline)
-  local ticket = setmetatable({ has_turn = false, turned = driver.get().event(), at = 0 }, ticket_mt)
-  place.queue = place.queue or {}
+local function queue_up(place, ticket, session, deadline)
   place.last = place.last + 1
   ticket.at = place.last
   place.queue[ticket.at] = ticket
@@ -141,38 +139,65 @@ local function queue_up(place, session, deadline)
   return nil, err
 end
 
+--- Returns a new place, which the caller takes.
+local function new_place(session, prefix, key)
+  return setmetatable({
+    session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
+    prefix = prefix,     -- as the root names it
+    key = key,           -- the same
+    state = "taken",
+    has_key = false,     -- the key exists, or may exist
+    is_known = false,    -- an answer has said that the key exists
+  }, place_mt)
+end
+
+--- Returns the place of a session for a key, or nil. A lock that was collected gives its place back: the loop may not
+-- have turned since.
+local function find(session, key)
+  local place = session.places[key]
+  local dropped = place and place.dropped
+  if not dropped then return place end
+  place.dropped = nil
+  dropped:close()
+  return session.places[key]
+end
+
+--- Takes the place of a session for a key, or finds it taken. Returns the place; and, if the call has to wait for the
+-- place, a ticket for its queue. With is_try returns nil if another call, or a lock, has the place. What is needed is
+-- made before the place is looked at: a finalizer may give the place back, or take it, meanwhile.
+local function take_or_find(session, prefix, key, is_try)
+  local fresh, ticket
+  while true do
+    local place = find(session, key)
+    if not place and fresh then
+      session.places[key] = fresh
+      return fresh
+    elseif not place then
+      fresh = new_place(session, prefix, key)
+    elseif place.state == "free" then
+      place.state, place.session = "taken", session
+      return place
+    elseif is_try and place.state == "taken" then
+      return nil
+    elseif ticket and place.queue then
+      return place, ticket
+    else
+      place.queue = place.queue or {}
+      ticket = ticket or setmetatable({ has_turn = false, turned = driver.get().event(), at = 0 }, ticket_mt)
+    end
+  end
+end
+
 --- Returns the place of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
 -- earlier calls of the session have left it; with is_try only until its key was deleted, if that is all that there is
 -- to wait for.
 local function enter(session, face, name, deadline, is_try)
   local prefix = names.prefix_of(name)
   local _, full = faces.resolve(face, prefix)
-  local key = full .. session.hex
-  local place = session.places[key]
-  local dropped = place and place.dropped
-  if dropped then -- the loop may not have turned since
-    place.dropped = nil
-    dropped:close()
-    place = session.places[key]
-  end
-  if not place then
-    place = setmetatable({
-      session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
-      prefix = full,       -- as the root names it
-      key = key,           -- the same
-      state = "taken",
-      has_key = false,     -- the key exists, or may exist
-      is_known = false,    -- an answer has said that the key exists
-    }, place_mt)
-    session.places[key] = place
-    return place
-  end
-  if place.state == "free" then
-    place.state, place.session = "taken", session
-    return place
-  end
-  if is_try and place.state == "taken" then return nil, core.new_error("locked") end
-  local ok, err = queue_up(place, session, deadline)
+  local place, ticket = take_or_find(session, full, full .. session.hex, is_try)
+  if not place then return nil, core.new_error("locked") end
+  if not ticket then return place end
+  local ok, err = queue_up(place, ticket, session, deadline)
   if not ok then return nil, err end
   place.session = session
   err = session:error()
