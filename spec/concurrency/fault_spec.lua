@@ -47,6 +47,19 @@ describe("A lock of a store far away", function()
     return err
   end
 
+  --- A watch that has failed with a code.
+  local function failed_watch(code)
+    local function fail() return nil, core.new_error(code) end
+    return setmetatable({ next = fail, batch = fail, close = function() end }, { __select = {
+      begin = function()
+        local event = drivers.get().event()
+        event:set()
+        return event
+      end,
+      finish = function() end,
+    } })
+  end
+
   test("is lost at once with its session, though a request hangs", function()
     local session = assert(owner:session { ttl = 20 })
     weather.is_cut = true
@@ -199,19 +212,10 @@ describe("A lock of a store far away", function()
   test("whose watch fails again and again is looked at now and then, and its loss is noticed", function()
     local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
     local n = 0
-    local failed = { next = function() return nil, core.new_error("regressed") end, close = function() end }
-    setmetatable(failed, { __select = {
-      begin = function()
-        local event = drivers.get().event()
-        event:set()
-        return event
-      end,
-      finish = function() end,
-    } })
     function owner.watch()
       n = n + 1
       if n > 1000 then error("too often") end
-      return failed
+      return failed_watch("regressed")
     end
     assert.equal("timeout", select(2, lock:lost(10)).code)
     assert(n > 10 and n < 30, n)
@@ -307,5 +311,21 @@ describe("A lock of a store far away", function()
     assert.equal(1, count("a/"))
     keywatch.sleep(30)
     assert.equal(0, count("a/"))
+  end)
+
+  test("or a leader, whose election is observed, ends the observer with an error that does not pass", function()
+    for _, code in ipairs { "permission_denied", "unavailable" } do
+      function owner.watch() return failed_watch("compacted") end
+      local observer = assert(owner:election("e"):observe())
+      function owner.watch() return nil, core.new_error(code) end
+      local kv, err = observer:next(10)
+      assert.same({ nil, code == "unavailable" and "timeout" or code }, { kv, err.code })
+      owner.watch = nil
+      if code == "unavailable" then -- it passes
+        store:put("e/1", "x")
+        assert.equal("x", observer:next(10).value)
+      end
+      observer:close()
+    end
   end)
 end)

@@ -363,4 +363,6 @@ end
 
 -- }======
 
-return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, or_timeout = or_timeout }
+return {
+  enter = enter, leave = leave, is_over = is_over, time_left = time_left, or_timeout = or_timeout, PASSING = PASSING,
+}
