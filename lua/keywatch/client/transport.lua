@@ -554,11 +554,12 @@ local function is_worth_another(waiter, call)
 end
 
 --- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
--- the error of the attempt if that is to be later.
+-- the error of the attempt if that is to be later. Nothing is sent after the deadline: it would be in doubt.
 local function attempt(self, call)
   local connection, err = self:await_connection(call.deadline)
   if not connection then return true, nil, err end
-  local is_read = call.is_read
+  local deadline, is_read = call.deadline, call.is_read
+  if deadline and driver.get().now() >= deadline then return true, nil, core.new_error("deadline_exceeded") end
   local waiter = try(self, connection, call)
   if waiter == false then
     self.leader_probe:begin(connection)
