@@ -205,6 +205,16 @@ describe("a client with a user", function()
       expect_error("invalid_argument", words, one:next(PATIENT))
     end)
 
+    it("does not lose a watch that a finalizer reads while others fail, and that has room again by that", function()
+      local calls = require("keywatch.client.watch_calls").new {}
+      local full, failed = { core = {} }, nil
+      local function fail(_, code) failed = code end
+      local idle = { core = { fail = fail }, arrival = { set = function() calls.idle[full] = true end } }
+      calls.idle[idle] = true
+      calls:fail_idle { code = "invalid_argument", message = "spec: no" }
+      assert.same({ "invalid_argument", true, nil }, { failed, calls.idle[full], calls.idle[idle] })
+    end)
+
     it("goes on without a token where nobody wants one", function()
       peer:behave { [AUTHENTICATE] = { "status", 9, "etcdserver: authentication is not enabled" },
         [RANGE] = { "reply", { kvs = { { key = "a", value = "v" } } } } }

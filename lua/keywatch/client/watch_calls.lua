@@ -647,11 +647,12 @@ end
 
 --- Fails the watches that are not attached: the server has refused the user.
 function watch_calls_methods:fail_idle(err)
-  for watch in pairs(self.idle) do
+  local idle = self.idle
+  self.idle = setmetatable({}, { __mode = "k" }) -- before: a finalizer may make other watches idle
+  for watch in pairs(idle) do
     watch.core:fail(err.code, err.message)
     wake(watch)
   end
-  self.idle = setmetatable({}, { __mode = "k" })
 end
 
 --- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
