@@ -481,6 +481,21 @@ describe("misuse is raised where it was made:", function()
     end
   end)
 
+  it("sessions, locks, elections and software transactions of a closed store", function()
+    local closed = keywatch.open()
+    local faces = { closed, closed:namespace("a"), assert(closed:lock("lock")):fence() }
+    local elections = {}
+    for i, face in ipairs(faces) do elections[i] = face:election("election") end
+    closed:close()
+    local calls = {
+      session = {}, lock = { key }, try_lock = { key }, stm = { kind(function(tx) return tx:get("a") end) },
+    }
+    for i, face in ipairs(faces) do
+      assert.equal("", use_closed(face, calls, "the store is closed", true))
+      assert.equal("", use_closed(elections[i], ELECTION, "the store is closed", true))
+    end
+  end)
+
   it("sessions of another store", function()
     local session, other = assert(store:session()), keywatch.open()
     local calls = { lock = { key, kind { session = session } }, election = { key, kind { session = session } } }

@@ -214,6 +214,16 @@ describe("a call", function()
       assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() - 1 })))
     end)
 
+    it("is not sent after its deadline, and a write is not in doubt then", function()
+      assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
+      for _, times in ipairs { { timeout = 0 }, { deadline = keywatch.now() - 1 } } do
+        local result, err = client:put("a", "b", times)
+        assert.same({ nil, "deadline_exceeded", nil }, { result, err.code, err.maybe_done })
+      end
+      assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
+      assert.equal(2, peer:look("#calls"))
+    end)
+
     it("is taken back when its task is cancelled", function()
       keywatch.run(function()
         local task = keywatch.spawn(function() return client:get("a") end)
