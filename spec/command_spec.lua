@@ -315,7 +315,7 @@ describe("keywatch serve", function()
 
   it("refuses what it cannot do yet, in a clear sentence", function()
     expect_misuse("%-%-cert%-file: there is no TLS yet", "serve", "--cert-file", "c")
-    expect_misuse("https://localhost:1 asks for TLS, which keywatch does not have yet", "serve", "--listen-client-urls",
+    expect_misuse("https://localhost:1 asks for TLS, which a server does not have yet", "serve", "--listen-client-urls",
       "https://localhost:1")
   end)
 

@@ -17,7 +17,8 @@ function keywatch.open(opts) end
 ---Returns a client for keywatch's server or for etcd. The first request opens the connection.
 ---@param endpoints string|string[] "host:port", "http://host:port" or "unix:/path"; a string may have several, with commas between
 ---@param opts? keywatch.ConnectOptions
----@return keywatch.Client client
+---@return keywatch.Client? client
+---@return keywatch.Error? err "failed_precondition" or "out_of_memory": a file or PEM text of the option tls will not do
 ---@nodiscard
 function keywatch.connect(endpoints, opts) end
 
@@ -410,8 +411,21 @@ function keywatch.signals(names) end
 ---@field on_call? fun(call: keywatch.ClientCall) called after each request; may not wait
 ---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
+---@field tls? keywatch.ConnectTLSOptions|true TLS for endpoints with https:// and unixs:, and for those without a scheme
 ---@field user? string name of the user, for a server with authentication enabled
 ---@field password? string
+
+---Files, or PEM text with -----BEGIN in it. Files that have changed are read again before the next connection.
+---@class keywatch.ConnectTLSOptions
+---@field ca? string certificates of the authorities that are trusted; those of the system unless given
+---@field cert? string certificate of the client, followed by those between it and its authority; needs key
+---@field key? string private key of cert, not encrypted
+---@field crl? string certificates that were revoked
+---@field server_name? string name or IP address that the server's certificate has to be for; that of the endpoint unless given
+---@field verify? boolean false: trust any server; true unless given
+---@field cipher_suites? string names with commas between them
+---@field min_version? "TLS1.2"|"TLS1.3" "TLS1.2" unless given
+---@field max_version? "TLS1.2"|"TLS1.3" "TLS1.3" unless given
 
 ---@class keywatch.StreamOptions: keywatch.CallOptions
 ---@field raw? boolean messages are strings, even if their types are known

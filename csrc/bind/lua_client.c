@@ -80,6 +80,7 @@ typedef struct client_fields {
   kw_seconds keepalive;
   kw_seconds keepalive_timeout;
   int64_t max_message;
+  bool is_tls;
 } client_fields;
 
 static const kw_option client_options[] = {
@@ -87,6 +88,7 @@ static const kw_option client_options[] = {
     {"keepalive", KW_OPTION_SECONDS, offsetof(client_fields, keepalive), NULL},
     {"keepalive_timeout", KW_OPTION_SECONDS, offsetof(client_fields, keepalive_timeout), NULL},
     {"max_message", KW_OPTION_COUNT, offsetof(client_fields, max_message), NULL},
+    {"is_tls", KW_OPTION_BOOL, offsetof(client_fields, is_tls), NULL},
     KW_END_OF_OPTIONS};
 
 /* Sets a time in milliseconds, rounded up: 0 is for 0 alone, since it may mean "never". Raises if it is negative. */
@@ -106,6 +108,7 @@ static kw_session_options read_client_options(lua_State *L, int arg) {
   set_ms(L, &options.keepalive_wait_ms, "keepalive_timeout", &fields.keepalive_timeout);
   options.max_message = (size_t)fields.max_message;
   options.max_partial = INT32_MAX;
+  options.is_tls = fields.is_tls;
   return options;
 }
 

@@ -3,8 +3,8 @@
  * lua_client: a client's HTTP/2 connection as a Lua object.
  *
  *   core.client(authority, options, now) -> client     options: handshake_timeout, keepalive and keepalive_timeout in
- *                                                      seconds, max_message in bytes. `now` is in seconds, here and
- *                                                      below; CLOCK_MONOTONIC if absent
+ *                                                      seconds, max_message in bytes, is_tls: requests say https.
+ *                                                      `now` is in seconds, here and below; CLOCK_MONOTONIC if absent
  *   client:call(path, metadata, is_unary) -> id        metadata: { name = value }, at most 32 fields, or nil. Returns
  *                                                      nothing if the connection takes no more calls
  *   client:send(id, message) -> is_live                is_live: the call had not ended. Without memory the call is

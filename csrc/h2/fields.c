@@ -155,11 +155,11 @@ size_t kw_trailer_fields(const kw_stream *stream, uint8_t *text, nghttp2_nv *to)
   return 2;
 }
 
-size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
+size_t kw_request_fields(nghttp2_nv *to, const char *scheme, kw_slice authority, kw_slice path,
                          const kw_header_field *fields, size_t n) {
   nghttp2_nv *at = to;
   *at++ = fixed_field(":method", "POST");
-  *at++ = fixed_field(":scheme", "http");
+  *at++ = fixed_field(":scheme", scheme);
   *at++ = field_of(":path", path, NGHTTP2_NV_FLAG_NO_COPY_NAME);
   *at++ = field_of(":authority", authority, NGHTTP2_NV_FLAG_NO_COPY_NAME);
   *at++ = fixed_field("content-type", GRPC_TYPE);

@@ -43,8 +43,9 @@ bool kw_known_is_plus_proto(const kw_known_fields *known);
 void kw_known_take_status(const kw_known_fields *known, kw_stream *stream);
 
 /* Writes the fields of a request: KW_REQUEST_FIELDS and at most KW_MAX_METADATA of `fields`; more are left out. `to`
- * needs room for both. Copies nothing: the slices must live until the request is submitted. Returns how many. */
-size_t kw_request_fields(nghttp2_nv *to, kw_slice authority, kw_slice path,
+ * needs room for both. `scheme` is "http" or "https". Copies nothing: the slices must live until the request is
+ * submitted. Returns how many. */
+size_t kw_request_fields(nghttp2_nv *to, const char *scheme, kw_slice authority, kw_slice path,
                          const kw_header_field *fields, size_t n);
 
 /* Writes the fields that begin an answer to `to`. Returns how many: two. */

@@ -252,7 +252,8 @@ kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice 
   kw_stream *stream = kw_stream_new(session, 0);
   if (stream == NULL) return NULL;
   nghttp2_data_provider data = kw_stream_data(stream);
-  size_t all = kw_request_fields(sent, authority, path, fields, n);
+  const char *scheme = session->options.is_tls ? "https" : "http";
+  size_t all = kw_request_fields(sent, scheme, authority, path, fields, n);
   stream->owner = owner;
   stream->has_answered = true;
   int32_t id = session->is_over || session->got_goaway

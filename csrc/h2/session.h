@@ -36,6 +36,7 @@
 
 typedef struct kw_session_options {
   bool is_client;
+  bool is_tls; /* of a client: the driver carries the connection over TLS, and requests say https */
 
   /* Bounds, see above: max_streams is a number of streams, the others are bytes. */
   uint32_t max_streams;

@@ -204,4 +204,46 @@ bool kw_tls_pair_write(const kw_tls_pair *pair, const char *certificate, const c
          replace(certificate, pair->certificate, 0644, failure);
 }
 
+/* Makes a directory and those above it, as far as they are not there. Returns 0 or an errno. */
+static int make_directories(char *path) {
+  struct stat found;
+  for (char *end = path + 1;; end++) {
+    if (*end != '/' && *end != 0) continue;
+    char last = *end;
+    *end = 0;
+    if (stat(path, &found) < 0 && mkdir(path, 0700) < 0 && errno != EEXIST) return errno;
+    *end = last;
+    if (last == 0) return 0;
+  }
+}
+
+/* Has the entries of a directory written to the disk. Returns 0 or an errno. */
+static int sync_directory(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  int error = fsync(fd) < 0 ? errno : 0;
+  close(fd);
+  return error;
+}
+
+static bool fail_directory(const char *path, int error, kw_tls_failure *failure) {
+  char text[128] = "";
+  if (error == 0) return true;
+  kw_tls_fail(failure, KW_TLS_OPTION, "the directory '%.300s' cannot be used: %s", path,
+              strerror_r(error, text, sizeof text));
+  return false;
+}
+
+bool kw_tls_pair_write_below(const kw_tls_pair *pair, const char *directory,
+                             kw_tls_failure *failure) {
+  char path[PATH_MAX], certificate[PATH_MAX + 16], key[PATH_MAX + 16];
+  int len = snprintf(path, sizeof path, "%s", directory);
+  if (len <= 0 || (size_t)len >= sizeof path) return fail_directory("", ENAMETOOLONG, failure);
+  if (!fail_directory(directory, make_directories(path), failure)) return false;
+  snprintf(certificate, sizeof certificate, "%s/cert.pem", path);
+  snprintf(key, sizeof key, "%s/key.pem", path);
+  return kw_tls_pair_write(pair, certificate, key, failure) &&
+         fail_directory(directory, sync_directory(path), failure);
+}
+
 /* }====== */

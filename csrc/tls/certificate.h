@@ -25,8 +25,14 @@ bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_f
 void kw_tls_pair_drop(kw_tls_pair *pair);
 
 /* Writes both to files, the key with the mode 0600 before it has any content. A file that is there is replaced at
- * once, and never seen half-written. Returns false with *failure set. */
+ * once, and never seen half-written. A crash may leave a new key beside an old certificate. Returns false with *failure
+ * set. */
 bool kw_tls_pair_write(const kw_tls_pair *pair, const char *certificate, const char *key,
                        kw_tls_failure *failure);
+
+/* Writes both to cert.pem and key.pem in a directory. Directories of its path that are not there are made, with the
+ * mode 0700. When this returns true, the files are on the disk. */
+bool kw_tls_pair_write_below(const kw_tls_pair *pair, const char *directory,
+                             kw_tls_failure *failure);
 
 #endif

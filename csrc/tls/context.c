@@ -30,6 +30,7 @@ struct kw_tls_context {
 
   SSL_CTX *ssl; /* as the files were when they would do last */
   kw_tls_failure trouble;
+  kw_tls_news news;
 
   kept kept[KW_TLS_KEPT];
   size_t next_kept; /* the place that the next new session takes */
@@ -41,6 +42,16 @@ bool kw_tls_context_is_server(const kw_tls_context *context) {
 
 const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context) {
   return &context->trouble;
+}
+
+kw_tls_news kw_tls_context_take_news(kw_tls_context *context) {
+  kw_tls_news news = context->news;
+  context->news = KW_TLS_NO_NEWS;
+  return news;
+}
+
+X509 *kw_tls_context_certificate(const kw_tls_context *context) {
+  return SSL_CTX_get0_certificate(context->ssl);
 }
 
 const char *kw_tls_remote_role(const kw_tls_remote *remote) {
@@ -113,9 +124,36 @@ static bool is_forgiven(int error) {
   return error == X509_V_ERR_UNABLE_TO_GET_CRL || error == X509_V_ERR_CRL_HAS_EXPIRED;
 }
 
+/* Takes the first of a list of hosts, which are separated by commas. Returns its length; *rest is moved behind it, and
+ * is NULL after the last one. */
+static size_t take_host(const char **rest, const char **host) {
+  *host = *rest;
+  size_t len = strcspn(*host, ",");
+  *rest = (*host)[len] == 0 ? NULL : *host + len + 1;
+  return len;
+}
+
+/* True if a server lets in clients with this certificate. */
+static bool is_allowed(const kw_tls_context *context, X509 *certificate) {
+  const char *host, *rest = context->allowed_hosts;
+  if (rest == NULL) return true;
+  while (rest != NULL) {
+    size_t len = take_host(&rest, &host);
+    if (kw_tls_is_for(certificate, host, len)) return true;
+  }
+  return false;
+}
+
+/* Called by OpenSSL with each check that has failed, and at the end, if none has, with each certificate of the chain,
+ * that of the other side last. */
 static int on_verify(int is_good, X509_STORE_CTX *store) {
   const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
   kw_tls_remote *remote = SSL_get_app_data(ssl);
+  if (is_good && remote->context->is_server && X509_STORE_CTX_get_error_depth(store) == 0 &&
+      !is_allowed(remote->context, X509_STORE_CTX_get_current_cert(store))) {
+    X509_STORE_CTX_set_error(store, X509_V_ERR_HOSTNAME_MISMATCH);
+    is_good = 0;
+  }
   if (is_good) return 1;
   if (is_forgiven(X509_STORE_CTX_get_error(store))) {
     X509_STORE_CTX_set_error(store, X509_V_OK);
@@ -257,18 +295,6 @@ static void set_limits(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_max_proto_version(ssl, context->max_version);
 }
 
-/* Makes the names that a client's certificate may be for. */
-static bool set_allowed_hosts(const kw_tls_context *context, SSL_CTX *ssl) {
-  X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ssl);
-  const char *rest = context->allowed_hosts;
-  while (rest != NULL && rest[0] != 0) {
-    size_t len = strcspn(rest, ",");
-    if (len > 0 && X509_VERIFY_PARAM_add1_host(param, rest, len) != 1) return false;
-    rest += len + (rest[len] == ',');
-  }
-  return true;
-}
-
 static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   int mode =
       verifies(context) ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
@@ -278,8 +304,7 @@ static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* tickets need none */
   SSL_CTX_set_num_tickets(ssl, 1);
   return SSL_CTX_set_session_id_context(ssl, (const unsigned char *)SESSION_CONTEXT,
-                                        sizeof SESSION_CONTEXT - 1) == 1 &&
-         set_allowed_hosts(context, ssl);
+                                        sizeof SESSION_CONTEXT - 1) == 1;
 }
 
 static bool set_client(const kw_tls_context *context, SSL_CTX *ssl) {
@@ -317,18 +342,28 @@ static SSL_CTX *build(kw_tls_context *context, kw_tls_failure *failure) {
   return NULL;
 }
 
-static bool has_changed(const kw_tls_context *context) {
+static bool has_changed(kw_tls_context *context) {
   return kw_tls_source_has_changed(&context->ca) || kw_tls_source_has_changed(&context->cert) ||
          kw_tls_source_has_changed(&context->key) || kw_tls_source_has_changed(&context->crl);
 }
 
+static bool is_same_trouble(const kw_tls_failure *a, const kw_tls_failure *b) {
+  return a->fault == b->fault && strcmp(a->text, b->text) == 0;
+}
+
+/* Files that were read while memory was short have to be read again. */
 bool kw_tls_context_refresh(kw_tls_context *context) {
-  if (!has_changed(context)) return context->trouble.fault == KW_TLS_NONE;
+  kw_tls_failure before = context->trouble;
+  if (!has_changed(context) && before.fault != KW_TLS_MEMORY) return before.fault == KW_TLS_NONE;
   context->trouble.fault = KW_TLS_NONE;
   SSL_CTX *ssl = build(context, &context->trouble);
-  if (ssl == NULL) return false;
+  if (ssl == NULL) {
+    if (!is_same_trouble(&before, &context->trouble)) context->news = KW_TLS_FILES_FAILED;
+    return false;
+  }
   SSL_CTX_free(context->ssl);
   context->ssl = ssl;
+  context->news = KW_TLS_FILES_CHANGED;
   forget_all(context);
   return true;
 }
@@ -336,6 +371,15 @@ bool kw_tls_context_refresh(kw_tls_context *context) {
 /* }====== */
 
 /* {====== Options ====== */
+
+/* A name that begins with a dot would stand for all names that end so. */
+static bool are_hosts(kw_slice hosts) {
+  for (size_t i = 0; i < hosts.len; i++) {
+    bool is_first = i == 0 || hosts.data[i - 1] == ',';
+    if (is_first && (hosts.data[i] == '.' || hosts.data[i] == ',')) return false;
+  }
+  return hosts.len == 0 || hosts.data[hosts.len - 1] != ',';
+}
 
 static bool check_options(const kw_tls_options *options, kw_tls_failure *failure) {
   const char *wrong = NULL;
@@ -351,9 +395,14 @@ static bool check_options(const kw_tls_options *options, kw_tls_failure *failure
     wrong = "the least version of TLS is above the greatest one";
   } else if (options->server_name.len >= KW_TLS_NAME) {
     wrong = "the server's name is too long";
-  } else if (options->allowed_hosts.len > 0 && !options->wants_client_cert &&
-             options->ca.len == 0) {
-    wrong = "allowed hosts need certificates of clients: client_cert_auth, or ca";
+  } else if (!are_hosts(options->allowed_hosts)) {
+    wrong = "the option allowed_hostname is a list of names and addresses, separated by commas";
+  } else if (options->is_server && !options->wants_client_cert && options->ca.len == 0) {
+    if (options->allowed_hosts.len > 0) {
+      wrong = "the option allowed_hostname needs certificates of clients: client_cert_auth, or ca";
+    } else if (options->crl.len > 0) {
+      wrong = "the option crl needs certificates of clients: client_cert_auth, or ca";
+    }
   }
   if (wrong != NULL) kw_tls_fail(failure, KW_TLS_OPTION, "%s", wrong);
   return wrong == NULL;

@@ -31,7 +31,8 @@ typedef struct kw_tls_options {
   kw_slice crl; /* revoked certificates. One that is out of date counts, too, as it does for etcd */
   kw_slice server_name; /* of a client: the name that the certificate of the server has to be for */
   kw_slice
-      allowed_hosts; /* of a server: certificates of clients have to be for one of these; by commas */
+      allowed_hosts; /* of a server: certificates of clients have to be for one of these names and addresses,
+                           * which are separated by commas */
   kw_slice cipher_suites; /* see kw_tls_suites_apply */
   kw_slice min_version;   /* "TLS1.2" (default) or "TLS1.3" */
   kw_slice max_version;
@@ -52,6 +53,19 @@ bool kw_tls_context_refresh(kw_tls_context *context);
 
 /* Returns why the files of a context, which have changed, could not be used; a failure of KW_TLS_NONE: they could. */
 const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context);
+
+/* What has become of the files since they were asked for last. */
+typedef enum kw_tls_news {
+  KW_TLS_NO_NEWS,
+  KW_TLS_FILES_CHANGED, /* files that have changed are used */
+  KW_TLS_FILES_FAILED   /* files that have changed cannot be used, see kw_tls_context_trouble */
+} kw_tls_news;
+
+/* Returns the news, and forgets them. The same trouble is told once. */
+kw_tls_news kw_tls_context_take_news(kw_tls_context *context);
+
+/* Returns the own certificate of a context, which lives until the context is built anew; or NULL. */
+X509 *kw_tls_context_certificate(const kw_tls_context *context);
 
 /* The other end of one channel, for the callbacks of OpenSSL. All zero at first. */
 typedef struct kw_tls_remote {

@@ -6,9 +6,8 @@
 
 #include "tls/describe.h"
 
-#define NAME_TEXT 160  /* bytes of a subject or an issuer */
-#define NAMES_TEXT 240 /* bytes of the list of names that a certificate is for */
 #define DATE_TEXT 32
+#define HOST_TEXT 256 /* bytes of a host, with the 0 at its end */
 
 /* {====== Texts ====== */
 
@@ -91,9 +90,39 @@ static void print_names(const X509 *certificate, char *bytes, size_t cap) {
 
 /* {====== Certificates ====== */
 
+static int64_t seconds_of(const ASN1_TIME *date) {
+  struct tm tm;
+  return ASN1_TIME_to_tm(date, &tm) == 1 ? (int64_t)timegm(&tm) : 0;
+}
+
+void kw_tls_summarize(const X509 *certificate, kw_tls_summary *summary) {
+  print_name(X509_get_subject_name(certificate), summary->subject, sizeof summary->subject);
+  print_name(X509_get_issuer_name(certificate), summary->issuer, sizeof summary->issuer);
+  print_names(certificate, summary->names, sizeof summary->names);
+  summary->not_before = seconds_of(X509_get0_notBefore(certificate));
+  summary->not_after = seconds_of(X509_get0_notAfter(certificate));
+  ERR_clear_error();
+}
+
+bool kw_tls_is_for(X509 *certificate, const char *host, size_t len) {
+  char copy[HOST_TEXT];
+  unsigned flags = X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
+  if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
+    host++;
+    len -= 2;
+  }
+  if (len == 0 || len >= sizeof copy) return false;
+  memcpy(copy, host, len);
+  copy[len] = 0;
+  bool is_for = X509_check_ip_asc(certificate, copy, 0) == 1 ||
+                X509_check_host(certificate, copy, len, flags, NULL) == 1;
+  ERR_clear_error();
+  return is_for;
+}
+
 /* Prints which check has failed. */
 static void print_check(int error, const X509 *certificate, char *to, size_t cap) {
-  char date[DATE_TEXT], names[NAMES_TEXT];
+  char date[DATE_TEXT], names[KW_TLS_NAMES];
   switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
       print_date(X509_get0_notAfter(certificate), date);
@@ -130,7 +159,7 @@ static void print_check(int error, const X509 *certificate, char *to, size_t cap
 
 void kw_tls_fail_check(kw_tls_failure *failure, X509_STORE_CTX *store, const char *owner,
                        const char *name) {
-  char check[NAMES_TEXT + 64], subject[NAME_TEXT], issuer[NAME_TEXT], until[DATE_TEXT];
+  char check[KW_TLS_NAMES + 64], subject[KW_TLS_SUBJECT], issuer[KW_TLS_SUBJECT], until[DATE_TEXT];
   const X509 *certificate = X509_STORE_CTX_get_current_cert(store);
   int error = X509_STORE_CTX_get_error(store);
   bool is_own = X509_STORE_CTX_get_error_depth(store) == 0;

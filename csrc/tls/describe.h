@@ -10,6 +10,23 @@
 
 #include "face/tls.h"
 
+#define KW_TLS_SUBJECT 160 /* bytes of a subject or an issuer, with the 0 at its end */
+#define KW_TLS_NAMES 240   /* bytes of the list of names that a certificate is for */
+
+/* A certificate in words. Names that do not fit are cut. */
+typedef struct kw_tls_summary {
+  char subject[KW_TLS_SUBJECT];
+  char issuer[KW_TLS_SUBJECT];
+  char names[KW_TLS_NAMES]; /* names and addresses that the certificate is for, by commas */
+  int64_t not_before;       /* seconds since 1970 */
+  int64_t not_after;
+} kw_tls_summary;
+
+void kw_tls_summarize(const X509 *certificate, kw_tls_summary *summary);
+
+/* True if a certificate is for a host: a name, or an address, which may stand in brackets. */
+bool kw_tls_is_for(X509 *certificate, const char *host, size_t len);
+
 /* Sets a failure, unless it is set already: the first cause is the one that counts. The text is cut if it is too
  * long. */
 __attribute__((format(printf, 3, 4))) void kw_tls_fail(kw_tls_failure *failure, kw_tls_fault fault,

@@ -118,6 +118,55 @@ static int l_trouble(lua_State *L) {
   return 2;
 }
 
+/* context:news(): "changed" if files have changed since the last call, and are used; "trouble" and its text if files
+ * have changed and cannot be used; or nothing. Does not look at the files. */
+static int l_news(lua_State *L) {
+  kw_tls_context *self = kw_tls_check_context(L, 1);
+  kw_tls_news news = kw_tls_context_take_news(self);
+  if (news == KW_TLS_NO_NEWS) return 0;
+  kw_tls_failure trouble = *kw_tls_context_trouble(self);
+  lua_pushstring(L, news == KW_TLS_FILES_CHANGED ? "changed" : "trouble");
+  if (news == KW_TLS_FILES_CHANGED) return 1;
+  lua_pushstring(L, trouble.text);
+  return 2;
+}
+
+static void set_text(lua_State *L, const char *name, const char *text) {
+  lua_pushstring(L, text);
+  lua_setfield(L, -2, name);
+}
+
+static void set_number(lua_State *L, const char *name, int64_t number) {
+  lua_pushnumber(L, (lua_Number)number);
+  lua_setfield(L, -2, name);
+}
+
+/* context:certificate(): the own certificate: { subject =, issuer =, names =, not_before =, not_after = }, times in
+ * seconds since 1970; or nil if the context has none. */
+static int l_certificate(lua_State *L) {
+  kw_tls_summary summary;
+  X509 *own = kw_tls_context_certificate(kw_tls_check_context(L, 1));
+  if (own == NULL) return 0;
+  kw_tls_summarize(own, &summary);
+  lua_newtable(L);
+  set_text(L, "subject", summary.subject);
+  set_text(L, "issuer", summary.issuer);
+  set_text(L, "names", summary.names);
+  set_number(L, "not_before", summary.not_before);
+  set_number(L, "not_after", summary.not_after);
+  return 1;
+}
+
+/* context:is_for(host): true if the own certificate is for that name or address. */
+static int l_is_for(lua_State *L) {
+  size_t len;
+  luaL_checktype(L, 2, LUA_TSTRING);
+  const char *host = lua_tolstring(L, 2, &len);
+  X509 *own = kw_tls_context_certificate(kw_tls_check_context(L, 1));
+  lua_pushboolean(L, own != NULL && kw_tls_is_for(own, host, len));
+  return 1;
+}
+
 /* context:close(): channels go on. */
 static int l_close(lua_State *L) {
   kw_tls_context **self = check(L, 1);
@@ -130,9 +179,10 @@ static int l_close(lua_State *L) {
 void kw_tls_add_contexts(lua_State *L) {
   static const luaL_Reg functions[] = {{"client", l_client}, {"server", l_server}, {NULL, NULL}};
   static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"connect", l_connect}, {"accept", l_accept},
-                                     {"refresh", l_refresh}, {"trouble", l_trouble},
-                                     {"close", l_close},     {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"connect", l_connect}, {"accept", l_accept}, {"refresh", l_refresh},
+      {"trouble", l_trouble}, {"news", l_news},     {"certificate", l_certificate},
+      {"is_for", l_is_for},   {"close", l_close},   {NULL, NULL}};
   kw_add_class(L, KW_TLS_CONTEXT_NAME, meta, methods);
   luaL_setfuncs(L, functions, 0);
 }

@@ -14,6 +14,7 @@
 
 #define WHAT_TEXT 400
 #define BEGIN "-----BEGIN"
+#define DER_SEQUENCE 0x30  /* the first byte of a list in DER; of no text in PEM */
 #define FRESH_NS 100000000 /* file systems count time in ticks, of 10 ms at most */
 
 bool kw_tls_source_init(kw_tls_source *source, const char *option, kw_slice given) {
@@ -53,13 +54,6 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
          is_same_time(a->st_mtim, b->st_mtim) && is_same_time(a->st_ctim, b->st_ctim);
 }
 
-bool kw_tls_source_has_changed(const kw_tls_source *source) {
-  struct stat now;
-  if (source->given == NULL || source->is_text) return false;
-  if (!source->was_read || source->is_fresh) return true;
-  return stat(source->given, &now) < 0 || !is_same_file(&now, &source->seen);
-}
-
 static bool is_fresh(const struct stat *file) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -95,6 +89,12 @@ static void fail_size(const kw_tls_source *source, kw_tls_failure *failure) {
   kw_tls_fail(failure, KW_TLS_OPTION, "%s is no file of at most %d bytes", what, KW_TLS_FILE);
 }
 
+static bool take_digest(kw_tls_source *source, const char *bytes, size_t len) {
+  size_t digest_len = sizeof source->digest;
+  return EVP_Q_digest(kw_tls_library(), "SHA256", NULL, bytes, len, source->digest, &digest_len) ==
+         1;
+}
+
 /* Reads an open file. The room has one byte more than the file: a file that grows meanwhile is read at the next
  * connection. */
 static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
@@ -103,10 +103,10 @@ static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
     return NULL;
   }
   if (!S_ISREG(source->seen.st_mode) || source->seen.st_size > KW_TLS_FILE) {
+    errno = EFBIG;
     fail_size(source, failure);
     return NULL;
   }
-  source->was_read = true;
   source->is_fresh = is_fresh(&source->seen);
   size_t cap = (size_t)source->seen.st_size + 1;
   char *bytes = kw_alloc(cap);
@@ -114,33 +114,56 @@ static BIO *load_open(kw_tls_source *source, int fd, kw_tls_failure *failure) {
   ssize_t len = bio == NULL ? 0 : read_all(fd, bytes, cap);
   if (len < 0) {
     fail_errno(source, failure);
-  } else if (bio == NULL || (len > 0 && BIO_write(bio, bytes, (int)len) != len)) {
+  } else if (bio == NULL || (len > 0 && BIO_write(bio, bytes, (int)len) != len) ||
+             !take_digest(source, bytes, (size_t)len)) {
+    errno = ENOMEM;
     kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   }
+  int error = errno;
   if (bytes != NULL) OPENSSL_cleanse(bytes, cap);
   kw_free(bytes);
   if (failure->fault == KW_TLS_NONE) return bio;
   BIO_free(bio);
+  errno = error;
   return NULL;
 }
 
-/* O_NONBLOCK: a FIFO is refused, and not waited for. */
-static BIO *load(kw_tls_source *source, kw_tls_failure *failure) {
-  if (source->is_text) {
-    BIO *bio = source->len > KW_TLS_FILE ? NULL : BIO_new_mem_buf(source->given, (int)source->len);
-    if (source->len > KW_TLS_FILE) fail_size(source, failure);
-    if (bio == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
-    return bio;
-  }
+/* Reads the file, and notes how it is. O_NONBLOCK: a FIFO is refused, and not waited for. */
+static BIO *load_file(kw_tls_source *source, kw_tls_failure *failure) {
   int fd = open(source->given, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    fail_errno(source, failure);
-    source->was_read = false;
-    return NULL;
-  }
-  BIO *bio = load_open(source, fd, failure);
-  close(fd);
+  if (fd < 0) fail_errno(source, failure);
+  BIO *bio = fd < 0 ? NULL : load_open(source, fd, failure);
+  source->error = bio != NULL ? 0 : errno;
+  if (fd >= 0) close(fd);
   return bio;
+}
+
+static BIO *load(kw_tls_source *source, kw_tls_failure *failure) {
+  if (!source->is_text) return load_file(source, failure);
+  BIO *bio = source->len > KW_TLS_FILE ? NULL : BIO_new_mem_buf(source->given, (int)source->len);
+  if (source->len > KW_TLS_FILE) fail_size(source, failure);
+  if (bio == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
+  return bio;
+}
+
+/* True if a stat says that the file is as it was when it was read. */
+static bool is_untouched(const kw_tls_source *source) {
+  struct stat now;
+  return source->error == 0 && !source->is_fresh && stat(source->given, &now) == 0 &&
+         is_same_file(&now, &source->seen);
+}
+
+bool kw_tls_source_has_changed(kw_tls_source *source) {
+  kw_tls_failure ignored = {KW_TLS_NONE, ""};
+  uint8_t digest[KW_TLS_DIGEST];
+  int error = source->error;
+  if (source->given == NULL || source->is_text || is_untouched(source)) return false;
+  memcpy(digest, source->digest, sizeof digest);
+  BIO *bio = load_file(source, &ignored);
+  BIO_free(bio);
+  ERR_clear_error();
+  if (bio == NULL || error != 0) return source->error != error;
+  return memcmp(digest, source->digest, sizeof digest) != 0;
 }
 
 /* }====== */
@@ -178,6 +201,21 @@ static X509 *next_certificate(BIO *bio) {
   return NULL;
 }
 
+/* Reads a list that is not PEM but DER, as newer versions of etcd want it. Returns NULL if it is none. */
+static X509_CRL *read_der_list(BIO *bio) {
+  X509_CRL *list = X509_CRL_new_ex(kw_tls_library(), NULL);
+  if (list == NULL) return NULL;
+  if (d2i_X509_CRL_bio(bio, &list) != NULL) return list;
+  X509_CRL_free(list);
+  return NULL;
+}
+
+static bool is_der(BIO *bio) {
+  char *bytes;
+  long len = BIO_get_mem_data(bio, &bytes);
+  return len > 0 && (uint8_t)bytes[0] == DER_SEQUENCE;
+}
+
 static X509_CRL *next_list(BIO *bio) {
   bool was_asked = false;
   X509_CRL *list = X509_CRL_new_ex(kw_tls_library(), NULL);
@@ -211,13 +249,15 @@ STACK_OF(X509_CRL) * kw_tls_source_lists(kw_tls_source *source, kw_tls_failure *
   ERR_clear_error();
   BIO *bio = load(source, failure);
   STACK_OF(X509_CRL) *found = bio == NULL ? NULL : sk_X509_CRL_new_null();
-  X509_CRL *next = found == NULL ? NULL : next_list(bio);
-  while (next != NULL && sk_X509_CRL_push(found, next) > 0) next = next_list(bio);
+  bool is_binary = found != NULL && is_der(bio);
+  X509_CRL *next = found == NULL ? NULL : is_binary ? read_der_list(bio) : next_list(bio);
+  while (next != NULL && sk_X509_CRL_push(found, next) > 0)
+    next = is_binary ? NULL : next_list(bio);
   X509_CRL_free(next);
   if (found != NULL && sk_X509_CRL_num(found) == 0) {
     fail_source(source, is_at_end() ? "no revocation list" : "a malformed revocation list",
                 failure);
-  } else if (found != NULL && !is_at_end()) {
+  } else if (found != NULL && !is_binary && !is_at_end()) {
     fail_source(source, "a malformed revocation list", failure);
   }
   if (found == NULL) kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");

@@ -2,8 +2,8 @@
  *
  * source: where certificates, keys and revocation lists come from: PEM text, or a file with such text.
  *
- * A source knows the file as it was when the source was read last, by device, inode, size and times, so that a file
- * that was written or replaced is noticed by one stat.
+ * A source knows the file as it was when the source was read last, by device, inode, size and times: one stat tells
+ * that a file was neither written nor replaced. Of a file that was, the digest tells whether its content is another.
  */
 #ifndef KW_TLS_SOURCE_H
 #define KW_TLS_SOURCE_H
@@ -16,6 +16,7 @@
 #include "base/slice.h"
 
 #define KW_TLS_FILE (1 << 20) /* bytes that a file of certificates may have */
+#define KW_TLS_DIGEST 32      /* bytes of a SHA-256 */
 
 /* An all-zero source is not given. */
 typedef struct kw_tls_source {
@@ -24,8 +25,9 @@ typedef struct kw_tls_source {
   size_t len;
   bool is_text;
 
-  struct stat seen; /* the file when it was read last */
-  bool was_read;
+  struct stat seen;              /* the file when it was read last */
+  uint8_t digest[KW_TLS_DIGEST]; /* of its content then */
+  int error;                     /* why the file could not be read last, as an errno; 0: it could */
   bool is_fresh; /* the file had just been written: a second write might have left the same times */
 } kw_tls_source;
 
@@ -35,8 +37,9 @@ bool kw_tls_source_init(kw_tls_source *source, const char *option, kw_slice give
 
 void kw_tls_source_drop(kw_tls_source *source);
 
-/* True if the file is another one than the one that was read last, or cannot be looked at. */
-bool kw_tls_source_has_changed(const kw_tls_source *source);
+/* True if the content of the file is another than it was when the source was read last; if the file can be read, and
+ * could not; or if it cannot, for another reason than before. */
+bool kw_tls_source_has_changed(kw_tls_source *source);
 
 /* Each of these reads the source, which is given, and returns what is in it; or NULL with *failure set. The caller
  * frees the result. */

@@ -61,11 +61,25 @@ static kw_slice take_name(kw_slice *list) {
   return name;
 }
 
+/* Refuses suites of a version that is excluded, which would have no effect. */
+static bool check_versions(SSL_CTX *ssl, const char *twelve, const char *thirteen,
+                           kw_tls_failure *failure) {
+  if (twelve[0] != 0 && SSL_CTX_get_min_proto_version(ssl) == TLS1_3_VERSION) {
+    kw_tls_fail(failure, KW_TLS_OPTION,
+                "cipher suites of TLS 1.2 have no effect where the least version is TLS 1.3");
+  } else if (thirteen[0] != 0 && SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION) {
+    kw_tls_fail(failure, KW_TLS_OPTION,
+                "cipher suites of TLS 1.3 have no effect where the greatest version is TLS 1.2");
+  }
+  return failure->fault == KW_TLS_NONE;
+}
+
 bool kw_tls_suites_apply(SSL_CTX *ssl, kw_slice names, kw_tls_failure *failure) {
   char twelve[LIST_TEXT] = "", thirteen[LIST_TEXT] = "";
   while (names.len > 0) {
     if (!add_name(twelve, thirteen, take_name(&names), failure)) return false;
   }
+  if (!check_versions(ssl, twelve, thirteen, failure)) return false;
   if (SSL_CTX_set_cipher_list(ssl, twelve[0] == 0 ? OWN_12 : twelve) == 1 &&
       SSL_CTX_set_ciphersuites(ssl, thirteen[0] == 0 ? OWN_13 : thirteen) == 1)
     return true;

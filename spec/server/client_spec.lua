@@ -152,6 +152,22 @@ describe("a client", function()
     end
   end)
 
+  it("says by the scheme of its requests whether they go over TLS", function()
+    for _, row in ipairs { { nil, "http" }, { false, "http" }, { true, "https" } } do
+      local one = core.client("spec", { is_tls = row[1] }, 0)
+      one:pending()
+      one:feed(h2.settings {}, 0)
+      one:call("/spec/Call")
+      local schemes = {}
+      for _, frame in ipairs((h2.frames(one:pending()))) do
+        local scheme = frame.type == "headers" and frame.payload:match("[\134\135]") -- of the static table
+        if scheme then schemes[#schemes + 1] = scheme == "\134" and "http" or "https" end
+      end
+      assert.same({ row[2] }, schemes)
+      one:close()
+    end
+  end)
+
   it("takes the shortest time for one, and not for none", function()
     local one = core.client("spec", { keepalive = 1e-9 }, 0)
     one:pending()

@@ -249,6 +249,14 @@ describe("an option", function()
     expect_refused(tls.client, { cipher_suites = ("x"):rep(5000) }, "no cipher suite 'xxx")
     expect_refused(tls.client, { server_name = ("x"):rep(300) }, "too long")
     expect_refused(tls.server, { cert = "/a", key = "/b", allowed_hostname = "x" }, "client_cert_auth")
+    expect_refused(tls.server, { cert = "/a", key = "/b", crl = "x" }, "client_cert_auth")
+    for _, hosts in ipairs { ".test", "a.test,.test", "a.test,", ",a.test", "a.test,,b.test" } do
+      expect_refused(tls.server, { cert = "/a", key = "/b", ca = "/c", allowed_hostname = hosts },
+        "allowed_hostname is a list of names")
+    end
+    expect_refused(tls.client, { min_version = "TLS1.3", cipher_suites = SUITE }, "suites of TLS 1.2 have no effect")
+    expect_refused(tls.client, { max_version = "TLS1.2", cipher_suites = "TLS_AES_128_GCM_SHA256" },
+      "suites of TLS 1.3 have no effect")
   end)
 
   it("of another name or type raises", function()

@@ -62,6 +62,49 @@ describe("files that change", function()
     end)
   end
 
+  it("are told of once", function()
+    write("cert", "server.pem")
+    write("key", "server.key")
+    local context = assert(tls.server { cert = scratch .. "/cert", key = scratch .. "/key" })
+    assert.is_nil((context:news()))
+    assert.is_true(context:refresh())
+    assert.is_nil((context:news())) -- a file that has just been written is read again, and is the same
+    replace("cert", "server.pem") -- another file with the same content
+    assert.is_true(context:refresh())
+    assert.is_nil((context:news()))
+
+    local function expect_trouble(words)
+      for i = 1, 3 do
+        assert(context:accept()):close()
+        local news, text = context:news()
+        if i > 1 then
+          assert.is_nil(news)
+        else
+          assert.equal("trouble", news)
+          assert.matches(words, text)
+        end
+      end
+      assert.matches(words, (context:trouble()))
+    end
+
+    replace("cert", "again.pem")
+    expect_trouble("does not fit")
+    os.remove(scratch .. "/cert")
+    expect_trouble("cert' of the option cert cannot be read: No such file")
+    shell.must("mkdir " .. scratch .. "/cert")
+    expect_trouble("is no file of at most")
+    os.remove(scratch .. "/cert")
+    replace("cert", "malformed.pem")
+    expect_trouble("a malformed certificate")
+    replace("cert", "again.pem")
+    expect_trouble("does not fit")
+    replace("key", "again.key")
+    assert(context:accept()):close()
+    assert.equal("changed", (context:news()))
+    assert.is_nil((context:news()))
+    assert.equal("CN=again", context:certificate().subject)
+  end)
+
   it("end the resumption of sessions", function()
     write("cert", "server.pem")
     write("key", "server.key")

@@ -58,6 +58,39 @@ describe("a certificate of our own making", function()
     assert.truthy(tls.server { cert = cert, key = key })
   end)
 
+  it("is written below a directory, which is made for nobody else", function()
+    local directory = scratch .. "/fixtures/client"
+    for _ = 1, 2 do -- the second one replaces the first
+      assert.is_true(tls.self_sign { hosts = "localhost", directory = directory })
+      assert.equal("700 700 600 644", shell.must(("stat -c %%a %s %s/.. %s/key.pem %s/cert.pem | xargs"):format(
+        directory, directory, directory, directory)))
+      assert.truthy(tls.server { cert = directory .. "/cert.pem", key = directory .. "/key.pem" })
+    end
+    shell.must(": >" .. scratch .. "/file")
+    local ok, text = tls.self_sign { hosts = "localhost", directory = scratch .. "/file/below" }
+    assert.is_nil(ok)
+    assert.matches("the directory '[^']+/file/below' cannot be used: Not a directory", text)
+    assert.error_matches(function() tls.self_sign { hosts = "a", cert = "/a", key = "/b", directory = "/c" } end,
+      "exclude each other")
+  end)
+
+  it("tells of itself", function()
+    local cert, key = tls.self_sign { hosts = "localhost,10.0.0.1,*.example.test", years = 2 }
+    local context = assert(tls.server { cert = cert, key = key })
+    local certificate = context:certificate()
+    assert.same({ "O=keywatch", "O=keywatch", "localhost, 10.0.0.1, *.example.test" },
+      { certificate.subject, certificate.issuer, certificate.names })
+    local days = (certificate.not_after - os.time()) / 86400
+    assert.is_true(days > 729 and days <= 730, days)
+    assert.is_true(certificate.not_before < os.time())
+    assert.same({ true, true, true, true, false, false, false }, {
+      context:is_for("localhost"), context:is_for("10.0.0.1"), context:is_for("[10.0.0.1]"),
+      context:is_for("a.example.test"), context:is_for("10.0.0.2"), context:is_for(""), context:is_for("local\0host"),
+    })
+    assert.is_nil(tls.client { verify = false }:certificate())
+    assert.is_false(tls.client { verify = false }:is_for("localhost"))
+  end)
+
   it("is not made for what is no host, nor for no or too many years", function()
     local function expect_refused(words, options)
       local cert, text, kind = tls.self_sign(options)

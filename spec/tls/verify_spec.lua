@@ -4,6 +4,7 @@ local tls = require "keywatch.tls"
 
 local certificates = require "spec.support.certificates"
 local pair = require "spec.support.tls_pair"
+local shell = require "spec.support.shell"
 
 --- A client's context with the certificate of that name.
 local function as(name)
@@ -148,6 +149,31 @@ describe("a server", function()
       "client 'alice%.test' is for another name: it is for bob%.test")
     expect_taken(as "alice", { ca = ca, allowed_hostname = "alice.test" })
     expect_taken(as "bob", { ca = ca, allowed_hostname = "alice.test,bob.test" })
+  end)
+
+  it("allows names that a wildcard stands for, and addresses", function()
+    for _, host in ipairs { "a.example.test", "127.0.0.1", "::1", "[::1]" } do
+      expect_taken(as "again", { ca = ca, allowed_hostname = "alice.test," .. host })
+    end
+    for _, host in ipairs { "example.test", "127.0.0.2", "::2", "a.b.example.test", ("x"):rep(500) } do
+      expect_refused(as "again", { ca = ca, allowed_hostname = host }, "is for another name: it is for localhost")
+    end
+  end)
+
+  it("refuses revoked clients by a list in DER, too", function()
+    local der = os.tmpname()
+    shell.must(("openssl crl -in %s -outform DER -out %s"):format(path "crl.pem", der))
+    expect_refused(as "bob", { ca = ca, crl = der }, "certificate of the client was revoked")
+    expect_taken(as "alice", { ca = ca, crl = der })
+    local file = assert(io.open(der, "r+b"))
+    file:seek("set", 10)
+    file:write(("x"):rep(20))
+    file:close()
+    local cert, key = certificates.paths("server")
+    local context, text = tls.server { cert = cert, key = key, ca = ca, crl = der }
+    assert.is_nil(context)
+    assert.matches("of the option crl has a malformed revocation list", text)
+    os.remove(der)
   end)
 
   it("knows who it is after a resumption, too", function()

@@ -17,6 +17,7 @@ local lease = require "keywatch.store.lease"
 local methods_of = require "keywatch.client.methods"
 local pages = require "keywatch.store.pages"
 local remote_source = require "keywatch.watch.remote_source"
+local security = require "keywatch.client.security"
 local streams = require "keywatch.client.stream"
 local transports = require "keywatch.client.transport"
 
@@ -40,15 +41,21 @@ local PREFERENCES = { first = true, fastest = true, any = true }
 local DEFAULTS = { timeout = 10, connect_timeout = 2, keepalive = 10, keepalive_timeout = 5, max_message = 64 * 2 ^ 20 }
 local KINDS = {
   user = "string", password = "string", backoff = "table", on_state = "function", on_call = "function",
-  prefer = "string", sync_endpoints = "number",
+  prefer = "string", sync_endpoints = "number", tls = "table or true",
 }
+
+--- True if the value of an option is of its kind.
+local function is_of(value, kind)
+  if kind == "table or true" then return type(value) == "table" or value == true end
+  return type(value) == kind
+end
 
 --- Raises if the options of connect are not known, or of the wrong type or range.
 local function check_options(opts)
   for name, value in pairs(opts) do
     local kind = DEFAULTS[name] and "number" or KINDS[name]
     if not kind then check.misuse("connect: there is no option '%s'", tostring(name)) end
-    if type(value) ~= kind then
+    if not is_of(value, kind) then
       check.misuse("connect: option '%s' must be a %s, not a %s", name, kind, type(value))
     end
     if kind == "number" and not (value > 0 or value == 0 and not POSITIVE[name]) then
@@ -75,22 +82,24 @@ local function split(text)
   return parts
 end
 
---- Returns the endpoints of a list of texts. Raises if one is not an endpoint that can be connected to.
-local function parse_endpoints(endpoints)
+--- Returns the endpoints of a list of texts. Those without a scheme are with TLS if `has_tls`. Raises if one is not an
+-- endpoint that can be connected to.
+local function parse_endpoints(endpoints, has_tls)
   local parsed = {}
   for i, text in ipairs(endpoints) do
     if type(text) ~= "string" then
       check.misuse("connect: an endpoint must be a text like 127.0.0.1:2379 or http://127.0.0.1:2379, not a %s",
         type(text))
     end
-    local endpoint, why = dialer.parse(text)
+    local endpoint, why = dialer.parse(text, has_tls)
     if not endpoint then check.misuse("connect: the endpoint '%s' %s", text, why) end
     parsed[i] = endpoint
   end
   return parsed
 end
 
---- Returns a client of the endpoints. It connects when it is first used.
+--- Returns a client of the endpoints. It connects when it is first used. Returns nil and an error if a file of the
+-- option tls will not do.
 local function connect(endpoints, opts)
   if type(endpoints) == "string" then endpoints = split(endpoints) end
   check.argument(type(endpoints) == "table" and #endpoints > 0, 1, "connect", "endpoint or a list of them", endpoints)
@@ -101,7 +110,12 @@ local function connect(endpoints, opts)
   own.user, own.password, own.backoff = opts.user, opts.password, opts.backoff or {}
   own.prefer, own.sync_endpoints = opts.prefer or "first", opts.sync_endpoints
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)
-  local transport = transports.new(parse_endpoints(endpoints), own)
+  local parsed = parse_endpoints(endpoints, opts.tls ~= nil)
+  local err
+  own.security, err = security.new(parsed, opts.tls == true and {} or opts.tls)
+  if not own.security then return nil, err end
+  if own.user then security.warn_of_password(parsed) end
+  local transport = transports.new(parsed, own)
   local sentinel = compat.sentinel(function() driver.forget(transport) end)
   transport:guard(sentinel)
   transport.state:observe(opts.on_state)

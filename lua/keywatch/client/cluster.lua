@@ -12,6 +12,7 @@ local log = require "keywatch.support.log"
 local methods = require "keywatch.client.methods"
 local NO_LEADER = require("keywatch.client.leader_probe").NO_LEADER
 local parse = require("keywatch.client.dialer").parse
+local security = require "keywatch.client.security"
 
 local MEMBER_LIST = "/etcdserverpb.Cluster/MemberList"
 local RANGE, STATUS = "/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Status"
@@ -88,7 +89,8 @@ local function endpoints_of(self, members)
     local is_usable = member.name ~= "" and not member.is_learner
     for _, text in ipairs(is_usable and member.client_urls or {}) do
       local endpoint, why = parse(text)
-      if endpoint then list[#list + 1] = endpoint else tell_refused(self, text, why) end
+      if endpoint then why = self.transport.opts.security:refusal_of(endpoint) end
+      if not why then list[#list + 1] = endpoint else tell_refused(self, text, why) end
       if #list > MAX_ENDPOINTS then return list end
     end
   end
@@ -117,6 +119,7 @@ local function follow(self, members)
     return nil, errors.new("failed_precondition",
       ("keywatch: the members of the cluster have more than %d client URLs"):format(MAX_ENDPOINTS))
   end
+  if transport.opts.user then security.warn_of_password(list) end
   transport.dialer:set_endpoints(list)
   local connection = transport.connection
   if connection and not transport.dialer:has(connection.endpoint) then

@@ -10,11 +10,19 @@ local driver = require "keywatch.task.driver"
 local connection_methods = {}
 local connection_mt = { __index = connection_methods }
 
---- Begins to connect to an address. Returns the connection, which takes calls once `poll` says so; or nil and the text
--- of the error.
-local function dial(endpoint, address, options)
-  local object = core.client(endpoint.authority, options)
-  local ok, text = driver.get().dial(object, address)
+--- Returns the options of core.client for an endpoint.
+local function options_of(endpoint, given)
+  local options = { is_tls = endpoint.address.is_tls }
+  for name, value in pairs(given) do options[name] = value end
+  return options
+end
+
+--- Begins to connect to an address of an endpoint. Returns the connection, which takes calls once `poll` says so; or
+-- nil and the text of the error.
+local function dial(endpoint, address, options, security)
+  local object = core.client(endpoint.authority, options_of(endpoint, options))
+  local ok, text = driver.get().dial(object, address, security:of(endpoint, address))
+  security:look()
   if not ok then
     object:close()
     return nil, text

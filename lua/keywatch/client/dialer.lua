@@ -28,9 +28,10 @@ local function is_digits(host)
   return host:match("^[%d.]+$") ~= nil or host:find(":", 1, true) ~= nil
 end
 
---- Returns the endpoint of a text, a URL or host:port; or nil and what is wrong with it, as the end of a sentence.
-local function parse(text)
-  local full, why = url.of_endpoint(text)
+--- Returns the endpoint of a text, a URL or host:port, which is with TLS if `has_tls`; or nil and what is wrong with
+-- it, as the end of a sentence.
+local function parse(text, has_tls)
+  local full, why = url.of_endpoint(text, has_tls)
   if not full then return nil, why end
   local address, trouble = url.parse(full)
   if not address then return nil, trouble end
@@ -44,14 +45,15 @@ local function parse(text)
   }
 end
 
---- Returns a dialer for a list of endpoints. `options` are for core.client, `backoff` is a function of backoff.lua, and
--- `prefer` is the option of connect.
-local function new(endpoints, options, backoff, prefer)
+--- Returns a dialer for a list of endpoints. `options` are for core.client, `security` is that of the client, `backoff`
+-- is a function of backoff.lua, and `prefer` is the option of connect.
+local function new(endpoints, options, security, backoff, prefer)
   return setmetatable({
     endpoints = endpoints,
     given = endpoints, -- those of connect
     extra = {},        -- those of connect that are not in `endpoints`
     options = options,
+    security = security,
     backoff = backoff,
     prefer = prefer,
     steps = nil,       -- lists of endpoints that this round has not tried yet; each list is tried at once
@@ -189,7 +191,7 @@ end
 local function dial_next(self, attempt)
   local address = table.remove(attempt.addresses, 1)
   if not address then return false end
-  local opened, text = connections.dial(attempt.endpoint, address, self.options)
+  local opened, text = connections.dial(attempt.endpoint, address, self.options, self.security)
   if not opened then
     note(self, attempt.endpoint, text)
   elseif attempt.is_over or self.is_closed then

@@ -77,7 +77,7 @@ local function new(endpoints, opts)
       keepalive = opts.keepalive,
       keepalive_timeout = opts.keepalive_timeout,
       max_message = opts.max_message,
-    }, between, opts.prefer),
+    }, opts.security, between, opts.prefer),
     pid = core.pid(),
     connection = nil,     -- the connection that new calls go to
     connections = {},     -- as keys: all open connections

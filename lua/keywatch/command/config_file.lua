@@ -10,8 +10,18 @@ local flags = require "keywatch.command.flags"
 
 local ABSENT = "reading it needs the library lyaml: luarocks install lyaml, or on Debian apt-get install lua-yaml"
 
---- Maps inside the map, with the prefix that makes their names flags.
-local SECTIONS = { ["client-transport-security"] = "", ["peer-transport-security"] = "peer-" }
+--- Maps inside the map. Each has the prefix that makes its names flags, and the flags of those names that are others.
+local SECTIONS = {
+  ["client-transport-security"] = { prefix = "", others = {
+    ["allowed-hostname"] = "client-cert-allowed-hostname",
+    ["crl-file"] = "client-crl-file",
+  } },
+  ["peer-transport-security"] = { prefix = "peer-", others = {
+    ["allowed-cn"] = "peer-cert-allowed-cn",
+    ["allowed-hostname"] = "peer-cert-allowed-hostname",
+  } },
+}
+local TOP = { prefix = "", others = {} }
 
 --- Returns the text of a file; or nil and what is wrong.
 local function read_all(path)
@@ -34,9 +44,9 @@ local function parse_yaml(text)
 end
 
 --- Adds all names that have a value to `flat`, by flag, and returns `flat`.
-local function flatten(map, prefix, null, flat)
+local function flatten(map, section, null, flat)
   for key, value in pairs(map) do
-    local name = prefix .. tostring(key)
+    local name = section.others[key] or section.prefix .. tostring(key)
     if SECTIONS[name] and type(value) == "table" then
       flatten(value ~= null and value or {}, SECTIONS[name], null, flat)
     elseif value ~= null and value ~= "" then
@@ -82,7 +92,7 @@ local function read(path, known)
   local map, null = parse_yaml(text)
   if not map then return nil, null end
   local values = {}
-  for name, value in pairs(flatten(map, "", null, {})) do
+  for name, value in pairs(flatten(map, TOP, null, {})) do
     local parsed, fault = parse(name, value, known[name])
     if parsed == nil then return nil, fault end
     values[name] = parsed

@@ -6,6 +6,7 @@ local keywatch = require "keywatch"
 local log = require "keywatch.support.log"
 local serve_flags = require "keywatch.command.serve_flags"
 local settings = require "keywatch.command.settings"
+local tls_flags = require "keywatch.command.tls_flags"
 local uv = require "keywatch.uv"
 
 local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
@@ -22,6 +23,12 @@ local function warn_of_settings(given)
   local names = serve_flags.without_effect(given)
   if #names > 0 then log.warn("without effect: %s", table.concat(names, ", ")) end
   if #given.unknown > 0 then log.warn("unknown environment variables: %s", table.concat(given.unknown, ", ")) end
+  for _, text in ipairs(tls_flags.warnings(given)) do log.warn("%s", text) end
+end
+
+--- Returns the directory of the data; nil if nothing is stored on disk.
+local function data_dir(values)
+  return not values.memory and (values["data-dir"] or DATA_DIR) or nil
 end
 
 --- Returns a function that logs, from time to time, how much of a data directory has been read.
@@ -38,7 +45,7 @@ end
 --- Returns a store; or nil and an error.
 local function open_store(values)
   local quota = values["quota-backend-bytes"]
-  local path = not values.memory and (values["data-dir"] or DATA_DIR) or nil
+  local path = data_dir(values)
   return keywatch.open {
     path = path,
     on_progress = path and progress_logger(path) or nil,
@@ -55,6 +62,7 @@ local function open_server(store, values)
   return keywatch.serve {
     store = store,
     listen = values["listen-client-urls"],
+    tls = tls_flags.options(values, data_dir(values)),
     name = values.name,
     advertise = values["advertise-client-urls"],
     peer_urls = values["initial-advertise-peer-urls"],
@@ -88,6 +96,7 @@ local function run(given)
   end
   local signals = assert(keywatch.signals { "INT", "TERM" })
   warn_of_settings(given)
+  if server.certificates then log.info("TLS: %s", server.certificates:describe()) end
   log.write("info", "ready to serve client requests on " .. table.concat(server:addresses(), ", "))
   local name = signals:wait()
   keywatch.spawn(end_at_second, signals)

@@ -5,6 +5,7 @@
 
 local flags = require "keywatch.command.flags"
 local log = require "keywatch.support.log"
+local tls_flags = require "keywatch.command.tls_flags"
 local url = require "keywatch.support.url"
 
 local HOUR = 3600 -- seconds
@@ -15,9 +16,26 @@ keywatch serve [flags]
   Serves a store to etcd's clients until SIGTERM or SIGINT.
 
 Listening
-  --listen-client-urls URL,...         URLs to listen on, http://HOST:PORT or unix://PATH; with port 0 the kernel
-                                       chooses the port (default: http://localhost:2379)
+  --listen-client-urls URL,...         URLs to listen on, http://HOST:PORT or unix://PATH, with TLS https://HOST:PORT or
+                                       unixs://PATH; with port 0 the kernel chooses the port
+                                       (default: http://localhost:2379)
   --advertise-client-urls URL,...      URLs announced to clients (default: the listen URLs)
+
+TLS
+  --cert-file FILE                     certificate of the server in PEM, followed by those between it and its authority
+  --key-file FILE                      private key of that certificate
+  --auto-tls                           make the certificate and the key, below the data directory (default: false)
+  --self-signed-cert-validity N        years that such a certificate is valid (default: 1)
+  --client-cert-auth                   let in only clients that have a certificate (default: false)
+  --trusted-ca-file FILE               authorities of the certificates of clients, which then must have one
+                                       (default: with --client-cert-auth, those that the system trusts)
+  --client-crl-file FILE               list of certificates of clients that were revoked
+  --client-cert-allowed-hostname NAME,...
+                                       let in only clients whose certificate is for one of these names and addresses
+  --cipher-suites SUITE,...            cipher suites to use, by their names in Go, such as
+                                       TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 (default: all that are safe)
+  --tls-min-version VERSION            least version of TLS, TLS1.2 or TLS1.3 (default: TLS1.2)
+  --tls-max-version VERSION            greatest version of TLS (default: TLS1.3)
 
 Data
   --data-dir DIR                       directory of the data (default: keywatch.data)
@@ -63,6 +81,17 @@ local FLAGS = {
   ["name"] = "text",
   ["listen-client-urls"] = "list",
   ["advertise-client-urls"] = "list",
+  ["cert-file"] = "text",
+  ["key-file"] = "text",
+  ["auto-tls"] = "boolean",
+  ["self-signed-cert-validity"] = "count",
+  ["client-cert-auth"] = "boolean",
+  ["trusted-ca-file"] = "text",
+  ["client-crl-file"] = "text",
+  ["client-cert-allowed-hostname"] = "list",
+  ["cipher-suites"] = "list",
+  ["tls-min-version"] = "text",
+  ["tls-max-version"] = "text",
   ["data-dir"] = "text",
   ["memory"] = "boolean",
   ["max-request-bytes"] = "count",
@@ -112,6 +141,12 @@ local WITHOUT_EFFECT = {
   ["proxy-dial-timeout"] = "text",
   ["proxy-write-timeout"] = "text",
   ["proxy-read-timeout"] = "text",
+  ["client-cert-file"] = "text",
+  ["client-key-file"] = "text",
+  ["peer-client-cert-file"] = "text",
+  ["peer-client-key-file"] = "text",
+  ["peer-skip-client-san-verification"] = "boolean",
+  ["experimental-peer-skip-client-san-verification"] = "boolean",
   ["peer-cert-file"] = "text",
   ["peer-key-file"] = "text",
   ["peer-trusted-ca-file"] = "text",
@@ -132,10 +167,6 @@ local WITHOUT_EFFECT = {
   ["enable-pprof"] = "boolean",
   ["metrics"] = "text",
   ["listen-metrics-urls"] = "text",
-  ["cipher-suites"] = "text",
-  ["tls-min-version"] = "text",
-  ["tls-max-version"] = "text",
-  ["self-signed-cert-validity"] = "text",
   ["enable-grpc-gateway"] = "boolean",
   ["cors"] = "text",
   ["host-whitelist"] = "text",
@@ -146,22 +177,11 @@ local WITHOUT_EFFECT = {
   ["experimental-compaction-batch-limit"] = "text",
 }
 
---- Flags of etcd that are refused, with the reason: without TLS the server would be less safe than the flag asks for.
-local REFUSED = {
-  ["cert-file"] = "there is no TLS yet",
-  ["key-file"] = "there is no TLS yet",
-  ["client-cert-auth"] = "there is no TLS yet",
-  ["trusted-ca-file"] = "there is no TLS yet",
-  ["auto-tls"] = "there is no TLS yet",
-}
-
 --- Returns the kinds of all flags, by name.
 local function all()
   local known = {}
   for name, kind in pairs(FLAGS) do known[name] = kind end
   for name, kind in pairs(WITHOUT_EFFECT) do known[name] = kind end
-  for name in pairs(REFUSED) do known[name] = known[name] or "text" end
-  known["client-cert-auth"], known["auto-tls"] = "boolean", "boolean"
   return known
 end
 
@@ -205,9 +225,6 @@ end
 --- Checks all values, and converts them to what the command uses. Returns a sentence that says what is wrong; or nil.
 local function find_fault(given)
   local values = given.values
-  for name, why in pairs(REFUSED) do
-    if values[name] then return ("%s: %s"):format(given:name_of(name), why) end
-  end
   if values.memory and values["data-dir"] then
     return ("%s and %s exclude each other"):format(given:name_of "memory", given:name_of "data-dir")
   end
@@ -218,6 +235,7 @@ local function find_fault(given)
       values[name] = value
     end
   end
+  return tls_flags.find_fault(given)
 end
 
 --- Returns the names of the settings that have no effect, in order.

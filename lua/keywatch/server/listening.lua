@@ -3,6 +3,8 @@
 --
 -- A host name may have several IP addresses. All listeners of one name have the same port, also where the kernel
 -- chooses the port.
+--
+-- A list of listeners is { { listener = the driver's, is_tls = }, ... }.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -25,23 +27,41 @@ end
 
 --- Closes every listener of a list.
 local function close_all(listeners)
-  for _, listener in ipairs(listeners) do listener:close() end
+  for _, item in ipairs(listeners) do item.listener:close() end
 end
 
---- Listens on each host, with the same port. Returns a list of listeners; or nil and an error.
-local function listen_on_hosts(object, hosts, port)
-  local d, listeners, absent = driver.get(), {}, nil
+--- Returns the URLs of a list of listeners, with the ports that the kernel chose.
+local function urls(listeners)
+  local list = {}
+  for i, item in ipairs(listeners) do
+    local address = item.listener:address()
+    address.is_tls = item.is_tls
+    list[i] = url.format(address)
+  end
+  return list
+end
+
+--- Listens on one address. Returns an item of a list of listeners; or nil, the text and the name of the error.
+local function listen(object, address, context)
+  local listener, text, name = driver.get().listen(object, address, address.is_tls and assert(context) or nil)
+  if not listener then return nil, text, name end
+  return { listener = listener, is_tls = address.is_tls }
+end
+
+--- Listens on each host, with the port of `address`. Returns a list of listeners; or nil and an error.
+local function listen_on_hosts(object, hosts, address, context)
+  local port, listeners, absent = address.port, {}, nil
   for _, host in ipairs(hosts) do
-    local address = { host = host, port = port }
-    local listener, text, name = d.listen(object, address)
-    if listener then
-      listeners[#listeners + 1] = listener
-      port = listener:address().port
+    local at = { host = host, port = port, is_tls = address.is_tls }
+    local item, text, name = listen(object, at, context)
+    if item then
+      listeners[#listeners + 1] = item
+      port = item.listener:address().port
     elseif is_absent(name) then
-      absent = absent or failure(address, text, name)
+      absent = absent or failure(at, text, name)
     else
       close_all(listeners)
-      return nil, failure(address, text, name)
+      return nil, failure(at, text, name)
     end
   end
   if #listeners == 0 then return nil, absent end
@@ -49,35 +69,35 @@ local function listen_on_hosts(object, hosts, port)
 end
 
 --- Listens on one address: a path, or a host and a port. Returns a list of listeners; or nil and an error.
-local function listen_on(object, address)
+local function listen_on(object, address, context)
   if address.path then
-    local listener, text, name = driver.get().listen(object, address)
-    if not listener then return nil, failure(address, text, name) end
-    return { listener }
+    local item, text, name = listen(object, address, context)
+    if not item then return nil, failure(address, text, name) end
+    return { item }
   end
   local hosts, text, name = driver.get().resolve(address.host)
   if not hosts then return nil, failure(address, text, name) end
   local listeners, err
   for _ = 1, address.port == 0 and PORT_TRIES or 1 do
-    listeners, err = listen_on_hosts(object, hosts, address.port)
+    listeners, err = listen_on_hosts(object, hosts, address, context)
     if listeners or err.errno ~= "EADDRINUSE" then break end
   end
   return listeners, err
 end
 
---- Listens on all addresses, for a server object of the core. Returns a list of listeners; or nil and an error: then no
--- listener is left open.
-local function open_all(object, addresses)
+--- Listens on all addresses, for a server object of the core. `context` is the TLS context for those with TLS. Returns
+-- a list of listeners; or nil and an error: then no listener is left open.
+local function open_all(object, addresses, context)
   local all = {}
   for _, address in ipairs(addresses) do
-    local listeners, err = listen_on(object, address)
+    local listeners, err = listen_on(object, address, context)
     if not listeners then
       close_all(all)
       return nil, err
     end
-    for _, listener in ipairs(listeners) do all[#all + 1] = listener end
+    for _, item in ipairs(listeners) do all[#all + 1] = item end
   end
   return all
 end
 
-return { open_all = open_all, close_all = close_all }
+return { open_all = open_all, close_all = close_all, urls = urls }

@@ -5,6 +5,7 @@
 
 local check = require "keywatch.support.check"
 local log = require "keywatch.support.log"
+local tls_options = require "keywatch.server.tls_options"
 local url = require "keywatch.support.url"
 
 local DEFAULT_LISTEN = "http://localhost:2379"
@@ -38,6 +39,7 @@ local OPTIONS = {
   thread = { "a boolean", is_boolean },
   open = { "a table of options", is_table },
   listen = { "a URL, or a list of them", is_list_of_strings },
+  tls = { "a table of options", is_table },
   name = { "a string", is_string },
   advertise = { "a URL, or a list of them", is_list_of_strings },
   peer_urls = { "a URL, or a list of them", is_list_of_strings },
@@ -109,7 +111,9 @@ local function read(opts)
   opts = read_fields(opts)
   check_store(opts)
   check_log(opts)
-  return opts, parse_urls(opts.listen)
+  local addresses = parse_urls(opts.listen)
+  tls_options.check(opts.tls, addresses)
+  return opts, addresses
 end
 
 return { read = read }

@@ -4,6 +4,7 @@
 -- The core answers KV, Watch and Lease. The calls of all other methods are answered by tasks, see dispatcher. A server
 -- lives until it is closed, also when the program holds no reference to it.
 
+local certificates = require "keywatch.server.certificates"
 local check = require "keywatch.support.check"
 local compactor = require "keywatch.server.compactor"
 local core = require "keywatch.core"
@@ -16,7 +17,6 @@ local log = require "keywatch.support.log"
 local methods = require "keywatch.server.methods"
 local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
-local url = require "keywatch.support.url"
 
 local RAFT_TERM = 2   -- of a new etcd with one member
 local STALL_SECONDS = 60 -- without progress of its reader, after which a snapshot is given up
@@ -33,9 +33,7 @@ end
 --- Returns the URLs that the server listens on, with the ports that the kernel chose.
 function server_methods:addresses()
   check.self(self, "addresses", server_mt)
-  local list = {}
-  for i, listener in ipairs(self.listeners) do list[i] = url.format(listener:address()) end
-  return list
+  return listening.urls(self.listeners)
 end
 
 local function stop_listening(server)
@@ -50,6 +48,7 @@ function server_methods:close()
   local d = driver.get()
   self.is_closed = true
   if self.compactor then self.compactor:close() end
+  if self.certificates then self.certificates:close() end
   stop_listening(self)
   d.release(self.object)
   self.object:close()
@@ -124,20 +123,20 @@ local function open_compactor(opts, logger)
   return compactor.open(opts.store, opts.auto_compaction_mode, opts.auto_compaction_retention, nil, logger)
 end
 
-local function new(opts, ids, object, listeners)
-  local logger = log.new(opts.log_level, opts.on_log)
+local function new(opts, ids, object, parts)
   local server = setmetatable({
     store = opts.store,
     object = object, -- of the core
-    listeners = listeners,
+    listeners = parts.listeners,
+    certificates = parts.certificates, -- of listeners with TLS; nil if there are none
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, after }, in the order of use
     calls = {},      -- the calls that Lua answers or looks at, by id
     queues = {},     -- calls that wait for a lock or an election, by prefix: see services/queue.lua
     snapshots = {},  -- events by snapshot that is being written: set once it is written
     dispatcher = nil,
-    compactor = open_compactor(opts, logger),
-    log = logger,
+    compactor = open_compactor(opts, parts.log),
+    log = parts.log,
     has_notes = false, -- the core takes all notes, for the debug log
     rejections = nil,  -- see notes.lua
 
@@ -155,7 +154,24 @@ local function new(opts, ids, object, listeners)
   notes.start(server)
   methods.mount_services(server)
   server.dispatcher = dispatcher.open(server)
+  if server.certificates then server.certificates:start() end
   return server
+end
+
+--- Opens a server with the parts { log =, certificates = }, and adds its listeners to these. Returns the server; or nil
+-- and an error.
+local function open(opts, addresses, parts)
+  local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
+  if not ids then return nil, err end
+  local object
+  object, err = open_object(opts, ids)
+  if not object then return nil, err end
+  parts.listeners, err = listening.open_all(object, addresses, parts.certificates and parts.certificates.context)
+  if not parts.listeners then
+    object:close()
+    return nil, err
+  end
+  return new(opts, ids, object, parts)
 end
 
 --- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, always.
@@ -164,18 +180,15 @@ local function serve(opts)
   opts, addresses = options.read(opts)
   if opts.thread then return require("keywatch.server.thread").start(opts) end
   driver.get().check_serve()
-  local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
-  if not ids then return nil, err end
-  local object
-  object, err = open_object(opts, ids)
-  if not object then return nil, err end
-  local listeners
-  listeners, err = listening.open_all(object, addresses)
-  if not listeners then
-    object:close()
-    return nil, err
+  local parts = { log = log.new(opts.log_level, opts.on_log) }
+  if opts.tls then
+    local made, why = certificates.open(opts.tls, addresses, opts.advertise, parts.log)
+    if not made then return nil, why end
+    parts.certificates = made
   end
-  return new(opts, ids, object, listeners)
+  local server, err = open(opts, addresses, parts)
+  if not server and parts.certificates then parts.certificates:close() end
+  return server, err
 end
 
 -- }======

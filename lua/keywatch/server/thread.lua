@@ -163,7 +163,7 @@ local function start(opts)
     }, server_mt)
   end
   thread:close()
-  if told.misuse then check.misuse("serve: %s", told.misuse) end
+  if told.misuse then check.misuse("serve: %s", (told.misuse:gsub("^serve: ", ""))) end
   return nil, error_of(told.failure)
 end
 

@@ -1,41 +1,54 @@
 -- SPDX-License-Identifier: MIT
 --- url: addresses as etcd writes them: http://host:port, http://[::1]:port, unix:///path, unix://relative/path,
--- unix:relative/path; endpoints as etcdctl takes them; and which texts are URLs of cluster members.
+-- unix:relative/path, and with TLS https:// and unixs: in their place; endpoints as etcdctl takes them; and which texts
+-- are URLs of cluster members.
 
---- Returns the address behind "http://"; or nil and what is wrong.
-local function parse_http(rest)
+--- Returns the address behind "http://" or "https://"; or nil and what is wrong.
+local function parse_http(scheme, rest)
   local host, port, path = rest:match("^%[([%x:.]+)%]:(%d+)(.*)$")
   if not host then host, port, path = rest:match("^([^/:%[%]]+):(%d+)(.*)$") end
-  if not host then return nil, 'must have the form "http://host:port"' end
+  if not host then return nil, ('must have the form "%s://host:port"'):format(scheme) end
   if path ~= "" and path ~= "/" then return nil, "must not have a path" end
   if tonumber(port) > 65535 then return nil, "has a port above 65535" end
   return { host = host, port = tonumber(port) }
 end
 
---- Returns the address behind "unix:"; or nil and what is wrong.
+--- Returns the address behind "unix:" or "unixs:"; or nil and what is wrong.
 local function parse_unix(rest)
   local path = rest:gsub("^//", "")
   if path == "" then return nil, "has no path" end
   return { path = path }
 end
 
---- Returns the address of a URL: { host =, port = } or { path = }; or nil and what is wrong, as the end of a sentence.
+-- By a scheme with TLS: the same without. The letter s makes the difference.
+local PLAIN = { https = "http", unixs = "unix" }
+
+--- Returns the address of a URL: { host =, port = } or { path = }, with is_tls = true if the URL asks for TLS; or nil
+-- and what is wrong, as the end of a sentence.
 local function parse(text)
   local scheme, rest = text:match("^(%a+):(.*)$")
-  if scheme == "unix" then return parse_unix(rest) end
-  if scheme == "https" or scheme == "unixs" then
-    return nil, "asks for TLS, which keywatch does not have yet: use http:// or unix:"
+  local plain = PLAIN[scheme] or scheme
+  local address, why
+  if plain == "unix" then
+    address, why = parse_unix(rest)
+  elseif plain == "http" and rest:sub(1, 2) == "//" then
+    address, why = parse_http(scheme, rest:sub(3))
+  else
+    return nil, "must begin with http://, https://, unix: or unixs:"
   end
-  if scheme ~= "http" or rest:sub(1, 2) ~= "//" then return nil, "must begin with http:// or unix:" end
-  return parse_http(rest:sub(3))
+  if address and plain ~= scheme then address.is_tls = true end
+  return address, why
 end
 
---- Returns the URL of an endpoint: of host:port, as etcdctl takes it, or the URL itself. Returns nil and what is wrong,
--- as the end of a sentence, if the text is neither. The URL may still be one that `parse` refuses.
-local function of_endpoint(text)
+--- Returns the URL of an endpoint: of host:port, as etcdctl takes it, or the URL itself. host:port is with TLS if
+-- `has_tls`. Returns nil and what is wrong, as the end of a sentence, if the text is neither. The URL may still be one
+-- that `parse` refuses.
+local function of_endpoint(text, has_tls)
   if text == "" then return nil, "is empty" end
   if text:find("^%a[%w+.-]*://") or text:find("^unixs?:") then return text end
-  if text:find("^[%w._-]+:%d+$") or text:find("^%[[%x:.]+%]:%d+$") then return "http://" .. text end
+  if text:find("^[%w._-]+:%d+$") or text:find("^%[[%x:.]+%]:%d+$") then
+    return (has_tls and "https://" or "http://") .. text
+  end
   if text:find("^[%w._-]+:?$") then return nil, ("has no port: write %s:2379"):format((text:gsub(":$", ""))) end
   local bare = text:match("^%[?([%x:.]+)%]?:?$")
   if bare and (bare:find("::", 1, true) or select(2, bare:gsub(":", "")) >= 7) then
@@ -46,9 +59,11 @@ end
 
 --- Returns the URL of an address.
 local function format(address)
-  if address.path then return "unix://" .. address.path end
+  local scheme = address.path and "unix" or "http"
+  if address.is_tls then scheme = scheme .. "s" end
+  if address.path then return ("%s://%s"):format(scheme, address.path) end
   local host = address.host:find(":", 1, true) and "[" .. address.host .. "]" or address.host
-  return ("http://%s:%d"):format(host, address.port)
+  return ("%s://%s:%d"):format(scheme, host, address.port)
 end
 
 -- The characters that Go's url.Parse accepts in a user, in a host with a port, and in such a host in brackets.

@@ -1,0 +1,103 @@
+-- SPDX-License-Identifier: MIT
+--- security: what a client does for TLS, and against its absence.
+--
+-- A client with TLS has one context for all its connections. The context reads files that have changed before each
+-- connection. If the new files will not do, the context goes on with the old ones, and the log has a line about that.
+
+local log = require "keywatch.support.log"
+local tls = require "keywatch.support.tls"
+local url = require "keywatch.support.url"
+
+local MAX_TOLD = 100 -- endpoints that are remembered: the list of a cluster's members may have anything in it
+
+local security_methods = {}
+local security_mt = { __index = security_methods }
+
+--- Returns the first endpoint of a list with TLS, or nil.
+local function find_tls(endpoints)
+  for _, endpoint in ipairs(endpoints) do
+    if endpoint.address.is_tls then return endpoint end
+  end
+end
+
+--- Returns the security of a client of the endpoints. `options` is the option tls of connect, {} if that is true; or
+-- nil. Returns nil and an error if a file, or PEM text, will not do. Raises if the options are wrong.
+local function new(endpoints, options)
+  local self = setmetatable({
+    context = nil,    -- of keywatch.tls; nil: the client has no TLS
+    trouble = nil,    -- the text of what was wrong with the files of the context at the last connection
+    has_plain = false, -- an endpoint of connect is without TLS
+  }, security_mt)
+  for _, endpoint in ipairs(endpoints) do
+    if not endpoint.address.is_tls then self.has_plain = true end
+  end
+  local secure = find_tls(endpoints)
+  if not options and not secure then return self end
+  local what = secure and ("the endpoint '%s'"):format(secure.url) or "the option 'tls'"
+  local context, err = tls.new("client", options or {}, "connect", what)
+  if not context then return nil, err end
+  self.context = context
+  return self
+end
+
+--- Returns what `dial` of a driver takes for a connection to an endpoint at an address of it: the context, the host
+-- that the certificate has to be for, and the place where sessions are kept under. Returns nothing for an endpoint
+-- without TLS.
+function security_methods:of(endpoint, address)
+  if not endpoint.address.is_tls then return end
+  return assert(self.context, "a client without TLS"), endpoint.address.host or "localhost", url.format(address)
+end
+
+--- Tells in the log if files of the context have changed and cannot be used, and when they can be used again. Called
+-- after each attempt to connect.
+function security_methods:look()
+  if not self.context then return end
+  local before, now = self.trouble, (self.context:trouble())
+  if now == before then return end
+  self.trouble = now
+  if now then
+    log.warn("%s", "a client goes on with the certificates that it has: " .. now)
+  else
+    log.info("the files of a client's certificates are in order again")
+  end
+end
+
+--- Returns nil; or why an endpoint of the list of members cannot be used, as the end of a sentence. A client all of
+-- whose endpoints have TLS is not led to others without.
+function security_methods:refusal_of(endpoint)
+  local is_tls = endpoint.address.is_tls
+  if is_tls and not self.context then return "asks for TLS: give connect the option tls" end
+  if not is_tls and not self.has_plain then return "is without TLS, but the endpoints of the client are with TLS" end
+end
+
+-- {====== Passwords without TLS ======
+
+--- True if a host is the machine itself: localhost, 127.0.0.0/8 or ::1.
+local function is_loopback(host)
+  host = host:lower():gsub("%.$", "")
+  if host == "localhost" or host:find("%.localhost$") then return true end
+  host = host:gsub("^[0:]*:ffff:", "") -- an IPv4 address as an IPv6 one
+  return host:find("^127%.[%d.]+$") ~= nil or host:find("^[0:]*:0*1$") ~= nil
+end
+
+local told, count = {}, 0 -- as keys: the URLs that were told, and their number
+
+--- Tells in the log that the password of a user goes over the network without TLS. Each endpoint is told once.
+local function warn_of_password(endpoints)
+  local urls = {}
+  for _, endpoint in ipairs(endpoints) do
+    local address, text = endpoint.address, endpoint.url
+    local is_exposed = address.host and not address.is_tls and not is_loopback(address.host)
+    if is_exposed and not told[text] and count < MAX_TOLD then
+      told[text], count = true, count + 1
+      urls[#urls + 1] = log.quote(text)
+    end
+  end
+  if not urls[1] then return end
+  log.warn("%s", ("a client sends its user and password without TLS, so that others can read them: use https:// "
+    .. "instead of %s"):format(table.concat(urls, ", ")))
+end
+
+-- }======
+
+return { new = new, warn_of_password = warn_of_password }
