@@ -293,7 +293,7 @@ static int l_health(lua_State *L) {
   bool got_enhance_your_calm = kw_client_got_enhance_your_calm(client);
   uint64_t data_bytes = kw_client_data_bytes(client);
   const char *reason = kw_client_why(client);
-  char why[KW_CLIENT_WHY] = ""; /* a copy: finalizers may close the client */
+  char why[KW_CLIENT_WHY]; /* a copy: finalizers may close the client */
   if (reason != NULL) snprintf(why, sizeof why, "%s", reason);
   kw_client_heard(client);
   lua_pushboolean(L, is_ready);

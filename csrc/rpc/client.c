@@ -207,7 +207,7 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
  * request that was never sent is refused: it can be repeated elsewhere. */
 static void end_calls(kw_client *client) {
   kw_stream *stream = NULL;
-  char text[160];
+  char text[KW_CLIENT_WHY + 16];
   const char *why = kw_client_why(client);
   snprintf(text, sizeof text, "keywatch: %s", why != NULL ? why : "the connection has ended");
   while ((stream = kw_session_next(client->session, stream)) != NULL) {

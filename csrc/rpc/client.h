@@ -53,7 +53,7 @@ void kw_client_end(kw_client *client);
 /* True if the server has sent its settings, and takes calls. */
 bool kw_client_is_ready(const kw_client *client);
 
-#define KW_CLIENT_WHY 128
+#define KW_CLIENT_WHY 768 /* as KW_TLS_TEXT: a text about a certificate is not cut */
 
 /* Returns why the connection has ended or is about to, in fewer bytes than KW_CLIENT_WHY; NULL if no reason is known.
  * The text belongs to the client. */

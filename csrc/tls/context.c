@@ -87,23 +87,40 @@ static kept *find_kept(kw_tls_context *context, const char *place) {
   return NULL;
 }
 
-/* Called by OpenSSL with a session of a client that can be resumed. Returns 1 if the reference was taken over. */
+/* Called by OpenSSL with a session of a client that can be resumed. A copy is kept: OpenSSL marks the session of a
+ * connection that was cut, and would not resume it. Returns 0: the reference was not taken over. */
 static int on_new_session(SSL *ssl, SSL_SESSION *session) {
   kw_tls_remote *remote = SSL_get_app_data(ssl);
   kw_tls_context *context = remote->context;
   if (remote->place == NULL || SSL_get_SSL_CTX(ssl) != context->ssl) return 0;
+  SSL_SESSION *copy = SSL_SESSION_dup(session);
+  if (copy == NULL) return 0;
   kept *one = find_kept(context, remote->place);
   if (one == NULL) {
     char *place = copy_text(remote->place, strlen(remote->place));
-    if (place == NULL) return 0;
+    if (place == NULL) {
+      SSL_SESSION_free(copy);
+      return 0;
+    }
     one = &context->kept[context->next_kept];
     context->next_kept = (context->next_kept + 1) % KW_TLS_KEPT;
     forget(one);
     one->place = place;
   }
   SSL_SESSION_free(one->session);
-  one->session = session;
-  return 1;
+  one->session = copy;
+  return 0;
+}
+
+/* A session whose connection was ended by an alert must not be resumed. */
+static bool is_voided(kw_tls_fault fault) {
+  return fault == KW_TLS_ALERT || fault == KW_TLS_PROTOCOL || fault == KW_TLS_CERTIFICATE;
+}
+
+static void forget_voided(kw_tls_remote *remote) {
+  if (remote->place == NULL || !is_voided(remote->failure.fault)) return;
+  kept *one = find_kept(remote->context, remote->place);
+  if (one != NULL) forget(one);
 }
 
 /* A ticket of TLS 1.3 is used once: who sees it twice could tell that both connections are the same client's. */
@@ -111,7 +128,9 @@ static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
   kept *one = find_kept(context, place);
   if (one == NULL || one->session == NULL) return;
   bool is_usable = SSL_SESSION_is_resumable(one->session) == 1;
-  if (is_usable) SSL_set_session(ssl, one->session);
+  SSL_SESSION *copy = is_usable ? SSL_SESSION_dup(one->session) : NULL;
+  if (copy != NULL) SSL_set_session(ssl, copy);
+  SSL_SESSION_free(copy);
   if (!is_usable || SSL_SESSION_get_protocol_version(one->session) >= TLS1_3_VERSION) forget(one);
 }
 
@@ -566,6 +585,7 @@ SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *
 }
 
 void kw_tls_remote_drop(kw_tls_remote *remote) {
+  forget_voided(remote);
   kw_free(remote->name);
   kw_free(remote->place);
   if (remote->context != NULL) kw_tls_context_release(remote->context);

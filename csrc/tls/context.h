@@ -7,9 +7,9 @@
  * does not fit, a half-written file), new channels use the old ones, and kw_tls_context_trouble tells why, until the
  * files are in order. A context that could never be built makes no channels.
  *
- * A client's context keeps up to KW_TLS_KEPT sessions for resumption, each for one server. They are forgotten, and the
- * tickets of a server become void, when the context is built anew: a certificate that was revoked is not trusted again
- * through them.
+ * A client's context keeps up to KW_TLS_KEPT sessions for resumption, each for one server. A session is forgotten
+ * when an alert has ended its connection, but not when the connection was cut. All are forgotten, and the tickets of a
+ * server become void, when the context is built anew: a certificate that was revoked is not trusted again through them.
  */
 #ifndef KW_TLS_CONTEXT_H
 #define KW_TLS_CONTEXT_H

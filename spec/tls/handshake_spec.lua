@@ -192,6 +192,28 @@ describe("resumption", function()
         server:close()
       end
     end)
+
+    it("is possible after a connection was cut, but not after an alert has ended one, in " .. version, function()
+      local client_context, server_context = pair.client { max_version = version }, pair.server()
+      local function shake(is_resumed)
+        local client, server = pair.shake(client_context, server_context)
+        assert.equal(is_resumed, client:info().is_resumed)
+        return client, server
+      end
+      local client = shake(false)
+      for _ = 1, 3 do
+        client:feed("") -- the end of the socket, without close_notify
+        pair.work(client, {})
+        assert.equal("cut", (select(2, client:error())))
+        client:close()
+        client = shake(true)
+      end
+      client:feed("\23\3\3\0\32" .. ("x"):rep(32)) -- a record that cannot be decrypted
+      pair.work(client, {})
+      assert.equal("protocol", (select(2, client:error())))
+      client:close()
+      shake(false)
+    end)
   end
 
   it("is not tried at another place, nor for another name", function()

@@ -53,7 +53,7 @@ local function tell_skipped(server)
   local n = rejections.skipped
   if n == 0 then return end
   rejections.skipped = 0
-  server.log.warn("%d more connections were rejected", n)
+  server.log.warn("connections rejected meanwhile: %d", n)
 end
 
 --- True if there may be a line now. The time of the next one moves on with each line.

@@ -1,0 +1,520 @@
+--- A client's side of TLS, through connect: what it trusts and what it refuses, in which words, and with which files.
+
+local keywatch = require "keywatch"
+
+local certificates = require "spec.support.certificates"
+local directory = require "spec.support.directory"
+local misuse = require "spec.support.misuse"
+local process = require "spec.support.process"
+local program = require "spec.support.program"
+local proxy = require "spec.support.proxy"
+
+local ANY = "https://127.0.0.1:0"
+local ENOUGH = 60 -- seconds, for what comes by itself
+
+local opened = {} -- by the test
+
+local function keep(object)
+  table.insert(opened, object)
+  return object
+end
+
+--- The path of a file of the directory of certificates.
+local function path(name) return certificates.directory() .. "/" .. name end
+
+--- A server of this process with the certificate of that name, and these options of `tls`. Returns its first URL, the
+-- server and its store.
+local function serve(name, options, listen, more)
+  local cert, key = certificates.paths(name)
+  local tls = { cert = cert, key = key }
+  for option, value in pairs(options or {}) do tls[option] = value end
+  local all = { store = keep(keywatch.open { now = 0 }), listen = listen or ANY, tls = tls, log_level = "error" }
+  for option, value in pairs(more or {}) do all[option] = value end
+  local one = keep(assert(keywatch.serve(all)))
+  return one:addresses()[1], one, all.store
+end
+
+--- A server without TLS. Returns its URL.
+local function serve_plain(advertise)
+  local store = keep(keywatch.open { now = 0 })
+  local one = keep(assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0", advertise = advertise,
+    log_level = "error" }))
+  return one:addresses()[1]
+end
+
+--- A client that trusts the authority of the certificates, with these options of `tls`; `more` are other options.
+local function connect(url, options, more)
+  local tls = { ca = path "ca.pem" }
+  for option, value in pairs(options or {}) do tls[option] = value end
+  local all = { tls = tls, backoff = { first = 0.001, longest = 0.01 } }
+  for option, value in pairs(more or {}) do all[option] = value end
+  return keep(assert(keywatch.connect(url, all)))
+end
+
+--- The same port under another name.
+local function under(url, host) return (url:gsub("127%.0%.0%.1", (host:gsub("%%", "%%%%")))) end
+
+--- A client's certificate, as options.
+local function as(name)
+  local cert, key = certificates.paths(name)
+  return { cert = cert, key = key }
+end
+
+--- How one new connection of a client fares: nil, or its error.
+local function try(client)
+  return client:health({ timeout = ENOUGH })[1].err
+end
+
+--- Runs fn, and returns what was written to stderr meanwhile.
+local function written_by(fn, ...)
+  local stderr, text = io.stderr, ""
+  rawset(io, "stderr", { write = function(_, part) text = text .. part end })
+  local ok, err = pcall(fn, ...)
+  rawset(io, "stderr", stderr)
+  if not ok then error(err, 0) end
+  return text
+end
+
+local function write(to, text)
+  local file = assert(io.open(to, "w"))
+  file:write(text)
+  file:close()
+end
+
+after_each(function()
+  while #opened > 0 do table.remove(opened):close() end
+  pcall(keywatch.run, function() end) -- whatever a test has left
+  process.end_all()
+  directory.remove_all()
+end)
+
+describe("a client with TLS", function()
+  --- Writes, reads and watches.
+  local function use(client)
+    local watch = assert(client:watch("k"))
+    assert(client:put("k", "v"))
+    assert.equal("v", client:get("k").value)
+    assert.equal("v", watch:next(ENOUGH).value)
+    watch:close()
+  end
+
+  it("is served under the names and the addresses of the certificate", function()
+    local url = serve("server")
+    for _, host in ipairs { "127.0.0.1", "localhost" } do
+      local client = connect(under(url, host))
+      use(client)
+      assert.equal(under(url, host), client:state().endpoint)
+    end
+    url = serve("server", nil, "https://[::1]:0")
+    assert.matches("^https://%[::1%]:%d+$", url)
+    use(connect(url))
+  end)
+
+  it("is served on unix sockets, whose certificate is for localhost", function()
+    local where = directory.new() .. "/socket"
+    serve("server", nil, "unixs://" .. where)
+    use(connect("unixs:" .. where))
+    local client = connect("unixs://" .. where, { server_name = "elsewhere.test" })
+    assert.matches("^keywatch: unixs://[^ ]+: .*server 'elsewhere%.test' is for another name", try(client).message)
+  end)
+
+  it("is served at top level, in tasks, and by several at once", function()
+    local url = serve("server")
+    local client = connect(url)
+    keywatch.run(function()
+      local tasks = {}
+      for i = 1, 10 do
+        tasks[i] = keywatch.spawn(function() assert.equal(i + 1 > 0, client:put("k" .. i, "v").revision > 1) end)
+      end
+      assert.is_true(keywatch.join(tasks))
+    end)
+    use(client)
+  end)
+
+  it("takes an endpoint without a scheme for one with TLS, and leaves http:// plain", function()
+    local url = serve("server")
+    use(connect((url:gsub("^https://", ""))))
+    local plain = serve_plain()
+    use(connect(plain))
+    local both = connect(plain .. "," .. url)
+    assert.same({ true, true }, { both:health({})[1].is_healthy, both:health({})[2].is_healthy })
+    for text, shown in pairs {
+      ["a:1"] = "https://a:1", ["http://a:1"] = "http://a:1", ["unix:/a"] = "unix:/a", ["unixs:/a"] = "unixs:/a",
+      ["[::1]:1,https://b:2"] = "https://[::1]:1,https://b:2",
+    } do
+      assert.equal(("keywatch.client<%s>"):format(shown), tostring(connect(text)))
+    end
+    assert.equal("keywatch.client<https://a:1>", tostring(keep(keywatch.connect("a:1", { tls = true }))))
+    assert.equal("keywatch.client<https://a:1>", tostring(keep(keywatch.connect("https://a:1"))))
+  end)
+
+  it("shows its certificate to a server that asks for one", function()
+    local url = serve("server", { ca = path "ca.pem", client_cert_auth = true })
+    use(connect(url, as "alice"))
+    assert.matches("the server has refused the connection: .*certificate", try(connect(url)).message)
+    assert.matches("the server has refused the connection: our certificate", try(connect(url, as "late")).message)
+    assert.matches("the server has refused the connection: our certificate", try(connect(url, as "mallory")).message)
+  end)
+
+  it("takes PEM text as well as files, and several authorities", function()
+    local text = certificates.text
+    local url = serve("server", { ca = path "ca.pem", client_cert_auth = true })
+    use(connect(url, { ca = text "ca.pem", cert = text "alice.pem", key = text "alice.key" }))
+    local alice = as "alice"
+    for _, ca in ipairs { path "both.pem", text "both.pem" } do
+      use(connect(url, { ca = ca, cert = alice.cert, key = alice.key }))
+      assert.is_nil(try(connect((serve("strange")), { ca = ca })))
+    end
+  end)
+
+  it("checks the certificate for the server name that it is given", function()
+    local url = serve("other")
+    use(connect(url, { server_name = "other.test" }))
+    assert.matches("server 'else%.test' is for another name: it is for other%.test",
+      try(connect(url, { server_name = "else.test" })).message)
+  end)
+
+  it("trusts anybody if it is told so", function()
+    for _, name in ipairs { "self", "expired", "other", "strange" } do
+      assert.is_nil(try(keep(keywatch.connect((serve(name)), { tls = { verify = false } }))))
+    end
+  end)
+
+  it("speaks the versions that it is told to", function()
+    local url = serve("server", { min_version = "TLS1.3" })
+    assert.is_nil(try(connect(url, { min_version = "TLS1.3" })))
+    assert.matches("no version of TLS is in common", try(connect(url, { max_version = "TLS1.2" })).message)
+  end)
+
+  it("goes on after its connection was cut, and resumes the session", function()
+    local url = serve("server")
+    local between = proxy.start((url:gsub("^https", "http")))
+    local client = connect(between.address)
+    local watch = assert(client:watch("k", { prefix = true }))
+    assert(client:put("k1", "v"))
+    assert.equal("k1", watch:next(ENOUGH).key)
+    local full = between:bytes("to_client")
+    between:cut()
+    assert(client:get("k1", { timeout = ENOUGH })) -- a read is repeated
+    assert(client:put("k2", "v", { timeout = ENOUGH }))
+    assert.equal("k2", watch:next(ENOUGH).key)
+    local resumed = between:bytes("to_client") - full
+    assert.is_true(full - resumed > 400) -- no certificate was sent
+    watch:close()
+  end)
+
+  it("says which endpoint failed, goes to the next one, and tells of its health", function()
+    local bad, good = serve("expired"), serve("server")
+    local client = connect({ bad, good })
+    assert(client:put("k", "v"))
+    assert.equal(good, client:state().endpoint)
+    local rows = client:health { timeout = ENOUGH }
+    assert.matches(bad .. ": the certificate of the server '127.0.0.1' has expired", rows[1].err.message, 1, true)
+    assert.is_true(rows[2].is_healthy)
+    assert(connect({ bad, good }, nil, { prefer = "fastest" }):put("k", "v"))
+  end)
+end)
+
+describe("a client refuses a server's certificate", function()
+  local function expect_refused(name, words, options, host)
+    local url = under(serve(name), host or "localhost")
+    local err = try(connect(url, options))
+    assert.equal("unavailable", err.code)
+    for _, part in ipairs { "keywatch: " .. url .. ": ", "the server '" .. (host or "localhost") .. "'", words,
+      "valid until 20" } do
+      assert.matches(part, err.message, 1, true)
+    end
+  end
+
+  it("that has expired", function() expect_refused("expired", "has expired on 2021-01-01 00:00:00 UTC") end)
+  it("that is not valid yet", function() expect_refused("future", "is not valid before 2040-01-01") end)
+  it("that is for another name", function() expect_refused("other", "is for another name: it is for other.test") end)
+  it("that is for another address", function()
+    expect_refused("other", "is for another name: it is for other.test", nil, "127.0.0.1")
+  end)
+  it("that another authority has signed", function()
+    expect_refused("strange", "is signed by an authority that is not trusted")
+  end)
+  it("that is signed by itself", function() expect_refused("self", "is self-signed") end)
+  it("that was revoked", function()
+    local url = serve("mallory")
+    local options = { ca = path "stranger.pem", crl = path "other_crl.pem", server_name = "alice.test" }
+    assert.matches("the server 'alice.test' was revoked", try(connect(url, options)).message, 1, true)
+    options.crl = path "crl.pem" -- of another authority
+    assert.is_nil(try(connect(url, options)))
+  end)
+  it("that only the system's authorities could vouch for", function()
+    local url = serve("server")
+    assert.matches("is signed by an authority that is not trusted", try(keep(keywatch.connect(url))).message, 1, true)
+  end)
+
+  it("in the errors of its requests, and in its state", function()
+    local words = "the certificate of the server '127%.0%.0%.1' has expired on 2021%-01%-01"
+    local states = keywatch.channel(1000)
+    local client = connect((serve("expired")), nil, { on_state = function(state) states:send(state) end })
+    keywatch.run(function()
+      local err
+      local task = keywatch.spawn(function() err = select(2, client:get("k", { timeout = ENOUGH })) end)
+      local state
+      repeat state = assert(states:receive(ENOUGH)) until state.state == "waiting"
+      assert.matches(words, state.why)
+      assert.matches(words, client:state().why)
+      local found, late = client:get("k", { timeout = 0 })
+      assert.is_nil(found)
+      assert.equal("unavailable", late.code)
+      assert.matches(words, late.message)
+      client:close()
+      task:join()
+      assert.equal("closed", err.code)
+    end)
+  end)
+end)
+
+describe("another kind of server", function()
+  it("is named, if it does not speak TLS", function()
+    local plain = serve_plain()
+    local url = plain:gsub("^http", "https")
+    assert.matches("keywatch: " .. url .. ": the server speaks plain HTTP", try(connect(url)).message, 1, true)
+  end)
+
+  it("ends the connection of a client without TLS", function()
+    local url = serve("server"):gsub("^https", "http")
+    assert.equal("unavailable", try(keep(keywatch.connect(url))).code)
+  end)
+end)
+
+describe("files of a client", function()
+  local function expect_failure(words, options)
+    local client, err = keywatch.connect("https://127.0.0.1:1", { tls = options })
+    assert.is_nil(client)
+    assert.equal("failed_precondition", err.code)
+    assert.matches("^keywatch: ", err.message)
+    assert.matches(words, err.message)
+  end
+
+  it("that will not do are told by name, and there is no client", function()
+    local alice = as "alice"
+    expect_failure("file '/no/such' of the option ca cannot be read: No such file", { ca = "/no/such" })
+    expect_failure("malformed%.pem' of the option ca has a malformed certificate", { ca = path "malformed.pem" })
+    expect_failure("cut%.pem' of the option cert has a malformed", { cert = path "cut.pem", key = path "server.key" })
+    expect_failure("empty%.pem' of the option ca has no certificate", { ca = path "empty.pem" })
+    expect_failure("ca%.pem' of the option crl has no revocation list", { crl = path "ca.pem" })
+    expect_failure("alice%.key' of the option key has a key that does not fit the certificate in .*bob%.pem'",
+      { cert = path "bob.pem", key = alice.key })
+    expect_failure("encrypted%.key' of the option key has a key that is encrypted",
+      { cert = path "server.pem", key = path "encrypted.key" })
+    expect_failure("the PEM text of the option ca has a malformed", { ca = certificates.text "malformed.pem" })
+  end)
+
+  it("that change are read again at the next connection", function()
+    local ca = directory.new() .. "/ca.pem"
+    write(ca, certificates.text "stranger.pem")
+    local url = serve("server")
+    local client = connect(url, { ca = ca })
+    assert.matches("not trusted", try(client).message)
+    write(ca, certificates.text "ca.pem")
+    assert.is_nil(try(client))
+    write(ca, certificates.text "stranger.pem")
+    assert.matches("not trusted", try(client).message)
+  end)
+
+  it("that change for the worse are told of once, and the old ones stay in use", function()
+    local ca = directory.new() .. "/ca.pem"
+    write(ca, certificates.text "ca.pem")
+    local client = connect((serve("server")), { ca = ca })
+    local text = written_by(function()
+      assert.is_nil(try(client))
+      write(ca, certificates.text "cut.pem")
+      for _ = 1, 3 do assert.is_nil(try(client)) end
+      os.remove(ca)
+      for _ = 1, 3 do assert.is_nil(try(client)) end
+      write(ca, certificates.text "ca.pem")
+      for _ = 1, 3 do assert.is_nil(try(client)) end
+    end)
+    local lines = {}
+    for line in text:gmatch("Z ([^\n]*)\n") do lines[#lines + 1] = line end
+    assert.equal(3, #lines, text)
+    assert.matches("^warn a client goes on with the certificates that it has: the file '.*' of the option ca has a",
+      lines[1])
+    assert.matches("^warn .*cannot be read: No such file", lines[2])
+    assert.matches("^info the files of a client's certificates are in order again$", lines[3])
+  end)
+end)
+
+describe("the option tls", function()
+  it("is refused if it cannot be meant", function()
+    for words, tls in pairs {
+      ["option 'tls' must be a table or true, not a boolean"] = false,
+      ["option 'tls' must be a table or true, not a string"] = "x",
+      ["there is no option 'tls.colour'"] = { colour = 1 },
+      ["there is no option 'tls.1'"] = { "ca" },
+      ["option 'tls.ca' must be a string, not a number"] = { ca = 5 },
+      ["option 'tls.cert' must not be empty"] = { cert = "", key = "x" },
+      ["option 'tls.key' must not have a zero byte"] = { cert = "x", key = "x\0" },
+      ["option 'tls.verify' must be a boolean, not a string"] = { verify = "false" },
+      ["options 'tls.cert' and 'tls.key' must be given together"] = { cert = "x" },
+      ["there is no cipher suite 'x'"] = { cipher_suites = "x" },
+      ["there is no cipher suite 'y'"] = { cipher_suites = "y", ca = "/no/such" },
+      ["the versions of TLS are 'TLS1.2' and 'TLS1.3'"] = { min_version = "1.2" },
+      ["the least version of TLS is above the greatest one"] = { min_version = "TLS1.3", max_version = "TLS1.2" },
+      ["the server's name is too long"] = { server_name = ("x"):rep(256) },
+    } do
+      local text = misuse.raises(function() keywatch.connect("https://a:1", { tls = tls }) end)
+      assert.matches("tls_spec.lua:", text, 1, true)
+      assert.matches("connect: ", text, 1, true)
+      assert.matches(words, text, 1, true)
+    end
+  end)
+
+  it("has the client name the rock that is missing", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      package.path, package.cpath = "", ""
+      local function try(...) print((select(2, pcall(keywatch.connect, ...)):gsub("^.-:%d+: ", ""))) end
+      try "https://a:1"
+      try "unixs:/a"
+      try("http://a:1", { tls = true })
+      print(keywatch.connect("http://a:1"))
+      package.preload["keywatch.tls"] = function() error("no such library", 0) end
+      try "https://a:1"
+    ]]
+    local absent = "asks for TLS: keywatch needs another rock for TLS: luarocks install keywatch-tls\n"
+    assert.equal("connect: the endpoint 'https://a:1' " .. absent .. "connect: the endpoint 'unixs:/a' " .. absent
+      .. "connect: the option 'tls' " .. absent .. "keywatch.client<http://a:1>\n", (printed:gsub("[^\n]*\n$", "")))
+    assert.matches("the endpoint 'https://a:1' asks for TLS: keywatch%.tls cannot be loaded: no such library\n$", printed)
+    assert.equal(0, status)
+  end)
+end)
+
+describe("the members of a cluster", function()
+  it("are followed over TLS", function()
+    local second = serve("server")
+    local first = serve("server", nil, nil, { advertise = { second, under(second, "localhost") } })
+    local client = connect(first)
+    assert.same({ second, under(second, "localhost") }, client:sync_endpoints())
+    for _, row in ipairs(client:health { timeout = ENOUGH }) do assert.is_nil(row.err) end
+  end)
+
+  it("are not followed from endpoints with TLS to some without, nor with TLS by a client without", function()
+    local plain = serve_plain()
+    local second = serve("server")
+    local first = serve("server", nil, nil, { advertise = { plain, second } })
+    local text = written_by(function() assert.same({ second }, connect(first):sync_endpoints()) end)
+    assert.matches(('leaves out an endpoint of the member list: "%s" is without TLS'):format(plain), text, 1, true)
+    assert.same({ plain, second }, connect({ first, plain }):sync_endpoints())
+    local other = serve_plain { plain, second }
+    text = written_by(function() assert.same({ plain }, keep(keywatch.connect(other)):sync_endpoints()) end)
+    assert.matches(('"%s" asks for TLS: give connect the option tls'):format(second), text, 1, true)
+    assert.same({ plain, second }, connect(other):sync_endpoints())
+  end)
+end)
+
+describe("a password", function()
+  local function warnings(endpoints, tls)
+    return written_by(function()
+      keep(keywatch.connect(endpoints, { user = "u", password = "secret", tls = tls }))
+    end)
+  end
+
+  it("over the network without TLS is warned of, once", function()
+    local text = warnings { "http://a.test:1", "http://127.0.0.1:1", "10.0.0.1:2", "https://b.test:3" }
+    assert.matches("warn a client sends its user and password without TLS", text, 1, true)
+    assert.matches('use https:// instead of "http://a.test:1", "http://10.0.0.1:2"\n', text, 1, true)
+    assert.is_nil((text:find("secret", 1, true)))
+    assert.equal("", warnings { "http://a.test:1", "10.0.0.1:2" })
+    assert.matches('instead of "http://127.evil.test:1"\n', warnings { "a.test:1", "127.evil.test:1" }, 1, true)
+    assert.matches('instead of "http://[::2]:1"\n', warnings "[::2]:1", 1, true)
+    assert.matches('instead of "http://localhost.test:1"\n', warnings "localhost.test:1", 1, true)
+  end)
+
+  it("is not warned of otherwise", function()
+    for _, endpoint in ipairs { "localhost:1", "LocalHost.:1", "a.localhost:1", "127.0.0.1:1", "127.1.2.3:1", "[::1]:1",
+      "[0:0:0:0:0:0:0:1]:1", "[::ffff:127.0.0.1]:1", "unix:/a", "https://c.test:1", "unixs:/a" } do
+      assert.equal("", warnings(endpoint), endpoint)
+    end
+    assert.equal("", warnings("c.test:1", true))
+    assert.equal("", written_by(function() keep(keywatch.connect("http://d.test:1")) end))
+  end)
+
+  it("is warned of when the members of the cluster are said to be without TLS", function()
+    local url = serve_plain { "http://member.test:1" }
+    local text = written_by(function()
+      local client = keep(keywatch.connect(url, { user = "u", password = "p" }))
+      assert(client:sync_endpoints())
+    end)
+    assert.matches('instead of "http://member.test:1"\n', text, 1, true)
+  end)
+end)
+
+describe("a program", function()
+  --- Runs a program with the URL of a server, and the path of its authority.
+  local function run(text)
+    return program.run(([[
+      local keywatch = require "keywatch"
+      local server = assert(keywatch.serve { store = keywatch.open(), listen = "https://127.0.0.1:0",
+        tls = { cert = %q, key = %q } })
+      local function connect()
+        return assert(keywatch.connect(server:addresses()[1], { tls = { ca = %q } }))
+      end
+    ]]):format(path "server.pem", path "server.key", path "ca.pem") .. text)
+  end
+
+  it("has its client with TLS in luv's loop #slow", function()
+    assert.same({ 0, "luv\t1\nevent\tv\n" }, { run [[
+      local uv = require "luv"
+      local client = connect()
+      keywatch.spawn(function()
+        local watch = assert(client:watch("k"))
+        assert(client:put("k", "v"))
+        print(keywatch.driver(), client:range("k").count)
+        print("event", watch:next().value)
+        client:close()
+        server:close()
+      end)
+      uv.run()
+    ]] })
+  end)
+
+  it("forgets a client without closing it", function()
+    assert.same({ 0, "true\n" }, { run [[
+      for _ = 1, 20 do
+        local client = connect()
+        assert(client:put("k", "v"))
+        client = nil
+        collectgarbage()
+        collectgarbage()
+      end
+      server:close()
+      print(true)
+    ]] })
+  end)
+
+  it("forks, and both go on with the client #slow", function()
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local core = require "keywatch.core"
+      local keywatch = require "keywatch"
+      io.stdout:setvbuf("no")
+      local server = assert(keywatch.serve { thread = true, open = {}, listen = "https://127.0.0.1:0",
+        tls = { cert = %q, key = %q } })
+      local client = assert(keywatch.connect(server:addresses()[1], { tls = { ca = %q } }))
+      client:put("before", "")
+      local w = client:watch("w", { prefix = true })
+      local parent = core.pid()
+      fork()
+      if core.pid() ~= parent then
+        client:put("w/child", "1")
+        print("child", w:next().value)
+        os.exit(0)
+      end
+      wait()
+      print("parent", w:next().value)
+      client:put("w/parent", "2")
+      print("parent", w:next().value, client:range("", { prefix = true }).count)
+      server:close()
+    ]]):format(path "server.pem", path "server.key", path "ca.pem"))
+    assert.equal("child\t1\nparent\t1\nparent\t2\t3\n", printed)
+    assert.equal(0, status)
+  end)
+end)

@@ -1,0 +1,28 @@
+--- The request of a lock through an object with the methods of a store that answers wrongly.
+
+local check = require "keywatch.support.check"
+local claims = require "keywatch.concurrency.claims"
+
+--- An object with a store's methods whose transactions have this answer.
+local function face_with(answer)
+  return setmetatable({}, check.face { __name = "odd", __index = { txn = function() return answer end } })
+end
+
+describe("a claim", function()
+  it("fails, and may be done, if the answer has no oldest key", function()
+    for _, own in ipairs { true, { create_revision = 2 } } do
+      local created, err = claims.create(face_with {
+        succeeded = own == true, revision = 3, responses = { own, { kvs = {} } },
+      }, "p/", "p/a", "", 1, false)
+      assert.is_nil(created)
+      assert.equal("malformed", err.code)
+      assert.is_true(err.maybe_done)
+    end
+  end)
+
+  it("says that the key was not created if there is none", function()
+    assert.is_false((claims.create(face_with {
+      succeeded = false, revision = 3, responses = { false, { kvs = {} } },
+    }, "p/", "p/a", "", 1, true)))
+  end)
+end)

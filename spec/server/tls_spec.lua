@@ -1,0 +1,464 @@
+--- A server with TLS: its addresses, its certificates and those of its clients, files that change, and what the log says.
+
+local keywatch = require "keywatch"
+local tls = require "keywatch.tls"
+
+local certificates = require "spec.support.certificates"
+local directory = require "spec.support.directory"
+local luv = require "spec.support.luv"
+local pair = require "spec.support.tls_pair"
+local process = require "spec.support.process"
+local shell = require "spec.support.shell"
+
+local HTTPS, HTTP = "https://localhost:0", "http://127.0.0.1:0"
+local DAY = 86400
+local PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" -- with empty SETTINGS
+
+local real_time = os.time
+
+describe("a server with TLS", function()
+  local store, open_objects, lines, ca, cert, key
+
+  before_each(function()
+    store, open_objects, lines = keywatch.open(), {}, {}
+    ca = certificates.paths("ca")
+    cert, key = certificates.paths("server")
+  end)
+
+  after_each(function()
+    os.time = real_time -- luacheck: ignore
+    for i = #open_objects, 1, -1 do open_objects[i]:close() end
+    store:close()
+    directory.remove_all()
+  end)
+
+  local function note(object)
+    table.insert(open_objects, object)
+    return object
+  end
+
+  local function log_line(level, text) table.insert(lines, level .. " " .. text) end
+
+  --- Serves with the options of TLS, and others.
+  local function serve(options, others)
+    local all = { store = store, listen = HTTPS, tls = options, on_log = log_line }
+    for name, value in pairs(others or {}) do all[name] = value end
+    return note(assert(keywatch.serve(all)))
+  end
+
+  local function connect(server, options, number)
+    return note(assert(keywatch.connect(server:addresses()[number or 1], { tls = options or { ca = ca }, timeout = 20 })))
+  end
+
+  --- What a new connection comes to: true if the server speaks HTTP/2 in it, or the text of the failure.
+  local function try(server, options)
+    local channel = assert(assert(tls.client(options or { ca = ca })):connect("localhost"))
+    local handle, got, is_greeted = luv.new_tcp(), {}, false
+
+    local function work(bytes)
+      if bytes then channel:feed(bytes) end
+      pair.work(channel, got)
+      if channel:state().is_open and not is_greeted then is_greeted = channel:write(PREFACE) > 0 end
+      local answer = channel:pending()
+      if answer ~= "" then handle:write(answer) end
+    end
+
+    handle:connect("127.0.0.1", tonumber(server:addresses()[1]:match("%d+$")), function(err)
+      assert(not err, err)
+      handle:read_start(function(_, bytes) work(bytes or "") end)
+      work()
+    end)
+    assert.truthy(process.turn_until(function() return got[1] or channel:state().is_done end))
+    local failure = channel:error()
+    handle:close()
+    luv.run("nowait")
+    channel:close()
+    return failure or true
+  end
+
+  --- The options of a client that has that certificate.
+  local function as(name)
+    local own, own_key = certificates.paths(name)
+    return { ca = ca, cert = own, key = own_key }
+  end
+
+  --- How many lines there are with a text in them.
+  local function count(words)
+    local n = 0
+    for _, line in ipairs(lines) do
+      if line:find(words) then n = n + 1 end
+    end
+    return n
+  end
+
+  --- Waits for a line with a text in it, and expects that there is one.
+  local function expect_line(words)
+    process.turn_until(function() return count(words) > 0 end)
+    assert.equal(1, count(words))
+  end
+
+  --- Has a server look at its files and dates at once.
+  local function look(server)
+    server.certificates.deadline = 0
+    keywatch.run(keywatch.sleep, 0)
+  end
+
+  local function copy(from, to)
+    shell.must(("cp %s/%s %s.new && mv %s.new %s"):format(certificates.directory(), from, to, to, to))
+  end
+
+  it("is used by clients that trust its certificate", function()
+    local server = serve { cert = cert, key = key }
+    assert.matches("^https://127%.0%.0%.1:%d+$", server:addresses()[1])
+    local client = connect(server)
+    assert(client:put("a", "1"))
+    assert.equal("1", store:get("a").value)
+    local watch = client:watch("a")
+    store:put("a", "2")
+    assert.equal("2", watch:next(20).value)
+    assert.matches("https://127", client:call("/etcdserverpb.Cluster/MemberList", {}).members[1].clientURLs[1])
+    assert.same({}, lines)
+    assert.matches("is not trusted", try(server, { ca = (certificates.paths("stranger")) }))
+    expect_line("^warn .* rejected: the client has refused the connection: our certificate is signed by an authority that")
+  end)
+
+  it("takes PEM text, too", function()
+    local server = serve { cert = certificates.text "server.pem", key = certificates.text "server.key" }
+    assert.is_true(try(server))
+  end)
+
+  it("listens on plain addresses, too", function()
+    local path = directory.new() .. "/socket"
+    local server = serve({ cert = cert, key = key }, { listen = { HTTPS, HTTP, "unix://" .. path, "unixs://" .. path .. "s" } })
+    local urls = server:addresses()
+    assert.matches("^https://", urls[1])
+    assert.matches("^http://", urls[2])
+    assert.same({ "unix://" .. path, "unixs://" .. path .. "s" }, { urls[3], urls[4] })
+    for i = 1, 4 do assert(connect(server, nil, i):put("a", "1")) end
+    assert.matches("^keywatch.server<https://[%d.:]+,http://", tostring(server))
+  end)
+
+  it("runs in a thread of its own", function()
+    local server = note(assert(keywatch.serve { thread = true, listen = HTTPS, tls = { cert = cert, key = key, ca = ca } }))
+    assert.matches("^https://127%.0%.0%.1:%d+$", server:addresses()[1])
+    assert.is_true(try(server, as "alice"))
+    server = note(assert(keywatch.serve { thread = true, listen = HTTPS, tls = { auto = true, validity_years = 3 } }))
+    assert.is_true(try(server, { verify = false }))
+    local failed, err = keywatch.serve { thread = true, listen = HTTPS, tls = { cert = "/no/such", key = key } }
+    assert.is_nil(failed)
+    assert.equal("failed_precondition", err.code)
+    assert.matches("'/no/such' of the option cert cannot be read: No such file", err.message)
+    assert.error_matches(function()
+      keywatch.serve { thread = true, listen = HTTPS, tls = { cert = cert, key = key, cipher_suites = "WORDS" } }
+    end, "serve: option 'tls': there is no cipher suite 'WORDS'")
+  end)
+
+  describe("wants of its clients", function()
+    it("a certificate, if it has authorities for those", function()
+      local server = serve { cert = cert, key = key, ca = ca }
+      assert.is_true(try(server, as "alice"))
+      assert.matches("it wants a certificate from us", try(server))
+      expect_line("^warn connection from 127%.0%.0%.1:%d+ rejected: the client has sent no certificate$")
+      assert.matches("signed by an authority that it does not trust", try(server, as "mallory"))
+      expect_line("^warn .* rejected: the certificate of the client is signed by an authority that is not trusted")
+      assert.matches("our certificate has expired", try(server, as "late"))
+      expect_line("^warn .* certificate of the client has expired on 2021%-01%-01")
+    end)
+
+    it("one of the system's authorities, if it has none of its own", function()
+      local server = serve { cert = cert, key = key, client_cert_auth = true }
+      assert.equal(1, count("^warn TLS: clients may have a certificate of any authority that this system trusts"))
+      assert.matches("refused the connection", try(server, as "alice"))
+      assert.matches("it wants a certificate from us", try(server))
+    end)
+
+    it("one that was not revoked", function()
+      local server = serve { cert = cert, key = key, ca = ca, crl = (certificates.paths("crl")) }
+      assert.is_true(try(server, as "alice"))
+      assert.matches("our certificate was revoked", try(server, as "bob"))
+      expect_line("^warn .* rejected: the certificate of the client was revoked")
+    end)
+
+    it("one for an allowed name", function()
+      local server = serve { cert = cert, key = key, ca = ca, allowed_hostname = "alice.test,127.0.0.1" }
+      assert.is_true(try(server, as "alice"))
+      assert.is_true(try(server, as "again")) -- for 127.0.0.1
+      assert.matches("refused the connection", try(server, as "bob"))
+      expect_line("^warn .* the client 'alice%.test,127%.0%.0%.1' is for another name: it is for bob%.test")
+    end)
+
+    it("a version and a cipher suite that it has", function()
+      local server = serve { cert = cert, key = key, min_version = "TLS1.3" }
+      assert.is_true(try(server, { ca = ca, min_version = "TLS1.3" }))
+      assert.matches("no version of TLS is in common", try(server, { ca = ca, max_version = "TLS1.2" }))
+      expect_line("^warn .* rejected: the client has no version of TLS in common")
+      server = serve { cert = cert, key = key, max_version = "TLS1.2", cipher_suites =
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" }
+      assert.is_true(try(server))
+      assert.matches("no version, cipher suite", try(server,
+        { ca = ca, max_version = "TLS1.2", cipher_suites = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384" }))
+    end)
+  end)
+
+  describe("whose files change", function()
+    local path, own
+
+    before_each(function()
+      path = directory.new()
+      own = { cert = path .. "/cert", key = path .. "/key" }
+      copy("server.pem", own.cert)
+      copy("server.key", own.key)
+    end)
+
+    --- True if new connections are made with the certificate of that name.
+    local function shows(server, name)
+      return try(server, { ca = (certificates.paths(name)) }) == true
+    end
+
+    it("uses the new ones for new connections, and says so", function()
+      local server = serve(own)
+      local client = connect(server)
+      assert(client:put("a", "1"))
+      assert.is_true(shows(server, "server"))
+      copy("again.pem", own.cert)
+      copy("again.key", own.key)
+      assert.is_true(shows(server, "again"))
+      assert.is_false(shows(server, "server"))
+      assert.equal(1, count("^info TLS: files have changed, and are used for new connections: certificate of CN=again for "
+        .. "localhost, %*%.example%.test, 127%.0%.0%.1, ::1, valid until 2040%-01%-01 00:00:00 UTC$"))
+      assert(client:put("a", "2")) -- the old connection goes on
+      assert.equal(1, count("^info"))
+    end)
+
+    it("goes on with the old ones while the new ones will not do, and says why, once", function()
+      local server = serve(own)
+      copy("again.pem", own.cert)
+      for _ = 1, 3 do assert.is_true(shows(server, "server")) end
+      assert.equal(1, count("^warn TLS: files have changed, but cannot be used, and new connections are made with the old "
+        .. "ones: the file '[^']+/key' of the option key has a key that does not fit the certificate in the file "))
+      os.remove(own.cert)
+      for _ = 1, 3 do assert.is_true(shows(server, "server")) end
+      assert.equal(1, count("^warn TLS: .*/cert' of the option cert cannot be read: No such file"))
+      copy("again.pem", own.cert)
+      copy("again.key", own.key)
+      assert.is_true(shows(server, "again"))
+      assert.equal(2, count("^warn TLS: "))
+      assert.equal(1, count("^info TLS: "))
+    end)
+
+    it("looks at them though nobody connects", function()
+      local server = serve(own)
+      copy("again.pem", own.cert)
+      look(server)
+      assert.equal(1, count("^warn TLS: files have changed, but cannot be used"))
+      look(server)
+      copy("again.key", own.key)
+      look(server)
+      assert.equal(1, count("^info TLS: files have changed, and are used"))
+      assert.equal(2, #lines)
+    end)
+
+    it("lets in clients of the new authorities, and those no more that were revoked", function()
+      copy("stranger.pem", path .. "/ca")
+      copy("other_crl.pem", path .. "/crl")
+      own.ca, own.crl = path .. "/ca", path .. "/crl"
+      local server = serve(own)
+      assert.matches("does not trust", try(server, as "bob"))
+      copy("both.pem", own.ca)
+      assert.is_true(try(server, as "bob"))
+      copy("crl.pem", own.crl)
+      assert.matches("our certificate was revoked", try(server, as "bob"))
+      assert.is_true(try(server, as "alice"))
+    end)
+
+    it("may be closed by who is told of that", function()
+      local server
+      local function close() server:close() end
+      server = serve(own, { on_log = close })
+      copy("again.pem", own.cert)
+      copy("again.key", own.key)
+      look(server)
+      assert.same({}, server:addresses())
+      copy("late.pem", own.cert) -- two lines: that it is used, and that it has expired
+      copy("late.key", own.key)
+      server = serve(own, { on_log = function() end })
+      copy("late.pem", own.cert)
+      look(server)
+    end)
+  end)
+
+  describe("warns of a certificate", function()
+    local function expect_warning(pattern, name)
+      local own, own_key = certificates.paths(name)
+      serve { cert = own, key = own_key }
+      assert.equal(1, #lines)
+      assert.matches(pattern, lines[1])
+    end
+
+    it("that has expired", function()
+      expect_warning("^warn TLS: the certificate of CN=expired has expired on 2021%-01%-01 00:00:00 UTC$", "expired")
+    end)
+
+    it("that is not valid yet", function()
+      expect_warning("^warn TLS: the certificate of CN=future is not valid before 2040%-01%-01 00:00:00 UTC$", "future")
+    end)
+
+    it("that expires soon, before and while it serves, once", function()
+      local server = serve { cert = cert, key = key }
+      look(server)
+      assert.same({}, lines)
+      local now = server.certificates.context:certificate().not_after - 29 * DAY
+      os.time = function() return now end -- luacheck: ignore
+      for _ = 1, 2 do look(server) end
+      assert.same({ "warn TLS: the certificate of CN=server expires on 2040-01-01 00:00:00 UTC" }, lines)
+      now = now + 30 * DAY
+      for _ = 1, 2 do look(server) end
+      assert.equal(2, #lines)
+      assert.matches("has expired on 2040", lines[2])
+      lines = {}
+      expect_warning("CN=server has expired on 2040", "server")
+    end)
+  end)
+
+  describe("that makes its certificate", function()
+    local path
+
+    before_each(function() path = directory.new() .. "/fixtures/client" end)
+
+    local function read(name)
+      local file = assert(io.open(path .. "/" .. name))
+      local text = file:read("*a")
+      file:close()
+      return text
+    end
+
+    it("does so in memory", function()
+      local server = serve({ auto = true }, { advertise = { "https://db.test:1", "http://plain.test:1", "nonsense" } })
+      assert.matches("self%-signed", try(server))
+      assert.is_true(try(server, { verify = false }))
+      assert.equal("certificate of O=keywatch for localhost, db.test, 127.0.0.1, ::1, valid until ",
+        (server.certificates:describe():gsub("%d%d%d%d%-.*$", "")))
+    end)
+
+    it("does so in a directory, and keeps it", function()
+      local server = serve { auto = true, directory = path, validity_years = 2 }
+      assert.same({ ("info TLS: made a certificate in %s, for localhost, 127.0.0.1, ::1"):format(path) }, lines)
+      assert.equal("600 700", shell.must(("stat -c %%a %s/key.pem %s | xargs"):format(path, path)))
+      assert.is_true(try(server, { ca = path .. "/cert.pem" }))
+      shell.must(("openssl x509 -in %s/cert.pem -noout -checkend %d"):format(path, 729 * DAY))
+      assert.is_false((shell.run(("openssl x509 -in %s/cert.pem -noout -checkend %d"):format(path, 731 * DAY))))
+      local before = read("cert.pem")
+      server = serve { auto = true, directory = path }
+      assert.equal(before, read("cert.pem"))
+      assert.is_true(try(server, { ca = path .. "/cert.pem" }))
+      assert.equal(1, #lines)
+    end)
+
+    it("tells of addresses that it is not for", function()
+      assert(tls.self_sign { hosts = "localhost,127.0.0.1,::1", directory = path })
+      serve({ auto = true, directory = path }, { advertise = "https://db.test:2379" })
+      assert.same({ ("warn TLS: the certificate in %s is not for db.test: remove the file to have another one made")
+        :format(path) }, lines)
+    end)
+
+    it("makes it anew when the old one has expired, is half there, or does not fit its key", function()
+      for _, case in ipairs {
+        { "the certificate of CN=expired for .*, valid until 2021%-01%-01 00:00:00 UTC, expires", "expired", "expired" },
+        { "has a key that does not fit the certificate", "server", "again" },
+        { "has a malformed certificate", "malformed", "server" },
+      } do
+        shell.must("mkdir -p " .. path)
+        copy(case[2] .. ".pem", path .. "/cert.pem")
+        copy(case[3] .. ".key", path .. "/key.pem")
+        lines = {}
+        local server = serve { auto = true, directory = path }
+        assert.equal(1, #lines)
+        assert.matches("^warn TLS: made another certificate in .*: " .. ".*" .. case[1], lines[1])
+        assert.is_true(try(server, { ca = path .. "/cert.pem" }))
+        assert.equal("600", shell.must(("stat -c %%a %s/key.pem"):format(path)))
+      end
+      os.remove(path .. "/key.pem")
+      lines = {}
+      assert.is_true(try(serve { auto = true, directory = path }, { ca = path .. "/cert.pem" }))
+      assert.equal(1, count("^info TLS: made a certificate in"))
+    end)
+
+    it("makes it anew before it expires, while it serves", function()
+      local server = serve { auto = true, directory = path }
+      local before, now = read("cert.pem"), real_time() + 364.5 * DAY
+      os.time = function() return now end -- luacheck: ignore
+      look(server)
+      assert.not_equal(before, read("cert.pem"))
+      assert.is_true(try(server, { ca = path .. "/cert.pem" }))
+      assert.equal(1, count("^warn TLS: made another certificate"))
+      assert.equal(1, count("^info TLS: files have changed, and are used for new connections"))
+    end)
+
+    it("says if it cannot, and listens on nothing", function()
+      shell.must(": >" .. path:match("^(.*)/fixtures/") .. "/fixtures")
+      local server, err = keywatch.serve { store = store, listen = HTTPS, tls = { auto = true, directory = path } }
+      assert.is_nil(server)
+      assert.equal("failed_precondition", err.code)
+      assert.matches("^keywatch: no certificate can be made: the directory '[^']+' cannot be used: Not a directory",
+        err.message)
+    end)
+  end)
+
+  describe("is refused", function()
+    local function expect_misuse(words, options, listen)
+      assert.error_matches(function()
+        keywatch.serve { store = store, listen = listen or HTTPS, tls = options }
+      end, "serve: " .. words)
+    end
+
+    it("without options for it, and options without it", function()
+      expect_misuse("https://localhost:0 asks for TLS: give the option 'tls'", nil)
+      expect_misuse("unixs:///a asks for TLS: give the option 'tls'", nil, { HTTP, "unixs:///a" })
+      expect_misuse("option 'tls' needs an https:// or unixs: URL in 'listen'", { cert = cert, key = key }, HTTP)
+    end)
+
+    it("with options that cannot be meant", function()
+      expect_misuse("option 'tls' must be a table", true)
+      expect_misuse("there is no option 'tls.colour'", { cert = cert, key = key, colour = 1 })
+      expect_misuse("there is no option 'tls.verify'", { cert = cert, key = key, verify = false })
+      expect_misuse("option 'tls' must have 'cert' and 'key', or 'auto = true'", {})
+      expect_misuse("option 'tls' must have 'cert' and 'key', or 'auto = true'", { auto = false })
+      expect_misuse("options 'tls.cert' and 'tls.key' must be given together", { cert = cert })
+      expect_misuse("options 'tls.auto' and 'tls.cert' exclude each other", { auto = true, cert = cert, key = key })
+      expect_misuse("option 'tls.auto' must be a boolean", { auto = 1 })
+      expect_misuse("option 'tls.directory' must be a path", { auto = true, directory = "" })
+      expect_misuse("option 'tls.directory' is of use with 'tls.auto' alone", { cert = cert, key = key, directory = "a" })
+      for _, years in ipairs { 0, 1.5, -1, 1001, "1", 0 / 0 } do
+        expect_misuse("option 'tls.validity_years' must be a whole number", { auto = true, validity_years = years })
+      end
+      expect_misuse("option 'tls.crl' is about certificates of clients", { cert = cert, key = key, crl = "a" })
+      expect_misuse("option 'tls.allowed_hostname' is about certificates of clients",
+        { auto = true, allowed_hostname = "a" })
+      expect_misuse("option 'tls': the versions of TLS are", { cert = cert, key = key, min_version = "TLS1.1" })
+      expect_misuse("option 'tls': the least version of TLS is above",
+        { cert = cert, key = key, min_version = "TLS1.3", max_version = "TLS1.2" })
+      expect_misuse("option 'tls': there is no cipher suite 'WORDS'", { cert = cert, key = key, cipher_suites = "WORDS" })
+    end)
+
+    it("with files that will not do, and then listens on nothing", function()
+      local taken = serve({ cert = cert, key = key })
+      local free = taken:addresses()[1]
+      taken:close()
+      for words, options in pairs {
+        ["/no/such' of the option cert cannot be read: No such file"] = { cert = "/no/such", key = key },
+        ["/no/such' of the option key cannot be read: No such file"] = { cert = cert, key = "/no/such" },
+        ["/no/such' of the option ca cannot be read: No such file"] = { cert = cert, key = key, ca = "/no/such" },
+        ["/no/such' of the option crl cannot be read"] = { cert = cert, key = key, ca = ca, crl = "/no/such" },
+        ["has a key that does not fit the certificate"] = { cert = cert, key = (select(2, certificates.paths("again"))) },
+        ["has a key that is encrypted"] = { cert = cert, key = certificates.directory() .. "/encrypted.key" },
+        ["has no certificate"] = { cert = certificates.directory() .. "/empty.pem", key = key },
+      } do
+        local server, err = keywatch.serve { store = store, listen = free, tls = options }
+        assert.is_nil(server)
+        assert.equal("failed_precondition", err.code)
+        assert.matches("^keywatch: .*" .. words:gsub("%p", "%%%0"), err.message)
+      end
+      note(assert(keywatch.serve { store = store, listen = (free:gsub("https", "http")) })) -- the port is free
+    end)
+  end)
+end)
