@@ -1,5 +1,6 @@
 --- A client's side of TLS, through connect: what it trusts and what it refuses, in which words, and with which files.
 
+local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 
 local certificates = require "spec.support.certificates"
@@ -248,6 +249,19 @@ describe("a client refuses a server's certificate", function()
     assert.matches("is signed by an authority that is not trusted", try(keep(keywatch.connect(url))).message, 1, true)
   end)
 
+  it("at one address of a name, and says so if the other addresses fail in other ways", function()
+    local url = under(serve("server"), "two.test")
+    local here = driver.get()
+    local lookup = here.lookup
+    finally(function() here.lookup = lookup end)
+    here.lookup = function()
+      return { result = function() return { "127.0.0.1", "127.0.0.2", "127.0.0.3" } end }
+    end
+    local text = try(connect(url)).message
+    assert.matches(url .. ": the certificate of the server 'two.test' is for another name", text, 1, true)
+    assert.matches("%); connection refused$", text)
+  end)
+
   it("in the errors of its requests, and in its state", function()
     local words = "the certificate of the server '127%.0%.0%.1' has expired on 2021%-01%-01"
     local states = keywatch.channel(1000)
@@ -381,7 +395,7 @@ describe("the option tls", function()
     local absent = "asks for TLS: keywatch needs another rock for TLS: luarocks install keywatch-tls\n"
     assert.equal("connect: the endpoint 'https://a:1' " .. absent .. "connect: the endpoint 'unixs:/a' " .. absent
       .. "connect: the option 'tls' " .. absent .. "keywatch.client<http://a:1>\n", (printed:gsub("[^\n]*\n$", "")))
-    assert.matches("the endpoint 'https://a:1' asks for TLS: keywatch%.tls cannot be loaded: no such library\n$", printed)
+    assert.matches("'https://a:1' asks for TLS: keywatch%.tls cannot be loaded: no such library\n$", printed)
     assert.equal(0, status)
   end)
 end)
