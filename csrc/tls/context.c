@@ -179,6 +179,8 @@ static int on_verify(int is_good, X509_STORE_CTX *store) {
     return 1;
   }
   const char *name = remote->context->is_server ? remote->context->allowed_hosts : remote->name;
+  if (remote->context->is_server && X509_STORE_CTX_get_error(store) != X509_V_ERR_HOSTNAME_MISMATCH)
+    name = NULL;
   kw_tls_fail_check(&remote->failure, store, kw_tls_remote_role(remote), name == NULL ? "" : name);
   return 0;
 }
