@@ -75,6 +75,13 @@ build/go/peer: $(wildcard spec/support/go/*.go) | deps
 	@cd spec/support/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
 	  GOCACHE="$(CURDIR)/build/go/cache" /usr/bin/go build -o "$(CURDIR)/$@" .
 
+# Go's TLS server, for bench/tls.lua.
+build/go/handshakes: $(wildcard bench/go/*.go) | deps
+	@echo "building $@"
+	@mkdir -p $(@D)
+	@cd bench/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
+	  /usr/bin/go build -o "$(CURDIR)/$@" .
+
 # A disk that fails, preloaded into programs of the specs.
 build/fault.so: spec/support/fault.c Makefile | deps
 	@mkdir -p $(@D)
@@ -88,7 +95,7 @@ build/neovim.so: spec/support/neovim.c Makefile | deps
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
 	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && \
-	[ -z "$$(gofmt -l spec/support/go | tee /dev/stderr)" ] && exit $$lua
+	[ -z "$$(gofmt -l spec/support/go bench/go | tee /dev/stderr)" ] && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
@@ -150,7 +157,7 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/go/peer build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of TLS, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/tasks.lua
@@ -161,10 +168,11 @@ bench: build build/node/installed build/go/peer build/bench/load build/fault.so 
 	@$(LUA54) bench/client.lua
 	@$(LUA54) bench/loops.lua
 	@$(LUA54) bench/hostile.lua
+	@$(LUA54) bench/tls.lua
 
 build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps
 	@mkdir -p $(@D)
-	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -o $@
+	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -lssl -lcrypto -o $@
 
 clean:                      ## forget what was built
 	rm -rf build

@@ -8,6 +8,7 @@
 #include "tls/plain.h"
 
 #define RECORD 16384 /* bytes of plaintext in one record */
+#define LARGE 8192   /* bytes of plaintext that are likely to be followed by more */
 #define ANSWERS                                                                                    \
   65536 /* bytes of ciphertext beyond KW_TLS_OUTPUT that may be pending before nothing is read */
 
@@ -25,6 +26,7 @@ struct kw_tls_channel {
   bool is_open;
   bool got_eof;
   bool got_end;     /* close_notify */
+  bool has_rest;    /* OpenSSL holds plaintext of a record that was read in part */
   bool is_finished; /* `finish` was called */
   bool is_starved;  /* the BIO had no memory */
 };
@@ -331,6 +333,7 @@ size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
   if (!may_read(channel) || cap == 0 || !kw_tls_enter()) return 0;
   ERR_clear_error();
   int rc = SSL_read_ex(channel->ssl, to, cap, &len);
+  channel->has_rest = SSL_pending(channel->ssl) > 0;
   if (rc != 1) look_at(channel, rc);
   kw_tls_leave();
   return rc == 1 ? len : 0;
@@ -346,9 +349,11 @@ size_t kw_tls_channel_read_from(kw_tls_channel *channel, kw_tls_input *input, vo
 }
 
 size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t len) {
+  kw_tls_spare *spare = kw_tls_context_spare(channel->remote.context);
   size_t taken = 0;
   if (!channel->is_open || !kw_tls_enter()) return 0;
   ERR_clear_error();
+  kw_tls_buffer_borrow(&channel->out, spare, len >= LARGE);
   while (taken < len && channel->out.len < KW_TLS_OUTPUT && !is_done(channel)) {
     size_t n = 0;
     int rc = SSL_write_ex(channel->ssl, (const char *)bytes + taken,
@@ -357,6 +362,7 @@ size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t l
     taken += n;
   }
   kw_tls_leave();
+  if (channel->out.len == 0) kw_tls_buffer_skip_or_return(&channel->out, 0, spare);
   return taken;
 }
 
@@ -377,7 +383,7 @@ size_t kw_tls_channel_pending(const kw_tls_channel *channel, struct iovec *piece
 }
 
 void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes) {
-  kw_tls_buffer_skip(&channel->out, bytes);
+  kw_tls_buffer_skip_or_return(&channel->out, bytes, kw_tls_context_spare(channel->remote.context));
 }
 
 /* }====== */
@@ -385,7 +391,7 @@ void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes) {
 /* {====== State ====== */
 
 static bool has_input(const kw_tls_channel *channel) {
-  return channel->in.len > 0 || channel->got_eof || SSL_pending(channel->ssl) > 0;
+  return channel->in.len > 0 || channel->got_eof || channel->has_rest;
 }
 
 unsigned kw_tls_channel_state(const kw_tls_channel *channel) {

@@ -34,10 +34,15 @@ struct kw_tls_context {
 
   kept kept[KW_TLS_KEPT];
   size_t next_kept; /* the place that the next new session takes */
+  kw_tls_spare spare;
 };
 
 bool kw_tls_context_is_server(const kw_tls_context *context) {
   return context->is_server;
+}
+
+kw_tls_spare *kw_tls_context_spare(kw_tls_context *context) {
+  return &context->spare;
 }
 
 const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context) {
@@ -320,6 +325,7 @@ static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   int mode =
       verifies(context) ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
   SSL_CTX_set_verify(ssl, mode, on_verify);
+  SSL_CTX_set_options(ssl, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
   SSL_CTX_set_client_hello_cb(ssl, on_client_hello, NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* tickets need none */
@@ -501,6 +507,7 @@ void kw_tls_context_release(kw_tls_context *context) {
   kw_free(context->server_name);
   kw_free(context->allowed_hosts);
   kw_free(context->cipher_suites);
+  kw_free(context->spare.block);
   kw_free(context);
 }
 

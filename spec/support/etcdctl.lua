@@ -8,14 +8,20 @@ local server = require "spec.support.server"
 local etcdctl = {}
 etcdctl.__index = etcdctl
 
+local FLAGS = { ca = "--cacert", cert = "--cert", key = "--key" }
+
 local function command(self, argv)
   local full = { "etcdctl", "--endpoints", self.address }
+  for name, flag in pairs(FLAGS) do
+    if self.identity and self.identity[name] then full[#full + 1] = flag .. "=" .. self.identity[name] end
+  end
   for _, arg in ipairs(argv) do full[#full + 1] = arg end
   return full
 end
 
-function etcdctl.new(peer)
-  return setmetatable({ peer = peer, address = peer.address }, etcdctl)
+--- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
+function etcdctl.new(peer, identity)
+  return setmetatable({ peer = peer, address = identity and peer.url or peer.address, identity = identity }, etcdctl)
 end
 
 --- For the block of tests that it is called in: a server, `peer`, and etcdctl against it.

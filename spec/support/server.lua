@@ -30,8 +30,8 @@ local function free_ports()
   return first_port, second_port
 end
 
-local function url_of(port)
-  return "http://127.0.0.1:" .. port
+local function url_of(port, options)
+  return (options and options.is_tls and "https" or "http") .. "://127.0.0.1:" .. port
 end
 
 local function append(list, more)
@@ -57,7 +57,7 @@ function server.launch(options, path)
   path = path or options.path
   local argv = append(limited(options.open_files), {
     vm.interpreter, "-e", options.before or "", "bin/keywatch", "serve", storage(options, path),
-    "--listen-client-urls", url_of(options.port or 0),
+    "--listen-client-urls", url_of(options.port or 0, options),
   })
   return process.start(append(argv, options), { is_lasting = true, env = vm.environment(options.env, options.preload) })
 end
@@ -65,7 +65,7 @@ end
 function starters.keywatch(options, path)
   local child = server.launch(options, path)
   local line = child:expect_error("[^\n]*" .. READY .. "[^\n]*\n")
-  local port = tonumber(line:match("http://127%.0%.0%.1:(%d+)"))
+  local port = tonumber(line:match("https?://127%.0%.0%.1:(%d+)"))
   if not port then error("no port in: " .. line) end
   return { process = child, port = port, end_status = 0 }
 end
@@ -76,7 +76,7 @@ function starters.etcd(options, path)
   local peer = url_of(peer_port)
   local child = process.start(append({
     "etcd", "--data-dir", path,
-    "--listen-client-urls", url_of(port), "--advertise-client-urls", url_of(port),
+    "--listen-client-urls", url_of(port, options), "--advertise-client-urls", url_of(port, options),
     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" .. peer,
   }, options), {
     is_lasting = true,
@@ -88,9 +88,9 @@ end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
 -- `peer_port`, for the other one of an etcd, by which it names its cluster, `path`, for a directory whose data it goes
--- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, and `is_in_memory`, for a keywatch that keeps
--- nothing. keywatch's own: `before`, Lua code that its process runs first, and what the
--- process gets, `env` and `preload`. Returns { url, address, port, pid }.
+-- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, `is_tls`, for an https URL, whose certificate
+-- flags name, and `is_in_memory`, for a keywatch that keeps nothing. keywatch's own: `before`, Lua code that its
+-- process runs first, and what the process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
   local path = options.path or directory.new()
@@ -102,7 +102,7 @@ function server.start(options)
   setmetatable(self, server)
   self.own_directory = not options.path and path or nil
   self.address = "127.0.0.1:" .. self.port
-  self.url = url_of(self.port)
+  self.url = url_of(self.port, options)
   self.pid = self.process.pid
   return self
 end

@@ -9,6 +9,8 @@ local probe = tls.probe
 
 if not probe then return end
 
+local SIZE = 20000 -- bytes that are more than one record
+
 local function collect()
   collectgarbage()
   collectgarbage() -- what the first one finalized
@@ -43,13 +45,13 @@ describe("memory", function()
       if kind == "memory" then return failure end
       failure, kind = server:error()
       if kind == "memory" then return failure end
-      client:write(("x"):rep(5000))
+      client:write(("x"):rep(SIZE))
       server:write("you")
       local got = {}
       pair.pump(client, server, nil, {}, got)
       client:finish()
       pair.pump(client, server, nil, {}, got)
-      if #table.concat(got) ~= 5000 then
+      if #table.concat(got) ~= SIZE then
         return client:error() or server:error() or "lost"
       end
     end
@@ -100,6 +102,40 @@ describe("memory", function()
     assert.is_true(probe.live() > idle)
     pair.work(server, {})
     assert.equal(idle, probe.live())
+  end)
+
+  it("is held once by a context for the ciphertext of all of its channels, one after the other", function()
+    collect()
+    local client_context, server_context = pair.client(), pair.server()
+    local pairs_of = {}
+    for i = 1, 3 do pairs_of[i] = { pair.shake(client_context, server_context) } end
+    local idle = probe.live()
+
+    --- Has clients write at the same time. Returns what the servers got.
+    local function send(...)
+      local texts = { ... }
+      for i, text in ipairs(texts) do assert.equal(#text, pairs_of[i][1]:write(text)) end
+      for i in ipairs(texts) do
+        local got = {}
+        pair.move(pairs_of[i][1], pairs_of[i][2], nil, got)
+        texts[i] = table.concat(got)
+      end
+      return texts
+    end
+
+    local a, b, c = ("a"):rep(60000), ("b"):rep(30000), "c"
+    assert.same({ a }, send(a))
+    local busy = probe.live()
+    assert.is_true(busy > idle)
+    assert.same({ c, b }, send(c, b))
+    assert.same({ a, b, c }, send(a, b, c))
+    assert.equal(busy, probe.live())
+    for _, two in ipairs(pairs_of) do
+      two[1]:close()
+      two[2]:close()
+    end
+    client_context:close()
+    server_context:close()
   end)
 end)
 
