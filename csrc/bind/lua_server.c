@@ -128,6 +128,7 @@ typedef struct serve_fields {
   int64_t outlet_bytes;
   int64_t max_queued;
   int64_t quota_connection_bytes;
+  kw_seconds handshake_timeout;
   kw_seconds keepalive_min_time;
   kw_seconds keepalive_interval;
   kw_seconds keepalive_timeout;
@@ -149,6 +150,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                                    SERVE_OPTION(outlet_bytes, COUNT),
                                    SERVE_OPTION(max_queued, COUNT),
                                    SERVE_OPTION(quota_connection_bytes, COUNT),
+                                   SERVE_OPTION(handshake_timeout, SECONDS),
                                    SERVE_OPTION(keepalive_min_time, SECONDS),
                                    SERVE_OPTION(keepalive_interval, SECONDS),
                                    SERVE_OPTION(keepalive_timeout, SECONDS),
@@ -170,6 +172,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   if (fields.max_concurrent_streams < options.session.max_streams)
     options.session.max_streams = (uint32_t)fields.max_concurrent_streams;
   kw_session_set_queue(&options.session, (size_t)fields.max_queued);
+  set_ms(&options.session.handshake_ms, &fields.handshake_timeout);
   set_ms(&options.session.ping_min_ms, &fields.keepalive_min_time);
   set_ms(&options.session.keepalive_ms, &fields.keepalive_interval);
   set_ms(&options.session.keepalive_wait_ms, &fields.keepalive_timeout);
