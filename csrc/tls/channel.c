@@ -175,9 +175,9 @@ void kw_tls_channel_close(kw_tls_channel *channel) {
     SSL_set_shutdown(channel->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
   ERR_set_mark();
   SSL_free(channel->ssl);
+  kw_tls_remote_drop(&channel->remote);
   ERR_pop_to_mark();
   kw_tls_leave();
-  kw_tls_remote_drop(&channel->remote);
   kw_tls_buffer_drop(&channel->in);
   kw_tls_buffer_drop(&channel->out);
   kw_free(channel->common_name);
