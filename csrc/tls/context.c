@@ -379,7 +379,7 @@ static bool is_same_trouble(const kw_tls_failure *a, const kw_tls_failure *b) {
 }
 
 /* Files that were read while memory was short have to be read again. */
-bool kw_tls_context_refresh(kw_tls_context *context) {
+static bool refresh(kw_tls_context *context) {
   kw_tls_failure before = context->trouble;
   if (!has_changed(context) && before.fault != KW_TLS_MEMORY) return before.fault == KW_TLS_NONE;
   context->trouble.fault = KW_TLS_NONE;
@@ -393,6 +393,17 @@ bool kw_tls_context_refresh(kw_tls_context *context) {
   context->news = KW_TLS_FILES_CHANGED;
   forget_all(context);
   return true;
+}
+
+bool kw_tls_context_refresh(kw_tls_context *context) {
+  if (!kw_tls_enter()) {
+    context->trouble.fault = KW_TLS_NONE;
+    kw_tls_fail_ending(&context->trouble);
+    return false;
+  }
+  bool ok = refresh(context);
+  kw_tls_leave();
+  return ok;
 }
 
 /* }====== */
@@ -465,8 +476,11 @@ kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure
   context->refs = 1;
   if (!copy_options(context, options)) {
     fail_memory(failure);
+  } else if (!kw_tls_enter()) {
+    kw_tls_fail_ending(failure);
   } else {
     context->ssl = build(context, failure);
+    kw_tls_leave();
   }
   if (context->ssl != NULL) return context;
   kw_tls_context_release(context);
@@ -478,10 +492,14 @@ kw_tls_context *kw_tls_context_retain(kw_tls_context *context) {
   return context;
 }
 
+/* In exit a context is left as it is. */
 void kw_tls_context_release(kw_tls_context *context) {
-  if (--context->refs > 0) return;
+  if (--context->refs > 0 || !kw_tls_enter()) return;
+  ERR_set_mark();
   forget_all(context);
   SSL_CTX_free(context->ssl);
+  ERR_pop_to_mark();
+  kw_tls_leave();
   kw_tls_source_drop(&context->ca);
   kw_tls_source_drop(&context->cert);
   kw_tls_source_drop(&context->key);

@@ -101,6 +101,7 @@ int luaopen_keywatch_tls(lua_State *L) {
   kw_pin((void *)luaopen_keywatch_tls);
   const char *clash = kw_tls_library_clash();
   if (clash != NULL) return luaL_error(L, "%s", clash);
+  kw_tls_library_begin();
   kw_publish(L, KW_TLS_KEY, &face, sizeof face);
   lua_newtable(L);
   kw_tls_add_contexts(L);

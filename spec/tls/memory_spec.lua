@@ -201,6 +201,20 @@ describe("OpenSSL's queue of errors", function()
     end
   end)
 
+  it("keeps the host's errors when objects are collected: that may be in the middle of the host's calls", function()
+    local context = pair.client()
+    local server_context = pair.server("expired")
+    local client, server = pair.shake(context, server_context)
+    local another = context:connect("localhost")
+    assert.is_string((client:error()))
+    probe.fault()
+    for _, object in ipairs { client, server, another, context, server_context } do
+      if object == context then probe.fault() end
+      object:close()
+    end
+    assert.equal(2, probe.errors())
+  end)
+
   it("does not disturb us when a host has left an error there", function()
     probe.fault()
     local client_context, server_context = pair.client(), pair.server()
