@@ -47,7 +47,8 @@ describe("a server with TLS", function()
   --- Serves with these options. The handshake may last so many seconds, if that is given.
   local function serve(options, seconds)
     local cert, key = certificates.paths("server")
-    local all = { store = store, listen = { "https://127.0.0.1:0", "http://127.0.0.1:0" }, tls = { cert = cert, key = key },
+    local all = { store = store, listen = { "https://127.0.0.1:0", "http://127.0.0.1:0" },
+      tls = { cert = cert, key = key },
       on_log = function(level, text) table.insert(lines, level .. " " .. text) end }
     for name, value in pairs(options or {}) do all[name] = value end
     core.serve = function(object, given) -- luacheck: ignore
@@ -168,13 +169,12 @@ describe("a server with TLS", function()
     it("is forgotten, after whichever byte the client goes, with one line", function()
       serve()
       local bytes = hello()
-      for i, how in ipairs { "close", "reset" } do
+      for _, how in ipairs { "close", "reset" } do
         for at = 0, #bytes, 7 * STEP do
           local attacker = plain()
           attacker:await(function() return attacker.is_connected end, "a connection")
           attacker.handle:write(bytes:sub(1, at), function() attacker[how](attacker) end)
         end
-        assert.is_true(i > 0)
         expect_well()
       end
       for _, line in ipairs(lines) do assert.matches("^warn ", line) end
@@ -239,7 +239,8 @@ describe("a server with TLS", function()
       assert.is_true(drip(plain(), attackers[1].handle, bytes:sub(1, 270) .. bytes) < #bytes)
       expect_well()
       assert.equal(1, #lines)
-      assert.matches("^warn connection from [%d.:]+ rejected: the client has not begun to speak HTTP/2 in time$", lines[1])
+      assert.matches("^warn connection from [%d.:]+ rejected: the client has not begun to speak HTTP/2 in time$",
+        lines[1])
     end)
 
     it("is given up in time when nothing comes, and when nothing comes in the middle of it", function()
@@ -256,7 +257,7 @@ describe("a server with TLS", function()
       serve({}, 0.1)
       local attacker = secure(nil, { is_silent = true })
       attacker:await(function() return attacker.is_connected end, "the end of the handshake")
-      assert.is_true(drip(attacker, attacker.handle, raw.PREFACE:sub(1, 20):rep(1)) <= 20)
+      assert.is_true(drip(attacker, attacker.handle, raw.PREFACE:sub(1, 20)) <= 20)
       expect_well()
       assert.equal(1, count("has not begun to speak HTTP/2 in time$"))
     end)
