@@ -31,15 +31,16 @@
 
 #define MAX_LINES 300
 #define MAX_PENDING (2 * KW_TLS_OUTPUT + 40000) /* answers of TLS, and two records */
-#define MAX_WORK 10000                         /* records and flights of one read of the socket */
+#define MAX_WORK 10000                          /* records and flights of one read of the socket */
 #define ROUNDS 8
 
 int LLVMFuzzerInitialize(int *n, char ***args);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { OPEN, ANSWERS, REFUSED, WAITING, DONE };
-static reach reached[] = {{"handshakes", 0},     {"bytes of answers", 0}, {"refused", 0},
-                          {"turns that end", 0}, {"done", 0},             {0}};
+static reach reached[] = {{"handshakes", 0}, {"bytes of answers", 0},
+                          {"refused", 0},    {"turns that end", 0},
+                          {"done", 0},       {0}};
 
 typedef struct world {
   kw_store *store;
