@@ -48,7 +48,6 @@ typedef struct world {
   kw_server *server;
   kw_loop *loop;
   kw_tls_context *clients[2]; /* by `version`; NULL: not used yet */
-  kw_tls_context *context;    /* of the server */
   kw_tls_channel *client;
   kw_tls_peer *peer; /* NULL: memory was short, or the connection was closed */
   bytes network;
@@ -58,8 +57,9 @@ typedef struct world {
   bool was_done;
 } world;
 
-static kw_tls_pair pair; /* the certificate of the server */
-static bool is_hurried;  /* turns are over at once */
+static kw_tls_pair pair;        /* the certificate of the server */
+static kw_tls_context *context; /* of the server, for all inputs: it is slow to make */
+static bool is_hurried;         /* turns are over at once */
 
 static const kw_tls functions = {.version = KW_TLS_VERSION,
                                  .feed = kw_tls_channel_feed,
@@ -166,10 +166,10 @@ static void open_connection(world *w, int version) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   kw_peer_hooks hooks = {.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = w};
   close_connection(w);
-  kw_tls_context *context = use_client(w, version);
-  if (context == NULL) return;
-  w->client = kw_tls_channel_connect(context, "localhost", "place", &failure);
-  kw_tls_channel *channel = kw_tls_channel_accept(w->context, &failure);
+  kw_tls_context *ours = use_client(w, version);
+  if (ours == NULL) return;
+  w->client = kw_tls_channel_connect(ours, "localhost", "place", &failure);
+  kw_tls_channel *channel = kw_tls_channel_accept(context, &failure);
   if (channel == NULL) return;
   w->peer = kw_tls_peer_new(w->loop, &functions, channel, &accepted);
   if (w->peer == NULL) {
@@ -335,9 +335,6 @@ static void run_line(world *w, script_line *line, uint8_t letter) {
 }
 
 static void open_world(world *w) {
-  kw_tls_failure failure = {KW_TLS_NONE, ""};
-  kw_tls_options options = {
-      .is_server = true, .cert = text_of(pair.certificate), .key = text_of(pair.key)};
   kw_store_options store = kw_store_defaults();
   kw_hub_options hub = kw_hub_defaults();
   kw_server_options server = kw_server_defaults();
@@ -351,8 +348,6 @@ static void open_world(world *w) {
   must(kw_store_open(&store, 0, &w->store, why) == KW_OK, "there is memory");
   w->hub = kw_hub_new(w->store, &hub);
   w->server = kw_server_new(w->store, w->hub, &server);
-  w->context = kw_tls_context_new(&options, &failure);
-  must(w->context != NULL, failure.text);
   open_connection(w, 0);
 }
 
@@ -360,7 +355,6 @@ static void close_world(world *w) {
   for (int i = 0; i < MAX_WORK && w->peer != NULL && kw_tls_peer_has_work(w->peer); i++) work(w);
   must(w->peer == NULL || !kw_tls_peer_has_work(w->peer), "work comes to an end");
   close_connection(w);
-  kw_tls_context_release(w->context);
   for (size_t i = 0; i < KW_LENGTH(w->clients); i++)
     if (w->clients[i] != NULL) kw_tls_context_release(w->clients[i]);
   kw_server_close(w->server);
@@ -374,6 +368,10 @@ int LLVMFuzzerInitialize(int *n, char ***args) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   (void)n, (void)args;
   must(kw_tls_pair_init(&pair, kw_slice_text("localhost"), 1, &failure), failure.text);
+  kw_tls_options options = {
+      .is_server = true, .cert = text_of(pair.certificate), .key = text_of(pair.key)};
+  context = kw_tls_context_new(&options, &failure);
+  must(context != NULL, failure.text);
   reach_report(reached);
   return 0;
 }
