@@ -255,8 +255,8 @@ local function waited(pids)
   return sum
 end
 
---- Puts a key and waits for its event, one after the other, until something is so. Returns the times, in ms, sorted: all
--- of it, and without the time that the processes have waited for a processor.
+--- Puts a key and waits for its event, one after the other, until something is so. Returns the times, in ms, sorted:
+-- all of it, and without the time that the processes have waited for a processor.
 local function time_watch(writer, watcher, pids, is_over)
   local whole, own, n_events, to = {}, {}, 0, nil
   watcher.on_message = function()
@@ -287,13 +287,12 @@ end
 
 --- A watch over TLS, alone and beside bursts of handshakes. The attacker has made its first flights before.
 local function measure_handshakes()
-  local cert, key, path = os.tmpname(), os.tmpname(), nil
+  local cert, key = os.tmpname(), os.tmpname()
   assert(require("keywatch.tls").self_sign { hosts = "localhost", cert = cert, key = key })
   local peer = server.start { open_files = "hard", is_in_memory = true, "--cert-file", cert, "--key-file", key,
     "--listen-client-urls=http://127.0.0.1:0,https://127.0.0.1:0" }
-  path = cert
   local port = tonumber(peer:log():match("https://127%.0%.0%.1:(%d+)"))
-  local context = assert(require("keywatch.tls").client { ca = path })
+  local context = assert(require("keywatch.tls").client { ca = cert })
   local writer = raw.connect(peer.port)
   local watcher = raw.connect(port, { handle = tls_handle.new(context) })
   local is_created = false
@@ -310,7 +309,7 @@ local function measure_handshakes()
   local worst = 0
   for _ = 1, ROUNDS do
     local burst = process.start({ "sh", "-c", 'ulimit -n $(ulimit -H -n) && exec "$@"', "sh", arg[-1],
-      "spec/support/tls_burst.lua", tostring(port), tostring(HANDSHAKES), path, "whole" },
+      "spec/support/tls_burst.lua", tostring(port), tostring(HANDSHAKES), cert, "whole" },
       { env = { LUA_PATH = package.path, LUA_CPATH = package.cpath } })
     burst:expect("ready\n")
     burst:write("go\n")

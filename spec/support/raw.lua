@@ -185,8 +185,8 @@ local function parse(self, chunk)
 end
 
 --- Begins to connect. Options: is_silent, which sends no preface; is_stuck, which does not read; window, that of
--- streams; text, which takes what comes for text and leaves it in `rest`; handle, one that is not connected yet, such as
--- spec.support.tls_handle has.
+-- streams; text, which takes what comes for text and leaves it in `rest`; handle, one that is not connected yet, such
+-- as spec.support.tls_handle has.
 function raw.connect(port, options)
   options = options or {}
   local self = setmetatable({
