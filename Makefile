@@ -1,7 +1,7 @@
 # keywatch: every command of the project. On a fresh Debian machine each of them installs what it needs.
 
 .DEFAULT_GOAL := build
-.PHONY: deps build test run check fuzz bench lint format clean help
+.PHONY: deps build test tls run check fuzz bench lint format clean help
 .DELETE_ON_ERROR:
 
 VMS := lua5.4 luajit
@@ -59,7 +59,10 @@ build/luajit.config.lua: Makefile
 # Tests -------------------------------------------------------------------------------------------------------------
 
 test: build build/node/installed build/go/peer build/fault.so build/neovim.so   ## every spec on Lua 5.4 and LuaJIT
-	@spec/run once-lua5.4 $(VMS:%=rock-%)
+	@spec/run tls-luajit once-lua5.4 $(VMS:%=rock-%)
+
+tls: build build/fault.so   ## spec/client over TLS on both VMs, and with a real etcd; LuaJIT's part is in test, too
+	@spec/run $(VMS:%=tls-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
 build/node/installed: $(wildcard spec/support/node/package*.json) | deps

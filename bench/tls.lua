@@ -14,7 +14,7 @@ local serving = require "serving"
 
 local load_on, row = serving.load_on, measure.row
 
-local ROUNDS = 5
+local ROUNDS = 3
 local HANDSHAKES = 1000
 local CONNECTIONS = 5000
 local LEAST_RATE = 5     -- times etcd's, for each processor second
@@ -36,7 +36,7 @@ local function least_time(servers, what)
   return best
 end
 
---- Compares a load. `unit` is what is counted.
+--- Compares a load. `unit` is what is counted. In step, each put follows all events of the one before.
 local function compare_rates(title, unit, servers, what)
   local keywatch, etcd = servers[1], servers[2]
   local best = least_time(servers, what)
@@ -50,10 +50,13 @@ local function measure_load(servers)
   headline(servers)
   compare_rates("put, 64 in flight, 1 connection", "puts", servers, "put -c 1 -m 64 -n 50000")
   compare_rates("put, 64 in flight, 8 connections", "puts", servers, "put -c 8 -m 8 -n 50000")
-  compare_rates("64 puts in flight, 1,000 watchers on 10 streams", "events", servers,
-    "watch -w 1000 -s 10 -c 1 -n 1000 -W 64")
-  compare_rates("64 puts in flight, 1,000 watchers on 100 connections", "events", servers,
-    "watch -w 1000 -s 100 -c 100 -n 1000 -W 64")
+  for _, case in ipairs {
+    { "1,000 watchers on 100 connections", "-w 1000 -s 100 -c 100" },
+    { "1,000 watchers on 1 connection", "-w 1000 -s 10 -c 1" },
+  } do
+    compare_rates("64 puts in flight, " .. case[1], "events", servers, ("watch %s -n 1000 -W 64"):format(case[2]))
+    compare_rates("puts in step, " .. case[1], "events", servers, ("watch %s -n 100 --in-step"):format(case[2]))
+  end
 end
 
 local function measure_handshakes(servers)

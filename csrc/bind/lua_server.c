@@ -74,12 +74,6 @@ static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .opened = kw_client_opened,
                                  .has_news = kw_client_has_news};
 
-static void publish_engine(lua_State *L) {
-  kw_engine *published = lua_newuserdatauv(L, sizeof *published, 0);
-  *published = engine;
-  lua_setfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
-}
-
 /* }====== */
 
 /* {====== Servers ====== */
@@ -367,6 +361,6 @@ void kw_bind_push_serve(lua_State *L) {
   kw_bind_add_notes(L);
   lua_pop(L, 2);
   kw_add_class(L, PEER_NAME, peer_meta, peer_methods);
-  publish_engine(L);
+  kw_publish(L, KW_ENGINE_KEY, &engine, sizeof engine);
   lua_pushcfunction(L, l_serve);
 }

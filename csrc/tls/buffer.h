@@ -34,8 +34,8 @@ typedef struct kw_tls_spare {
 #define KW_TLS_SPARE                                                                               \
   (KW_TLS_OUTPUT + 20480) /* as much as `write` has pending: its bound, and one record more */
 
-/* Gives the spare block to a buffer without a block. If there is no spare block, one is made if `is_large`; where memory
- * is short, the buffer grows as others do. */
+/* Gives the spare block to a buffer without a block. If there is no spare block, one is made if `is_large`; where
+ * memory is short, the buffer grows as others do. */
 void kw_tls_buffer_borrow(kw_tls_buffer *buffer, kw_tls_spare *spare, bool is_large);
 
 /* As kw_tls_buffer_skip, but a block of KW_TLS_SPARE bytes becomes the spare block, unless there is one. */

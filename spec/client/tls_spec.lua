@@ -204,6 +204,18 @@ describe("a client with TLS", function()
     watch:close()
   end)
 
+  it("gives up a handshake that stands still, as soon as connect_timeout is over", function()
+    local url = serve("server")
+    local between = proxy.start((url:gsub("^https", "http")))
+    between:stall("to_client")
+    local client = connect(between.address, nil, { connect_timeout = 0.05 })
+    assert.matches(": it does not answer in time$", try(client).message)
+    between:resume("to_client")
+    client = connect(between.address)
+    between:split(1)
+    assert(client:put("k", "v", { timeout = ENOUGH })) -- the handshake comes byte by byte
+  end)
+
   it("says which endpoint failed, goes to the next one, and tells of its health", function()
     local bad, good = serve("expired"), serve("server")
     local client = connect({ bad, good })
@@ -439,6 +451,9 @@ describe("a password", function()
     assert.matches('instead of "http://127.evil.test:1"\n', warnings { "a.test:1", "127.evil.test:1" }, 1, true)
     assert.matches('instead of "http://[::2]:1"\n', warnings "[::2]:1", 1, true)
     assert.matches('instead of "http://localhost.test:1"\n', warnings "localhost.test:1", 1, true)
+    text = warnings "q:1,r:1,s:1,t:1,u:1"
+    assert.matches('instead of "http://q:1", "http://r:1", "http://s:1" and 2 more\n', text, 1, true)
+    assert.is_true(#warnings(("x"):rep(10000) .. ":1") < 500)
   end)
 
   it("is not warned of otherwise", function()

@@ -4,10 +4,12 @@ local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local tls = require "keywatch.tls"
 
+local attack = require "spec.support.attack"
 local certificates = require "spec.support.certificates"
 local frame = require "spec.support.frame"
 local luv = require "spec.support.luv"
 local pair = require "spec.support.tls_pair"
+local process = require "spec.support.process"
 local random = require "spec.support.random"
 local raw = require "spec.support.raw"
 local tls_handle = require "spec.support.tls_handle"
@@ -17,6 +19,9 @@ local STEP = IS_FAST and 37 or 1 -- bytes between two places where something is 
 local HANDSHAKE, ALERT, DATA = 22, 21, 23 -- types of records
 local FATAL, WARNING = "\2\40", "\1\90" -- alerts: handshake_failure, user_canceled
 local VERSIONS = { "TLS1.2", "TLS1.3" }
+local KIB, MIB = 1024, 1024 * 1024
+local CROWD = 1000 -- connections
+local STUCK = 14 * MIB -- as in spec/hostile/stuck_spec.lua, and the ciphertext of a connection
 
 local real_serve = core.serve
 
@@ -319,5 +324,422 @@ describe("a server with TLS", function()
         assert.equal("words", store:get("last").value)
       end)
     end
+  end)
+
+  describe("and what holds without TLS", function()
+    --- Connections in every state of a handshake, and before it.
+    local function begin_all()
+      local bytes = hello()
+      for _, part in ipairs { "", bytes:sub(1, 1), bytes:sub(1, 100), bytes } do plain(part) end
+      local attacker = plain()
+      attacker:await(function() return attacker.is_connected end, "a connection")
+      raw.turn_until(function() return server.object:connections() == 6 end, "the connections")
+    end
+
+    local function expect_ends()
+      for _, attacker in ipairs(attackers) do attacker:await_end() end
+    end
+
+    it("ends a shutdown by itself while handshakes are under way", function()
+      serve()
+      begin_all()
+      witness:close()
+      witness = nil
+      assert.is_true(server:shutdown(1000))
+      expect_ends()
+    end)
+
+    it("ends a shutdown in time though clients do not go, and do not read", function()
+      serve()
+      begin_all()
+      local attacker = served()
+      attacker:send(raw.request(3, raw.WATCH) .. raw.data(3, frame.watch("witness")))
+      attacker:await(function() return attacker.streams[3] end, "a watch")
+      store:put("large", ("v"):rep(1000000))
+      attacker:stop_reading()
+      for id = 5, 45, 2 do attacker:send(raw.request(id, raw.RANGE, frame.range("large"))) end
+      assert.is_true(server:shutdown(0.05))
+    end)
+
+    it("closes at once while handshakes are under way", function()
+      serve()
+      begin_all()
+      served()
+      server:close()
+      expect_ends()
+    end)
+
+    it("drops a client that does not answer pings", function()
+      serve { keepalive_interval = 0.05, keepalive_timeout = 0.05 }
+      local attacker = served()
+      attacker:stop_reading()
+      expect_well()
+    end)
+
+    it("refuses what is beyond the memory of all connections", function()
+      serve { quota_connection_bytes = 200000 }
+      local attacker = served()
+      local half = frame.put("torn", ("x"):rep(100000)):sub(1, 60000)
+      for id = 3, 21, 2 do attacker:send(raw.request(id, raw.PUT) .. raw.data(id, half)) end
+      attacker:await(function() return attacker:has_ended_stream(21) end, "a refusal")
+      assert.is_truthy(attacker.streams[21].headers[1]:find("\0018", 1, true)) -- RESOURCE_EXHAUSTED
+      assert.is_true(server.object:held() < 1000000)
+      attacker:close()
+      expect_well()
+    end)
+
+    it("serves in a thread, whoever else comes", function()
+      local cert, key = certificates.paths("server")
+      server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0", log_level = "error",
+        tls = { cert = cert, key = key } })
+      port = port_of(server:addresses()[1])
+      for _, bytes in ipairs { "", hello():sub(1, 100), ("\0"):rep(65536), hello() .. "garbage" } do plain(bytes) end
+      local good = served()
+      good.handle.tcp:write(record(DATA, "x"))
+      good:await_end()
+      assert.is_string(served():call(raw.PUT, frame.put("a", "b")))
+      server:close()
+      expect_ends()
+    end)
+  end)
+
+  if tls.probe then
+    describe("and a client that asks for more than data", function()
+      it("refuses another handshake, and goes on", function()
+        serve()
+        local attacker = served("TLS1.2")
+        local got
+        attacker.handle.on_read = function(_, text) got = text or "" end
+        assert.is_true(tls.probe.renegotiate(attacker.handle.channel))
+        attacker.handle:flush()
+        raw.turn_until(function() return got or attacker.handle.failure end, "an alert")
+        assert.matches("no renegotiation", attacker.handle.failure)
+        attacker:close()
+        expect_well()
+      end)
+
+      it("takes any number of key updates, and serves others meanwhile", function()
+        serve()
+        local attacker = served()
+        for _ = 1, 5 do
+          for _ = 1, IS_FAST and 200 or 2000 do tls.probe.update_keys(attacker.handle.channel) end
+          attacker.handle:flush()
+          witness:ask()
+          assert.is_string(attacker:call(raw.RANGE, frame.range("witness")))
+        end
+        attacker:close()
+        expect_well()
+      end)
+    end)
+  end
+end)
+
+describe("a client with TLS", function()
+  local listener, handles, context, client
+
+  setup(function() context = pair.server() end)
+  teardown(function() context:close() end)
+  before_each(function() handles = {} end)
+
+  after_each(function()
+    if client then client:close() end
+    if listener then listener:close() end
+    for _, handle in ipairs(handles) do
+      if not handle:is_closing() then handle:close() end
+    end
+    client, listener = nil, nil
+    luv.run("nowait")
+  end)
+
+  --- Listens. on_bytes(handle, bytes, state) is called for what comes on a connection; with "" for its begin.
+  local function listen(on_bytes)
+    listener = luv.new_tcp()
+    assert(listener:bind("127.0.0.1", 0))
+    assert(listener:listen(128, function()
+      local handle, state = luv.new_tcp(), {}
+      listener:accept(handle)
+      table.insert(handles, handle)
+      handle:nodelay(true)
+      handle:read_start(function(_, bytes)
+        if bytes then on_bytes(handle, bytes, state) end
+      end)
+      on_bytes(handle, "", state)
+    end))
+    return "https://127.0.0.1:" .. listener:getsockname().port
+  end
+
+  --- Connects, and returns the error of the first connection.
+  local function failure_of(on_bytes, options)
+    local all = { tls = { ca = (certificates.paths("ca")) }, connect_timeout = 0.2 }
+    for name, value in pairs(options or {}) do all[name] = value end
+    client = assert(keywatch.connect(listen(on_bytes), all))
+    local health
+    keywatch.spawn(function() health = client:health({ timeout = 60 }) end)
+    raw.turn_until(function() return health end, "the end of the connection")
+    assert.is_table(health[1].err)
+    assert.equal("unavailable", health[1].err.code)
+    return health[1].err.message
+  end
+
+  --- Answers the first flight with one of a server of this context, as on_flight(handle, flight) does.
+  local function with_flight(on_flight, own)
+    return function(handle, bytes, state)
+      if bytes == "" then return end
+      state.channel = state.channel or (own or context):accept()
+      state.channel:feed(bytes)
+      state.channel:step()
+      local flight = state.channel:pending()
+      if flight ~= "" then on_flight(handle, flight, state) end
+    end
+  end
+
+  it("gives up in time when a server says nothing", function()
+    assert.matches("does not answer in time", failure_of(function() end))
+  end)
+
+  it("gives up in time when a server says a byte now and then", function()
+    local n
+    local message = failure_of(with_flight(function(handle, flight)
+      local timer, at = luv.new_timer(), 0
+      n = #flight
+      timer:start(0, 2, function()
+        if at == n or handle:is_closing() then return timer:close() end
+        at = at + 1
+        n = at < #flight and #flight or at
+        handle:write(flight:sub(at, at))
+      end)
+    end))
+    assert.matches("does not answer in time", message)
+    assert.is_true(n > 500, n)
+  end)
+
+  it("gives up in time when the handshake never ends", function()
+    local message = failure_of(with_flight(function(handle)
+      local function again()
+        if not handle:is_closing() then handle:write(record(20, "\1"), again) end
+      end
+      again()
+    end))
+    assert.is_true(message:find("in time", 1, true) ~= nil or message:find("protocol", 1, true) ~= nil, message)
+  end)
+
+  for name, what in pairs {
+    ["garbage"] = { "\200garbage", "does not speak TLS" },
+    ["64 KB of zeros"] = { ("\0"):rep(65536), "the server " },
+    ["HTTP/1"] = { "HTTP/1.1 400 Bad Request\r\n\r\n", "speaks plain HTTP/1, and not TLS" },
+    ["HTTP/2"] = { raw.settings {}, "speaks plain HTTP/2, and not TLS" },
+    ["a fatal alert"] = { record(ALERT, FATAL), "the server has refused the connection" },
+    ["a hello of garbage"] = { record(HANDSHAKE, "\2\0\1\0" .. ("x"):rep(256)), "the server " },
+    ["a record of 65,535 bytes"] = { record(HANDSHAKE, ("x"):rep(20000), 65535), "the server " },
+  } do
+    it("says what is wrong when a server says " .. name, function()
+      local message = failure_of(function(handle, bytes)
+        if bytes ~= "" then handle:write(what[1]) end
+      end, { connect_timeout = 60 })
+      assert.is_truthy(message:find(what[2], 1, true), message)
+    end)
+
+    it("says what is wrong when a server says " .. name .. ", and is gone", function()
+      local message = failure_of(function(handle, bytes)
+        if bytes ~= "" then handle:write(what[1], function() handle:close() end) end
+      end, { connect_timeout = 60 })
+      assert.is_truthy(message:find(what[2], 1, true), message)
+    end)
+  end
+
+  for _, how in ipairs { "close", "close_reset" } do
+    it("says that the server has closed in the middle of its flight: " .. how, function()
+      for at = 0, 700, 100 * (IS_FAST and 3 or 1) do
+        local message = failure_of(with_flight(function(handle, flight)
+          handle:write(flight:sub(1, at), function()
+            if not handle:is_closing() then handle[how](handle) end
+          end)
+        end), { connect_timeout = 60 })
+        assert.is_true(message:find("closed the connection", 1, true) ~= nil or
+          message:find("connection reset by peer", 1, true) ~= nil, message)
+        client:close()
+        listener:close()
+      end
+      client, listener = nil, nil
+    end)
+  end
+
+  it("refuses certificates of 100 KB", function()
+    local text = certificates.text("server.pem")
+    local own = assert(tls.server { cert = text:rep(math.ceil(200000 / #text)), key = certificates.text("server.key") })
+    local message = failure_of(with_flight(function(handle, flight)
+      if #flight > 100000 then handle:write(flight) end
+    end, own), { connect_timeout = 60 })
+    own:close()
+    assert.matches("the server has sent a handshake message that is too large, such as more than 64 KB", message)
+  end)
+
+  --- A server that makes the handshake.
+  local function shaking()
+    return with_flight(function(handle, flight) handle:write(flight) end)
+  end
+
+  it("is told of a record that nobody has encrypted, by an error", function()
+    local shake = shaking()
+    local message = failure_of(function(handle, bytes, state)
+      shake(handle, bytes, state)
+      if state.channel and state.channel:state().is_open then handle:write(record(DATA, ("x"):rep(100))) end
+    end, { connect_timeout = 60 })
+    assert.matches("the server", message)
+  end)
+
+  if tls.probe then
+    for name, act in pairs { tickets = tls.probe.give_ticket, ["key updates"] = tls.probe.update_keys } do
+      it("survives a flood of " .. name .. ", and gives up in time", function()
+        local shake, n = shaking(), 0
+        local message = failure_of(function(handle, bytes, state)
+          shake(handle, bytes, state)
+          if not state.channel or not state.channel:state().is_open or state.is_flooding then return end
+          state.is_flooding = true
+          local function again()
+            if handle:is_closing() then return end
+            for _ = 1, 20 do
+              assert.is_true(act(state.channel))
+              n = n + 1
+            end
+            handle:write(state.channel:pending(), again)
+          end
+          again()
+        end, { connect_timeout = 0.5 })
+        assert.matches("does not answer in time", message)
+        assert.is_true(n >= 100, n)
+      end)
+    end
+  end
+end)
+
+describe("a server with TLS in a crowd #once", function()
+  local siege, port, authority
+
+  local function start_siege(open_files)
+    local cert, key = certificates.paths("server")
+    siege = attack.start { open_files = open_files, "--listen-client-urls=http://127.0.0.1:0,https://127.0.0.1:0",
+      "--cert-file", cert, "--key-file", key }
+    port = tonumber(siege.peer:log():match("https://127%.0%.0%.1:(%d+)"))
+  end
+
+  before_each(function()
+    authority = certificates.paths("ca")
+    start_siege("hard")
+  end)
+
+  after_each(function()
+    process.end_all()
+    if siege then siege:finish() end
+    siege = nil
+  end)
+
+  --- Starts a program of spec/support.
+  local function start(name, ...)
+    return process.start { "sh", "-c", 'ulimit -n $(ulimit -H -n) && exec "$@"', "sh", "lua5.4",
+      ("spec/support/%s.lua"):format(name), ... }
+  end
+
+  local function finish(program)
+    program:finish_input()
+    assert.equal(0, program:wait())
+  end
+
+  --- A client with TLS, for raw.connect.
+  local function secure() return tls_handle.new(assert(tls.client { ca = authority })) end
+
+  -- What a connection may take, in KiB. OpenSSL has buffers of a record and of a message while a handshake is under
+  -- way, and what came waits for the handshake, 64 KiB at most.
+  for kind, most in pairs { nothing = 40, half = 90, garbage = 150 } do
+    it(("bounds what %d handshakes that go no further take: %s"):format(CROWD, kind), function()
+      local burst = start("tls_burst", tostring(port), tostring(CROWD), authority, kind)
+      burst:expect("ready\n")
+      burst:write("go\n")
+      burst:expect("done\n")
+      for _ = 1, 20 do siege.witness:ask() end
+      local each = (siege.peer:peak() - siege.resident) / CROWD / KIB
+      print(("  %d handshakes with %s take %.1f KiB each"):format(CROWD, kind, each))
+      finish(burst)
+      siege:expect_well(CROWD * most * KIB)
+    end)
+  end
+
+  it("takes little more for an idle connection than without TLS", function()
+    local taken = {}
+    for i = 1, 2 do
+      local crowd = start("crowd", tostring(i == 1 and siege.peer.port or port), tostring(CROWD), i == 2 and authority
+        or nil)
+      crowd:expect("open\n")
+      assert.equal(siege.descriptors + CROWD, siege.peer:descriptors())
+      taken[i] = (siege.peer:resident() - siege.resident) / CROWD / KIB
+      for _ = 1, 20 do siege.witness:ask() end
+      finish(crowd)
+      if i == 1 then
+        siege:finish()
+        start_siege("hard")
+      end
+    end
+    print(("  %d idle connections take %.1f KiB each, and %.1f KiB with TLS"):format(CROWD, taken[1], taken[2]))
+    assert.is_true(taken[2] - taken[1] < 40)
+  end)
+
+  -- If all handshakes were made before anybody else has a turn, there would be one event, or none.
+  it("tells a watch of changes while a burst of handshakes is made", function()
+    local watcher = raw.connect(port, { handle = secure() })
+    local n_events = 0
+    watcher.on_message = function() n_events = n_events + 1 end
+    watcher:send(raw.request(1, raw.WATCH) .. raw.data(1, frame.watch("witness")))
+    watcher:await(function() return n_events == 1 end, "the watch")
+    table.insert(siege.attackers, watcher)
+    local burst = start("tls_burst", tostring(port), tostring(CROWD), authority, "whole")
+    burst:expect("ready\n")
+    burst:write("go\n")
+    local before = n_events
+    repeat
+      local n = n_events
+      siege.witness:ask()
+      watcher:await(function() return n_events > n end, "an event")
+    until burst:stdout():find("done\n", 1, true)
+    assert.is_true(n_events - before >= 20, n_events - before)
+    finish(burst)
+    siege:expect_well(CROWD * 150 * KIB)
+  end)
+
+  it("holds back what a client does not read, and gives it whole at last", function()
+    local value = ("0123456789"):rep(20000)
+    for i = 1, 100 do
+      assert.is_string(siege.witness.client:call(raw.PUT, frame.put(("large/%03d"):format(i), value)))
+    end
+    siege:mark()
+    local stuck = raw.connect(port, { handle = secure(), is_stuck = true })
+    table.insert(siege.attackers, stuck)
+    local all = frame.new(frame.field(1, "large/") .. frame.field(2, "large0"))
+    for _ = 1, 5 do stuck:start(raw.RANGE, all) end
+    for _ = 1, 300 do siege.witness:ask() end
+    assert.is_true(siege.peer:peak() - siege.resident <= STUCK)
+    assert.same({}, stuck.counts)
+    stuck:read()
+    for id = 1, 9, 2 do
+      stuck:await(function() return stuck:has_ended_stream(id) end, "an answer")
+      assert.is_true(stuck:body(id):find(value, 1, true) ~= nil and #stuck:body(id) > 100 * #value)
+      stuck.streams[id].data = {}
+    end
+    siege:expect_well(STUCK)
+  end)
+
+  it("serves those who have waited for a descriptor that handshakes had taken", function()
+    siege:finish()
+    start_siege(64)
+    local burst = start("tls_burst", tostring(port), "100", authority, "half")
+    burst:expect("ready\n")
+    burst:write("go\n")
+    burst:expect("done\n")
+    raw.turn_until(function() return siege.peer:descriptors(64) == 64 end, "a want of descriptors")
+    for _ = 1, 20 do siege.witness:ask() end
+    local late = raw.connect(port, { handle = secure() })
+    table.insert(siege.attackers, late)
+    finish(burst)
+    assert.is_string(late:call(raw.RANGE, frame.range("witness")))
+    siege:expect_well(100 * 150 * KIB)
   end)
 end)

@@ -129,7 +129,7 @@ describe("a server with TLS", function()
     assert.matches("'/no/such' of the option cert cannot be read: No such file", err.message)
     assert.error_matches(function()
       keywatch.serve { thread = true, listen = HTTPS, tls = { cert = cert, key = key, cipher_suites = "WORDS" } }
-    end, "serve: option 'tls': there is no cipher suite 'WORDS'")
+    end, "^serve: option 'tls': there is no cipher suite 'WORDS'$")
   end)
 
   describe("wants of its clients", function()
@@ -250,19 +250,28 @@ describe("a server with TLS", function()
       assert.is_true(try(server, as "alice"))
     end)
 
-    it("may be closed by who is told of that", function()
-      local server
-      local function close() server:close() end
-      server = serve(own, { on_log = close })
+    it("looks at them no more when it is closed", function()
+      local server = serve(own)
+      server:close()
       copy("again.pem", own.cert)
-      copy("again.key", own.key)
       look(server)
-      assert.same({}, server:addresses())
-      copy("late.pem", own.cert) -- two lines: that it is used, and that it has expired
-      copy("late.key", own.key)
-      server = serve(own, { on_log = function() end })
-      copy("late.pem", own.cert)
-      look(server)
+      assert.same({}, lines)
+    end)
+
+    it("may be closed by who is told of that", function()
+      for _, name in ipairs { "again", "expired" } do -- the second one has a second line to follow
+        local server, told
+        server = serve(own, { on_log = function(_, text)
+          told = text
+          server:close()
+        end })
+        copy(name .. ".pem", own.cert)
+        copy(name .. ".key", own.key)
+        look(server)
+        assert.matches("^TLS: files have changed, and are used for new connections: certificate of CN=" .. name, told)
+        assert.same({}, server:addresses())
+        assert.equal("closed", server.certificates:describe())
+      end
     end)
   end)
 
@@ -371,6 +380,30 @@ describe("a server with TLS", function()
       assert.is_true(try(server, { ca = path .. "/cert.pem" }))
       assert.equal(1, count("^warn TLS: made another certificate"))
       assert.equal(1, count("^info TLS: files have changed, and are used for new connections"))
+    end)
+
+    it("may be closed by who is told of that", function()
+      local server, n = nil, 0
+      server = serve({ auto = true, directory = path }, { on_log = function()
+        n = n + 1
+        if server then server:close() end
+      end })
+      local now = real_time() + 366 * DAY
+      os.time = function() return now end -- luacheck: ignore
+      look(server)
+      assert.equal(2, n) -- that one was made, and another one
+      assert.same({}, server:addresses())
+    end)
+
+    it("says once that it cannot do so while it serves", function()
+      local server = serve { auto = true, directory = path }
+      local now = real_time() + 366 * DAY
+      os.time = function() return now end -- luacheck: ignore
+      lines = {}
+      shell.must(("rm -r %s && : >%s"):format(path, path))
+      for _ = 1, 3 do look(server) end
+      assert.equal(1, count("^warn TLS: no certificate can be made: .*: Not a directory"))
+      assert.is_true(try(server, { verify = false }))
     end)
 
     it("says if it cannot, and listens on nothing", function()

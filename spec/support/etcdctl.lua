@@ -3,6 +3,7 @@
 local busted = require "busted"
 
 local process = require "spec.support.process"
+local secure = require "spec.support.secure"
 local server = require "spec.support.server"
 
 local etcdctl = {}
@@ -11,9 +12,10 @@ etcdctl.__index = etcdctl
 local FLAGS = { ca = "--cacert", cert = "--cert", key = "--key" }
 
 local function command(self, argv)
-  local full = { "etcdctl", "--endpoints", self.address }
+  local identity = self.identity or secure.tls() or {}
+  local full = { "etcdctl", "--endpoints", secure.url(self.address, self.identity ~= nil) }
   for name, flag in pairs(FLAGS) do
-    if self.identity and self.identity[name] then full[#full + 1] = flag .. "=" .. self.identity[name] end
+    if identity[name] then full[#full + 1] = flag .. "=" .. identity[name] end
   end
   for _, arg in ipairs(argv) do full[#full + 1] = arg end
   return full
@@ -21,7 +23,7 @@ end
 
 --- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
 function etcdctl.new(peer, identity)
-  return setmetatable({ peer = peer, address = identity and peer.url or peer.address, identity = identity }, etcdctl)
+  return setmetatable({ peer = peer, address = peer.address, identity = identity }, etcdctl)
 end
 
 --- For the block of tests that it is called in: a server, `peer`, and etcdctl against it.

@@ -4,6 +4,7 @@
 -- decoded; since the client has asked for no dynamic table, numbers stand in them as they are.
 
 local frame = require "spec.support.frame"
+local tls_stream = require "spec.support.tls_stream"
 local uv = require "spec.support.luv"
 
 local SECONDS = 120 -- after which what is waited for is taken for something that never comes
@@ -189,7 +190,7 @@ end
 function raw.connect(port, options)
   options = options or {}
   local self = setmetatable({
-    handle = options.handle or uv.new_tcp(),
+    handle = options.handle or tls_stream.client(uv.new_tcp()),
     rest = "",          -- what came last and is no whole frame
     streams = {},       -- by their ids: { data, size, headers, has_ended, reset }
     counts = {},        -- of frames, by their kinds

@@ -94,6 +94,35 @@ describe("memory", function()
     error("there is no end")
   end)
 
+  it("may run out while files are read again: they are, once there is memory #starved", function()
+    local path = os.tmpname()
+    local function write(name)
+      local file = assert(io.open(path, "w"))
+      file:write(certificates.text(name))
+      file:close()
+    end
+    write("crl.pem")
+    local server_context = assert(tls.server { cert = options.cert, key = options.key, ca = options.ca, crl = path })
+    local failures = 0
+    for n = 1, 100 do
+      write(n % 2 == 0 and "crl.pem" or "old_crl.pem")
+      local before = probe.allocations()
+      probe.fail_at(n)
+      local ok, text, kind = server_context:refresh()
+      local is_come_to = probe.allocations() - before >= n
+      probe.fail_at(0)
+      if not ok then
+        failures = failures + 1
+        assert.same({ "not enough memory", "memory" }, { text, kind })
+        assert.is_true(server_context:refresh())
+        assert.equal("changed", (server_context:news()))
+      end
+      if not is_come_to then break end
+    end
+    assert.is_true(failures > 0)
+    os.remove(path)
+  end)
+
   it("is not held by a channel that is idle", function()
     local client, server = pair.shake(pair.client(), pair.server())
     local idle = probe.live()

@@ -310,11 +310,6 @@ function dialer_methods:has_connection()
   return false
 end
 
---- True if an endpoint is being tried.
-function dialer_methods:is_busy()
-  return self.attempts[1] ~= nil
-end
-
 --- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried
 -- first.
 function dialer_methods:lost(lost, now, text)
