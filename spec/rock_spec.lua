@@ -137,8 +137,8 @@ describe("the rock #once", function()
           print(keywatch.connect(server:addresses()[1]):put("a", "1").revision)
         ]])
         local absent = " asks for TLS: keywatch needs another rock for TLS: luarocks install keywatch-tls\n"
-        assert.are.equal("connect: the endpoint 'https://127.0.0.1:1'" .. absent .. "connect: the option 'tls'" .. absent
-          .. "serve: option 'tls'" .. absent .. "2",
+        assert.are.equal("connect: the endpoint 'https://127.0.0.1:1'" .. absent .. "connect: the option 'tls'"
+          .. absent .. "serve: option 'tls'" .. absent .. "2",
           shell.must(("%s %s %s/absent.lua"):format(paths(tree, vm), vm, repo)))
         local ok, printed = shell.run(("timeout 60 %s/bin/keywatch serve --memory --cert-file=c --key-file=k "
           .. "--listen-client-urls=https://127.0.0.1:0"):format(tree))
