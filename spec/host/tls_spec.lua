@@ -1,5 +1,5 @@
---- TLS through every door, and in every host: at top level, in run, in tasks, in luv's loop, in a loop of the program's,
--- in Neovim, with the server in a thread, and beside libraries that use OpenSSL themselves.
+--- TLS through every door, and in every host: at top level, in run, in tasks, in luv's loop, in a loop of the
+-- program's, in Neovim, with the server in a thread; and what a child process does with its parent's connections.
 
 local certificates = require "spec.support.certificates"
 local neovim = require "spec.support.neovim"
