@@ -248,6 +248,32 @@ describe("a call", function()
     end)
   end)
 
+  it("says that the client is closed, wherever a watch is in its work", function()
+    local store = keywatch.open()
+    for i = 1, 1500 do store:put("k" .. i, "v") end
+    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    keywatch.run(function()
+      for _, use in ipairs {
+        function(watch) return watch:sync(0) end,
+        function(watch)
+          local event, err
+          repeat event, err = watch:next(0) until not event
+          return event, err
+        end,
+      } do
+        for _, is_initial in ipairs { true, false } do
+          local client = connect(serving:addresses()[1])
+          local watch = assert(client:watch("k", { prefix = true, initial = is_initial }))
+          client:close()
+          local found, err = use(watch)
+          assert.same({ nil, "keywatch: the client is closed" }, { found, err.message })
+        end
+      end
+    end)
+    serving:close()
+    store:close()
+  end)
+
   it("fails when the client is closed before there is a connection", function()
     local client = connect(NOBODY)
     keywatch.run(function()

@@ -24,7 +24,7 @@ local SYNC_KVS = 10000   -- events in the buffer, beyond which sync adds no exis
 local LEAST_SECONDS = 1  -- that a Watch call has to confirm a watch, whatever the client's timeout is
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 
-local origin = {}
+local origin = { owner = "client" }
 
 --- Returns the error of a watch that the core has failed with a code and a text. With the code "unknown" the text is
 -- the reason that the server gave.
