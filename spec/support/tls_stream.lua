@@ -36,17 +36,23 @@ local function new(handle, channel)
     on_read = nil,       -- while it is read
     on_shutdown = nil,   -- while a shutdown waits for the handshake; true if nobody is to be told
     has_ended = false,   -- the reader was told
+    write_error = nil,   -- of the first write that has failed
     is_working = false,
   }, mt)
 end
 
 -- {====== Ciphertext that goes ======
 
+--- Whoever meets a reset first is told of it: a write that does leaves an end in order to the read.
 local function write_pending(self, callback)
   local bytes = self.channel:pending()
   while bytes ~= "" do
     local more = self.channel:pending()
-    self.handle:write(bytes, more == "" and callback or nil)
+    local is_last = more == ""
+    self.handle:write(bytes, function(err)
+      self.write_error = self.write_error or err
+      if is_last and callback then callback(err) end
+    end)
     bytes = more
   end
 end
@@ -83,7 +89,7 @@ end
 local function tell_end(self, err)
   local on_connect, on_read = self.on_connect, self.on_read
   self.on_connect = nil
-  if on_connect then return on_connect(err or "EOF") end
+  if on_connect then return on_connect(err or self.write_error or "EOF") end
   if self.has_ended or not on_read then return end
   self.has_ended = true
   on_read(err, nil)
