@@ -1,7 +1,7 @@
 # keywatch: every command of the project. On a fresh Debian machine each of them installs what it needs.
 
 .DEFAULT_GOAL := build
-.PHONY: deps build test run check fuzz bench lint format clean help
+.PHONY: deps build test test-tls run check fuzz bench lint format clean help
 .DELETE_ON_ERROR:
 
 VMS := lua5.4 luajit
@@ -18,8 +18,8 @@ help:           ## this list
 
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
   liblmdb-dev libssl-dev openssl git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
-  lua5.1 liblua5.1-0-dev lua-yaml lua-cqueues lua-socket neovim etcd-server etcd-client python3-etcd3 nghttp2-client \
-  strace curl nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
+  lua5.1 liblua5.1-0-dev lua-yaml lua-cqueues lua-socket lua-sec lua-luaossl neovim etcd-server etcd-client \
+  python3-etcd3 nghttp2-client strace curl nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
 
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
@@ -59,7 +59,10 @@ build/luajit.config.lua: Makefile
 # Tests -------------------------------------------------------------------------------------------------------------
 
 test: build build/node/installed build/go/peer build/fault.so build/neovim.so   ## every spec on Lua 5.4 and LuaJIT
-	@spec/run once-lua5.4 $(VMS:%=rock-%)
+	@spec/run tls-luajit once-lua5.4 $(VMS:%=rock-%)
+
+test-tls: build build/fault.so   ## spec/client over TLS on both VMs, and with a real etcd; LuaJIT's part is in test, too
+	@spec/run $(VMS:%=tls-%)
 
 # Node's etcd client and what it needs, in the very versions of the lock file. None of it runs a script of its own.
 build/node/installed: $(wildcard spec/support/node/package*.json) | deps
@@ -75,6 +78,13 @@ build/go/peer: $(wildcard spec/support/go/*.go) | deps
 	@cd spec/support/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOPATH=/usr/share/gocode \
 	  GOCACHE="$(CURDIR)/build/go/cache" /usr/bin/go build -o "$(CURDIR)/$@" .
 
+# Go's TLS server, for bench/tls.lua.
+build/go/handshakes: $(wildcard bench/go/*.go) | deps
+	@echo "building $@"
+	@mkdir -p $(@D)
+	@cd bench/go && env -u GOROOT -u GOFLAGS GO111MODULE=off GOCACHE="$(CURDIR)/build/go/cache" \
+	  /usr/bin/go build -o "$(CURDIR)/$@" .
+
 # A disk that fails, preloaded into programs of the specs.
 build/fault.so: spec/support/fault.c Makefile | deps
 	@mkdir -p $(@D)
@@ -88,7 +98,7 @@ build/neovim.so: spec/support/neovim.c Makefile | deps
 lint: | deps    ## luacheck and clang-format
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
 	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && \
-	[ -z "$$(gofmt -l spec/support/go | tee /dev/stderr)" ] && exit $$lua
+	[ -z "$$(gofmt -l spec/support/go bench/go | tee /dev/stderr)" ] && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
 	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
@@ -123,9 +133,9 @@ check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valg
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
-FUZZERS := split decode serve client image tls
+FUZZERS := split decode serve client image tls tls_peer
 FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
-  $(filter-out csrc/tls/lua_% csrc/tls/probe.c csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) \
+  $(filter-out csrc/tls/lua_% csrc/tls/probe.c csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) csrc/uv/tls_peer.c \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
 FUZZ_PROBE := $(PROBE.check) -fsanitize=fuzzer-no-link
 
@@ -150,7 +160,7 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/go/peer build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of TLS, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/tasks.lua
@@ -161,10 +171,11 @@ bench: build build/node/installed build/go/peer build/bench/load build/fault.so 
 	@$(LUA54) bench/client.lua
 	@$(LUA54) bench/loops.lua
 	@$(LUA54) bench/hostile.lua
+	@$(LUA54) bench/tls.lua
 
 build/bench/load: $(wildcard bench/*.[ch]) Makefile | deps
 	@mkdir -p $(@D)
-	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -o $@
+	@$(CC) -O2 $(WARNINGS) $(filter %.c,$^) -lssl -lcrypto -o $@
 
 clean:                      ## forget what was built
 	rm -rf build

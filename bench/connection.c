@@ -105,15 +105,36 @@ static void watch_socket(connection *c, int op, bool for_write) {
   c->waits_for_write = for_write;
 }
 
+/* Both return -1 with *wait set if the socket is not ready. */
+static ssize_t write_socket(connection *c, const uint8_t *bytes, size_t len, tls_wait *wait) {
+  if (c->tls != NULL) return tls_write(c->tls, bytes, len, wait);
+  ssize_t n = write(c->fd, bytes, len);
+  if (n < 0 && errno != EAGAIN) die("cannot write to the server: %s", strerror(errno));
+  *wait = TLS_WAITS_FOR_WRITE;
+  return n;
+}
+
+static ssize_t read_socket(connection *c, uint8_t *to, size_t cap, tls_wait *wait) {
+  if (c->tls != NULL) return tls_read(c->tls, to, cap, wait);
+  ssize_t n = read(c->fd, to, cap);
+  if (n < 0 && errno != EAGAIN) die("cannot read from the server: %s", strerror(errno));
+  *wait = TLS_WAITS_FOR_READ;
+  return n;
+}
+
+static void wait_for_socket(connection *c, tls_wait wait) {
+  if (wait == TLS_WAITS_FOR_WRITE) watch_socket(c, EPOLL_CTL_MOD, true);
+}
+
 void connection_flush(connection *c) {
-  if (c->waits_for_write) return;
+  tls_wait wait;
+  if (c->waits_for_write || c->is_shaking) return;
   while (c->out_at < c->out_len) {
-    ssize_t n = write(c->fd, c->out + c->out_at, c->out_len - c->out_at);
-    if (n < 0 && errno == EAGAIN) {
-      watch_socket(c, EPOLL_CTL_MOD, true);
+    ssize_t n = write_socket(c, c->out + c->out_at, c->out_len - c->out_at, &wait);
+    if (n < 0) {
+      wait_for_socket(c, wait);
       return;
     }
-    if (n < 0) die("cannot write to the server: %s", strerror(errno));
     c->out_at += (size_t)n;
   }
 }
@@ -303,18 +324,30 @@ static void feed(connection *c, const uint8_t *at, const uint8_t *end) {
   }
 }
 
+/* With TLS all is read: epoll does not know of what OpenSSL has taken from the socket. */
 static void read_some(connection *c) {
-  ssize_t n = read(c->fd, input, sizeof input);
-  if (n < 0 && errno == EAGAIN) return;
-  if (n < 0) die("cannot read from the server: %s", strerror(errno));
-  if (n == 0) die("the server closed a connection");
-  feed(c, input, input + n);
+  tls_wait wait;
+  do {
+    ssize_t n = read_socket(c, input, sizeof input, &wait);
+    if (n == 0) die("the server closed a connection");
+    if (n < 0) return;
+    feed(c, input, input + n);
+  } while (c->tls != NULL);
+}
+
+/* Goes on with the handshake of TLS. Returns true when it is over. */
+static bool shake(connection *c) {
+  if (!c->is_shaking) return true;
+  tls_wait wait = tls_shake(c->tls);
+  wait_for_socket(c, wait);
+  c->is_shaking = wait != TLS_WAITS_FOR_NOTHING;
+  return !c->is_shaking;
 }
 
 /* All of them
  * ----------------------------------------------------------------------------------------------------- */
 
-static int dial(const char *host, int port) {
+int connection_dial(const char *host, int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) die("socket: %s", strerror(errno));
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
@@ -334,16 +367,18 @@ static void make_places(connection *c, uint32_t max_open) {
   c->mask = n - 1;
 }
 
-connection *connection_open(const char *host, int port, uint32_t max_open,
+connection *connection_open(const char *host, int port, bool is_tls, uint32_t max_open,
                             const connection_hooks *hooks) {
   connection *c = malloc(sizeof *c);
   if (c == NULL) die("no memory");
   *c = (connection){.hooks = hooks,
-                    .fd = dial(host, port),
+                    .fd = connection_dial(host, port),
                     .next_id = 1,
                     .max_open = max_open,
                     .window = DEFAULT_WINDOW,
                     .initial_window = DEFAULT_WINDOW};
+  if (is_tls) c->tls = tls_open(c->fd);
+  c->is_shaking = is_tls;
   if (max_open > 0) make_places(c, max_open);
   if (epoll < 0) epoll = epoll_create1(EPOLL_CLOEXEC);
   watch_socket(c, EPOLL_CTL_ADD, true);
@@ -358,6 +393,7 @@ unsigned connections_opening(void) {
 
 static void serve(connection *c, uint32_t events) {
   if (events & EPOLLOUT) watch_socket(c, EPOLL_CTL_MOD, false);
+  if (!shake(c)) return;
   if (events & ~(uint32_t)EPOLLOUT) read_some(c);
   c->hooks->on_room(c);
   connection_flush(c);

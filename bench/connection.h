@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * connection: an HTTP/2 client for load generation, over a plain socket, with prior knowledge.
+ * connection: an HTTP/2 client for load generation, over plain sockets with prior knowledge, or over TLS.
  *
  * It costs less than any server does: header blocks are made once, received header blocks are skipped, and DATA is
  * passed on without a copy. Our flow-control windows are as large as possible; those of the server are obeyed. If
@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "tls.h"
 
 #define FRAME_HEAD 9
 #define MAX_GATHERED                                                                               \
@@ -36,6 +38,8 @@ typedef struct connection_hooks {
 struct connection {
   const connection_hooks *hooks;
   int fd;
+  tls *tls;             /* NULL: the socket is plain */
+  bool is_shaking;      /* the handshake of TLS goes on */
   bool is_ready;        /* the server's SETTINGS have come, and it has acknowledged ours */
   bool waits_for_write; /* epoll watches for room in the socket */
 
@@ -72,8 +76,11 @@ struct connection {
   uint32_t cursor; /* the stream whose turn it is */
 };
 
+/* Opens a nonblocking socket, and begins to connect it to a port of an IPv4 address. */
+int connection_dial(const char *host, int port);
+
 /* Begins to connect to a port of an IPv4 address. The connection will have up to max_open streams at a time. */
-connection *connection_open(const char *host, int port, uint32_t max_open,
+connection *connection_open(const char *host, int port, bool is_tls, uint32_t max_open,
                             const connection_hooks *hooks);
 
 /* Returns how many connections wait for the SETTINGS of the server. */

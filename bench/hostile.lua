@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- How long others wait while somebody attacks the server: a client that asks for one thing at a time, first alone and
---- then beside each of the attackers of spec/hostile.
+--- then beside each of the attackers of spec/hostile; and a watch over TLS beside a burst of handshakes.
 --
---   lua5.4 bench/hostile.lua [attack]
+--   lua5.4 bench/hostile.lua [attack | "handshakes"]
 --
 -- Attackers have the lowest priority, so that they take the processor from the server and not from the client.
 
@@ -10,6 +10,7 @@ local frame = require "spec.support.frame"
 local process = require "spec.support.process"
 local raw = require "spec.support.raw"
 local server = require "spec.support.server"
+local tls_handle = require "spec.support.tls_handle"
 local uv = require "spec.support.luv"
 
 local LOAD = "build/bench/load"
@@ -18,6 +19,8 @@ local REQUESTS, MS = 1000000, 1500 -- as many as there is time for
 local POLL_MS = 10 -- between two looks at who has ended
 local MIB = 1024 * 1024
 local TXN = "/etcdserverpb.KV/Txn"
+local HANDSHAKES, ROUNDS = 1000, 5 -- a burst, and how many bursts there are
+local TARGET_MS = 50 -- that a burst may delay a watch
 
 -- {====== Attacks ======
 
@@ -237,8 +240,101 @@ end
 
 -- }======
 
+-- {====== Handshakes ======
+
+local function number_at(found, share) return found[math.max(1, math.ceil(#found * share))] end
+
+--- For how long the processes were ready to run and had no processor, in ns.
+local function waited(pids)
+  local sum = 0
+  for _, pid in ipairs(pids) do
+    local file = assert(io.open(("/proc/%s/schedstat"):format(pid)))
+    sum = sum + tonumber(file:read("*a"):match("^%d+ (%d+)"))
+    file:close()
+  end
+  return sum
+end
+
+--- Puts a key and waits for its event, one after the other, until something is so. Returns the times, in ms, sorted:
+-- all of it, and without the time that the processes have waited for a processor.
+local function time_watch(writer, watcher, pids, is_over)
+  local whole, own, n_events, to = {}, {}, 0, nil
+  watcher.on_message = function()
+    n_events, to = n_events + 1, uv.hrtime()
+  end
+  repeat
+    local n = n_events
+    local before, from = waited(pids), uv.hrtime()
+    writer:start(raw.PUT, frame.put("hostile", "v"))
+    watcher:await(function() return n_events > n end, "an event")
+    whole[#whole + 1] = (to - from) / 1e6
+    own[#own + 1] = math.max(0, to - from - (waited(pids) - before)) / 1e6
+    writer.streams = {}
+  until is_over()
+  table.sort(whole)
+  table.sort(own)
+  return whole, own
+end
+
+local function print_watch(name, whole, own)
+  local row = ("  %-25s"):format(name)
+  for _, times in ipairs { whole, own } do
+    row = row .. ("   %7.2f %7.2f %7.2f"):format(number_at(times, 0.5), number_at(times, 0.99), times[#times])
+  end
+  print(row)
+  io.stdout:flush()
+end
+
+--- A watch over TLS, alone and beside bursts of handshakes. The attacker has made its first flights before.
+local function measure_handshakes()
+  local cert, key = os.tmpname(), os.tmpname()
+  assert(require("keywatch.tls").self_sign { hosts = "localhost", cert = cert, key = key })
+  local peer = server.start { open_files = "hard", is_in_memory = true, "--cert-file", cert, "--key-file", key,
+    "--listen-client-urls=http://127.0.0.1:0,https://127.0.0.1:0" }
+  local port = tonumber(peer:log():match("https://127%.0%.0%.1:(%d+)"))
+  local context = assert(require("keywatch.tls").client { ca = cert })
+  local writer = raw.connect(peer.port)
+  local watcher = raw.connect(port, { handle = tls_handle.new(context) })
+  local is_created = false
+  watcher.on_message = function() is_created = true end
+  watcher:send(raw.request(1, raw.WATCH) .. raw.data(1, frame.watch("hostile")))
+  watcher:await(function() return is_created end, "the watch")
+
+  print("\ndelay of a watch over TLS, in ms    p50     p99     max   without waiting for a processor")
+  local n, pids = 0, { peer.pid, "self" }
+  print_watch("nobody", time_watch(writer, watcher, pids, function()
+    n = n + 1
+    return n == 5000
+  end))
+  local worst = 0
+  for _ = 1, ROUNDS do
+    local burst = process.start({ "sh", "-c", 'ulimit -n $(ulimit -H -n) && exec "$@"', "sh", arg[-1],
+      "spec/support/tls_burst.lua", tostring(port), tostring(HANDSHAKES), cert, "whole" },
+      { env = { LUA_PATH = package.path, LUA_CPATH = package.cpath } })
+    burst:expect("ready\n")
+    burst:write("go\n")
+    local whole, own = time_watch(writer, watcher, pids, function() return burst:stdout():find("done\n", 1, true) end)
+    print_watch(("%d handshakes at once"):format(HANDSHAKES), whole, own)
+    worst = math.max(worst, own[#own])
+    burst:finish_input()
+    burst:wait()
+  end
+  print(("  the worst delay is %.2f ms; the target is %d ms"):format(worst, TARGET_MS))
+  writer:close()
+  watcher:close()
+  peer:stop()
+  os.remove(cert)
+  os.remove(key)
+end
+
+-- }======
+
 if arg[1] == "attack" then
   run_attack(arg[2], tonumber(arg[3]))
+  os.exit(0)
+end
+if arg[1] == "handshakes" then
+  measure_handshakes()
   os.exit(0)
 end
 print("latency beside an attacker, in us" .. (" "):rep(14) .. "gets: p50, p99, max" .. (" "):rep(8) .. "puts")
@@ -246,3 +342,4 @@ measure_beside(nil)
 for _, attack in ipairs(attacks) do
   if not arg[1] or arg[1] == attack[1] then measure_beside(attack[1]) end
 end
+if not arg[1] then measure_handshakes() end

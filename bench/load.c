@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "answer.h"
 #include "connection.h"
+#include "handshakes.h"
 #include "request.h"
 
 #include <arpa/inet.h>
@@ -38,11 +39,14 @@ static const char usage[] =
     "  catchup      puts of one key, then watchers from the first of them on; counts events\n"
     "  idle         watchers of keys that nobody writes, and the server's memory\n"
     "  connections  connections that do nothing, and the server's memory\n"
+    "  handshakes   connections that make a full TLS handshake, and end; --in-flight of them at a "
+    "time\n"
     "  look         processor time and memory of the server so far\n"
     "  port         prints two free ports\n"
     "\n"
     "  -a, --address A        IPv4 address of the server (127.0.0.1)\n"
     "  -p, --port N           its port (2379)\n"
+    "  -T, --tls              TLS, always by full handshakes; the certificate is not verified\n"
     "  -P, --pid N            its process; without it nothing is told of what it spends\n"
     "  -c, --connections N    connections (1)\n"
     "  -m, --in-flight N      requests in flight on each of them; creates on a watch stream (100)\n"
@@ -66,6 +70,7 @@ static struct {
   uint64_t keys, key_size, value_size;
   uint64_t watchers, streams, puts_in_flight;
   uint64_t timeout; /* s */
+  bool is_tls;
   bool is_random;
   bool is_in_step;
   uint64_t latency; /* ms */
@@ -348,6 +353,10 @@ static _Noreturn void give_up(void) {
       connections_opening());
 }
 
+static void look_at_deadline(void) {
+  if (read_clock(CLOCK_MONOTONIC) > deadline) give_up();
+}
+
 static void turn_until(bool (*is_done)(void)) {
   while (!is_done()) {
     int64_t left = deadline - read_clock(CLOCK_MONOTONIC);
@@ -363,7 +372,8 @@ static connection **open_connections(uint64_t n, uint64_t max_open, const connec
   if (list == NULL) die("no memory");
   for (uint64_t i = 0; i < n; i++) {
     turn_until(may_open_more);
-    list[i] = connection_open(options.address, (int)options.port, (uint32_t)max_open, hooks);
+    list[i] = connection_open(options.address, (int)options.port, options.is_tls,
+                              (uint32_t)max_open, hooks);
   }
   turn_until(are_all_open);
   return list;
@@ -372,6 +382,7 @@ static connection **open_connections(uint64_t n, uint64_t max_open, const connec
 static request_form form_of(int64_t start_revision) {
   return (request_form){.address = options.address,
                         .port = options.port,
+                        .is_tls = options.is_tls,
                         .key_size = options.key_size,
                         .value_size = options.value_size,
                         .start_revision = start_revision};
@@ -517,6 +528,13 @@ static void run_connections(void) {
   report_memory("connections", options.connections, before, now());
 }
 
+static void run_handshakes(void) {
+  moment before = now();
+  handshakes_make(options.address, (int)options.port, options.number, options.in_flight,
+                  look_at_deadline);
+  report("handshakes", options.number, before, now());
+}
+
 static void run_look(void) {
   if (options.pid == 0) die("look needs --pid");
   printf("mode=look server_us=%.3f server_rss=%" PRId64 "\n", (double)server_clock() / 1e3,
@@ -546,17 +564,24 @@ static const struct {
   const char *name;
   void (*run)(void);
 } modes[] = {
-    {"fill", run_fill},   {"put", run_put},
-    {"range", run_range}, {"txn", run_txn},
-    {"watch", run_watch}, {"catchup", run_catchup},
-    {"idle", run_idle},   {"connections", run_connections},
-    {"look", run_look},   {"port", run_port},
+    {"fill", run_fill},
+    {"put", run_put},
+    {"range", run_range},
+    {"txn", run_txn},
+    {"watch", run_watch},
+    {"catchup", run_catchup},
+    {"idle", run_idle},
+    {"connections", run_connections},
+    {"look", run_look},
+    {"port", run_port},
+    {"handshakes", run_handshakes},
 };
 
 static const struct option long_options[] = {
     {"address", required_argument, NULL, 'a'},
     {"port", required_argument, NULL, 'p'},
     {"pid", required_argument, NULL, 'P'},
+    {"tls", no_argument, NULL, 'T'},
     {"connections", required_argument, NULL, 'c'},
     {"in-flight", required_argument, NULL, 'm'},
     {"number", required_argument, NULL, 'n'},
@@ -612,6 +637,7 @@ static uint64_t parse_number(const char *text) {
 static void take_option(int letter) {
   switch (letter) {
     case 'a': options.address = optarg; break;
+    case 'T': options.is_tls = true; break;
     case 'r': options.is_random = true; break;
     case 'l': options.is_in_step = true; break;
     case 'h': fputs(usage, stdout); exit(0);
@@ -621,7 +647,7 @@ static void take_option(int letter) {
 
 static void parse(int argc, char **argv) {
   int letter;
-  while ((letter = getopt_long(argc, argv, "a:p:P:c:m:n:k:rK:V:w:s:W:lL:t:h", long_options,
+  while ((letter = getopt_long(argc, argv, "a:p:P:Tc:m:n:k:rK:V:w:s:W:lL:t:h", long_options,
                                NULL)) != -1) {
     if (letter == '?') misuse();
     take_option(letter);

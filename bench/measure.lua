@@ -31,7 +31,7 @@ end
 
 local function number(found)
   if not found then return "" end
-  return (found < 100 and "%.2f" or "%.0f"):format(found)
+  return (math.abs(found) < 100 and "%.2f" or "%.0f"):format(found)
 end
 
 --- A line of a table, with what `of` finds in each column, if anything.

@@ -63,9 +63,9 @@ static void make_block(request *r, const request_form *form, const char *path) {
   char authority[64];
   snprintf(authority, sizeof authority, "%s:%" PRIu64, form->address, form->port);
   uint8_t *to = r->block;
-  *to++ = 0x83; /* :method POST */
-  *to++ = 0x86; /* :scheme http */
-  *to++ = 0x04; /* :path */
+  *to++ = 0x83;                       /* :method POST */
+  *to++ = form->is_tls ? 0x87 : 0x86; /* :scheme https, http */
+  *to++ = 0x04;                       /* :path */
   to = put_text(to, path);
   *to++ = 0x01; /* :authority */
   to = put_text(to, authority);

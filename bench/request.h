@@ -6,6 +6,7 @@
 #ifndef BENCH_REQUEST_H
 #define BENCH_REQUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ typedef struct request {
 typedef struct request_form {
   const char *address;
   uint64_t port;
+  bool is_tls;
   size_t key_size; /* at least request_min_key() */
   size_t value_size;
   int64_t start_revision; /* of a watcher; 0: from now on */

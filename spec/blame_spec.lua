@@ -186,7 +186,11 @@ local MODULE = {
     { tls = { min_version = "TLS1.3", max_version = "TLS1.2" } }) },
   serve = { kind(nil, none, 5, {}, { store = 5 }, { colour = 1 }, { thread = 1 }, { thread = true, store = 5 },
     { thread = true, open = { colour = 1 }, listen = LOCAL }, { thread = true, open = { now = print }, listen = LOCAL },
-    { thread = true, listen = "x" }) },
+    { thread = true, listen = "x" }, { thread = true, listen = "https://127.0.0.1:0" },
+    { thread = true, listen = LOCAL, tls = 5 }, { thread = true, listen = LOCAL, tls = { auto = true } },
+    { thread = true, listen = "https://127.0.0.1:0", tls = {} },
+    { thread = true, listen = "https://127.0.0.1:0", tls = { auto = true, colour = 1 } },
+    { thread = true, listen = "https://127.0.0.1:0", tls = { auto = true, cipher_suites = "x" } }) },
   run = { fn },
   spawn = { fn },
   scope = { fn },
@@ -409,6 +413,24 @@ describe("misuse is raised where it was made:", function()
     assert.equal("", table.concat(found, "\n"))
   end)
 
+  it("options of serve about TLS", function()
+    local call, found = caller("serve", true), {}
+    for _, tls in ipairs { 5, "x", {}, { auto = 1 }, { auto = true, colour = 1 }, { cert = "a" },
+      { auto = true, cert = "a", key = "b" },
+      { cert = 5, key = 5 }, { cert = "", key = "" }, { auto = true, validity_years = nan },
+      { auto = true, directory = 5 }, { auto = true, client_cert_auth = "x" }, { auto = true, crl = "x" },
+      { auto = true, min_version = "x" }, { auto = true, cipher_suites = "x" }, { auto = true, ca = "a\0b" } } do
+      local ok, err = pcall(call, keywatch, { store = store, listen = "https://127.0.0.1:0", tls = tls })
+      found[#found + 1] = trouble(ok, err, "serve")
+    end
+    for _, given in ipairs { { listen = "https://127.0.0.1:0" }, { listen = LOCAL, tls = { auto = true } } } do
+      given.store = store
+      local ok, err = pcall(call, keywatch, given)
+      found[#found + 1] = trouble(ok, err, "serve")
+    end
+    assert.equal("", table.concat(found, "\n"))
+  end)
+
   it("methods of a store", function() assert.equal("", misuse_all(store, merged(FACE, STORE))) end)
   it("methods of a durable store", function() assert.equal("", misuse_all(durable_store(), merged(FACE, STORE))) end)
   it("methods of a client", function() assert.equal("", misuse_all(client, merged(FACE, CLIENT))) end)
@@ -456,6 +478,21 @@ describe("misuse is raised where it was made:", function()
       assert.equal("", use_closed(fence, { compact = {} }, "a fence cannot do this", true))
       assert.equal("", use_closed(fence, { close = {} }, "a fence cannot do this", { close = true }))
       assert(lock:unlock())
+    end
+  end)
+
+  it("sessions, locks, elections and software transactions of a closed store", function()
+    local closed = keywatch.open()
+    local faces = { closed, closed:namespace("a"), assert(closed:lock("lock")):fence() }
+    local elections = {}
+    for i, face in ipairs(faces) do elections[i] = face:election("election") end
+    closed:close()
+    local calls = {
+      session = {}, lock = { key }, try_lock = { key }, stm = { kind(function(tx) return tx:get("a") end) },
+    }
+    for i, face in ipairs(faces) do
+      assert.equal("", use_closed(face, calls, "the store is closed", true))
+      assert.equal("", use_closed(elections[i], ELECTION, "the store is closed", true))
     end
   end)
 

@@ -313,12 +313,6 @@ describe("keywatch serve", function()
       "--auto-compaction-retention=5m")
   end)
 
-  it("refuses what it cannot do yet, in a clear sentence", function()
-    expect_misuse("%-%-cert%-file: there is no TLS yet", "serve", "--cert-file", "c")
-    expect_misuse("https://localhost:1 asks for TLS, which a server does not have yet", "serve", "--listen-client-urls",
-      "https://localhost:1")
-  end)
-
   it("keeps data in one place, or in none", function()
     expect_misuse("%-%-memory and %-%-data%-dir exclude each other", "serve", "--memory", "--data-dir", "there")
   end)
@@ -481,8 +475,9 @@ cors:
     expect("'name' must not be a map", "name: { a: b }")
     expect("'max%-txn%-ops' must be a whole number", "max-txn-ops: many")
     expect("'memory' must be true or false", "memory: 2")
-    expect_misuse("'cert%-file' in [^ ]+: there is no TLS yet", "serve", "--config-file",
+    expect_misuse("'cert%-file' in [^ ]+ needs %-%-key%-file", "serve", "--config-file",
       write("wrong.yml", "client-transport-security: { cert-file: c }"))
+    expect("there is no 'allowed%-cn'", "client-transport-security: { allowed-cn: c }")
   end)
 
   it("says what it needs to read a file, where that is not there", function()

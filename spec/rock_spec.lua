@@ -126,6 +126,26 @@ describe("the rock #once", function()
         assert.are.equal(keywatch._VERSION, shell.must(tree .. "/bin/keywatch --version"))
       end)
 
+      it("names the rock keywatch-tls where TLS is first asked for, and needs it nowhere else", function()
+        write(repo .. "/absent.lua", [[
+          local keywatch = require "keywatch"
+          local function try(name, ...) print((select(2, pcall(keywatch[name], ...)):gsub("^.-:%d+: ", ""))) end
+          try("connect", "https://127.0.0.1:1")
+          try("connect", "http://127.0.0.1:1", { tls = true })
+          try("serve", { store = keywatch.open(), listen = "https://127.0.0.1:0", tls = { cert = "c", key = "k" } })
+          local server = assert(keywatch.serve { store = keywatch.open(), listen = "http://127.0.0.1:0" })
+          print(keywatch.connect(server:addresses()[1]):put("a", "1").revision)
+        ]])
+        local absent = " asks for TLS: keywatch needs another rock for TLS: luarocks install keywatch-tls\n"
+        assert.are.equal("connect: the endpoint 'https://127.0.0.1:1'" .. absent .. "connect: the option 'tls'"
+          .. absent .. "serve: option 'tls'" .. absent .. "2",
+          shell.must(("%s %s %s/absent.lua"):format(paths(tree, vm), vm, repo)))
+        local ok, printed = shell.run(("timeout 60 %s/bin/keywatch serve --memory --cert-file=c --key-file=k "
+          .. "--listen-client-urls=https://127.0.0.1:0"):format(tree))
+        assert.is_false(ok)
+        assert.matches("luarocks install keywatch%-tls", printed)
+      end)
+
       it("is joined by the rock keywatch-tls", function()
         assert.is_nil(shell.must(("find %s -name tls.so"):format(tree)):match("."))
         shell.must(("%s install --only-server=%s --tree=%s keywatch-tls"):format(luarocks[vm], server, tree))
@@ -138,6 +158,18 @@ describe("the rock #once", function()
       end)
     end)
   end
+
+  it("is linked with OpenSSL in keywatch.tls alone, and there with libssl.so.3 and libcrypto.so.3", function()
+    for vm, number in pairs(version) do
+      for module, is_linked in pairs { core = false, uv = false, exec = false, tls = true } do
+        local object = ("%s/build/%s/lib/lua/%s/keywatch/%s.so"):format(top, vm, number, module)
+        local needed = shell.must("objdump -p " .. object .. " | sed -n 's/ *NEEDED *//p' | sort | tr '\\n' ' '")
+        local all = "[" .. needed .. "] " .. object
+        assert.equal(is_linked, needed:find("libssl.so.3 ", 1, true) ~= nil, all)
+        assert.equal(is_linked, needed:find("libcrypto.so.3 ", 1, true) ~= nil, all)
+      end
+    end
+  end)
 
   -- From the tree that was just made for LuaJIT. LuaRocks then knows of no LuaJIT, and starts programs with lua5.1.
   describe("packed for LuaJIT, and installed by a LuaRocks for Lua 5.1", function()
@@ -197,6 +229,21 @@ describe("the rock #once", function()
     local ok, log = shell.run(("cd %s && luarocks --lua-version=5.1 make --tree=%s/puc"):format(repo, scratch))
     assert.is_false(ok)
     assert.matches("#error[^\n]*keywatch [^\n]*Lua 5%.4[^\n]*LUA_INCDIR[^\n]*LuaJIT", log)
+  end)
+
+  it("is made by luarocks make, and so is keywatch-tls, from one checkout", function()
+    local checkout, tree = scratch .. "/both", scratch .. "/both-made"
+    shell.must(("git clone -q %s %s"):format(repo, checkout))
+    shell.must(("cd %s && %s make --tree=%s"):format(checkout, luarocks["lua5.4"], tree))
+    shell.must(("cd %s && %s make --tree=%s %s"):format(checkout, luarocks["lua5.4"], tree, TLS_ROCKSPEC))
+    write(repo .. "/secure.lua", [[
+      local keywatch = require "keywatch"
+      local cert, key = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
+      local server = assert(keywatch.serve { store = keywatch.open(), listen = "https://127.0.0.1:0",
+        tls = { cert = cert, key = key } })
+      print(keywatch.connect(server:addresses()[1], { tls = { ca = cert } }):put("a", "1").revision)
+    ]])
+    assert.are.equal("2", shell.must(("%s lua5.4 %s/secure.lua"):format(paths(tree, "lua5.4"), repo)))
   end)
 
   it("is stopped by a compiler's warning in our own build, and not in a user's luarocks make", function()

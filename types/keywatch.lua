@@ -26,7 +26,7 @@ function keywatch.connect(endpoints, opts) end
 ---With `thread` it answers at any time, until it is closed or garbage collected.
 ---@param opts keywatch.ServeOptions
 ---@return keywatch.Server? server
----@return keywatch.Error? err "listen_failed", "thread_failed", or "out_of_memory"
+---@return keywatch.Error? err "listen_failed", "thread_failed", "failed_precondition" (a file of tls), or "out_of_memory"
 function keywatch.serve(opts) end
 
 ---Calls `fn` as a task, and turns the loop until `fn` has ended. Then cancels the tasks that are left. Raises the error of
@@ -380,7 +380,8 @@ function keywatch.signals(names) end
 ---@field store? keywatch.Store the store to serve; required without `thread`, not allowed with it
 ---@field thread? boolean serve in a thread, with a new store
 ---@field open? keywatch.OpenOptions options of that store; only with `thread`
----@field listen? string|string[] URLs, http://host:port or unix://path; "http://localhost:2379" unless given
+---@field listen? string|string[] URLs, http://host:port or unix://path, with TLS https:// or unixs://; "http://localhost:2379"
+---@field tls? keywatch.ServeTLSOptions TLS for the URLs with https:// and unixs:, which need it
 ---@field name? string name of the member; "default" unless given
 ---@field advertise? string|string[] URLs announced to clients; the URLs of `listen` unless given
 ---@field peer_urls? string|string[] input for the ids of member and cluster; "http://localhost:2380" unless given
@@ -394,6 +395,21 @@ function keywatch.signals(names) end
 ---@field on_log? function called with the level and the text of each log line, instead of stderr; not with `thread`
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
+
+---Files, or PEM text with -----BEGIN in it. New connections use files that have changed.
+---@class keywatch.ServeTLSOptions
+---@field cert? string certificate of the server, followed by those between it and its authority; needs key
+---@field key? string private key of cert, not encrypted
+---@field auto? boolean make a certificate in place of cert and key
+---@field directory? string directory of that certificate; in memory unless given
+---@field validity_years? integer years that such a certificate is valid; 1 unless given
+---@field ca? string authorities of the certificates of clients, which then must have one
+---@field client_cert_auth? boolean let in only clients with a certificate
+---@field crl? string certificates of clients that were revoked
+---@field allowed_hostname? string names and addresses by commas: the certificate of a client must be for one of them
+---@field cipher_suites? string names with commas between them
+---@field min_version? "TLS1.2"|"TLS1.3" "TLS1.2" unless given
+---@field max_version? "TLS1.2"|"TLS1.3" "TLS1.3" unless given
 
 ---How long a client waits between two attempts: a random part of a bound, which doubles with each failure.
 ---@class keywatch.Backoff

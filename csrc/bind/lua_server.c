@@ -74,12 +74,6 @@ static const kw_engine engine = {.version = KW_ENGINE_VERSION,
                                  .opened = kw_client_opened,
                                  .has_news = kw_client_has_news};
 
-static void publish_engine(lua_State *L) {
-  kw_engine *published = lua_newuserdatauv(L, sizeof *published, 0);
-  *published = engine;
-  lua_setfield(L, LUA_REGISTRYINDEX, KW_ENGINE_KEY);
-}
-
 /* }====== */
 
 /* {====== Servers ====== */
@@ -128,6 +122,7 @@ typedef struct serve_fields {
   int64_t outlet_bytes;
   int64_t max_queued;
   int64_t quota_connection_bytes;
+  kw_seconds handshake_timeout;
   kw_seconds keepalive_min_time;
   kw_seconds keepalive_interval;
   kw_seconds keepalive_timeout;
@@ -149,6 +144,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                                    SERVE_OPTION(outlet_bytes, COUNT),
                                    SERVE_OPTION(max_queued, COUNT),
                                    SERVE_OPTION(quota_connection_bytes, COUNT),
+                                   SERVE_OPTION(handshake_timeout, SECONDS),
                                    SERVE_OPTION(keepalive_min_time, SECONDS),
                                    SERVE_OPTION(keepalive_interval, SECONDS),
                                    SERVE_OPTION(keepalive_timeout, SECONDS),
@@ -170,6 +166,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   if (fields.max_concurrent_streams < options.session.max_streams)
     options.session.max_streams = (uint32_t)fields.max_concurrent_streams;
   kw_session_set_queue(&options.session, (size_t)fields.max_queued);
+  set_ms(&options.session.handshake_ms, &fields.handshake_timeout);
   set_ms(&options.session.ping_min_ms, &fields.keepalive_min_time);
   set_ms(&options.session.keepalive_ms, &fields.keepalive_interval);
   set_ms(&options.session.keepalive_wait_ms, &fields.keepalive_timeout);
@@ -364,6 +361,6 @@ void kw_bind_push_serve(lua_State *L) {
   kw_bind_add_notes(L);
   lua_pop(L, 2);
   kw_add_class(L, PEER_NAME, peer_meta, peer_methods);
-  publish_engine(L);
+  kw_publish(L, KW_ENGINE_KEY, &engine, sizeof engine);
   lua_pushcfunction(L, l_serve);
 }

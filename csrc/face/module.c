@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <string.h>
 
 #include "face/module.h"
 
@@ -8,6 +9,23 @@ void kw_pin(void *symbol) {
   Dl_info info;
   if (dladdr(symbol, &info) == 0) return;
   dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static bool is_published(lua_State *L, const void *functions, size_t size) {
+  const void *old = lua_touserdata(L, -1);
+  return old != NULL && lua_rawlen(L, -1) == size && memcmp(old, functions, size) == 0;
+}
+
+/* The reference keeps a copy that another build of the module replaces later. */
+void kw_publish(lua_State *L, const char *key, const void *functions, size_t size) {
+  lua_getfield(L, LUA_REGISTRYINDEX, key);
+  if (!is_published(L, functions, size)) {
+    memcpy(lua_newuserdatauv(L, size, 0), functions, size);
+    lua_pushvalue(L, -1);
+    luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_setfield(L, LUA_REGISTRYINDEX, key);
+  }
+  lua_pop(L, 1);
 }
 
 void kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods) {

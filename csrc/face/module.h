@@ -25,6 +25,12 @@ static inline void kw_check_vm(lua_State *L) {
 __attribute__((visibility("hidden"))) void
 kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Reg *methods);
 
+/* Publishes a struct of functions in the registry under `key`: a copy in a full userdata, which lives as long as the
+ * state. A module that is loaded again publishes the same struct, and the old copy stays: drivers hold pointers to it.
+ * Leaves nothing on the stack. */
+__attribute__((visibility("hidden"))) void kw_publish(lua_State *L, const char *key,
+                                                      const void *functions, size_t size);
+
 /* Keeps a shared object loaded until the process ends. `symbol` is the address of any function in it. At exit LuaJIT
  * unloads modules before the finalizers of older objects have run, which may call into the module. */
 __attribute__((visibility("hidden"))) void kw_pin(void *symbol);

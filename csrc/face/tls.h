@@ -24,6 +24,8 @@
  * Rules
  *   - A channel is used by the thread of the Lua state of its context.
  *   - No function blocks. Only accept and connect touch the file system: they read files that have changed.
+ *   - Once the process is in exit, channels neither read nor write nor fail: their state has no bits but
+ *     KW_TLS_IS_OPEN. Other threads may still call the functions.
  *   - No function fails halfway. A channel that runs out of memory, or whose other side breaks the protocol, is done.
  *   - OpenSSL's queue of errors, which belongs to the thread, is empty after each function.
  */
@@ -57,7 +59,8 @@ typedef struct kw_tls_channel kw_tls_channel;
   X(PROTOCOL, "protocol")       /* the other side has broken the protocol, or none is in common */ \
   X(PLAIN, "plain")             /* the other side does not speak TLS, but HTTP */                  \
   X(CUT, "cut")                 /* the connection has ended without close_notify */                \
-  X(MEMORY, "memory")
+  X(MEMORY, "memory")                                                                              \
+  X(ENDING, "ending") /* the process is in exit */
 
 typedef enum kw_tls_fault {
 #define X(name, text) KW_TLS_##name,

@@ -35,6 +35,22 @@ void kw_tls_buffer_skip(kw_tls_buffer *buffer, size_t n) {
   if (buffer->len == 0) kw_tls_buffer_drop(buffer);
 }
 
+void kw_tls_buffer_borrow(kw_tls_buffer *buffer, kw_tls_spare *spare, bool is_large) {
+  if (buffer->bytes != NULL) return;
+  buffer->bytes = spare->block != NULL || !is_large ? spare->block : kw_alloc(KW_TLS_SPARE);
+  buffer->cap = buffer->bytes == NULL ? 0 : KW_TLS_SPARE;
+  spare->block = NULL;
+}
+
+void kw_tls_buffer_skip_or_return(kw_tls_buffer *buffer, size_t n, kw_tls_spare *spare) {
+  if (n == buffer->len && buffer->cap == KW_TLS_SPARE && spare->block == NULL) {
+    spare->block = buffer->bytes;
+    *buffer = (kw_tls_buffer){NULL, 0, 0, 0};
+  } else {
+    kw_tls_buffer_skip(buffer, n);
+  }
+}
+
 void kw_tls_buffer_drop(kw_tls_buffer *buffer) {
   kw_free(buffer->bytes);
   *buffer = (kw_tls_buffer){NULL, 0, 0, 0};

@@ -6,6 +6,7 @@
 #define KW_TLS_BUFFER_H
 
 #include "base/common.h"
+#include "face/tls.h"
 
 /* An all-zero buffer is empty and ready for use. */
 typedef struct kw_tls_buffer {
@@ -23,6 +24,22 @@ void kw_tls_buffer_skip(kw_tls_buffer *buffer, size_t n);
 
 /* Frees the block. The buffer is then empty, and ready for use. */
 void kw_tls_buffer_drop(kw_tls_buffer *buffer);
+
+/* A large block that buffers use in turn, one after the other, so that a busy one need not grow again and again. All
+ * zero at first. */
+typedef struct kw_tls_spare {
+  uint8_t *block; /* KW_TLS_SPARE bytes; or NULL */
+} kw_tls_spare;
+
+#define KW_TLS_SPARE                                                                               \
+  (KW_TLS_OUTPUT + 20480) /* as much as `write` has pending: its bound, and one record more */
+
+/* Gives the spare block to a buffer without a block. If there is no spare block, one is made if `is_large`; where
+ * memory is short, the buffer grows as others do. */
+void kw_tls_buffer_borrow(kw_tls_buffer *buffer, kw_tls_spare *spare, bool is_large);
+
+/* As kw_tls_buffer_skip, but a block of KW_TLS_SPARE bytes becomes the spare block, unless there is one. */
+void kw_tls_buffer_skip_or_return(kw_tls_buffer *buffer, size_t n, kw_tls_spare *spare);
 
 static inline const uint8_t *kw_tls_buffer_bytes(const kw_tls_buffer *buffer) {
   return buffer->bytes + buffer->from;

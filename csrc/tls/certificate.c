@@ -133,8 +133,7 @@ static bool print_pair(kw_tls_pair *pair, X509 *certificate, EVP_PKEY *key) {
          PEM_write_bio_PrivateKey(pair->key, key, NULL, NULL, 0, NULL, NULL) == 1;
 }
 
-bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure) {
-  *pair = (kw_tls_pair){NULL, NULL};
+static bool make_pair(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure) {
   if (years < 1 || years > KW_TLS_MAX_YEARS) {
     kw_tls_fail(failure, KW_TLS_OPTION, "a certificate is valid for 1 to %d years",
                 KW_TLS_MAX_YEARS);
@@ -153,10 +152,27 @@ bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_f
   return ok;
 }
 
-void kw_tls_pair_drop(kw_tls_pair *pair) {
-  BIO_free(pair->certificate);
-  BIO_free(pair->key);
+bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, int64_t years, kw_tls_failure *failure) {
   *pair = (kw_tls_pair){NULL, NULL};
+  if (!kw_tls_enter()) {
+    kw_tls_fail_ending(failure);
+    return false;
+  }
+  bool ok = make_pair(pair, hosts, years, failure);
+  kw_tls_leave();
+  return ok;
+}
+
+/* In exit the pair is left as it is. */
+void kw_tls_pair_drop(kw_tls_pair *pair) {
+  kw_tls_pair it = *pair;
+  *pair = (kw_tls_pair){NULL, NULL};
+  if (!kw_tls_enter()) return;
+  ERR_set_mark();
+  BIO_free(it.certificate);
+  BIO_free(it.key);
+  ERR_pop_to_mark();
+  kw_tls_leave();
 }
 
 /* {====== Files ====== */

@@ -8,6 +8,7 @@
 #include "tls/plain.h"
 
 #define RECORD 16384 /* bytes of plaintext in one record */
+#define LARGE 8192   /* bytes of plaintext that are likely to be followed by more */
 #define ANSWERS                                                                                    \
   65536 /* bytes of ciphertext beyond KW_TLS_OUTPUT that may be pending before nothing is read */
 
@@ -25,6 +26,7 @@ struct kw_tls_channel {
   bool is_open;
   bool got_eof;
   bool got_end;     /* close_notify */
+  bool has_rest;    /* OpenSSL holds plaintext of a record that was read in part */
   bool is_finished; /* `finish` was called */
   bool is_starved;  /* the BIO had no memory */
 };
@@ -117,48 +119,65 @@ static kw_tls_channel *fail_memory(kw_tls_failure *failure) {
   return NULL;
 }
 
-static kw_tls_channel *open_channel(kw_tls_context *context, const char *host, const char *place,
-                                    kw_tls_failure *failure) {
+/* The state of a handshake is set by `begin`: SSL_set_accept_state or SSL_set_connect_state. */
+static kw_tls_channel *open_entered(kw_tls_context *context, const char *host, const char *place,
+                                    void (*begin)(SSL *ssl), kw_tls_failure *failure) {
   kw_tls_channel *channel = kw_alloc_zeroed(sizeof *channel);
   if (channel == NULL) return fail_memory(failure);
   channel->ssl = kw_tls_context_open(context, host, place, &channel->remote);
   if (channel->ssl != NULL && !attach_bio(channel))
     kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
   ERR_clear_error();
-  if (!has_failed(channel)) return channel;
+  if (!has_failed(channel)) {
+    begin(channel->ssl);
+    return channel;
+  }
   *failure = channel->remote.failure;
   kw_tls_channel_close(channel);
   return NULL;
 }
 
+static kw_tls_channel *open_channel(kw_tls_context *context, const char *host, const char *place,
+                                    void (*begin)(SSL *ssl), kw_tls_failure *failure) {
+  if (!kw_tls_enter()) {
+    kw_tls_fail_ending(failure);
+    return NULL;
+  }
+  kw_tls_channel *channel = open_entered(context, host, place, begin, failure);
+  kw_tls_leave();
+  return channel;
+}
+
 kw_tls_channel *kw_tls_channel_accept(kw_tls_context *context, kw_tls_failure *failure) {
+  failure->fault = KW_TLS_NONE;
   if (!kw_tls_context_is_server(context)) {
     kw_tls_fail(failure, KW_TLS_OPTION, "this is a context of clients");
     return NULL;
   }
-  kw_tls_channel *channel = open_channel(context, NULL, NULL, failure);
-  if (channel != NULL) SSL_set_accept_state(channel->ssl);
-  return channel;
+  return open_channel(context, NULL, NULL, SSL_set_accept_state, failure);
 }
 
 kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host, const char *place,
                                        kw_tls_failure *failure) {
+  failure->fault = KW_TLS_NONE;
   if (kw_tls_context_is_server(context)) {
     kw_tls_fail(failure, KW_TLS_OPTION, "this is a context of servers");
     return NULL;
   }
-  kw_tls_channel *channel = open_channel(context, host, place, failure);
-  if (channel != NULL) SSL_set_connect_state(channel->ssl);
-  return channel;
+  return open_channel(context, host, place, SSL_set_connect_state, failure);
 }
 
-/* OpenSSL would not resume a session of TLS 1.2 whose connection has ended without close_notify. */
+/* OpenSSL would not resume a session of TLS 1.2 whose connection has ended without close_notify. In exit the channel
+ * is left as it is. */
 void kw_tls_channel_close(kw_tls_channel *channel) {
+  if (!kw_tls_enter()) return;
   if (channel->ssl != NULL && !has_failed(channel))
     SSL_set_shutdown(channel->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+  ERR_set_mark();
   SSL_free(channel->ssl);
-  ERR_clear_error();
   kw_tls_remote_drop(&channel->remote);
+  ERR_pop_to_mark();
+  kw_tls_leave();
   kw_tls_buffer_drop(&channel->in);
   kw_tls_buffer_drop(&channel->out);
   kw_free(channel->common_name);
@@ -267,7 +286,7 @@ static bool has_work(const kw_tls_channel *channel) {
 }
 
 /* A client begins to speak before it is looked at what the server says. */
-void kw_tls_channel_step(kw_tls_channel *channel) {
+static void step(kw_tls_channel *channel) {
   if (!has_work(channel)) return;
   bool has_input = channel->in.len > 0 || channel->got_eof;
   if (has_input && !channel->is_recognized && !recognize(channel)) return;
@@ -280,6 +299,12 @@ void kw_tls_channel_step(kw_tls_channel *channel) {
   } else {
     look_at(channel, rc);
   }
+}
+
+void kw_tls_channel_step(kw_tls_channel *channel) {
+  if (!kw_tls_enter()) return;
+  step(channel);
+  kw_tls_leave();
 }
 
 /* }====== */
@@ -296,8 +321,8 @@ size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t le
   return len;
 }
 
-/* True if reading may go on. Reading does not wait until what was written has left: two sides that both write much would
- * wait for each other. Only the answers of TLS itself (to key updates) must have room. */
+/* True if reading may go on. Reading does not wait until what was written has left: two sides that both write much
+ * would wait for each other. Only the answers of TLS itself (to key updates) must have room. */
 static bool may_read(const kw_tls_channel *channel) {
   return channel->is_open && !is_done(channel) && !channel->got_end &&
          channel->out.len < KW_TLS_OUTPUT + ANSWERS;
@@ -305,12 +330,13 @@ static bool may_read(const kw_tls_channel *channel) {
 
 size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
   size_t len = 0;
-  if (!may_read(channel) || cap == 0) return 0;
+  if (!may_read(channel) || cap == 0 || !kw_tls_enter()) return 0;
   ERR_clear_error();
   int rc = SSL_read_ex(channel->ssl, to, cap, &len);
-  if (rc == 1) return len;
-  look_at(channel, rc);
-  return 0;
+  channel->has_rest = SSL_pending(channel->ssl) > 0;
+  if (rc != 1) look_at(channel, rc);
+  kw_tls_leave();
+  return rc == 1 ? len : 0;
 }
 
 size_t kw_tls_channel_read_from(kw_tls_channel *channel, kw_tls_input *input, void *to,
@@ -323,9 +349,11 @@ size_t kw_tls_channel_read_from(kw_tls_channel *channel, kw_tls_input *input, vo
 }
 
 size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t len) {
+  kw_tls_spare *spare = kw_tls_context_spare(channel->remote.context);
   size_t taken = 0;
-  if (!channel->is_open) return 0;
+  if (!channel->is_open || !kw_tls_enter()) return 0;
   ERR_clear_error();
+  kw_tls_buffer_borrow(&channel->out, spare, len >= LARGE);
   while (taken < len && channel->out.len < KW_TLS_OUTPUT && !is_done(channel)) {
     size_t n = 0;
     int rc = SSL_write_ex(channel->ssl, (const char *)bytes + taken,
@@ -333,14 +361,17 @@ size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t l
     if (rc != 1) look_at(channel, rc);
     taken += n;
   }
+  kw_tls_leave();
+  if (channel->out.len == 0) kw_tls_buffer_skip_or_return(&channel->out, 0, spare);
   return taken;
 }
 
 void kw_tls_channel_finish(kw_tls_channel *channel) {
-  if (is_done(channel)) return;
+  if (is_done(channel) || !kw_tls_enter()) return;
   ERR_clear_error();
   if (channel->is_open) SSL_shutdown(channel->ssl);
   ERR_clear_error();
+  kw_tls_leave();
   channel->is_finished = true;
   kw_tls_buffer_drop(&channel->in);
 }
@@ -352,7 +383,7 @@ size_t kw_tls_channel_pending(const kw_tls_channel *channel, struct iovec *piece
 }
 
 void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes) {
-  kw_tls_buffer_skip(&channel->out, bytes);
+  kw_tls_buffer_skip_or_return(&channel->out, bytes, kw_tls_context_spare(channel->remote.context));
 }
 
 /* }====== */
@@ -360,11 +391,12 @@ void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes) {
 /* {====== State ====== */
 
 static bool has_input(const kw_tls_channel *channel) {
-  return channel->in.len > 0 || channel->got_eof || SSL_pending(channel->ssl) > 0;
+  return channel->in.len > 0 || channel->got_eof || channel->has_rest;
 }
 
 unsigned kw_tls_channel_state(const kw_tls_channel *channel) {
   unsigned state = channel->is_open ? KW_TLS_IS_OPEN : 0;
+  if (kw_tls_is_ending()) return state;
   if (channel->got_end) state |= KW_TLS_GOT_END;
   if (is_done(channel)) return state | KW_TLS_IS_DONE;
   bool is_held = channel->is_open && !may_read(channel);

@@ -34,10 +34,15 @@ struct kw_tls_context {
 
   kept kept[KW_TLS_KEPT];
   size_t next_kept; /* the place that the next new session takes */
+  kw_tls_spare spare;
 };
 
 bool kw_tls_context_is_server(const kw_tls_context *context) {
   return context->is_server;
+}
+
+kw_tls_spare *kw_tls_context_spare(kw_tls_context *context) {
+  return &context->spare;
 }
 
 const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context) {
@@ -179,6 +184,8 @@ static int on_verify(int is_good, X509_STORE_CTX *store) {
     return 1;
   }
   const char *name = remote->context->is_server ? remote->context->allowed_hosts : remote->name;
+  if (remote->context->is_server && X509_STORE_CTX_get_error(store) != X509_V_ERR_HOSTNAME_MISMATCH)
+    name = NULL;
   kw_tls_fail_check(&remote->failure, store, kw_tls_remote_role(remote), name == NULL ? "" : name);
   return 0;
 }
@@ -318,6 +325,7 @@ static bool set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   int mode =
       verifies(context) ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE;
   SSL_CTX_set_verify(ssl, mode, on_verify);
+  SSL_CTX_set_options(ssl, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
   SSL_CTX_set_client_hello_cb(ssl, on_client_hello, NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* tickets need none */
@@ -371,7 +379,7 @@ static bool is_same_trouble(const kw_tls_failure *a, const kw_tls_failure *b) {
 }
 
 /* Files that were read while memory was short have to be read again. */
-bool kw_tls_context_refresh(kw_tls_context *context) {
+static bool refresh(kw_tls_context *context) {
   kw_tls_failure before = context->trouble;
   if (!has_changed(context) && before.fault != KW_TLS_MEMORY) return before.fault == KW_TLS_NONE;
   context->trouble.fault = KW_TLS_NONE;
@@ -385,6 +393,17 @@ bool kw_tls_context_refresh(kw_tls_context *context) {
   context->news = KW_TLS_FILES_CHANGED;
   forget_all(context);
   return true;
+}
+
+bool kw_tls_context_refresh(kw_tls_context *context) {
+  if (!kw_tls_enter()) {
+    context->trouble.fault = KW_TLS_NONE;
+    kw_tls_fail_ending(&context->trouble);
+    return false;
+  }
+  bool ok = refresh(context);
+  kw_tls_leave();
+  return ok;
 }
 
 /* }====== */
@@ -457,8 +476,11 @@ kw_tls_context *kw_tls_context_new(const kw_tls_options *options, kw_tls_failure
   context->refs = 1;
   if (!copy_options(context, options)) {
     fail_memory(failure);
+  } else if (!kw_tls_enter()) {
+    kw_tls_fail_ending(failure);
   } else {
     context->ssl = build(context, failure);
+    kw_tls_leave();
   }
   if (context->ssl != NULL) return context;
   kw_tls_context_release(context);
@@ -470,10 +492,14 @@ kw_tls_context *kw_tls_context_retain(kw_tls_context *context) {
   return context;
 }
 
+/* In exit a context is left as it is. */
 void kw_tls_context_release(kw_tls_context *context) {
-  if (--context->refs > 0) return;
+  if (--context->refs > 0 || !kw_tls_enter()) return;
+  ERR_set_mark();
   forget_all(context);
   SSL_CTX_free(context->ssl);
+  ERR_pop_to_mark();
+  kw_tls_leave();
   kw_tls_source_drop(&context->ca);
   kw_tls_source_drop(&context->cert);
   kw_tls_source_drop(&context->key);
@@ -481,6 +507,7 @@ void kw_tls_context_release(kw_tls_context *context) {
   kw_free(context->server_name);
   kw_free(context->allowed_hosts);
   kw_free(context->cipher_suites);
+  kw_free(context->spare.block);
   kw_free(context);
 }
 

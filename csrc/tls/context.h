@@ -14,6 +14,7 @@
 #ifndef KW_TLS_CONTEXT_H
 #define KW_TLS_CONTEXT_H
 
+#include "tls/buffer.h"
 #include "tls/source.h"
 
 #define KW_TLS_KEPT 16  /* sessions of a client's context */
@@ -53,6 +54,9 @@ bool kw_tls_context_refresh(kw_tls_context *context);
 
 /* Returns why the files of a context, which have changed, could not be used; a failure of KW_TLS_NONE: they could. */
 const kw_tls_failure *kw_tls_context_trouble(const kw_tls_context *context);
+
+/* Returns the spare block of the channels of a context. */
+kw_tls_spare *kw_tls_context_spare(kw_tls_context *context);
 
 /* What has become of the files since they were asked for last. */
 typedef enum kw_tls_news {

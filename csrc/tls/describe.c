@@ -233,6 +233,9 @@ static const char *reason_text(int reason) {
     case SSL_R_HTTP_REQUEST:
     case SSL_R_HTTPS_PROXY_REQUEST: return "does not speak TLS";
     case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return "has sent a record that was altered";
+    case SSL_R_EXCESSIVE_MESSAGE_SIZE:
+      return "has sent a handshake message that is too large, such as more than 64 KB of "
+             "certificates";
     default: return NULL;
   }
 }

@@ -4,8 +4,15 @@
 #endif
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "tls/library.h"
+
+#include "tls/describe.h"
+
+#define PAUSE_NS 50000 /* between two looks at other threads */
+#define PAUSES 40000   /* then exit and fork go on: a thread waits for a file that cannot be read */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static OSSL_LIB_CTX *library;
@@ -17,6 +24,89 @@ OSSL_LIB_CTX *kw_tls_library(void) {
   pthread_mutex_unlock(&mutex);
   return result;
 }
+
+/* {====== The ends: exit and fork ====== */
+
+static atomic_uint users;             /* threads that may call OpenSSL now */
+static atomic_uint forks;             /* that are under way */
+static atomic_bool is_ending;         /* the process is in exit */
+static _Thread_local unsigned nested; /* calls of kw_tls_enter by this thread */
+
+static void pause_shortly(void) {
+  nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+bool kw_tls_enter(void) {
+  if (nested > 0) {
+    nested++;
+    return true;
+  }
+  for (;;) {
+    atomic_fetch_add(&users, 1);
+    if (!atomic_load(&is_ending) && atomic_load(&forks) == 0) break;
+    atomic_fetch_sub(&users, 1);
+    if (atomic_load(&is_ending)) return false;
+    pause_shortly();
+  }
+  nested = 1;
+  return true;
+}
+
+void kw_tls_leave(void) {
+  if (--nested == 0) atomic_fetch_sub(&users, 1);
+}
+
+bool kw_tls_is_ending(void) {
+  return atomic_load(&is_ending);
+}
+
+void kw_tls_fail_ending(kw_tls_failure *failure) {
+  kw_tls_fail(failure, KW_TLS_ENDING, "the program ends, and OpenSSL with it");
+}
+
+/* Returns 1 if this thread may call OpenSSL: a signal handler that calls exit or fork has interrupted it. */
+static unsigned own_use(void) {
+  return nested > 0 ? 1 : 0;
+}
+
+static void await_others(void) {
+  for (int i = 0; i < PAUSES && atomic_load(&users) > own_use(); i++) pause_shortly();
+}
+
+static void on_exit_begun(void) {
+  atomic_store(&is_ending, true);
+  await_others();
+}
+
+static void before_fork(void) {
+  atomic_fetch_add(&forks, 1);
+  await_others();
+}
+
+static void after_fork_in_parent(void) {
+  atomic_fetch_sub(&forks, 1);
+}
+
+/* No other thread is in the child. */
+static void after_fork_in_child(void) {
+  atomic_store(&forks, 0);
+  atomic_store(&users, own_use());
+}
+
+/* What is registered last is called first: ours comes before that of OpenSSL, which is registered when OpenSSL
+ * begins. Without any option OpenSSL would not begin. */
+static void begin(void) {
+  OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, NULL);
+  atexit(on_exit_begun);
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+void kw_tls_library_begin(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, begin);
+}
+
+/* }====== */
 
 /* One function of each part that we use. Where a host has linked one of them into itself, it has the others of that
  * part, too. */

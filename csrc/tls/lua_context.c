@@ -146,8 +146,9 @@ static void set_number(lua_State *L, const char *name, int64_t number) {
 static int l_certificate(lua_State *L) {
   kw_tls_summary summary;
   X509 *own = kw_tls_context_certificate(kw_tls_check_context(L, 1));
-  if (own == NULL) return 0;
+  if (own == NULL || !kw_tls_enter()) return 0;
   kw_tls_summarize(own, &summary);
+  kw_tls_leave();
   lua_newtable(L);
   set_text(L, "subject", summary.subject);
   set_text(L, "issuer", summary.issuer);
@@ -163,7 +164,12 @@ static int l_is_for(lua_State *L) {
   luaL_checktype(L, 2, LUA_TSTRING);
   const char *host = lua_tolstring(L, 2, &len);
   X509 *own = kw_tls_context_certificate(kw_tls_check_context(L, 1));
-  lua_pushboolean(L, own != NULL && kw_tls_is_for(own, host, len));
+  bool is_for = false;
+  if (own != NULL && kw_tls_enter()) {
+    is_for = kw_tls_is_for(own, host, len);
+    kw_tls_leave();
+  }
+  lua_pushboolean(L, is_for);
   return 1;
 }
 

@@ -54,6 +54,14 @@ static int l_update_keys(lua_State *L) {
   return 1;
 }
 
+static int l_give_ticket(lua_State *L) {
+  SSL *ssl = kw_tls_channel_ssl(kw_tls_check_channel(L));
+  bool ok = SSL_new_session_ticket(ssl) == 1 && SSL_do_handshake(ssl) == 1;
+  ERR_clear_error();
+  lua_pushboolean(L, ok);
+  return 1;
+}
+
 static int l_without_alpn(lua_State *L) {
   SSL_set_alpn_protos(kw_tls_channel_ssl(kw_tls_check_channel(L)), NULL, 0);
   return 0;
@@ -75,6 +83,7 @@ void kw_tls_add_probe(lua_State *L) {
                                        {"fault", l_fault},
                                        {"renegotiate", l_renegotiate},
                                        {"update_keys", l_update_keys},
+                                       {"give_ticket", l_give_ticket},
                                        {"without_alpn", l_without_alpn},
                                        {"with_alpn", l_with_alpn},
                                        {NULL, NULL}};

@@ -6,8 +6,9 @@
 #define LIST_TEXT 2048 /* bytes of a list of suites in OpenSSL's words */
 #define NAME_TEXT 80
 
-/* Those that HTTP/2 allows in TLS 1.2: forward secrecy and authenticated encryption. */
-#define OWN_12 "ECDHE+AESGCM:ECDHE+CHACHA20"
+/* Those that HTTP/2 allows in TLS 1.2: forward secrecy and authenticated encryption. AES with 128 bits comes first, as
+ * it does for Go's servers: it is strong enough, and the fastest. */
+#define OWN_12 "ECDHE+AES128+AESGCM:ECDHE+AESGCM:ECDHE+CHACHA20"
 #define OWN_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 
 int kw_tls_version_of(kw_slice name) {

@@ -92,12 +92,6 @@ static const kw_tls face = {
     .close = kw_tls_channel_close,
 };
 
-static void publish(lua_State *L) {
-  kw_tls *copy = lua_newuserdatauv(L, sizeof *copy, 0);
-  *copy = face;
-  lua_setfield(L, LUA_REGISTRYINDEX, KW_TLS_KEY);
-}
-
 /* }====== */
 
 int KW_EXPORT luaopen_keywatch_tls(lua_State *L);
@@ -107,7 +101,8 @@ int luaopen_keywatch_tls(lua_State *L) {
   kw_pin((void *)luaopen_keywatch_tls);
   const char *clash = kw_tls_library_clash();
   if (clash != NULL) return luaL_error(L, "%s", clash);
-  publish(L);
+  kw_tls_library_begin();
+  kw_publish(L, KW_TLS_KEY, &face, sizeof face);
   lua_newtable(L);
   kw_tls_add_contexts(L);
   kw_tls_add_channels(L);

@@ -49,8 +49,8 @@ static void feed(kw_connection *connection, size_t len) {
   connection->got_eof = len == 0;
   begin_turn(loop);
   connection->face->feed(connection->peer, loop->read_buffer, len, kw_loop_now(loop));
-  bool is_handshake = connection->tls_peer != NULL && !connection->tls_peer->is_open;
-  if (len == 0 || is_handshake) on_dirty(connection); /* the flush stops reading, and finds work */
+  /* The flush stops reading. With TLS it also finds work, an alert that is to be written, or the end of the channel. */
+  if (len == 0 || connection->tls_peer != NULL) on_dirty(connection);
 }
 
 static bool wants_bytes(const kw_connection *connection) {
@@ -67,13 +67,40 @@ static int error_of(const kw_connection *connection, int status) {
   return error == 0 ? status : uv_translate_sys_error(error);
 }
 
-/* Feeds what the other side sent before it closed: its GOAWAY may say why it closed. */
+/* The client may send and receive. */
+static void open_client(kw_connection *connection) {
+  kw_loop_client *loop_client = connection->loop_client;
+  loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
+}
+
+/* The handshake of a connection is over. */
+static void on_handshake(kw_connection *connection) {
+  kw_tls_peer *tls_peer = connection->tls_peer;
+  if (connection->loop_client != NULL) {
+    open_client(connection);
+  } else {
+    connection->engine->identify(tls_peer->inner, tls_peer->tls->common_name(tls_peer->channel));
+  }
+}
+
+static bool has_work(const kw_connection *connection) {
+  return connection->tls_peer != NULL && kw_tls_peer_has_work(connection->tls_peer);
+}
+
+void kw_connection_work(kw_connection *connection) {
+  begin_turn(connection->loop);
+  if (kw_tls_peer_work(connection->tls_peer)) on_handshake(connection);
+  on_dirty(connection);
+}
+
+/* Feeds what the other side sent before it closed: its GOAWAY or its alert may say why it closed. */
 static void read_rest(kw_connection *connection) {
   ssize_t n = 1;
   while (n > 0 && wants_bytes(connection)) {
     n = recv(connection->fd, connection->loop->read_buffer, sizeof connection->loop->read_buffer,
              0);
     if (n > 0) feed(connection, (size_t)n);
+    while (has_work(connection)) kw_connection_work(connection);
   }
 }
 
@@ -107,12 +134,6 @@ static void on_timer(kw_timer *timer, int64_t now) {
   if (connection->peer == NULL) return;
   begin_turn(connection->loop);
   connection->face->step(connection->peer, now);
-}
-
-/* The client may send and receive. */
-static void open_client(kw_connection *connection) {
-  kw_loop_client *loop_client = connection->loop_client;
-  loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
 }
 
 /* The socket is connected. With TLS, the handshake comes first. */
@@ -253,9 +274,10 @@ static void linger(kw_connection *connection) {
 
 /* Has the loop work for a connection with TLS that waits for that. */
 static void find_work(kw_connection *connection) {
-  if (connection->tls_peer == NULL || !kw_link_is_alone(&connection->work)) return;
-  if (!kw_tls_peer_has_work(connection->tls_peer)) return;
-  kw_link_add(&connection->loop->working, &connection->work);
+  kw_loop *loop = connection->loop;
+  if (!has_work(connection) || !kw_link_is_alone(&connection->work)) return;
+  kw_link_add(connection->tls_peer->is_open ? &loop->decrypting : &loop->working,
+              &connection->work);
 }
 
 static void flush_open(kw_connection *connection) {
@@ -288,22 +310,6 @@ void kw_connection_flush(kw_connection *connection) {
 
 static void on_close(uv_handle_t *handle) {
   kw_free(KW_CONTAINER_OF(handle, kw_connection, poll));
-}
-
-/* The handshake of a connection is over. */
-static void on_handshake(kw_connection *connection) {
-  kw_tls_peer *tls_peer = connection->tls_peer;
-  if (connection->loop_client != NULL) {
-    open_client(connection);
-  } else {
-    connection->engine->identify(tls_peer->inner, tls_peer->tls->common_name(tls_peer->channel));
-  }
-}
-
-void kw_connection_work(kw_connection *connection) {
-  begin_turn(connection->loop);
-  if (kw_tls_peer_work(connection->tls_peer)) on_handshake(connection);
-  on_dirty(connection);
 }
 
 static int new_connection(kw_connection **result, kw_loop *loop, const kw_engine *engine, int fd) {

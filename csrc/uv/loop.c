@@ -18,7 +18,7 @@
 /* The longest wait that no signal ends. A request that is answered sooner costs less. */
 #define PLAIN_WAIT_MS 50
 
-#define WORK_NS 2000000 /* time for TLS in an iteration: about three signatures */
+#define WORK_NS 2000000 /* time for handshakes in an iteration: about three signatures */
 
 /* {====== Time ====== */
 
@@ -167,15 +167,25 @@ static void flush_all(kw_loop *loop) {
   }
 }
 
-/* Works for connections with TLS, the longest waiting first, until the time is over. The others wait for the next
- * iteration. */
+static void work_for_first(kw_link *list) {
+  kw_connection *connection = KW_CONTAINER_OF(list->next, kw_connection, work);
+  kw_link_remove(&connection->work);
+  kw_connection_work(connection);
+}
+
+/* Each connection has a turn, as if its socket were readable: it does not wait for the handshakes of others. */
+static void decrypt(kw_loop *loop) {
+  kw_link list;
+  kw_link_move(&loop->decrypting, &list);
+  while (!kw_link_is_alone(&list)) work_for_first(&list);
+}
+
+/* Works on handshakes, the longest waiting first, until the time is over. The others wait for the next iteration. */
 static void work(kw_loop *loop) {
   if (kw_link_is_alone(&loop->working)) return;
   int64_t until = kw_loop_clock_ns() + WORK_NS;
   do {
-    kw_connection *connection = KW_CONTAINER_OF(loop->working.next, kw_connection, work);
-    kw_link_remove(&connection->work);
-    kw_connection_work(connection);
+    work_for_first(&loop->working);
   } while (!kw_link_is_alone(&loop->working) && kw_loop_clock_ns() < until);
 }
 
@@ -207,7 +217,7 @@ static bool has_news(const kw_loop *loop) {
 static int64_t next_deadline(const kw_loop *loop) {
   const kw_timer *timer = first_timer(loop);
   if (has_news(loop) || !kw_link_is_alone(&loop->dirty)) return 0;
-  if (!kw_link_is_alone(&loop->working)) return 0;
+  if (!kw_link_is_alone(&loop->working) || !kw_link_is_alone(&loop->decrypting)) return 0;
   if (timer != NULL && timer->node.when < loop->server_deadline) return timer->node.when;
   return loop->server_deadline;
 }
@@ -262,6 +272,7 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt i
       iterate(loop, left < PLAIN_WAIT_MS ? left : PLAIN_WAIT_MS);
       is_quiet = loop->is_wait_over;
     }
+    decrypt(loop);
     work(loop);
     if (finish_iteration(loop)) is_quiet = false;
   } while (!has_news(loop) && kw_loop_now(loop) < deadline && !interrupt.is_due(interrupt.ctx));
@@ -330,6 +341,7 @@ int kw_loop_open(kw_loop **result) {
   kw_link_init(&loop->lingering);
   kw_link_init(&loop->dirty);
   kw_link_init(&loop->working);
+  kw_link_init(&loop->decrypting);
   kw_signals_init(&loop->signals);
   loop->pid = kw_process_id();
   loop->is_now_stale = true;

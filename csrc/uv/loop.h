@@ -5,7 +5,8 @@
  * The loop never calls Lua. A turn lasts until there is something for Lua to do, and consists of iterations:
  *
  *   run the timers that are due -> wait for sockets, signals, other threads or the next deadline, and feed the peers
- *     -> work for connections with TLS, for a bounded time -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
+ *     -> decrypt what has waited, a turn for each connection -> work on handshakes of TLS, for a bounded time
+ *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
  * A turn begins with the last line. (The turn of a connection is another thing: the time for which its messages are
  * handled in one iteration, see connection.h.) So everything that happens in one iteration, and everything that Lua
@@ -60,11 +61,13 @@ typedef struct kw_loop {
   pid_t pid;      /* process that has entered the loop last */
   int fork_error; /* error of libuv after a fork: the loop can only be closed; or 0 */
 
-  kw_link servers;       /* of kw_loop_server */
-  kw_link clients;       /* of kw_loop_client */
-  kw_link lingering;     /* of kw_connection: dialed connections that linger, see connection.h */
-  kw_link dirty;         /* of kw_connection: the next flush has to look at them */
-  kw_link working;       /* of kw_connection: TLS that has work, see tls_peer.h */
+  kw_link servers;   /* of kw_loop_server */
+  kw_link clients;   /* of kw_loop_client */
+  kw_link lingering; /* of kw_connection: dialed connections that linger, see connection.h */
+  kw_link dirty;     /* of kw_connection: the next flush has to look at them */
+  kw_link working;   /* of kw_connection: handshakes of TLS that can go on, see tls_peer.h */
+  kw_link
+      decrypting; /* of kw_connection: ciphertext that waits behind the turn of its connection */
   size_t connections;    /* connections that are not closed */
   bool has_disconnected; /* a client has lost its connection in this turn */
 

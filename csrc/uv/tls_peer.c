@@ -36,7 +36,12 @@ static bool has_failed_with(const kw_tls_peer *peer, kw_tls_fault fault) {
 
 /* {====== Reading ====== */
 
-/* Decrypts what waits and then the input, and feeds the inner peer, until that takes no more or nothing is left. */
+static bool is_turn_over(const kw_tls_peer *peer) {
+  return kw_loop_clock_ns() >= peer->loop->turn_until;
+}
+
+/* Decrypts what waits and then the input, and feeds the inner peer, until that takes no more, nothing is left, or the
+ * turn of the connection is over: a record without plaintext, such as a key update, costs more than its bytes. */
 static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   char *text = peer->loop->text_buffer;
   while (inner_wants_bytes(peer)) {
@@ -47,6 +52,7 @@ static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
     } else if (input->len == before && (state_of(peer) & KW_TLS_MAY_READ) == 0) {
       return;
     }
+    if (is_turn_over(peer)) return;
   }
 }
 

@@ -8,9 +8,10 @@
  * handshake is over, and the connection has the loop call kw_tls_peer_work when there is time for it. The timers of the
  * inner peer bound the handshake as they bound the silence of a plain connection.
  *
- * After the handshake `feed` decrypts at once. When the inner peer takes no more bytes, the rest stays in the channel as
- * ciphertext, at most one read of the socket, and kw_tls_peer_work goes on with it. The plaintext of the inner peer is
- * encrypted when it can leave: at most KW_TLS_OUTPUT bytes, and one record, wait for the socket.
+ * After the handshake `feed` decrypts at once. When the inner peer takes no more bytes, or the turn of the connection
+ * is over, the rest stays in the channel as ciphertext, at most one read of the socket, and kw_tls_peer_work goes on
+ * with it. The plaintext of the inner peer is encrypted when it can leave: at most KW_TLS_OUTPUT bytes, and one record,
+ * wait for the socket.
  */
 #ifndef KW_UV_TLS_PEER_H
 #define KW_UV_TLS_PEER_H

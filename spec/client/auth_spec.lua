@@ -180,6 +180,22 @@ describe("a client with a user", function()
       assert.equal("t1", assert(client:watch("a")):next(PATIENT).value)
     end)
 
+    it("asks anew after a refusal that nobody has waited for any more", function()
+      peer:behave { [AUTHENTICATE] = "stream:receive() stream:wait('go') stream:status(3, 'spec: no')" }
+      local client = connect(peer.url)
+      keywatch.run(function()
+        local task = keywatch.spawn(function() return client:get("a") end)
+        peer:await("#calls == 1", function() keywatch.sleep(0.001) end)
+        peer:behave(SERVING)
+        peer:tell("go")
+        task:cancel()
+        local deadline = keywatch.now() + PATIENT
+        while client:state().endpoint == nil and not client.transport.refusal and keywatch.now() < deadline do end
+        assert.is_false((task:join()))
+        assert.equal("t1", assert(client:get("a")).value)
+      end)
+    end)
+
     it("fails watches that cannot come back, since the password was changed", function()
       local words = "etcdserver: authentication failed, invalid user ID or password"
       local one = assert(connect(peer.url):watch("a"))
@@ -187,6 +203,16 @@ describe("a client with a user", function()
       peer:behave { [AUTHENTICATE] = { "status", 3, words } }
       peer:run("conns[1]:close()")
       expect_error("invalid_argument", words, one:next(PATIENT))
+    end)
+
+    it("does not lose a watch that a finalizer reads while others fail, and that has room again by that", function()
+      local calls = require("keywatch.client.watch_calls").new {}
+      local full, failed = { core = {} }, nil
+      local function fail(_, code) failed = code end
+      local idle = { core = { fail = fail }, arrival = { set = function() calls.idle[full] = true end } }
+      calls.idle[idle] = true
+      calls:fail_idle { code = "invalid_argument", message = "spec: no" }
+      assert.same({ "invalid_argument", true, nil }, { failed, calls.idle[full], calls.idle[idle] })
     end)
 
     it("goes on without a token where nobody wants one", function()

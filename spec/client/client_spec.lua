@@ -13,6 +13,7 @@ local imposter = require "spec.support.imposter"
 local misuse = require "spec.support.misuse"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
+local secure = require "spec.support.secure"
 local server = require "spec.support.server"
 
 local code = answer.code
@@ -95,10 +96,10 @@ describe("to connect", function()
       assert.equal(("keywatch.client<%s>"):format(shown), tostring(keywatch.connect(text)))
     end
     assert.equal("keywatch.client<http://a:1,unix:/b,c>", tostring(keywatch.connect { "a:1", "unix:/b,c" }))
-    local address = serve():gsub("^http://", "")
-    assert.equal(2, connect(address):put("a", "").revision)
-    assert.equal(3, connect("127.0.0.1:1," .. address):put("a", "").revision)
-    assert.equal(4, connect((address:gsub("127%.0%.0%.1", "localhost"))):put("a", "").revision)
+    local address, opts = serve():gsub("^https?://", ""), { tls = secure.tls() }
+    assert.equal(2, connect(address, opts):put("a", "").revision)
+    assert.equal(3, connect("127.0.0.1:1," .. address, opts):put("a", "").revision)
+    assert.equal(4, connect((address:gsub("127%.0%.0%.1", "localhost")), opts):put("a", "").revision)
   end)
 
   it("is refused with options that it does not have", function()
@@ -135,7 +136,7 @@ describe("to connect", function()
   it("is to the first endpoint that answers", function()
     local client = connect { NOBODY, "unix:/nowhere", (serve()) }
     assert.equal(2, client:put("a", "").revision)
-    assert.matches("^http://127.0.0.1:%d+$", client:status().endpoint)
+    assert.matches("^https?://127.0.0.1:%d+$", client:status().endpoint)
   end)
 
   it("fails, when the time of a call is over, with what is wrong", function()
@@ -213,6 +214,16 @@ describe("a call", function()
       assert.equal("deadline_exceeded", code(client:get("a", { deadline = keywatch.now() - 1 })))
     end)
 
+    it("is not sent after its deadline, and a write is not in doubt then", function()
+      assert.equal("unimplemented", code(client:call("/nobody.Knows/This", ""))) -- there is a connection
+      for _, times in ipairs { { timeout = 0 }, { deadline = keywatch.now() - 1 } } do
+        local result, err = client:put("a", "b", times)
+        assert.same({ nil, "deadline_exceeded", nil }, { result, err.code, err.maybe_done })
+      end
+      assert.equal("unimplemented", code(client:call("/nobody.Knows/This", "")))
+      assert.equal(2, peer:look("#calls"))
+    end)
+
     it("is taken back when its task is cancelled", function()
       keywatch.run(function()
         local task = keywatch.spawn(function() return client:get("a") end)
@@ -235,6 +246,32 @@ describe("a call", function()
       end)
       peer:await("connections[1].has_ended", function() keywatch.sleep(0) end)
     end)
+  end)
+
+  it("says that the client is closed, wherever a watch is in its work", function()
+    local store = keywatch.open()
+    for i = 1, 1500 do store:put("k" .. i, "v") end
+    local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    keywatch.run(function()
+      for _, use in ipairs {
+        function(watch) return watch:sync(0) end,
+        function(watch)
+          local event, err
+          repeat event, err = watch:next(0) until not event
+          return event, err
+        end,
+      } do
+        for _, is_initial in ipairs { true, false } do
+          local client = connect(serving:addresses()[1])
+          local watch = assert(client:watch("k", { prefix = true, initial = is_initial }))
+          client:close()
+          local found, err = use(watch)
+          assert.same({ nil, "keywatch: the client is closed" }, { found, err.message })
+        end
+      end
+    end)
+    serving:close()
+    store:close()
   end)
 
   it("fails when the client is closed before there is a connection", function()

@@ -6,12 +6,13 @@ local keywatch = require "keywatch"
 local cluster = require "spec.support.cluster"
 local imposter = require "spec.support.imposter"
 local network = require "spec.support.network"
+local secure = require "spec.support.secure"
 
 local PATIENCE = network.PATIENCE
 local KV, WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Watch/Watch"
 local RANGE, PUT, STATUS = KV .. "Range", KV .. "Put", "/etcdserverpb.Maintenance/Status"
 local MEMBERS, AUTHENTICATE = "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Auth/Authenticate"
-local NOBODY = "http://127.0.0.1:1"
+local NOBODY = secure.url("127.0.0.1:1")
 local NO_LEADER = { "status", 14, "etcdserver: no leader" }
 local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 3 }
 local LED = { "reply", { header = HEADER, version = "3.5.21", leader = 2, raftTerm = 3, dbSize = 9 } }
@@ -218,10 +219,11 @@ describe("endpoints that follow the member list", function()
   it("are the client URLs of members that have started and are no learners", function()
     local second = member()
     local first = member()
+    local other = secure.is_on and "http://other:1" or "https://other:1" -- not as the endpoints that were given
     first:behave { [MEMBERS] = listed(started("one", first.url .. "/"), started("two", second.url),
       { name = "", clientURLs = { "http://unstarted:1" } },
       { name = "learner", isLearner = true, clientURLs = { "http://learner:1" } },
-      started("tls", "https://tls:1"), started("odd", "gibberish"), started("twice", second.url)) }
+      started("other", other), started("odd", "gibberish"), started("twice", second.url)) }
     local client = connect { first }
     local urls
     local written = written_by(function()
@@ -230,7 +232,8 @@ describe("endpoints that follow the member list", function()
     end)
     assert.same({ first.url, second.url }, urls)
     assert.equal(("keywatch.client<%s,%s>"):format(first.url, second.url), tostring(client))
-    local words = 'leaves out an endpoint of the member list: "https://tls:1" asks for TLS'
+    local words = 'leaves out an endpoint of the member list: "%s" %s'
+    words = words:format(other, secure.is_on and "is without TLS" or "asks for TLS")
     assert.equal(1, select(2, written:gsub(words, "")))
     assert.equal(1, select(2, written:gsub('"gibberish" ', "")))
     assert.equal(1, #first:record().connections) -- the connection stays
@@ -249,7 +252,7 @@ describe("endpoints that follow the member list", function()
 
   it("stay as they are if there are more than a cluster can have, and each odd one is told of but once", function()
     local urls, odd = {}, {}
-    for i = 1, 300 do urls[i], odd[i] = "http://10.0.0.1:" .. 1000 + i, "odd://" .. i end
+    for i = 1, 300 do urls[i], odd[i] = secure.url("10.0.0.1:" .. 1000 + i), "odd://" .. i end
     local peer = member { [MEMBERS] = listed(started("many", (table.unpack or unpack)(urls))) }
     local client = connect { peer }
     local list, err = client:sync_endpoints()
@@ -293,6 +296,26 @@ describe("endpoints that follow the member list", function()
       assert.equal("new", assert(w:next(PATIENCE)).value)
       assert.equal(new.url, client:state().endpoint)
     end)
+  end)
+
+  it("are read again soon if that has failed for a reason that passes", function()
+    local first, second = member { [AUTHENTICATE] = { "reply", { token = "t" } } }, member()
+    first:behave { [MEMBERS] = { "in_turn", NO_LEADER, HANGS, { "close" },
+      { "status", 16, "etcdserver: invalid auth token" },
+      listed(started("one", first.url), started("two", second.url)) } }
+    local client = connect({ first }, { sync_endpoints = 3600, timeout = 0.5, user = "u", password = "p" })
+    local w = assert(client:watch("k"))
+    await(function() return tostring(client):find(second.url, 1, true) end)
+    assert.equal(3, #calls_of(first, AUTHENTICATE)) -- two connections, and another token
+    assert.is_nil(w:error())
+  end)
+
+  it("are not read again before their time if that has failed for another reason", function()
+    local peer = member { [MEMBERS] = { "in_turn", { "status", 12, "spec: no" }, listed(started("one", NOBODY)) } }
+    local client = connect({ peer }, { sync_endpoints = 3600 })
+    assert(client:get("k"))
+    await(function() return #calls_of(peer, MEMBERS) == 1 and not client.transport.cluster.question end)
+    assert(client.transport.cluster.sync_at > keywatch.now() + 3000)
   end)
 
   through_each_door("are read in the background", function()
@@ -472,6 +495,67 @@ describe("a member without a leader", function()
     assert.equal(6, w.revision)
     assert.equal(good.url, client:state().endpoint)
     assert.equal(6, calls_of(good, WATCH)[1].messages[1].create_request.start_revision)
+  end)
+
+  it("is left while it authenticates the user anew, with all connections to it", function()
+    local INVALID = { "status", 16, "etcdserver: invalid auth token" }
+    local bad = member { [AUTHENTICATE] = { "in_turn", { "reply", { token = "t" } }, HANGS }, [RANGE] = INVALID,
+      [WATCH] = LOSES_LEADER }
+    local good = member { [AUTHENTICATE] = { "reply", { token = "t" } } }
+    local client = connect({ bad, good }, { user = "u", password = "p" })
+    keywatch.run(function()
+      local watch = assert(client:watch("k"))
+      local reading = keywatch.spawn(function() return client:get("k") end)
+      bad:await("calls[#calls].path == '" .. AUTHENTICATE .. "' and #calls > 2", function() keywatch.sleep(0.001) end)
+      bad:tell("lost")
+      local _, found = reading:join(PATIENCE)
+      assert.equal("v", found.value)
+      bad:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+      watch:close()
+    end)
+  end)
+
+  --- A watch of a client of two members: the first one tells it of revision 10, and later of 12. The other one knows
+  -- less when the watch comes there, and has to be asked whether it is behind. Returns both, and the watch.
+  local function behind_and_left()
+    local function tells(revision, ending)
+      return ([[
+        stream:headers()
+        stream:receive()
+        stream:message { header = { cluster_id = 1, revision = %d }, watch_id = 0, created = true }
+        stream:message { header = { cluster_id = 1, revision = %d }, watch_id = 0, events = { { kv = {
+          key = "k", value = "v", create_revision = 2, mod_revision = %d, version = 2 } } } }
+        stream:wait("%s")
+        stream:status(14, "spec: restarted")
+      ]]):format(revision - 1, revision, revision, ending)
+    end
+    local good = member { [WATCH] = { "in_turn", tells(10, "end"), tells(12, "never") } }
+    local behind = member { [WATCH] = LOSES_LEADER, [RANGE] = [[
+      stream:receive()
+      stream:wait("answer")
+      stream:message { header = { cluster_id = 1, revision = 10 } }
+      stream:status(0)
+    ]] }
+    local client = connect { good, behind }
+    local w = assert(client:watch("k"))
+    assert.equal(10, assert(w:next(PATIENCE)).mod_revision)
+    good:tell("end")
+    behind:await("calls[#calls].path == '" .. RANGE .. "'", function() keywatch.sleep(0.001) end)
+    behind:tell("lost")
+    assert.equal(12, assert(w:next(PATIENCE)).mod_revision)
+    return good, behind, w
+  end
+
+  it("is not believed, after it was left, about the revision that a watch has seen meanwhile", function()
+    local _, behind, w = behind_and_left()
+    behind:tell("answer")
+    behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
+    assert.equal("timeout", select(2, w:next(0)).code)
+  end)
+
+  it("is left with all connections to it, though it was asked something that it does not answer", function()
+    local _, behind = behind_and_left()
+    behind:await("connections[1].has_ended or not connections[1].is_open", function() keywatch.sleep(0.001) end)
   end)
 
   it("keeps a watch that requires a leader waiting if there is no other, and the state says why", function()
@@ -714,6 +798,38 @@ describe("the hook on_call", function()
       assert.equal(2, select(2, written:gsub("error the function on_call of a client has ", "")))
     end)
   end
+
+  it("may ask how its client stands, while the connection of the request ends and another one is made", function()
+    local answers = [[
+      stream:receive()
+      stream:wait("go")
+      stream:message { header = { cluster_id = 1, revision = 5 } }
+      stream:status(0)
+      stream.conn:close()
+    ]]
+    local peer = member { [RANGE] = { "in_turn", answers, HANGS, FOUND } }
+    local client, has_asked
+    client = connect({ peer }, { on_call = function(call)
+      assert(call.status == 0)
+      local first, deadline = client.transport.connection, keywatch.now() + PATIENCE
+      while not has_asked and keywatch.now() < deadline do
+        client:state()
+        local second = client.transport.connection
+        has_asked = first ~= second and second ~= nil
+      end
+    end })
+    keywatch.run(function()
+      local tasks = {}
+      for i = 1, 2 do tasks[i] = keywatch.spawn(function() return client:watch("k", { initial = true }) end) end
+      peer:await("#calls == 2", function() keywatch.sleep(0.001) end)
+      peer:tell("go")
+      for _, task in ipairs(tasks) do
+        local ok, watch, err = task:join(PATIENCE)
+        assert(ok and watch, err or watch)
+      end
+    end)
+    assert.is_true(has_asked)
+  end)
 
   it("may close its client, and spawn tasks", function()
     keywatch.run(function()

@@ -252,6 +252,26 @@ describe("a proxy #slow", function()
     pair()
   end)
 
+  it("swallows what comes after any byte, and leaves the connection open", function()
+    for n = 0, 3 do
+      for _, direction in ipairs { "to_server", "to_client" } do
+        p:cut_once(n, direction, "swallow")
+        local client, peer = pair()
+        local from, to = client, peer
+        if direction == "to_client" then from, to = peer, client end
+        from:write("hello")
+        expect(to, ("hello"):sub(1, n))
+        to:write("heard by nobody")
+        local third, third_peer = pair()
+        third:write("hello")
+        expect(third_peer, "hello")
+        assert.equal(("hello"):sub(1, n), to.received)
+        assert.equal("", from.received)
+        assert.is_nil(client.has_ended or peer.has_ended or nil)
+      end
+    end
+  end)
+
   it("refuses new connections, keeps old ones, and accepts again on the same port", function()
     local client, peer = pair()
     for _ = 1, 3 do

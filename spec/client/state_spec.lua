@@ -71,7 +71,19 @@ network.of_each(function(kind, tag)
     teardown(function() s:stop() end)
     before_each(function() p = proxy.start(s.url) end)
 
-    through_each_door("tells how it stands, and its hook of each change", function()
+    through_each_door("is idle once nothing needs a connection, though a name is still being looked up", function()
+    local d = require("keywatch.task.driver").get()
+    local lookup = d.lookup
+    function d.lookup() return { result = function() return nil end } end
+    local client = network.connect("http://slow.lookup.test:1", OPTIONS)
+    local ok, result, err = pcall(client.get, client, "a", { timeout = 0.01 })
+    d.lookup = lookup
+    assert(ok, result)
+    assert.equal("unavailable", err.code)
+    assert.equal("idle", client:state().state)
+  end)
+
+  through_each_door("tells how it stands, and its hook of each change", function()
       local client, told = observed(p.url)
       local state = client:state()
       assert.same({ state = "idle", since = state.since, requests = { open = 0, waiting = 0 },

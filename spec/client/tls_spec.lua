@@ -1,5 +1,6 @@
 --- A client's side of TLS, through connect: what it trusts and what it refuses, in which words, and with which files.
 
+local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
 
 local certificates = require "spec.support.certificates"
@@ -203,6 +204,18 @@ describe("a client with TLS", function()
     watch:close()
   end)
 
+  it("gives up a handshake that stands still, as soon as connect_timeout is over", function()
+    local url = serve("server")
+    local between = proxy.start((url:gsub("^https", "http")))
+    between:stall("to_client")
+    local client = connect(between.address, nil, { connect_timeout = 0.05 })
+    assert.matches(": it does not answer in time$", try(client).message)
+    between:resume("to_client")
+    client = connect(between.address)
+    between:split(1)
+    assert(client:put("k", "v", { timeout = ENOUGH })) -- the handshake comes byte by byte
+  end)
+
   it("says which endpoint failed, goes to the next one, and tells of its health", function()
     local bad, good = serve("expired"), serve("server")
     local client = connect({ bad, good })
@@ -246,6 +259,19 @@ describe("a client refuses a server's certificate", function()
   it("that only the system's authorities could vouch for", function()
     local url = serve("server")
     assert.matches("is signed by an authority that is not trusted", try(keep(keywatch.connect(url))).message, 1, true)
+  end)
+
+  it("at one address of a name, and says so if the other addresses fail in other ways", function()
+    local url = under(serve("server"), "two.test")
+    local here = driver.get()
+    local lookup = here.lookup
+    finally(function() here.lookup = lookup end)
+    here.lookup = function()
+      return { result = function() return { "127.0.0.1", "127.0.0.2", "127.0.0.3" } end }
+    end
+    local text = try(connect(url)).message
+    assert.matches(url .. ": the certificate of the server 'two.test' is for another name", text, 1, true)
+    assert.matches("%); connection refused$", text)
   end)
 
   it("in the errors of its requests, and in its state", function()
@@ -381,7 +407,7 @@ describe("the option tls", function()
     local absent = "asks for TLS: keywatch needs another rock for TLS: luarocks install keywatch-tls\n"
     assert.equal("connect: the endpoint 'https://a:1' " .. absent .. "connect: the endpoint 'unixs:/a' " .. absent
       .. "connect: the option 'tls' " .. absent .. "keywatch.client<http://a:1>\n", (printed:gsub("[^\n]*\n$", "")))
-    assert.matches("the endpoint 'https://a:1' asks for TLS: keywatch%.tls cannot be loaded: no such library\n$", printed)
+    assert.matches("'https://a:1' asks for TLS: keywatch%.tls cannot be loaded: no such library\n$", printed)
     assert.equal(0, status)
   end)
 end)
@@ -425,6 +451,9 @@ describe("a password", function()
     assert.matches('instead of "http://127.evil.test:1"\n', warnings { "a.test:1", "127.evil.test:1" }, 1, true)
     assert.matches('instead of "http://[::2]:1"\n', warnings "[::2]:1", 1, true)
     assert.matches('instead of "http://localhost.test:1"\n', warnings "localhost.test:1", 1, true)
+    text = warnings "q:1,r:1,s:1,t:1,u:1"
+    assert.matches('instead of "http://q:1", "http://r:1", "http://s:1" and 2 more\n', text, 1, true)
+    assert.is_true(#warnings(("x"):rep(10000) .. ":1") < 500)
   end)
 
   it("is not warned of otherwise", function()

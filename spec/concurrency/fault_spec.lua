@@ -47,6 +47,19 @@ describe("A lock of a store far away", function()
     return err
   end
 
+  --- A watch that has failed with a code.
+  local function failed_watch(code)
+    local function fail() return nil, core.new_error(code) end
+    return setmetatable({ next = fail, batch = fail, close = function() end }, { __select = {
+      begin = function()
+        local event = drivers.get().event()
+        event:set()
+        return event
+      end,
+      finish = function() end,
+    } })
+  end
+
   test("is lost at once with its session, though a request hangs", function()
     local session = assert(owner:session { ttl = 20 })
     weather.is_cut = true
@@ -115,12 +128,69 @@ describe("A lock of a store far away", function()
     keywatch.sleep(0.5)
     weather.is_cut = false
     local _, got, err = first:join(HOUR)
-    assert.same({ nil, "deadline_exceeded" }, { got, err.code })
+    assert.same({ nil, "timeout" }, { got, err.code })
     for _, task in ipairs { second, third } do
       local _, lock = task:join(HOUR)
       assert.is_true(lock:is_held())
     end
     assert.equal(101, keywatch.now())
+  end)
+
+  test("that a finalizer gives back just before another call begins to wait for it goes to that call", function()
+    local driver = drivers.get()
+    local event = driver.event
+    local lock = assert(store:lock("a"))
+    function driver.event()
+      driver.event = event
+      lock:unlock()
+      return event()
+    end
+    local second = assert(store:lock("a", { timeout = HOUR }))
+    assert.same({ true, 100 }, { second:is_held(), keywatch.now() })
+  end)
+
+  test("that is held for long is not burdened by calls whose time is over", function()
+    local session = assert(owner:session { ttl = 20 })
+    local lock = assert(session:lock("a"))
+    local order = {}
+    local function wait(name, seconds)
+      return keywatch.spawn(function()
+        local got = session:lock("a", { timeout = seconds })
+        if not got then return end
+        order[#order + 1] = name
+        got:unlock()
+      end)
+    end
+    local patient = { wait("first", HOUR) }
+    for i = 1, 500 do
+      wait("late", 1.5) -- the next one comes before the time of this one is over
+      if i % 100 == 0 then patient[#patient + 1] = wait("patient " .. i, HOUR) end
+      keywatch.sleep(1)
+    end
+    local place = session.places["a/" .. session.hex]
+    assert(place.last - place.first < 20, place.last - place.first)
+    keywatch.sleep(2)
+    assert.is_true(lock:unlock())
+    assert(keywatch.join(patient))
+    assert.same({ "first", "patient 100", "patient 200", "patient 300", "patient 400", "patient 500" }, order)
+  end)
+
+  test("whose time is over before it has a session has timed out, as at any other moment", function()
+    for _, code in ipairs { "unavailable", "deadline_exceeded" } do
+      function owner.lease_grant(_, _, opts)
+        keywatch.sleep(opts.deadline - keywatch.now())
+        return nil, core.new_error(code)
+      end
+      local election = owner:election("e")
+      for _, err in ipairs {
+        select(2, owner:lock("a", { timeout = 1 })), select(2, owner:try_lock("a", { timeout = 1 })),
+        select(2, election:campaign("x", { timeout = 1 })),
+      } do
+        assert.equal("timeout", err.code)
+      end
+    end
+    function owner.lease_grant() return nil, core.new_error("unavailable") end
+    assert.equal("unavailable", select(2, owner:lock("a", { timeout = 1 })).code) -- there was time left
   end)
 
   test("whose key can neither be watched nor read is looked at now and then, and not all the time", function()
@@ -135,6 +205,20 @@ describe("A lock of a store far away", function()
     assert.equal("timeout", select(2, lock:lost(10)).code)
     assert(n > 10 and n < 30, n)
     owner.range = nil
+    store:delete(lock.key)
+    assert.equal("lost", lock:lost(10).code)
+  end)
+
+  test("whose watch fails again and again is looked at now and then, and its loss is noticed", function()
+    local lock = assert(assert(owner:session { ttl = 20 }):lock("a"))
+    local n = 0
+    function owner.watch()
+      n = n + 1
+      if n > 1000 then error("too often") end
+      return failed_watch("regressed")
+    end
+    assert.equal("timeout", select(2, lock:lost(10)).code)
+    assert(n > 10 and n < 30, n)
     store:delete(lock.key)
     assert.equal("lost", lock:lost(10).code)
   end)
@@ -227,5 +311,21 @@ describe("A lock of a store far away", function()
     assert.equal(1, count("a/"))
     keywatch.sleep(30)
     assert.equal(0, count("a/"))
+  end)
+
+  test("or a leader, whose election is observed, ends the observer with an error that does not pass", function()
+    for _, code in ipairs { "permission_denied", "unavailable" } do
+      function owner.watch() return failed_watch("compacted") end
+      local observer = assert(owner:election("e"):observe())
+      function owner.watch() return nil, core.new_error(code) end
+      local kv, err = observer:next(10)
+      assert.same({ nil, code == "unavailable" and "timeout" or code }, { kv, err.code })
+      owner.watch = nil
+      if code == "unavailable" then -- it passes
+        store:put("e/1", "x")
+        assert.equal("x", observer:next(10).value)
+      end
+      observer:close()
+    end
   end)
 end)

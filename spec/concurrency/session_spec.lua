@@ -168,6 +168,28 @@ describe("A session", function()
       assert.is_true(again:is_held())
     end)
 
+    test("of an owner is made anew after a call has found that its lease was revoked elsewhere", function()
+      local lock = assert(with.owner:lock("a"))
+      assert(with.other:lease_by_id(lock.session.lease.id):revoke())
+      local got, err = with.owner:lock("b") -- a client does not know it before
+      if not got then assert.equal("lost", err.code) end
+      assert.equal("lost", lock:error().code)
+      assert.is_true(assert(with.owner:lock("c")):is_held())
+    end)
+
+    test("of an owner is made anew after its lease was revoked elsewhere while a call waited for its turn", function()
+      local theirs = assert(assert(with.other:session()):lock("a"))
+      local waiting = keywatch.spawn(function() return with.owner:lock("a") end)
+      owners.await_keys(with.other, "a/", 2)
+      local session = assert(with.owner:lock("b")).session
+      assert(with.other:lease_by_id(session.lease.id):revoke())
+      assert(theirs:unlock())
+      local _, got, err = waiting:join(SECONDS)
+      assert.same({ nil, "lost" }, { got, err.code })
+      assert.equal("lost", session:lost(session.lease.ttl / 6).code) -- before the lease is to be renewed
+      assert.is_true(assert(with.owner:lock("c")):is_held())
+    end)
+
     test("of an owner lives as long as the owner, without any lock", function()
       local lock = assert(with.owner:lock("a"))
       local id = lock.session.lease.id

@@ -50,7 +50,7 @@ describe("Node #once", function()
     if peer then peer:stop() end
   end)
 
-  local tried = { "watch_across_restart" } -- below
+  local tried = { "watch_across_restart", "no_connection" } -- below, and in tls_spec.lua
 
   for _, case in ipairs(CASES) do
     tried[#tried + 1] = case[1]

@@ -77,7 +77,7 @@ describe("Python #once", function()
     if peer then peer:stop() end
   end)
 
-  local tried = { "watch_until_shutdown" } -- in shutdown_spec.lua
+  local tried = { "watch_until_shutdown", "no_connection" } -- in shutdown_spec.lua, and in tls_spec.lua
 
   local function try(cases)
     for _, case in ipairs(cases) do

@@ -30,7 +30,7 @@ function cases:begin(name, word)
   peer:expect("^" .. word .. "\n")
 end
 
---- Waits for the end of the case that was begun; raises what it says if it fails.
+--- Waits for the end of the case that was begun. Returns what it says; raises that if it fails.
 function cases:finish(name)
   local peer = running(self)
   local ok, text, word = pcall(peer.expect, peer, "^(.-)%-%- (%l+) " .. name .. "\n")
@@ -39,12 +39,13 @@ function cases:finish(name)
     error(text, 3)
   end
   if word ~= "ok" then error(text, 3) end
+  return text
 end
 
---- Runs a case; raises what it says if it fails.
+--- Runs a case. Returns what it says; raises that if it fails.
 function cases:case(name)
   running(self):write(name .. "\n")
-  self:finish(name)
+  return self:finish(name)
 end
 
 --- The names of all cases.

@@ -14,6 +14,7 @@ local uv = require "spec.support.luv"
 local directory = require "spec.support.directory"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
+local secure = require "spec.support.secure"
 
 local SIZE = 3
 local HEARTBEAT_MS, ELECTION_MS = 50, 500
@@ -80,8 +81,20 @@ local function keep_port()
   return keeper, keeper:getsockname().port
 end
 
-local function url_of(port)
+local function plain_url_of(port)
   return "http://127.0.0.1:" .. port
+end
+
+--- Gives a member the ports of its clients: `port`, at which this file asks it, and that of `url`. They are one, unless
+-- the clients speak TLS, which this file does not.
+local function keep_client_ports(member)
+  member.keeper, member.port = keep_port()
+  member.url, member.listen_urls = plain_url_of(member.port), plain_url_of(member.port)
+  if not secure.is_on then return end
+  local port
+  member.secure_keeper, port = keep_port()
+  member.url = secure.url("127.0.0.1:" .. port)
+  member.listen_urls = member.listen_urls .. "," .. member.url
 end
 
 local function new_member(i)
@@ -92,9 +105,9 @@ local function new_member(i)
     is_paused = false,
     proxy = nil,
   }
-  member.keeper, member.port = keep_port()
+  keep_client_ports(member)
   member.peer_keeper, member.peer_port = keep_port()
-  member.url, member.peer_url = url_of(member.port), url_of(member.peer_port)
+  member.peer_url = plain_url_of(member.peer_port)
   member.proxy = proxy.start(member.url, { is_lasting = true })
   return member
 end
@@ -131,12 +144,13 @@ function methods:launch(i)
   if member.process then error(member.name .. " lives", 2) end
   local argv = {
     "etcd", "--name", member.name, "--data-dir", member.path .. "/data",
-    "--listen-client-urls", member.url, "--advertise-client-urls", member.proxy.url,
+    "--listen-client-urls", member.listen_urls, "--advertise-client-urls", member.proxy.url,
     "--listen-peer-urls", member.peer_url, "--initial-advertise-peer-urls", member.peer_url,
     "--initial-cluster", self.initial, "--initial-cluster-token", self.token,
     "--heartbeat-interval", tostring(HEARTBEAT_MS), "--election-timeout", tostring(ELECTION_MS),
     "--grpc-keepalive-min-time", "1ms", "--logger", "zap", "--log-outputs", member.path .. "/log",
   }
+  for _, flag in ipairs(secure.flags()) do argv[#argv + 1] = flag end
   for _, flag in ipairs(self.flags) do argv[#argv + 1] = flag end
   member.process = process.start(argv, {
     is_lasting = true,
@@ -253,6 +267,7 @@ function methods:stop()
     if not member.keeper:is_closing() then
       member.keeper:close()
       member.peer_keeper:close()
+      if member.secure_keeper then member.secure_keeper:close() end
       directory.remove(member.path)
     end
   end

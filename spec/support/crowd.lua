@@ -1,18 +1,25 @@
 --- A program: as many idle connections as it is told to open, in a process of their own.
 --
---   lua5.4 spec/support/crowd.lua PORT CONNECTIONS
+--   lua5.4 spec/support/crowd.lua PORT CONNECTIONS [AUTHORITY]
 --
+-- With the file of an authority they are connections with TLS.
 -- It says "open" when the server has acknowledged the settings of all. For a line "ask N" it makes a request on N of
 -- them, and says "answered" when all were answered. It ends with its input, and all connections with it.
 
 local frame = require "spec.support.frame"
 local uv = require "spec.support.luv"
 local raw = require "spec.support.raw"
+local tls_handle = require "spec.support.tls_handle"
 
 local AT_ONCE = 200 -- connections that are being opened
 
 local port, n = tonumber(arg[1]), tonumber(arg[2])
 local clients = {}
+local context = arg[3] and assert(require("keywatch.tls").client { ca = arg[3] })
+
+local function connect()
+  return raw.connect(port, { handle = context and tls_handle.new(context) })
+end
 
 --- The server's settings have come, and its acknowledgement.
 local function is_open(client)
@@ -22,7 +29,7 @@ end
 
 local function open_all()
   for i = 1, n do
-    clients[i] = raw.connect(port)
+    clients[i] = connect()
     local early = clients[i - AT_ONCE]
     if early then raw.turn_until(function() return is_open(early) end, "an early connection") end
   end

@@ -1,6 +1,7 @@
 --- curl, which shows headers and trailers as they are.
 
 local process = require "spec.support.process"
+local secure = require "spec.support.secure"
 
 local curl = {}
 
@@ -18,15 +19,21 @@ local function parse(block)
   return fields
 end
 
+local function append(list, ...)
+  for _, item in ipairs { ... } do list[#list + 1] = item end
+end
+
 --- Posts a body to a path of a server, with gRPC's headers and others. Returns
 -- { exit, status, headers, trailers, body }; there are trailers only where something came before them.
 function curl.post(server, path, body, ...)
   local scratch = os.tmpname()
-  local argv = { "curl", "-sS", "--http2-prior-knowledge", "--max-time", "20", "-D", scratch, "-X", "POST",
-    "-H", "content-type: application/grpc", "-H", "te: trailers", ... }
-  if body then
-    argv[#argv + 1] = "--data-binary"
-    argv[#argv + 1] = "@-"
+  local argv = { "curl", "-sS", "--max-time", "20", "-D", scratch, "-X", "POST", "-H", "content-type: application/grpc",
+    "-H", "te: trailers", ... }
+  if body then append(argv, "--data-binary", "@-") end
+  if secure.is_on then
+    append(argv, "--http2", "--cacert", secure.ca())
+  else
+    append(argv, "--http2-prior-knowledge")
   end
   argv[#argv + 1] = server.url .. path
   local done = process.run(argv, body)

@@ -3,19 +3,27 @@
 local busted = require "busted"
 
 local process = require "spec.support.process"
+local secure = require "spec.support.secure"
 local server = require "spec.support.server"
 
 local etcdctl = {}
 etcdctl.__index = etcdctl
 
+local FLAGS = { ca = "--cacert", cert = "--cert", key = "--key" }
+
 local function command(self, argv)
-  local full = { "etcdctl", "--endpoints", self.address }
+  local identity = self.identity or secure.tls() or {}
+  local full = { "etcdctl", "--endpoints", secure.url(self.address, self.identity ~= nil) }
+  for name, flag in pairs(FLAGS) do
+    if identity[name] then full[#full + 1] = flag .. "=" .. identity[name] end
+  end
   for _, arg in ipairs(argv) do full[#full + 1] = arg end
   return full
 end
 
-function etcdctl.new(peer)
-  return setmetatable({ peer = peer, address = peer.address }, etcdctl)
+--- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
+function etcdctl.new(peer, identity)
+  return setmetatable({ peer = peer, address = peer.address, identity = identity }, etcdctl)
 end
 
 --- For the block of tests that it is called in: a server, `peer`, and etcdctl against it.

@@ -16,11 +16,17 @@ local POLL = 0.002  -- seconds between two looks, in a task
 local go_methods = {}
 local go_mt = { __index = go_methods }
 
---- Starts it against one server or several, a list of URLs. It ends with process.end_all().
-local function start(urls)
+--- Starts it against one server or several, a list of URLs. Over TLS, `identity` is { ca, cert, key }, files, the last
+-- two of which may be left out. It ends with process.end_all().
+local function start(urls, identity)
   if type(urls) == "table" then urls = table.concat(urls, ",") end
+  local argv = { PROGRAM }
+  for _, name in ipairs { "ca", "cert", "key" } do
+    if identity and identity[name] then argv[#argv + 1] = ("-%s=%s"):format(name, identity[name]) end
+  end
+  argv[#argv + 1] = urls
   return setmetatable({
-    process = process.start { PROGRAM, urls },
+    process = process.start(argv),
     n_asked = 0,
     commands = {}, -- by id: { said, answer }
   }, go_mt)

@@ -358,10 +358,27 @@ case("uv.open", function() end)
 for _, name in ipairs { "now", "time", "pid", "raise_limit", "this_thread" } do case("uv." .. name, function() end) end
 case("loop:turn", function(w) return w.loop, 0, w.listener end)
 case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 } end)
-case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 }, w.listener end)
+case("loop:listen", function(w)
+  assert(w.listener) -- the server is on the loop already
+  return w.loop, w.server, { host = "127.0.0.1", port = 0 }
+end)
 case("loop:listen", function(w) return w.loop, w.server, { path = "/no/such/directory/socket" } end)
 case("loop:dial", function(w) return w.loop, core.client("spec", nil, NOW), w.listener:address() end)
 case("loop:dial", function(w) return w.loop, core.client("spec", nil, NOW), { host = "words", port = 1 } end)
+case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 }, w.tls_server end)
+case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 }, w.tls_client end)
+case("loop:dial", function(w)
+  return w.loop, core.client("spec", nil, NOW), w.listener:address(), w.tls_client, "localhost", "place"
+end)
+case("loop:dial", function(w)
+  return w.loop, core.client("spec", nil, NOW), w.listener:address(), w.tls_client, "", "place"
+end)
+case("loop:turn", function(w)
+  w.secure_client = core.client("spec", nil, NOW)
+  w.secure_listener = assert(w.loop:listen(w.server, { host = "127.0.0.1", port = 0 }, w.tls_server))
+  assert(w.loop:dial(w.secure_client, w.secure_listener:address(), w.tls_client, "localhost", "place"))
+  return w.loop, 0, w.secure_listener
+end)
 case("loop:hosts", function(w) return w.loop, w.server, w.listener end)
 case("loop:release", function(w) return w.loop, w.server, w.listener end)
 case("loop:resolve", of("loop", "127.0.0.1"))

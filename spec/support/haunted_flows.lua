@@ -9,6 +9,8 @@ local keywatch = require "keywatch"
 
 local haunt = require "spec.support.haunt"
 
+local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
+
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
 local ROUNDS, PATIENT_ROUNDS = 150, 30 -- of an action in a flow; and where somebody may wait
 local SECONDS = 20                     -- after which what is waited for is taken for lost
@@ -183,6 +185,19 @@ flow("a server is watched from what exists on", function(w)
   fill(w.store)
   join(w)
   assert(w.client:exists("k1", { timeout = w.seconds }))
+  w.client:close()
+end, true)
+
+flow("a server is used over TLS", function(w)
+  w.server = assert(keywatch.serve { store = w.store, listen = "https://127.0.0.1:0", log_level = "error",
+    tls = { cert = CERT, key = KEY } })
+  local url = assert(w.server:addresses()[1], "the server is closed")
+  w.client = assert(keywatch.connect(url, { tls = { ca = CERT } }))
+  w.watch = assert(w.client:watch("k", { prefix = true, timeout = w.seconds }))
+  assert(w.client:put("k1", "value", { timeout = w.seconds }))
+  assert(w.watch:next(w.seconds))
+  local row = assert(w.client:health { timeout = w.seconds })[1]
+  if row.err then error(row.err, 0) end
   w.client:close()
 end, true)
 

@@ -1,5 +1,7 @@
 --- Runs before the first spec file: what the environment asks of the whole run.
 --
+-- KW_TLS=1 has servers and clients speak TLS, see spec/support/secure.lua.
+--
 -- KW_GC=1 collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
 -- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
 -- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
@@ -20,6 +22,8 @@ local function relax()
   debug.sethook()
   collect_every(15)
 end
+
+if os.getenv("KW_TLS") then require("spec.support.secure").begin() end
 
 if os.getenv("KW_GC") then
   local busted = require "busted"

@@ -15,6 +15,7 @@
 -- ends with process.end_all().
 
 local remote = require "spec.support.remote"
+local secure = require "spec.support.secure"
 
 local imposter_methods = {}
 local imposter_mt = { __index = imposter_methods }
@@ -24,7 +25,7 @@ local function start(behaviours)
   local self = setmetatable({ remote = remote.start("imposter_program") }, imposter_mt)
   self.port = self.remote:ask { "start", behaviours }
   self.address = "127.0.0.1:" .. self.port
-  self.url = "http://" .. self.address
+  self.url = secure.url(self.address)
   return self
 end
 

@@ -5,6 +5,7 @@ local uv = require "spec.support.luv"
 local connection = require "spec.support.imposter_connection"
 local parts = require "spec.support.imposter_parts"
 local remote = require "spec.support.remote"
+local tls_stream = require "spec.support.tls_stream"
 
 local load_text = rawget(_G, "loadstring") or load
 
@@ -30,7 +31,7 @@ local function accept(err)
   assert(listener:accept(handle))
   handle:nodelay(true)
   handle:send_buffer_size(SEND_BUFFER)
-  local conn = connection.new(handle, {
+  local conn = connection.new(tls_stream.server(handle), {
     number = #conns + 1,
     behaviour = behaviours.connection or say_first,
     behaviour_of = behaviour_of,
@@ -43,6 +44,7 @@ end
 local handlers = {}
 
 function handlers.start(said)
+  tls_stream.prepare()
   handlers.behave(said)
   assert(listener:bind("127.0.0.1", 0))
   assert(listener:listen(BACKLOG, accept))

@@ -9,12 +9,13 @@ local remote = require "spec.support.remote"
 local proxy_methods = {}
 local proxy_mt = { __index = proxy_methods }
 
---- A proxy to a server's URL, http with an address or unix. It has url, address and port.
+--- A proxy to a server's URL: http or https, with an address, or unix. It has url, address and port. Of TLS it knows
+-- nothing: it passes, cuts and delays the bytes of that as others, and its URL has the scheme of the server's.
 local function start(url, options)
   local self = setmetatable({ remote = remote.start("proxy_program", options) }, proxy_mt)
   self.port = self.remote:ask { "start", url }
   self.address = "127.0.0.1:" .. self.port
-  self.url = "http://" .. self.address
+  self.url = (url:match("^https://") or "http://") .. self.address
   return self
 end
 
@@ -54,7 +55,8 @@ function proxy_methods:cut(options)
 end
 
 --- Resets each connection, also those to come, when n more bytes have passed in a direction; n = 0 is at once. Without
--- n no more. `how` may be "close". Bytes that the receiver's kernel has no room for yet are lost with a reset.
+-- n no more. `how` may be "close"; or "swallow": the connection stays open, and nothing passes ever after. Bytes that
+-- the receiver's kernel has no room for yet are lost with a reset.
 function proxy_methods:cut_after(n, direction, how)
   self.remote:ask { "cut_after", n or false, direction or "both", how or "reset" }
 end

@@ -63,12 +63,20 @@ local function new_lane(direction, from, to)
     pieces = {},       -- { bytes, at, due } or { ending, due }
     held = 0,          -- bytes
     left = left,       -- bytes that may pass before the connection is cut
+    how = rule.how,    -- it is then cut
     next_ms = 0,       -- when the next write may be, if writes are throttled
     is_busy = false,   -- a write is under way
     is_over = false,   -- nothing can pass any more
     is_paused = false, -- it holds so much that nothing more is read
     timer = nil,
   }
+end
+
+--- As many bytes have passed as may.
+local function cut_lane(lane)
+  if lane.how ~= "swallow" then return end_connection(lane.connection, lane.how) end
+  lane.connection.is_lost = true
+  lane.pieces, lane.held = {}, 0
 end
 
 --- How many bytes of a piece may go in one write.
@@ -110,7 +118,7 @@ local function after_write(lane, err, n)
   if err then return fail(opposite(lane)) end
   passed[lane.direction] = passed[lane.direction] + n
   writes[lane.direction] = writes[lane.direction] + 1
-  if lane.left == 0 then return end_connection(lane.connection, lane.rule.how) end
+  if lane.left == 0 then return cut_lane(lane) end
   pump(lane)
 end
 
@@ -225,8 +233,9 @@ end
 local function on_connection(err)
   assert(not err, err)
   local connection = accept()
-  for direction, rule in pairs(rules) do
-    if connection[direction].left == 0 then return end_connection(connection, rule.how) end
+  for direction in pairs(rules) do
+    if connection[direction].left == 0 then cut_lane(connection[direction]) end
+    if not connections[connection] then return end
   end
   start_reading(connection.to_server)
   if not is_black then dial(connection) end
@@ -251,7 +260,7 @@ local function listen()
 end
 
 local function address_of(url)
-  local host, number = url:match("^http://%[?([%x.:]-)%]?:(%d+)$")
+  local host, number = url:match("^https?://%[?([%x.:]-)%]?:(%d+)$")
   if host then return { host = host, port = tonumber(number) } end
   return { path = assert(url:match("^unix:/*(/.*)$"), "no such URL: " .. url) }
 end
@@ -341,8 +350,8 @@ function handlers.cut_after(n, direction, how)
     rules[one].cut_after, rules[one].how, rules[one].is_once = n or nil, how, nil
   end
   each_lane(direction, function(lane)
-    lane.left = n or nil
-    if n == 0 then end_connection(lane.connection, how) end
+    lane.left, lane.how = n or nil, how
+    if n == 0 then cut_lane(lane) end
   end)
   return true
 end

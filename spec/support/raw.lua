@@ -4,6 +4,7 @@
 -- decoded; since the client has asked for no dynamic table, numbers stand in them as they are.
 
 local frame = require "spec.support.frame"
+local tls_stream = require "spec.support.tls_stream"
 local uv = require "spec.support.luv"
 
 local SECONDS = 120 -- after which what is waited for is taken for something that never comes
@@ -184,11 +185,12 @@ local function parse(self, chunk)
 end
 
 --- Begins to connect. Options: is_silent, which sends no preface; is_stuck, which does not read; window, that of
--- streams; text, which takes what comes for text and leaves it in `rest`.
+-- streams; text, which takes what comes for text and leaves it in `rest`; handle, one that is not connected yet, such
+-- as spec.support.tls_handle has.
 function raw.connect(port, options)
   options = options or {}
   local self = setmetatable({
-    handle = uv.new_tcp(),
+    handle = options.handle or tls_stream.client(uv.new_tcp()),
     rest = "",          -- what came last and is no whole frame
     streams = {},       -- by their ids: { data, size, headers, has_ended, reset }
     counts = {},        -- of frames, by their kinds
@@ -307,8 +309,8 @@ local witness = {}
 witness.__index = witness
 
 --- Somebody who wants nothing but to be served.
-function raw.witness(port)
-  return setmetatable({ client = raw.connect(port), n = 0 }, witness)
+function raw.witness(port, options)
+  return setmetatable({ client = raw.connect(port, options), n = 0 }, witness)
 end
 
 --- Fails unless a put and a get are answered as they should.

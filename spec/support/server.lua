@@ -7,6 +7,7 @@ local uv = require "spec.support.luv"
 
 local directory = require "spec.support.directory"
 local process = require "spec.support.process"
+local secure = require "spec.support.secure"
 local vm = require "spec.support.vm"
 
 local READY = "ready to serve client requests"
@@ -30,8 +31,13 @@ local function free_ports()
   return first_port, second_port
 end
 
-local function url_of(port)
-  return "http://127.0.0.1:" .. port
+local function address_of(port)
+  return "127.0.0.1:" .. port
+end
+
+--- The URL by which clients come.
+local function url_of(options, port)
+  return secure.url(address_of(port), options.is_tls)
 end
 
 local function append(list, more)
@@ -57,15 +63,16 @@ function server.launch(options, path)
   path = path or options.path
   local argv = append(limited(options.open_files), {
     vm.interpreter, "-e", options.before or "", "bin/keywatch", "serve", storage(options, path),
-    "--listen-client-urls", url_of(options.port or 0),
+    "--listen-client-urls", url_of(options, options.port or 0),
   })
+  append(argv, secure.flags(options.is_tls))
   return process.start(append(argv, options), { is_lasting = true, env = vm.environment(options.env, options.preload) })
 end
 
 function starters.keywatch(options, path)
   local child = server.launch(options, path)
   local line = child:expect_error("[^\n]*" .. READY .. "[^\n]*\n")
-  local port = tonumber(line:match("http://127%.0%.0%.1:(%d+)"))
+  local port = tonumber(line:match("https?://127%.0%.0%.1:(%d+)"))
   if not port then error("no port in: " .. line) end
   return { process = child, port = port, end_status = 0 }
 end
@@ -73,12 +80,13 @@ end
 function starters.etcd(options, path)
   local port, peer_port = free_ports()
   port, peer_port = options.port or port, options.peer_port or peer_port
-  local peer = url_of(peer_port)
-  local child = process.start(append({
+  local url, peer = url_of(options, port), "http://" .. address_of(peer_port)
+  local argv = append({
     "etcd", "--data-dir", path,
-    "--listen-client-urls", url_of(port), "--advertise-client-urls", url_of(port),
+    "--listen-client-urls", url, "--advertise-client-urls", url,
     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" .. peer,
-  }, options), {
+  }, secure.flags(options.is_tls))
+  local child = process.start(append(argv, options), {
     is_lasting = true,
     env = { ETCD_UNSUPPORTED_ARCH = uv.os_uname().machine == "aarch64" and "arm64" or nil },
   })
@@ -88,9 +96,9 @@ end
 
 --- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
 -- `peer_port`, for the other one of an etcd, by which it names its cluster, `path`, for a directory whose data it goes
--- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, and `is_in_memory`, for a keywatch that keeps
--- nothing. keywatch's own: `before`, Lua code that its process runs first, and what the
--- process gets, `env` and `preload`. Returns { url, address, port, pid }.
+-- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, `is_in_memory`, for a keywatch that keeps
+-- nothing, and `is_tls`, for one that speaks TLS in any run. keywatch's own: `before`, Lua code that its
+-- process runs first, and what the process gets, `env` and `preload`. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
   local path = options.path or directory.new()
@@ -101,8 +109,8 @@ function server.start(options)
   end
   setmetatable(self, server)
   self.own_directory = not options.path and path or nil
-  self.address = "127.0.0.1:" .. self.port
-  self.url = url_of(self.port)
+  self.address = address_of(self.port)
+  self.url = url_of(options, self.port)
   self.pid = self.process.pid
   return self
 end

@@ -79,11 +79,11 @@ end
 --- Runs a command, which must succeed.
 function session:run(command, variables)
   if command:find("etcdctl", 1, true) and not self.port then self:serve {} end
-  local env = {
-    PATH = self.bin .. ":" .. os.getenv("PATH"),
-    ETCDCTL_API = "3",
-    ETCDCTL_ENDPOINTS = "http://127.0.0.1:" .. (self.port or PORT),
-  }
+  local env = { PATH = self.bin .. ":" .. os.getenv("PATH"), ETCDCTL_API = "3" }
+  if not command:find("--endpoints", 1, true) then -- etcdctl refuses to be told twice
+    env.ETCDCTL_ENDPOINTS = "http://127.0.0.1:" .. (self.port or PORT)
+  end
+  command = command:gsub(":" .. PORT, ":" .. (self.port or PORT))
   for name, value in pairs(variables or {}) do env[name] = value end
   local done = process.run({ "sh", "-c", command }, nil, { cwd = self.cwd, env = env })
   if done.status ~= 0 then error("a command has failed: " .. done:transcript(), 0) end

@@ -103,6 +103,21 @@ describe("a handshake", function()
     assert.matches("the client has no version of TLS in common with us", (server:error()))
   end)
 
+  it("is made with the server's favourite suite, AES with 128 bits, unless the client likes ChaCha20 best", function()
+    local function suite(version, ...)
+      local client = pair.shake(pair.client { max_version = version, cipher_suites = table.concat({ ... }, ",") },
+        pair.server())
+      return client:info().cipher_suite
+    end
+    local strong, fast = "TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"
+    local chacha = "TLS_CHACHA20_POLY1305_SHA256"
+    assert.equal(fast, suite("TLS1.3", strong, chacha, fast))
+    assert.equal(strong, suite("TLS1.3", strong, chacha))
+    assert.equal(chacha, suite("TLS1.3", chacha, strong, fast))
+    strong, fast = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+    assert.equal(fast, suite("TLS1.2", strong, fast))
+  end)
+
   it("is made with the cipher suites of the options, by Go's names", function()
     local client, server = pair.shake(client_context,
       pair.server("server", { cipher_suites = SUITE, max_version = "TLS1.2" }))

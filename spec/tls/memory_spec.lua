@@ -9,6 +9,8 @@ local probe = tls.probe
 
 if not probe then return end
 
+local SIZE = 20000 -- bytes that are more than one record
+
 local function collect()
   collectgarbage()
   collectgarbage() -- what the first one finalized
@@ -43,13 +45,13 @@ describe("memory", function()
       if kind == "memory" then return failure end
       failure, kind = server:error()
       if kind == "memory" then return failure end
-      client:write(("x"):rep(5000))
+      client:write(("x"):rep(SIZE))
       server:write("you")
       local got = {}
       pair.pump(client, server, nil, {}, got)
       client:finish()
       pair.pump(client, server, nil, {}, got)
-      if #table.concat(got) ~= 5000 then
+      if #table.concat(got) ~= SIZE then
         return client:error() or server:error() or "lost"
       end
     end
@@ -92,6 +94,35 @@ describe("memory", function()
     error("there is no end")
   end)
 
+  it("may run out while files are read again: they are, once there is memory #starved", function()
+    local path = os.tmpname()
+    local function write(name)
+      local file = assert(io.open(path, "w"))
+      file:write(certificates.text(name))
+      file:close()
+    end
+    write("crl.pem")
+    local server_context = assert(tls.server { cert = options.cert, key = options.key, ca = options.ca, crl = path })
+    local failures = 0
+    for n = 1, 100 do
+      write(n % 2 == 0 and "crl.pem" or "old_crl.pem")
+      local before = probe.allocations()
+      probe.fail_at(n)
+      local ok, text, kind = server_context:refresh()
+      local is_come_to = probe.allocations() - before >= n
+      probe.fail_at(0)
+      if not ok then
+        failures = failures + 1
+        assert.same({ "not enough memory", "memory" }, { text, kind })
+        assert.is_true(server_context:refresh())
+        assert.equal("changed", (server_context:news()))
+      end
+      if not is_come_to then break end
+    end
+    assert.is_true(failures > 0)
+    os.remove(path)
+  end)
+
   it("is not held by a channel that is idle", function()
     local client, server = pair.shake(pair.client(), pair.server())
     local idle = probe.live()
@@ -100,6 +131,40 @@ describe("memory", function()
     assert.is_true(probe.live() > idle)
     pair.work(server, {})
     assert.equal(idle, probe.live())
+  end)
+
+  it("is held once by a context for the ciphertext of all of its channels, one after the other", function()
+    collect()
+    local client_context, server_context = pair.client(), pair.server()
+    local pairs_of = {}
+    for i = 1, 3 do pairs_of[i] = { pair.shake(client_context, server_context) } end
+    local idle = probe.live()
+
+    --- Has clients write at the same time. Returns what the servers got.
+    local function send(...)
+      local texts = { ... }
+      for i, text in ipairs(texts) do assert.equal(#text, pairs_of[i][1]:write(text)) end
+      for i in ipairs(texts) do
+        local got = {}
+        pair.move(pairs_of[i][1], pairs_of[i][2], nil, got)
+        texts[i] = table.concat(got)
+      end
+      return texts
+    end
+
+    local a, b, c = ("a"):rep(60000), ("b"):rep(30000), "c"
+    assert.same({ a }, send(a))
+    local busy = probe.live()
+    assert.is_true(busy > idle)
+    assert.same({ c, b }, send(c, b))
+    assert.same({ a, b, c }, send(a, b, c))
+    assert.equal(busy, probe.live())
+    for _, two in ipairs(pairs_of) do
+      two[1]:close()
+      two[2]:close()
+    end
+    client_context:close()
+    server_context:close()
   end)
 end)
 
@@ -134,6 +199,20 @@ describe("OpenSSL's queue of errors", function()
       server:close()
       assert.equal(0, probe.errors(), name)
     end
+  end)
+
+  it("keeps the host's errors when objects are collected: that may be in the middle of the host's calls", function()
+    local context = pair.client()
+    local server_context = pair.server("expired")
+    local client, server = pair.shake(context, server_context)
+    local another = context:connect("localhost")
+    assert.is_string((client:error()))
+    probe.fault()
+    for _, object in ipairs { client, server, another, context, server_context } do
+      if object == context then probe.fault() end
+      object:close()
+    end
+    assert.equal(2, probe.errors())
   end)
 
   it("does not disturb us when a host has left an error there", function()

@@ -4,6 +4,8 @@ local tls = require "keywatch.tls"
 local uv = require "keywatch.uv"
 
 local certificates = require "spec.support.certificates"
+local luv = require "spec.support.luv"
+local pair = require "spec.support.tls_pair"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
 local socket = require "spec.support.socket"
@@ -330,6 +332,40 @@ describe("a connection with TLS", function()
     end
   end)
 
+  it("decrypts for a turn, and leaves the rest of what came for the next iterations", function()
+    local listener, n = listen(), 0
+    local channel = client_context():connect("localhost")
+    local client = socket.connect(listener:address())
+
+    local function work()
+      channel:feed(client.received)
+      client.received = ""
+      pair.work(channel, {})
+      local bytes = channel:pending()
+      if bytes ~= "" then client:write(bytes) end
+    end
+
+    socket.turn_until(loop, function() return client.is_connected end)
+    channel:step()
+    client:write(channel:pending())
+    socket.turn_until(loop, function()
+      if client.received ~= "" then work() end
+      return channel:state().is_open
+    end)
+    for _ = 1, 2000 do assert.is_true(tls.probe.update_keys(channel)) end
+    channel:write("x")
+    socket.turn_until(loop, function() return server:counts().accepted == 1 end)
+    client:write(channel:pending())
+    repeat
+      n = n + 1
+      luv.run("nowait")
+      loop:turn(0)
+    until server:counts().bytes == 1
+    assert.is_true(n > 5, n) -- as many records in one turn take a hundred times as long as a turn may
+    client:close()
+    channel:close()
+  end)
+
   it("outlives its context and its listener", function()
     local listener = listen()
     local client = open(listener)
@@ -363,17 +399,23 @@ describe("a connection with TLS", function()
         return got
       end
       print(echo("before"))
+      local late = probe.client {} -- in the middle of its handshake
+      loop:dial(late, listener:address(), context, "localhost", "there")
+      loop:turn(0)
+      print(late:state().is_opened, loop:connections() > 2)
       local parent = uv.pid()
       fork()
       if uv.pid() ~= parent then
         loop:turn(0)
         print(loop:connections())
-          os.exit(0, true)
+        os.exit(0, true)
       end
       wait()
-      print(echo("after"), loop:connections())
+      print(echo("after"))
+      repeat loop:turn(0.01) until late:state().is_opened
+      print(loop:connections())
     ]]):format(cert, key, (certificates.paths("ca"))))
-    assert.equal("before\n0\nafter\t2\n", printed)
+    assert.equal("before\nfalse\ttrue\n0\nafter\n4\n", printed)
     assert.equal(0, status)
   end)
 end)

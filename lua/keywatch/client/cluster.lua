@@ -2,7 +2,8 @@
 --- cluster: the members of a cluster: their list, their health, and endpoints that follow the list.
 --
 -- With an interval, `poll` asks for the member list in the background: when a connection is first used, and then again
--- and again. What fails leaves the endpoints as they are.
+-- and again. What fails leaves the endpoints as they are; if it has failed for a reason that passes, it is asked for
+-- again soon.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -31,7 +32,9 @@ local function new(transport, interval)
     transport = transport,
     interval = interval,
     sync_at = 0,     -- when the member list is asked for next
-    question = nil,  -- { connection =, number =, until_ = } while it is asked for in the background
+    failures = 0,    -- questions in a row that have failed for reasons that pass
+    has_renewed = false, -- the user was authenticated anew because of such a failure
+    question = nil,  -- { connection =, number =, token =, until_ = } while it is asked for in the background
     refused = {},    -- as keys: URLs of members that cannot be used, and were told of
     refusals = 0,    -- the number of these
   }, cluster_mt)
@@ -138,22 +141,49 @@ function cluster_methods:sync(deadline)
   return follow(self, members)
 end
 
+-- Statuses of a question that is asked again soon.
+local TEMPORARY = {
+  [grpc_status.CANCELLED] = true,
+  [grpc_status.DEADLINE_EXCEEDED] = true,
+  [grpc_status.UNAVAILABLE] = true,
+}
+
+--- Has the member list asked for again soon.
+local function postpone(self)
+  self.failures = self.failures + 1
+  self.sync_at = driver.get().now() + math.min(self.interval, self.transport.backoff(self.failures))
+end
+
 --- Takes the answer to the question in the background.
-local function take(self, question, message, status)
+local function take(self, question, message, status, text)
   if self.question ~= question then return end
   self.question = nil
   local members = status == grpc_status.OK and message and read_members(message)
-  if members then follow(self, members) end
+  if members then
+    self.failures, self.has_renewed = 0, false
+    follow(self, members)
+  elseif TEMPORARY[status] then
+    postpone(self)
+  elseif not self.has_renewed and self.transport:renew(question.connection, question.token, status, text) then
+    self.has_renewed = true
+    postpone(self)
+  else
+    self.has_renewed = false
+  end
 end
 
 --- Asks for the member list in the background.
 local function ask(self, connection, now)
-  local question = { connection = connection, number = nil, until_ = now + self.transport.opts.timeout }
+  local until_ = now + self.transport.opts.timeout
+  local question = { connection = connection, number = nil, token = connection.metadata.token, until_ = until_ }
   self.question, self.sync_at = question, now + self.interval
-  question.number = connection:ask(MEMBER_LIST, list_request(false), function(message, status)
-    take(self, question, message, status)
+  question.number = connection:ask(MEMBER_LIST, list_request(false), function(message, status, text)
+    take(self, question, message, status, text)
   end)
-  if not question.number and self.question == question then self.question = nil end
+  if not question.number and self.question == question then
+    self.question = nil
+    postpone(self)
+  end
 end
 
 --- Asks for the member list if that is due. Returns the seconds until more is due, or nil.
@@ -163,6 +193,7 @@ function cluster_methods:poll(now)
   if question and (now >= question.until_ or question.connection.is_closed) then
     self.question = nil
     if question.number then question.connection:cancel(question.number) end
+    postpone(self)
   end
   if self.question then return math.max(0, self.question.until_ - now) end
   if not connection then return nil end
@@ -172,7 +203,7 @@ end
 
 --- After a fork: forgets the question, which is the parent's.
 function cluster_methods:restart()
-  self.question, self.sync_at = nil, 0
+  self.question, self.sync_at, self.failures, self.has_renewed = nil, 0, 0, false
 end
 
 -- }======

@@ -18,6 +18,7 @@ local connections = require "keywatch.client.connection"
 local url = require "keywatch.support.url"
 
 local STABLE = 5 -- seconds: a connection that lasted as long does not count as a failure when it ends
+local MAX_TEXTS = 3 -- of the failures of an endpoint's addresses that an error tells
 local AVOID = 10 -- seconds after a failure for which an endpoint comes after the others
 
 local dialer_methods = {}
@@ -155,6 +156,17 @@ local function note(self, endpoint, text)
   self.trouble = ("%s: %s"):format(endpoint.url, text)
 end
 
+--- Notes why an address of an endpoint has failed, beside what is noted of its other addresses: one of them may have a
+-- bad certificate, and the next one may be closed.
+local function note_attempt(self, attempt, text)
+  local texts = attempt.texts
+  for _, known in ipairs(texts) do
+    if known == text then return end
+  end
+  if #texts < MAX_TEXTS then texts[#texts + 1] = text end
+  note(self, attempt.endpoint, table.concat(texts, "; "))
+end
+
 --- Begins to try an endpoint: finds its addresses, or begins to look its name up. Returns the attempt.
 local function begin(self, endpoint, now)
   local attempt = {
@@ -164,6 +176,7 @@ local function begin(self, endpoint, now)
     lookup_until = nil, -- the deadline of the lookup
     connection = nil,   -- the connection that is being opened
     is_over = false,    -- it was given up
+    texts = {},         -- why its addresses have failed, each text once
   }
   local address = endpoint.address
   if address.path or is_digits(address.host) then
@@ -171,7 +184,7 @@ local function begin(self, endpoint, now)
     return attempt
   end
   local lookup, text = driver.get().lookup(address.host)
-  if not lookup then note(self, endpoint, text) end
+  if not lookup then note_attempt(self, attempt, text) end
   attempt.lookup, attempt.lookup_until = lookup, now + self.options.handshake_timeout
   return attempt
 end
@@ -180,7 +193,7 @@ end
 local function take_lookup(self, attempt, now)
   local hosts, text = attempt.lookup:result()
   if hosts == nil and now < attempt.lookup_until then return false end
-  if not hosts then note(self, attempt.endpoint, text or "the lookup of its name took too long") end
+  if not hosts then note_attempt(self, attempt, text or "the lookup of its name took too long") end
   local addresses, port = {}, attempt.endpoint.address.port
   for i, host in ipairs(hosts or {}) do addresses[i] = { host = host, port = port } end
   attempt.addresses, attempt.lookup = addresses, nil
@@ -193,7 +206,7 @@ local function dial_next(self, attempt)
   if not address then return false end
   local opened, text = connections.dial(attempt.endpoint, address, self.options, self.security)
   if not opened then
-    note(self, attempt.endpoint, text)
+    note_attempt(self, attempt, text)
   elseif attempt.is_over or self.is_closed then
     opened:close() -- a finalizer has closed the client
   else
@@ -213,7 +226,7 @@ local function go_on(self, attempt, now)
       local is_ready, is_over, why = opened:poll()
       if is_ready then return opened end
       if not is_over then return nil end
-      note(self, attempt.endpoint, why or "the connection has ended")
+      note_attempt(self, attempt, why or "the connection has ended")
       attempt.connection = nil
       opened:close()
     elseif attempt.lookup then
@@ -295,11 +308,6 @@ function dialer_methods:has_connection()
     if attempt.connection then return true end
   end
   return false
-end
-
---- True if an endpoint is being tried.
-function dialer_methods:is_busy()
-  return self.attempts[1] ~= nil
 end
 
 --- Notes that a connection has ended. One that did not last counts as a failure, and the other endpoints are tried

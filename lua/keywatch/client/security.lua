@@ -8,7 +8,10 @@ local log = require "keywatch.support.log"
 local tls = require "keywatch.support.tls"
 local url = require "keywatch.support.url"
 
-local MAX_TOLD = 100 -- endpoints that are remembered: the list of a cluster's members may have anything in it
+-- The list of a cluster's members may have anything in it. Endpoints of which the log was told:
+local MAX_TOLD = 100  -- that are remembered
+local MAX_LINE = 3    -- in one line
+local MAX_SHOWN = 200 -- bytes of one
 
 local security_methods = {}
 local security_mt = { __index = security_methods }
@@ -84,18 +87,18 @@ local told, count = {}, 0 -- as keys: the URLs that were told, and their number
 
 --- Tells in the log that the password of a user goes over the network without TLS. Each endpoint is told once.
 local function warn_of_password(endpoints)
-  local urls = {}
+  local urls, more = {}, 0
   for _, endpoint in ipairs(endpoints) do
-    local address, text = endpoint.address, endpoint.url
+    local address, text = endpoint.address, endpoint.url:sub(1, MAX_SHOWN)
     local is_exposed = address.host and not address.is_tls and not is_loopback(address.host)
     if is_exposed and not told[text] and count < MAX_TOLD then
       told[text], count = true, count + 1
-      urls[#urls + 1] = log.quote(text)
+      if #urls < MAX_LINE then urls[#urls + 1] = log.quote(text) else more = more + 1 end
     end
   end
   if not urls[1] then return end
   log.warn("%s", ("a client sends its user and password without TLS, so that others can read them: use https:// "
-    .. "instead of %s"):format(table.concat(urls, ", ")))
+    .. "instead of %s%s"):format(table.concat(urls, ", "), more > 0 and (" and %d more"):format(more) or ""))
 end
 
 -- }======

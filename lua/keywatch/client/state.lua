@@ -55,7 +55,7 @@ end
 --- True if something needs a connection, or one is being opened.
 local function needs_connection(transport)
   local dialer = transport.dialer
-  return transport.waiting > 0 or transport.authenticating ~= nil or dialer:is_busy()
+  return transport.waiting > 0 or transport.authenticating ~= nil or dialer:has_connection()
     or transport.retrying > 0 or transport.watch_calls:has_idle() or transport.reads:has_any()
     or transport.keeper.waiting > 0
 end

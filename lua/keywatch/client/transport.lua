@@ -83,6 +83,7 @@ local function new(endpoints, opts)
     connections = {},     -- as keys: all open connections
     authenticating = nil, -- the connection whose user is being authenticated
     authenticating_until = 0, -- the deadline of that
+    authenticating_call = nil, -- the number of the call
     uses = 0,             -- calls under way, and calls that wait for a connection
     waiting = 0,          -- calls that wait for a connection
     pausing = 0,          -- calls that wait until they are tried again
@@ -230,7 +231,7 @@ end
 --- Authenticates the user on a connection. All calls wait for that one call of Authenticate.
 local function authenticate(self, connection)
   local now = driver.get().now()
-  self.authenticating, self.authenticating_until = connection, now + self.opts.timeout
+  self.authenticating, self.authenticating_until, self.authenticating_call = connection, now + self.opts.timeout, nil
   local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
   local number = connection:ask(AUTHENTICATE, bytes, function(message, status, text)
     if self.authenticating ~= connection then return end
@@ -247,12 +248,22 @@ local function authenticate(self, connection)
       refuse(self, connection, core.error_of(status, text))
     end
   end, common_metadata(self)) -- without the old token, which etcd would refuse
-  if not number then drop(self, connection, now) end
+  if not number then
+    drop(self, connection, now)
+  elseif self.authenticating == connection then
+    self.authenticating_call = number
+  else
+    connection:cancel(number) -- a finalizer has looked at the client, which has left the server
+  end
 end
 
---- Takes over a connection from the dialer. It is used at once, or after the user was authenticated.
+--- Takes over a connection from the dialer. It is used at once, or after the user was authenticated. The table of all
+-- connections is replaced, not changed: a hook or a finalizer may have had the transport polled while that goes over
+-- the table.
 local function use_opened(self, connection)
-  self.connections[connection] = true
+  local connections = { [connection] = true }
+  for one in pairs(self.connections) do connections[one] = true end
+  self.connections = connections
   connection.metadata = common_metadata(self)
   if self.opts.user then authenticate(self, connection) else adopt(self, connection) end
 end
@@ -371,11 +382,11 @@ function transport_methods:await_connection(deadline)
   end
   count(self, "waiting", -1)
   self:release()
+  local refusal = self.refusal
+  if self.waiting == 0 then self.refusal = nil end
   if not ok then error(came, 0) end
   if self.is_closed then return nil, errors.closed("client") end
   if self.connection then return self.connection end
-  local refusal = self.refusal
-  if self.waiting == 0 then self.refusal = nil end
   return nil, refusal or self.dialer:error()
 end
 
@@ -411,15 +422,16 @@ function read_waiter_methods:on_leave(connection, number, text)
   self.event:set()
 end
 
---- Waits until the waiter has its result. Returns false if the deadline was first. A server that takes long is asked
--- whether it has a leader.
+--- Waits until the waiter has its result. Returns false if the deadline was first, or the wait was ended as if it were.
+-- A server that takes long is asked whether it has a leader.
 local function await_answer(self, connection, waiter, deadline)
   local d, patience = driver.get(), connection.metadata.hasleader and SLOW
   while not waiter.is_done do
-    local left = deadline and math.max(0, deadline - d.now())
+    local now = d.now()
+    local left = deadline and math.max(0, deadline - now)
     local is_slow = patience and (not left or left > patience)
     if not waiter.event:wait(is_slow and patience or left) then
-      if not is_slow then return false end
+      if not is_slow or d.now() < now + patience then return false end -- the latter by driver.expire
       patience = nil
       self.leader_probe:begin(connection)
     end
@@ -488,9 +500,13 @@ end
 function transport_methods:abandon(connection, text)
   connection.is_left = true
   if self.connection == connection then self.connection = nil end
-  if self.authenticating == connection then self.authenticating = nil end
+  if self.authenticating == connection then
+    self.authenticating = nil
+    if self.authenticating_call then connection:cancel(self.authenticating_call) end
+  end
   self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
   connection:leave(text)
+  self.watch_calls:cancel_questions(connection)
   self.reads:leave(connection, text)
 end
 
@@ -540,11 +556,12 @@ local function is_worth_another(waiter, call)
 end
 
 --- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call is to be tried again, and
--- the error of the attempt if that is to be later.
+-- the error of the attempt if that is to be later. Nothing is sent after the deadline: it would be in doubt.
 local function attempt(self, call)
   local connection, err = self:await_connection(call.deadline)
   if not connection then return true, nil, err end
-  local is_read = call.is_read
+  local deadline, is_read = call.deadline, call.is_read
+  if deadline and driver.get().now() >= deadline then return true, nil, core.new_error("deadline_exceeded") end
   local waiter = try(self, connection, call)
   if waiter == false then
     self.leader_probe:begin(connection)

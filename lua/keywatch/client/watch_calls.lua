@@ -522,6 +522,13 @@ local function judge(self, watch, revision)
   wake(watch)
 end
 
+--- True if a watch is still attached to a connection, and knows a later revision than its server. A watch that has gone
+-- on elsewhere may have seen more by now than the server had when it was asked.
+local function is_suspect_of(watch, connection)
+  local _, _, _, _, is_suspect = watch.core:state()
+  return is_suspect and watch.call ~= nil and watch.call.connection == connection
+end
+
 --- Ends the verification of a server: with the answer to the read, or without a message if the read has failed. In the
 -- latter case other servers are tried.
 local function conclude(self, connection, message, status)
@@ -533,7 +540,9 @@ local function conclude(self, connection, message, status)
     self.transport:turn_away(connection)
     back_off(self)
   end
-  for _, watch in ipairs(suspects) do judge(self, watch, revision) end
+  for _, watch in ipairs(suspects) do
+    if is_suspect_of(watch, connection) then judge(self, watch, revision) end
+  end
 end
 
 --- Begins to verify the server of a watch that knows a later revision than the server: the server may be behind, or it
@@ -551,14 +560,28 @@ local function verify(self, connection, watch)
     if connection.verification ~= verification then return end -- it took too long, and has ended without an answer
     conclude(self, connection, message, status)
   end)
+  verification.number = number
   if not number then conclude(self, connection) end
 end
 
 --- Ends a verification that takes too long. Returns the seconds that it may still take; math.huge if there is none.
 local function limit_verification(self, connection, now)
-  if not connection.verification then return math.huge end
-  if now >= connection.verify_until then conclude(self, connection) end
+  local verification = connection.verification
+  if not verification then return math.huge end
+  if now >= connection.verify_until then
+    conclude(self, connection)
+    if verification.number then connection:cancel(verification.number) end
+  end
   return math.max(0, connection.verify_until - now)
+end
+
+--- Cancels what was asked on a connection about its server. Called when the server, which has no watches any more, is
+-- left.
+function watch_calls_methods.cancel_questions(_, connection)
+  local status_call, verification = connection.status_call, connection.verification
+  connection.status_call, connection.verification, connection.suspects = nil, nil, nil
+  if status_call then connection:cancel(status_call) end
+  if verification and verification.number then connection:cancel(verification.number) end
 end
 
 --- Returns true if the server has refused a watch because of the token, and the user is authenticated anew. The watch
@@ -624,11 +647,12 @@ end
 
 --- Fails the watches that are not attached: the server has refused the user.
 function watch_calls_methods:fail_idle(err)
-  for watch in pairs(self.idle) do
+  local idle = self.idle
+  self.idle = setmetatable({}, { __mode = "k" }) -- before: a finalizer may make other watches idle
+  for watch in pairs(idle) do
     watch.core:fail(err.code, err.message)
     wake(watch)
   end
-  self.idle = setmetatable({}, { __mode = "k" })
 end
 
 --- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no

@@ -132,7 +132,7 @@ function election_methods:leader(opts)
   opts = check.times(opts, "leader")
   local range = { timeout = opts.timeout, deadline = opts.deadline }
   for name, value in pairs(names.OLDEST) do range[name] = value end
-  local result, err = self.face:range(self.prefix, range)
+  local result, err = check.call("leader", self.face.range, self.face, self.prefix, range)
   if not result then return nil, err end
   return result.kvs[1]
 end

@@ -44,6 +44,8 @@ local function new(class, own_place, face, key, revision)
     relay = nil,     -- made when somebody waits for the loss
     watch = nil,     -- of the key, while somebody waits for the loss
     opener = nil,    -- the task that opens the watch
+    from = nil,      -- the revision that the watch begins with, if that is not the first one after the key was created
+    trouble = nil,   -- the code with which the last watch, or a read of the key, has failed, until there is a watch
   }, holding_mt)
   return setmetatable({
     key = key,
@@ -96,28 +98,43 @@ function holding_methods:lose()
   sessions.suspect(self.session)
 end
 
+--- Reads the key after its watch has failed: it may have been deleted meanwhile. Returns true if it is still held, and
+-- can be watched from now on.
+local function look_at_key(self)
+  local result, err = self.session.root:range(self.place.key, { keys_only = true })
+  local kv = result and result.kvs[1]
+  if not result then
+    self.trouble = err.code
+  elseif kv and kv.create_revision == self.revision then
+    self.from = result.revision + 1
+    return true
+  else
+    self:lose()
+  end
+  return false
+end
+
 --- Opens the watch of the key. Tries again until that works, or is no longer wanted. Runs as a task, or at once where
 -- the store is in this process.
 local function open_watch(self)
-  local root = self.session.root
-  local from = self.revision + 1
+  local root, is_local = self.session.root, self.session.is_local
   while not (self.is_over or self:error() or self.watch) do
-    local watch, err = root:watch(self.place.key, { start_revision = from })
-    if watch and (self.is_over or self.watch) then
-      watch:close()
-    elseif watch then
-      self.watch, self.opener = watch, nil
-      self.relay:add(watch)
-    elseif err.code == "compacted" then -- the key may have been deleted before
-      local result = root:range(self.place.key, { keys_only = true })
-      if result and not (result.kvs[1] and result.kvs[1].create_revision == self.revision) then
-        return self:lose()
-      end
-      if result then from = result.revision + 1 elseif not self.session.is_local then driver.get().sleep(RETRY) end
-    elseif err.code == "closed" then
-      return
-    else
+    if self.trouble and self.trouble ~= "compacted" then
+      if is_local then return end -- the store is closed
       driver.get().sleep(RETRY)
+    end
+    if not self.trouble or look_at_key(self) then
+      local watch, err = root:watch(self.place.key, { start_revision = self.from or self.revision + 1 })
+      if watch and (self.is_over or self.watch) then
+        watch:close()
+      elseif watch then
+        self.watch, self.opener, self.trouble = watch, nil, nil
+        self.relay:add(watch)
+      elseif err.code == "closed" then
+        return
+      else
+        self.trouble = err.code
+      end
     end
   end
 end
@@ -140,6 +157,7 @@ local function look_at_watch(self)
       if err and err.code == "timeout" then return end
       stop_watching(self) -- a failed watch; the next wait opens another one
       if not err or err.code == "closed" then return end
+      self.trouble = err.code
       watch_key(self)
       if self.watch == nil then return end
     end
@@ -199,6 +217,7 @@ function holding_methods:give_back(times)
   if ok and is_deleted ~= nil then
     own:release()
     if is_deleted then return true end
+    sessions.suspect(self.session)
     return nil, self.session:error() or deleted()
   end
   local lost = sessions.loss_after(self.session, why)
@@ -277,14 +296,13 @@ local function take(own, face, name, value, deadline, is_try, adopt)
   return created
 end
 
---- Returns the error of a call that has failed. Whatever has taken too long is a timeout of the call.
+--- Returns the error of a call that has failed. Whatever has taken too long is a timeout of the call. A key that has
+-- gone may have gone with its lease.
 local function failure_of(session, err, deadline)
   local lost = session:error()
   if lost then return lost end
-  if place.PASSING[err.code] and place.is_over(deadline) and err.code ~= "timeout" then
-    return core.new_error("timeout")
-  end
-  return err
+  if err.code == "lost" then sessions.suspect(session) end
+  return place.or_timeout(err, deadline)
 end
 
 --- Waits until the session has the lock, or leads. Returns its place and the create revision of its key; or nil and an

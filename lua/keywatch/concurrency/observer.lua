@@ -11,6 +11,7 @@ local compat = require "keywatch.support.compat"
 local contenders = require "keywatch.concurrency.contenders"
 local driver = require "keywatch.task.driver"
 local faces = require "keywatch.concurrency.face"
+local place = require "keywatch.concurrency.place"
 local relay = require "keywatch.concurrency.relay"
 local selection = require "keywatch.task.selection"
 
@@ -62,12 +63,13 @@ local function open(self, times)
   return true
 end
 
---- Opens a new watch, and tries again until that works. Runs as a task, or at once where the store is in this process.
+--- Opens a new watch, and tries again until that works, or fails for a reason that does not pass. Runs as a task, or at
+-- once where the store is in this process.
 local function reopen(self)
   while not self.is_closed do
     local ok, err = open(self, {})
     if ok then break end
-    if err.code == "closed" then
+    if err.code ~= "compacted" and not place.PASSING[err.code] then
       self.failure = err
       break
     end

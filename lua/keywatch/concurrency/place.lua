@@ -19,6 +19,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local faces = require "keywatch.concurrency.face"
+local lease = require "keywatch.store.lease"
 local names = require "keywatch.concurrency.names"
 local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
@@ -34,6 +35,7 @@ local place_mt = { __index = place_methods }
 place_methods.queue = nil       -- tickets, from index first to last; false in the place of one that has left
 place_methods.first = 1
 place_methods.last = 0
+place_methods.gaps = 0          -- of the tickets in the queue that have left
 place_methods.doubts = 0        -- see sweeper.lua
 place_methods.doubt_until = 0
 place_methods.is_listed = false -- the sweeper has the place
@@ -73,6 +75,7 @@ local function leave(place)
     local ticket = queue[place.first]
     queue[place.first] = nil
     place.first = place.first + 1
+    if not ticket then place.gaps = place.gaps - 1 end
     if ticket then -- at once
       place.state, ticket.has_turn = "taken", true
       ticket.turned:set()
@@ -88,6 +91,26 @@ local function leave(place)
   end
 end
 
+--- Removes the gaps from the queue. At once.
+local function squeeze(place)
+  local queue, n = place.queue, place.first - 1
+  for i = place.first, place.last do
+    local ticket = queue[i]
+    queue[i] = nil
+    if ticket then
+      n = n + 1
+      queue[n], ticket.at = ticket, n
+    end
+  end
+  place.last, place.gaps = n, 0
+end
+
+--- Takes a ticket that waits no more out of the queue. The queue never has more gaps than tickets.
+local function give_up(place, ticket)
+  place.queue[ticket.at], place.gaps = false, place.gaps + 1
+  if place.gaps * 2 > place.last - place.first + 1 then squeeze(place) end
+end
+
 --- Waits for the place. Returns true, or nil and an error.
 local function await_place(session, ticket, deadline)
   local d = driver.get()
@@ -101,21 +124,68 @@ local function await_place(session, ticket, deadline)
 end
 
 --- Waits in the queue of the place. Returns true, or nil and an error.
-local function queue_up(place, session, deadline)
-  local ticket = setmetatable({ has_turn = false, turned = driver.get().event() }, ticket_mt)
-  place.queue = place.queue or {}
+local function queue_up(place, ticket, session, deadline)
   place.last = place.last + 1
-  local at = place.last
-  place.queue[at] = ticket
+  ticket.at = place.last
+  place.queue[ticket.at] = ticket
   local ok, has_turn, err = pcall(await_place, session, ticket, deadline)
   if ok and has_turn then return true end
   if ticket.has_turn then
     leave(place)
   else
-    place.queue[at] = false
+    give_up(place, ticket)
   end
   if not ok then error(has_turn, 0) end
   return nil, err
+end
+
+--- Returns a new place, which the caller takes.
+local function new_place(session, prefix, key)
+  return setmetatable({
+    session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
+    prefix = prefix,     -- as the root names it
+    key = key,           -- the same
+    state = "taken",
+    has_key = false,     -- the key exists, or may exist
+    is_known = false,    -- an answer has said that the key exists
+  }, place_mt)
+end
+
+--- Returns the place of a session for a key, or nil. A lock that was collected gives its place back: the loop may not
+-- have turned since.
+local function find(session, key)
+  local place = session.places[key]
+  local dropped = place and place.dropped
+  if not dropped then return place end
+  place.dropped = nil
+  dropped:close()
+  return session.places[key]
+end
+
+--- Takes the place of a session for a key, or finds it taken. Returns the place; and, if the call has to wait for the
+-- place, a ticket for its queue. With is_try returns nil if another call, or a lock, has the place. What is needed is
+-- made before the place is looked at: a finalizer may give the place back, or take it, meanwhile.
+local function take_or_find(session, prefix, key, is_try)
+  local fresh, ticket
+  while true do
+    local place = find(session, key)
+    if not place and fresh then
+      session.places[key] = fresh
+      return fresh
+    elseif not place then
+      fresh = new_place(session, prefix, key)
+    elseif place.state == "free" then
+      place.state, place.session = "taken", session
+      return place
+    elseif is_try and place.state == "taken" then
+      return nil
+    elseif ticket and place.queue then
+      return place, ticket
+    else
+      place.queue = place.queue or {}
+      ticket = ticket or setmetatable({ has_turn = false, turned = driver.get().event(), at = 0 }, ticket_mt)
+    end
+  end
 end
 
 --- Returns the place of a session for a lock or an election, taken by the caller; or nil and an error. Waits until
@@ -124,32 +194,10 @@ end
 local function enter(session, face, name, deadline, is_try)
   local prefix = names.prefix_of(name)
   local _, full = faces.resolve(face, prefix)
-  local key = full .. session.hex
-  local place = session.places[key]
-  local dropped = place and place.dropped
-  if dropped then -- the loop may not have turned since
-    place.dropped = nil
-    dropped:close()
-    place = session.places[key]
-  end
-  if not place then
-    place = setmetatable({
-      session = session,   -- of the call that has the place, or had it last; each session of the lease may take it
-      prefix = full,       -- as the root names it
-      key = key,           -- the same
-      state = "taken",
-      has_key = false,     -- the key exists, or may exist
-      is_known = false,    -- an answer has said that the key exists
-    }, place_mt)
-    session.places[key] = place
-    return place
-  end
-  if place.state == "free" then
-    place.state, place.session = "taken", session
-    return place
-  end
-  if is_try and place.state == "taken" then return nil, core.new_error("locked") end
-  local ok, err = queue_up(place, session, deadline)
+  local place, ticket = take_or_find(session, full, full .. session.hex, is_try)
+  if not place then return nil, core.new_error("locked") end
+  if not ticket then return place end
+  local ok, err = queue_up(place, ticket, session, deadline)
   if not ok then return nil, err end
   place.session = session
   err = session:error()
@@ -182,7 +230,10 @@ function place_methods:create(face, name, value, deadline, is_try)
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
     if is_sure then self.has_key = sweeper.is_doubtful(self) elseif not session.is_local then sweeper.doubt(self) end
     if not ok then error(failure, 0) end
-    if failure.code == "lease_not_found" then failure = lost(session) end
+    if failure.code == "lease_not_found" then
+      lease.note_gone(session.lease)
+      failure = lost(session)
+    end
     return nil, failure
   end
   self.is_known = created ~= false
@@ -200,6 +251,13 @@ end
 
 -- Errors of reads that pass.
 local PASSING = { unavailable = true, deadline_exceeded = true, timeout = true, no_leader = true }
+
+--- Returns the error of a call with a deadline that has failed with err: "timeout", if the call has failed because the
+-- deadline is over.
+local function or_timeout(err, deadline)
+  if not PASSING[err.code] or err.code == "timeout" or not is_over(deadline) then return err end
+  return core.new_error("timeout")
+end
 
 --- Reads a range at the root, again and again as long as that fails for reasons that pass. Returns the result, or nil
 -- and an error.
@@ -305,4 +363,6 @@ end
 
 -- }======
 
-return { enter = enter, leave = leave, is_over = is_over, time_left = time_left, PASSING = PASSING }
+return {
+  enter = enter, leave = leave, is_over = is_over, time_left = time_left, or_timeout = or_timeout, PASSING = PASSING,
+}

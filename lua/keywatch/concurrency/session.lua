@@ -217,7 +217,7 @@ local function default(face, ttl, deadline)
       if not found.session and companion[ttl] == found then companion[ttl] = nil end
       found.done:set()
       if not ok then error(session, 0) end
-      return found.session, found.err
+      return found.session, found.err and place.or_timeout(found.err, deadline)
     end
     if found.session then return found.session end
     if not found.is_done and not found.done:wait(place.time_left(deadline)) and place.is_over(deadline) then

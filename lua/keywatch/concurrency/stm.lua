@@ -225,10 +225,21 @@ local function explain(err, n_read, n_written)
   return err
 end
 
+--- Returns the seconds until the deadline, or nil without one; and the error "deadline_exceeded" if it is over.
+local function time_left(run)
+  local left = run.deadline and run.deadline - driver.get().now()
+  if not left or left > 0 then return left end
+  local text = ("keywatch: stm: the deadline was over after %d conflicts"):format(run.conflicts)
+  return 0, errors.new("deadline_exceeded", text)
+end
+
 --- Commits the attempt. Returns true; or false, the revision and the kvs for the next attempt; or nil and an error. The
--- branch that is executed after a conflict reads what the next attempt will probably ask for.
+-- branch that is executed after a conflict reads what the next attempt will probably ask for. Nothing is sent after the
+-- deadline: it would be in doubt.
 local function commit(tx)
   if is_done(tx) then return true end
+  local _, late = time_left(tx.run)
+  if late then return nil, late end
   local success = {}
   for i, key in ipairs(tx.written) do success[i] = tx.writes[key] end
   local conflicts = compares(tx)
@@ -257,15 +268,11 @@ end
 -- attempt knows the newest values. Returns an error if the deadline is over.
 local function pause(run)
   run.conflicts = run.conflicts + 1
-  local d = driver.get()
-  local left = run.deadline and run.deadline - d.now()
-  if left and left <= 0 then
-    local text = ("keywatch: stm: the deadline was over after %d conflicts"):format(run.conflicts)
-    return errors.new("deadline_exceeded", text)
-  end
+  local left, late = time_left(run)
+  if late then return late end
   if run.conflicts == 1 or not driver.can_park() then return nil end
   local bound = math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ math.min(run.conflicts - 2, 10))
-  d.sleep(math.min(math.random() * bound, left or bound))
+  driver.get().sleep(math.min(math.random() * bound, left or bound))
 end
 
 --- Returns the results of the function as a list with its length, if they are those of pcall: true and the results.

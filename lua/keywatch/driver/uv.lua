@@ -252,9 +252,7 @@ function driver.listen(server, address, context)
   return get_loop():listen(server, address, context)
 end
 
-function driver.dial(client, address, context, host, place)
-  return get_loop():dial(client, address, context, host, place)
-end
+function driver.dial(client, address, ...) return get_loop():dial(client, address, ...) end
 
 function driver.lookup(name) return get_loop():lookup(name) end
 function driver.bell() return get_loop():bell() end

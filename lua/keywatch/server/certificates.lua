@@ -188,7 +188,7 @@ local function renew(self)
   local certificate = present(self)
   if not self.directory or not certificate or certificate.not_after - os.time() > RENEWAL then return end
   local _, err = ensure_files(self, (tls.load()))
-  local text = err and err.message
+  local text = err and err.message:gsub("^keywatch: ", "")
   if text and text ~= self.known_failure then self.log.warn("TLS: %s", text) end
   self.known_failure = text
 end

@@ -59,13 +59,18 @@ local function kept_of(lease)
   return hold and not hold.is_over and hold.kept or nil
 end
 
+--- Notes that the owner has said that a lease does not exist: if it is kept, it is lost.
+local function note_gone(lease)
+  local kept = kept_of(lease)
+  if kept then kept.keeper:lose(kept, "it has expired, or was revoked") end
+end
+
 --- Renews the lease. Returns its time to live in seconds, or nil and an error.
 function lease_methods:keepalive(opts)
   check.self(self, "keepalive", lease_mt)
   local ttl, err = check.call("keepalive", self.owner.lease_keepalive, self.owner, self.id, opts)
   if ttl then return ttl end
-  local kept = kept_of(self)
-  if kept and err.code == "lease_not_found" then kept.keeper:lose(kept, "it has expired, or was revoked") end
+  if err.code == "lease_not_found" then note_gone(self) end
   return nil, err
 end
 
@@ -221,4 +226,6 @@ end
 
 -- }======
 
-return { grant = grant, by_id = by_id, failure = failure, methods = lease_methods, mt = lease_mt }
+return {
+  grant = grant, by_id = by_id, failure = failure, note_gone = note_gone, methods = lease_methods, mt = lease_mt,
+}

@@ -48,8 +48,8 @@
 --                    before a server begins to listen.
 --   listen(server, address, context)
 --                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
---                    or { path = }. context: one of keywatch.tls; nil: the connections are plain. Returns a listener: listener:address(), listener:close(); or nil, the text and the
---                    name of the error.
+--                    or { path = }. context: one of keywatch.tls; nil: the connections are plain. Returns a listener:
+--                    listener:address(), listener:close(); or nil, the text and the name of the error.
 --   resolve(name)    Looks a host name up, and blocks meanwhile. Returns a list of IP addresses; or nil, the text and
 --                    the name of the error.
 --   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is under

@@ -145,7 +145,7 @@ end
 
 -- }======
 
-local origin = {}
+local origin = { owner = "store" }
 
 --- Takes the next thing from the core's queue. See watch.lua.
 function origin.take(one)

@@ -24,7 +24,7 @@ local SYNC_KVS = 10000   -- events in the buffer, beyond which sync adds no exis
 local LEAST_SECONDS = 1  -- that a Watch call has to confirm a watch, whatever the client's timeout is
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 
-local origin = {}
+local origin = { owner = "client" }
 
 --- Returns the error of a watch that the core has failed with a code and a text. With the code "unknown" the text is
 -- the reason that the server gave.
@@ -178,7 +178,7 @@ local function await_initial(one, deadline)
 end
 
 --- Waits until a server has created the watch. A call that does not confirm the watch for long is replaced, and the
--- next one has twice the time. Raises an error if that fails.
+-- next one has twice the time. Raises an error if that fails, or if driver.expire ends the wait.
 local function await_created(one, deadline)
   local d = driver.get()
   local seconds = math.max(LEAST_SECONDS, one.watch_calls.transport.opts.timeout)
@@ -188,10 +188,10 @@ local function await_created(one, deadline)
     if was_created then return end
     if one.core:state() == "failed" then error(select(2, origin.take(one)), 0) end
     if one.is_closed then error(errors.closed("watch"), 0) end
-    local left, until_replaced = seconds_left(deadline), seconds_left(replace_at)
+    local left, until_replaced, now = seconds_left(deadline), seconds_left(replace_at), d.now()
     local is_last = left and left <= until_replaced
     local came = one.arrival:wait(is_last and left or until_replaced)
-    if not came and is_last then
+    if not came and (is_last or d.now() < now + until_replaced) then
       one.watch_calls:stop_sharing(one)
       error(one.watch_calls:error(), 0)
     elseif not came then

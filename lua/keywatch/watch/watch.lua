@@ -5,7 +5,8 @@
 -- reader that finds both empty waits for an event of the driver. Always true: everything up to the field `revision`
 -- was handed out.
 --
--- The queue belongs to the origin of the watch (local_source.lua, remote_source.lua), a table of functions:
+-- The queue belongs to the origin of the watch (local_source.lua, remote_source.lua), a table of functions, and of
+-- `owner`, the word for what is watched in error texts:
 --
 --   take(watch)            takes the next thing from the queue. Returns "events" and a list; "progress" and a
 --                          revision; "failed" and an error; or nil if the queue is empty
@@ -177,7 +178,7 @@ end
 -- kv is on its way, or if a finalizer, which has interrupted this very function, calls it.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then
-    fail(watch, core.new_error("closed"))
+    fail(watch, errors.closed(watch.origin.owner))
     return true
   end
   local initial = watch.initial
@@ -347,7 +348,7 @@ watch_mt.__select = { -- see task/selection.lua
 --- Returns the error of a watch from which nothing can come any more, or nil.
 local function terminal_error(watch)
   if watch.is_closed then return errors.closed("watch") end
-  if watch.origin.is_closed(watch) then return watch.failure or core.new_error("closed") end
+  if watch.origin.is_closed(watch) then return watch.failure or errors.closed(watch.origin.owner) end
   return watch.failure
 end
 

@@ -1,8 +1,10 @@
-// A program with etcd's own client for Go, which does what it is told: the Go side of spec/interop/go_spec.lua and of
-// bench/mutex.lua.
+// A program with etcd's own client for Go, which does what it is told: the Go side of spec/interop/go_spec.lua, of
+// spec/interop/tls_spec.lua and of bench/mutex.lua.
 //
-//	peer ENDPOINTS          obeys commands, until there are no more
-//	peer ENDPOINTS mutex N  locks and unlocks N times, and tells what that took
+//	peer [FLAGS] ENDPOINTS          obeys commands, until there are no more
+//	peer [FLAGS] ENDPOINTS mutex N  locks and unlocks N times, and tells what that took
+//
+// Over TLS the flags are files: -ca, who is trusted, and -cert and -key, what is shown to the server.
 //
 // A command is a line, "ID VERB ARGUMENTS", and is done beside the others. Its answer is a line, too: "ID ok VALUES" or
 // "ID failed TEXT". Before that there may be lines "ID said VALUES".
@@ -10,6 +12,8 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -17,6 +21,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/clientv3"
+	"go.etcd.io/etcd/pkg/transport"
 )
 
 const dialTimeout = 5 * time.Second
@@ -35,26 +40,48 @@ func (c *command) say(words ...interface{}) {
 	fmt.Println(append([]interface{}{c.id}, words...)...)
 }
 
-func main() {
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   strings.Split(os.Args[1], ","),
+// securityOf is what the flags say of TLS; nil is a plain connection.
+func securityOf(ca, cert, key string) (*tls.Config, error) {
+	if ca == "" {
+		return nil, nil
+	}
+	return transport.TLSInfo{TrustedCAFile: ca, CertFile: cert, KeyFile: key}.ClientConfig()
+}
+
+func configOf(endpoints, ca, cert, key string) (clientv3.Config, error) {
+	security, err := securityOf(ca, cert, key)
+	return clientv3.Config{
+		Endpoints:   strings.Split(endpoints, ","),
 		DialTimeout: dialTimeout,
-	})
+		TLS:         security,
+	}, err
+}
+
+func main() {
+	ca := flag.String("ca", "", "the file of the authority that is trusted")
+	cert := flag.String("cert", "", "the file of our certificate")
+	key := flag.String("key", "", "the file of its key")
+	flag.Parse()
+	config, err := configOf(flag.Arg(0), *ca, *cert, *key)
+	var client *clientv3.Client
+	if err == nil {
+		client, err = clientv3.New(config)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	defer client.Close()
-	if len(os.Args) > 2 {
-		measure(client, os.Args[3])
+	if flag.NArg() > 1 {
+		measure(client, flag.Arg(2))
 		return
 	}
-	obey(client)
+	obey(client, config)
 }
 
 // obey does commands as they come.
-func obey(client *clientv3.Client) {
-	p := newPeer(client)
+func obey(client *clientv3.Client, config clientv3.Config) {
+	p := newPeer(client, config)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		words := strings.Fields(lines.Text())

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 // peer is what commands share. Sessions have names, and so have the locks and elections of each.
 type peer struct {
 	client    *clientv3.Client
+	config    clientv3.Config // that client was made with
 	mu        sync.Mutex
 	sessions  map[string]*concurrency.Session
 	mutexes   map[string]*concurrency.Mutex
@@ -21,9 +24,10 @@ type peer struct {
 	stops     map[string]context.CancelFunc // of what goes on until it is stopped
 }
 
-func newPeer(client *clientv3.Client) *peer {
+func newPeer(client *clientv3.Client, config clientv3.Config) *peer {
 	return &peer{
 		client:    client,
+		config:    config,
 		sessions:  map[string]*concurrency.Session{},
 		mutexes:   map[string]*concurrency.Mutex{},
 		elections: map[string]*concurrency.Election{},
@@ -38,6 +42,11 @@ var verbs map[string]func(*peer, *command) (values, error)
 
 func init() {
 	verbs = map[string]func(*peer, *command) (values, error){
+		"shake":    (*peer).shake,
+		"put":      (*peer).put,
+		"get":      (*peer).get,
+		"swap":     (*peer).swap,
+		"watch":    (*peer).watch,
 		"session":  (*peer).session,
 		"close":    (*peer).close,
 		"lock":     (*peer).lock,
@@ -80,6 +89,72 @@ func (p *peer) stop(c *command) (values, error) {
 		return nil, fmt.Errorf("nothing of %s can be stopped", c.args[0])
 	}
 	cancel()
+	return nil, nil
+}
+
+// shake: makes a TLS handshake, as the client does, and waits for what the server says first; tells why it cannot. The
+// client itself tells of a deadline only.
+func (p *peer) shake(c *command) (values, error) {
+	config := p.config.TLS.Clone()
+	config.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.config.Endpoints[0], "https://"), config)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	_, err = conn.Read(make([]byte, 1))
+	return nil, err
+}
+
+// put KEY VALUE TIME: says the revision
+func (p *peer) put(c *command) (values, error) {
+	ctx, cancel := within(c.args[2])
+	defer cancel()
+	answer, err := p.client.Put(ctx, c.args[0], c.args[1])
+	if err != nil {
+		return nil, err
+	}
+	return values{answer.Header.Revision}, nil
+}
+
+// get KEY TIME: says the value, or nothing
+func (p *peer) get(c *command) (values, error) {
+	ctx, cancel := within(c.args[1])
+	defer cancel()
+	answer, err := p.client.Get(ctx, c.args[0])
+	if err != nil || len(answer.Kvs) == 0 {
+		return nil, err
+	}
+	return values{string(answer.Kvs[0].Value)}, nil
+}
+
+// swap KEY OLD NEW: puts a value if the key has another one, by a transaction; says whether it had
+func (p *peer) swap(c *command) (values, error) {
+	key, old, value := c.args[0], c.args[1], c.args[2]
+	answer, err := p.client.Txn(context.Background()).
+		If(clientv3.Compare(clientv3.Value(key), "=", old)).
+		Then(clientv3.OpPut(key, value)).
+		Commit()
+	if err != nil {
+		return nil, err
+	}
+	return values{answer.Succeeded}, nil
+}
+
+// watch PREFIX: says "created", and then the type, the key and the value of each event, until it is stopped
+func (p *peer) watch(c *command) (values, error) {
+	answers := p.client.Watch(p.untilStopped(c), c.args[0], clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	for answer := range answers {
+		if err := answer.Err(); err != nil {
+			return nil, err
+		}
+		if answer.Created {
+			c.say("said", "created")
+		}
+		for _, event := range answer.Events {
+			c.say("said", event.Type, string(event.Kv.Key), string(event.Kv.Value))
+		}
+	}
 	return nil, nil
 }
 

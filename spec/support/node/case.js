@@ -1,6 +1,7 @@
 // What the cases share: their list, the clients that they are tried with, and waiting for events.
 "use strict";
 
+const fs = require("node:fs");
 const { once } = require("node:events");
 const { Etcd3 } = require("etcd3");
 
@@ -13,16 +14,22 @@ function add(name, fn) {
   cases.set(name, fn);
 }
 
-/** Where to connect. `client` is shared by the cases, as it would be in a program. */
+/** Where to connect. `client` is shared by the cases, as it would be in a program. Over TLS there are files: `ca`, who is
+ * trusted, and maybe `cert` and `key`, what is shown to the server. */
 class Server {
-  constructor(url, isEtcd) {
+  constructor(url, isEtcd, ca, cert, key) {
     this.url = url;
     this.isEtcd = isEtcd;
+    this.credentials = ca && {
+      rootCertificate: fs.readFileSync(ca),
+      certChain: cert && fs.readFileSync(cert),
+      privateKey: key && fs.readFileSync(key),
+    };
     this.client = this.connect();
   }
 
   connect(options) {
-    return new Etcd3({ hosts: this.url, ...options });
+    return new Etcd3({ hosts: this.url, credentials: this.credentials, ...options });
   }
 
   /** Runs a function with a client of its own. */

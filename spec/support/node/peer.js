@@ -1,6 +1,6 @@
 // npm's etcd3 at work: reads names of cases, a line each, and tells how each of them ends.
 //
-//     peer.js URL keywatch|etcd
+//     peer.js URL keywatch|etcd [CA [CERTIFICATE KEY]]
 //
 // After a case it prints "-- ok NAME", or what went wrong and then "-- failed NAME". "list" prints all names.
 "use strict";
@@ -12,10 +12,11 @@ require("./kv_cases");
 require("./watch_cases");
 require("./lease_cases");
 require("./cluster_cases");
+require("./tls_cases");
 
 async function main() {
-  const [url, kind] = process.argv.slice(2);
-  const server = new Server(url, kind === "etcd");
+  const [url, kind, ...identity] = process.argv.slice(2);
+  const server = new Server(url, kind === "etcd", ...identity);
   for await (const line of readline.createInterface({ input: process.stdin })) {
     if (line === "list") {
       console.log("cases: " + [...cases.keys()].sort().join(" "));

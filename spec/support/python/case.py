@@ -14,18 +14,32 @@ def case(fn):
     return fn
 
 
-class Server:
-    """Where to connect. Channels are shared, as they would be in a program."""
+OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
-    def __init__(self, address, is_etcd):
+
+def contents(path):
+    """The bytes of a file; None of none."""
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Server:
+    """Where to connect. Channels are shared, as they would be in a program. With the file of an authority they are
+    secure, and show the certificate, if one is given."""
+
+    def __init__(self, address, is_etcd, ca=None, cert=None, key=None):
         self.address = address
         self.is_etcd = is_etcd
         self.host, self.port = address.split(":")
-        self.client = etcd3.client(host=self.host, port=int(self.port), timeout=SECONDS)
-        self.channel = grpc.insecure_channel(address, options=[
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-        ])
+        self.client = etcd3.client(host=self.host, port=int(self.port), timeout=SECONDS, ca_cert=ca, cert_cert=cert,
+                                   cert_key=key)
+        if ca is None:
+            self.channel = grpc.insecure_channel(address, options=OPTIONS)
+        else:
+            credentials = grpc.ssl_channel_credentials(contents(ca), contents(key), contents(cert))
+            self.channel = grpc.secure_channel(address, credentials, options=OPTIONS)
 
 
 def equal(got, expected):

@@ -1,6 +1,6 @@
 """A Python client at work: reads names of cases, a line each, and tells how each of them ends.
 
-    peer.py ADDRESS keywatch|etcd
+    peer.py ADDRESS keywatch|etcd [CA [CERTIFICATE KEY]]
 
 After a case it prints "-- ok NAME", or what went wrong and then "-- failed NAME". "list" prints all names.
 """
@@ -11,6 +11,7 @@ import traceback
 
 import client_cases
 import raw_cases
+import tls_cases
 from case import CASES, Server
 
 
@@ -25,8 +26,8 @@ def run(name, server):
 
 def main():
     faulthandler.enable()
-    address, kind = sys.argv[1:]
-    server = Server(address, is_etcd=kind == "etcd")
+    address, kind, *identity = sys.argv[1:]
+    server = Server(address, kind == "etcd", *identity)
     for line in sys.stdin:
         name = line.strip()
         if name == "list":
@@ -35,5 +36,5 @@ def main():
             print("-- " + run(name, server) + " " + name, flush=True)
 
 
-assert client_cases and raw_cases  # they have filled CASES
+assert client_cases and raw_cases and tls_cases  # they have filled CASES
 main()

@@ -1,0 +1,152 @@
+--- TLS inside of nginx, which has OpenSSL itself: a channel over a plain cosocket, and clients where they may wait.
+
+local certificates = require "spec.support.certificates"
+local directory = require "spec.support.directory"
+local luv = require "spec.support.luv"
+local nginx = require "spec.support.nginx"
+local process = require "spec.support.process"
+
+-- Contexts are made in init, before the worker is there, and used in the worker.
+local INIT = [[
+  path = %q
+  tls = require "keywatch.tls"
+  context = assert(tls.client { ca = path .. "/ca.pem", cert = path .. "/alice.pem", key = path .. "/alice.key" })
+  stranger = assert(tls.client { ca = path .. "/stranger.pem" })
+]]
+
+local SERVE = [[
+  server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0",
+    tls = { cert = path .. "/server.pem", key = path .. "/server.key", ca = path .. "/ca.pem" } })
+  port = tonumber(server:addresses()[1]:match(":(%d+)$"))
+]]
+
+-- Speaks HTTP/2 over a channel: what a driver on cosockets does. Returns the types of the first frames of the server.
+local SPEAK = [[
+  local function speak(from)
+    local channel = assert(from:connect("localhost", "localhost:" .. port))
+    local socket = ngx.socket.tcp()
+    assert(socket:connect("127.0.0.1", port))
+    socket:settimeout(20000)
+    local function turn()
+      local state = channel:state()
+      while state.has_work do
+        channel:step()
+        state = channel:state()
+      end
+      local bytes = channel:pending()
+      if bytes ~= "" then assert(socket:send(bytes)) end
+      return state
+    end
+    local state = turn()
+    local function receive()
+      local bytes = assert(socket:receiveany(16384))
+      assert(channel:feed(bytes) == #bytes)
+      state = turn()
+    end
+    while not state.is_open and not state.is_done do receive() end
+    if state.is_done then
+      socket:close()
+      return (channel:error())
+    end
+    channel:write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" .. "\0\0\8\6\0\0\0\0\0" .. "keywatch")
+    turn()
+    local text, types = "", {}
+    repeat
+      while not channel:state().may_read do receive() end
+      text = text .. channel:read()
+      while #text >= 9 do
+        local len = text:byte(2) * 256 + text:byte(3)
+        if #text < 9 + len then break end
+        types[text:byte(4)] = text:sub(10, 9 + len)
+        text = text:sub(10 + len)
+      end
+    until types[4] and types[6]
+    channel:finish()
+    turn()
+    socket:close()
+    local info = channel:info()
+    channel:close()
+    return types[6], info.version, info.is_resumed
+  end
+]]
+
+describe("TLS in nginx #once", function()
+  after_each(process.end_all)
+  teardown(directory.remove_all)
+
+  --- Returns a port that was free a moment ago. etcd cannot be given port 0.
+  local function free_port()
+    local socket = luv.new_tcp()
+    socket:bind("127.0.0.1", 0)
+    local port = socket:getsockname().port
+    socket:close()
+    luv.run("nowait")
+    return port
+  end
+
+  local function run(texts)
+    texts.init = INIT:format(certificates.directory()) .. (texts.init or "")
+    return nginx.run(texts)
+  end
+
+  it("a channel over a plain cosocket speaks HTTP/2 to a server of ours, resumes sessions, and says what it refuses",
+    function()
+      local said, errors = run {
+        init_worker = SERVE,
+        content = SPEAK .. [[
+          say(speak(context))
+          say(speak(context))
+          say((speak(stranger):match("signed by [^(]*")))
+          say(speak(context))
+        ]],
+      }
+      assert.equal("keywatch TLSv1.3 false\nkeywatch TLSv1.3 true\nsigned by an authority that is not trusted \n"
+        .. "keywatch TLSv1.3 true\n", said, errors)
+    end)
+
+  it("nginx's own TLS, which fails in between, has its own errors, and we have ours", function()
+    local said, errors = run {
+      init_worker = SERVE,
+      content = SPEAK .. [[
+        for _ = 1, 2 do
+          local socket = ngx.socket.tcp()
+          assert(socket:connect("127.0.0.1", port))
+          say(socket:sslhandshake(nil, "localhost", false)) -- does not offer HTTP/2
+          say((speak(stranger):match("signed by [^(]*")))
+          say(speak(context) == "keywatch")
+        end
+      ]],
+    }
+    assert.equal(("nil handshake failed\nsigned by an authority that is not trusted \ntrue\n"):rep(2), said, errors)
+    local _, n = errors:gsub("SSL_do_handshake%(%) failed [^\n]*no application protocol", "")
+    assert.equal(2, n, errors)
+    assert.is_nil(errors:match("verify failed"), errors)
+  end)
+
+  it("a channel over a plain cosocket speaks HTTP/2 to an etcd", function()
+    local path = certificates.directory()
+    local port = free_port()
+    local url, peer = "https://127.0.0.1:" .. port, "http://127.0.0.1:" .. free_port()
+    local etcd = process.start({ "etcd", "--data-dir", directory.new(), "--listen-client-urls", url,
+      "--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+      "--initial-cluster", "default=" .. peer, "--cert-file", path .. "/server.pem", "--key-file",
+      path .. "/server.key", "--client-cert-auth", "--trusted-ca-file", path .. "/ca.pem" }, {
+      env = { ETCD_UNSUPPORTED_ARCH = luv.os_uname().machine == "aarch64" and "arm64" or nil },
+    })
+    etcd:expect_error("ready to serve client requests")
+    local said, errors = run { content = ("port = %d\n"):format(port) .. SPEAK .. "say(speak(context))" }
+    assert.equal("keywatch TLSv1.3 false\n", said, errors)
+  end)
+
+  for _, phase in ipairs { "init", "init_worker" } do
+    it("a client waits in " .. phase .. " beside nginx's own TLS", function()
+      local said, errors = run { [phase] = SERVE .. [[
+        local client = assert(keywatch.connect("https://127.0.0.1:" .. port, { tls = {
+          ca = path .. "/ca.pem", cert = path .. "/alice.pem", key = path .. "/alice.key" } }))
+        say(client:put("a", "1").revision)
+        keywatch.run(function() say(client:get("a").value) end)
+      ]] }
+      assert.equal("2\n1\n", said, errors)
+    end)
+  end
+end)

@@ -1,0 +1,112 @@
+--- TLS for a whole run: with KW_TLS=1 each server that specs start listens on https://, and each client connects there.
+--
+-- The specs themselves do not know: what they start by spec/support gets its URLs and flags from here; and the module
+-- keywatch of this process and of the Lua programs beside it serves https:// where it is told to serve http://, and
+-- trusts our authority where it is told to connect to https://. URLs that name no server of the specs, and the paths of
+-- unix sockets, stay as they are. Without KW_TLS nothing is changed.
+--
+-- Lua programs beside the spec run this file first, by LUA_INIT, wherever they are: it requires nothing when loaded.
+
+local DIRECTORY = "KW_CERTIFICATES" -- the variable in which programs beside the spec find the certificates
+
+local secure = { is_on = os.getenv("KW_TLS") == "1" }
+
+-- {====== Where things are ======
+
+local function path_of(name)
+  return (os.getenv(DIRECTORY) or require("spec.support.certificates").directory()) .. "/" .. name
+end
+
+--- The file of the authority that all trust.
+function secure.ca() return path_of("ca.pem") end
+
+--- The files of the servers' certificate and of its key.
+function secure.pair() return path_of("server.pem"), path_of("server.key") end
+
+--- The URL of an address of a server that specs start, which speaks TLS in any run if `is_tls`.
+function secure.url(address, is_tls)
+  return ((is_tls or secure.is_on) and "https://" or "http://") .. address
+end
+
+--- The option `tls` of a client of such a server.
+function secure.tls(is_tls)
+  return (is_tls or secure.is_on) and { ca = secure.ca() } or nil
+end
+
+--- The flags of such a server, keywatch's or etcd's.
+function secure.flags(is_tls)
+  if not (is_tls or secure.is_on) then return {} end
+  local cert, key = secure.pair()
+  return { "--cert-file", cert, "--key-file", key }
+end
+
+-- }======
+
+-- {====== The module keywatch ======
+
+local function with(options, tls)
+  local all = {}
+  for name, value in pairs(options or {}) do all[name] = value end
+  all.tls = all.tls or tls
+  return all
+end
+
+--- The same URL, or list of URLs, with https:// in place of http://.
+local function secured(listen)
+  if type(listen) == "string" then return (listen:gsub("^http://", "https://")) end
+  if type(listen) ~= "table" then return listen end
+  local list = {}
+  for i, one in ipairs(listen) do list[i] = secured(one) end
+  return list
+end
+
+--- Whether one of some URLs asks for TLS.
+local function is_secure(urls)
+  if type(urls) == "string" then return urls:find("https://", 1, true) ~= nil end
+  for _, one in ipairs(type(urls) == "table" and urls or {}) do
+    if is_secure(one) then return true end
+  end
+  return false
+end
+
+local function server_options(options)
+  if type(options) ~= "table" then return options end
+  local listen = secured(options.listen)
+  if not is_secure(listen) then return options end
+  local cert, key = secure.pair()
+  local all = with(options, { cert = cert, key = key })
+  all.listen = listen
+  return all
+end
+
+local function client_options(endpoints, options)
+  local is_table = options == nil or type(options) == "table"
+  return is_table and is_secure(endpoints) and with(options, secure.tls()) or options
+end
+
+--- The real functions are called in the place of these, by tail calls: errors name the line of the spec.
+local function wrap(keywatch)
+  local serve, connect = keywatch.serve, keywatch.connect
+  function keywatch.serve(options) return serve(server_options(options)) end
+  function keywatch.connect(endpoints, options) return connect(endpoints, client_options(endpoints, options)) end
+  return keywatch
+end
+
+--- From now on `require "keywatch"` gives the module that was described above.
+function secure.install()
+  package.preload.keywatch = function(...)
+    return wrap(assert(loadfile(assert(package.searchpath("keywatch", package.path))))(...))
+  end
+end
+
+-- }======
+
+--- Makes certificates, and installs all that for this process and for those that it starts. They are gone at its end.
+function secure.begin()
+  local uv = require "spec.support.luv"
+  uv.os_setenv(DIRECTORY, require("spec.support.certificates").directory())
+  uv.os_setenv("LUA_INIT", ("dofile(%q).install()"):format(uv.cwd() .. "/spec/support/secure.lua"))
+  secure.install()
+end
+
+return secure

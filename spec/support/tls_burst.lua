@@ -1,0 +1,101 @@
+--- A program: handshakes of TLS, all at once, in a process of their own.
+--
+--   lua5.4 spec/support/tls_burst.lua PORT CONNECTIONS AUTHORITY KIND
+--
+-- It connects, and says "ready". After a line it sends the first flights of all connections, and what they say next:
+--
+--   whole     whole handshakes. It says "done" when all were made
+--   half      half of a first flight and no more. It says "done" when the kernel has it all
+--   nothing   nothing. It says "done"
+--   garbage   64 KB of records without an end. It says "done" when the kernel has it all, or the server has closed
+--
+-- It ends with its input, and all connections with it.
+
+local uv = require "spec.support.luv"
+
+local AT_ONCE = 200 -- connections that are being opened
+
+local port, n, authority, kind = tonumber(arg[1]), tonumber(arg[2]), arg[3], arg[4]
+local context = assert(require("keywatch.tls").client { ca = authority })
+local connections, n_connected, n_done = {}, 0, 0
+
+local sigpipe = uv.new_signal()
+sigpipe:start("sigpipe", function() end)
+sigpipe:unref()
+
+local function turn_until(is_so)
+  while not is_so() do uv.run("once") end
+end
+
+local function say(word)
+  io.write(word, "\n")
+  io.flush()
+end
+
+local function note_done(connection)
+  if connection.is_done then return end
+  connection.is_done = true
+  n_done = n_done + 1
+end
+
+--- What a connection says first.
+local function first_bytes(connection)
+  if kind == "nothing" then return "" end
+  if kind == "garbage" then return ("\22\3\1\64\0\1\0\63\0" .. ("x"):rep(16375)):rep(4):sub(1, 65536) end
+  connection.channel = assert(context:connect("localhost"))
+  connection.channel:step()
+  local flight = connection.channel:pending()
+  return kind == "half" and flight:sub(1, math.floor(#flight / 2)) or flight
+end
+
+--- Reads what comes, and goes on with the handshake.
+local function go_on(connection)
+  connection.handle:read_start(function(err, bytes)
+    local channel = connection.channel
+    if err or not bytes then
+      if kind == "whole" and not connection.is_done then error("a handshake was refused: " .. (err or "closed")) end
+      return note_done(connection)
+    end
+    if kind ~= "whole" or connection.is_done then return end
+    channel:feed(bytes)
+    channel:step()
+    if channel:error() then error("a handshake has failed: " .. channel:error()) end
+    local answer = channel:pending()
+    if answer ~= "" then connection.handle:write(answer) end
+    if channel:state().is_open then note_done(connection) end
+  end)
+end
+
+for i = 1, n do
+  local connection = { handle = uv.new_tcp(), is_done = false }
+  connection.bytes = first_bytes(connection)
+  connections[i] = connection
+  connection.handle:connect("127.0.0.1", port, function(err)
+    if err then error("cannot connect: " .. err) end
+    n_connected = n_connected + 1
+  end)
+  if i > AT_ONCE then turn_until(function() return n_connected >= i - AT_ONCE end) end
+end
+turn_until(function() return n_connected == n end)
+say("ready")
+
+local input, is_told, has_ended = uv.new_pipe(false), false, false
+input:open(0)
+input:read_start(function(_, chunk)
+  is_told = true
+  has_ended = chunk == nil
+end)
+turn_until(function() return is_told end)
+for _, connection in ipairs(connections) do
+  go_on(connection)
+  if connection.bytes == "" then
+    note_done(connection)
+  else
+    connection.handle:write(connection.bytes, function()
+      if kind ~= "whole" then note_done(connection) end
+    end)
+  end
+end
+turn_until(function() return n_done == n end)
+say("done")
+turn_until(function() return has_ended end)

@@ -1,0 +1,142 @@
+--- Memory after many connections with TLS is what it was after some: full handshakes, resumed ones, refused ones, ones
+-- that are given up halfway; and contexts whose files change.
+--
+-- KW_LEAKS=12 makes every dose twelve times as large.
+
+local keywatch = require "keywatch"
+local tls = require "keywatch.tls"
+
+local certificates = require "spec.support.certificates"
+local pair = require "spec.support.tls_pair"
+local resident = require "spec.support.resident"
+local shell = require "spec.support.shell"
+
+local FACTOR = tonumber(os.getenv("KW_LEAKS") or 1)
+local DOSES = 3 -- after one to warm up
+local CHANNELS, CONNECTIONS, CHANGES = 100 * FACTOR, 50 * FACTOR, 30 * FACTOR
+local KIB, MIB = 1024, 1024 * 1024
+local FLAT = MIB / 4 -- a session, some 2 KiB, lost with each connection would be more
+
+describe("TLS that is used for long #once", function()
+  local function resident_after(dose)
+    dose()
+    collectgarbage()
+    collectgarbage()
+    return resident.now()
+  end
+
+  --- As in spec/hostile/leak_spec.lua: the dose that leaves the least is the one that counts.
+  local function expect_flat(name, n, dose)
+    local before = resident_after(dose)
+    local last, least = before, math.huge
+    for _ = 1, DOSES do
+      local now = resident_after(dose)
+      least, last = math.min(least, now - last), now
+    end
+    print(("  %d %s leave %.0f KiB beside %.1f MiB"):format(DOSES * n, name, (last - before) / KIB, before / MIB))
+    if resident.is_telling then
+      assert.is_true(DOSES * least <= FLAT, ("%.0f bytes are left by every dose"):format(least))
+    end
+  end
+
+  --- Opens channels of both sides, writes a little both ways, and closes them. `is_open` is what comes of the
+  -- handshakes.
+  local function shake(client_context, server_context, n, is_open)
+    for i = 1, n do
+      local client, server = pair.shake(client_context, server_context)
+      assert(client:state().is_open == is_open)
+      if is_open then
+        client:write("hello")
+        server:write("hello")
+        pair.pump(client, server, nil, {}, {})
+      end
+      if i % 2 == 0 then client:finish() end
+      client:close()
+      server:close()
+    end
+  end
+
+  for _, version in ipairs { "TLS1.2", "TLS1.3" } do
+    it("leaves nothing behind of sessions in " .. version, function()
+      local options = { max_version = version, ca = (certificates.paths("ca")) }
+      local server_context = pair.server("server", options)
+      local cert, key = certificates.paths("alice")
+      local client_context = pair.client { cert = cert, key = key }
+      expect_flat("channels, half of them resumed,", 2 * CHANNELS, function()
+        shake(client_context, server_context, CHANNELS, true)
+        for i = 1, CHANNELS do -- each to another place: more than are kept
+          local client = assert(client_context:connect("localhost", "place " .. i))
+          local server = assert(server_context:accept())
+          pair.pump(client, server, nil, {}, {})
+          client:close()
+          server:close()
+        end
+      end)
+    end)
+  end
+
+  it("leaves nothing behind of handshakes that fail, or are given up", function()
+    local client_context, server_context = pair.client(), pair.server("expired")
+    expect_flat("handshakes that fail", 2 * CHANNELS, function()
+      shake(client_context, server_context, CHANNELS, false)
+      for i = 1, CHANNELS do
+        local client, server = assert(client_context:connect("localhost")), assert(server_context:accept())
+        client:step()
+        server:feed(client:pending():sub(1, 5 * i))
+        server:step()
+        client:close()
+        server:close()
+      end
+    end)
+  end)
+
+  it("leaves nothing behind of connections, of the client and of the server", function()
+    local cert, key = certificates.paths("server")
+    local authority = certificates.paths("ca")
+    local server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0", log_level = "error",
+      tls = { cert = cert, key = key } })
+    local lasting = assert(keywatch.connect(server:addresses()[1], { tls = { ca = authority } }))
+    lasting:put("a", ("x"):rep(50000))
+    expect_flat("connections", CONNECTIONS, function()
+      for _ = 1, CONNECTIONS do
+        local client = assert(keywatch.connect(server:addresses()[1], { tls = { ca = authority } }))
+        assert(client:get("a"))
+        client:close()
+      end
+    end)
+    lasting:close()
+    server:close()
+  end)
+
+  it("frees the context of old files when the last channel with them has ended", function()
+    local scratch = shell.must("mktemp -d")
+    local function replace(name)
+      for _, kind in ipairs { "pem", "key" } do
+        local file = assert(io.open(scratch .. "/new", "w"))
+        file:write(certificates.text(name .. "." .. kind))
+        file:close()
+        assert(os.rename(scratch .. "/new", scratch .. "/server." .. kind))
+      end
+    end
+    replace "server"
+    local server_context = assert(tls.server { cert = scratch .. "/server.pem", key = scratch .. "/server.key" })
+    local client_context = pair.client()
+    expect_flat("changes of files", CHANGES, function()
+      local lasting = {} -- each with files of its own
+      for i = 1, CHANGES do
+        replace(i % 2 == 0 and "server" or "again")
+        local client, server = pair.shake(client_context, server_context)
+        assert(client:state().is_open)
+        assert.equal("changed", (server_context:news()))
+        lasting[i % 10] = { client, server }
+      end
+      for _, both in pairs(lasting) do
+        both[1]:write("hello")
+        local got = {}
+        pair.pump(both[1], both[2], nil, {}, got)
+        assert.equal("hello", table.concat(got))
+      end
+    end)
+    shell.must("rm -rf " .. scratch)
+  end)
+end)
