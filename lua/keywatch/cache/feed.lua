@@ -14,7 +14,7 @@
 --
 -- To the client a feed is a watch (see remote_source.lua): it has the fields that client/watch_calls.lua and
 -- client/reads.lua use, and its event `arrival` does the work that is due, inside of the transport's poll. So a cache
--- needs no task, and works at top level, too.
+-- needs no task, and works at top level, too. Neither transport nor driver hold a feed: it lives as long as its cache.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -68,16 +68,22 @@ local function begin_following(self, revision)
   self.watch_calls:add(self)
 end
 
---- Uses the pages that have come: a replica that has content learns the difference, unless its history is another one.
+--- Gives the pages that have come to the replica. The first ones are its base. Later ones are merged with what it has,
+-- unless its history is another one. Returns true, or nil and an error.
+local function use_state(self)
+  if not self.cluster then return self.cache.replica:load(self.state) end
+  local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
+  if not is_other then
+    local ok, err = self.cache.replica:merge(self.state)
+    if ok or err.code ~= "stale_revision" then return ok, err end
+  end
+  return self.hooks.begin_anew(self.cache, self.state, self.why or core.new_error("cluster_changed"))
+end
+
+--- Goes on with events, once all pages have come.
 local function use_pages(self)
   local _, revision = self.state:last()
-  local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster and self.cluster ~= self.page_cluster
-  local ok, err
-  if not is_other then
-    ok, err = self.replica:merge(self.state)
-    is_other = not ok and err.code == "stale_revision"
-  end
-  if is_other then ok, err = self.on_other_history(self, self.state, self.why or core.new_error("cluster_changed")) end
+  local ok, err = use_state(self)
   if not ok then return pause(self, err) end
   self.state:close()
   self.state, self.cluster = nil, self.page_cluster
@@ -118,7 +124,7 @@ end
 --- Moves what has come to the replica.
 local function follow(self)
   repeat
-    local n, more = self.replica:feed(self.core)
+    local n, more = self.cache.replica:feed(self.core)
     if not n then return fail(self, more.code, more.message) end
     if self.is_full then self.watch_calls:resume(self) end
   until not more
@@ -152,8 +158,8 @@ local function pump(self)
     work(self)
   until not self.is_stirred or self.phase == "closed"
   self.is_working = false
-  local_source.poke(self.replica)
-  self.on_change(self)
+  local_source.poke(self.cache.replica)
+  self.hooks.on_change(self.cache)
 end
 
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
@@ -175,19 +181,41 @@ function feed_methods:close()
   if self.state then self.state:close() end
 end
 
---- Returns a feed of a replica, which has begun. `hooks` are on_change(feed), called when something has come, and
--- on_other_history(feed, state, err), which has to give the feed another replica with that state.
-local function new(client, key, range_end, replica, hooks)
+-- {====== What the server has ======
+
+--- True if the events of the server go to the replica.
+function feed_methods:is_following()
+  return self.phase == "following"
+end
+
+--- Asks the server for progress, if it has the watch of the feed.
+function feed_methods:request_progress()
+  if self.phase == "following" then self.watch_calls:request_progress(self) end
+end
+
+--- Returns the revision of the server by a linearizable read, or nil and an error.
+function feed_methods:server_revision(deadline)
+  local timeout = deadline and math.max(0, deadline - driver.get().now())
+  local found, err = self.client:range(self.key, { keys_only = true, limit = 1, timeout = timeout })
+  if not found then return nil, err end
+  return found.revision
+end
+
+-- }======
+
+--- Returns the feed of a cache, which has begun. `hooks` are on_change(cache), called when something has come, and
+-- begin_anew(cache, state, err), which has to give the cache another replica with that state.
+local function new(cache, hooks)
+  local client = cache.client
   local watch_calls = client.transport.watch_calls
   local self = setmetatable({
+    cache = cache,
     client = client,
     watch_calls = watch_calls,
     opts = {},
-    key = key,
-    range_end = range_end,
-    replica = replica,
-    on_change = hooks.on_change,
-    on_other_history = hooks.on_other_history,
+    key = cache.key,
+    range_end = cache.range_end,
+    hooks = hooks,
     phase = "reading",
     page = PAGE,
     state = nil,        -- the pages that have come
@@ -201,7 +229,7 @@ local function new(client, key, range_end, replica, hooks)
     heard_at = nil,     -- when the server has told something
     arrival = nil,
     is_working = false,
-    is_stirred = false,
+    is_stirred = false, -- something has come while it worked
     -- Of watch_calls.lua:
     core = nil, tag = 0, call = nil, has_own_call = false, is_full = false, attached_at = nil,
   }, feed_mt)
