@@ -79,11 +79,15 @@ static int l_last(lua_State *L) {
 
 static int l_close(lua_State *L) {
   lua_state *self = luaL_checkudata(L, 1, STATE_NAME);
-  if (self->is_open) kw_feed_state_drop(&self->state);
+  if (!self->is_open) return 0;
+  kw_feed_state_drop(&self->state);
   self->is_open = false;
   lua_settop(L, 1);
-  lua_pushnil(L);
-  lua_setiuservalue(L, 1, 1);
+  lua_getiuservalue(L, 1, 1);
+  for (int i = (int)lua_rawlen(L, 2); i > 0; i--) {
+    lua_pushnil(L);
+    lua_rawseti(L, 2, i);
+  }
   return 0;
 }
 
