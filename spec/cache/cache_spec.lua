@@ -1,0 +1,237 @@
+--- A cache: what it has, what it waits for, and what becomes of it when its server changes.
+
+local keywatch = require "keywatch"
+local open = require("keywatch.cache.cache").open
+
+local directory = require "spec.support.directory"
+local network = require "spec.support.network"
+local proxy = require "spec.support.proxy"
+
+local PATIENCE = network.PATIENCE
+
+--- The kvs of a reader by key, without those of other prefixes.
+local function contents(reader, prefix)
+  local kvs = {}
+  for kv in reader:each(prefix, { prefix = true }) do kvs[kv.key] = kv end
+  return kvs
+end
+
+--- Waits until a cache has what the server has, and compares both.
+local function expect_equal(cache, client)
+  local last = assert(client:put("/last", "x", { timeout = PATIENCE })).revision
+  assert(cache:wait_for(last - 1, PATIENCE))
+  assert.same(contents(client, cache.prefix), contents(cache, cache.prefix))
+end
+
+network.of_each(function(kind, tag)
+  describe(("a cache of %s %s"):format(kind, tag), function()
+    local s, client, cache
+
+    before_each(network.begin)
+
+    after_each(function()
+      if cache then cache:close() end
+      cache = nil
+      network.finish()
+      directory.remove_all()
+    end)
+
+    local function connect(url, options)
+      client = network.connect(url or s.url, options)
+      return client
+    end
+
+    --- A server with some keys, and a cache of a part of them.
+    local function start(options)
+      s = network.start(kind, options)
+      connect()
+      for i = 1, 5 do assert(client:put("/a/" .. i, tostring(i))) end
+      assert(client:put("/b/1", "b"))
+      cache = assert(open(client, "/a/"))
+      assert.is_true(cache:wait_ready(PATIENCE))
+    end
+
+    it("has what there was, and what comes", function()
+      start()
+      assert.is_true(cache:is_ready())
+      assert.equal("3", cache:get("/a/3").value)
+      assert.is_nil((cache:get("/a/9")))
+      assert.equal(5, cache:range("/a/", { prefix = true }).count)
+      local put = assert(client:put("/a/6", "6"))
+      assert(cache:wait_for(put.revision, PATIENCE))
+      assert.equal("6", cache:get("/a/6").value)
+      client:delete("/a/1")
+      local again = assert(client:put("/a/2", "new"))
+      assert(cache:wait_for(again.revision, PATIENCE))
+      assert.same(contents(client, "/a/"), contents(cache, "/a/"))
+      assert.equal("2", cache:get("/a/2", { revision = put.revision }).value)
+    end)
+
+    it("reads many pages", function()
+      s = network.start(kind)
+      connect()
+      for i = 1, 300 do assert(client:put(("/a/%04d"):format(i), ("v"):rep(100))) end
+      cache = assert(open(client, "/a/"))
+      cache.feed.page = 7
+      assert.is_true(cache:wait_ready(PATIENCE))
+      expect_equal(cache, client)
+      assert.equal(300, cache:status().keys)
+    end)
+
+    it("has keys of its prefix alone", function()
+      start()
+      for _, call in ipairs {
+        function() cache:get("/b/1") end,
+        function() cache:get("/a") end,
+        function() cache:range("/a", { prefix = true }) end,
+        function() cache:range("/a/", { from_key = true }) end,
+        function() cache:range("/a/1", { range_end = "/b/" }) end,
+        function() cache:each("", { prefix = true }) end,
+        function() cache:watch("/", { prefix = true }) end,
+      } do
+        assert.error_matches(call, "the cache has only keys that begin with '/a/'", 1, true)
+      end
+      assert.equal(2, cache:range("/a/1", { range_end = "/a/3" }).count)
+      assert.equal(1, cache:range("/a/4", { prefix = true }).count)
+    end)
+
+    it("of all keys has all", function()
+      start()
+      cache:close()
+      cache = assert(open(client, ""))
+      assert(cache:wait_ready(PATIENCE))
+      assert.equal(6, cache:range("", { prefix = true }).count)
+      assert.equal(6, cache:range("\0", { from_key = true }).count)
+    end)
+
+    it("has watches of its own, which cost nothing upstream", function()
+      start()
+      local all = {}
+      for i = 1, 50 do all[i] = assert(cache:watch("/a/", { prefix = true, initial = i % 2 == 0 })) end
+      assert(client:put("/a/x", "1"))
+      for i, watch in ipairs(all) do
+        for _ = 1, i % 2 == 0 and 6 or 0 do assert.is_truthy(watch:next(PATIENCE).type) end
+        assert.equal("/a/x", watch:next(PATIENCE).key)
+      end
+      assert.equal(1, (client.transport.watch_calls:count()))
+    end)
+
+    it("goes on through a bad network", function()
+      start()
+      cache:close()
+      local p = proxy.start(s.url)
+      local far = network.connect(p.url)
+      cache = assert(open(far, "/a/"))
+      assert(cache:wait_ready(PATIENCE))
+      local watch = assert(cache:watch("/a/", { prefix = true }))
+      local n = 0
+      for round = 1, 5 do
+        p:cut { how = round % 2 == 0 and "reset" or "close" }
+        for i = 1, 3 do assert(client:put("/a/" .. i, round .. "." .. i)) end
+        for i = 1, 3 do
+          local event = assert(watch:next(PATIENCE))
+          assert.same({ "/a/" .. i, round .. "." .. i }, { event.key, event.value })
+          n = n + 1
+        end
+      end
+      assert.equal(15, n)
+      expect_equal(cache, client)
+    end)
+
+    it("learns the difference when its history was compacted, and its watches go on", function()
+      start()
+      cache:close()
+      local p = proxy.start(s.url)
+      local far = network.connect(p.url)
+      cache = assert(open(far, "/a/"))
+      assert(cache:wait_ready(PATIENCE))
+      local watch = assert(cache:watch("/a/", { prefix = true }))
+      p:refuse()
+      p:cut()
+      assert(client:put("/a/1", "changed"))
+      assert(client:delete("/a/2"))
+      local last = assert(client:put("/a/new", "1")).revision
+      for i = 1, 3 do last = assert(client:put("/b/" .. i, "1")).revision end
+      assert(client:compact(last))
+      assert.equal("1", cache:get("/a/1").value) -- the old content stays readable
+      p:accept_again()
+      assert(cache:wait_for(last, PATIENCE))
+      assert.same(contents(client, "/a/"), contents(cache, "/a/"))
+      local seen = {}
+      for i = 1, 3 do
+        local event = assert(watch:next(PATIENCE))
+        seen[i] = { event.type, event.key }
+      end
+      assert.same({ { "put", "/a/1" }, { "put", "/a/new" }, { "delete", "/a/2" } }, seen)
+      local _, err = watch:next(0)
+      assert.equal("timeout", err.code)
+    end)
+
+    it("begins anew with a server that was reset, and its watches end", function()
+      local path = directory.new()
+      start { path = path }
+      local before = cache:status().revision
+      local watch = assert(cache:watch("/a/", { prefix = true }))
+      s.process:signal("sigkill")
+      s.process:wait()
+      assert.equal("1", cache:get("/a/1").value)
+      s = network.start(kind, { path = directory.new(), port = s.port, peer_port = s.peer_port })
+      local other = network.connect(s.url)
+      assert(other:put("/a/other", "1", { timeout = PATIENCE }))
+      local event, err = watch:next(PATIENCE)
+      assert.is_nil(event)
+      assert.is_true(err.code == "regressed" or err.code == "cluster_changed", err.code)
+      assert.same({ "/a/other" }, { (next(contents(cache, "/a/"))) })
+      assert.is_true(cache:status().revision < before)
+      assert.is_true(cache:is_ready())
+    end)
+
+    it("says how it stands", function()
+      s = network.start(kind)
+      local p = proxy.start(s.url)
+      p:refuse()
+      connect(p.url)
+      cache = assert(open(client, "/a/"))
+      assert.is_false(cache:is_ready())
+      local found, err = cache:get("/a/1")
+      assert.same({ nil, "unavailable" }, { found, err.code })
+      assert.matches("the cache has no content yet", err.message)
+      local ok, late = cache:wait_ready(0.2)
+      assert.same({ nil, "unavailable" }, { ok, late.code })
+      assert.same({ "reading", 0 }, { cache:status().phase, cache:status().revision })
+      p:accept_again()
+      assert(cache:wait_ready(PATIENCE))
+      local status = cache:status()
+      assert.equal("following", status.phase)
+      assert.is_true(status.age >= 0)
+      cache:close()
+      found, err = cache:get("/a/1")
+      assert.same({ nil, "closed" }, { found, err.code })
+      assert.equal("closed", cache:status().phase)
+    end)
+
+    if kind == "keywatch" then
+      it("waits for what the server has", function()
+        start()
+        local last
+        for i = 1, 20 do last = assert(client:put(i % 2 == 0 and "/a/x" or "/c", tostring(i))).revision end
+        assert.equal(last, cache:sync(PATIENCE))
+        assert.equal("20", cache:get("/a/x").value)
+        last = assert(client:put("/a/x", "21")).revision
+        assert.equal("21", cache:get("/a/x", { consistent = true }).value)
+        last = assert(client:put("/a/x", "22")).revision
+        assert.equal("22", cache:get("/a/x", { min_revision = last }).value)
+        local ok, err = cache:wait_for(last + 100, 0.05)
+        assert.same({ nil, "timeout" }, { ok, err.code })
+      end)
+    else
+      it("asks the server itself where its progress cannot be trusted", function()
+        start()
+        local ok, err = cache:sync(PATIENCE)
+        assert.same({ nil, "unsupported" }, { ok, err.code })
+        assert(client:put("/a/x", "21"))
+        assert.equal("21", cache:get("/a/x", { consistent = true }).value)
+      end)
+    end
+  end)
+end)
