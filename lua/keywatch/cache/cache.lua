@@ -14,6 +14,7 @@ local feeds = require "keywatch.cache.feed"
 local key_order = require "keywatch.support.key_order"
 local local_source = require "keywatch.watch.local_source"
 local pages = require "keywatch.store.pages"
+local tables = require "keywatch.cache.table"
 local watches = require "keywatch.watch.watch"
 
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
@@ -226,6 +227,25 @@ function cache_methods:status()
   }
 end
 
+--- Has the tables follow. A hook may open and close tables and the cache.
+local function follow_tables(cache)
+  if #cache.followers == 0 or not cache.is_loaded then return end
+  local all = cache.followers
+  cache.followers = {}
+  for _, one in ipairs(all) do
+    if one:follow(cache) then table.insert(cache.followers, one) end
+  end
+end
+
+--- Returns a plain table, key to value, that is kept equal to the content of the cache.
+function cache_methods:table(opts)
+  check.self(self, "table", cache_mt)
+  local target, follower = tables.new(self, opts)
+  table.insert(self.followers, follower)
+  follow_tables(self)
+  return target
+end
+
 --- Ends all local watches with an error, after what they have received.
 local function end_watches(cache, err)
   for one in pairs(cache.watches) do watches.finish(one, err) end
@@ -257,6 +277,7 @@ local OPTIONS = { history_bytes = "number" }
 --- Called by the feed when something has come. There may be content now.
 local function on_change(cache)
   if cache.feed and cache.feed:is_following() then cache.is_loaded = true end
+  follow_tables(cache)
   if cache.changed then cache.changed:set() end
 end
 
@@ -289,6 +310,7 @@ local function open(client, prefix, opts)
     history_bytes = opts.history_bytes,
     replica = replica,
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
+    followers = {},  -- of the tables
     feed = nil,
     ask_at = 0,      -- the time before which sync does not ask the server for progress again
     is_loaded = false,
