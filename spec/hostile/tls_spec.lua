@@ -24,6 +24,8 @@ local KIB, MIB = 1024, 1024 * 1024
 local CROWD = 1000 -- connections
 local STUCK = 14 * MIB -- as in spec/hostile/stuck_spec.lua, and the ciphertext of a connection
 
+package.loaded.luv = luv -- luv's loop turns the servers; each spec file has modules of its own
+
 local real_serve = core.serve
 
 --- A record that nobody has encrypted.
