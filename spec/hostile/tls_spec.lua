@@ -33,7 +33,7 @@ local function record(kind, payload, length)
   return string.char(kind) .. "\3\3" .. raw.number(length or #payload, 2) .. payload
 end
 
-describe("a server with TLS", function()
+describe("a server with TLS #slow", function()
   local server, store, attackers, witness, lines, contexts, port
 
   setup(function()
