@@ -24,6 +24,8 @@ local KIB, MIB = 1024, 1024 * 1024
 local CROWD = 1000 -- connections
 local STUCK = 14 * MIB -- as in spec/hostile/stuck_spec.lua, and the ciphertext of a connection
 
+package.loaded.luv = luv -- luv's loop turns the servers; each spec file has modules of its own
+
 local real_serve = core.serve
 
 --- A record that nobody has encrypted.
@@ -31,7 +33,7 @@ local function record(kind, payload, length)
   return string.char(kind) .. "\3\3" .. raw.number(length or #payload, 2) .. payload
 end
 
-describe("a server with TLS", function()
+describe("a server with TLS #slow", function()
   local server, store, attackers, witness, lines, contexts, port
 
   setup(function()

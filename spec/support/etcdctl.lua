@@ -12,10 +12,10 @@ etcdctl.__index = etcdctl
 local FLAGS = { ca = "--cacert", cert = "--cert", key = "--key" }
 
 local function command(self, argv)
-  local identity = self.identity or secure.tls() or {}
-  local full = { "etcdctl", "--endpoints", secure.url(self.address, self.identity ~= nil) }
+  local identity = self.identity or secure.tls()
+  local full = { "etcdctl", "--endpoints", identity and secure.url(self.address, true) or self.address }
   for name, flag in pairs(FLAGS) do
-    if identity[name] then full[#full + 1] = flag .. "=" .. identity[name] end
+    if identity and identity[name] then full[#full + 1] = flag .. "=" .. identity[name] end
   end
   for _, arg in ipairs(argv) do full[#full + 1] = arg end
   return full

@@ -192,7 +192,7 @@ describe("a connection with TLS", function()
     end)
   end)
 
-  it("is read while the other side does not read", function()
+  it("is read while the other side does not read #slow", function()
     server = new_server { is_silent = true }
     local listener = listen()
     local one, other = open(listener), open(listener)
@@ -286,7 +286,7 @@ describe("a connection with TLS", function()
   end)
 
   for _, module in ipairs { "uv", "tls" } do
-    it("survives every want of memory in keywatch." .. module, function()
+    it("survives every want of memory in keywatch." .. module .. " #starved #slow", function()
       local fail_at = require("keywatch." .. module).probe.fail_at
       local listener, own = listen(), client_context()
       local at, is_opened = 0, false
@@ -312,7 +312,7 @@ describe("a connection with TLS", function()
     end)
   end
 
-  it("is one of very many, and its handshake delays nobody", function()
+  it("is one of very many, and its handshake delays nobody #slow", function()
     local listener, clients, own = listen(), {}, client_context()
     local first = open(listener)
     for i = 1, 100 do
