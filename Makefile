@@ -148,7 +148,7 @@ $(FUZZERS:%=build/fuzz/%): build/fuzz/%: build/fuzz/obj/fuzz/%.o build/fuzz/all.
 	@clang $(FUZZ_PROBE) -fsanitize=fuzzer $^ -lnghttp2 -llmdb -lssl -lcrypto -lpthread -lm -o $@
 -include $(wildcard build/fuzz/obj/*.d build/fuzz/obj/*/*.d build/fuzz/obj/*/*/*.d)
 
-fuzz: $(FUZZERS:%=build/fuzz/%) ## 40 seconds of each target in fuzz, or KW_FUZZ_SECONDS; from KW_FUZZ_SEED, 0 for any
+fuzz: $(FUZZERS:%=build/fuzz/%) ## 30 seconds of each target in fuzz, or KW_FUZZ_SECONDS; from KW_FUZZ_SEED, 0 for any
 	@fuzz/run $(FUZZERS)
 
 # Trying it ---------------------------------------------------------------------------------------------------------

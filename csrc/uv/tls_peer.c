@@ -5,6 +5,8 @@
 
 #define PIECES 64 /* of the inner peer that are gathered in one record at most */
 
+_Static_assert(KW_READ_BYTES <= KW_TLS_INPUT, "a channel without input has room for one read");
+
 kw_tls_peer *kw_tls_peer_new(kw_loop *loop, const kw_tls *tls, kw_tls_channel *channel,
                              const kw_peer_face *face) {
   kw_tls_peer *peer = kw_alloc(sizeof *peer);

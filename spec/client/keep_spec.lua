@@ -466,9 +466,13 @@ describe("a client that keeps leases #slow", function()
     local peer = start 'stream:receive() stream:status(14, "etcdserver: no leader")'
     local client = network.connect(peer.url)
     local lease = client:lease(3, { id = 5 }):keep()
-    await(function() return client:state().state == "waiting" end)
-    assert.equal("etcdserver: no leader", client:state().why)
-    assert.same({ open = 1, waiting = 1 }, client:state().leases)
+    local state
+    await(function()
+      state = client:state()
+      return state.state == "waiting"
+    end)
+    assert.equal("etcdserver: no leader", state.why)
+    assert.same({ open = 1, waiting = 1 }, state.leases)
     expect_lost(lease, "it could not be renewed in time: etcdserver: no leader")
     assert.same({ open = 0, waiting = 0 }, client:state().leases)
   end)
