@@ -37,6 +37,10 @@ build = {
   },
   modules = {
     ["keywatch"] = "lua/keywatch/init.lua",
+    ["keywatch.cache.cache"] = "lua/keywatch/cache/cache.lua",
+    ["keywatch.cache.feed"] = "lua/keywatch/cache/feed.lua",
+    ["keywatch.cache.selector"] = "lua/keywatch/cache/selector.lua",
+    ["keywatch.cache.table"] = "lua/keywatch/cache/table.lua",
     ["keywatch.client.backoff"] = "lua/keywatch/client/backoff.lua",
     ["keywatch.client.call_hook"] = "lua/keywatch/client/call_hook.lua",
     ["keywatch.client.client"] = "lua/keywatch/client/client.lua",

@@ -22,7 +22,7 @@ C.exec = { face = true }
 
 -- A driver implements what tasks ask for, and is chosen by them. `init` is the public module.
 local LUA = floors {
-  "support", "task driver", "store", "watch", "namespace", "concurrency", "client server", "init", "command",
+  "support", "task driver", "store", "watch", "namespace", "concurrency", "client server", "cache", "init", "command",
 }
 LUA.task.driver, LUA.driver.task = true, true
 

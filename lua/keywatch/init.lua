@@ -6,6 +6,7 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
   error("keywatch needs Lua 5.4 or LuaJIT 2.1: run it with lua5.4 or luajit (this is " .. _VERSION .. ")", 0)
 end
 
+local cache = require "keywatch.cache.cache"
 local client = require "keywatch.client.client"
 local concurrency = require "keywatch.concurrency.methods"
 local core = require "keywatch.core"
@@ -16,6 +17,7 @@ require "keywatch.watch.local_source"
 
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)
+client.methods.cache = cache.open
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.

@@ -1,7 +1,6 @@
 --- A cache: what it has, what it waits for, and what becomes of it when its server changes.
 
 local keywatch = require "keywatch"
-local open = require("keywatch.cache.cache").open
 
 local directory = require "spec.support.directory"
 local network = require "spec.support.network"
@@ -47,7 +46,7 @@ network.of_each(function(kind, tag)
       connect()
       for i = 1, 5 do assert(client:put("/a/" .. i, tostring(i))) end
       assert(client:put("/b/1", "b"))
-      cache = assert(open(client, "/a/"))
+      cache = assert(client:cache("/a/"))
       assert.is_true(cache:wait_ready(PATIENCE))
     end
 
@@ -71,7 +70,7 @@ network.of_each(function(kind, tag)
       s = network.start(kind)
       connect()
       for i = 1, 300 do assert(client:put(("/a/%04d"):format(i), ("v"):rep(100))) end
-      cache = assert(open(client, "/a/"))
+      cache = assert(client:cache("/a/"))
       cache.feed.page = 7
       assert.is_true(cache:wait_ready(PATIENCE))
       expect_equal(cache, client)
@@ -98,7 +97,7 @@ network.of_each(function(kind, tag)
     it("of all keys has all", function()
       start()
       cache:close()
-      cache = assert(open(client, ""))
+      cache = assert(client:cache(""))
       assert(cache:wait_ready(PATIENCE))
       assert.equal(6, cache:range("", { prefix = true }).count)
       assert.equal(6, cache:range("\0", { from_key = true }).count)
@@ -121,7 +120,7 @@ network.of_each(function(kind, tag)
       cache:close()
       local p = proxy.start(s.url)
       local far = network.connect(p.url)
-      cache = assert(open(far, "/a/"))
+      cache = assert(far:cache("/a/"))
       assert(cache:wait_ready(PATIENCE))
       local watch = assert(cache:watch("/a/", { prefix = true }))
       local n = 0
@@ -143,7 +142,7 @@ network.of_each(function(kind, tag)
       cache:close()
       local p = proxy.start(s.url)
       local far = network.connect(p.url)
-      cache = assert(open(far, "/a/"))
+      cache = assert(far:cache("/a/"))
       assert(cache:wait_ready(PATIENCE))
       local watch = assert(cache:watch("/a/", { prefix = true }))
       p:refuse()
@@ -191,7 +190,7 @@ network.of_each(function(kind, tag)
       local p = proxy.start(s.url)
       p:refuse()
       connect(p.url)
-      cache = assert(open(client, "/a/"))
+      cache = assert(client:cache("/a/"))
       assert.is_false(cache:is_ready())
       local found, err = cache:get("/a/1")
       assert.same({ nil, "unavailable" }, { found, err.code })

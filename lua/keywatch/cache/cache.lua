@@ -101,7 +101,8 @@ end
 --- Waits until the cache has come to a revision. Returns the revision of its content, or nil and an error.
 function cache_methods:wait_for(revision, timeout)
   check.self(self, "wait_for", cache_mt)
-  check.argument(type(revision) == "number" and revision >= 0 and revision % 1 == 0, 1, "wait_for", "revision", revision)
+  local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
+  check.argument(is_whole, 1, "wait_for", "revision", revision)
   check.timeout(timeout, "wait_for", 2)
   local ok, err = await(self, function() return self.is_loaded and revision_of(self) >= revision end,
     deadline_of(timeout))
@@ -120,7 +121,9 @@ local function follow(cache, target, deadline)
   local function has_come() return cache.is_loaded and revision_of(cache) >= target end
   while not has_come() do
     local feed = cache.feed
-    if feed:is_following() and feed.watch_calls:is_trusted(feed) == false then return nil, core.new_error("unsupported") end
+    if feed:is_following() and feed.watch_calls:is_trusted(feed) == false then
+      return nil, core.new_error("unsupported")
+    end
     if d.now() >= cache.ask_at then
       cache.ask_at = d.now() + ASK_AGAIN
       feed:request_progress()

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- selector: which objects are wanted, by their labels or fields. In Kubernetes' text form, or as a table:
 --
---   "app=web,tier in (a, b),env!=test,!old,version"     { app = "web", tier = { "a", "b" }, old = false, version = true }
+--   "app=web,tier in (a, b),env!=test,!old,version"
+--   { app = "web", tier = { "a", "b" }, old = false, version = true }
 --
 -- A selector is a list of requirements, all of which an object has to meet. A requirement is about a name:
 --
