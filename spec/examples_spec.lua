@@ -61,6 +61,29 @@ put     color = red
 delete  size
 put     shape = round
 ]],
+  ["config_follower.lua"] = [[
+color	nil	->	blue
+color	blue	->	green
+size	nil	->	9
+color	green	->	nil
+now there is	size	9
+]],
+  ["live_table.lua"] = [[
+-- revision 3, 1 objects
+1        running    0
+-- revision 4, 2 objects
+1        running    0
+2        waiting    1
+-- revision 5, 3 objects
+1        running    0
+2        waiting    1
+4        running    2
+-- revision 6, 2 objects
+2        waiting    1
+4        running    2
+-- revision 7, 1 objects
+2        waiting    1
+]],
   ["resume.lua"] = [[
 The first reader:
   have   orders/1
