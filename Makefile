@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := build
 .PHONY: deps build test test-tls run check fuzz bench lint format clean help
 .DELETE_ON_ERROR:
+MAKEFLAGS += --jobs=$(shell nproc)
 
 VMS := lua5.4 luajit
 ROCKSPECS := keywatch-scm-1.rockspec tls/keywatch-tls-scm-1.rockspec

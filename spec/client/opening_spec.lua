@@ -285,7 +285,8 @@ describe("a watch that is opened", function()
 
   it("says what the last trouble was if its time is over", function()
     local client = face { [RANGE] = { "status", 14, "etcdserver: no leader" }, [WATCH] = CREATED }
-    local w, err = client:watch("k", { initial = true, timeout = SHORT })
+    assert(client:watch("k", { timeout = PATIENCE })):close() -- there is a connection now
+    local w, err = client:watch("k", { initial = true, timeout = 1 })
     assert.is_nil(w)
     assert.same({ "unavailable", "etcdserver: no leader" }, { err.code, err.message })
     peer:behave { [RANGE] = { "silent" } }

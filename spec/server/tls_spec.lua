@@ -45,7 +45,7 @@ describe("a server with TLS", function()
 
   local function connect(server, options, number)
     local address = server:addresses()[number or 1]
-    return note(assert(keywatch.connect(address, { tls = options or { ca = ca }, timeout = 20 })))
+    return note(assert(keywatch.connect(address, { tls = options or { ca = ca }, timeout = 20, connect_timeout = 20 })))
   end
 
   --- What a new connection comes to: true, or the text of the failure.
