@@ -1,5 +1,5 @@
---- A local watch of a cache, and what it must have seen: each revision that has events for it, once, in order and whole;
--- what exists, if it asked for that. It may fail if what it needs is gone, and must fail if the server is another one.
+--- A local watch of a cache, and what it must have seen: each revision that has events for it, once, in order and
+-- whole; what exists, if it asked for that. It may fail if what it needs is gone, and must fail if the server is another one.
 -- Where the cache has read anew after a compaction, it may have been told the difference alone.
 
 local difference = require("spec.support.difference").difference
@@ -136,7 +136,8 @@ function methods:see_failure(err, truth)
   end
 end
 
---- Reads up to n batches without waiting. `truth` is that of the server as it is now. Returns false once there are none.
+--- Reads up to n batches without waiting. `truth` is that of the server as it is now. Returns false once there are no
+-- more.
 function methods:read(n, truth)
   for _ = 1, n do
     if self.error then return false end

@@ -1,9 +1,10 @@
---- Caches at random: a writer changes keys, leases end, histories are compacted; the network is bad, the server is killed,
--- restored from an older state, and replaced by another one; and local watches are opened, read slowly, and closed.
+--- Caches at random: a writer changes keys, leases end, histories are compacted; the network is bad, the server is
+-- killed, restored from an older state, and replaced by another one; and local watches are opened, read slowly, and
+-- closed.
 --
--- What each watch has seen is compared with all that the server has had (see truth.lua and judge.lua). When it is quiet,
--- the cache has what the server has, and its tables, too. KW_FAULTS=n goes on for n times as long, and tells how often
--- each thing has happened.
+-- What each watch has seen is compared with all that the server has had (see truth.lua and judge.lua). When it is
+-- quiet, the cache has what the server has, and its tables, too. KW_FAULTS=n goes on for n times as long, and tells how
+-- often each thing has happened.
 
 local keywatch = require "keywatch"
 
@@ -51,7 +52,8 @@ end
 --- Starts a server where the last one was.
 function methods:start_again(path, ...)
   self.path = path
-  self.server = network.start(self.kind, { path = path, port = self.server.port, peer_port = self.server.peer_port, ... })
+  local before = self.server
+  self.server = network.start(self.kind, { path = path, port = before.port, peer_port = before.peer_port, ... })
 end
 
 --- Caches hear nothing any more, and all that they can have heard is known.
