@@ -7,6 +7,7 @@
 -- The cache does not hold the table: one that the program has dropped is followed no more.
 
 local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
@@ -19,8 +20,7 @@ local follower_mt = { __index = follower_methods }
 --- Calls a function of the user, which must not stop the cache. Its error is logged with the traceback.
 local function call_hook(name, fn, ...)
   local args, n = { ... }, select("#", ...)
-  local unpack = table.unpack or unpack -- luacheck: ignore 113
-  local ok, trouble = xpcall(function() return fn(unpack(args, 1, n)) end, errors.with_traceback)
+  local ok, trouble = xpcall(function() return fn(compat.unpack(args, 1, n)) end, errors.with_traceback)
   if not ok then log.error("%s of cache:table has failed: %s", name, trouble.traceback) end
 end
 
