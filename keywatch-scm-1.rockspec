@@ -181,6 +181,7 @@ build = {
         "csrc/store/database.c",
         "csrc/store/durability.c",
         "csrc/store/replica.c",
+        "csrc/store/retention.c",
         "csrc/store/hash.c",
         "csrc/store/image.c",
         "csrc/store/index.c",

@@ -8,8 +8,8 @@
  *   replace(R, kvs)    forgets everything, then loads
  *   merge(R, kvs)      goes on at R, though the events up to R are not known: it makes up those that lead there
  *
- * A replica has no history before R: R is its compacted revision. When the history takes more bytes than the option
- * history_bytes of the store, the compacted revision moves up.
+ * A replica has no history before R: R is its compacted revision. When the history exceeds the options history_bytes,
+ * history_revisions or history_age of the store, the compacted revision moves up: see store/retention.h.
  */
 #ifndef KW_STORE_REPLICA_H
 #define KW_STORE_REPLICA_H
