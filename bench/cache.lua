@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- What a cache costs its client, beside a map that is kept by etcd's client for Go: until it is ready, for each update,
---- in memory, and for local watches; with keywatch's server and with etcd.
+--- What a cache costs its client, beside a map that is kept by etcd's client for Go: until it is ready, for each
+--- update, in memory, and for local watches; with keywatch's server and with etcd.
 --
 --   lua5.4 bench/cache.lua [part]
 --
@@ -45,11 +45,12 @@ local function expect(client, pipe, word)
   return found
 end
 
---- A client from its start until n puts, which are so many in flight, have come to it. `fn`, if given, is called when
--- it is ready.
+--- A client from its start until n puts, which are so many in flight, have come to it. It has so many local watches,
+-- if given.
 local function run(client, server, n, in_flight, watches)
-  local pipe = assert(io.popen(("exec setpriv --pdeathsig TERM timeout %d %s http://127.0.0.1:%d cache %s %d %s"):format(
-    SECONDS, client.command, server.port, PREFIX, n, watches or "")))
+  local command = ("%s http://127.0.0.1:%d cache %s %d %s"):format(client.command, server.port, PREFIX, n,
+    watches or "")
+  local pipe = assert(io.popen(("exec setpriv --pdeathsig TERM timeout %d %s"):format(SECONDS, command)))
   local found = { ready = expect(client, pipe, "ready"), watching = watches and expect(client, pipe, "watching") }
   serving.load_on(server, ("put --random -m %d -n %d"):format(in_flight, n) .. SIZES)
   found.updated = expect(client, pipe, "updated")

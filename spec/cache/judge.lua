@@ -1,6 +1,6 @@
 --- A local watch of a cache, and what it must have seen: each revision that has events for it, once, in order and
--- whole; what exists, if it asked for that. It may fail if what it needs is gone, and must fail if the server is another one.
--- Where the cache has read anew after a compaction, it may have been told the difference alone.
+-- whole; what exists, if it asked for that. It may fail if what it needs is gone, and must fail if the server is
+-- another one. Where the cache has read anew after a compaction, it may have been told the difference alone.
 
 local difference = require("spec.support.difference").difference
 

@@ -198,7 +198,7 @@ function act.miss(self)
   local now = self.truth:learn()
   self.truth:compacted(now, self.cache:status().revision)
   assert(self.direct:compact(now))
-  self:clear()
+  self:settle()
 end
 
 -- The network --------------------------------------------------------------------------------------------------------
