@@ -8,8 +8,8 @@
  *   store:apply(revision, events)    the events of one revision; revisions may be skipped
  *   store:advance(revision)          revisions without events
  *
- *   store:feed(subscription)         what a client's watch was told, see rpc/feed.h; returns the number of events, and
- *                                    true if there may be more to move now
+ *   store:feed(subscription)         what a client's watch was told, see rpc/feed.h; returns the number of events, true
+ *                                    if there may be more to move now, and true if the server was heard
  *
  * Revision and kvs may be a core.feed_state instead, as the only argument. Each returns true, or nil and an error,
  * unless it says otherwise. Each raises if the store is not a replica.
@@ -162,13 +162,14 @@ static int l_apply(lua_State *L) {
 static int l_feed(lua_State *L) {
   kw_lua_store *self = enter_replica(L);
   kw_subscription *sub = kw_bind_check_subscription(L, 2);
-  size_t n = 0;
-  int rc = sub == NULL ? KW_OK : kw_feed_move(self->store, sub, &n);
+  kw_feed_moved moved = {0, 0};
+  int rc = sub == NULL ? KW_OK : kw_feed_move(self->store, sub, &moved);
   bool has_more = rc == KW_OK && sub != NULL && kw_feed_has_more(sub);
   if (rc != KW_OK) return kw_bind_fail(L, self, rc);
-  kw_bind_push_int(L, (int64_t)n);
+  kw_bind_push_int(L, (int64_t)moved.events);
   lua_pushboolean(L, has_more);
-  return 2;
+  lua_pushboolean(L, moved.answers > 0);
+  return 3;
 }
 
 static int l_advance(lua_State *L) {

@@ -12,7 +12,8 @@
 #include "bind/lua_server.h"
 #include "bind/lua_step.h"
 
-#define MIN_PROGRESS_MS 100 /* etcd's */
+#define MIN_PROGRESS_MS 100  /* etcd's */
+#define MAX_HISTORY_AGE 1e10 /* seconds: longer ones are as good as none */
 
 /* {====== The way into a method ====== */
 
@@ -116,6 +117,7 @@ typedef struct open_fields {
   kw_store_options options;
   kw_slice path;
   kw_seconds now;
+  kw_seconds history_age;
   kw_seconds progress_interval;
 } open_fields;
 
@@ -130,10 +132,20 @@ static const kw_option open_options[] = {
     OPEN_OPTION(step_records, COUNT, step_records),
     OPEN_OPTION(replica, BOOL, replica),
     OPEN_OPTION(history_bytes, COUNT, history_bytes),
+    OPEN_OPTION(history_revisions, COUNT, history_revisions),
+    {"history_age", KW_OPTION_SECONDS, offsetof(open_fields, history_age), NULL},
     {"path", KW_OPTION_BYTES, offsetof(open_fields, path), NULL},
     {"now", KW_OPTION_SECONDS, offsetof(open_fields, now), NULL},
     {"progress_interval", KW_OPTION_SECONDS, offsetof(open_fields, progress_interval), NULL},
     KW_END_OF_OPTIONS};
+
+/* Sets the age of history, which may be as large as one likes. */
+static void read_history_age(lua_State *L, open_fields *fields) {
+  double seconds = fields->history_age.value;
+  if (!fields->history_age.is_given) return;
+  if (seconds < 0) luaL_error(L, "open: option 'history_age' must not be negative");
+  if (seconds < MAX_HISTORY_AGE) fields->options.history_age_ms = (int64_t)(seconds * 1000);
+}
 
 /* Reads the options at index 1. Raises if they cannot be used together. */
 static open_fields read_open_options(lua_State *L) {
@@ -147,6 +159,7 @@ static open_fields read_open_options(lua_State *L) {
     luaL_error(L, "open: option 'step_records' must be at least 1");
   if (fields.options.min_lease_ttl > KW_LEASE_MAX_TTL)
     luaL_error(L, "open: option 'min_lease_ttl' is too large");
+  read_history_age(L, &fields);
   return fields;
 }
 

@@ -227,6 +227,12 @@ static int l_seen(lua_State *L) {
   return 4;
 }
 
+/* Returns how often the server has said that the watch was told everything. */
+static int l_confirmed(lua_State *L) {
+  kw_bind_push_int(L, check_self(L)->sub.confirmed);
+  return 1;
+}
+
 static int l_begin(lua_State *L) {
   kw_subscription *sub = &check_self(L)->sub;
   uint64_t cluster;
@@ -277,10 +283,10 @@ static int l_close(lua_State *L) {
 }
 
 static const luaL_Reg methods[] = {
-    {"take", l_take},     {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
-    {"disarm", l_disarm}, {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
-    {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow}, {"refusal", l_refusal},
-    {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
+    {"take", l_take},           {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
+    {"disarm", l_disarm},       {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
+    {"confirmed", l_confirmed}, {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow},
+    {"refusal", l_refusal},     {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 void kw_bind_push_subscription(lua_State *L) {

@@ -159,6 +159,19 @@ static int l_is_blocked(lua_State *L) {
   return 1;
 }
 
+/* Returns the items that wait to be taken, their bytes, and whether there are more events than the queue holds. */
+static int l_backlog(lua_State *L) {
+  const lua_watch *self = check_watch(L);
+  bool is_open = self->outlet.hub != NULL;
+  size_t n = is_open ? self->outlet.n : 0, bytes = is_open ? self->outlet.bytes : 0;
+  bool is_behind = is_open && (self->watcher->state == KW_WATCHER_BLOCKED ||
+                               self->watcher->state == KW_WATCHER_LAGGING);
+  kw_bind_push_int(L, (int64_t)n);
+  kw_bind_push_int(L, (int64_t)bytes);
+  lua_pushboolean(L, is_behind);
+  return 3;
+}
+
 static int l_close(lua_State *L) {
   kw_outlet_close(&check_watch(L)->outlet);
   return 0;
@@ -173,6 +186,7 @@ static const luaL_Reg methods[] = {{"take", l_take},
                                    {"request_progress", l_request_progress},
                                    {"is_blocked", l_is_blocked},
                                    {"has_failed", l_has_failed},
+                                   {"backlog", l_backlog},
                                    {"close", l_close},
                                    {NULL, NULL}};
 

@@ -182,18 +182,21 @@ bool kw_feed_has_more(const kw_subscription *sub) {
   return next_news(sub) != NULL;
 }
 
-int kw_feed_move(kw_store *replica, kw_subscription *sub, size_t *n) {
+int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved) {
   gathered all = {.replica = replica, .range = kw_subscription_range(sub)};
   const kw_notice *news;
   size_t bytes = 0;
   int rc = KW_OK;
+  moved->answers = 0;
   while (rc == KW_OK && bytes < KW_FEED_BYTES && (news = next_news(sub)) != NULL) {
     rc = news->kind == KW_NOTICE_EVENTS ? move_events(&all, news, &bytes)
                                         : move_progress(&all, news->revision);
-    if (rc == KW_OK) kw_subscription_skip(sub);
+    if (rc != KW_OK) break;
+    kw_subscription_skip(sub);
+    moved->answers++;
   }
   kw_free(all.events);
-  *n = all.applied;
+  moved->events = all.applied;
   return rc;
 }
 

@@ -35,11 +35,16 @@ void kw_feed_state_drop(kw_feed_state *state);
 
 /* {====== Events ====== */
 
+typedef struct kw_feed_moved {
+  size_t events;  /* that the replica did not have */
+  size_t answers; /* of the server, with events or progress */
+} kw_feed_moved;
+
 /* Moves what a subscription was told to the replica: events and progress, in order. Stops after about KW_FEED_BYTES of
- * them, and at a failure, which stays in the queue. Returns KW_OK, with *n the number of events; KW_ERR_NO_MEMORY; or
- * KW_ERR_MALFORMED_ANSWER, if the server has told what cannot be: what was moved before stays, and what was not stays
- * in the queue. */
-int kw_feed_move(kw_store *replica, kw_subscription *sub, size_t *n);
+ * them, and at a failure, which stays in the queue. Returns KW_OK; KW_ERR_NO_MEMORY; or KW_ERR_MALFORMED_ANSWER, if the
+ * server has told what cannot be: what was moved before stays, and what was not stays in the queue. *moved says what
+ * was moved, also after an error. */
+int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved);
 
 #define KW_FEED_BYTES (1024 * 1024)
 

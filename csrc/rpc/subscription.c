@@ -158,6 +158,11 @@ bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   return true;
 }
 
+bool kw_subscription_confirm(kw_subscription *sub, int64_t revision) {
+  if (revision >= sub->next - 1 && sub->unfinished == 0) sub->confirmed++;
+  return kw_subscription_advance(sub, revision) || sub->is_followed;
+}
+
 bool kw_subscription_tick(kw_subscription *sub, int64_t revision) {
   bool is_known = revision == sub->next - 1 && sub->unfinished == 0;
   if (sub->progress && is_known) return add_progress(sub, revision);

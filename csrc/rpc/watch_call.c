@@ -268,7 +268,7 @@ static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
   }
   if (call->unanswered > 0) call->unanswered--;
   while (call->is_trusted && (sub = kw_map_next(&call->ids, &at)) != NULL) {
-    if (!is_stale(sub, revision) && kw_subscription_advance(sub, revision)) kw_watch_call_wake(sub);
+    if (!is_stale(sub, revision) && kw_subscription_confirm(sub, revision)) kw_watch_call_wake(sub);
   }
 }
 

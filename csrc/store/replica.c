@@ -6,33 +6,6 @@
 #include "store/compaction.h"
 #include "store/write.h"
 
-/* {====== History in bounds ====== */
-
-static int64_t bytes_at(const kw_store *store, int64_t rev) {
-  kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){.main = rev});
-  kw_log_entry entry;
-  int64_t sum = 0;
-  while (kw_log_next(store->log, &cursor, &entry) && entry.rev.main == rev) {
-    sum += (int64_t)kw_log_cost(entry.record);
-  }
-  return sum;
-}
-
-/* Moves the compacted revision up, one revision with events at a time, until the history after it is small enough. */
-static void trim(kw_store *store) {
-  kw_log_entry entry;
-  int64_t floor = store->compact_revision;
-  while (store->history_bytes > store->options.history_bytes) {
-    kw_log_cursor cursor = kw_log_seek(store->log, (kw_revision){.main = floor + 1});
-    if (!kw_log_next(store->log, &cursor, &entry)) break;
-    floor = entry.rev.main;
-    store->history_bytes -= bytes_at(store, floor);
-  }
-  if (floor > store->compact_revision) kw_compaction_start(store, floor);
-}
-
-/* }====== */
-
 static int write_event(kw_store *store, int64_t rev, const kw_replica_event *event) {
   kw_key_history *history = kw_index_find_or_add(&store->index, event->kv.key);
   if (history == NULL) return KW_ERR_NO_MEMORY;
@@ -49,10 +22,10 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
     kw_store_rollback(store);
     return rc;
   }
-  store->history_bytes += (int64_t)(kw_log_bytes(store->log) - bytes);
+  bytes = kw_log_bytes(store->log) - bytes;
   kw_store_commit(store);
   if (store->applied < rev) return kw_replica_advance(store, rev); /* there were no events */
-  trim(store);
+  kw_retention_add(store, rev, (int64_t)bytes, n);
   return KW_OK;
 }
 
@@ -122,7 +95,8 @@ int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n)
   kw_compaction_reset(store, rev);
   store->base_revision = rev;
   store->gap_after = store->gap_until = 0;
-  store->history_bytes = 0;
+  store->gap_end = (kw_retention_point){0};
+  kw_retention_reset(store, rev);
   if (store->hook.on_replace != NULL) store->hook.on_replace(before, store->hook.ctx);
   return KW_OK;
 }
@@ -210,9 +184,10 @@ static int apply_difference(kw_store *store, difference *diff) {
 /* Of an older gap that the replica has not left yet, this is the rest. */
 static void open_gap(kw_store *store, int64_t rev) {
   bool goes_on = store->gap_until > store->applied;
-  if (!goes_on && store->gap_until > store->compact_revision)
-    kw_compaction_start(store, store->gap_until);
-  if (!goes_on) store->gap_after = store->applied;
+  if (!goes_on) {
+    kw_retention_forget(store, &store->gap_end);
+    store->gap_after = store->applied;
+  }
   store->gap_until = rev;
 }
 
@@ -226,6 +201,8 @@ int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n) {
     open_gap(store, rev);
     rc = apply_difference(store, &diff);
     if (rc == KW_OK && store->applied < rev) rc = kw_replica_advance(store, rev);
+    store->gap_end = store->retention.newest;
+    store->gap_end.revision = rev;
   }
   kw_free(diff.events);
   return rc;

@@ -8,8 +8,8 @@
  *   replace(R, kvs)    forgets everything, then loads
  *   merge(R, kvs)      goes on at R, though the events up to R are not known: it makes up those that lead there
  *
- * A replica has no history before R: R is its compacted revision. When the history takes more bytes than the option
- * history_bytes of the store, the compacted revision moves up.
+ * A replica has no history before R: R is its compacted revision. When the history exceeds the options history_bytes,
+ * history_revisions or history_age of the store, the compacted revision moves up: see store/retention.h.
  */
 #ifndef KW_STORE_REPLICA_H
 #define KW_STORE_REPLICA_H
@@ -38,9 +38,9 @@ int kw_replica_apply(kw_store *store, int64_t rev, const kw_replica_event *event
 int kw_replica_advance(kw_store *store, int64_t rev);
 
 /* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an
- * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers are told the difference in the order of
- * revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be read, and no
- * watch can begin there. Only one gap is kept: history before an older one is compacted.
+ * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers are told the difference in the
+ * order of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
+ * read, and no watch can begin there. Only one gap is kept: history before an older one is compacted.
  * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
  * had: the histories are not the same. If memory is short the replica may have come a part of the way, from which
  * another call goes on. */

@@ -17,6 +17,7 @@
 #include "store/index.h"
 #include "store/lease.h"
 #include "store/log.h"
+#include "store/retention.h"
 #include "store/rows.h"
 #include "store/store.h"
 #include "store/tickets.h"
@@ -94,10 +95,11 @@ struct kw_store {
   bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
   bool compact_is_delayed;   /* memory was short in the last step: the next one is done */
   int64_t compact_retry_at;  /* at this time */
-  int64_t history_bytes;     /* of a replica: the records after compact_revision */
+  kw_retention retention;    /* of a replica: its history */
   int64_t base_revision;     /* of a replica: it has no events up to this revision */
   int64_t gap_after; /* of a replica: what it was between these two revisions is not known, */
   int64_t gap_until; /* see kw_replica_merge; both 0: there is no gap */
+  kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
 
   kw_revision loading; /* of a durable store: first revision that was not loaded yet */
 

@@ -26,7 +26,9 @@ kw_store_options kw_store_defaults(void) {
                             .max_txn_ops = KW_DEFAULT_MAX_TXN_OPS,
                             .min_lease_ttl = KW_DEFAULT_MIN_LEASE_TTL_S,
                             .step_records = KW_DEFAULT_STEP_RECORDS,
-                            .history_bytes = KW_DEFAULT_HISTORY_BYTES};
+                            .history_bytes = KW_DEFAULT_HISTORY_BYTES,
+                            .history_revisions = INT64_MAX,
+                            .history_age_ms = KW_NEVER};
 }
 
 /* {====== Opening and freeing ====== */
@@ -235,7 +237,8 @@ static int64_t earlier(int64_t a, int64_t b) {
 
 int64_t kw_store_deadline(const kw_store *store) {
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
-  return earlier(compaction, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
+  int64_t own = earlier(compaction, kw_retention_deadline(store));
+  return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
@@ -244,6 +247,7 @@ bool kw_store_step(kw_store *store, int64_t now) {
   if (store->failure != KW_OK) return false;
   kw_durability_step(store, now);
   bool more = kw_lessor_step(store, now);
+  kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
   return more;
@@ -286,6 +290,7 @@ const char *kw_store_check(const kw_store *store) {
   while ((lease = kw_map_next(&store->leases.by_id, &at)) != NULL) attached += lease->keys.n;
   if (leased != attached) return "a lease has a key too many";
   if (changes != kw_log_count(store->log)) return "a record without change";
+  if ((fault = kw_retention_check(store)) != NULL) return fault;
   return store->undo.n == store->undo.committed ? NULL : "an open write";
 }
 

@@ -51,7 +51,9 @@ typedef struct kw_store_options {
   int64_t step_records;      /* records that one step of compaction visits */
   bool replica;          /* revisions come from upstream, see store/replica.h; then path is NULL */
   int64_t history_bytes; /* of a replica: bound of its history, in bytes of memory */
-  uint64_t seed;         /* of the lease ids that the store chooses */
+  int64_t history_revisions; /* of a replica: bound of its history, in revisions with events */
+  int64_t history_age_ms;    /* of a replica: age at which its history ends; KW_NEVER: any */
+  uint64_t seed;             /* of the lease ids that the store chooses */
   const char *path; /* directory of a durable store, borrowed by kw_store_open; NULL: in memory */
 } kw_store_options;
 

@@ -11,13 +11,16 @@ local client = require "keywatch.client.client"
 local concurrency = require "keywatch.concurrency.methods"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local namespace = require "keywatch.namespace.namespace"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
 require "keywatch.watch.local_source"
 
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)
-client.methods.cache = cache.open
+client.methods.cache = cache.open_remote
+core.store_methods.cache = cache.open_local
+namespace.methods.cache = cache.open_in_namespace
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.

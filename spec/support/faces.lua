@@ -3,6 +3,8 @@
 -- With "keywatch" its server is in this process, and so is the server's store. With "etcd" it is a process that all
 -- tests share: what a test finds is empty, and spec/support/shifted.lua sees to it that its revisions begin at 1.
 --
+-- Through a cache, what a test writes goes to the server, and what it reads and watches comes from a cache of that.
+--
 -- A test that reads a watch without waiting means: all that has happened. Over the wire that takes its time; how much
 -- there is to wait for, a watch of a store tells, which has had the same changes.
 
@@ -92,14 +94,47 @@ local function complete_status(client)
   end
 end
 
+-- {====== Caches ======
+
+--- Has a watch that starts at the revision of a cache's base start after it: a cache does not know what was deleted in
+-- that revision, and in a test nothing was.
+local function start_after(base, opts)
+  if type(opts) ~= "table" or opts.start_revision ~= base then return opts end
+  local copy = {}
+  for name, value in pairs(opts) do copy[name] = value end
+  copy.start_revision = base + 1
+  return copy
+end
+
+--- Makes the calls `names` of a client come from a cache of all its keys, as new as the server at each call.
+local function read_through_cache(client, names)
+  local range = client.range
+  local cache = assert(client:cache(""))
+  assert(cache:wait_ready(SECONDS))
+  local base = cache:status().revision
+  for _, name in ipairs(names) do
+    local of_client = client[name]
+    client[name] = function(self, key, opts)
+      if self ~= client then return of_client(self, key, opts) end -- misuse
+      local now = range(client, "\0", { limit = 1, keys_only = true })
+      if now then assert(cache:wait_for(now.revision, SECONDS)) end
+      return cache[name](cache, key, name == "watch" and start_after(base, opts) or opts)
+    end
+  end
+end
+
+-- }======
+
 -- {====== keywatch ======
 
 local of_keywatch = { name = "keywatch" }
 
-function of_keywatch.open(opts)
+--- A client of a server in this process. `prepare`, if given, is called with the client before its methods are changed.
+local function open_client(opts, prepare)
   local store = keywatch.open(opts)
   local serving = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
   local client = keywatch.connect(serving:addresses()[1])
+  if prepare then prepare(client) end
   follow_watches(client, store)
   complete_status(client)
   function client.step(_, now) return store:step(now) end -- the clock of the server
@@ -110,7 +145,15 @@ function of_keywatch.open(opts)
   end
 end
 
+function of_keywatch.open(opts) return open_client(opts) end
+
 function of_keywatch.stop() end
+
+local cache_of_keywatch = { name = "cache", title = "a cache of keywatch" }
+
+function cache_of_keywatch.open(opts)
+  return open_client(opts, function(client) read_through_cache(client, { "get", "range", "each", "watch" }) end)
+end
 
 -- }======
 
@@ -181,14 +224,14 @@ local function clear(client)
   return revision
 end
 
---- For misuse it is a client as it is, and not one whose methods look at their arguments first.
-function of_etcd.open(opts, is_for_misuse)
+local function open_etcd(opts, is_for_misuse, prepare)
   local flags = flags_of(opts or {})
   local one = take_server(flags)
   uv.run("nowait") -- what it prints is read, or it would have to wait
   local client = keywatch.connect(one.url)
   local store = keywatch.open { now = 0 }
   local base = clear(client) - 1
+  if prepare then prepare(client) end
   if not is_for_misuse then
     shifted.shift(client, base)
     shifted.repeat_changes(client, store)
@@ -202,6 +245,16 @@ function of_etcd.open(opts, is_for_misuse)
   end
 end
 
+--- For misuse it is a client as it is, and not one whose methods look at their arguments first.
+function of_etcd.open(opts, is_for_misuse) return open_etcd(opts, is_for_misuse) end
+
+local cache_of_etcd = { name = "cache of etcd", title = "a cache of etcd" }
+
+--- The pages of `each` are answers of range.
+function cache_of_etcd.open(opts, is_for_misuse)
+  return open_etcd(opts, is_for_misuse, function(client) read_through_cache(client, { "get", "range", "watch" }) end)
+end
+
 function of_etcd.stop()
   for _, idle in pairs(running) do
     for _, one in ipairs(idle) do one:stop() end
@@ -211,4 +264,12 @@ end
 
 -- }======
 
-return { keywatch = of_keywatch, etcd = of_etcd, namespace = of_namespace }
+cache_of_etcd.stop = of_etcd.stop
+
+return {
+  keywatch = of_keywatch,
+  etcd = of_etcd,
+  namespace = of_namespace,
+  cache = cache_of_keywatch,
+  cache_of_etcd = cache_of_etcd,
+}

@@ -1,23 +1,36 @@
 -- SPDX-License-Identifier: MIT
---- cache: a copy of a client's keys below a prefix, in this process, with the reading methods of a store.
+--- cache: the keys below a prefix, in this process, with the reading methods of a store.
 --
--- The copy is a replica, a store of the core that takes its revisions from the server (see feed.lua). Reads and watches
--- are those of the replica, so any number of local watches cost one watch upstream. A local watch holds its cache.
+-- The cache of a client is a copy: a replica, a store of the core that takes its revisions from the server. The cache
+-- of a store in this process is that store. Reads and watches are those of the replica, or of the store, so any number
+-- of local watches cost one watch upstream. A local watch holds its cache.
 --
 -- A cache that is not closed, and that nobody holds, is collected, and ends.
+--
+-- The replica has a feed (feed.lua); that of a store in this process does nothing (in_process.lua). Methods of a feed:
+--
+--   error()                    returns why nothing can come any more, or nil
+--   describe()                 returns phase, age and trouble
+--   deadline()                 returns the deadline of a read that has none
+--   await_revision(cache, revision, deadline, is_strict)
+--                              waits until the replica has come to a revision. Returns nil, or an error. With is_strict
+--                              the error is "unsupported" if nothing makes the replica come there soon
+--   server_revision(deadline)  returns a revision that the server had after the call, or nil and an error
+--   close()
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local feeds = require "keywatch.cache.feed"
+local in_process = require "keywatch.cache.in_process"
 local key_order = require "keywatch.support.key_order"
+local keys = require "keywatch.namespace.keys"
 local local_source = require "keywatch.watch.local_source"
 local pages = require "keywatch.store.pages"
+local slow = require "keywatch.cache.slow"
 local tables = require "keywatch.cache.table"
 local watches = require "keywatch.watch.watch"
-
-local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
 
 local cache_methods = {}
 local cache_mt = { __name = "keywatch.cache", __index = cache_methods }
@@ -32,13 +45,16 @@ local function contains(cache, key, ending)
   return ending ~= "\0" and not key_order.is_before(cache.range_end, ending)
 end
 
---- Raises if a method asks for keys that the cache does not have.
-local function check_keys(cache, name, key, opts)
+--- Returns key and options of a method as the replica takes them. Raises if the cache does not have these keys.
+local function outer_range(cache, name, key, opts)
   check.argument(type(key) == "string", 1, name, "string", key)
+  local space = cache.space
+  local outer = key
+  if space then outer, opts = keys.range(space, key, opts) end
+  if outer == "" and space then outer = space.first end
   local ending = opts.range_end
-  if opts.prefix then ending = key_order.prefix_end(key) elseif opts.from_key then ending = "\0" end
-  if key == "" then key = "\0" end
-  if contains(cache, key, ending) then return end
+  if opts.prefix then ending = key_order.prefix_end(outer) elseif opts.from_key then ending = "\0" end
+  if contains(cache, outer == "" and "\0" or outer, ending) then return outer, opts end
   check.misuse("%s: the cache has only keys that begin with %s", name, check.shown(cache.prefix))
 end
 
@@ -48,35 +64,20 @@ end
 
 --- Returns the error of a cache that is closed, or nil.
 local function closed_error(cache)
-  if cache.is_closed then return errors.closed("cache") end
-  if cache.client.transport.is_closed then return errors.closed("client") end
+  return cache.end_error or cache.feed:error()
 end
 
 --- Returns the error of a cache that has no content yet.
 local function empty_error(cache)
-  local why = cache.feed.trouble or cache.client.transport.dialer:error()
+  local _, _, trouble = cache.feed:describe()
+  local why = trouble or cache.owner.transport.dialer:error()
   return errors.new("unavailable", "keywatch: the cache has no content yet: " .. why.message:gsub("^keywatch: ", ""))
-end
-
---- Waits until is_so(cache) is true. Returns true, or nil and an error.
-local function await(cache, is_so, deadline)
-  local d = driver.get()
-  cache.changed = cache.changed or d.event() -- before the loop: a finalizer may close the cache here
-  while not is_so(cache) do
-    local err = closed_error(cache)
-    if err then return nil, err end
-    if deadline and d.now() >= deadline then return nil, core.new_error("timeout") end
-    cache.changed:wait(deadline and deadline - d.now())
-  end
-  return true
 end
 
 --- Returns the deadline of a timeout, or nil.
 local function deadline_of(timeout)
   return timeout and driver.get().now() + timeout
 end
-
-local function is_loaded(cache) return cache.is_loaded end
 
 --- True if the cache has content. The content may be old: see status.
 function cache_methods:is_ready()
@@ -88,14 +89,47 @@ end
 function cache_methods:wait_ready(timeout)
   check.self(self, "wait_ready", cache_mt)
   check.timeout(timeout, "wait_ready")
-  local ok, err = await(self, is_loaded, deadline_of(timeout))
-  if not ok and err.code == "timeout" then return nil, empty_error(self) end
-  return ok, err
+  local deadline = deadline_of(timeout)
+  local err = closed_error(self)
+  if err then return nil, err end
+  if self.is_loaded then return true end
+  driver.get().check_wait()
+  err = self.feed:await_revision(self, 0, deadline)
+  if not err then return true end
+  return nil, err.code == "timeout" and empty_error(self) or err
 end
 
 --- Returns the revision of the content; 0 before there is any.
 local function revision_of(cache)
-  return cache.is_loaded and cache.replica:status().revision or 0
+  return cache.is_loaded and not closed_error(cache) and cache.replica:status().revision or 0
+end
+
+--- Has the tables follow. A hook may open and close tables and the cache.
+local function follow_tables(cache)
+  local all = cache.followers
+  if #all == 0 or not cache.is_loaded then return end
+  cache.followers = {}
+  for _, one in ipairs(all) do
+    local goes_on = not cache.end_error and one:follow(cache)
+    if cache.end_error then one:close() elseif goes_on then table.insert(cache.followers, one) end
+  end
+end
+
+--- Waits until the content has come to a revision. With is_strict it returns "unsupported" if that may take long.
+-- Returns the revision of the content, or nil and an error.
+local function come_to(cache, target, deadline, is_strict)
+  local err = closed_error(cache)
+  if err then return nil, err end
+  local revision = revision_of(cache)
+  if revision >= target and cache.is_loaded then
+    follow_tables(cache)
+    return revision
+  end
+  driver.get().check_wait()
+  err = cache.feed:await_revision(cache, target, deadline, is_strict)
+  if err then return nil, err end
+  follow_tables(cache)
+  return revision_of(cache)
 end
 
 --- Waits until the cache has come to a revision. Returns the revision of its content, or nil and an error.
@@ -104,33 +138,19 @@ function cache_methods:wait_for(revision, timeout)
   local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
   check.argument(is_whole, 1, "wait_for", "revision", revision)
   check.timeout(timeout, "wait_for", 2)
-  local ok, err = await(self, function() return self.is_loaded and revision_of(self) >= revision end,
-    deadline_of(timeout))
-  if not ok then return nil, err end
-  return revision_of(self)
+  local found, err = come_to(self, revision, deadline_of(timeout), false)
+  return found, err
 end
 
--- }======
-
--- {====== Sync ======
-
---- Has the server tell its revision to the watch of the feed until the cache has come to `target`. Returns that, or nil
--- and an error.
-local function follow(cache, target, deadline)
-  local d = driver.get()
-  local function has_come() return cache.is_loaded and revision_of(cache) >= target end
-  while not has_come() do
-    local feed = cache.feed
-    if feed:is_following() and feed.watch_calls:is_trusted(feed) == false then
-      return nil, core.new_error("unsupported")
-    end
-    if d.now() >= cache.ask_at then
-      cache.ask_at = d.now() + ASK_AGAIN
-      feed:request_progress()
-    end
-    local ok, err = await(cache, has_come, math.min(deadline or math.huge, cache.ask_at))
-    if not ok and (err.code ~= "timeout" or deadline and d.now() >= deadline) then return nil, err end
-  end
+--- Waits until the cache has what the server had when this was called. Returns the revision of the server then, or nil
+-- and an error. `ask_until` is the deadline of asking the server.
+local function sync(cache, deadline, ask_until)
+  local err = closed_error(cache)
+  if err then return nil, err end
+  local target, failed = cache.feed:server_revision(ask_until)
+  if not target then return nil, failed end
+  local revision, late = come_to(cache, target, deadline, true)
+  if not revision then return nil, late end
   return target
 end
 
@@ -140,77 +160,132 @@ function cache_methods:sync(timeout)
   check.self(self, "sync", cache_mt)
   check.timeout(timeout, "sync")
   local deadline = deadline_of(timeout)
-  local is_trusted, why = self.feed.watch_calls:await_trust(deadline)
-  if is_trusted == nil then return nil, why end
-  if not is_trusted then return nil, core.new_error("unsupported") end
-  local target, err = self.feed:server_revision(deadline)
-  if not target then return nil, err end
-  local revision, failed = follow(self, target, deadline)
-  return revision, failed
+  local revision, err = sync(self, deadline, deadline or self.feed:deadline())
+  if revision then return revision end
+  local is_late = timeout and (err.code == "deadline_exceeded" or err.code == "unavailable")
+  return nil, is_late and core.new_error("timeout") or err
 end
 
 -- }======
 
 -- {====== Reading ======
 
---- Returns the options of a read for the replica or the client: without those of the cache.
-local function without_own(opts)
-  if opts.consistent == nil and opts.min_revision == nil then return opts end
-  local rest = {}
-  for name, value in pairs(opts) do rest[name] = value end
+local READ_OPTIONS = { consistent = "boolean", min_revision = "number", timeout = "seconds", deadline = "seconds" }
+
+--- Raises if an option that the cache adds to those of a read is wrong.
+local function check_read_options(name, opts)
+  local own = {}
+  for option in pairs(READ_OPTIONS) do own[option] = opts[option] end
+  check.known(own, name, READ_OPTIONS)
+  local least = opts.min_revision
+  if least and not (least >= 0 and least % 1 == 0) then
+    check.misuse("%s: option 'min_revision' must be a revision, not %s", name, check.shown(least))
+  end
+end
+
+--- Returns the options of a read for the replica or the client: without those of the cache, and with a deadline.
+local function without_own(opts, deadline)
+  if not deadline and opts.consistent == nil and opts.min_revision == nil then return opts end
+  local rest = keys.copy(opts)
   rest.consistent, rest.min_revision = nil, nil
+  if deadline then rest.timeout, rest.deadline = nil, deadline end
   return rest
 end
 
---- Waits until the cache is as new as a read asks for. Returns the object to read from, or nil and an error.
+--- Waits until the cache is as new as a read asks for. Returns the object to read from and the options for it, or nil
+-- and an error. Where the cache cannot know how new it is, the client itself is that object.
 local function source_of(cache, opts)
-  local err = closed_error(cache) or not cache.is_loaded and empty_error(cache)
+  local err = closed_error(cache)
   if err then return nil, err end
-  if opts.consistent then
-    local revision, failed = cache:sync(opts.timeout)
-    if revision then return cache.replica end
-    if failed.code == "unsupported" then return cache.client end
-    return nil, failed
-  elseif opts.min_revision then
-    local revision, failed = cache:wait_for(opts.min_revision, opts.timeout)
-    if not revision then return nil, failed end
+  if not opts.consistent and not opts.min_revision then
+    if not cache.is_loaded then return nil, empty_error(cache) end
+    return cache.replica, without_own(opts)
   end
-  return cache.replica
+  local deadline = opts.deadline or deadline_of(opts.timeout) or cache.feed:deadline()
+  local ok, failed
+  if opts.consistent then ok, failed = sync(cache, deadline, deadline) else ok = true end
+  if ok and opts.min_revision then ok, failed = come_to(cache, opts.min_revision, deadline, true) end
+  if ok then return cache.replica, without_own(opts) end
+  if failed.code == "unsupported" then return cache.owner, without_own(opts, deadline) end
+  if failed.code == "timeout" then failed = core.new_error("deadline_exceeded") end
+  return nil, failed
 end
 
-for _, name in ipairs { "get", "range" } do
-  cache_methods[name] = function(self, key, opts)
-    check.self(self, name, cache_mt)
-    opts = check.options(opts, name)
-    check_keys(self, name, key, opts)
-    local source, err = source_of(self, opts)
-    if not source then return nil, err end
-    local result, failed = source[name](source, key, without_own(opts))
-    return result, failed
-  end
+--- Returns the kv of a key, or nil; or nil and an error.
+function cache_methods:get(key, opts)
+  check.self(self, "get", cache_mt)
+  opts = check.options(opts, "get")
+  check_read_options("get", opts)
+  local outer = outer_range(self, "get", key, opts)
+  local source, rest = source_of(self, opts)
+  if not source then return nil, rest end -- in the place of the options stands the error
+  local kv, err = check.call("get", source.get, source, outer, rest)
+  if kv then kv.key = key end
+  return kv, err
+end
+
+--- Reads a range of keys. Returns the result, or nil and an error.
+function cache_methods:range(key, opts)
+  check.self(self, "range", cache_mt)
+  opts = check.options(opts, "range")
+  check_read_options("range", opts)
+  local outer, outer_opts = outer_range(self, "range", key, opts)
+  local source, rest = source_of(self, outer_opts)
+  if not source then return nil, rest end
+  local result, err = check.call("range", source.range, source, outer, rest)
+  if not result then return nil, err end
+  if self.space then keys.cut(self.space, result.kvs) end
+  return result
 end
 
 --- Returns an iterator over the kvs of a range, all of one revision. Raises an error if the cache has no content.
 function cache_methods:each(key, opts)
   check.self(self, "each", cache_mt)
   opts = check.options(opts, "each")
-  check_keys(self, "each", key, opts)
-  local source, err = source_of(self, opts)
-  if not source then error(err, 0) end
-  return (pages.each(source, key, without_own(opts)))
+  check_read_options("each", opts)
+  local outer, outer_opts = outer_range(self, "each", key, opts)
+  local source, rest = source_of(self, outer_opts)
+  if not source then error(rest, 0) end
+  local iterator = pages.each(source, outer, rest)
+  local space = self.space
+  if not space then return iterator end
+  return function()
+    local kv = iterator()
+    if kv then keys.cut(space, { kv }) end
+    return kv
+  end
+end
+
+--- Returns the options of a watch for the replica, and its option slow_after. Raises if that is wrong.
+local function watch_options(cache, opts)
+  local after = opts.slow_after
+  if after == nil then return opts, cache.slow_after end
+  if after ~= false and not (type(after) == "number" and after > 0) then
+    check.misuse("watch: option 'slow_after' must be a positive number of seconds or false, not %s", check.shown(after))
+  end
+  local rest = keys.copy(opts)
+  rest.slow_after = nil
+  return rest, after
 end
 
 --- Watches keys of the cache. Returns a watch, or nil and an error.
 function cache_methods:watch(key, opts)
   check.self(self, "watch", cache_mt)
-  opts = check.options(opts, "watch")
-  check_keys(self, "watch", key, opts)
+  local own, after = watch_options(self, check.options(opts, "watch"))
+  local outer, outer_opts = outer_range(self, "watch", key, own)
   local err = closed_error(self) or not self.is_loaded and empty_error(self)
   if err then return nil, err end
-  local one, failed = local_source.open(self.replica, key, opts)
+  local one, failed = local_source.open(self.replica, outer, outer_opts)
   if not one then return nil, failed end
+  local late = self.end_error or one.store ~= self.replica and core.new_error("compacted")
+  if late then -- a finalizer has closed the cache
+    one:close()
+    return nil, late
+  end
   one.cache = self
   self.watches[one] = true
+  if self.space then watches.cut_keys(one, #self.space.prefix, key) end
+  if after then slow.guard(one, after) end
   return one
 end
 
@@ -219,111 +294,180 @@ end
 --- Returns how the cache stands. Asks nobody, and does not wait.
 function cache_methods:status()
   check.self(self, "status", cache_mt)
-  local feed, replica = self.feed, self.replica:status()
+  if closed_error(self) then return { revision = 0, compact_revision = 0, keys = 0, phase = "closed" } end
+  local replica = self.replica:status()
+  local phase, age, trouble = self.feed:describe()
   return {
-    revision = revision_of(self),
+    revision = self.is_loaded and replica.revision or 0,
     compact_revision = self.is_loaded and replica.compact_revision or 0,
-    keys = replica.keys,
-    phase = self.is_closed and "closed" or feed.phase,
-    age = feed.heard_at and driver.get().now() - feed.heard_at or nil,
-    trouble = feed.trouble or feed.why,
+    keys = self.is_whole and replica.keys or self.replica:range(self.key, {
+      range_end = self.range_end, count_only = true,
+    }).count,
+    phase = phase,
+    age = age,
+    trouble = trouble,
   }
-end
-
---- Has the tables follow. A hook may open and close tables and the cache.
-local function follow_tables(cache)
-  if #cache.followers == 0 or not cache.is_loaded then return end
-  local all = cache.followers
-  cache.followers = {}
-  for _, one in ipairs(all) do
-    if one:follow(cache) then table.insert(cache.followers, one) end
-  end
 end
 
 --- Returns a plain table, key to value, that is kept equal to the content of the cache.
 function cache_methods:table(opts)
   check.self(self, "table", cache_mt)
-  local target, follower = tables.new(self, opts)
+  local target, follower = tables.new(self, opts, follow_tables)
+  local err = closed_error(self)
+  if err then return nil, err end
   table.insert(self.followers, follower)
   follow_tables(self)
   return target
 end
 
---- Ends all local watches with an error, after what they have received.
-local function end_watches(cache, err)
-  for one in pairs(cache.watches) do watches.finish(one, err) end
-  cache.watches = setmetatable({}, { __mode = "k" })
+-- {====== The end ======
+
+--- Ends the cache with an error, and its watches. A replica is freed at once: Lua's collector does not see its size.
+local function finish(cache, err)
+  if cache.end_error then return end
+  local all, followers = cache.watches, cache.followers
+  cache.end_error, cache.watches, cache.followers = err, {}, {}
+  cache.feed:close()
+  for one in pairs(all) do watches.cut(one, err) end
+  for _, one in ipairs(followers) do one:close() end
+  if cache.is_whole then cache.replica:close() end
 end
 
 --- Ends the cache, and its watches. Idempotent.
 function cache_methods:close()
   check.self(self, "close", cache_mt)
-  if self.is_closed then return end
-  self.is_closed = true
-  self.feed:close()
-  end_watches(self, errors.closed("cache"))
-  if self.changed then self.changed:set() end
+  finish(self, errors.closed("cache"))
 end
 
 cache_mt.__close = cache_methods.close
 
 --- Returns the prefix, the revision and the state.
 function cache_mt:__tostring()
+  local is_closed = closed_error(self) ~= nil
   return ("keywatch.cache<prefix=%s revision=%d %s>"):format(check.shown(self.prefix), revision_of(self),
-    self.is_closed and "closed" or self.feed.phase)
+    is_closed and "closed" or (self.feed:describe()))
 end
+
+-- }======
 
 -- {====== Opening ======
 
-local OPTIONS = { history_bytes = "number" }
+local OPTIONS = {
+  history_bytes = "number", history_revisions = "number", history_age = "number", slow_after = "number",
+}
 
 --- Called by the feed when something has come. There may be content now.
 local function on_change(cache)
-  if cache.feed and cache.feed:is_following() then cache.is_loaded = true end
+  if cache.feed:describe() == "following" then cache.is_loaded = true end
   follow_tables(cache)
-  if cache.changed then cache.changed:set() end
+end
+
+--- Returns a new replica of a cache, or nil and an error.
+local function new_replica(history)
+  local opts = keys.copy(history)
+  opts.replica = true
+  return core.open(opts)
 end
 
 --- Called by the feed when the server has another history: the cache begins anew with a state of that. Returns true, or
 -- nil and an error.
 local function begin_anew(cache, state, why)
-  local replica, err = core.open { replica = true, history_bytes = cache.history_bytes }
+  local replica, err = new_replica(cache.history)
   if not replica then return nil, err end
   local ok, failed = replica:load(state)
   if not ok then return nil, failed end
-  end_watches(cache, why)
-  cache.replica = replica
+  local fresh, old = setmetatable({}, { __mode = "k" }), cache.watches
+  if cache.end_error then return nil, cache.end_error end -- by a finalizer
+  cache.watches, cache.replica = fresh, replica
+  for one in pairs(old) do watches.finish(one, why) end -- after what they have received
   return true
 end
 
---- Opens a cache of all keys of a client that begin with `prefix`. Returns it, or nil and an error. Does not wait.
-local function open(client, prefix, opts)
-  check.self(client, "cache")
+--- Returns the options that bound the history. Raises if an option is wrong.
+local function read_options(opts)
+  check.known(opts, "cache", OPTIONS)
+  for _, name in ipairs { "history_bytes", "history_revisions" } do
+    local n = opts[name]
+    if n and not (n >= 0 and n <= 2 ^ 53 and n % 1 == 0) then
+      check.misuse("cache: option '%s' must be a whole number of at least 0, not %s", name, check.shown(n))
+    end
+  end
+  local age, after = opts.history_age, opts.slow_after
+  if age and not (age >= 0) then
+    check.misuse("cache: option 'history_age' must be a number of seconds, not %s", check.shown(age))
+  end
+  if after and not (after > 0) then
+    check.misuse("cache: option 'slow_after' must be a positive number of seconds, not %s", check.shown(after))
+  end
+  return {
+    history_bytes = opts.history_bytes, history_revisions = opts.history_revisions, history_age = age,
+  }
+end
+
+--- Returns a cache that has no feed yet. `space` is the namespace whose keys it has, or nil.
+local function new(owner, space, prefix, opts, replica, is_whole)
+  local outer = space and space.prefix .. prefix or prefix
+  return setmetatable({
+    owner = owner,         -- the client or the store
+    space = space,
+    prefix = prefix,       -- as the caller names it
+    key = outer == "" and "\0" or outer == (space and space.prefix) and space.first or outer,
+    range_end = key_order.prefix_end(outer),
+    history = opts.history,
+    slow_after = opts.slow_after,
+    replica = replica,
+    is_whole = is_whole,   -- the replica has the keys of the cache alone, and belongs to the cache
+    watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
+    followers = {},        -- of the tables
+    feed = nil,
+    is_loaded = not is_whole,
+    end_error = nil,       -- why the cache has ended
+  }, cache_mt)
+end
+
+--- Checks the arguments of `cache`. Returns the options.
+local function check_arguments(owner, prefix, opts)
+  check.self(owner, "cache")
   check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
   opts = check.options(opts, "cache")
-  check.known(opts, "cache", OPTIONS)
+  return { history = read_options(opts), slow_after = opts.slow_after }
+end
+
+--- Opens a cache of all keys of a client that begin with `prefix`. Returns it, or nil and an error. Does not wait.
+local function open_remote(client, prefix, opts, space)
+  local own = check_arguments(client, prefix, opts)
   if client.transport.is_closed then return nil, errors.closed("client") end
-  local replica, err = core.open { replica = true, history_bytes = opts.history_bytes }
+  local replica, err = new_replica(own.history)
   if not replica then return nil, err end
-  local cache = setmetatable({
-    client = client,
-    prefix = prefix,
-    key = prefix == "" and "\0" or prefix,
-    range_end = key_order.prefix_end(prefix),
-    history_bytes = opts.history_bytes,
-    replica = replica,
-    watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
-    followers = {},  -- of the tables
-    feed = nil,
-    ask_at = 0,      -- the time before which sync does not ask the server for progress again
-    is_loaded = false,
-    is_closed = false,
-    changed = nil,   -- driver event: set when something has come
-  }, cache_mt)
-  cache.feed = feeds.new(cache, { on_change = on_change, begin_anew = begin_anew })
+  local cache = new(client, space, prefix, own, replica, true)
+  cache.feed = feeds.new(cache, { on_change = on_change, begin_anew = begin_anew, on_end = finish })
+  cache.feed:begin()
   return cache
+end
+
+--- Returns a cache of all keys of a store in this process that begin with `prefix`; or nil and an error.
+local function open_local(store, prefix, opts, space)
+  local own = check_arguments(store, prefix, opts)
+  local feed = in_process.new(store)
+  local err = feed:error()
+  if err then return nil, err end
+  local cache = new(store, space, prefix, own, store, false)
+  cache.feed = feed
+  return cache
+end
+
+--- Opens a cache of the keys of a namespace that begin with `prefix`, under their names there.
+local function open_in_namespace(space, prefix, opts)
+  check.self(space, "cache")
+  check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
+  local owner = space.owner
+  if type(owner) == "userdata" then return open_local(owner, prefix, opts, space) end
+  if owner.transport then return open_remote(owner, prefix, opts, space) end
+  check.misuse("cache: the namespace is not one of a store or a client: open the cache there")
 end
 
 -- }======
 
-return { open = open, methods = cache_methods }
+return {
+  open_remote = open_remote, open_local = open_local, open_in_namespace = open_in_namespace, methods = cache_methods,
+}

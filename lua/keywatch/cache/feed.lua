@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- feed: keeps the replica of a cache equal to a range of a server's keys.
+--- feed: keeps the replica of a client's cache equal to a range of a server's keys.
 --
 --             all pages have come                 the history is gone, or another one
 --   READING ----------------------> FOLLOWING ------------------------------------------> READING
 --      |   ^                            |
 --      |   | the pause is over          | the server refuses
---      +-->+                            |
---     PAUSED <--------------------------+
+--      v   |                            |
+--     PAUSED <--------------------------+            CLOSED: the cache or its client is closed
 --
 -- READING: the pages of the range are read, all of one revision. FOLLOWING: a watch of the client goes on after that
 -- revision, and what it is told goes to the replica inside of the core. PAUSED: the server has refused; it is asked
@@ -15,16 +15,23 @@
 -- To the client a feed is a watch (see remote_source.lua): it has the fields that client/watch_calls.lua and
 -- client/reads.lua use, and its event `arrival` does the work that is due, inside of the transport's poll. So a cache
 -- needs no task, and works at top level, too. Neither transport nor driver hold a feed: it lives as long as its cache.
+--
+-- All work is done by `pump`, which never runs inside itself. Only `close` may come in between: by a finalizer, or by a
+-- hook of a table. So a function looks at the phase again after each call.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local local_source = require "keywatch.watch.local_source"
 local reason = require "keywatch.support.reason"
+local server_revision = require "keywatch.cache.server_revision"
 
 local RANGE = "/etcdserverpb.KV/Range"
-local PAGE = 10000 -- kvs of one page
+local PAGE = 10000    -- kvs of one page
+local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
+local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
+local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
 
 local feed_methods = {}
 local feed_mt = { __index = feed_methods }
@@ -33,39 +40,52 @@ local feed_mt = { __index = feed_methods }
 
 --- Asks for the next page. All pages are of the revision of the first one.
 local function ask_page(self)
-  local last, revision = self.state:last()
+  local state, reads = self.state, self.transport.reads
+  local last, revision = state:last()
   local opts = { range_end = self.range_end, limit = self.page }
   if revision > 0 then opts.revision = revision end
   local key = last ~= "" and last .. "\0" or self.key
-  local bytes = core.requests.range(self.client, key, opts)
-  self.read = self.watch_calls.transport.reads:begin(RANGE, bytes, self)
+  local read = reads:begin(RANGE, core.requests.range(self.client, key, opts), self)
+  if self.phase ~= "reading" then return reads:cancel(read) end
+  self.read = read
+  if read.is_done then self.is_stirred = true end -- it was, before the feed had it
 end
 
 --- Begins to read the range. `why` is the error that makes it necessary, or nil the first time.
 local function begin_reading(self, why)
-  self.phase, self.why = "reading", why
-  if self.state then self.state:close() end
-  self.state = core.feed_state(self.key, self.range_end)
-  self.page_cluster = nil
-  ask_page(self)
+  local state, old = core.feed_state(self.key, self.range_end), self.state
+  if self.phase == "closed" then return state:close() end
+  self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
+  if old then old:close() end
+  if self.phase == "reading" then ask_page(self) end
 end
 
 --- Asks again after a while. `err` says why.
 local function pause(self, err)
-  self.phase, self.trouble = "paused", err
-  self.failures = self.failures + 1
-  self.retry_at = driver.get().now() + self.watch_calls.transport.backoff(self.failures)
+  local retry_at = driver.get().now() + self.transport.backoff(self.failures + 1)
+  if self.phase == "closed" then return end
+  self.phase, self.trouble, self.failures, self.retry_at = "paused", err, self.failures + 1, retry_at
+  self.transport.poll_at = nil -- the transport has a new time to wait for
 end
 
---- Begins to follow the events after the revision of the pages.
-local function begin_following(self, revision)
+--- Ends the feed, and with it the cache, because the client is closed.
+local function end_with_client(self)
+  self:close()
+  self.hooks.on_end(self.cache, errors.closed("client"))
+end
+
+--- Begins to follow the events after the revision of the pages. `heard_at` is the time when the server had them.
+local function begin_following(self, revision, heard_at)
+  local tag = self.watch_calls:new_tag()
+  local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
+  object:begin(revision, self.cluster)
+  object:follow(true) -- it is announced whenever something has come, and need not be armed
+  if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.failures, self.why = "following", nil, 0, nil
-  self.tag = self.watch_calls:new_tag()
-  self.core = core.subscription(self.tag, self.key, { range_end = self.range_end, progress = true })
-  self.core:begin(revision, self.cluster)
+  self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
   self.call, self.has_own_call, self.is_full = nil, false, false
-  self.core:arm()
   self.watch_calls:add(self)
+  if self.phase == "closed" then self.watch_calls:forget(self) end
 end
 
 --- Gives the pages that have come to the replica. The first ones are its base. Later ones are merged with what it has,
@@ -77,34 +97,41 @@ local function use_state(self)
     local ok, err = self.cache.replica:merge(self.state)
     if ok or err.code ~= "stale_revision" then return ok, err end
   end
-  return self.hooks.begin_anew(self.cache, self.state, self.why or core.new_error("cluster_changed"))
+  local why = self.why and OTHER_HISTORY[self.why.code] and self.why
+  why = why or core.new_error(self.cluster ~= self.page_cluster and "cluster_changed" or "regressed")
+  return self.hooks.begin_anew(self.cache, self.state, why)
 end
 
 --- Goes on with events, once all pages have come.
 local function use_pages(self)
   local _, revision = self.state:last()
   local ok, err = use_state(self)
+  if self.phase ~= "reading" then return end
   if not ok then return pause(self, err) end
-  self.state:close()
+  local state = self.state
   self.state, self.cluster = nil, self.page_cluster
-  begin_following(self, revision)
+  state:close()
+  begin_following(self, revision, self.read_at)
 end
 
 --- Handles a page that has come, or the error of reading it.
 local function take_page(self, read)
   self.read = nil
-  if read.err and read.err.code == "compacted" then return begin_reading(self, self.why) end
-  if read.err and read.err.code == "answer_too_large" and self.page > 1 then
+  local err = read.err
+  if err and err.code == "closed" then return end_with_client(self) end
+  if err and err.code == "compacted" then return begin_reading(self, self.why) end
+  if err and err.code == "answer_too_large" and self.page > 1 then
     self.page = math.floor(self.page / 2)
     return ask_page(self)
   end
-  if read.err then return pause(self, read.err) end
+  if err then return pause(self, err) end
   local cluster = core.header(read.message)
+  if self.phase ~= "reading" then return end
   if self.page_cluster and cluster ~= self.page_cluster then return begin_reading(self, self.why) end
-  self.page_cluster = cluster
+  if not self.page_cluster then self.page_cluster, self.read_at = cluster, driver.get().now() end
   local ok, more = self.state:add(read.message)
+  if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
-  self.heard_at = driver.get().now()
   if more then ask_page(self) else use_pages(self) end
 end
 
@@ -114,129 +141,256 @@ end
 
 --- Handles the failure of the watch.
 local function fail(self, code, text)
+  local err = code == "unknown" and text and core.error_of(reason.parse(text)) or errors.new(code, text)
+  if self.phase ~= "following" then return end
   self.core:close()
   self.watch_calls:forget(self)
-  local err = code == "unknown" and text and core.error_of(reason.parse(text)) or errors.new(code, text)
+  if self.transport.is_closed then return end_with_client(self) end
   if code == "compacted" or OTHER_HISTORY[code] then return begin_reading(self, err) end
   pause(self, err)
 end
 
---- Moves what has come to the replica.
-local function follow(self)
+--- Moves all that has come to the replica. Returns true if the server was heard, or nil if the feed follows no more.
+local function move(self, object)
+  local has_heard = false
   repeat
-    local n, more = self.cache.replica:feed(self.core)
+    local n, more, is_answer = self.cache.replica:feed(object)
+    if self.phase ~= "following" then return nil end
     if not n then return fail(self, more.code, more.message) end
+    has_heard = has_heard or is_answer
     if self.is_full then self.watch_calls:resume(self) end
   until not more
-  self.heard_at = driver.get().now()
-  local kind, what, text = self.core:take()
+  return has_heard
+end
+
+--- Moves what has come, and handles a failure behind it. The state is looked at first: nothing comes after a failure.
+local function follow(self)
+  local object = self.core
+  local has_failed = object:state() == "failed"
+  local has_heard = move(self, object)
+  if has_heard == nil or self.phase ~= "following" then return end
+  local confirmed = object:confirmed()
+  if has_heard or confirmed ~= self.confirmed then
+    self.confirmed, self.heard_at, self.asks = confirmed, driver.get().now(), 0
+  end
+  if not has_failed then return end
+  local kind, what, text = object:take()
   if kind == "compacted" then return fail(self, "compacted") end
-  if kind == "failed" then return fail(self, what, text) end
-  self.core:arm()
+  fail(self, kind == "failed" and what or "out_of_memory", text)
 end
 
 -- }======
 
+-- {====== Work ======
+
 --- Does what is due.
 local function work(self)
   if self.phase == "reading" then
-    if self.read and self.read.is_done then take_page(self, self.read) end
+    local read = self.read
+    if read and read.is_done then take_page(self, read) end
   elseif self.phase == "following" then
     follow(self)
+  elseif self.phase == "paused" and driver.get().now() >= self.retry_at then
+    begin_reading(self, self.why)
   end
 end
 
---- Called when something has come. A finalizer may call it in the middle of itself.
+--- Does what is due, until nothing is. Called when something has come.
 local function pump(self)
   if self.is_working then
     self.is_stirred = true
     return
   end
   self.is_working = true
+  local ok, err
   repeat
     self.is_stirred = false
-    work(self)
-  until not self.is_stirred or self.phase == "closed"
+    ok, err = pcall(work, self)
+  until not ok or not self.is_stirred or self.phase == "closed"
   self.is_working = false
-  local_source.poke(self.cache.replica)
-  self.hooks.on_change(self.cache)
+  if not ok then -- a finalizer has the transport polled in the middle of a read of the replica
+    self.is_stirred, self.transport.poll_at = true, nil
+    if type(err) ~= "string" or not err:find(IS_BUSY, 1, true) then error(err, 0) end
+    return
+  end
+  if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
+  if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+  if self.changed then self.changed:set() end
 end
 
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
 function feed_methods:poll(now)
-  if self.phase ~= "paused" then return nil end
-  if now < self.retry_at then return self.retry_at - now end
-  begin_reading(self, self.trouble)
+  local is_due = self.phase == "paused" and now >= self.retry_at
+  if (self.is_stirred or is_due) and not self.is_working then pump(self) end
+  local wait = self.is_stirred and 0 or nil
+  if self.phase == "paused" then wait = math.max(0, self.retry_at - now) end
+  if self.cache.history.history_age and self.phase ~= "closed" then
+    local seconds = self.cache.replica:tend() -- history that is too old takes memory, even if nothing comes
+    if seconds and (not wait or seconds < wait) then wait = seconds end
+  end
+  return wait
+end
+
+--- Called by the transport when the client is closed.
+function feed_methods:on_client_closed()
+  if self.phase ~= "closed" then end_with_client(self) end
 end
 
 --- Ends the feed.
 function feed_methods:close()
   if self.phase == "closed" then return end
   self.phase = "closed"
-  local transport = self.watch_calls.transport
-  transport.feeds[self] = nil
-  if self.read then transport.reads:cancel(self.read) end
-  if self.core then self.core:close() end
-  self.watch_calls:forget(self)
-  if self.state then self.state:close() end
-end
-
--- {====== What the server has ======
-
---- True if the events of the server go to the replica.
-function feed_methods:is_following()
-  return self.phase == "following"
-end
-
---- Asks the server for progress, if it has the watch of the feed.
-function feed_methods:request_progress()
-  if self.phase == "following" then self.watch_calls:request_progress(self) end
-end
-
---- Returns the revision of the server by a linearizable read, or nil and an error.
-function feed_methods:server_revision(deadline)
-  local timeout = deadline and math.max(0, deadline - driver.get().now())
-  local found, err = self.client:range(self.key, { keys_only = true, limit = 1, timeout = timeout })
-  if not found then return nil, err end
-  return found.revision
+  local read, object, state = self.read, self.core, self.state
+  self.read, self.state = nil, nil
+  self.transport.feeds[self] = nil
+  if read then self.transport.reads:cancel(read) end
+  if object then
+    object:close()
+    self.watch_calls:forget(self)
+  end
+  if state then state:close() end
+  self.asker:close()
+  if self.changed then self.changed:set() end
 end
 
 -- }======
 
---- Returns the feed of a cache, which has begun. `hooks` are on_change(cache), called when something has come, and
--- begin_anew(cache, state, err), which has to give the cache another replica with that state.
+-- {====== Methods for the cache ======
+
+--- Returns the error of a client that is closed, or nil.
+function feed_methods:error()
+  if self.transport.is_closed then return errors.closed("client") end
+end
+
+--- Returns why the content does not come up to date now, or nil.
+local function present_trouble(self)
+  if self.phase == "paused" then return self.trouble end
+  local is_open = self.phase == "following" and self.core:state() == "open"
+  if is_open or self.phase == "closed" then return nil end
+  local transport = self.transport
+  if not transport.connection and transport.dialer.trouble then return transport.dialer:error() end
+  if self.phase == "following" then return self.watch_calls.trouble end
+  return self.read and self.read.trouble or self.why
+end
+
+--- Returns the phase; the seconds since the server has last said that the content is all that it has, or nil; and why
+-- the content does not come up to date now, or nil.
+function feed_methods:describe()
+  local heard_at = self.heard_at
+  return self.phase, heard_at and driver.get().now() - heard_at, present_trouble(self)
+end
+
+--- Returns the deadline of a request of the client.
+function feed_methods:deadline()
+  return driver.get().now() + self.transport.opts.timeout
+end
+
+--- Asks the server for progress, which brings the replica to the revision of the server. One request in each period
+-- serves all who wait.
+local function ask_for_progress(self, target)
+  local now = driver.get().now()
+  if now < self.ask_at then return end
+  self.ask_at, self.asks = now + ASK_AGAIN, self.asks + 1
+  if self.asks % ASKS == 0 then self.watch_calls:move_others_away(self, target) end
+  self.watch_calls:request_progress(self)
+end
+
+--- True if the cache has content of a revision, or of a later one.
+local function has_come(self, target)
+  return self.cache.is_loaded and (target == 0 or self.cache.replica:status().revision >= target)
+end
+
+--- Does what brings the replica to a revision sooner. Returns the time when it must be called again, or nil; and true
+-- if the server's progress cannot be trusted: then only an event, or the server's own periodic progress, brings the
+-- replica there.
+local function hasten(self, target)
+  if self.phase ~= "following" then return nil end
+  local is_trusted = self.watch_calls:is_trusted(self)
+  if is_trusted == false then return nil, true end
+  ask_for_progress(self, target)
+  return self.ask_at
+end
+
+--- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
+-- the server's progress cannot be trusted.
+function feed_methods:await_revision(cache, target, deadline, is_strict)
+  local d = driver.get()
+  if not self.changed then
+    local fresh = d.event()
+    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
+  end
+  while true do
+    local err = cache.end_error or self:error()
+    if err then return err end
+    if has_come(self, target) then return nil end
+    if deadline and d.now() >= deadline then return core.new_error("timeout") end
+    local look_at, is_untrusted = hasten(self, target)
+    if is_untrusted and is_strict then return core.new_error("unsupported") end
+    local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
+    if self.phase ~= "closed" then self.changed:wait(until_ and math.max(0, until_ - d.now())) end
+  end
+end
+
+--- Returns a revision that the server had after this call, which the replica can come up to; or nil and an error:
+-- "unsupported" if the server's progress cannot be trusted.
+function feed_methods:server_revision(deadline)
+  local is_trusted, why = self.watch_calls:await_trust(deadline)
+  if is_trusted == nil then return nil, why end
+  if not is_trusted then return nil, core.new_error("unsupported") end
+  return self.asker:ask(deadline)
+end
+
+-- }======
+
+--- Returns the feed of a cache, which has begun. `hooks` are
+--   on_change(cache)               called when something has come
+--   begin_anew(cache, state, err)  has to give the cache another replica, with that state. Returns true, or nil and an
+--                                  error
+--   on_end(cache, err)             called when the client is closed
 local function new(cache, hooks)
-  local client = cache.client
-  local watch_calls = client.transport.watch_calls
+  local client = cache.owner
+  local transport = client.transport
   local self = setmetatable({
     cache = cache,
     client = client,
-    watch_calls = watch_calls,
-    opts = {},
+    transport = transport,
+    watch_calls = transport.watch_calls,
+    asker = server_revision.new(client, cache.key, cache.range_end),
+    opts = { require_leader = true }, -- a member without a leader does not know what it misses
     key = cache.key,
     range_end = cache.range_end,
     hooks = hooks,
-    phase = "reading",
+    phase = "paused",   -- until it begins, in the first call of pump
     page = PAGE,
     state = nil,        -- the pages that have come
     read = nil,         -- the page that is on its way
     page_cluster = nil, -- the cluster of these pages
+    read_at = nil,      -- when the first one has come
     cluster = nil,      -- the cluster of the replica
     why = nil,          -- the error that made reading anew necessary
     trouble = nil,      -- why it is paused
     failures = 0,       -- pauses in a row
     retry_at = 0,
-    heard_at = nil,     -- when the server has told something
+    heard_at = nil,     -- when the server has last said that the replica has everything
+    confirmed = 0,      -- how often it has said so without anything new
+    ask_at = 0,         -- the time before which the server is not asked for progress again
+    asks = 0,           -- requests for progress since the server was heard
     arrival = nil,
+    changed = nil,      -- driver event: set when something has come
     is_working = false,
     is_stirred = false, -- something has come while it worked
     -- Of watch_calls.lua:
     core = nil, tag = 0, call = nil, has_own_call = false, is_full = false, attached_at = nil,
   }, feed_mt)
   self.arrival = { set = function() pump(self) end }
-  watch_calls.transport.feeds[self] = true
-  begin_reading(self)
   return self
+end
+
+--- Begins to feed.
+function feed_methods:begin()
+  self.transport.feeds[self] = true
+  pump(self)
+  if self.transport.is_closed then self:on_client_closed() end -- by a finalizer
 end
 
 return { new = new }

@@ -4,24 +4,42 @@
 --
 -- The table is changed as soon as the cache is, inside of the driver's turns, and never while the program reads it: a
 -- loop over the table that does not wait sees one state. A hook is called after each change of a key. It must not wait.
--- The cache does not hold the table: one that the program has dropped is followed no more.
+--
+-- The table holds its cache, by its metatable. The cache does not hold the table: one that the program has dropped is
+-- followed no more.
 
 local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
 local OPTIONS = { decode = "function", on_change = "function", on_error = "function", relative = "boolean" }
 local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
+local YIELDED = "it has yielded: a function of cache:table must not wait"
 
 local follower_methods = {}
 local follower_mt = { __index = follower_methods }
 
---- Calls a function of the user, which must not stop the cache. Its error is logged with the traceback.
+-- {====== Functions of the user ======
+
+--- Returns the results of compat.resume: false and a text if the coroutine has not ended.
+local function relay(co, ok, ...)
+  if ok and compat.status(co) ~= "dead" then return false, YIELDED end
+  return ok, ...
+end
+
+--- Calls a function of the user in a coroutine of its own: there a call that waits raises, and says to use spawn.
+-- Returns the coroutine; and true and the results, or false and the error.
+local function call(fn, ...)
+  local co = compat.create(fn)
+  return co, relay(co, compat.resume(co, ...))
+end
+
+--- Calls a hook. Its error is logged with the traceback, and does not stop the cache.
 local function call_hook(name, fn, ...)
-  local args, n = { ... }, select("#", ...)
-  local unpack = table.unpack or unpack -- luacheck: ignore 113
-  local ok, trouble = xpcall(function() return fn(unpack(args, 1, n)) end, errors.with_traceback)
-  if not ok then log.error("%s of cache:table has failed: %s", name, trouble.traceback) end
+  local co, ok, err = call(fn, ...)
+  if not ok then log.error("%s of cache:table has failed: %s", name, debug.traceback(co, errors.text_of(err))) end
 end
 
 --- Tells that the value of a key cannot be decoded. The table keeps what it had.
@@ -34,84 +52,130 @@ end
 --- Returns what the table has for a kv; or nothing, if the value cannot be decoded.
 local function decoded(self, kv, key)
   if not self.decode then return kv.value end
-  local ok, found, why = pcall(self.decode, kv.value, key)
+  local _, ok, found, why = call(self.decode, kv.value)
   if ok and found ~= nil then return found end
   tell_bad_value(self, key, errors.text_of(not ok and found or why or "the function has returned nil"))
 end
 
+-- }======
+
+-- {====== Following ======
+
 --- Sets a key of the table, or removes it, and calls the hook if that is a change.
 local function set(self, target, key, value)
-  local old = target[key]
-  if old == value then return end
-  target[key] = value
+  local old = rawget(target, key)
+  if rawequal(old, value) then return end
+  rawset(target, key, value)
   if self.on_change then call_hook("on_change", self.on_change, key, value, old) end
-end
-
---- Returns the key as the table has it.
-local function shown_key(self, key)
-  return self.cut > 0 and key:sub(self.cut + 1) or key
 end
 
 --- Does what an event says.
 local function apply(self, target, event)
   if event.type == "synced" then
-    for key in pairs(self.stale or {}) do set(self, target, key, nil) end
+    local stale = self.stale or {}
     self.stale = nil
+    for key in pairs(stale) do set(self, target, key, nil) end
     return
   end
-  local key = shown_key(self, event.key)
+  local key = self.cut > 0 and event.key:sub(self.cut + 1) or event.key
   if self.stale then self.stale[key] = nil end
   if event.type == "delete" then return set(self, target, key, nil) end
   local value = decoded(self, event, key)
   if value ~= nil then set(self, target, key, value) end
 end
 
+--- Ends the watch. A follower that has none begins anew.
+local function drop_watch(self)
+  local watch, is_listening = self.watch, self.is_listening
+  self.watch, self.is_listening = nil, false
+  if is_listening then watch.origin.end_wait(watch) end
+  if watch then watch:close() end
+end
+
 --- Begins to follow the present content of the cache. Keys that are not in it are removed once all of it has come.
 local function begin(self, cache, target)
-  local watch = cache:watch(cache.prefix, { prefix = true, initial = true })
+  local watch = cache:watch(cache.prefix, { prefix = true, initial = true, slow_after = false })
   if not watch then return false end
   watch.cache = nil -- the cache holds the follower
-  self.watch, self.stale = watch, {}
-  for key in pairs(target) do self.stale[key] = true end
+  local stale = {}
+  for key in next, target do stale[key] = true end
+  if self.is_closed then -- by a finalizer
+    watch:close()
+    return false
+  end
+  self.watch, self.stale = watch, stale
   return true
 end
 
---- Called by the cache when something has come. Returns false if nobody holds the table any more.
+--- Has the driver poll the store that the cache is, and wake the follower when something has come. The driver then
+-- holds the watch, and must not hold the follower by it.
+local function listen(self, cache)
+  local watch = self.watch
+  if not self.is_listening then
+    local held = setmetatable({ cache }, { __mode = "v" })
+    local on_news = self.on_news
+    watch.arrival = { set = function()
+      if held[1] then on_news(held[1]) end
+    end }
+    self.is_listening = true
+    watch.origin.begin_wait(watch)
+  end
+  watch.origin.arm(watch)
+end
+
+--- Called by the cache when something may have come. Returns false if the table is followed no more.
 function follower_methods:follow(cache)
   local target = self.target[1]
-  if not target then
-    if self.watch then self.watch:close() end
+  if not target or self.is_closed then
+    self:close()
     return false
   end
   while self.watch or begin(self, cache, target) do
     local event, err = self.watch:next(0)
     if event then
       apply(self, target, event)
+    elseif self.is_closed then
+      return false
     elseif err and err.code == "timeout" then
+      if not cache.is_whole then listen(self, cache) end
       return true
     else
-      self.watch:close()
-      self.watch = nil
-      if cache.is_closed then return true end
+      drop_watch(self) -- it has failed: the content is another one
     end
   end
-  return true
+  return not self.is_closed
 end
 
---- Returns a new table, and its follower.
-local function new(cache, opts)
+--- Ends the follower. The table stays as it is.
+function follower_methods:close()
+  if self.is_closed then return end
+  self.is_closed = true
+  drop_watch(self)
+end
+
+local guard = compat.guard(function(follower) driver.forget(follower) end)
+
+--- Returns a new table, and its follower. on_news(cache) has the tables of a cache follow.
+local function new(cache, opts, on_news)
   opts = check.options(opts, "table")
   check.known(opts, "table", OPTIONS)
   local target = {}
-  return target, setmetatable({
+  local follower = setmetatable({
     target = setmetatable({ target }, { __mode = "v" }),
     decode = opts.decode,
     on_change = opts.on_change,
     on_error = opts.on_error,
+    on_news = on_news,
     cut = opts.relative and #cache.prefix or 0, -- bytes that are cut off each key
     watch = nil, -- of the cache
     stale = nil, -- as keys: what may be gone, while the content comes
+    is_listening = false,
+    is_closed = false,
   }, follower_mt)
+  setmetatable(target, { __name = "keywatch.table", cache = cache, sentinel = guard(follower) })
+  return target, follower
 end
+
+-- }======
 
 return { new = new }

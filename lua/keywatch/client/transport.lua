@@ -642,6 +642,9 @@ function transport_methods:close()
   if self.is_closed then return end
   self:check_process()
   self.is_closed = true
+  local feeds = self.feeds
+  self.feeds = setmetatable({}, { __mode = "k" })
+  for feed in pairs(feeds) do feed:on_client_closed() end
   self.watch_calls:close()
   self.reads:close()
   self.keeper:close()

@@ -202,7 +202,7 @@ mt.__close = methods.close
 closed_mt.__close = methods.close
 
 for _, name in ipairs {
-  "get", "range", "put", "delete", "txn", "watch", "leases", "status", "compact", "hash_kv", "lease_grant",
+  "get", "range", "put", "delete", "txn", "watch", "cache", "leases", "status", "compact", "hash_kv", "lease_grant",
   "session", "lock", "try_lock", "election", -- which would go past the namespace, to the store or client below
 } do
   closed_methods[name] = function(self)

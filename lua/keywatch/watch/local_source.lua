@@ -95,7 +95,7 @@ local function terminal_error(one)
   local err = watch.terminal_error(one)
   if err then return err end
   finish_initial(one)
-  return one.failure
+  return one.failure or one.last
 end
 
 --- Syncs a watch whose reader is the caller. The core is asked to queue progress behind all that has happened; then

@@ -131,7 +131,7 @@ end
 --- Moves one thing from the queue into the buffer. Returns false if the queue is empty.
 local function take(watch)
   local kind, what = watch.origin.take(watch)
-  if not kind and watch.last then kind, what = "failed", watch.last end
+  if watch.last and (not kind or kind == "failed") then kind, what = "failed", watch.last end
   if not kind then return false end
   if kind == "events" and watch.cut then cut_events(what, watch.cut) end
   if kind == "events" and watch.at == watch.n then
@@ -178,7 +178,7 @@ end
 -- kv is on its way, or if a finalizer, which has interrupted this very function, calls it.
 local function take_initial(watch)
   if watch.origin.is_closed(watch) then
-    fail(watch, errors.closed(watch.origin.owner))
+    fail(watch, watch.last or errors.closed(watch.origin.owner))
     return true
   end
   local initial = watch.initial
@@ -348,7 +348,7 @@ watch_mt.__select = { -- see task/selection.lua
 --- Returns the error of a watch from which nothing can come any more, or nil.
 local function terminal_error(watch)
   if watch.is_closed then return errors.closed("watch") end
-  if watch.origin.is_closed(watch) then return watch.failure or errors.closed(watch.origin.owner) end
+  if watch.origin.is_closed(watch) then return watch.failure or watch.last or errors.closed(watch.origin.owner) end
   return watch.failure
 end
 
@@ -386,6 +386,14 @@ end
 local function finish(watch, err)
   watch.last = err
   wake(watch)
+end
+
+--- Has a watch fail with an error at once. What was not handed out is dropped. Does nothing if the watch has ended.
+local function cut(watch, err)
+  if watch.failure or watch.is_closed then return end
+  fail(watch, err)
+  watch.origin.close(watch)
+  clear(watch)
 end
 
 --- Has a new watch, which nobody has read yet, hand out keys without their first `n` bytes. `key` is the watched key as
@@ -473,6 +481,7 @@ end
 return {
   new = new,
   finish = finish,
+  cut = cut,
   core_options = core_options,
   cut_keys = cut_keys,
   methods = watch_methods,

@@ -1,8 +1,9 @@
 // A program with etcd's own client for Go, which does what it is told: the Go side of spec/interop/go_spec.lua, of
-// spec/interop/tls_spec.lua and of bench/mutex.lua.
+// spec/interop/tls_spec.lua, of bench/mutex.lua and of bench/cache.lua.
 //
-//	peer [FLAGS] ENDPOINTS          obeys commands, until there are no more
-//	peer [FLAGS] ENDPOINTS mutex N  locks and unlocks N times, and tells what that took
+//	peer [FLAGS] ENDPOINTS                 obeys commands, until there are no more
+//	peer [FLAGS] ENDPOINTS mutex N         locks and unlocks N times, and tells what that took
+//	peer [FLAGS] ENDPOINTS cache PREFIX N  lists and watches a prefix into a map, and tells what N changes took
 //
 // Over TLS the flags are files: -ca, who is trusted, and -cert and -key, what is shown to the server.
 //
@@ -72,11 +73,14 @@ func main() {
 		os.Exit(1)
 	}
 	defer client.Close()
-	if flag.NArg() > 1 {
+	switch flag.Arg(1) {
+	case "mutex":
 		measure(client, flag.Arg(2))
-		return
+	case "cache":
+		cache(client, flag.Arg(2), flag.Arg(3))
+	default:
+		obey(client, config)
 	}
-	obey(client, config)
 }
 
 // obey does commands as they come.

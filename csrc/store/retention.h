@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * retention: how much of its history a replica keeps. For the files of this folder only.
+ *
+ * The history is bounded by bytes, by revisions and by age, the options of the store. What is beyond a bound is
+ * compacted: the compacted revision moves up, and steps of compaction remove the records.
+ *
+ * A point is a revision with the sums of all events up to it, so that history is taken away in one subtraction. Ages
+ * are those of marks: a mark is a point and a time at which the replica had come to that point. There are few marks,
+ * and so history is kept a little longer than its age, and never shorter.
+ */
+#ifndef KW_STORE_RETENTION_H
+#define KW_STORE_RETENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KW_RETENTION_MARKS 16
+
+typedef struct kw_store kw_store;
+
+typedef struct kw_retention_point {
+  int64_t revision;
+  int64_t bytes;     /* of the records of all events up to this revision */
+  int64_t revisions; /* that had events, up to this one */
+} kw_retention_point;
+
+typedef struct kw_retention_mark {
+  kw_retention_point point;
+  int64_t time;
+} kw_retention_mark;
+
+typedef struct kw_retention {
+  kw_retention_point newest;
+  kw_retention_point floor; /* its revision is the compacted one; history is what comes after */
+  kw_retention_mark marks[KW_RETENTION_MARKS]; /* the oldest first */
+  size_t n_marks;
+  int64_t unvisited; /* events that were added since the last step of compaction */
+} kw_retention;
+
+/* Begins at a revision without history. */
+void kw_retention_reset(kw_store *store, int64_t rev);
+
+/* Adds the events of one revision, which were committed. Compacts what is beyond the bounds of bytes and revisions,
+ * and does a bounded step of compaction after every so many events. */
+void kw_retention_add(kw_store *store, int64_t rev, int64_t bytes, size_t n);
+
+/* Compacts history up to a point. Does nothing if more is compacted already. */
+void kw_retention_forget(kw_store *store, const kw_retention_point *point);
+
+/* Returns when the next step is due: INT64_MIN if it is due now, KW_NEVER if age bounds nothing. */
+int64_t kw_retention_deadline(const kw_store *store);
+
+/* Makes a mark, and compacts what is older than the option history_age. */
+void kw_retention_step(kw_store *store, int64_t now);
+
+#ifdef KW_PROBE
+/* Returns NULL if the sums are those of the log, else the text of what is wrong. */
+const char *kw_retention_check(const kw_store *store);
+#endif
+
+#endif

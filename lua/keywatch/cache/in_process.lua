@@ -1,0 +1,65 @@
+-- SPDX-License-Identifier: MIT
+--- in_process: the feed of a store's cache, see cache.lua. The cache of a store in this process is the store itself: it
+-- is always ready and up to date, and nothing has to be brought to it.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local local_source = require "keywatch.watch.local_source"
+
+local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event
+local TIMEOUT = 5       -- seconds that a read waits for its min_revision at most: as the default of connect
+
+local store_methods = {}
+local store_mt = { __index = store_methods }
+
+--- Returns the error of a store that is closed, or nil.
+function store_methods:error()
+  if self.store:tend() == false then return errors.closed("store") end
+end
+
+--- Returns phase, age and trouble: the content is that of the store.
+function store_methods.describe()
+  return "following", 0
+end
+
+--- Returns the deadline of a read that has to wait.
+function store_methods.deadline()
+  return driver.get().now() + TIMEOUT
+end
+
+--- Waits until the store has come to a revision. Returns nil, or an error. The wait ends with the cache.
+function store_methods:await_revision(cache, target, deadline)
+  local store, d = self.store, driver.get()
+  local watch, err = local_source.open(store, "", { prefix = true, start_revision = target })
+  if not watch then return err end
+  cache.watches[watch] = true
+  err = cache.end_error or self:error()
+  while not err and store:status().revision < target do
+    local left = deadline and deadline - d.now() or LOOK_AGAIN
+    if left <= 0 then
+      err = core.new_error("timeout")
+    else
+      local event, failed = watch:next(math.min(left, LOOK_AGAIN))
+      if not event and failed.code ~= "timeout" then err = failed end
+      err = err or cache.end_error or self:error()
+    end
+  end
+  watch:close()
+  return err
+end
+
+--- Returns the revision of the store.
+function store_methods:server_revision()
+  return self.store:status().revision
+end
+
+--- Does nothing: the store does not belong to the cache.
+function store_methods.close() end
+
+--- Returns the feed of a cache of a store.
+local function new(store)
+  return setmetatable({ store = store }, store_mt)
+end
+
+return { new = new }

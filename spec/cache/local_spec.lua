@@ -1,0 +1,315 @@
+--- The cache of a store in this process is the store, seen below a prefix. What caches have in common is shown here:
+--- namespaces, tables, slow watches, misuse.
+
+local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
+
+local function keys_of(t)
+  local list = {}
+  for key in pairs(t) do list[#list + 1] = key end
+  table.sort(list)
+  return list
+end
+
+--- A turn of the loop.
+local function turn() keywatch.sleep(0.001) end
+
+describe("the cache of a store", function()
+  local store, cache
+
+  before_each(function()
+    store = keywatch.open()
+    for i = 1, 3 do store:put("/a/" .. i, tostring(i)) end
+    store:put("/b/1", "b")
+    cache = assert(store:cache("/a/"))
+  end)
+
+  after_each(function()
+    cache:close()
+    store:close()
+  end)
+
+  it("is the store below a prefix", function()
+    assert.is_true(cache:is_ready())
+    assert.is_true(cache:wait_ready())
+    assert.equal("2", cache:get("/a/2").value)
+    local put = store:put("/a/2", "new")
+    assert.equal("new", cache:get("/a/2").value)
+    assert.equal("2", cache:get("/a/2", { revision = put.revision - 1 }).value)
+    assert.equal(3, cache:range("/a/", { prefix = true }).count)
+    local n = 0
+    for kv in cache:each("/a/", { prefix = true, page = 1 }) do n = n + (kv.key:find("^/a/") and 1 or 0) end
+    assert.equal(3, n)
+    assert.equal(put.revision, cache:sync())
+    local status = cache:status()
+    assert.same({ put.revision, 3, "following", 0 }, { status.revision, status.keys, status.phase, status.age })
+    assert.error_matches(function() cache:get("/b/1") end, "the cache has only keys that begin with '/a/'", 1, true)
+    assert.equal("new", cache:get("/a/2", { consistent = true }).value)
+    assert.equal("keywatch.cache<prefix='/a/' revision=6 following>", tostring(cache))
+  end)
+
+  it("has the watches of the store", function()
+    local watch = assert(cache:watch("/a/", { prefix = true, initial = true }))
+    for _ = 1, 3 do assert.is_true(watch:next(0).initial) end
+    assert.equal("synced", watch:next(0).type)
+    store:put("/b/2", "x")
+    store:put("/a/4", "4")
+    assert.equal("/a/4", watch:next(0).key)
+    cache:close()
+    store:put("/a/5", "5")
+    local event, err = watch:next(0)
+    assert.same({ nil, "closed", "keywatch: the cache is closed" }, { event, err.code, err.message })
+  end)
+
+  it("waits for a revision of the store, and no longer than the store or the cache is open", function()
+    keywatch.run(function()
+      local waits = keywatch.spawn(function() return cache:wait_for(7, 30) end)
+      local reads = keywatch.spawn(function() return cache:get("/a/9", { min_revision = 7 }).value end)
+      turn()
+      store:put("/c", "x")
+      turn()
+      store:put("/a/9", "9")
+      assert.equal(7, (select(2, waits:join())))
+      assert.equal("9", (select(2, reads:join())))
+      local late, err = cache:wait_for(100, 0.01)
+      assert.same({ nil, "timeout" }, { late, err.code })
+      late, err = cache:get("/a/1", { min_revision = 100, timeout = 0.01 })
+      assert.same({ nil, "deadline_exceeded" }, { late, err.code })
+      local ended = keywatch.spawn(function() return select(2, cache:wait_for(100)) end)
+      turn()
+      cache:close()
+      assert.equal("closed", select(2, ended:join()).code)
+      cache = assert(store:cache("/a/"))
+      ended = keywatch.spawn(function() return select(2, cache:wait_for(100)) end)
+      turn()
+      store:close()
+      assert.equal("closed", select(2, ended:join()).code)
+    end)
+  end)
+
+  it("ends with the store", function()
+    local watch = assert(cache:watch("/a/", { prefix = true }))
+    store:close()
+    for _, call in ipairs {
+      function() return cache:get("/a/1") end,
+      function() return cache:range("/a/1") end,
+      function() return cache:watch("/a/1") end,
+      function() return cache:wait_for(1) end,
+      function() return cache:sync() end,
+      function() return cache:wait_ready() end,
+      function() return cache:table() end,
+      function() return watch:next(0) end,
+      function() return nil, select(2, pcall(cache.each, cache, "/a/1")) end,
+    } do
+      local found, err = call()
+      assert.same({ nil, "closed" }, { found, err.code })
+    end
+    assert.is_false(cache:is_ready())
+    assert.equal("closed", cache:status().phase)
+    assert.matches("closed", tostring(cache))
+    local none, err = pcall(store.cache, store, "/a/")
+    assert.is_true(none, err)
+  end)
+
+  it("takes the options of a cache, and refuses others", function()
+    assert(store:cache("", { history_bytes = 1, history_revisions = 1, history_age = 1, slow_after = 1 })):close()
+    for _, opts in ipairs {
+      { history_bytes = -1 }, { history_revisions = 0.5 }, { history_age = -1 }, { history_age = 0 / 0 },
+      { slow_after = 0 }, { slow_after = "x" }, { colour = 1 },
+    } do
+      assert.error_matches(function() store:cache("/a/", opts) end, "cache: .*option")
+    end
+    assert.error_matches(function() cache:watch("/a/", { slow_after = 0 }) end, "watch: option 'slow_after'")
+    assert.error_matches(function() cache:get("/a/1", { consistent = 1 }) end, "get: option 'consistent'")
+    assert.error_matches(function() cache:range("/a/1", { min_revision = -1 }) end, "range: option 'min_revision'")
+    assert.error_matches(function() cache:range("/a/1", { colour = 1 }) end, "range: there is no option 'colour'")
+  end)
+
+  it("of a namespace has relative keys everywhere", function()
+    local inner = assert(store:namespace("/a"):cache("/"))
+    assert.equal("/1", inner:get("/1").key)
+    assert.same({ "/1", "/2", "/3" }, { inner:range("/", { prefix = true }).kvs[1].key,
+      inner:range("/", { prefix = true }).kvs[2].key, inner:range("/2", { range_end = "/4" }).kvs[2].key })
+    local found = {}
+    for kv in inner:each("/", { prefix = true, page = 2 }) do found[#found + 1] = kv.key end
+    assert.same({ "/1", "/2", "/3" }, found)
+    local watch = assert(inner:watch("/", { prefix = true, prev_kv = true }))
+    local t = inner:table()
+    assert.same({ "/1", "/2", "/3" }, keys_of(t))
+    assert.same({ "1", "2", "3" }, keys_of(inner:table { relative = true }))
+    store:put("/a/1", "x")
+    local event = watch:next(0)
+    assert.same({ "/1", "/1" }, { event.key, event.prev.key })
+    assert.equal(inner:sync(), event.mod_revision)
+    assert.equal("x", t["/1"])
+    assert.error_matches(function() inner:get("1") end, "the cache has only keys that begin with '/'", 1, true)
+    assert.equal(3, inner:status().keys)
+    local all = assert(store:namespace("/a"):cache(""))
+    store:put("/a", "the prefix itself is not in the namespace")
+    assert.equal(3, all:range("", { prefix = true }).count)
+    assert.equal(3, all:status().keys)
+    assert.same({ "/1", "/2", "/3" }, keys_of(all:table()))
+    local space = store:namespace("/a")
+    space:close()
+    local none, err = space:cache("/")
+    assert.same({ nil, "closed" }, { none, err.code })
+  end)
+end)
+
+describe("a table of a cache", function()
+  local store, cache
+
+  before_each(function()
+    store = keywatch.open()
+    store:put("/a/1", "1")
+    cache = assert(store:cache("/a/"))
+  end)
+
+  after_each(function()
+    cache:close()
+    store:close()
+    log.set_level("info")
+  end)
+
+  it("is equal to the content, and tells each change", function()
+    local seen = {}
+    local t = cache:table {
+      relative = true,
+      decode = tonumber,
+      on_change = function(key, new, old) seen[#seen + 1] = ("%s %s %s"):format(key, new, old) end,
+    }
+    assert.same({ ["1"] = 1 }, t)
+    keywatch.run(function()
+      store:put("/a/2", "2")
+      store:put("/a/1", "10")
+      store:put("/a/1", "10")
+      store:delete("/a/2")
+      assert.same({ ["1"] = 1 }, t) -- it changes in the turns of the loop
+      turn()
+    end)
+    assert.same({ ["1"] = 10 }, t)
+    assert.same({ "1 1 nil", "2 2 nil", "1 10 1", "2 nil 2" }, seen)
+  end)
+
+  it("keeps what it had in the place of a value that cannot be decoded", function()
+    local bad = {}
+    local t = cache:table {
+      decode = function(value) return value ~= "bad" and tonumber(value) or error("no number") end,
+      on_error = function(key, err) bad[#bad + 1] = { key, err.code } end,
+    }
+    store:put("/a/1", "bad")
+    store:put("/a/2", "bad")
+    store:put("/a/3", "3")
+    cache:sync()
+    assert.same({ ["/a/1"] = 1, ["/a/3"] = 3 }, t)
+    assert.same({ { "/a/1", "malformed" }, { "/a/2", "malformed" } }, bad)
+  end)
+
+  it("goes on if a hook raises, waits, yields, opens tables or closes them", function()
+    log.set_level("fatal")
+    local other, said
+    local t = cache:table {
+      on_change = function(key, new)
+        if new == "raise" then error("oh") end
+        if new == "yield" then coroutine.yield() end
+        if new == "open" then other = cache:table() end
+        if new == "wait" then said = select(2, pcall(keywatch.sleep, 0.01)) end
+        if new == "close" then cache:close() end
+        return key
+      end,
+    }
+    keywatch.run(function()
+      for _, value in ipairs { "raise", "yield", "wait", "open" } do
+        store:put("/a/1", value)
+        cache:sync()
+        assert.equal(value, t["/a/1"])
+      end
+    end)
+    assert.matches("sleep waits, but the coroutine that makes it is not a task: start one with keywatch.spawn", said)
+    assert.same({ ["/a/1"] = "open" }, other)
+    store:put("/a/1", "close")
+    cache:sync()
+    assert.equal("close", t["/a/1"])
+    store:put("/a/1", "later")
+    keywatch.run(turn)
+    assert.same({ ["/a/1"] = "close" }, t)
+  end)
+
+  it("holds its cache, and is not held by it", function()
+    local t = store:cache("/a/"):table()
+    collectgarbage()
+    collectgarbage()
+    store:put("/a/1", "2")
+    keywatch.run(turn)
+    assert.equal("2", t["/a/1"])
+    local gone = setmetatable({ t, getmetatable(t).cache }, { __mode = "v" })
+    t = nil -- luacheck: ignore
+    for _ = 1, 4 do
+      collectgarbage()
+      keywatch.run(turn) -- ends the watch of a table that is gone
+    end
+    assert.is_nil(gone[1])
+    assert.is_nil(gone[2])
+  end)
+
+  it("is refused what it does not know", function()
+    assert.error_matches(function() cache:table("x") end, "table: options must be a table, not a string")
+    assert.error_matches(function() cache:table { colour = 1 } end, "table: there is no option 'colour'")
+    assert.error_matches(function() cache:table { decode = 1 } end, "table: option 'decode' must be")
+  end)
+end)
+
+describe("a slow watch of a cache", function()
+  local store, cache
+
+  before_each(function()
+    store = keywatch.open()
+    cache = assert(store:cache("/a/"))
+  end)
+
+  after_each(function()
+    cache:close()
+    store:close()
+  end)
+
+  it("is left behind and catches up, or fails if the history is gone", function()
+    local watch = assert(cache:watch("/a/", { prefix = true, max_bytes = 1000 }))
+    local lost = assert(cache:watch("/a/", { prefix = true, max_bytes = 1000 }))
+    for i = 1, 100 do store:put("/a/x", ("v"):rep(100) .. i) end
+    for i = 1, 100 do assert.equal(("v"):rep(100) .. i, watch:next(0).value) end
+    store:compact(store:status().revision)
+    local event, err
+    repeat event, err = lost:next(0) until not event
+    assert.equal("compacted", err.code)
+  end)
+
+  it("is ended after its time, with what waits for it, and no other watch is", function()
+    keywatch.run(function()
+      local cut = assert(cache:watch("/a/", { prefix = true, slow_after = 0.05 }))
+      local idle = assert(cache:watch("/a/none", { slow_after = 0.05 }))
+      local read = assert(cache:watch("/a/", { prefix = true, slow_after = 0.05 }))
+      local waits = assert(cache:watch("/a/", { prefix = true }))
+      keywatch.spawn(function()
+        for _ in read:events() do end
+      end)
+      store:put("/a/x", "1")
+      while not cut:error() do keywatch.sleep(0.01) end
+      local event, err = cut:next(0)
+      assert.same({ nil, "full" }, { event, err.code })
+      assert.matches("was not read for 0.05 seconds", err.message)
+      assert.is_nil(idle:error())
+      assert.is_nil(read:error())
+      assert.equal("1", waits:next(0).value)
+    end)
+  end)
+
+  it("is one of a cache with that option, unless it says otherwise", function()
+    keywatch.run(function()
+      local strict = assert(store:cache("/a/", { slow_after = 0.02 }))
+      local cut, spared = assert(strict:watch("/a/x")), assert(strict:watch("/a/x", { slow_after = false }))
+      store:put("/a/x", "1")
+      while not cut:error() do keywatch.sleep(0.01) end
+      assert.equal("1", spared:next(0).value)
+    end)
+  end)
+end)

@@ -1,0 +1,248 @@
+--- What a client's cache costs its server, what it waits for, and when it ends. The server is in this process.
+
+local keywatch = require "keywatch"
+
+local program = require "spec.support.program"
+
+local PATIENCE = 30
+
+local function turn() keywatch.sleep(0.001) end
+
+local function collect()
+  if rawget(_G, "jit") then jit.flush() end -- what was compiled holds on to what it has seen
+  collectgarbage()
+  collectgarbage()
+end
+
+describe("a client's cache", function()
+  local store, server, client, cache, calls
+
+  before_each(function()
+    store = keywatch.open()
+    server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    calls = 0
+    client = keywatch.connect(server:addresses()[1], {
+      on_call = function(call) if call.method == "/etcdserverpb.KV/Range" then calls = calls + 1 end end,
+    })
+    for i = 1, 3 do store:put("/a/" .. i, tostring(i)) end
+    cache = assert(client:cache("/a/"))
+    assert(cache:wait_ready(PATIENCE))
+  end)
+
+  after_each(function()
+    client:close()
+    server:close()
+    store:close()
+  end)
+
+  it("comes to a revision of other keys without an event", function()
+    local watch = assert(cache:watch("/a/", { prefix = true, progress = true }))
+    local put = store:put("/other", "x")
+    assert.equal(put.revision, cache:wait_for(put.revision, PATIENCE))
+    assert.equal(put.revision, watch:sync(PATIENCE))
+    local again = store:put("/other", "x").revision
+    assert.equal(3, cache:range("/a/", { prefix = true, min_revision = again }).count)
+    assert.equal(again, cache:range("/a/", { prefix = true }).revision)
+  end)
+
+  it("asks the server once for all who want to be as new as it is", function()
+    keywatch.run(function()
+      cache:sync(PATIENCE)
+      calls = 0
+      local tasks = {}
+      for i = 1, 100 do
+        tasks[i] = keywatch.spawn(function()
+          local mine = store:put("/a/x", tostring(i)).revision
+          local found = assert(cache:get("/a/x", { consistent = true }))
+          assert(found.mod_revision >= mine, "a read has not seen what was written before it")
+        end)
+      end
+      for _, task in ipairs(tasks) do assert(task:join()) end
+      keywatch.sleep(0.01)
+    end)
+    assert(calls >= 1 and calls <= 10, calls .. " reads for 100 callers")
+  end)
+
+  it("does not give a caller the answer to a read that was sent before the call", function()
+    keywatch.run(function()
+      local first = keywatch.spawn(function() return cache:sync(PATIENCE) end)
+      keywatch.sleep(0)
+      keywatch.sleep(0)
+      for _ = 1, 20 do
+        local mine = store:put("/other", "x").revision
+        local found = assert(cache:sync(PATIENCE))
+        assert(found >= mine, "what sync returns is older than its call")
+        assert(cache:status().revision >= mine)
+      end
+      assert(first:join())
+    end)
+  end)
+
+  it("asks for progress only while somebody waits", function()
+    keywatch.run(function()
+      local asked, request = 0, client.transport.watch_calls.request_progress
+      client.transport.watch_calls.request_progress = function(...)
+        asked = asked + 1
+        return request(...)
+      end
+      store:put("/other", "x")
+      keywatch.sleep(0.3)
+      assert.equal(0, asked)
+      local tasks = {}
+      for i = 1, 50 do tasks[i] = keywatch.spawn(function() return cache:wait_for(10 ^ 9, 0.25) end) end
+      for _, task in ipairs(tasks) do task:join() end
+      assert(asked >= 1 and asked <= 4, asked .. " requests")
+    end)
+  end)
+
+  it("reads the past that it has, and says what it does not have", function()
+    local before = cache:status().revision
+    local put = store:put("/a/1", "new")
+    assert(cache:wait_for(put.revision, PATIENCE))
+    assert.equal("1", cache:get("/a/1", { revision = before }).value)
+    local found, err = cache:get("/a/1", { revision = before - 1 })
+    assert.same({ nil, "compacted" }, { found, err.code })
+    found, err = cache:get("/a/1", { revision = put.revision + 100 })
+    assert.same({ nil, "future_revision" }, { found, err.code })
+  end)
+
+  it("bounds its history", function()
+    local small = assert(client:cache("/a/", { history_revisions = 5 }))
+    local brief = assert(client:cache("/a/", { history_age = 0.01 }))
+    assert(small:wait_ready(PATIENCE) and brief:wait_ready(PATIENCE))
+    local last
+    for i = 1, 20 do last = store:put("/a/x", tostring(i)).revision end
+    assert(small:wait_for(last, PATIENCE))
+    assert(brief:wait_for(last, PATIENCE))
+    assert.equal(last - 5, small:status().compact_revision)
+    while brief:status().compact_revision < last do keywatch.sleep(0.01) end
+    local watch = assert(small:watch("/a/x", { start_revision = last - 10 }))
+    local _, err = watch:next(0)
+    assert.equal("compacted", err.code)
+    small:close()
+    brief:close()
+  end)
+
+  it("of a namespace has relative keys", function()
+    local inner = assert(client:namespace("/a"):cache("/"))
+    assert(inner:wait_ready(PATIENCE))
+    local t = inner:table { relative = true, decode = tonumber }
+    assert.same({ ["1"] = 1, ["2"] = 2, ["3"] = 3 }, t)
+    local watch = assert(inner:watch("/", { prefix = true }))
+    local put = store:put("/a/9", "9")
+    assert(inner:wait_for(put.revision, PATIENCE))
+    assert.equal("/9", watch:next(PATIENCE).key)
+    assert.equal("9", inner:get("/9", { consistent = true }).value)
+    assert.equal("/9", inner:get("/9").key)
+    assert.equal(9, t["9"])
+    inner:close()
+  end)
+
+  it("and its watches end with the client", function()
+    local watch = assert(cache:watch("/a/", { prefix = true }))
+    keywatch.run(function()
+      local waits = keywatch.spawn(function() return select(2, cache:wait_for(10 ^ 9)) end)
+      local reads = keywatch.spawn(function() return select(2, watch:next()) end)
+      turn()
+      client:close()
+      assert.equal("closed", select(2, waits:join()).code)
+      assert.equal("closed", select(2, reads:join()).code)
+    end)
+    local found, err = cache:get("/a/1")
+    assert.same({ nil, "closed", "keywatch: the client is closed" }, { found, err.code, err.message })
+    assert.equal("closed", cache:status().phase)
+    found, err = client:cache("/a/")
+    assert.same({ nil, "closed" }, { found, err.code })
+  end)
+
+  it("lives as long as somebody holds it, a watch or a table of it, and ends then", function()
+    local transport = client.transport
+    local watch = assert(cache:watch("/a/", { prefix = true }))
+    cache = nil
+    collect()
+    store:put("/a/x", "1")
+    assert.equal("1", watch:next(PATIENCE).value)
+    assert.equal(1, (transport.watch_calls:count()))
+    local t = getmetatable(watch) and watch.cache:table()
+    watch:close()
+    watch = nil -- luacheck: ignore
+    collect()
+    store:put("/a/x", "2")
+    while t["/a/x"] ~= "2" do turn() end
+    t = nil -- luacheck: ignore
+    for _ = 1, 3 do
+      collect()
+      turn()
+    end
+    assert.equal(0, (transport.watch_calls:count()))
+    assert.is_nil((next(transport.feeds)))
+    while next(transport.watch_calls.calls) do -- the call has no watch, and ends when it is looked at
+      for call in pairs(transport.watch_calls.calls) do call.inspect_at = 0 end
+      transport.poll_at = nil
+      turn()
+    end
+  end)
+
+  it("is closed in the middle of anything by a hook", function()
+    for _, what in ipairs { "cache", "client" } do
+      local own = keywatch.connect(server:addresses()[1])
+      local one = assert(own:cache("/a/"))
+      local closing = { cache = one, client = own }
+      one:table { on_change = function(_, new) if new == what then closing[what]:close() end end }
+      local kept = one:table()
+      assert(one:wait_ready(PATIENCE))
+      local watch = assert(one:watch("/a/", { prefix = true }))
+      local event
+      store:put("/a/1", what)
+      keywatch.run(function() while one:is_ready() do turn() end end)
+      repeat event = watch:next(0) until not event
+      assert.equal("closed", watch:error().code)
+      assert.equal("closed", one:status().phase)
+      assert.equal("2", kept["/a/2"])
+      own:close()
+    end
+  end)
+
+  it("works in a task and at top level, and says where it cannot wait", function()
+    local said
+    coroutine.wrap(function() said = select(2, pcall(cache.wait_for, cache, 10 ^ 9)) end)()
+    assert.matches("wait_for waits, but the coroutine that makes it is not a task", said)
+    coroutine.wrap(function() said = cache:get("/a/1").value end)()
+    assert.equal("1", said)
+    assert.equal("1", keywatch.run(function() return cache:get("/a/1", { consistent = true }).value end))
+  end)
+end)
+
+describe("a cache in a forked child #slow", function()
+  it("goes on in both processes", function()
+    local network = require "spec.support.network"
+    network.begin()
+    local peer = network.start("keywatch")
+    local status, printed = program.run(([[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local core = require "keywatch.core"
+      local keywatch = require "keywatch"
+      io.stdout:setvbuf("no")
+      local client = keywatch.connect(%q)
+      client:put("/a/1", "1")
+      local cache = client:cache("/a/")
+      assert(cache:wait_ready(30))
+      local watch, t = cache:watch("/a/", { prefix = true }), cache:table()
+      local parent = core.pid()
+      fork()
+      if core.pid() ~= parent then
+        local put = client:put("/a/2", "child")
+        assert(cache:wait_for(put.revision, 30))
+        print("child", watch:next(30).value, t["/a/2"], cache:get("/a/2", { consistent = true }).value)
+        client:close()
+        os.exit(0)
+      end
+      wait()
+      print("parent", watch:next(30).value, t["/a/2"], cache:get("/a/2").value)
+    ]]):format(peer.url))
+    network.finish()
+    assert.equal("child\tchild\tchild\tchild\nparent\tchild\tchild\tchild\n", printed)
+    assert.equal(0, status)
+  end)
+end)

@@ -1,0 +1,80 @@
+--- Runs files of specs of stores through something else that has the face of a store, or a part of it: see faces.lua.
+-- They are run as they are, but for what a list of differences names.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+
+local process = require "spec.support.process"
+
+--- What closes the clients that were opened last, in tests or before them.
+local function new_keeper(face, file)
+  local keeper, of_test, of_setup = { is_in_test = false }, {}, {}
+
+  function keeper.open(opts)
+    local client, close = face.open(opts, file:find("misuse", 1, true) ~= nil)
+    table.insert(keeper.is_in_test and of_test or of_setup, close)
+    return client
+  end
+
+  local function close_all(list)
+    while #list > 0 do table.remove(list)() end
+  end
+
+  function keeper.close_of_test() close_all(of_test) end
+  function keeper.close_of_setup() close_all(of_setup) end
+
+  return keeper
+end
+
+--- Keeps tests, and groups of them, out that are listed as different. `met` is told of those.
+local function filtered(declare, list, met)
+  return function(name, fn)
+    if not list[name] then return declare(name, fn) end
+    met[name] = true
+  end
+end
+
+local function expect_all(list, met, path)
+  for name in pairs(list) do
+    if not met[name] then error(("%s has nothing that is called '%s'"):format(path, name), 0) end
+  end
+end
+
+--- The globals of a file of specs; `globals` are those of the spec that runs it.
+local function environment(globals, keeper, list, met)
+  local stand_ins = {
+    keywatch = setmetatable({ open = keeper.open }, { __index = keywatch }),
+    ["keywatch.core"] = setmetatable({ probe = false }, { __index = core }), -- a client's store cannot be looked into
+  }
+  return setmetatable({
+    require = function(name) return stand_ins[name] or require(name) end,
+    it = filtered(globals.it, list, met),
+    describe = filtered(globals.describe, list, met),
+  }, { __index = globals })
+end
+
+--- Declares the tests of spec/FILE_spec.lua through a face. `list` has the reason of each test, and group of tests,
+-- that is left out, by its name. `globals` are those of the calling spec, which has busted's functions there.
+local function declare(globals, face, file, list, tag)
+  local keeper = new_keeper(face, file)
+  local path = ("spec/%s_spec.lua"):format(file)
+  local met = {}
+
+  globals.describe(("through %s: %s %s"):format(face.title or "a client of " .. face.name, file, tag), function()
+    globals.before_each(function() keeper.is_in_test = true end)
+    globals.after_each(function()
+      keeper.is_in_test = false
+      keeper.close_of_test()
+      pcall(keywatch.run, function() end) -- whatever a test has left
+    end)
+    globals.teardown(function()
+      keeper.close_of_setup()
+      process.end_all()
+    end)
+
+    assert(loadfile(path, "t", environment(globals, keeper, list, met)))()
+    globals.it("is what the list of differences is about", function() expect_all(list, met, path) end)
+  end)
+end
+
+return { declare = declare }
