@@ -7,10 +7,15 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
 end
 
 local cache = require "keywatch.cache.cache"
+local check = require "keywatch.support.check"
 local client = require "keywatch.client.client"
 local concurrency = require "keywatch.concurrency.methods"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local fence = require "keywatch.concurrency.fence"
+local namespace = require "keywatch.namespace.namespace"
+local object_watch = require "keywatch.cache.object_watch"
+local selector = require "keywatch.cache.selector"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
 require "keywatch.watch.local_source"
@@ -18,6 +23,18 @@ require "keywatch.watch.local_source"
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)
 client.methods.cache = cache.open
+
+for _, methods in ipairs { core.store_methods, client.methods, namespace.methods, fence.methods } do
+  methods.object_watch = object_watch.opener(check.self)
+end
+
+--- Raises if a method was not called with a colon, on a cache.
+local function check_cache(self, name)
+  local mt = getmetatable(self)
+  check.self(self, name, type(mt) == "table" and mt.__index == cache.methods and mt or {})
+end
+
+cache.methods.object_watch = object_watch.opener(check_cache)
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.
@@ -48,4 +65,5 @@ return {
   timeout = of_driver "timeout",
   step = of_driver "step",
   signals = of_driver "signals",
+  selector = selector.new,
 }
