@@ -109,7 +109,7 @@ local function measure_reader(vm, kind)
   pipe:close()
   client:close()
   server:close()
-  return assert(tonumber(line:match("us=(%S+)")), kind .. " has failed")
+  return (assert(tonumber(line:match("us=(%S+)")), kind .. " has failed"))
 end
 
 -- }======

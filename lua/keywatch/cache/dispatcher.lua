@@ -11,6 +11,8 @@
 -- would exceed it is left behind, before the first revision that has no room: its object watch goes on by a watch of
 -- its own, from `resume`. Nobody waits for it.
 --
+-- No entry is added while changes are given out.
+--
 -- Nothing waits here. An object watch that has nothing to read calls pump; and while one waits, the event of the
 -- underlying watch does, inside of the driver's poll.
 
@@ -159,11 +161,13 @@ local remove_from_index = compat.interpreted(function(self, entry)
       if list.gaps == list.n then index.lists[text] = nil end
     end
   end
-  if index.count > 0 then return end
+  if index.count > 0 or self.by_name[index.name] ~= index then return end
   self.by_name[index.name] = nil
-  for i = #self.indexes, 1, -1 do
-    if self.indexes[i] == index then table.remove(self.indexes, i) end
+  local rest = {} -- a new list: the old one may just be walked
+  for _, other in ipairs(self.indexes) do
+    if other ~= index then rest[#rest + 1] = other end
   end
+  self.indexes = rest
 end)
 
 -- }======
@@ -241,8 +245,9 @@ local function dispatch(self, change)
   if record.new_trouble or record.old_trouble or not prev and not is_create then
     offer_to_all(self, change, record, bytes)
   else
-    for i = 1, #self.indexes do
-      local index = self.indexes[i]
+    local indexes = self.indexes
+    for i = 1, #indexes do
+      local index = indexes[i]
       local text, old_text = text_in(index, record.new), text_in(index, record.old)
       if text then offer(self, index.lists[text], change, record, bytes) end
       if old_text and old_text ~= text then offer(self, index.lists[old_text], change, record, bytes, text) end

@@ -172,7 +172,7 @@ local function settle(self)
   if not self.requirement or watch.initial or watch.failure or watch.at < watch.n then return end
   if self.start > 0 and watch.revision < self.start then return end
   local shared = dispatchers.find(self.registry, self.id, self.wish.decode)
-  if shared and watch.revision < shared.last_change then return end
+  if shared and (shared.is_working or watch.revision < shared.last_change) then return end
   if shared then dispatchers.reserve(shared) end -- at once
   self.watch = nil
   local dispatcher = shared or dispatchers.new(watch, self.wish.decode, self.registry, self.id)
@@ -237,14 +237,14 @@ local function bookmark(self)
   return { type = "bookmark", revision = self.revision }
 end
 
---- Asks where changes come from for progress, which comes as a bookmark. Returns false if none will come.
+--- Asks where changes come from for progress, which comes as a bookmark. Returns true if that is certain: a server is
+-- silent if it has nothing new.
 local function ask_progress(self)
   local watch = source_of(self)
   if not watch then return false end
   if watch.store then return watch.core:request_progress() ~= nil end
-  if not watch.watch_calls:is_trusted(watch) then return false end
-  watch.watch_calls:request_progress(watch)
-  return true
+  if watch.watch_calls:is_trusted(watch) then watch.watch_calls:request_progress(watch) end
+  return false
 end
 
 --- Notes the last revision that a shared object watch has reached.
@@ -712,7 +712,8 @@ end
 -- Returns true, or false; or nil and an error.
 local function join_at_once(self)
   local shared = self.requirement and dispatchers.find(self.registry, self.id, self.wish.decode)
-  if not shared or self.opts.initial or self.start > 0 and self.start <= shared.revision then return false end
+  if not shared or shared.is_working or self.opts.initial then return false end
+  if self.start > 0 and self.start <= shared.revision then return false end
   dispatchers.reserve(shared) -- at once
   local entry = join(self, shared)
   local floor, err = self.start - 1, nil
