@@ -1,4 +1,4 @@
---- Selectors: what their texts and tables mean, which objects they match, and what is wrong with those that mean nothing.
+--- Selectors: what their texts and tables mean, which objects they match, and what is wrong with others.
 
 local keywatch = require "keywatch"
 
@@ -34,7 +34,8 @@ describe("a label selector", function()
     { "! a", {}, true }, { "a>3", { a = "4" }, true }, { "a>3", { a = "3" }, false }, { "a>3", { a = "x" }, false },
     { "a>3", {}, false }, { "a<3", { a = "-10" }, true }, { "a<3", { a = "3" }, false }, { "a<-3", { a = "-4" }, true },
     { "a>-3", { a = "0" }, true }, { "a>-3", { a = "-2" }, true }, { "a>09", { a = "10" }, true },
-    { "a>9007199254740992", { a = "9007199254740993" }, true }, { "a<9007199254740993", { a = "9007199254740993" }, false },
+    { "a>9007199254740992", { a = "9007199254740993" }, true },
+    { "a<9007199254740993", { a = "9007199254740993" }, false },
     { "a<9", { a = "99999999999999999999" }, false }, { "a>9", { a = "99999999999999999999" }, false },
     { "a>-9223372036854775808", { a = "-9223372036854775807" }, true }, { "a>1", { a = "1.5" }, false },
     { "a=b,c=d", { a = "b", c = "d" }, true }, { "a=b,c=d", { a = "b" }, false }, { "a=b,a!=b", { a = "b" }, false },
@@ -161,7 +162,9 @@ describe("a field selector", function()
   end)
 
   it("is shown in its text form, which means the same", function()
-    for _, text in ipairs { "", "a=b", "a!=b", "a.b=c\\,d\\=e\\\\f,g=" } do assert.equal(text, tostring(fields(text))) end
+    for _, text in ipairs { "", "a=b", "a!=b", "a.b=c\\,d\\=e\\\\f,g=" } do
+      assert.equal(text, tostring(fields(text)))
+    end
   end)
 end)
 
@@ -171,7 +174,8 @@ describe("a selector as a table", function()
     { { a = false }, "a=false" }, { { a = { "b", "c" } }, "a in (b,c)" }, { { a = { "b" } }, "a=b" },
     { { a = { 1, true } }, "a in (1,true)" }, { { a = { not_in = { "b", "c" } } }, "a notin (b,c)" },
     { { a = { not_in = "b" } }, "a!=b" }, { { a = { exists = true } }, "a" }, { { a = { exists = false } }, "!a" },
-    { { a = { above = 3 } }, "a>3" }, { { a = { below = "9" } }, "a<9" }, { { a = { above = 3, below = 9 } }, "a<9,a>3" },
+    { { a = { above = 3 } }, "a>3" }, { { a = { below = "9" } }, "a<9" },
+    { { a = { above = 3, below = 9 } }, "a<9,a>3" },
     { { b = "x", a = "y" }, "a=y,b=x" }, { {}, "" },
   } do
     it("is the same as '" .. case[2] .. "'", function()

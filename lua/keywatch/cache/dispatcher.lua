@@ -418,7 +418,7 @@ local function new(watch, decode_value, registry, id)
     by_name = {},           -- indexes by the name of a label or field
     indexes = {},           -- the same in a list
     revision = watch.revision, -- everything up to it was given out
-    last_change = 0,        -- the revision of the last change
+    last_change = watch.revision, -- the revision of the last change, or that which it has begun after
     failure = nil,          -- the error that the dispatcher has ended with
     waiters = 0,            -- object watches that wait
     is_working = false,
