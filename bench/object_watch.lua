@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- What an object watch costs a client: processor time for each update of a value of 256 bytes, beside an ordinary watch
---- of the same updates.
+--- What an object watch costs a client: processor time for each update of a value of 256 bytes, beside an ordinary
+--- watch of the same updates.
 --
 --   lua5.4 bench/object_watch.lua
 --

@@ -292,7 +292,8 @@ describe("what a call returns is as annotated #slow:", function()
       expect_type(watch:status(), returned(class, "status"))
       if i == 3 then expect_type(select(2, watch:next(0)), class.methods.next.returns[2]) end
     end
-    assert.are.same({ added = true, modified = true, deleted = true, synced = true, bookmark = true, error = true }, seen)
+    assert.are.same({ added = true, modified = true, deleted = true, synced = true, bookmark = true, error = true },
+      seen)
     expect_type(watch:events(), returned(class, "events"))
     expect_type(assert(watch:error()), returned(class, "error"))
     expect_type(keywatch.selector("a=b"):matches {}, returned(types.classes["keywatch.Selector"], "matches"))
@@ -343,7 +344,8 @@ describe("what a call returns is as annotated #slow:", function()
   end)
 
   it("with no method left out", function()
-    local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true, namespace = true, stm = true,
+    local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true,
+      namespace = true, stm = true,
       session = true, lock = true, try_lock = true, election = true }
     assert.are.same(names(store_type.methods), names(results, rest))
   end)
@@ -445,7 +447,8 @@ describe("the options #slow of", function()
 
     it(what .. " are all taken", function()
       local others = { ["keywatch.Id"] = { 1, "1" }, ["keywatch.Lease"] = { lease }, ["keywatch.Txn"] = { {} },
-        ["keywatch.Codec"] = { { decode = print } }, ["keywatch.Selector"] = { keywatch.selector("a") }, table = { {} } }
+        ["keywatch.Codec"] = { { decode = print } }, ["keywatch.Selector"] = { keywatch.selector("a") },
+        table = { {} } }
       for name, info in pairs(fields) do
         for _, value in ipairs(types:samples(info.type, others)) do
           local ok, message = pcall(call, { [name] = value })

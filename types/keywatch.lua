@@ -134,6 +134,10 @@ function keywatch.selector(given, opts) end
 ---| "ascend"
 ---| "descend"
 
+---@alias keywatch.BadValuePolicy
+---| "fail" # the object watch fails
+---| "skip" # the value is reported and skipped
+
 ---@alias keywatch.SortTarget
 ---| "key"
 ---| "version"
@@ -525,7 +529,7 @@ function keywatch.selector(given, opts) end
 ---@field where? function called with object and key; if it returns false or nil, the object does not match
 ---@field transform? function called with object and event; returns what is handed out in the place of the object
 ---@field old? boolean add the previous object to each event of type "modified"
----@field on_bad_value? "fail"|"skip" what a value that cannot be decoded does; "fail"
+---@field on_bad_value? keywatch.BadValuePolicy what a value that cannot be decoded does; "fail"
 ---@field on_error? function called with the error and the key of each bad value that is skipped
 ---@field bookmarks? boolean|number hand out progress as events of type "bookmark"; a number: and at least one in so many seconds
 ---@field lifetime? number seconds after which the object watch ends, with a last bookmark

@@ -1034,7 +1034,8 @@ describe("object watches that share", function()
   it("end when the last one is closed, and begin anew", function()
     local store = open_store()
     for _ = 1, 3 do
-      local one, two = open_at(store, { codec = "json", fields = "n=1" }), open_at(store, { codec = "json", fields = "n=2" })
+      local one = open_at(store, { codec = "json", fields = "n=1" })
+      local two = open_at(store, { codec = "json", fields = "n=2" })
       local underlying = one.entry.dispatcher.watch
       assert.equal(2, one:status().shared.watches)
       one:close()
@@ -1067,7 +1068,8 @@ describe("object watches that share", function()
     local failing = open_at(store, { codec = "json", fields = "n=1" })
     local skipping = open_at(store, { codec = "json", fields = "n=2", on_bad_value = "skip",
       on_error = function() skipped = skipped + 1 end })
-    local choosy = open_at(store, { codec = "json", fields = "n=2", include = function(key) return key ~= "/a/bad" end })
+    local choosy = open_at(store, { codec = "json", fields = "n=2",
+      include = function(key) return key ~= "/a/bad" end })
     store:put("/a/bad", "{")
     store:put("/a/1", field(2))
     assert.equal("error malformed", short(failing:next(0)))
@@ -1257,7 +1259,8 @@ network.of_each(function(kind, tag)
       assert(cache:wait_ready(PATIENCE))
       local all = {
         open_at(far, { codec = "json", fields = "n=1" }), open_at(far, { codec = "json", fields = { n = { 1, 2 } } }),
-        open_at(far, { codec = "json" }), open_at(cache, { codec = "json", fields = "n=1" }), open_at(cache, { codec = "json" }),
+        open_at(far, { codec = "json" }), open_at(cache, { codec = "json", fields = "n=1" }),
+        open_at(cache, { codec = "json" }),
       }
       for round = 1, 5 do
         p:cut { how = round % 2 == 0 and "reset" or "close" }
