@@ -55,6 +55,16 @@ local FACE = {
   watch = { key, kind(nil, 5, "x", { colour = 1 }, { 1 }, { prefix = true, range_end = "b" }, { start_revision = -1 },
     { filters = { "x" } }, { filters = 5 }, { no_put = true }, { initial = true, start_revision = 1 }, { prefix = 1 },
     { max_bytes = 0.5 }, { require_leader = 1 }) },
+  object_watch = { key, options({ prefix = true, range_end = "b" }, { start_revision = -1 }, { start_revision = 1.5 },
+    { start_revision = nan }, { initial = true, start_revision = 1 }, { initial = 1 }, { max_bytes = 0.5 },
+    { codec = "xml" }, { codec = 5 }, { codec = {} }, { codec = { decode = 5 } },
+    { codec = { decode = print, colour = print } }, { labels = "a=b" }, { fields = "a=b" },
+    { codec = "json", labels = "a=" .. "(" }, { codec = "json", fields = "a" }, { codec = "json", fields = { "a" } },
+    { codec = "json", labels = 5 }, { codec = "json", fields = keywatch.selector("a") }, { labels_at = 5 },
+    { include = 5 }, { where = 5 }, { transform = 5 }, { old = 1 }, { on_bad_value = "cry" }, { on_error = print },
+    { on_bad_value = "fail", on_error = print }, { on_bad_value = "skip", on_error = 5 }, { bookmarks = "x" },
+    { bookmarks = 0 }, { bookmarks = nan }, { lifetime = 0 }, { lifetime = nan }, { lifetime = "x" },
+    { require_leader = 1 }, { filters = {} }, { prev_kv = true }, { progress = true }) },
   compact = { count, options({ physical = 1 }) },
   lease = { ttl, options({ id = "x" }, { id = 1.5 }) },
   lease_by_id = { id },
@@ -126,6 +136,9 @@ local LEASE = { keepalive = { times }, remaining = { times }, keys = { times }, 
 local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a lease that is kept
 
 local WATCH = { next = { seconds }, batch = { seconds }, sync = { seconds }, events = {}, error = {}, close = {} }
+
+local OBJECT_WATCH = { next = { seconds }, events = {}, error = {}, status = {}, close = {} }
+local SELECTOR = { matches = {} }
 
 local STREAM = {
   send = { kind({}, 5, "x", { colour = 1 }) },
@@ -201,6 +214,8 @@ local MODULE = {
   now = {},
   driver = { kind("uv", 5, {}, "select") },
   fd = {}, pollfd = {}, events = {}, timeout = {}, step = {},
+  selector = { kind("a=b", none, 5, print, "a=(", { 5 }, { a = {} }), kind(nil, 5, { colour = 1 }, { kind = "names" },
+    { kind = 5 }, { labels_at = 5 }, { kind = "fields", labels_at = "a" }) },
   signals = { kind({ "HUP" }, none, 5, "HUP", {}, { "KILL" }, { "HUP", 1 }, { HUP = true }) },
 }
 
@@ -296,6 +311,7 @@ describe("the signatures of misuse #once", function()
     for class, signatures in pairs {
       ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
+      ["keywatch.ObjectWatch"] = OBJECT_WATCH, ["keywatch.Selector"] = SELECTOR,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
       ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
@@ -513,6 +529,16 @@ describe("misuse is raised where it was made:", function()
       assert.equal("", misuse_all(lease:keep(), KEPT))
       lease:orphan()
     end
+  end)
+
+  it("methods of object watches and selectors", function()
+    for _, owner in ipairs { store, durable_store(), client, store:namespace("a") } do
+      assert.equal("", misuse_all(close_later(assert(owner:object_watch("a"))), OBJECT_WATCH))
+      local shared = close_later(assert(owner:object_watch("a", { codec = "json", fields = "a=b" })))
+      assert.equal("", misuse_all(shared, OBJECT_WATCH))
+      assert.equal("", misuse_all(owner, { object_watch = FACE.object_watch })) -- beside one that shares
+    end
+    assert.equal("", misuse_all(keywatch.selector("a"), SELECTOR))
   end)
 
   it("methods of watches", function()

@@ -240,6 +240,20 @@ describe("the pages #once", function()
     assert(#pages["README.md"].lines <= MOST_LINES, ("it has %d lines"):format(#pages["README.md"].lines))
   end)
 
+  it("name specs that are there, in docs/list_watch.md", function()
+    local texts, n = {}, 0
+    for _, line in ipairs(pages["docs/list_watch.md"].lines) do
+      local file, title = line:match("^|.*| `([%l_]+%.lua)` | (.-) |$")
+      if file then
+        local path = shell.run("test -e spec/cache/" .. file) and "spec/cache/" .. file or "spec/" .. file
+        texts[path] = texts[path] or assert(io.open(path)):read("*a")
+        assert(texts[path]:find('it("' .. title, 1, true), ("%s has no '%s'"):format(path, title))
+        n = n + 1
+      end
+    end
+    assert(n > 30, "few specs are named: are they found?")
+  end)
+
   --- What is wrong with a link, or nil.
   local function trouble_with(page, target)
     if target:find("^https://") then return nil end
@@ -365,6 +379,19 @@ describe("the reference", function()
         if not common[option] or call == "connect" then expected[option] = true end
       end
       assert.are.same(expected, options, call)
+    end
+  end)
+
+  it("has every option and counter of object watches, on their page", function()
+    local page = pages["docs/object_watch.md"]
+    for section, class in pairs { Options = "ObjectWatchOptions", ["Many object watches"] = "ObjectWatchStatus" } do
+      local expected, found = {}, {}
+      for name in pairs(types:fields("keywatch." .. class)) do expected[name] = true end
+      expected.timeout, expected.deadline = nil, nil
+      for _, row in ipairs(page:rows_of(section)) do
+        for _, name in ipairs(quoted(row[1])) do found[name] = true end
+      end
+      assert.are.same(expected, found)
     end
   end)
 

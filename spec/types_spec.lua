@@ -11,8 +11,10 @@ local fence_methods = require("keywatch.concurrency.fence").methods
 local lease_methods = require("keywatch.store.lease").methods
 local lock_methods = require("keywatch.concurrency.lock").methods
 local namespace_methods = require("keywatch.namespace.namespace").methods
+local object_watch_methods = require("keywatch.cache.object_watch").methods
 local observer_methods = require("keywatch.concurrency.observer").methods
 local scope_methods = require("keywatch.task.scope").methods
+local selector_methods = require("keywatch.cache.selector").methods
 local server_methods = require("keywatch.server.server").methods
 local session_methods = require("keywatch.concurrency.session").methods
 local stream_methods = require("keywatch.client.stream").methods
@@ -89,6 +91,8 @@ describe("the annotations #slow", function()
     assert.are.same(names(core.store_methods), names(store_type.methods))
     assert.are.same(names(lease_methods), names(lease_type.methods))
     assert.are.same(names(watch_methods), names(watch_type.methods))
+    assert.are.same(names(object_watch_methods), names(types.classes["keywatch.ObjectWatch"].methods))
+    assert.are.same(names(selector_methods), names(types.classes["keywatch.Selector"].methods))
     assert.are.same(names(server_methods), names(types.classes["keywatch.Server"].methods))
     assert.are.same(names(call_methods), names(types.classes["keywatch.Call"].methods))
     assert.are.same(names(client_methods), names(types.classes["keywatch.Client"].methods))
@@ -263,6 +267,38 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(assert(watch:error()), returned(watch_type, "error"))
   end)
 
+  it("object watch", function()
+    local class = types.classes["keywatch.ObjectWatch"]
+    local codec = { decode = function(value)
+      assert(value ~= "bad", "bad")
+      return { n = value }
+    end }
+    local watch = store:object_watch("", { prefix = true, initial = true, old = true, codec = codec, bookmarks = true,
+      fields = { n = { "1", "2", "" } } })
+    assert.are.equal("keywatch.object_watch", getmetatable(watch).__name)
+    expect_type(watch.revision, class.fields.revision.type)
+    local seen = {}
+    for i = 1, 8 do
+      if i == 4 then
+        store:put("a", "2")
+        store:delete("b")
+        store:put("c", "")
+        watch.entry.dispatcher.watch.core:request_progress()
+        store:put("d", "bad")
+      end
+      local event = watch:next(0)
+      seen[event.type] = true
+      expect_type(event, returned(class, "next"))
+      expect_type(watch:status(), returned(class, "status"))
+      if i == 3 then expect_type(select(2, watch:next(0)), class.methods.next.returns[2]) end
+    end
+    assert.are.same({ added = true, modified = true, deleted = true, synced = true, bookmark = true, error = true },
+      seen)
+    expect_type(watch:events(), returned(class, "events"))
+    expect_type(assert(watch:error()), returned(class, "error"))
+    expect_type(keywatch.selector("a=b"):matches {}, returned(types.classes["keywatch.Selector"], "matches"))
+  end)
+
   it("state of a client", function()
     local client = keywatch.connect("127.0.0.1:1", { backoff = { first = 0.001 } })
     local client_type = types.classes["keywatch.Client"]
@@ -308,7 +344,8 @@ describe("what a call returns is as annotated #slow:", function()
   end)
 
   it("with no method left out", function()
-    local rest = { close = true, lease = true, lease_by_id = true, watch = true, namespace = true, stm = true,
+    local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true,
+      namespace = true, stm = true,
       session = true, lock = true, try_lock = true, election = true }
     assert.are.same(names(store_type.methods), names(results, rest))
   end)
@@ -362,6 +399,15 @@ describe("the options #slow of", function()
     put = { class_of(store_type, "put"), function(opts) return store:put("k", "v", opts) end },
     delete = { class_of(store_type, "delete"), function(opts) return store:delete("k", opts) end },
     watch = { class_of(store_type, "watch"), function(opts) return store:watch("k", opts) end },
+    object_watch = { class_of(store_type, "object_watch"), function(opts)
+      if opts.on_error then opts.on_bad_value = "skip" end
+      if opts.labels or opts.fields then opts.codec = "json" end
+      if opts.fields == "x" then opts.fields = "x=" end -- a text of labels
+      if opts.fields and opts.fields ~= "x=" and getmetatable(opts.fields) then
+        opts.fields = keywatch.selector({}, { kind = "fields" })
+      end
+      return store:object_watch("k", opts)
+    end },
     compact = { class_of(store_type, "compact"), function(opts) return store:compact(1, opts) end },
     lease = { class_of(store_type, "lease"), function(opts) return store:lease(10, opts) end },
     stm = { class_of(store_type, "stm"), function(opts) return store:stm(function() end, opts) end },
@@ -400,7 +446,9 @@ describe("the options #slow of", function()
     local fields, call = types:fields(calls[what][1]), calls[what][2]
 
     it(what .. " are all taken", function()
-      local others = { ["keywatch.Id"] = { 1, "1" }, ["keywatch.Lease"] = { lease }, ["keywatch.Txn"] = { {} } }
+      local others = { ["keywatch.Id"] = { 1, "1" }, ["keywatch.Lease"] = { lease }, ["keywatch.Txn"] = { {} },
+        ["keywatch.Codec"] = { { decode = print } }, ["keywatch.Selector"] = { keywatch.selector("a") },
+        table = { {} } }
       for name, info in pairs(fields) do
         for _, value in ipairs(types:samples(info.type, others)) do
           local ok, message = pcall(call, { [name] = value })

@@ -63,7 +63,7 @@ function keywatch.scope(fn, ...) end
 ---@nodiscard
 function keywatch.channel(capacity) end
 
----Waits for the first of several objects that is ready: watches, channels, values to be sent, tasks, signals, kept leases,
+---Waits for the first of several objects that is ready: watches, object watches, channels, values to be sent, tasks, signals, kept leases,
 ---sessions, locks, leaderships, observers. Returns the object, and what its own call returns (`next`, `receive`, `send`,
 ---`join`, `wait`, `lost`); or nil and the error "timeout". With a timeout of 0 it only looks.
 ---@param objects keywatch.SelectOptions
@@ -117,6 +117,13 @@ function keywatch.step() end
 ---@nodiscard
 function keywatch.signals(names) end
 
+---Returns a selector of a text in Kubernetes' form, or of a table.
+---@param given string|table|keywatch.Selector
+---@param opts? keywatch.SelectorOptions
+---@return keywatch.Selector selector
+---@nodiscard
+function keywatch.selector(given, opts) end
+
 -- Words -------------------------------------------------------------------------------------------------------------
 
 ---A 64-bit id. On LuaJIT an id beyond 2^53 is a decimal string; both forms are accepted everywhere.
@@ -126,6 +133,10 @@ function keywatch.signals(names) end
 ---| "none" # the order of keys
 ---| "ascend"
 ---| "descend"
+
+---@alias keywatch.BadValuePolicy
+---| "fail" # the object watch fails
+---| "skip" # the value is reported and skipped
 
 ---@alias keywatch.SortTarget
 ---| "key"
@@ -506,6 +517,33 @@ function keywatch.signals(names) end
 ---@field max_bytes? integer size of the queue of the watch, in bytes; 1048576
 ---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
 
+---Options of object_watch. `timeout` and `deadline` are for opening it.
+---@class keywatch.ObjectWatchOptions: keywatch.KeyOptions
+---@field start_revision? integer the first revision to report; 0 or nil: the next one. Not together with initial
+---@field initial? boolean begin with the objects that exist, then an event of type "synced"
+---@field codec? "json"|keywatch.Codec how values become objects; nil: objects are the values
+---@field include? function called with the key before a value is decoded; if it returns false or nil, the key is left out
+---@field labels? string|table|keywatch.Selector only objects with these labels
+---@field labels_at? string path of the labels in an object; "metadata.labels"
+---@field fields? string|table|keywatch.Selector only objects with these fields
+---@field where? function called with object and key; if it returns false or nil, the object does not match
+---@field transform? function called with object and event; returns what is handed out in the place of the object
+---@field old? boolean add the previous object to each event of type "modified"
+---@field on_bad_value? keywatch.BadValuePolicy what a value that cannot be decoded does; "fail"
+---@field on_error? function called with the error and the key of each bad value that is skipped
+---@field bookmarks? boolean|number hand out progress as events of type "bookmark"; a number: and at least one in so many seconds
+---@field lifetime? number seconds after which the object watch ends, with a last bookmark
+---@field max_bytes? integer size of its queue, in bytes; 1048576
+---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
+
+---@class keywatch.Codec
+---@field decode function called with a value; returns an object; raises, or returns nil and a text, if there is none
+---@field encode? function called with an object; returns a value
+
+---@class keywatch.SelectorOptions
+---@field kind? "labels"|"fields" "labels" unless given
+---@field labels_at? string path of the labels in an object; "metadata.labels"
+
 ---@class keywatch.CompactOptions: keywatch.CallOptions
 ---@field physical? boolean return when the memory or disk space is free, not before
 
@@ -641,6 +679,41 @@ function keywatch.signals(names) end
 ---@field revision integer
 ---@field events keywatch.WatchEvent[]
 
+---An object was added, modified or deleted. A deleted one is its last state that matched.
+---@class keywatch.ObjectChange
+---@field type "added"|"modified"|"deleted"
+---@field key string
+---@field object any
+---@field revision integer of the change
+---@field create_revision integer
+---@field version integer
+---@field lease keywatch.Id
+---@field initial? true the object existed when the object watch began
+---@field old? any the previous object, with the option old
+
+---Every object that existed has been returned.
+---@class keywatch.ObjectsSynced
+---@field type "synced"
+---@field revision integer
+
+---Every change up to a revision has been returned.
+---@class keywatch.Bookmark
+---@field type "bookmark"
+---@field revision integer
+
+---The object watch has failed. No event follows.
+---@class keywatch.ObjectError
+---@field type "error"
+---@field error keywatch.Error
+---@field key? string of the value that cannot be used
+---@field revision integer of that value; or the revision up to which everything was handed out
+
+---@alias keywatch.ObjectEvent
+---| keywatch.ObjectChange
+---| keywatch.ObjectsSynced
+---| keywatch.Bookmark
+---| keywatch.ObjectError
+
 -- The store ---------------------------------------------------------------------------------------------------------
 
 ---Methods return `nil, err` if the outside world fails, and raise an error if they are used wrongly.
@@ -709,6 +782,14 @@ function Store:txn(txn, opts) end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Store:watch(key, opts) end
+
+---Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
+---@param key string
+---@param opts? keywatch.ObjectWatchOptions
+---@return keywatch.ObjectWatch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Store:object_watch(key, opts) end
 
 ---Removes the history before `revision`. Readers see that at once. Memory, or disk space, becomes free in steps; with
 ---`physical`, before the call returns.
@@ -949,6 +1030,70 @@ function Watch:close() end
 ---@nodiscard
 function Watch:error() end
 
+-- Object watches ----------------------------------------------------------------------------------------------------
+
+---@class keywatch.ObjectWatch
+---@field revision integer the revision up to which everything was handed out; a new one continues at revision + 1
+local ObjectWatch = {}
+
+---Returns the next event; or nil and an error: "timeout" is no failure, any other was handed out as an event before; or nil
+---alone after close, and after the lifetime.
+---@param timeout? number seconds to wait; 0 does not wait, nil waits without a limit
+---@return keywatch.ObjectEvent? event
+---@return keywatch.Error? err
+function ObjectWatch:next(timeout) end
+
+---Returns an iterator over events, which waits for each. The loop ends after close and after the lifetime, and raises the
+---error of an object watch that fails.
+---@return fun(): keywatch.ObjectEvent?
+---@nodiscard
+function ObjectWatch:events() end
+
+---Returns the error of an object watch that has failed, or nil.
+---@return keywatch.Error? err
+---@nodiscard
+function ObjectWatch:error() end
+
+---Returns counters, and high-water marks of the queue. Does not wait.
+---@return keywatch.ObjectWatchStatus status
+---@nodiscard
+function ObjectWatch:status() end
+
+---Ends the object watch and wakes its waiting readers. May be called twice.
+function ObjectWatch:close() end
+
+---@class keywatch.ObjectWatchStatus
+---@field state string "open", "closed", "ended" or the code of its error
+---@field revision integer
+---@field queued integer changes that wait to be read
+---@field most_queued integer the most that ever were
+---@field queued_bytes integer of the queue of a shared one
+---@field most_queued_bytes integer
+---@field received integer changes that it has looked at
+---@field delivered integer events of changes that it has handed out
+---@field filtered integer changes that it did not want
+---@field decoded integer values that it has decoded itself
+---@field skipped integer bad values that it has skipped
+---@field failed_tests integer calls of include, where and selectors that have raised
+---@field bookmarks integer that it has handed out
+---@field times_behind integer how often it was left behind by those that it shares a watch with
+---@field shared? keywatch.SharedStatus if it shares a watch
+
+---@class keywatch.SharedStatus
+---@field watches integer object watches that share the watch
+---@field changes integer that have come
+---@field decoded integer values that were decoded for all
+---@field tested integer objects that were compared with the selectors of one object watch
+
+---@class keywatch.Selector
+local Selector = {}
+
+---True if an object meets all requirements.
+---@param object any
+---@return boolean matches
+---@nodiscard
+function Selector:matches(object) end
+
 -- Servers -----------------------------------------------------------------------------------------------------------
 
 ---A server that offers a store to etcd's clients.
@@ -1046,6 +1191,14 @@ function Client:txn(txn, opts) end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:watch(key, opts) end
+
+---Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
+---@param key string
+---@param opts? keywatch.ObjectWatchOptions
+---@return keywatch.ObjectWatch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Client:object_watch(key, opts) end
 
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions
@@ -1401,6 +1554,14 @@ function Fence:txn(txn, opts) end
 ---@nodiscard
 function Fence:watch(key, opts) end
 
+---Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
+---@param key string
+---@param opts? keywatch.ObjectWatchOptions
+---@return keywatch.ObjectWatch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:object_watch(key, opts) end
+
 ---@param ttl integer in seconds
 ---@param opts? keywatch.LeaseOptions
 ---@return keywatch.Lease? lease
@@ -1538,6 +1699,14 @@ function Namespace:txn(txn, opts) end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Namespace:watch(key, opts) end
+
+---Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
+---@param key string
+---@param opts? keywatch.ObjectWatchOptions
+---@return keywatch.ObjectWatch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:object_watch(key, opts) end
 
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions

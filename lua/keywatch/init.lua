@@ -6,21 +6,21 @@ if not is_luajit and _VERSION ~= "Lua 5.4" then
   error("keywatch needs Lua 5.4 or LuaJIT 2.1: run it with lua5.4 or luajit (this is " .. _VERSION .. ")", 0)
 end
 
-local cache = require "keywatch.cache.cache"
+local caches = require "keywatch.cache.methods"
 local client = require "keywatch.client.client"
 local concurrency = require "keywatch.concurrency.methods"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local fence = require "keywatch.concurrency.fence"
 local namespace = require "keywatch.namespace.namespace"
+local selector = require "keywatch.cache.selector"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
 require "keywatch.watch.local_source"
 
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)
-client.methods.cache = cache.open_remote
-core.store_methods.cache = cache.open_local
-namespace.methods.cache = cache.open_in_namespace
+caches.install(core.store_methods, client.methods, namespace.methods, fence.methods)
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.
@@ -51,4 +51,5 @@ return {
   timeout = of_driver "timeout",
   step = of_driver "step",
   signals = of_driver "signals",
+  selector = selector.new,
 }

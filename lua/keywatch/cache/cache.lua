@@ -469,5 +469,6 @@ end
 -- }======
 
 return {
-  open_remote = open_remote, open_local = open_local, open_in_namespace = open_in_namespace, methods = cache_methods,
+  open_remote = open_remote, open_local = open_local, open_in_namespace = open_in_namespace,
+  methods = cache_methods, mt = cache_mt,
 }

@@ -1,120 +1,139 @@
 -- SPDX-License-Identifier: MIT
---- selector: which objects are wanted, by their labels or fields. In Kubernetes' text form, or as a table:
+--- selector: which objects are wanted, by their labels or by their fields. See selector_text.lua for the text forms. As
+-- a table:
 --
---   "app=web,tier in (a, b),env!=test,!old,version"
---   { app = "web", tier = { "a", "b" }, old = false, version = true }
+--   { app = "web",                          the name has this value: a string, a number or a boolean
+--     tier = { "a", "b" },                  one of these values
+--     env = { not_in = { "test" } },        none of these values, or no such name
+--     old = { exists = false },             there is no such name; with true: there is one
+--     generation = { above = 3, below = 9 } }   a whole number between the two
 --
--- A selector is a list of requirements, all of which an object has to meet. A requirement is about a name:
+-- A selector is a list of requirements, and an object has to meet all of them. A label is looked up by its whole name
+-- in the table of labels. A field is a path: "spec.nodeName" is object.spec.nodeName; a backslash stands before a dot
+-- that belongs to a name.
 --
---   =, in        the object has the name, with one of the values
---   !=, notin    the object has not the name, or with none of the values
---   exists       the object has the name           not exists    it has not
---   >, <         the object has the name, with a whole number above, or below, the value
---
--- Values are texts. A number and a boolean of an object are compared as texts: 1 and 1.0 are "1".
+-- Values are compared as texts. The texts of a number are the same on every VM, and 1 and 1.0 are "1". As in Kubernetes
+-- a field that is absent has the empty value, and a label that is absent has none. A decoder's null is absent.
 
 local check = require "keywatch.support.check"
+local selector_text = require "keywatch.cache.selector_text"
+
+local LABELS_AT = "metadata.labels"
 
 local selector_methods = {}
 local selector_mt = { __name = "keywatch.selector", __index = selector_methods }
 
-local OPERATORS = { ["="] = "in", ["=="] = "in", ["!="] = "notin", [">"] = ">", ["<"] = "<" }
+local type = type
 
---- Returns a value of an object as a text, or nil if it has none. Tables have no text, and match nothing but exists.
-local function text_of(value)
-  if type(value) == "string" then return value end
-  if type(value) == "number" and value % 1 == 0 and value > -2 ^ 63 and value < 2 ^ 63 then
-    return ("%d"):format(value)
-  end
-  if type(value) == "number" or type(value) == "boolean" then return tostring(value) end
+-- {====== Values ======
+
+--- Returns the text of a number.
+local function text_of_number(value)
+  if value ~= value then return "nan" end
+  if value % 1 == 0 and value >= -2 ^ 63 and value < 2 ^ 63 then return ("%d"):format(value) end
+  if value == math.huge then return "inf" end
+  if value == -math.huge then return "-inf" end
+  return ("%.14g"):format(value)
 end
 
---- True if a value is there. A decoder's null counts as absent.
+--- Returns a value of an object as a text; nil if it has none, as a table.
+local function text_of(value)
+  local kind = type(value)
+  if kind == "string" then return value end
+  if kind == "number" then return text_of_number(value) end
+  if kind == "boolean" then return value and "true" or "false" end
+end
+
+--- True if a value is there. A decoder's null is not.
 local function is_there(value)
   return value ~= nil and type(value) ~= "userdata"
 end
 
--- {====== Requirements ======
-
--- By operator: functions of a requirement and the value that an object has for its name.
-local tests = {}
-
-tests["in"] = function(one, value) return is_there(value) and one.values[text_of(value)] == true end
-tests["notin"] = function(one, value) return not is_there(value) or one.values[text_of(value)] ~= true end
-tests["exists"] = function(_, value) return is_there(value) end
-tests["not exists"] = function(_, value) return not is_there(value) end
-
---- Returns the whole number of a text, or nil.
-local function whole(text)
-  return text and text:find("^-?%d+$") and tonumber(text) or nil
+--- Returns the names on the way to a field.
+local function path_of(name)
+  local path, part = {}, ""
+  for escape, char in name:gmatch("(\\?)(.)") do
+    if escape == "" and char == "." then
+      path[#path + 1], part = part, ""
+    else
+      part = part .. (escape ~= "" and char ~= "." and "\\" or "") .. char
+    end
+  end
+  path[#path + 1] = part
+  return path
 end
 
-tests[">"] = function(one, value)
-  local number = whole(text_of(value))
-  return number ~= nil and number > one.bound
+--- Returns what stands at the end of a path, or nil.
+local function follow(object, path)
+  for i = 1, #path do
+    if type(object) ~= "table" then return nil end
+    object = object[path[i]]
+  end
+  return object
 end
 
-tests["<"] = function(one, value)
-  local number = whole(text_of(value))
-  return number ~= nil and number < one.bound
-end
-
-local function requirement(name, operator, list)
-  local values = {}
-  for _, value in ipairs(list or {}) do values[value] = true end
-  return { name = name, operator = operator, values = values, list = list or {}, test = tests[operator] }
+--- Returns what an object has for the name of a requirement, or nil.
+local function value_of(one, object)
+  local found = follow(object, one.path)
+  if one.label == nil then return found end
+  if type(found) == "table" then return found[one.label] end
 end
 
 -- }======
 
--- {====== Texts ======
+-- {====== Requirements ======
 
---- Returns the parts of a text between commas that are outside of parentheses.
-local function split(text)
-  local parts, depth, from = {}, 0, 1
-  for at = 1, #text + 1 do
-    local char = text:sub(at, at)
-    if char == "(" then depth = depth + 1 elseif char == ")" then depth = depth - 1 end
-    if at > #text or char == "," and depth == 0 then
-      parts[#parts + 1] = text:sub(from, at - 1):match("^%s*(.-)%s*$")
-      from = at + 1
-    end
-  end
-  return parts
+-- By operator: functions of a requirement and of what an object has for its name.
+local tests = {}
+
+tests["in"] = function(one, value)
+  if not is_there(value) then return one.takes_absent end
+  local text = text_of(value)
+  return text ~= nil and one.set[text] == true
 end
 
-local NAME = "[%w][%w._/-]*"
-local VALUE = "^[%w._/:@ -]*$"
-
---- Returns the values of "a, b"; or nil if one is malformed.
-local function values_of(text)
-  local list = {}
-  for value in (text .. ","):gmatch("([^,]*),") do
-    value = value:match("^%s*(.-)%s*$")
-    if not value:find(VALUE) then return nil end
-    list[#list + 1] = value
-  end
-  return list
+tests["notin"] = function(one, value)
+  if not is_there(value) then return not one.takes_absent end
+  local text = text_of(value)
+  return text == nil or one.set[text] ~= true
 end
 
---- Returns a requirement; or nil and what is wrong with its text.
-local function parse_part(text)
-  local name = text:match("^!%s*(" .. NAME .. ")$")
-  if name then return requirement(name, "not exists") end
-  name = text:match("^" .. NAME .. "$")
-  if name then return requirement(name, "exists") end
-  local set_name, operator, inside = text:match("^(" .. NAME .. ")%s+(%l+)%s*%(([^()]*)%)$")
-  if set_name and (operator == "in" or operator == "notin") then
-    local list = values_of(inside)
-    if list then return requirement(set_name, operator, list) end
-  end
-  local left, sign, value = text:match("^(" .. NAME .. ")%s*([=!<>]=?)%s*(.*)$")
-  if not left or not OPERATORS[sign] or not value:find(VALUE) then return nil, "cannot be understood" end
-  local one = requirement(left, OPERATORS[sign], { value })
-  if sign == ">" or sign == "<" then
-    one.bound = whole(value)
-    if not one.bound then return nil, "needs a whole number" end
-  end
+tests["exists"] = function(_, value) return is_there(value) end
+tests["not exists"] = function(_, value) return not is_there(value) end
+
+--- Returns a text of a whole number in two parts that sort as the number does: its sign and length, and its digits.
+local function sortable(text)
+  local sign, digits = text:match("^([+-]?)0*(%d+)$")
+  local is_negative = sign == "-" and digits ~= "0"
+  return is_negative and -#digits or #digits, digits, is_negative
+end
+
+--- True if the whole number of one text is below that of another. Numbers of LuaJIT are too short for 64 bits.
+local function is_below(a, b)
+  local length, digits, is_negative = sortable(a)
+  local other_length, other_digits = sortable(b)
+  if length ~= other_length then return length < other_length end
+  if is_negative then return digits > other_digits end
+  return digits < other_digits
+end
+
+tests[">"] = function(one, value)
+  local text = is_there(value) and text_of(value)
+  return text and selector_text.is_whole(text) and is_below(one.values[1], text) or false
+end
+
+tests["<"] = function(one, value)
+  local text = is_there(value) and text_of(value)
+  return text and selector_text.is_whole(text) and is_below(text, one.values[1]) or false
+end
+
+--- Completes a requirement { name, operator, values } for labels that stand at a path, or for fields.
+local function complete(one, labels_path)
+  one.set, one.test = {}, tests[one.operator]
+  for _, value in ipairs(one.values) do one.set[value] = true end
+  one.path = labels_path or path_of(one.name)
+  if labels_path then one.label = one.name end
+  one.takes_absent = not labels_path and one.set[""] == true -- an absent field has the empty value
   return one
 end
 
@@ -122,84 +141,173 @@ end
 
 -- {====== Tables ======
 
---- Returns the requirement that a field of a table stands for; or nil if the value cannot be meant.
-local function of_field(name, value)
-  if value == true then return requirement(name, "exists") end
-  if value == false then return requirement(name, "not exists") end
-  local text = text_of(value)
-  if text then return requirement(name, "in", { text }) end
-  if type(value) ~= "table" or #value == 0 then return nil end
-  local list = {}
-  for i, one in ipairs(value) do
-    list[i] = text_of(one)
+--- Returns the texts of a value, or of a list of values; nil if it is neither.
+local function texts_of(given)
+  local only = text_of(given)
+  if only then return { only } end
+  if type(given) ~= "table" then return nil end
+  local list, n = {}, 0
+  for _ in pairs(given) do n = n + 1 end
+  for i = 1, n do
+    list[i] = text_of(given[i])
     if not list[i] then return nil end
   end
-  return requirement(name, "in", list)
+  return list
 end
 
--- }======
+-- By name: functions of what is given for it; each returns the operator and the values, or nil.
+local words = {}
 
---- Returns a selector of a text or a table; or nil and what is wrong, as the end of a sentence.
-local function parse(given)
-  local list = {}
-  if type(given) == "string" then
-    for _, part in ipairs(given:find("%S") and split(given) or {}) do
-      local one, why = parse_part(part)
-      if not one then return nil, ("has '%s', which %s"):format(part, why) end
-      list[#list + 1] = one
-    end
-  elseif type(given) == "table" then
-    for name, value in pairs(given) do
-      local one = type(name) == "string" and of_field(name, value)
-      if not one then return nil, ("has no meaning for %s"):format(check.shown(name)) end
-      list[#list + 1] = one
-    end
-    table.sort(list, function(a, b) return a.name < b.name end)
-  else
-    return nil, "must be a text or a table"
+function words.not_in(given) return "notin", texts_of(given) end
+
+function words.exists(given)
+  if type(given) == "boolean" then return given and "exists" or "not exists", {} end
+end
+
+--- Returns the text of a whole number in a list, or nil.
+local function bound_of(given)
+  local text = type(given) == "number" and text_of(given) or given
+  if type(text) == "string" and selector_text.is_whole(text) then return { text } end
+end
+
+function words.above(given) return ">", bound_of(given) end
+function words.below(given) return "<", bound_of(given) end
+
+--- Adds the requirements that a field of a table stands for. Returns false if it has no meaning.
+local function add_field(list, name, given)
+  local values = texts_of(given)
+  if values then
+    if type(given) == "table" and #values == 0 then return false end
+    list[#list + 1] = { name = name, operator = "in", values = values }
+    return true
   end
-  return setmetatable({ list = list }, selector_mt)
-end
-
---- True if all requirements are met. value_of(name) returns what the object has for a name.
-function selector_methods:matches(value_of, object)
-  for _, one in ipairs(self.list) do
-    if not one.test(one, value_of(object, one.name)) then return false end
+  if type(given) ~= "table" then return false end
+  for word, value in pairs(given) do
+    local read = words[word]
+    if not read then return false end
+    local operator, found = read(value)
+    if not operator or not found then return false end
+    list[#list + 1] = { name = name, operator = operator, values = found }
   end
   return true
 end
 
+--- Returns the requirements of a table, in the order of names; or nil and what is wrong.
+local function of_table(given)
+  local list = {}
+  for name, value in pairs(given) do
+    if type(name) ~= "string" or name == "" or not add_field(list, name, value) then
+      return nil, "has no meaning for " .. check.shown(name)
+    end
+  end
+  table.sort(list, function(a, b)
+    if a.name ~= b.name then return a.name < b.name end
+    return a.operator < b.operator
+  end)
+  return list
+end
+
+-- }======
+
+--- Returns a selector of a kind, "labels" or "fields". Labels stand at the path `labels_at`. Returns nil and what is
+-- wrong, as the end of a sentence.
+local function parse(given, kind, labels_at)
+  if getmetatable(given) == selector_mt then
+    if given.kind == kind then return given end
+    return nil, "is a selector of " .. given.kind
+  end
+  local list, why
+  if type(given) == "string" then
+    list, why = selector_text[kind](given)
+  elseif type(given) == "table" then
+    list, why = of_table(given)
+  else
+    return nil, "must be a text, a table or a selector, not " .. check.shown(given)
+  end
+  if not list then return nil, why end
+  local labels_path = kind == "labels" and path_of(labels_at or LABELS_AT) or nil
+  for i = 1, #list do complete(list[i], labels_path) end
+  return setmetatable({ kind = kind, list = list }, selector_mt)
+end
+
+--- True if an object meets all requirements. Raises what a metamethod of the object raises.
+local function test(self, object)
+  local list = self.list
+  for i = 1, #list do
+    local one = list[i]
+    if not one.test(one, value_of(one, object)) then return false end
+  end
+  return true
+end
+
+--- True if an object meets all requirements. An object that raises when it is looked at does not match.
+function selector_methods:matches(object)
+  check.self(self, "matches", selector_mt)
+  local ok, found = pcall(test, self, object)
+  return ok and found
+end
+
 --- True if every object matches.
-function selector_methods:is_empty()
+local function is_empty(self)
   return self.list[1] == nil
 end
 
---- Returns the name and the values of a requirement that only objects with one of these values meet; or nil. For an
--- index of selectors.
-function selector_methods:key()
+--- Returns the requirement of least values that only objects with one of these values meet; nil if there is none.
+local function indexable(self)
+  local best
   for _, one in ipairs(self.list) do
-    if one.operator == "in" and #one.list > 0 then return one.name, one.list end
+    if one.operator == "in" and (not best or #one.values < #best.values) then best = one end
   end
+  return best
 end
 
---- Returns the selector in Kubernetes' text form.
+--- Returns the text by which an object is found in an index of a requirement's name, or nil.
+local function index_text(one, object)
+  local value = value_of(one, object)
+  if is_there(value) then return text_of(value) end
+  if one.label == nil then return "" end
+end
+
+-- {====== Texts ======
+
+local SIGNS = { ["in"] = "=", ["notin"] = "!=", [">"] = ">", ["<"] = "<" }
+
+--- Returns the text of a requirement.
+local function shown(one, kind)
+  if one.operator == "exists" then return one.name end
+  if one.operator == "not exists" then return "!" .. one.name end
+  if #one.values ~= 1 then return ("%s %s (%s)"):format(one.name, one.operator, table.concat(one.values, ",")) end
+  local value = one.values[1]
+  if kind == "fields" then value = value:gsub("[\\,=]", "\\%0") end
+  return one.name .. SIGNS[one.operator] .. value
+end
+
+--- Returns the selector in its text form.
 function selector_mt:__tostring()
   local parts = {}
-  for i, one in ipairs(self.list) do
-    local operator, values = one.operator, table.concat(one.list, ",")
-    if operator == "exists" then
-      parts[i] = one.name
-    elseif operator == "not exists" then
-      parts[i] = "!" .. one.name
-    elseif operator == ">" or operator == "<" then
-      parts[i] = one.name .. operator .. values
-    elseif #one.list == 1 then
-      parts[i] = one.name .. (operator == "in" and "=" or "!=") .. values
-    else
-      parts[i] = ("%s %s (%s)"):format(one.name, operator, values)
-    end
-  end
+  for i, one in ipairs(self.list) do parts[i] = shown(one, self.kind) end
   return table.concat(parts, ",")
 end
 
-return { parse = parse, text_of = text_of }
+-- }======
+
+local OPTIONS = { kind = "string", labels_at = "string" }
+
+--- Returns a selector of a text or a table. Raises if it has no meaning.
+local function new(given, opts)
+  opts = check.options(opts, "selector")
+  check.known(opts, "selector", OPTIONS)
+  local kind = opts.kind or "labels"
+  if kind ~= "labels" and kind ~= "fields" then
+    check.misuse("selector: option 'kind' must be 'labels' or 'fields', not '%s'", kind)
+  end
+  if opts.labels_at and kind == "fields" then check.misuse("selector: option 'labels_at' is for labels") end
+  local made, why = parse(given, kind, opts.labels_at)
+  if made then return made end
+  check.misuse("selector: %s %s", type(given) == "string" and check.shown(given) or "argument #1", why)
+end
+
+return {
+  new = new, parse = parse, test = test, is_empty = is_empty, indexable = indexable, index_text = index_text,
+  text_of = text_of, methods = selector_methods, mt = selector_mt,
+}

@@ -494,4 +494,6 @@ return {
   take = take,
   take_initial = take_initial,
   fill = fill,
+  -- for other readers: object watches
+  hand_out = hand_out,
 }

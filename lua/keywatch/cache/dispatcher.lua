@@ -1,0 +1,436 @@
+-- SPDX-License-Identifier: MIT
+--- dispatcher: one watch for many object watches of the same keys, each of which asks for some values of a label or a
+-- field. A change is decoded once, and an index tells who asks for its new value, or for its previous one.
+--
+-- An object watch takes part by an entry: its selectors, and a queue of the items that are for it. An item is a change,
+-- what was found out about it, and its record, which all items of the change share. The dispatcher holds the entries,
+-- and no entry holds its object watch: one that the program has dropped is collected, and its entry removed.
+--
+-- Always true for an entry that is not left behind: everything that its object watch wants, of the revisions after
+-- `floor` and up to the dispatcher's `revision`, was put into its queue. A queue has a bound in bytes. An entry that
+-- would exceed it is left behind, before the first revision that has no room: its object watch goes on by a watch of
+-- its own, from `resume`. Nobody waits for it.
+--
+-- No entry is added while changes are given out.
+--
+-- Nothing waits here. An object watch that has nothing to read calls pump; and while one waits, the event of the
+-- underlying watch does, inside of the driver's poll.
+
+local compat = require "keywatch.support.compat"
+local errors = require "keywatch.support.errors"
+local selectors = require "keywatch.cache.selector"
+local watches = require "keywatch.watch.watch"
+
+local pcall = pcall
+local test, index_text = selectors.test, selectors.index_text
+
+local ITEM_BYTES = 200 -- what an item costs beside the value and the previous value
+local DECODED = 5      -- a value and its object together take about so many times the bytes of the value
+
+local dispatcher_methods = {}
+local dispatcher_mt = { __index = dispatcher_methods }
+
+-- {====== Entries ======
+
+--- Adds an item to the end of a queue. At once.
+local function append(entry, item, bytes)
+  local last = entry.last + 1
+  entry.items[last], entry.last, entry.bytes = item, last, entry.bytes + bytes
+  local n = last - entry.first + 1
+  if n > entry.most then entry.most = n end
+  if entry.bytes > entry.most_bytes then entry.most_bytes = entry.bytes end
+end
+
+--- Removes the last item of a queue. At once.
+local function drop_last(entry)
+  local item = entry.items[entry.last]
+  entry.items[entry.last] = nil
+  entry.last, entry.bytes = entry.last - 1, entry.bytes - item.bytes
+end
+
+--- Takes the first item of a queue. Returns nil if there is none. At once.
+local function take(entry)
+  local first, last = entry.first, entry.last
+  if first > last then return nil end
+  local item = entry.items[first]
+  entry.items[first], entry.bytes = nil, entry.bytes - item.bytes
+  if first == last then entry.first, entry.last = 1, 0 else entry.first = first + 1 end
+  return item
+end
+
+--- Has an entry get no more. Its object watch goes on by itself, from a revision of which the entry has nothing.
+local function leave_behind(entry, revision)
+  while entry.last >= entry.first and entry.items[entry.last].revision == revision do drop_last(entry) end
+  entry.is_behind, entry.resume = true, revision
+  entry.dispatcher:remove(entry)
+  entry.arrival:set()
+end
+
+--- Puts an item into the queue of an entry, unless the entry has begun after it.
+local function push(entry, item)
+  if entry.is_behind or entry.is_removed or item.revision <= entry.floor then return end
+  if entry.bytes + item.bytes > entry.max_bytes then return leave_behind(entry, item.revision) end
+  append(entry, item, item.bytes)
+  entry.arrival:set()
+end
+
+--- Begins an entry after a revision: what the queue has of earlier ones is dropped.
+local function set_floor(entry, revision)
+  entry.floor = revision
+  while entry.first <= entry.last and entry.items[entry.first].revision <= revision do take(entry) end
+end
+
+-- }======
+
+-- {====== Lists of entries ======
+
+--- Adds an entry to a list.
+local function add_to(list, entry)
+  local n = list.n + 1
+  list[n], list.n, entry.places[list] = entry, n, n
+end
+
+--- Removes an entry from a list. A gap (false) stays in its place: the list may just be walked.
+local function remove_from(list, entry)
+  local place = entry.places[list]
+  entry.places[list] = nil
+  if not place then return end
+  list[place], list.gaps = false, list.gaps + 1
+end
+
+--- Removes the gaps from a list.
+local function squeeze(list)
+  local n = 0
+  for i = 1, list.n do
+    local entry = list[i]
+    list[i] = nil
+    if entry then
+      n = n + 1
+      list[n], entry.places[list] = entry, n
+    end
+  end
+  list.n, list.gaps = n, 0
+end
+
+local function new_list()
+  return { n = 0, gaps = 0 }
+end
+
+-- }======
+
+-- {====== The index ======
+
+--- Returns what tells one name of a label or field from all others.
+local function name_of(requirement)
+  return table.concat(requirement.path, "\0") .. "\0\0" .. (requirement.label or "")
+end
+
+--- Returns the index of the name of a requirement: lists of entries by text.
+local function get_index(self, requirement)
+  local name = name_of(requirement)
+  local index = self.by_name[name]
+  if not index then
+    index = { name = name, requirement = requirement, lists = {}, count = 0 }
+    self.by_name[name] = index
+    self.indexes[#self.indexes + 1] = index
+  end
+  return index
+end
+
+--- Adds an entry to the lists of its values.
+local function add_to_index(self, entry)
+  local index = get_index(self, entry.requirement)
+  entry.index = index
+  index.count = index.count + 1
+  for text in pairs(entry.requirement.set) do
+    local list = index.lists[text] or new_list()
+    index.lists[text] = list
+    if list.gaps > list.n / 2 and not self.is_working then squeeze(list) end
+    add_to(list, entry)
+  end
+end
+
+--- Removes an entry from the lists of its values, and a list that is empty then. May be called by a finalizer.
+local remove_from_index = compat.interpreted(function(self, entry)
+  local index = entry.index
+  index.count = index.count - 1
+  for text in pairs(entry.requirement.set) do
+    local list = index.lists[text]
+    if list then
+      remove_from(list, entry)
+      if list.gaps == list.n then index.lists[text] = nil end
+    end
+  end
+  if index.count > 0 or self.by_name[index.name] ~= index then return end
+  self.by_name[index.name] = nil
+  local rest = {} -- a new list: the old one may just be walked
+  for _, other in ipairs(self.indexes) do
+    if other ~= index then rest[#rest + 1] = other end
+  end
+  self.indexes = rest
+end)
+
+-- }======
+
+-- {====== Dispatching ======
+
+--- Decodes a value for all entries. Returns the object; or nil and why there is none.
+local function decode(self, value)
+  self.counts.decoded = self.counts.decoded + 1
+  if not self.decode then return value end
+  local ok, object, why = pcall(self.decode, value)
+  if ok and object ~= nil then return object end
+  return nil, errors.text_of(not ok and object or why or "the codec has returned nil")
+end
+
+--- Returns the text by which an object stands in an index; nil if it has none, or raises when it is looked at.
+local function text_in(index, object)
+  if object == nil then return nil end
+  local ok, text = pcall(index_text, index.requirement, object)
+  return ok and text or nil
+end
+
+--- True if an object is there and meets the selectors of an entry.
+local function is_match(self, entry, object)
+  if object == nil then return false end
+  self.counts.tested = self.counts.tested + 1
+  local ok, found = true, true
+  if entry.labels then ok, found = pcall(test, entry.labels, object) end
+  if ok and found and entry.fields then ok, found = pcall(test, entry.fields, object) end
+  return ok and found
+end
+
+--- Gives a change to the entries of a list that want it, except those that ask for the text `done`, too.
+local function offer(self, list, change, record, bytes, done)
+  for i = 1, list and list.n or 0 do
+    local entry = list[i]
+    if entry and not (done and entry.requirement.set[done]) then
+      local is, was = is_match(self, entry, record.new), is_match(self, entry, record.old)
+      if is or was then
+        push(entry, { change = change, record = record, is_match = is, was_match = was, revision = change.mod_revision,
+          bytes = bytes })
+      end
+    end
+  end
+end
+
+--- Calls fn(entry, ...) for all entries.
+local function for_all(self, fn, ...)
+  for i = 1, self.entries.n do
+    local entry = self.entries[i]
+    if entry then fn(entry, ...) end
+  end
+end
+
+--- Gives a change to all entries: nobody knows who wants it. Each object watch finds out by itself.
+local function offer_to_all(self, change, record, bytes)
+  for_all(self, push, { change = change, record = record, revision = change.mod_revision, bytes = bytes })
+end
+
+--- Returns the record of a change.
+local function record_of(self, change)
+  local record = { new = nil, old = nil, new_trouble = nil, old_trouble = nil, is_settled = false }
+  if change.type == "put" then record.new, record.new_trouble = decode(self, change.value) end
+  if change.prev then record.old, record.old_trouble = decode(self, change.prev.value) end
+  return record
+end
+
+--- Gives a change to the entries that want it.
+local function dispatch(self, change)
+  local prev = change.prev
+  local bytes = ITEM_BYTES + (#(change.value or "") + (prev and #prev.value or 0)) * (self.decode and DECODED or 1)
+  local record = record_of(self, change)
+  local is_create = change.type == "put" and change.create_revision == change.mod_revision
+  self.counts.changes = self.counts.changes + 1
+  if record.new_trouble or record.old_trouble or not prev and not is_create then
+    offer_to_all(self, change, record, bytes)
+  else
+    local indexes = self.indexes
+    for i = 1, #indexes do
+      local index = indexes[i]
+      local text, old_text = text_in(index, record.new), text_in(index, record.old)
+      if text then offer(self, index.lists[text], change, record, bytes) end
+      if old_text and old_text ~= text then offer(self, index.lists[old_text], change, record, bytes, text) end
+    end
+  end
+  record.is_settled = true
+end
+
+--- Puts a bookmark into the queue of an entry that wants it. One that waits in the queue is replaced.
+local function push_bookmark(entry, revision)
+  if not entry.wants_bookmarks or revision <= entry.floor then return end
+  local last = entry.last >= entry.first and entry.items[entry.last]
+  if last and last.bookmark then
+    last.bookmark, last.revision = revision, revision
+  else
+    push(entry, { bookmark = revision, revision = revision, bytes = ITEM_BYTES })
+  end
+end
+
+--- Wakes the object watch of an entry.
+local function wake(entry)
+  entry.arrival:set()
+end
+
+--- Ends the dispatcher. Entries get `err` after what their queues have.
+local function fail(self, err)
+  self.failure = err
+  self:unregister()
+  for_all(self, wake)
+  self.watch:close()
+end
+
+--- Takes everything that has come.
+local function work(self)
+  local watch = self.watch
+  while not self.failure do
+    local filled = watches.fill(watch)
+    if filled == nil then return fail(self, watch.failure or errors.closed("watch")) end
+    if not filled then return end
+    local change = watches.hand_out(watch)
+    if change.type == "progress" then
+      self.revision = watch.revision
+      for_all(self, push_bookmark, change.revision)
+    else
+      self.last_change = change.mod_revision
+      dispatch(self, change)
+      self.revision = watch.revision
+    end
+  end
+end
+
+--- Takes everything that has come, and gives it to those who want it. A call inside of itself, by a finalizer or a
+-- codec, has the outer one look again.
+function dispatcher_methods:pump()
+  if self.is_working then
+    self.is_stirred = true
+    return
+  end
+  self.is_working = true
+  repeat
+    self.is_stirred = false
+    local ok, err = pcall(work, self)
+    if not ok then -- such as a lack of memory
+      self.is_working = false
+      error(err, 0)
+    end
+  until not self.is_stirred or self.failure
+  self.is_working = false
+  if self.waiters > 0 and not self.failure then watches.mt.__select.arm(self.watch) end
+end
+
+-- }======
+
+-- {====== Waiting ======
+
+--- Counts an object watch that waits.
+function dispatcher_methods:begin_wait()
+  self.waiters = self.waiters + 1
+  if self.waiters == 1 then watches.mt.__select.begin(self.watch) end
+end
+
+--- Has the underlying watch announce what has come or comes.
+function dispatcher_methods:arm()
+  if not self.failure then watches.mt.__select.arm(self.watch) end
+end
+
+--- Counts an object watch that does not wait any more.
+function dispatcher_methods:end_wait()
+  self.waiters = self.waiters - 1
+  if self.waiters == 0 then watches.mt.__select.finish(self.watch) end
+end
+
+-- }======
+
+-- {====== Taking part ======
+
+--- Adds an entry for an object watch, which has reserved its place. It gets what comes from now on. `fields`:
+-- requirement, labels, fields, arrival (its event), max_bytes, wants_bookmarks.
+function dispatcher_methods:add(fields)
+  local entry = {
+    dispatcher = self,
+    requirement = fields.requirement,
+    labels = fields.labels,
+    fields = fields.fields,
+    arrival = fields.arrival,
+    max_bytes = fields.max_bytes,
+    wants_bookmarks = fields.wants_bookmarks,
+    floor = self.revision,
+    items = {}, first = 1, last = 0,
+    bytes = 0,                -- of the queue
+    most = 0, most_bytes = 0, -- high-water marks of the queue
+    places = {},              -- by list: where the entry stands
+    index = nil,
+    is_behind = false, resume = nil,
+    is_removed = false,
+  }
+  if self.entries.gaps > self.entries.n / 2 and not self.is_working then squeeze(self.entries) end
+  add_to(self.entries, entry)
+  add_to_index(self, entry)
+  return entry
+end
+
+--- Removes an entry. The last one ends the dispatcher. Idempotent. May be called by a finalizer.
+function dispatcher_methods:remove(entry)
+  if entry.is_removed then return end
+  entry.is_removed = true
+  remove_from(self.entries, entry)
+  remove_from_index(self, entry)
+  self.count = self.count - 1
+  if self.count > 0 or self.failure then return end
+  self.failure = errors.closed("watch")
+  self:unregister()
+  self.watch:close()
+end
+
+--- Has later object watches not find the dispatcher.
+function dispatcher_methods:unregister()
+  local registry, codec = self.registry, self.decode or "none"
+  local found = registry[codec]
+  if not found or found[self.id] ~= self then return end
+  found[self.id] = nil
+  if next(found) == nil then registry[codec] = nil end
+end
+
+--- Returns the dispatcher for keys, of which `id` is the text, and a codec; or nil.
+local function find(registry, id, decode_value)
+  local found = registry[decode_value or "none"]
+  return found and found[id]
+end
+
+--- Keeps a place for an entry: from now on the dispatcher does not end for lack of entries. At once.
+local function reserve(self)
+  self.count = self.count + 1
+end
+
+-- }======
+
+--- Returns a dispatcher that gives out what comes to a watch, whose changes up to its `revision` nobody misses. The
+-- dispatcher has a place reserved for one entry. Until it ends, find(registry, id, decode_value) returns it.
+local function new(watch, decode_value, registry, id)
+  local self = setmetatable({
+    watch = watch,
+    decode = decode_value,  -- nil: values stay strings
+    registry = registry,
+    id = id,
+    entries = new_list(),
+    count = 1,              -- entries, and places that are reserved
+    by_name = {},           -- indexes by the name of a label or field
+    indexes = {},           -- the same in a list
+    revision = watch.revision, -- everything up to it was given out
+    last_change = watch.revision, -- the revision of the last change, or that which it has begun after
+    failure = nil,          -- the error that the dispatcher has ended with
+    waiters = 0,            -- object watches that wait
+    is_working = false,
+    is_stirred = false,     -- pump was called while it worked
+    counts = { changes = 0, decoded = 0, tested = 0 },
+  }, dispatcher_mt)
+  watch.arrival = { set = function() self:pump() end }
+  local codec = decode_value or "none"
+  local found = registry[codec] or {}
+  registry[codec] = found
+  found[id] = self
+  return self
+end
+
+return { new = new, find = find, reserve = reserve, take = take, set_floor = set_floor }

@@ -1,0 +1,817 @@
+-- SPDX-License-Identifier: MIT
+--- object_watch: a watch of objects: values that a codec decodes, of which the reader wants those that match.
+--
+-- Changes come from an ordinary watch, with their previous values, and transition.lua tells what each of them means.
+--
+--            nothing more has come,                      its queue is full
+--            and it can be found by an index
+--   ALONE -----------------------------------> SHARED ---------------------> BEHIND
+--     ^                                                                        |
+--     +----------- its queue is read, and a watch of its own has begun --------+
+--
+-- ALONE: the watch belongs to the object watch. SHARED: a dispatcher has the watch, see dispatcher.lua. BEHIND: what
+-- the dispatcher has queued is read first, and then a watch of its own is opened at the revision after that. In each
+-- state the events are those of an object watch that was always alone: none is missing, and none comes twice.
+--
+-- An error is handed out as an event, once. Then the object watch has failed.
+
+local check = require "keywatch.support.check"
+local codecs = require "keywatch.cache.codec"
+local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
+local dispatchers = require "keywatch.cache.dispatcher"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local log = require "keywatch.support.log"
+local selection = require "keywatch.task.selection"
+local selectors = require "keywatch.cache.selector"
+local transition = require "keywatch.cache.transition"
+local watches = require "keywatch.watch.watch"
+
+local NAME = "object_watch"
+local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
+local MAX_UNWANTED = 1000     -- changes in a row that nobody wants, after which other tasks run
+local MAX_INDEXED = 100       -- values of a requirement that is worth an index
+
+local event_of, fill, hand_out = transition.event_of, watches.fill, watches.hand_out
+local protocol = watches.mt.__select
+
+local object_watch_methods = {}
+local object_watch_mt = { __name = "keywatch.object_watch", __index = object_watch_methods }
+
+-- {====== The end ======
+
+--- Notes the high-water marks of the queue in a dispatcher.
+local function note_marks(self, entry)
+  if entry.most > self.most then self.most = entry.most end
+  if entry.most_bytes > self.most_bytes then self.most_bytes = entry.most_bytes end
+end
+
+--- Lets go of where changes come from.
+local function release(self)
+  local watch, entry, opener = self.watch, self.entry, self.opener
+  self.watch, self.entry, self.guard, self.opener = nil, nil, nil, nil
+  if watch then watch:close() end
+  if entry then
+    note_marks(self, entry)
+    entry.dispatcher:remove(entry)
+  end
+  if opener then opener:cancel() end
+end
+
+--- Has the object watch fail. The error is handed out next, as an event; `change` is what it is about, if anything.
+local function fail(self, err, change)
+  self.failure = err
+  self.last_event = {
+    type = "error", error = err, key = change and change.key,
+    revision = change and change.mod_revision or self.revision,
+  }
+end
+
+--- Returns the last event, once.
+local function take_last(self)
+  local event = self.last_event
+  self.last_event, self.is_over = nil, true
+  release(self)
+  return event
+end
+
+-- }======
+
+-- {====== Taking changes ======
+
+--- Returns the watch that changes come from: that of the dispatcher if it is shared; nil while one is being opened.
+local function source_of(self)
+  local entry = self.entry
+  return self.watch or entry and entry.dispatcher.watch
+end
+
+--- Notes a revision up to which everything was handed out.
+local function reach(self, revision)
+  if revision > self.revision then self.revision = revision end
+end
+
+--- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed.
+local function take_own(self)
+  local watch = self.watch
+  if watch.at == watch.n then
+    local filled = fill(watch)
+    if not filled then
+      if filled == nil then fail(self, watch.failure or errors.closed("watch")) end
+      return nil
+    end
+    local n = watch.n - watch.at
+    if n > self.most then self.most = n end
+  end
+  return hand_out(watch)
+end
+
+--- Takes the next item of the dispatcher. Returns a change and the item; nil if nothing has come, if the dispatcher has
+-- failed, or if the object watch is left behind.
+local function take_shared(self)
+  local entry = self.entry
+  local shared = entry.dispatcher
+  local item = dispatchers.take(entry)
+  if not item and not entry.is_behind then
+    shared:pump()
+    item = dispatchers.take(entry)
+  end
+  if not item then
+    if not entry.is_behind and not shared.is_working then reach(self, shared.revision) end
+    if shared.failure and not entry.is_behind then fail(self, shared.failure) end
+    return nil
+  end
+  if item.bookmark then return { type = "progress", revision = item.bookmark } end
+  return item.change, item
+end
+
+--- Notes how far everything was handed out, after something that was taken has been handled.
+local function advance(self, watch, item)
+  if watch then
+    self.revision = watch.revision
+  elseif item and self.entry then
+    local following = self.entry.items[self.entry.first]
+    if not following or following.revision ~= item.revision then reach(self, item.revision) end
+  end
+end
+
+--- True if the last change that was taken is not the last one of its revision.
+local function is_inside_revision(self)
+  local entry, watch = self.entry, self.watch
+  if entry then
+    local following = entry.items[entry.first]
+    return following ~= nil and following.revision == self.taken
+  end
+  return watch ~= nil and not watch.initial and watch.at < watch.n and watch.revision < self.taken
+end
+
+-- }======
+
+-- {====== Sharing ======
+
+local guard = compat.guard(function(entry) entry.dispatcher:remove(entry) end)
+
+local rebind
+
+--- Makes the object watch part of a dispatcher, in which it has a place, after a revision.
+local function join(self, shared, revision)
+  local entry = shared:add {
+    requirement = self.requirement, labels = self.wish.labels, fields = self.wish.fields, arrival = self.arrival,
+    max_bytes = self.max_bytes, wants_bookmarks = self.wants_progress,
+  }
+  if revision then dispatchers.set_floor(entry, revision) end
+  self.entry, self.guard = entry, guard(entry)
+  return entry
+end
+
+--- Gives the object watch, whose own watch has nothing more, to the dispatcher of its keys. If there is none its own
+-- watch becomes that of a new one. A watch that may not have reached its first revision stays alone: others would miss
+-- what comes before that.
+local function settle(self)
+  local watch = self.watch
+  if not self.requirement or watch.initial or watch.failure or watch.at < watch.n then return end
+  if self.start > 0 and watch.revision < self.start then return end
+  local shared = dispatchers.find(self.registry, self.id, self.wish.decode)
+  if shared and (shared.is_working or watch.revision < shared.last_change) then return end
+  if shared then dispatchers.reserve(shared) end -- at once
+  self.watch = nil
+  local dispatcher = shared or dispatchers.new(watch, self.wish.decode, self.registry, self.id)
+  join(self, dispatcher, watch.revision)
+  rebind(self)
+  if shared then watch:close() end
+end
+
+-- }======
+
+-- {====== Opening watches ======
+
+local PASSED = { "prefix", "range_end", "from_key", "require_leader", "max_bytes" }
+
+--- Returns the options of the ordinary watch.
+local function watch_options(opts, start, initial)
+  local own = { prev_kv = true, progress = true, initial = initial }
+  for _, name in ipairs(PASSED) do own[name] = opts[name] end
+  if start > 0 then own.start_revision = start end
+  return own
+end
+
+--- Makes a watch the own one.
+local function adopt(self, watch)
+  watch.arrival = self.arrival
+  self.watch = watch
+  rebind(self)
+  self.arrival:set()
+end
+
+--- Opens a watch of its own for an object watch that was left behind and has read its queue. Opening a watch of a
+-- client waits for the server; so a task does that.
+local function catch_up(self)
+  local x, key, resume = self.x, self.key, self.entry.resume
+  local is_remote = self.entry.dispatcher.watch.watch_calls ~= nil
+  local options = watch_options(self.opts, resume, nil)
+  note_marks(self, self.entry)
+  self.entry, self.guard = nil, nil
+  self.start, self.times_behind = resume, self.times_behind + 1
+  local function open()
+    local ok, watch, err = pcall(x.watch, x, key, options)
+    self.opener = nil
+    if not ok then err = errors.new("internal", errors.text_of(watch)) end
+    if ok and watch and self.is_over then return watch:close() end
+    if ok and watch then return adopt(self, watch) end
+    fail(self, err)
+    self.arrival:set()
+  end
+  rebind(self)
+  if not is_remote then return open() end
+  self.opener = driver.get().spawn_own(open)
+end
+
+-- }======
+
+-- {====== Time ======
+
+--- Returns a bookmark; nil if nothing has been handed out yet, or none is wanted.
+local function bookmark(self)
+  if self.revision == 0 or self.opts.bookmarks == false then return nil end
+  self.counts.bookmarks = self.counts.bookmarks + 1
+  return { type = "bookmark", revision = self.revision }
+end
+
+--- Asks where changes come from for progress, which comes as a bookmark. Returns true if that is certain: a server is
+-- silent if it has nothing new.
+local function ask_progress(self)
+  local watch = source_of(self)
+  if not watch then return false end
+  if watch.store then return watch.core:request_progress() ~= nil end
+  if watch.watch_calls:is_trusted(watch) then watch.watch_calls:request_progress(watch) end
+  return false
+end
+
+--- Notes the last revision that a shared object watch has reached.
+local function expire_shared(self)
+  local entry = self.entry
+  local shared = entry.dispatcher
+  if entry.is_behind then return end
+  if shared.watch.store and not shared.failure then shared.watch.core:request_progress() end
+  shared:pump()
+  local has_more = entry.last >= entry.first and not entry.items[entry.first].bookmark
+  if not has_more and not entry.is_behind and not shared.is_working then reach(self, shared.revision) end
+end
+
+--- Ends the object watch in order: its time is over. Returns the last bookmark, or nil.
+local function expire(self)
+  local watch = self.watch
+  if watch and watch.store and watch.at == watch.n and not watch.initial and watch.core:request_progress()
+    and fill(watch) and watch.buffer[watch.at + 1].type == "progress" then
+    reach(self, hand_out(watch).revision)
+  elseif self.entry then
+    expire_shared(self)
+  end
+  self.is_over, self.has_expired = true, true
+  release(self)
+  return bookmark(self)
+end
+
+--- Does what is due. Returns a bookmark, or nil.
+local function on_time(self)
+  local now = driver.get().now()
+  if self.end_at and now >= self.end_at and not is_inside_revision(self) then return expire(self) end
+  local interval = self.interval
+  if not interval or now < self.bookmark_at or is_inside_revision(self) then return nil end
+  self.bookmark_at = now + interval
+  if self.revision == 0 or ask_progress(self) then return nil end
+  return bookmark(self)
+end
+
+--- Returns the time at which something is due, or nil.
+local function due_at(self)
+  local at = self.end_at
+  if self.interval and (not at or self.bookmark_at < at) then at = self.bookmark_at end
+  return at
+end
+
+-- }======
+
+-- {====== Stepping ======
+
+--- Tells the program of a bad value that is skipped.
+local function report_skipped(self, err, change)
+  self.counts.skipped = self.counts.skipped + 1
+  local hook = self.opts.on_error
+  if not hook then return log.warn("%s", err.message) end
+  local ok, trouble = xpcall(function() hook(err, change.key) end, errors.with_traceback)
+  if not ok then log.error("%s", "on_error of an object watch has failed: " .. trouble.traceback) end
+end
+
+--- True if a put without a previous value is the first one of its key, though it does not create it: a cache that has
+-- missed changes tells of a key that was created and changed meanwhile. A previous value that is compacted is lost only
+-- by a compaction at the revision of the change, or later.
+local function is_first(self, change)
+  local watch = source_of(self)
+  local store = watch and watch.store
+  if not store then return false end
+  local ok, status = pcall(store.status, store)
+  return ok and status.compact_revision < change.mod_revision
+end
+
+--- Returns the event of something that has come, or nil.
+local function handle(self, change, item)
+  local counts, kind = self.counts, change.type
+  if kind == "put" or kind == "delete" then
+    counts.received = counts.received + 1
+    self.taken = change.mod_revision
+    local event, err, is_bad = event_of(self.wish, change, item, is_first, self)
+    if self.is_over then return nil end -- closed by a function of the program
+    if event then
+      counts.delivered = counts.delivered + 1
+      return event
+    end
+    if not err then
+      counts.filtered = counts.filtered + 1
+    elseif is_bad and self.wish.skips_bad then
+      report_skipped(self, err, change)
+    else
+      fail(self, err, change)
+    end
+    return nil
+  elseif kind == "synced" then
+    return { type = "synced", revision = change.revision }
+  end
+  if not self.wants_progress then return nil end
+  counts.bookmarks = counts.bookmarks + 1
+  return { type = "bookmark", revision = change.revision }
+end
+
+--- Returns the next event without waiting; false if the caller must wait for one; nil if none will come any more. With
+-- is_busy set there is more to look at, and no need to wait for it.
+local function step(self, is_unbounded)
+  local peeked, unwanted = self.peeked, 0
+  self.is_busy, self.peeked = false, nil
+  if peeked then return peeked end
+  while true do
+    if self.last_event then return take_last(self) end
+    if self.is_over then return nil end
+    if self.end_at or self.interval then
+      local event = on_time(self)
+      if event or self.is_over then return event end
+    end
+    local change, item
+    local watch = self.watch
+    if watch then
+      change = take_own(self)
+    elseif self.entry then
+      change, item = take_shared(self)
+    end
+    if change then
+      local event = handle(self, change, item)
+      if not self.failure then advance(self, watch, item) end
+      if event then return event end
+      unwanted = unwanted + 1
+      if unwanted == MAX_UNWANTED and not is_unbounded then
+        self.is_busy = true
+        return false
+      end
+    elseif not self.last_event then
+      if self.entry and self.entry.is_behind then
+        catch_up(self)
+      elseif self.watch and self.requirement then
+        settle(self)
+        if self.watch then return false end
+      else
+        return false
+      end
+    end
+  end
+end
+
+-- }======
+
+-- {====== Waiting ======
+
+--- Begins to wait for where changes come from.
+local function bind(self)
+  if self.watch then
+    protocol.begin(self.watch)
+    protocol.arm(self.watch)
+  elseif self.entry then
+    self.entry.dispatcher:begin_wait()
+    self.entry.dispatcher:arm()
+  end
+  self.bound = self.watch or self.entry and self.entry.dispatcher or false
+end
+
+--- Ends that wait.
+local function unbind(self)
+  local bound = self.bound
+  self.bound = nil
+  if not bound then return end
+  if bound.end_wait then bound:end_wait() else protocol.finish(bound) end
+end
+
+--- Called when changes come from elsewhere: those who wait now wait for that.
+function rebind(self)
+  if self.waits == 0 then return end
+  unbind(self)
+  bind(self)
+end
+
+--- Returns the source that sets the event of an object watch, which is selected, when something is due.
+local function new_timer(self)
+  return {
+    poll = function()
+      local now, at = driver.get().now(), self.is_busy and 0 or due_at(self)
+      if not at then return nil end
+      if now < at then return at - now end
+      self.arrival:set()
+    end,
+  }
+end
+
+--- Begins a wait. Returns the event that is set when something may have come.
+local function begin_wait(self)
+  self.waits = self.waits + 1
+  if self.waits == 1 then bind(self) end
+  return self.arrival
+end
+
+--- Ends a wait.
+local function end_wait(self)
+  self.waits = self.waits - 1
+  if self.waits == 0 then unbind(self) end
+end
+
+--- Has the event be set when something comes.
+local function arm(self)
+  local bound = self.bound
+  if not bound then return end
+  if bound.end_wait then bound:arm() else protocol.arm(bound) end
+end
+
+--- Looks once for what is not noticed without a wait.
+local function look(self)
+  local watch = source_of(self)
+  if watch then watch.origin.look(watch) end
+end
+
+--- Waits until something may have come, or is due. Returns false if the deadline was first.
+local function wait(self, deadline)
+  local d = driver.get()
+  if self.is_busy then
+    d.sleep(0)
+    return not deadline or d.now() < deadline
+  end
+  local at = due_at(self)
+  local first = deadline and at and math.min(deadline, at) or deadline or at
+  local arrival = begin_wait(self)
+  arm(self)
+  local ok, came = pcall(arrival.wait, arrival, first and math.max(0, first - d.now()))
+  end_wait(self)
+  if not ok then error(came, 0) end
+  return came or not deadline or d.now() < deadline
+end
+
+-- }======
+
+--- Waits for the next event and returns it. Returns nil and an error: of code "timeout", or that of an error event
+-- which was handed out; nil alone after close, and at the end of the lifetime.
+function object_watch_methods:next(timeout)
+  check.self(self, "next", object_watch_mt)
+  check.timeout(timeout, "next")
+  local is_quick = timeout and timeout <= 0
+  local event = step(self, is_quick)
+  if event == false and is_quick then
+    look(self)
+    event = step(self, true)
+    if event == false then return nil, core.new_error("timeout") end
+  elseif event == false then
+    local d = driver.get()
+    d.check_wait()
+    local deadline = timeout and d.now() + timeout
+    while event == false do
+      local is_late = not wait(self, deadline)
+      event = step(self)
+      if event == false and is_late then return nil, core.new_error("timeout") end
+    end
+  end
+  if event then return event end
+  return nil, self.failure
+end
+
+--- Raises the error of an object watch that has failed.
+local function raise(err)
+  error(rawget(_G, "ngx") and tostring(err) or err, 0)
+end
+
+--- Returns an iterator over events. It ends when the object watch is closed or its lifetime is over, and raises the
+-- error that the object watch fails with.
+function object_watch_methods:events()
+  check.self(self, "events", object_watch_mt)
+  return function()
+    local event, err = step(self)
+    if not event then event, err = self:next() end
+    if not event and not err then return nil end
+    if err or event.type == "error" then raise(err or event.error) end
+    return event
+  end
+end
+
+--- Returns the error that the object watch has failed with, or nil.
+function object_watch_methods:error()
+  check.self(self, "error", object_watch_mt)
+  return self.failure
+end
+
+--- Ends the object watch. Its waiters are woken, and no more events come. Idempotent.
+function object_watch_methods:close()
+  check.self(self, "close", object_watch_mt)
+  if self.is_closed then return end
+  self.is_closed, self.is_over = true, true
+  self.last_event, self.peeked = nil, nil
+  release(self)
+  self.arrival:set()
+end
+
+object_watch_mt.__close = object_watch_methods.close
+
+-- {====== Selecting ======
+
+object_watch_mt.__select = { -- see task/selection.lua
+  is_ready = function(self)
+    local event = step(self)
+    if event then self.peeked = event end
+    return event ~= false
+  end,
+  begin = function(self)
+    if not self.timer then self.timer = new_timer(self) end
+    self.selections = self.selections + 1
+    driver.get().attach(self.timer)
+    return begin_wait(self)
+  end,
+  arm = arm,
+  finish = function(self)
+    end_wait(self)
+    self.selections = self.selections - 1
+    if self.selections == 0 then driver.get().detach(self.timer) end
+  end,
+  take = function(self)
+    local event = step(self)
+    if event == false then return selection.NOTHING end
+    if event then return event end
+    return nil, self.failure
+  end,
+  look = look,
+}
+
+-- }======
+
+--- Returns the word for the state.
+local function state_of(self)
+  if self.is_closed then return "closed" end
+  if self.has_expired then return "ended" end
+  return self.failure and self.failure.code or "open"
+end
+
+--- Returns how the object watch stands: counters, and high-water marks of its queue. Does not wait.
+function object_watch_methods:status()
+  check.self(self, "status", object_watch_mt)
+  local counts, entry, watch = self.counts, self.entry, self.watch
+  local shared = entry and entry.dispatcher
+  if entry then note_marks(self, entry) end
+  return {
+    state = state_of(self),
+    revision = self.revision,
+    queued = entry and entry.last - entry.first + 1 or watch and watch.n - watch.at or 0,
+    most_queued = self.most,
+    queued_bytes = entry and entry.bytes or 0,
+    most_queued_bytes = self.most_bytes,
+    received = counts.received,
+    delivered = counts.delivered,
+    filtered = counts.filtered,
+    decoded = counts.decoded,
+    skipped = counts.skipped,
+    failed_tests = counts.failed_tests,
+    bookmarks = counts.bookmarks,
+    times_behind = self.times_behind,
+    shared = shared and {
+      watches = shared.count, changes = shared.counts.changes, decoded = shared.counts.decoded,
+      tested = shared.counts.tested,
+    } or nil,
+  }
+end
+
+--- Returns the key, the revision and the state.
+function object_watch_mt:__tostring()
+  local key = self.key:gsub('[%c\127-\255"\\]', function(c) return ("\\x%02x"):format(c:byte()) end)
+  return ('keywatch.object_watch<key="%s" revision=%d %s>'):format(key, self.revision, state_of(self))
+end
+
+-- {====== Opening ======
+
+local KINDS = {
+  prefix = "boolean", range_end = "string", from_key = "boolean", start_revision = "number", initial = "boolean",
+  require_leader = "boolean", max_bytes = "number", timeout = "seconds", deadline = "seconds",
+  include = "function", where = "function", transform = "function", on_error = "function", old = "boolean",
+  on_bad_value = "string", labels_at = "string", lifetime = "seconds",
+}
+local SPECIAL = { codec = true, labels = true, fields = true, bookmarks = true }
+
+--- Raises unless an option is a positive number of seconds.
+local function check_positive(opts, name)
+  local seconds = opts[name]
+  if type(seconds) == "number" and (seconds <= 0 or seconds ~= seconds) then
+    check.misuse("%s: option '%s' must be more than 0 seconds, not %s", NAME, name, check.shown(seconds))
+  end
+end
+
+--- Raises if an option is not known, or not of its kind.
+local function check_options(opts)
+  local plain = {}
+  for name, value in pairs(opts) do
+    if not SPECIAL[name] then plain[name] = value end
+  end
+  check.known(plain, NAME, KINDS)
+  local bookmarks = opts.bookmarks
+  if bookmarks ~= nil and type(bookmarks) ~= "boolean" and type(bookmarks) ~= "number" then
+    check.misuse("%s: option 'bookmarks' must be a boolean or a number of seconds, not %s", NAME,
+      check.shown(bookmarks))
+  end
+  local start = opts.start_revision
+  if start and not (start >= 0 and start % 1 == 0 and start < 2 ^ 63) then
+    check.misuse("%s: option 'start_revision' must be a revision, not %s", NAME, check.shown(start))
+  end
+  check_positive(opts, "bookmarks")
+  check_positive(opts, "lifetime")
+  local policy = opts.on_bad_value
+  if policy and policy ~= "fail" and policy ~= "skip" then
+    check.misuse("%s: option 'on_bad_value' must be 'fail' or 'skip', not %s", NAME, check.shown(policy))
+  end
+  if opts.on_error and policy ~= "skip" then
+    check.misuse("%s: option 'on_error' needs on_bad_value = 'skip': an error that ends the watch is an event", NAME)
+  end
+end
+
+--- Returns the selector of an option; nil if every object meets it. Raises if it has no meaning.
+local function selector_of(opts, kind, labels_at)
+  local given = opts[kind]
+  if given == nil then return nil end
+  local made, why = selectors.parse(given, kind, labels_at)
+  if not made then check.misuse("%s: option '%s' %s", NAME, kind, why) end
+  if not opts.codec then
+    check.misuse("%s: option '%s' needs a codec: without one the objects are strings", NAME, kind)
+  end
+  return not selectors.is_empty(made) and made or nil
+end
+
+--- Returns what the options say about the objects that are wanted. See transition.lua.
+local function wish_of(opts, counts)
+  local codec = codecs.of(opts.codec, NAME)
+  local labels = selector_of(opts, "labels", opts.labels_at)
+  local fields = selector_of(opts, "fields")
+  return {
+    decode = codec and codec.decode,
+    include = opts.include,
+    labels = labels,
+    fields = fields,
+    where = opts.where,
+    transform = opts.transform,
+    keeps_old = opts.old,
+    skips_bad = opts.on_bad_value == "skip",
+    is_choosy = labels ~= nil or fields ~= nil or opts.where ~= nil,
+    counts = counts,
+  }
+end
+
+--- Returns the requirement by which a dispatcher finds the object watch, or nil. A range that is given in two ways is
+-- refused by the watch.
+local function requirement_of(wish, opts)
+  if (opts.prefix and 1 or 0) + (opts.from_key and 1 or 0) + (opts.range_end and 1 or 0) > 1 then return nil end
+  local best = wish.labels and selectors.indexable(wish.labels)
+  local other = wish.fields and selectors.indexable(wish.fields)
+  if other and (not best or #other.values < #best.values) then best = other end
+  return best and #best.values <= MAX_INDEXED and best or nil
+end
+
+--- Returns the text for the keys of an object watch, by which a dispatcher is found.
+local function id_of(key, opts)
+  local ending = opts.prefix and "prefix" or opts.from_key and "from" or "range" .. (opts.range_end or "")
+  return ("%d:%s%s%s"):format(#key, key, opts.require_leader and "leader:" or "", ending)
+end
+
+--- Returns the revision that an object has now, or nil and an error. Waits for a server, if there is one.
+local function revision_now(x, key, opts)
+  local has_range = opts.prefix or opts.from_key or opts.range_end
+  local result, err = x:range(key == "" and not has_range and "\0" or key, {
+    prefix = opts.prefix, from_key = opts.from_key, range_end = opts.range_end, limit = 1, keys_only = true,
+    timeout = opts.timeout, deadline = opts.deadline,
+  })
+  if not result then return nil, err end
+  return result.revision
+end
+
+--- Makes the object watch part of a dispatcher that is there already, if that has not passed its first revision.
+-- Returns true, or false; or nil and an error.
+local function join_at_once(self)
+  local shared = self.requirement and dispatchers.find(self.registry, self.id, self.wish.decode)
+  if not shared or shared.is_working or self.opts.initial then return false end
+  if self.start > 0 and self.start <= shared.revision then return false end
+  dispatchers.reserve(shared) -- at once
+  local entry = join(self, shared)
+  local floor, err = self.start - 1, nil
+  if self.start == 0 then floor, err = revision_now(self.x, self.key, self.opts) end
+  if not floor then return nil, err end
+  dispatchers.set_floor(entry, floor)
+  if entry.is_behind and entry.resume <= floor then entry.resume = floor + 1 end
+  self.revision = floor
+  return true
+end
+
+--- Opens the first watch. Returns true, or nil and an error.
+local function begin(self)
+  local is_done, err = join_at_once(self)
+  if is_done ~= false then return is_done, err end
+  local own = watch_options(self.opts, self.start, self.opts.initial)
+  own.timeout, own.deadline = self.opts.timeout, self.opts.deadline
+  local watch, failed = self.x:watch(self.key, own)
+  if not watch then return nil, failed end
+  watch.arrival = self.arrival
+  self.watch, self.revision = watch, watch.revision
+  if self.start == 0 then settle(self) end
+  return true
+end
+
+--- Watches objects. Returns the object watch, or nil and an error.
+local function new(x, key, opts)
+  local counts = {
+    received = 0, delivered = 0, filtered = 0, decoded = 0, skipped = 0, failed_tests = 0, bookmarks = 0,
+  }
+  local wish = wish_of(opts, counts)
+  local d = driver.get()
+  local self = setmetatable({
+    x = x,
+    key = key,
+    opts = opts,
+    wish = wish,
+    counts = counts,
+    requirement = requirement_of(wish, opts), -- by which a dispatcher finds it; nil: it stays alone
+    registry = compat.companion(x, NAME), -- see dispatcher.lua
+    id = id_of(key, opts),
+    start = opts.start_revision or 0,
+    revision = 0,        -- everything up to it was handed out
+    taken = 0,           -- the revision of the last change that was taken
+    max_bytes = opts.max_bytes or MAX_BYTES,
+    wants_progress = opts.bookmarks ~= nil and opts.bookmarks ~= false,
+    interval = type(opts.bookmarks) == "number" and opts.bookmarks or nil,
+    bookmark_at = 0,
+    end_at = nil,
+    watch = nil,         -- its own; ALONE
+    entry = nil,         -- of a dispatcher; SHARED or BEHIND
+    guard = nil,         -- removes the entry when nobody holds the object watch any more
+    opener = nil,        -- the task that opens its own watch
+    arrival = d.event(), -- set when something may have come
+    waits = 0,           -- waits that have begun and not ended
+    bound = nil,         -- what they wait for: the own watch or the dispatcher
+    timer = nil,         -- sets the event when something is due, while it is selected
+    selections = 0,      -- waits for several objects, of which it is one
+    most = 0, most_bytes = 0, -- high-water marks of the queue
+    times_behind = 0,
+    peeked = nil,        -- an event that is_ready has found
+    failure = nil,
+    last_event = nil,    -- an error, not handed out yet
+    is_busy = false,     -- it has stopped looking, so that other tasks run
+    is_over = false,     -- no more events come
+    is_closed = false,
+    has_expired = false,
+  }, object_watch_mt)
+  local ok, is_open, err = pcall(begin, self)
+  if not ok or not is_open then self:close() end
+  if not ok then check.raise_again(is_open, NAME, "watch") end
+  if not is_open then return nil, err end
+  local now = d.now()
+  self.end_at = opts.lifetime and now + opts.lifetime
+  self.bookmark_at = self.interval and now + self.interval or 0
+  return self
+end
+
+--- Returns a copy of the options: the program may change its own table.
+local function copy(opts)
+  local own = {}
+  for name, value in pairs(opts) do own[name] = value end
+  return own
+end
+
+--- Returns the method object_watch for a kind of objects that have the methods watch and range. check_self(x, name)
+-- raises if x is not one of them.
+local function opener(check_self)
+  return function(x, key, opts)
+    check_self(x, NAME)
+    check.argument(type(key) == "string", 1, NAME, "string", key)
+    opts = copy(check.options(opts, NAME))
+    check_options(opts)
+    local self, err = new(x, key, opts)
+    return self, err
+  end
+end
+
+-- }======
+
+return { opener = opener, methods = object_watch_methods, mt = object_watch_mt }

@@ -1,0 +1,1353 @@
+--- An object watch: what it tells of each change, whatever it stands on; how it begins and ends; what functions of the
+-- program that fail do to it; and how many of them share one watch.
+
+local keywatch = require "keywatch"
+local driver = require "keywatch.task.driver"
+local log = require "keywatch.support.log"
+local new_virtual = require("keywatch.driver.virtual").new
+
+local cjson = require "cjson"
+
+local directory = require "spec.support.directory"
+local network = require "spec.support.network"
+local new_random = require("spec.support.random").new
+local proxy = require "spec.support.proxy"
+
+local PATIENCE = network.PATIENCE
+local LOCAL = "http://127.0.0.1:0"
+local is_fast = os.getenv("KW_FAST") ~= nil
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+-- {====== What an object watch may stand on ======
+
+local closing
+
+local function close_later(object)
+  closing[#closing + 1] = object
+  return object
+end
+
+local function open_store(opts)
+  return close_later(keywatch.open(opts))
+end
+
+--- A store and a client of it.
+local function open_client(opts)
+  local store = open_store(opts)
+  local server = close_later(assert(keywatch.serve { store = store, listen = LOCAL }))
+  return close_later(keywatch.connect(server:addresses()[1])), store
+end
+
+-- By name: functions that return what is watched, and what is written to. Keys begin with "/a/" in both.
+local places = {
+  store = function(opts)
+    local store = open_store(opts)
+    return store, store
+  end,
+  client = function(opts)
+    local client, store = open_client(opts)
+    return client, store
+  end,
+  cache = function(opts)
+    local client, store = open_client(opts)
+    local cache = close_later(assert(client:cache("/a/")))
+    assert(cache:wait_ready(PATIENCE))
+    return cache, store
+  end,
+  namespace = function(opts)
+    local store = open_store(opts)
+    local space = store:namespace("/space")
+    return space, space
+  end,
+  ["namespace of a client"] = function(opts)
+    local client, store = open_client(opts)
+    return client:namespace("/space"), store:namespace("/space")
+  end,
+}
+
+-- }======
+
+--- An event as a short text: type, key, object, revision.
+local function short(event, err)
+  if not event then return err and "nil " .. err.code or "nil" end
+  if event.type == "error" then return "error " .. event.error.code end
+  local parts = { event.type }
+  if event.key then parts[#parts + 1] = event.key end
+  if event.object ~= nil then
+    parts[#parts + 1] = type(event.object) == "table" and cjson.encode(event.object) or tostring(event.object)
+  end
+  parts[#parts + 1] = tostring(event.revision)
+  return table.concat(parts, " ")
+end
+
+--- The next n events.
+local function read(watch, n)
+  local list = {}
+  for i = 1, n do list[i] = short(watch:next(PATIENCE)) end
+  return list
+end
+
+--- Nothing has come. An object watch of a client has what was written before `marker` is told of.
+local function expect_nothing(watch)
+  assert.equal("nil timeout", short(watch:next(0)))
+end
+
+local function json(object) return cjson.encode(object) end
+
+--- A value with one field.
+local function field(n) return json { n = n } end
+
+local function open_at(x, opts, key)
+  opts = opts or {}
+  if opts.prefix == nil and not opts.is_single then opts.prefix = true end
+  opts.is_single = nil
+  return close_later(assert(x:object_watch(key or "/a/", opts)))
+end
+
+local logged -- lines, of the test that runs
+local write_line = log.write
+
+local function prepare()
+  closing, logged = {}, {}
+  log.write = function(level, format, ...) logged[#logged + 1] = level .. " " .. format:format(...) end
+end
+
+local function close_all()
+  for i = #closing, 1, -1 do closing[i]:close() end
+  closing, log.write = {}, write_line
+end
+
+local function clean()
+  close_all()
+  directory.remove_all()
+end
+
+for name, place in pairs(places) do
+  describe("an object watch of a " .. name, function()
+    local x, writer
+    local last = 0 -- the revision of the last change below /a/
+
+    before_each(function()
+      prepare()
+      x, writer = place()
+      last = 0
+    end)
+
+    after_each(clean)
+
+    --- Notes the revision of a change, and returns it.
+    local function note(key, revision)
+      if key:find("^/a/") then last = revision end
+      return revision
+    end
+
+    local function put(key, value) return note(key, assert(writer:put(key, value)).revision) end
+    local function delete(key) return note(key, assert(writer:delete(key)).revision) end
+
+    --- Opens an object watch. A cache has what was written before.
+    local function open(of, ...)
+      if name == "cache" then assert(x:wait_for(last, PATIENCE)) end
+      return open_at(of, ...)
+    end
+
+    it("tells of a key that is added, modified and deleted", function()
+      for _, opts in ipairs { { is_single = true }, {} } do
+        local key = opts.is_single and "/a/1" or "/a/"
+        local watch = open(x, opts, key)
+        local r1, r2 = put("/a/1", "one"), put("/a/1", "two")
+        put("/ab/1", "of a sibling")
+        local r3 = delete("/a/1")
+        assert.same({ "added /a/1 one " .. r1, "modified /a/1 two " .. r2, "deleted /a/1 two " .. r3 }, read(watch, 3))
+        expect_nothing(watch)
+        watch:close()
+        assert.equal("nil", short(watch:next(0)))
+      end
+    end)
+
+    it("has the fields of a change", function()
+      local watch = open(x, { old = true })
+      put("/a/1", "one")
+      local r2 = put("/a/1", "two")
+      local r3 = delete("/a/1")
+      watch:next(PATIENCE)
+      assert.same({ type = "modified", key = "/a/1", object = "two", old = "one", revision = r2,
+        create_revision = r2 - 1, version = 2, lease = 0 }, watch:next(PATIENCE))
+      assert.same({ type = "deleted", key = "/a/1", object = "two", revision = r3, create_revision = r2 - 1,
+        version = 2, lease = 0 }, watch:next(PATIENCE))
+    end)
+
+    -- What comes of a wish: 1 matches. Alone by a function, and shared by a selector.
+    for how, wish in pairs {
+      where = { codec = "json", where = function(object) return object.n == 1 end },
+      fields = { codec = "json", fields = "n=1" },
+      labels = { codec = "json", labels_at = "l", labels = "n=1", transform = function(object)
+        return { n = object.n }
+      end },
+    } do
+      it("adds what begins to match, and deletes what ends to, by " .. how, function()
+        local function value(n) return json { n = n, l = { n = n } } end
+        local opts = {}
+        for option, given in pairs(wish) do opts[option] = given end
+        opts.transform = function(object) return object.n end
+        local watch = open(x, opts)
+        put("/a/1", value(2))
+        local r1, r2, r3 = put("/a/1", value(1)), put("/a/1", value(1)), put("/a/1", value(2))
+        put("/a/1", value(3))
+        delete("/a/1")
+        local r4, r5 = put("/a/1", value(1)), delete("/a/1")
+        local one = tostring(cjson.decode("1"))
+        assert.same({ "added /a/1 " .. one .. " " .. r1, "modified /a/1 " .. one .. " " .. r2,
+          "deleted /a/1 " .. one .. " " .. r3, "added /a/1 " .. one .. " " .. r4, "deleted /a/1 " .. one .. " " .. r5 },
+          read(watch, 5))
+        expect_nothing(watch)
+        assert.equal(r5, watch.revision)
+      end)
+    end
+
+    it("begins with what exists, and tells the revision", function()
+      local r1, r2 = put("/a/1", field(1)), put("/a/2", field(2))
+      local r3 = put("/b/1", "of others")
+      for _, bookmarks in ipairs { false, true } do
+        local watch = open(x, { initial = true, codec = "json", fields = "n=2", bookmarks = bookmarks,
+          transform = function(object) return object.n == 2 and "two" end })
+        local first = watch:next(PATIENCE)
+        assert.same({ type = "added", key = "/a/2", object = "two", revision = r2, create_revision = r2, version = 1,
+          lease = 0, initial = true }, first)
+        local synced = watch:next(PATIENCE)
+        assert.equal("synced", synced.type)
+        assert(synced.revision >= (name == "cache" and r2 or r3))
+        expect_nothing(watch)
+      end
+      local all = open(x, { initial = true, codec = { decode = function(value) return value end } })
+      assert.same({ "added /a/1 " .. field(1) .. " " .. r1, "added /a/2 " .. field(2) .. " " .. r2 }, read(all, 2))
+      assert.equal("synced", all:next(PATIENCE).type)
+      local r4 = put("/a/1", "new")
+      assert.same({ "modified /a/1 new " .. r4 }, read(all, 1))
+    end)
+
+    it("is synced at once if nothing exists", function()
+      local watch = open(x, { initial = true })
+      assert.equal("synced", watch:next(PATIENCE).type)
+      local r1 = put("/a/1", "one")
+      assert.same({ "added /a/1 one " .. r1 }, read(watch, 1))
+    end)
+
+    it("goes on after a revision", function()
+      local r1, r2 = put("/a/1", "one"), put("/a/1", "two")
+      local r3 = put("/a/1", "three")
+      if name ~= "cache" then -- a cache has no history from before itself
+        local watch = open(x, { start_revision = r1 + 1 })
+        assert.same({ "modified /a/1 two " .. r2, "modified /a/1 three " .. r3 }, read(watch, 2))
+      end
+      local newest = open(x, { start_revision = r3 + 1 })
+      local r4 = put("/a/1", "four")
+      assert.same({ "modified /a/1 four " .. r4 }, read(newest, 1))
+    end)
+
+    it("can be resumed where it has stopped", function()
+      local watch = open(x)
+      local revisions = {}
+      for i = 1, 10 do revisions[i] = put("/a/1", tostring(i)) end
+      local seen = read(watch, 4)
+      local reached = watch.revision
+      watch:close()
+      assert.equal(revisions[4], reached)
+      local again = open(x, { start_revision = reached + 1 })
+      for _, text in ipairs(read(again, 6)) do seen[#seen + 1] = text end
+      for i = 1, 10 do
+        assert.equal(("%s /a/1 %d %d"):format(i == 1 and "added" or "modified", i, revisions[i]), seen[i])
+      end
+    end)
+
+    it("ends with an error event if a value cannot be decoded, and tells nothing after it", function()
+      local all = {}
+      for i = 1, 10 do all[i] = open(x, { codec = "json", fields = i % 2 == 0 and "n=1" or nil }) end
+      local r1, r2 = put("/a/1", field(1)), put("/a/2", "{")
+      put("/a/3", field(1))
+      for _, watch in ipairs(all) do
+        assert.equal("added", watch:next(PATIENCE).type)
+        local event = watch:next(PATIENCE)
+        assert.same({ "error", "malformed", "/a/2", r2 }, { event.type, event.error.code, event.key, event.revision })
+        assert.matches("^keywatch: the value of '/a/2' at revision %d+ cannot be used: ", event.error.message)
+        for _ = 1, 3 do assert.equal("nil malformed", short(watch:next(PATIENCE))) end
+        assert.equal(event.error, watch:error())
+        assert.equal(r1, watch.revision)
+      end
+    end)
+
+    it("skips a value that cannot be decoded if it is told to, and reports it", function()
+      for _, fields in ipairs { false, { n = { 1, 2 } } } do
+        local reported = {}
+        local watch = open(x, { codec = "json", fields = fields or nil, on_bad_value = "skip",
+          on_error = function(err, key) reported[#reported + 1] = err.code .. " " .. key end,
+          transform = function(object) return ("%d"):format(object.n) end })
+        local r1 = put("/a/1", field(1))
+        put("/a/1", "{")
+        local r2 = put("/a/1", field(2))
+        put("/a/1", "{")
+        delete("/a/1")
+        local r3 = put("/a/1", field(1))
+        -- An old value that cannot be read did not match: the object is added again, and what is not known not deleted.
+        local type = fields and "added" or "modified"
+        assert.same({ "added /a/1 1 " .. r1, type .. " /a/1 2 " .. r2, "added /a/1 1 " .. r3 }, read(watch, 3))
+        assert.same({ "malformed /a/1", "malformed /a/1" }, reported)
+        assert.equal(2, watch:status().skipped)
+        delete("/a/1")
+        watch:close()
+      end
+    end)
+
+    it("raises its error in a loop, which ends quietly only after close", function()
+      local watch = open(x, { codec = "json" })
+      put("/a/1", field(1))
+      put("/a/2", "{")
+      local seen = {}
+      local ok, err = pcall(function()
+        for event in watch:events() do seen[#seen + 1] = event.type end
+      end)
+      assert.same({ false, "malformed", "added" }, { ok, err.code, table.concat(seen, " ") })
+      ok, err = pcall(watch:events())
+      assert.same({ false, "malformed" }, { ok, err.code })
+      local other = open(x)
+      other:close()
+      for _ in other:events() do error("an event after close") end
+    end)
+
+    it("looks at keys before it decodes values", function()
+      for _, fields in ipairs { false, "n=1" } do
+        local watch = open(x, { codec = "json", fields = fields or nil, include = function(key) return key ~= "/a/" end,
+          transform = function(object) return ("%d"):format(object.n) end })
+        put("/a/", "the directory")
+        local r1 = put("/a/1", field(1))
+        delete("/a/")
+        local r2 = delete("/a/1")
+        assert.same({ "added /a/1 1 " .. r1, "deleted /a/1 1 " .. r2 }, read(watch, 2))
+      end
+    end)
+
+    it("gives every reader objects of its own", function()
+      local all = {}
+      for i = 1, 4 do all[i] = open(x, { codec = "json", fields = "n=1", old = i == 4 or nil }) end
+      for i = 5, 6 do all[i] = open(x, { codec = "json", fields = "n=1", where = function(object)
+        object.n, object.spoiled = 2, true
+        return true
+      end }) end
+      put("/a/1", json { n = 1, list = { 1 } })
+      put("/a/1", json { n = 1, list = { 2 } })
+      for i, watch in ipairs(all) do
+        for round = 1, 2 do
+          local event = assert(watch:next(PATIENCE))
+          assert.equal(round == 1 and "added" or "modified", event.type)
+          assert.equal(round, event.object.list[1], i)
+          assert.equal(i > 4 or nil, event.object.spoiled)
+          event.object.list[1], event.object.spoiled = "spoiled", "spoiled"
+        end
+      end
+    end)
+
+    it("is told of a bookmark with nothing but a revision, when there is progress", function()
+      for _, fields in ipairs { false, "n=1" } do
+        local watch = open(x, { bookmarks = 0.01, codec = "json", fields = fields or nil })
+        local r1 = put("/a/1", field(1))
+        local before, event = 0, nil -- luacheck: ignore 311
+        repeat
+          event = assert(watch:next(PATIENCE))
+          if event.type == "bookmark" then
+            assert.same({ type = "bookmark", revision = event.revision }, event)
+            assert(event.revision >= before and event.revision > 0)
+          else
+            assert(event.revision > before)
+          end
+          before = event.revision
+        until event.type == "bookmark" and event.revision >= r1
+        watch:close()
+        delete("/a/1")
+      end
+    end)
+
+    it("can be selected, with others", function()
+      local one, two = open(x), open(x, { codec = "json", fields = "n=1" }, "/a/x")
+      local r1 = put("/a/1", "one")
+      local found, event = keywatch.select { one, two, timeout = PATIENCE }
+      assert.equal(one, found)
+      assert.equal("added /a/1 one " .. r1, short(event))
+      put("/a/x1", field(1))
+      for _ = 1, 2 do assert.equal("/a/x1", select(2, keywatch.select { one, two, timeout = PATIENCE }).key) end
+      local none, err = keywatch.select { one, two, timeout = 0 }
+      assert.same({ nil, "timeout" }, { none, err.code })
+      one:close()
+      assert.equal(one, (keywatch.select { one, two, timeout = PATIENCE }))
+    end)
+
+    it("wakes a task that waits", function()
+      keywatch.run(function()
+        local watches = {}
+        local tasks = {}
+        for i = 1, 6 do
+          watches[i] = open(x, { codec = "json", fields = i > 2 and "n=" .. i or nil })
+          tasks[i] = keywatch.spawn(function() return watches[i]:next(PATIENCE) end)
+        end
+        keywatch.sleep(0)
+        for i = 3, 6 do put("/a/" .. i, field(i)) end
+        for i, task in ipairs(tasks) do
+          local ok, event = task:join(PATIENCE)
+          assert.is_true(ok)
+          assert.equal("/a/" .. math.max(3, i), event.key)
+        end
+        local waiting = keywatch.spawn(function() return watches[3]:next() end)
+        keywatch.sleep(0)
+        watches[3]:close()
+        assert.same({ true }, { waiting:join(PATIENCE) })
+      end)
+    end)
+
+    it("shows what it is", function()
+      local watch = open(x)
+      assert.matches('^keywatch.object_watch<key="/a/" revision=%d+ open>$', tostring(watch))
+      watch:close()
+      watch:close()
+      assert.matches('closed>$', tostring(watch))
+      assert.equal("closed", watch:status().state)
+    end)
+
+    it("is not stopped by fifty others that nobody reads", function()
+      local idle = {}
+      for i = 1, 50 do
+        idle[i] = open(x, { codec = "json", fields = i % 2 == 0 and { n = { 1, 2 } } or nil, max_bytes = 2000 })
+      end
+      local watch = open(x, { codec = "json", fields = "n=1", transform = function(object) return object.text end })
+      local expected = {}
+      for i = 1, 60 do
+        local text = tostring(i) .. ("x"):rep(100)
+        local revision = put("/a/" .. i, json { n = 1, text = text })
+        expected[i] = ("added /a/%d %s %d"):format(i, text, revision)
+      end
+      assert.same(expected, read(watch, 60))
+      for i = 1, 50, 7 do
+        for n = 1, 60 do assert.equal("/a/" .. n, assert(idle[i]:next(PATIENCE)).key) end
+        expect_nothing(idle[i])
+      end
+      assert(idle[8]:status().times_behind >= 1)
+    end)
+  end)
+end
+
+describe("an object watch", function()
+  local store
+
+  before_each(function()
+    prepare()
+    store = open_store()
+  end)
+
+  after_each(clean)
+
+  it("tells everything in order, however late it is read", function()
+    local watch = open_at(store)
+    for i = 1, 21 do store:put("/a/" .. i, tostring(i)) end
+    for i = 1, 11 do assert.equal(tostring(i), watch:next(0).object) end
+    watch:close()
+    assert.equal("nil", short(watch:next(0)))
+  end)
+
+  -- {====== What is gone ======
+
+  it("fails with compacted if its first revision is gone", function()
+    for i = 1, 5 do store:put("/a/1", tostring(i)) end
+    store:compact(5)
+    for _, opts in ipairs { { start_revision = 3 }, { start_revision = 3, codec = "json", fields = "n=1" } } do
+      local watch = open_at(store, opts)
+      local event = watch:next(0)
+      assert.same({ "error", "compacted", 5 }, { event.type, event.error.code, event.error.compact_revision })
+      assert.equal("nil compacted", short(watch:next(0)))
+    end
+    assert.same({ "added /a/1 5 6", "synced 6" }, read(open_at(store, { initial = true }), 2))
+  end)
+
+  it("fails in words if a previous value is gone that it would have to know", function()
+    store:put("/a/1", "one")
+    store:put("/a/1", "two")
+    store:compact(3)
+    local watch = open_at(store, { start_revision = 3 })
+    local event = watch:next(0)
+    assert.same({ "error", "compacted", "/a/1", 3 }, { event.type, event.error.code, event.key, event.revision })
+    assert.equal("keywatch: the previous value of '/a/1', which revision 3 has replaced, is compacted: read the "
+      .. "objects anew", event.error.message)
+    store:delete("/a/1")
+    store:compact(4)
+    assert.equal("error compacted", short(open_at(store, { start_revision = 4 }):next(0)))
+    store:put("/a/2", "new")
+    store:compact(5)
+    assert.equal("added /a/2 new 5", short(open_at(store, { start_revision = 5 }):next(0)))
+    expect_nothing(open_at(store, { start_revision = 5, include = function() return false end }))
+  end)
+
+  it("learns what has become of objects from a replica that has missed changes", function()
+    local function kv(key, revision, n, create)
+      return { key = key, value = field(n), create_revision = create or revision, mod_revision = revision,
+        version = 1 + revision - (create or revision), lease = 0 }
+    end
+    local replica = open_store { replica = true }
+    assert(replica:load(10, { kv("a", 3, 1), kv("b", 7, 1), kv("c", 5, 1), kv("d", 6, 2) }))
+    local function n_of(object) return ("%d"):format(object.n) end
+    local all = open_at(replica, { codec = "json", transform = n_of }, "")
+    local some = open_at(replica, { codec = "json", fields = "n=1", transform = n_of }, "")
+    assert(replica:merge(20, {
+      kv("b", 15, 2, 12),  -- deleted, and created with another state
+      kv("c", 16, 3, 5),   -- changed
+      kv("d", 17, 1, 6),   -- changed
+      kv("e", 18, 1, 11),  -- created and changed
+      kv("f", 14, 1),      -- created
+    }))
+    assert.same({ "added f 1 14", "modified b 2 15", "modified c 3 16", "modified d 1 17", "added e 1 18",
+      "deleted a 1 20" }, read(all, 6))
+    assert.same({ "added f 1 14", "deleted b 1 15", "deleted c 1 16", "added d 1 17", "added e 1 18",
+      "deleted a 1 20" }, read(some, 6))
+    expect_nothing(some)
+  end)
+
+  -- }======
+
+  -- {====== Functions of the program ======
+
+  it("does not match if a function raises, or returns nothing", function()
+    local function failing() error("no") end
+    for _, opts in ipairs {
+      { where = failing }, { where = function() end }, { include = failing }, { include = function() end },
+    } do
+      local watch = open_at(store, opts)
+      store:put("/a/1", "one")
+      expect_nothing(watch)
+      local status = watch:status()
+      local n = (opts.where == failing or opts.include == failing) and 1 or 0
+      assert.same({ 1, n }, { status.filtered, status.failed_tests })
+      assert.equal(n, #logged)
+      if n == 1 then
+        assert.matches("^warn %l+ of an object watch has failed, and the object does not match: ", logged[1])
+      end
+      logged = {}
+      store:delete("/a/1")
+      watch:close()
+    end
+  end)
+
+  it("deletes an object whose new state makes a function raise", function()
+    local watch = open_at(store, { where = function(value) return value == "one" or error("no") end })
+    store:put("/a/1", "one")
+    store:put("/a/1", "two")
+    store:put("/a/1", "three")
+    assert.same({ "added /a/1 one 2", "deleted /a/1 one 3" }, read(watch, 2))
+    expect_nothing(watch)
+  end)
+
+  it("takes a codec or a transform that raises, or returns nothing, for a bad value", function()
+    local function failing() error("broken", 0) end
+    for _, opts in ipairs {
+      { codec = { decode = failing } }, { codec = { decode = function() return nil, "broken" end } },
+      { transform = failing }, { codec = { decode = function() end } }, { transform = function() end },
+      { codec = { decode = function() error(setmetatable({}, { __tostring = failing })) end } },
+    } do
+      local watch = open_at(store, opts)
+      store:put("/a/1", "one")
+      assert.equal("error malformed", short(watch:next(0)))
+      opts.on_bad_value = "skip"
+      local told = {}
+      opts.on_error = function(err, key)
+        told[#told + 1] = err.code .. key
+        error("no")
+      end
+      local skipping = open_at(store, opts)
+      store:put("/a/1", "two")
+      expect_nothing(skipping)
+      assert.same({ "malformed/a/1" }, told)
+      assert.matches("^error on_error of an object watch has failed: ", logged[1])
+      logged = {}
+      store:delete("/a/1")
+      skipping:close()
+    end
+  end)
+
+  it("takes a false object for an object", function()
+    local watch = open_at(store, { codec = { decode = function() return false end } })
+    store:put("/a/1", "one")
+    assert.is_false(watch:next(0).object)
+  end)
+
+  it("fails if the previous value of a deleted object cannot be decoded", function()
+    store:put("/a/1", "{")
+    local watch = open_at(store, { codec = "json" })
+    store:delete("/a/1")
+    assert.equal("error malformed", short(watch:next(0)))
+  end)
+
+  it("can be closed by its own functions", function()
+    for _, option in ipairs { "include", "where", "transform" } do
+      local watch
+      watch = open_at(store, { [option] = function(object)
+        watch:close()
+        return object
+      end })
+      store:put("/a/1", "one")
+      assert.equal("nil", short(watch:next(0)))
+    end
+  end)
+
+  it("decodes no more than it must", function()
+    local decoded = 0
+    local codec = { decode = function(value)
+      decoded = decoded + 1
+      return { n = value }
+    end }
+    local watch = open_at(store, { codec = codec })
+    store:put("/a/1", "1")
+    store:put("/a/1", "2")
+    store:delete("/a/1")
+    read(watch, 3)
+    assert.equal(3, decoded)
+    assert.equal(3, watch:status().decoded)
+    decoded = 0
+    local choosy = open_at(store, { codec = codec, where = function() return true end })
+    store:put("/a/1", "1")
+    store:put("/a/1", "2")
+    store:delete("/a/1")
+    read(choosy, 3)
+    assert.equal(4, decoded)
+  end)
+
+  it("tells which package is missing", function()
+    local loaded, path, cpath = package.loaded.cjson, package.path, package.cpath
+    package.loaded.cjson, package.path, package.cpath = nil, "", ""
+    local ok, err = pcall(store.object_watch, store, "a", { codec = "json" })
+    package.loaded.cjson, package.path, package.cpath = loaded, path, cpath
+    assert.is_false(ok)
+    assert.matches("object_watch: the codec 'json' needs the module cjson: install Debian's package lua%-cjson", err)
+  end)
+
+  it("leaves null in objects, and takes it for absent in selectors", function()
+    local watch = open_at(store, { codec = "json", fields = "a=" })
+    store:put("/a/1", '{"a":null}')
+    assert.equal(cjson.null, watch:next(0).object.a)
+  end)
+
+  -- }======
+
+  -- {====== Selectors ======
+
+  it("mixes keys and selectors", function()
+    local function pod(node) return json { metadata = { name = "x" }, spec = { nodeName = node } } end
+    -- Key, is_prefix, selector, and what comes of: n1 -> n2 -> n1 -> deleted, of /a/1; and n1 of /a/2.
+    for i, case in ipairs {
+      { "/a/1", false, nil, "added modified modified deleted" },
+      { "/a/1", false, "spec.nodeName=n1", "added deleted added deleted" },
+      { "/a/1", false, "spec.nodeName!=n1", "added deleted" },
+      { "/a/", true, "spec.nodeName=n1", "added deleted added deleted added" },
+      { "/a/", true, "spec.nodeName=n2", "added deleted" },
+      { "/a/", true, "metadata.name=x,spec.nodeName=n1", "added deleted added deleted added" },
+      { "/a/", true, "metadata.name=y", "" },
+      { "/a/", true, "metadata.name!=y", "added modified modified deleted added" },
+      { "/b/", true, "metadata.name=x", "" },
+    } do
+      local watch = close_later(assert(store:object_watch(case[1], {
+        prefix = case[2], fields = case[3], codec = "json",
+      })))
+      for _, node in ipairs { "n1", "n2", "n1" } do store:put("/a/1", pod(node)) end
+      store:delete("/a/1")
+      store:put("/a/2", pod("n1"))
+      local seen = {}
+      while true do
+        local event = watch:next(0)
+        if not event then break end
+        seen[#seen + 1] = event.type
+      end
+      assert.equal(case[4], table.concat(seen, " "), i)
+      store:delete("/a/2")
+      watch:close()
+    end
+  end)
+
+  it("takes objects by a share of their keys, by a function", function()
+    local watch = open_at(store, { include = function(key) return key:byte(-1) % 2 == 0 end })
+    for i = 1, 9 do store:put("/a/" .. i, "v") end
+    for _, i in ipairs { 2, 4, 6, 8 } do assert.equal("/a/" .. i, watch:next(0).key) end
+    expect_nothing(watch)
+  end)
+
+  -- }======
+
+  -- {====== Time ======
+
+  it("ends in order when its time is over, with a bookmark of all that it has told", function()
+    local virtual = new_virtual()
+    local before = driver.use(virtual)
+    local ok, err = pcall(function()
+      virtual.run(function()
+        for _, fields in ipairs { false, "n=1" } do
+          for _, bookmarks in ipairs { "default", false, true } do
+            local watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil,
+              bookmarks = bookmarks ~= "default" and bookmarks or bookmarks == false and false or nil })
+            if bookmarks == false then
+              watch:close()
+              watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil, bookmarks = false })
+            end
+            local r1 = store:put("/a/1", field(1)).revision
+            assert.equal(r1, watch:next().revision)
+            local r2 = store:put("/b/1", "of others").revision
+            virtual.sleep(9)
+            assert.equal("nil timeout", short(watch:next(0.5)))
+            local event = watch:next()
+            if bookmarks ~= false then
+              assert.same({ type = "bookmark", revision = r2 }, event)
+              event = watch:next()
+            end
+            assert.is_nil(event)
+            assert.is_nil(watch:error())
+            assert.equal("ended", watch:status().state)
+            for _ in watch:events() do error("an event after the end") end
+            store:delete("/a/1")
+          end
+        end
+      end)
+    end)
+    driver.use(before)
+    assert(ok, err)
+  end)
+
+  it("tells a whole revision before it ends", function()
+    local virtual = new_virtual()
+    local before = driver.use(virtual)
+    local ok, err = pcall(function()
+      virtual.run(function()
+        for _, fields in ipairs { false, "n=1" } do
+          local watch = open_at(store, { lifetime = 10, codec = "json", fields = fields or nil })
+          local done = store:txn {
+            success = { { put = "/a/1", value = field(1) }, { put = "/a/2", value = field(1) } },
+          }
+          store:put("/a/3", field(1))
+          assert.equal("/a/1", watch:next().key)
+          virtual.sleep(20)
+          assert.equal("/a/2", watch:next().key)
+          assert.same({ type = "bookmark", revision = done.revision }, watch:next())
+          assert.is_nil((watch:next()))
+          store:delete("/a/", { prefix = true })
+        end
+      end)
+    end)
+    driver.use(before)
+    assert(ok, err)
+  end)
+
+  it("gives bookmarks at intervals, of revisions of others, too, and ends while it is selected", function()
+    local virtual = new_virtual()
+    local before = driver.use(virtual)
+    local ok, err = pcall(function()
+      virtual.run(function()
+        for _, fields in ipairs { false, "n=1" } do
+          local watch = open_at(store, { lifetime = 35, bookmarks = 10, codec = "json", fields = fields or nil })
+          for i = 1, 4 do
+            local revision = store:put("/b/1", "v").revision
+            local found, event = virtual.select { watch }
+            assert.equal(watch, found)
+            assert.same({ type = "bookmark", revision = revision }, event, i)
+          end
+          local found, event, failed = virtual.select { watch }
+          assert.same({ watch, nil, nil }, { found, event, failed })
+        end
+      end)
+    end)
+    driver.use(before)
+    assert(ok, err)
+  end)
+
+  it("has bookmarks that no earlier event exceeds, and every later one does", function()
+    local watch = open_at(store, { bookmarks = true })
+    local random = new_random(seed)
+    local last, n, marks = 0, 0, 0
+    for i = 1, 100 do
+      store:put("/a/" .. i, "v")
+      if random:one_in(5) then watch.watch.core:request_progress() end
+      while random:one_in(2) do
+        local event = watch:next(0)
+        if not event then break end
+        if event.type == "bookmark" then
+          marks = marks + 1
+          assert(event.revision >= last)
+        else
+          n = n + 1
+          assert(event.revision > last)
+        end
+        last = event.revision
+      end
+    end
+    while n < 100 do
+      if watch:next(0).type ~= "bookmark" then n = n + 1 end
+    end
+    assert(marks > 0 or n == 100)
+  end)
+
+  it("lets other tasks run while it looks for what it wants", function()
+    keywatch.run(function()
+      for _, is_selected in ipairs { false, true } do
+        local first = store:status().revision + 1
+        for i = 1, 10000 do store:put("/a/" .. i, "v") end
+        store:put("/a/wanted", "wanted")
+        local watch = open_at(store, { start_revision = first, where = function(value) return value == "wanted" end })
+        local turns, is_done = 0, false
+        local other = keywatch.spawn(function()
+          while not is_done do
+            turns = turns + 1
+            keywatch.sleep(0)
+          end
+        end)
+        local event
+        if is_selected then
+          event = select(2, keywatch.select { watch, timeout = PATIENCE })
+        else
+          event = watch:next(PATIENCE)
+        end
+        is_done = true
+        other:join()
+        assert.equal("wanted", event.object)
+        assert(turns >= 3, turns)
+        watch:close()
+      end
+    end)
+  end)
+
+  -- }======
+
+  -- {====== Ends ======
+
+  it("is told when its store is closed", function()
+    for _, fields in ipairs { false, "n=1" } do
+      local other = keywatch.open()
+      local watch = open_at(other, { codec = "json", fields = fields or nil })
+      other:put("/a/1", field(1))
+      keywatch.run(function()
+        local waiting = keywatch.spawn(function()
+          watch:next()
+          return watch:next()
+        end)
+        keywatch.sleep(0)
+        other:close()
+        local _, event = waiting:join(PATIENCE)
+        assert.same({ "error", "closed" }, { event.type, event.error.code })
+      end)
+    end
+  end)
+
+  it("may be closed before it is read, and then asks nobody", function()
+    local client = open_client()
+    local watch = open_at(client, { initial = true })
+    watch:close()
+    assert.same({}, { watch:next() })
+  end)
+
+  it("raises in a task that is cancelled, and goes on", function()
+    keywatch.run(function()
+      local watch = open_at(store, { codec = "json", fields = "n=1" })
+      local waiting = keywatch.spawn(function() watch:next() end)
+      keywatch.sleep(0)
+      waiting:cancel()
+      local _, err = waiting:join()
+      assert.equal("cancelled", err.code)
+      store:put("/a/1", field(1))
+      assert.equal("added", watch:next(0).type)
+    end)
+  end)
+
+  it("is collected if nobody holds it", function()
+    for _, fields in ipairs { false, "n=1" } do
+      local weak = setmetatable({}, { __mode = "v" })
+      do
+        local watch = assert(store:object_watch("/a/", { prefix = true, codec = "json", fields = fields or nil }))
+        weak[1] = watch
+        if fields then weak[2] = watch.entry.dispatcher end
+      end
+      for _ = 1, 5 do collectgarbage() end
+      assert.is_nil(weak[1])
+      assert.is_nil(weak[2])
+    end
+  end)
+
+  -- }======
+end)
+
+describe("object watches that share", function()
+  before_each(prepare)
+  after_each(clean)
+
+  for _, name in ipairs { "store", "client", "cache" } do
+    it("do not each look at every change of a " .. name, function()
+      local x, writer = places[name]()
+      local N = is_fast and 200 or name == "client" and 1000 or 10000
+      local all = {}
+      for i = 1, N do
+        local opts = { prefix = true, codec = "json" }
+        if i % 2 == 0 then opts.fields = "spec.node=" .. i else opts.labels = "node=" .. i end
+        all[i] = assert(x:object_watch("/a/", opts))
+      end
+      local function value(i) return json { metadata = { labels = { node = tostring(i) } }, spec = { node = i } } end
+      local CHANGES = 100
+      for i = 1, CHANGES do writer:put("/a/1", value(i)) end -- each leaves one and comes to another
+      for i = 1, CHANGES do
+        assert.equal("added", all[i]:next(PATIENCE).type)
+        if i < CHANGES then assert.equal("deleted", all[i]:next(PATIENCE).type) end
+        assert.equal("nil timeout", short(all[i]:next(0)))
+      end
+      local shared = all[1]:status().shared
+      assert.equal(N, shared.watches)
+      assert.equal(CHANGES, shared.changes)
+      assert.equal(CHANGES * 2 - 1, shared.decoded)
+      assert(shared.tested <= CHANGES * 8, shared.tested)
+      for i = CHANGES + 1, N, 50 do assert.equal(0, all[i]:status().received) end
+      if name == "client" then assert.equal(1, (x.transport.watch_calls:count())) end
+      for _, watch in ipairs(all) do watch:close() end
+      assert.is_nil(all[1].entry)
+    end)
+  end
+
+  it("begin each at its own revision", function()
+    local store = open_store()
+    local function value(i) return json { n = 1, i = i } end
+    local function first(opts)
+      opts.codec, opts.fields, opts.transform = "json", "n=1", function(object) return ("%d"):format(object.i) end
+      return open_at(store, opts)
+    end
+    local one = first {}
+    for i = 1, 10 do store:put("/a/1", value(i)) end
+    local now, past, future, all = first {}, first { start_revision = 5 }, first { start_revision = 15 },
+      first { initial = true }
+    for i = 11, 20 do store:put("/a/1", value(i)) end
+    local function seen(watch)
+      local list = {}
+      while true do
+        local event = watch:next(0)
+        if not event then return table.concat(list, " ") end
+        list[#list + 1] = (event.object or event.type) .. "@" .. event.revision
+      end
+    end
+    local function upto(from, to)
+      local list = {}
+      for i = from, to do list[#list + 1] = i .. "@" .. i + 1 end
+      return table.concat(list, " ")
+    end
+    assert.equal(upto(11, 20), seen(now))
+    assert.equal(upto(14, 20), seen(future))
+    assert.equal(upto(4, 20), seen(past))
+    assert.equal("10@11 synced@11 " .. upto(11, 20), seen(all))
+    assert.equal(upto(1, 20), seen(one))
+    for _, watch in ipairs { one, now, past, future, all } do
+      assert.equal(watch == future and 1 or 5 - 1, watch:status().shared.watches - (watch == future and 4 or 1))
+      assert.equal(one.entry.dispatcher, watch.entry.dispatcher)
+    end
+  end)
+
+  it("are not joined by one that is still behind their first revision", function()
+    local store = open_store()
+    store:put("/a/1", field(1))
+    local late = open_at(store, { codec = "json", fields = "n=1", start_revision = 2 })
+    local is_held, origin = false, late.watch.origin
+    late.watch.origin = setmetatable({ take = function(watch)
+      if not is_held then return origin.take(watch) end
+    end }, { __index = origin })
+    local event = late.watch:next(0) -- so that its watch has begun, and nothing more has come
+    late.watch.buffer, late.watch.at, late.watch.n = { event }, 0, 1
+    is_held = true
+    for _ = 1, 10 do store:put("/a/1", field(1)) end
+    local now = open_at(store, { codec = "json", fields = "n=1" })
+    assert.equal(2, late:next(0).revision)
+    assert.equal("nil timeout", short(late:next(0)))
+    is_held = false
+    for revision = 3, 12 do assert.equal(revision, late:next(0).revision) end
+    store:put("/a/1", field(1))
+    for _, watch in ipairs { late, now } do
+      assert.equal(13, watch:next(0).revision)
+      assert.equal("nil timeout", short(watch:next(0)))
+      assert.equal(2, watch:status().shared.watches)
+    end
+  end)
+
+  it("do not see what was written before they began, of a client", function()
+    local client, store = open_client()
+    local one = open_at(client, { codec = "json", fields = "n=1" })
+    for i = 1, 20 do
+      local revision = store:put("/a/1", field(1)).revision
+      local watch = open_at(client, { codec = "json", fields = "n=1" })
+      local later = store:put("/a/1", field(1)).revision
+      assert.equal(revision + 1, later)
+      assert.equal(later, watch:next(PATIENCE).revision, i)
+    end
+    for i = 1, 40 do assert.equal(i + 1, one:next(PATIENCE).revision) end
+  end)
+
+  for _, name in ipairs { "store", "client", "cache" } do
+    it("leave one behind that is not read, of a " .. name .. ", and it catches up", function()
+      local x, writer = places[name]()
+      local fast = open_at(x, { codec = "json", fields = "n=1" })
+      local slow = open_at(x, { codec = "json", fields = "n=1", max_bytes = 5000 })
+      local bystander = open_at(x, { codec = "json", fields = "n=2" })
+      local expected = {}
+      for round = 1, 3 do
+        for i = 1, 50 do
+          local done = assert(writer:txn { success = {
+            { put = "/a/1", value = json { n = 1, i = i } }, { put = "/a/2", value = json { n = 1, i = i } } } })
+          expected[#expected + 1] = done.revision
+        end
+        for i = #expected - 49, #expected do
+          for _ = 1, 2 do assert.equal(expected[i], fast:next(PATIENCE).revision) end
+        end
+        if round < 3 then
+          for i = #expected - 49, #expected do
+            for _, key in ipairs { "/a/1", "/a/2" } do
+              local event = slow:next(PATIENCE)
+              assert.same({ expected[i], key }, { event.revision, event.key })
+            end
+          end
+          assert.equal("nil timeout", short(slow:next(0)))
+        end
+      end
+      local status = slow:status()
+      assert(status.times_behind >= 2)
+      assert(status.most_queued_bytes <= 5000 and status.most_queued_bytes > 1000)
+      assert.equal(0, status.most_queued % 2)
+      assert.equal("nil timeout", short(bystander:next(0)))
+      assert.equal(0, fast:status().times_behind)
+    end)
+  end
+
+  it("fail alone with compacted if the history that one needs is gone", function()
+    local store = open_store()
+    local fast = open_at(store, { codec = "json", fields = "n=1" })
+    local slow = open_at(store, { codec = "json", fields = "n=1", max_bytes = 1000 })
+    for _ = 1, 100 do
+      store:put("/a/1", field(1))
+      fast:next(0)
+    end
+    store:compact(store:status().revision)
+    local event
+    repeat event = slow:next(0) until not event or event.type == "error"
+    assert.equal("compacted", event.error.code)
+    store:put("/a/1", field(1))
+    assert.equal("modified", fast:next(0).type)
+  end)
+
+  it("end when the last one is closed, and begin anew", function()
+    local store = open_store()
+    for _ = 1, 3 do
+      local one = open_at(store, { codec = "json", fields = "n=1" })
+      local two = open_at(store, { codec = "json", fields = "n=2" })
+      local underlying = one.entry.dispatcher.watch
+      assert.equal(2, one:status().shared.watches)
+      one:close()
+      assert.is_false(underlying.is_closed)
+      store:put("/a/1", field(2))
+      assert.equal("/a/1", two:next(0).key)
+      two:close()
+      assert.is_true(underlying.is_closed)
+      store:delete("/a/1")
+    end
+  end)
+
+  it("do not share between codecs, ranges and things watched", function()
+    local store, other = open_store(), open_store()
+    local codec = { decode = cjson.decode }
+    local all = {
+      open_at(store, { codec = "json", fields = "n=1" }), open_at(store, { codec = "json", fields = "n=1" }, "/a"),
+      open_at(store, { codec = "json", fields = "n=1", is_single = true }),
+      open_at(store, { codec = { decode = function(value) return cjson.decode(value) end }, fields = "n=1" }),
+      open_at(other, { codec = "json", fields = "n=1" }),
+    }
+    for _, watch in ipairs(all) do assert.equal(1, watch:status().shared.watches) end
+    assert.equal(2, open_at(store, { codec = codec, fields = "n=1" }):status().shared.watches)
+    assert.is_nil(open_at(store, { codec = "json", fields = "n!=1" }):status().shared)
+  end)
+
+  it("are told of a bad value as each has asked for it", function()
+    local store = open_store()
+    local skipped = 0
+    local failing = open_at(store, { codec = "json", fields = "n=1" })
+    local skipping = open_at(store, { codec = "json", fields = "n=2", on_bad_value = "skip",
+      on_error = function() skipped = skipped + 1 end })
+    local choosy = open_at(store, { codec = "json", fields = "n=2",
+      include = function(key) return key ~= "/a/bad" end })
+    store:put("/a/bad", "{")
+    store:put("/a/1", field(2))
+    assert.equal("error malformed", short(failing:next(0)))
+    assert.equal("/a/1", skipping:next(0).key)
+    assert.equal("/a/1", choosy:next(0).key)
+    assert.equal(1, skipped)
+  end)
+end)
+
+-- {====== Chance ======
+
+--- What an object watch must tell, of a history of changes: { revision, key, old, new }, objects or nil.
+local function expected_events(history, from, wants)
+  local list = {}
+  for _, change in ipairs(history) do
+    if change.revision >= from then
+      local is, was = change.new and wants(change.new, change.key), change.old and wants(change.old, change.key)
+      local kind = is and (was and "modified" or "added") or was and "deleted"
+      if kind then
+        local object = is and change.new or change.old
+        list[#list + 1] = ("%s %s %s %d"):format(kind, change.key, object.id, change.revision)
+      end
+    end
+  end
+  return list
+end
+
+-- Wishes: options, and the same as a function of an object.
+local WISHES = {
+  { {}, function() return true end },
+  { { fields = "n=1" }, function(object) return object.n == 1 end },
+  { { fields = "n=2" }, function(object) return object.n == 2 end },
+  { { fields = { n = { 1, 3 } } }, function(object) return object.n == 1 or object.n == 3 end },
+  { { labels = "color=red" }, function(object) return object.color == "red" end },
+  { { labels = "color in (red,blue)", fields = "n!=1" },
+    function(object) return (object.color == "red" or object.color == "blue") and object.n ~= 1 end },
+  { { labels = "!color" }, function(object) return object.color == nil end },
+  { { fields = "n=1", where = function(object) return #object.id % 2 == 0 end },
+    function(object) return object.n == 1 and #object.id % 2 == 0 end },
+  { { fields = "n=3", include = function(key) return key ~= "/a/2" end },
+    function(object, key) return object.n == 3 and key ~= "/a/2" end },
+}
+
+describe("object watches at random", function()
+  before_each(prepare)
+  after_each(clean)
+
+  for _, name in ipairs { "store", "client", "cache" } do
+    it("tell what the history says, whatever they share, of a " .. name, function()
+      local totals = { behind = 0, shared = 0, events = 0 }
+      for round = 1, is_fast and 2 or 8 do
+        local random = new_random(seed + round)
+        local x, writer = places[name]()
+        local state, history, running = {}, {}, {}
+        local first = writer:status().revision
+
+        local function change()
+          local ops, done = {}, {}
+          for _ = 1, random:between(1, 3) do
+            local key = "/a/" .. random:between(1, 4)
+            if not done[key] then
+              local object
+              if not random:one_in(4) then
+                object = { n = random:between(1, 3), id = ("x"):rep(random:between(1, 200)),
+                  color = ({ "red", "blue", "green" })[random:between(1, 4)] }
+              end
+              done[key] = { new = object }
+              local value = object and json { n = object.n, id = object.id,
+                metadata = { labels = { color = object.color } } }
+              ops[#ops + 1] = object and { put = key, value = value } or { delete = key }
+            end
+          end
+          local result = assert(writer:txn { success = ops })
+          for _, op in ipairs(ops) do
+            local key = op.put or op.delete
+            local old, new = state[key], done[key].new
+            if old or new then
+              history[#history + 1] = { revision = result.revision, key = key, old = old, new = new }
+            end
+            state[key] = new
+          end
+        end
+
+        local function start()
+          local wish = WISHES[random:between(1, #WISHES)]
+          local opts = { prefix = true, codec = "json" }
+          if random:one_in(2) then opts.max_bytes = random:between(2000, 10000) end
+          for option, given in pairs(wish[1]) do opts[option] = given end
+          local from
+          local now = writer:status().revision
+          if name == "cache" then assert(x:wait_for(now, PATIENCE)) end
+          if random:one_in(3) then
+            opts.initial = true
+            from = now + 1
+          elseif random:one_in(2) and now > first + 1 then
+            from = random:between(first + 1, now + 2)
+            opts.start_revision = from
+          else
+            from = now + 1
+          end
+          local watch = assert(x:object_watch("/a/", opts))
+          local one = { watch = watch, wants = wish[2], from = from, seen = {}, initial = {}, opts = opts }
+          if opts.initial then
+            for key, object in pairs(state) do
+              if wish[2](object, key) then one.initial[key] = object.id end
+            end
+          end
+          running[#running + 1] = one
+        end
+
+        local function take(one, timeout)
+          local event, err = one.watch:next(timeout)
+          if not event then
+            assert.equal("timeout", err.code)
+            return false
+          end
+          assert.not_equal("error", event.type, tostring(event.error))
+          if event.initial then
+            assert.equal(one.initial[event.key], event.object.id)
+            one.initial[event.key] = nil
+          elseif event.type == "synced" then
+            assert.is_nil(next(one.initial))
+          else
+            one.seen[#one.seen + 1] = ("%s %s %s %d"):format(event.type, event.key, event.object.id, event.revision)
+          end
+          return true
+        end
+
+        for _ = 1, 150 do
+          change()
+          if random:one_in(4) and #running < 20 then start() end
+          if random:one_in(10) and #running > 0 then
+            table.remove(running, random:between(1, #running)).watch:close()
+          end
+          for _, one in ipairs(running) do
+            if random:one_in(3) then
+              for _ = 1, random:between(1, 30) do
+                if not take(one, 0) then break end
+              end
+            end
+          end
+        end
+        for _, one in ipairs(running) do
+          local expected = expected_events(history, one.from, one.wants)
+          while #one.seen < #expected do assert(take(one, PATIENCE)) end
+          while take(one, 0) do end
+          assert.same(expected, one.seen)
+          local status = one.watch:status()
+          totals.behind = totals.behind + status.times_behind
+          totals.shared = totals.shared + (status.shared and 1 or 0)
+          totals.events = totals.events + #one.seen
+        end
+        for _, one in ipairs(running) do one.watch:close() end
+        clean()
+      end
+      assert(totals.shared > 0 and totals.events > 100, totals.shared .. " shared")
+      assert(is_fast or totals.behind > 0, "none was left behind")
+    end)
+  end
+end)
+
+-- }======
+
+-- {====== The network ======
+
+network.of_each(function(kind, tag)
+  describe(("object watches over the network, of %s %s"):format(kind, tag), function()
+    local s, client
+
+    before_each(function()
+      prepare()
+      network.begin()
+    end)
+
+    after_each(function()
+      close_all()
+      network.finish()
+      directory.remove_all()
+    end)
+
+    it("lose nothing when connections break", function()
+      s = network.start(kind)
+      client = network.connect(s.url)
+      local p = proxy.start(s.url)
+      local far = network.connect(p.url)
+      local cache = close_later(assert(far:cache("/a/")))
+      assert(cache:wait_ready(PATIENCE))
+      local all = {
+        open_at(far, { codec = "json", fields = "n=1" }), open_at(far, { codec = "json", fields = { n = { 1, 2 } } }),
+        open_at(far, { codec = "json" }), open_at(cache, { codec = "json", fields = "n=1" }),
+        open_at(cache, { codec = "json" }),
+      }
+      for round = 1, 5 do
+        p:cut { how = round % 2 == 0 and "reset" or "close" }
+        for i = 1, 3 do
+          assert(client:put("/a/" .. i, field(1)))
+          assert(client:put("/a/" .. i, field(2)))
+        end
+        for at, watch in ipairs(all) do
+          for i = 1, 3 do
+            local again = round > 1 and "modified" or "added"
+            local types = (at == 1 or at == 4) and { "added", "deleted" } or { again, "modified" }
+            for _, type in ipairs(types) do
+              local event = assert(watch:next(PATIENCE))
+              assert.same({ type, "/a/" .. i }, { event.type, event.key }, at)
+            end
+          end
+        end
+      end
+    end)
+
+    it("end with an error event if what they need was compacted", function()
+      s = network.start(kind)
+      client = network.connect(s.url)
+      local first = assert(client:put("/a/1", field(1))).revision
+      for _ = 1, 3 do assert(client:put("/a/1", field(1))) end
+      assert(client:compact(first + 3))
+      for _, fields in ipairs { false, "n=1" } do
+        local watch = open_at(client, { start_revision = first, codec = "json", fields = fields or nil })
+        local event = watch:next(PATIENCE)
+        assert.same({ "error", "compacted" }, { event.type, event.error.code })
+      end
+      local watch = open_at(client, { initial = true, codec = "json" })
+      assert.equal("added", watch:next(PATIENCE).type)
+      assert.equal("synced", watch:next(PATIENCE).type)
+    end)
+
+    it("read many pages of what exists, and what is created meanwhile comes later", function()
+      s = network.start(kind)
+      client = network.connect(s.url)
+      for from = 1, 2100, 100 do
+        local ops = {}
+        for i = from, from + 99 do ops[#ops + 1] = { put = ("/a/%05d"):format(i), value = field(i % 2) } end
+        assert(client:txn { success = ops })
+      end
+      local watch = open_at(client, { initial = true, codec = "json", fields = "n=1" })
+      local later = assert(client:put("/a/00002x", field(1))).revision
+      local n, event = 0, assert(watch:next(PATIENCE))
+      while event.type == "added" do
+        n = n + 1
+        event = assert(watch:next(PATIENCE))
+      end
+      assert.equal(1050, n)
+      assert.equal(later - 1, event.revision)
+      assert.equal("synced", event.type)
+      event = watch:next(PATIENCE)
+      assert.same({ "added", later }, { event.type, event.revision })
+    end)
+  end)
+end)
+
+describe("an object watch of a cache whose server begins anew", function()
+  before_each(function()
+    prepare()
+    network.begin()
+  end)
+
+  after_each(function()
+    close_all()
+    network.finish()
+    directory.remove_all()
+  end)
+
+  it("ends with that error", function()
+    local first = network.start("keywatch")
+    local client = network.connect(first.url)
+    for _ = 1, 10 do assert(client:put("/a/1", field(1))) end
+    local cache = close_later(assert(client:cache("/a/")))
+    assert(cache:wait_ready(PATIENCE))
+    local all = { open_at(cache, { codec = "json", fields = "n=1" }), open_at(cache, { codec = "json" }) }
+    first:stop()
+    first:start()
+    for _, watch in ipairs(all) do
+      local event = assert(watch:next(PATIENCE))
+      assert.equal("error", event.type)
+      assert(event.error.code == "regressed" or event.error.code == "cluster_changed", event.error.code)
+    end
+  end)
+end)
+
+-- }======
