@@ -1,10 +1,12 @@
 -- SPDX-License-Identifier: MIT
---- A live table of the objects below a prefix, as `top` shows processes: an object watch of JSON values, with a selector.
+--- A live table of the objects below a prefix, as `top` shows processes: an object watch of JSON values, with a
+-- selector.
 --
 --   lua examples/live_table.lua [URL [PREFIX [FIELDS]]]
 --   lua examples/live_table.lua http://127.0.0.1:2379 jobs/ 'state!=done'
 --
--- Without an argument the program makes a store, and changes some jobs in it. In a terminal the table is drawn in place.
+-- Without an argument the program makes a store, and changes some jobs in it. In a terminal the table is drawn in
+-- place.
 
 local keywatch = require "keywatch"
 
