@@ -11,6 +11,7 @@ local client = require "keywatch.client.client"
 local concurrency = require "keywatch.concurrency.methods"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local fence = require "keywatch.concurrency.fence"
 local namespace = require "keywatch.namespace.namespace"
 local server = require "keywatch.server.server"
 local store = require "keywatch.store.store"
@@ -18,9 +19,9 @@ require "keywatch.watch.local_source"
 
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)
-client.methods.cache = cache.open_remote
-core.store_methods.cache = cache.open_local
-namespace.methods.cache = cache.open_in_namespace
+for _, methods in ipairs { core.store_methods, client.methods, namespace.methods, fence.methods } do
+  methods.cache = cache.open
+end
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.
