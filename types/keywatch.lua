@@ -971,7 +971,7 @@ function Cache:status() end
 
 ---Returns a plain table, key to value, that is kept equal to the content of the cache.
 ---@param opts? keywatch.TableOptions
----@return table<string, any>? table
+---@return table? table
 ---@return keywatch.Error? err
 ---@nodiscard
 function Cache:table(opts) end
