@@ -272,7 +272,8 @@ local actions = {
   { name = "cancel of another", part = "other", act = function(w) w.other:cancel() end },
   { name = "send", part = "channel", act = function(w) w.channel:send("by a finalizer", 0) end },
   { name = "receive", part = "channel", act = function(w) w.channel:receive(0) end },
-  closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server", closing "cache",
+  closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server",
+  closing "cache",
   { name = "look", part = "client", act = function(w) w.client:state() end },
 }
 

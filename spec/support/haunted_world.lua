@@ -216,7 +216,8 @@ local mt = {
 
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
-local CLOSED = { "feed_state", "subscription", "watch", "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
+local CLOSED = { "feed_state", "subscription", "watch",
+  "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
   "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
   "tls_server" }
 
