@@ -74,6 +74,9 @@ local FACE = {
   stm = { kind(function(tx) tx:get("a") end, none, 5, "x", {}), options({ isolation = "none" }, { isolation = 5 },
     { prefetch = "a" }, { prefetch = { 5 } }, { prefetch = { a = "b" } }, { prefetch = { "a", nil, "b" } }) },
   namespace = { kind("/app", none, 5, {}) },
+  cache = { kind("/app", none, 5, {}), kind(nil, 5, "x", { colour = 1 }, { 1 }, { history_bytes = -1 },
+    { history_bytes = 0.5 }, { history_bytes = "x" }, { history_revisions = nan }, { history_age = -1 },
+    { history_age = nan }, { slow_after = 0 }, { slow_after = nan }, { slow_after = true }) },
   session = {
     options({ ttl = 0 }, { ttl = 1.5 }, { ttl = "x" }, { lease = "x" }, { lease = {} }, { ttl = 1, lease = 1 }),
   },
@@ -109,6 +112,7 @@ local REPLICA = {
   replace = { count, list },
   apply = { count, list },
   advance = { count },
+  merge = { count, list },
 }
 
 local CLIENT = {
@@ -124,7 +128,7 @@ local CLIENT = {
 -- What a namespace names the cure for.
 local NOT_OF_NAMESPACES = {
   alarms = {}, arm = {}, disarm = {}, defragment = {}, deadline = {}, step = {}, load = {}, replace = {}, apply = {},
-  advance = {}, call = {}, stream = {}, state = {}, members = {}, health = {}, sync_endpoints = {},
+  advance = {}, merge = {}, call = {}, stream = {}, state = {}, members = {}, health = {}, sync_endpoints = {},
 }
 
 local TX = {
@@ -134,6 +138,21 @@ local TX = {
 
 local LEASE = { keepalive = { times }, remaining = { times }, keys = { times }, revoke = { times } }
 local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a lease that is kept
+
+local OF_READS = { { consistent = 1 }, { min_revision = -1 }, { min_revision = 0.5 }, { min_revision = "x" } }
+local CACHE = {
+  is_ready = {}, wait_ready = { seconds }, wait_for = { kind(1, none, -1, 1.5, nan, "x", {}), seconds },
+  sync = { seconds }, status = {}, close = {},
+  get = { key, options({ revision = -1 }, unpack(OF_READS)) },
+  range = { key, options({ limit = "x" }, { prefix = true, range_end = "b" }, { sort_order = "up" },
+    unpack(OF_READS)) },
+  each = { key, options({ limit = "x" }, { page = 0 }, { sort_order = "ascend" }, { prefix = 1 }, unpack(OF_READS)) },
+  watch = { key, kind(nil, 5, "x", { colour = 1 }, { 1 }, { start_revision = -1 }, { filters = { "x" } },
+    { no_put = true }, { initial = true, start_revision = 1 }, { slow_after = 0 }, { slow_after = "x" },
+    { slow_after = true }) },
+  table = { kind(nil, 5, "x", { colour = 1 }, { 1 }, { decode = 5 }, { on_change = "x" }, { on_error = {} },
+    { relative = 1 }) },
+}
 
 local WATCH = { next = { seconds }, batch = { seconds }, sync = { seconds }, events = {}, error = {}, close = {} }
 
@@ -312,6 +331,7 @@ describe("the signatures of misuse #once", function()
       ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
       ["keywatch.ObjectWatch"] = OBJECT_WATCH, ["keywatch.Selector"] = SELECTOR,
+      ["keywatch.Cache"] = CACHE,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
       ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
@@ -539,6 +559,19 @@ describe("misuse is raised where it was made:", function()
       assert.equal("", misuse_all(owner, { object_watch = FACE.object_watch })) -- beside one that shares
     end
     assert.equal("", misuse_all(keywatch.selector("a"), SELECTOR))
+  end)
+
+  it("methods of caches", function()
+    for _, owner in ipairs { store, durable_store(), client, store:namespace("a"), client:namespace("a") } do
+      local cache = close_later(assert(owner:cache("")))
+      assert(cache:wait_ready())
+      assert.equal("", misuse_all(cache, CACHE))
+      assert.equal("", misuse_all(close_later(assert(cache:watch("a"))), WATCH))
+      cache:close()
+      local rest = merged(CACHE)
+      rest.each = nil -- which raises the error
+      assert.equal("", use_closed(cache, rest, "", {}))
+    end
   end)
 
   it("methods of watches", function()

@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 local signals_methods = require("keywatch.driver.signals").methods
 local channel_methods = require("keywatch.task.channel").methods
+local cache_methods = require("keywatch.cache.cache").methods
 local call_methods = require("keywatch.server.call").methods
 local client_methods = require("keywatch.client.client").methods
 local core = require "keywatch.core"
@@ -37,7 +38,7 @@ local channel_type = types.classes["keywatch.Channel"]
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
-  open_watch = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
+  open_watch = true, feed = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
 }
 
@@ -93,6 +94,7 @@ describe("the annotations #slow", function()
     assert.are.same(names(watch_methods), names(watch_type.methods))
     assert.are.same(names(object_watch_methods), names(types.classes["keywatch.ObjectWatch"].methods))
     assert.are.same(names(selector_methods), names(types.classes["keywatch.Selector"].methods))
+    assert.are.same(names(cache_methods), names(types.classes["keywatch.Cache"].methods))
     assert.are.same(names(server_methods), names(types.classes["keywatch.Server"].methods))
     assert.are.same(names(call_methods), names(types.classes["keywatch.Call"].methods))
     assert.are.same(names(client_methods), names(types.classes["keywatch.Client"].methods))
@@ -176,6 +178,7 @@ describe("what a call returns is as annotated #slow:", function()
     replace = function() return keywatch.open({ replica = true }):replace(5, {}) end,
     apply = function() return keywatch.open({ replica = true }):apply(5, {}) end,
     advance = function() return keywatch.open({ replica = true }):advance(5) end,
+    merge = function() return keywatch.open({ replica = true }):merge(5, {}) end,
   }
 
   for _, method in ipairs(names(results)) do
@@ -240,6 +243,23 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(session:lost(), returned(class("Session"), "lost"))
     expect_type(session:error(), returned(class("Session"), "error"))
     observer:close()
+  end)
+
+  it("cache", function()
+    local cache_type = types.classes["keywatch.Cache"]
+    local cache = assert(store:cache(""))
+    assert.are.equal("keywatch.cache", getmetatable(cache).__name)
+    expect_type(cache:is_ready(), returned(cache_type, "is_ready"))
+    expect_type(cache:wait_ready(), returned(cache_type, "wait_ready"))
+    expect_type(cache:wait_for(1), returned(cache_type, "wait_for"))
+    expect_type(cache:sync(), returned(cache_type, "sync"))
+    expect_type(cache:get("a", { consistent = true, min_revision = 1 }), returned(cache_type, "get"))
+    expect_type(cache:range("a"), returned(cache_type, "range"))
+    expect_type(cache:status(), returned(cache_type, "status"))
+    assert.is_table(cache:table())
+    cache:close()
+    expect_type(cache:status(), returned(cache_type, "status"))
+    expect_type(select(2, cache:get("a")), cache_type.methods.get.returns[2])
   end)
 
   it("watch", function()
@@ -344,9 +364,8 @@ describe("what a call returns is as annotated #slow:", function()
   end)
 
   it("with no method left out", function()
-    local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true,
-      namespace = true, stm = true,
-      session = true, lock = true, try_lock = true, election = true }
+    local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true, cache = true,
+      namespace = true, stm = true, session = true, lock = true, try_lock = true, election = true }
     assert.are.same(names(store_type.methods), names(results, rest))
   end)
 end)

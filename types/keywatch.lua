@@ -294,6 +294,14 @@ function keywatch.selector(given, opts) end
 ---@field commits? integer of a durable store: number of commit groups on disk since the store was opened
 ---@field alarms keywatch.AlarmName[]
 
+---@class keywatch.CacheStatus
+---@field revision integer of the content; 0 before there is any
+---@field compact_revision integer reads before this revision fail with "compacted"
+---@field keys integer number of keys
+---@field phase "reading"|"following"|"paused"|"closed"
+---@field age? number seconds since the server has last said that nothing is missing; nil before there is content
+---@field trouble? keywatch.Error why the content does not come up to date now
+
 ---@class keywatch.Hash
 ---@field hash integer etcd's HashKV
 ---@field revision integer of the store
@@ -386,6 +394,8 @@ function keywatch.selector(given, opts) end
 ---@field progress_interval? number seconds after which an idle watch gets a progress event; 600, at least 0.1
 ---@field replica? boolean revisions come from upstream, through load, apply, advance and replace
 ---@field history_bytes? integer history that a replica keeps, in bytes; 67108864
+---@field history_revisions? integer history that a replica keeps, in revisions with events; default: any
+---@field history_age? number history that a replica keeps, in seconds; default: any
 
 ---@class keywatch.ServeOptions
 ---@field store? keywatch.Store the store to serve; required without `thread`, not allowed with it
@@ -543,6 +553,29 @@ function keywatch.selector(given, opts) end
 ---@class keywatch.SelectorOptions
 ---@field kind? "labels"|"fields" "labels" unless given
 ---@field labels_at? string path of the labels in an object; "metadata.labels"
+
+---@class keywatch.CacheOptions
+---@field history_bytes? integer history that the cache keeps, in bytes; 67108864
+---@field history_revisions? integer history that the cache keeps, in revisions with events; default: any
+---@field history_age? number history that the cache keeps, in seconds; default: any
+---@field slow_after? number seconds after which a watch ends that is not read while events wait; default: never
+
+---@class keywatch.CacheGetOptions: keywatch.GetOptions
+---@field consistent? boolean be as new as the server is at the time of the call
+---@field min_revision? integer be at least as new as this revision
+
+---@class keywatch.CacheRangeOptions: keywatch.RangeOptions, keywatch.CacheGetOptions
+
+---@class keywatch.CacheEachOptions: keywatch.EachOptions, keywatch.CacheGetOptions
+
+---@class keywatch.CacheWatchOptions: keywatch.WatchOptions
+---@field slow_after? number|false seconds, instead of the option of the cache; false: never
+
+---@class keywatch.TableOptions
+---@field decode? fun(value: string): any makes what the table has of a value; nil, or an error, keeps what was there
+---@field on_change? fun(key: string, new: any, old: any) called after each change; must not wait
+---@field on_error? fun(key: string, err: keywatch.Error) called for a value that cannot be decoded; must not wait
+---@field relative? boolean the keys of the table are without the prefix of the cache
 
 ---@class keywatch.CompactOptions: keywatch.CallOptions
 ---@field physical? boolean return when the memory or disk space is free, not before
@@ -871,6 +904,14 @@ function Store:stm(fn, opts) end
 ---@nodiscard
 function Store:namespace(prefix) end
 
+---Opens a cache of the keys that begin with a prefix. Does not wait.
+---@param prefix string
+---@param opts? keywatch.CacheOptions
+---@return keywatch.Cache? cache
+---@return keywatch.Error? err
+---@nodiscard
+function Store:cache(prefix, opts) end
+
 ---Returns unused disk space of a durable store to the file system. Writes wait meanwhile. Does nothing for a store in
 ---memory.
 ---@return true? done
@@ -934,6 +975,90 @@ function Store:advance(revision) end
 ---@return true? ok
 ---@return keywatch.Error? err
 function Store:replace(revision, kvs) end
+
+---Of a replica: goes on at `revision` with this state. Watches are told the difference.
+---@param revision integer not less than the replica's own
+---@param kvs keywatch.BaseKV[]
+---@return true? ok
+---@return keywatch.Error? err
+function Store:merge(revision, kvs) end
+
+-- Caches ------------------------------------------------------------------------------------------------------------
+
+---A copy of the keys below a prefix, in this process, with the reading methods of a store.
+---@class keywatch.Cache
+---@field prefix string
+local Cache = {}
+
+---True if the cache has content. The content may be old, see `status`.
+---@return boolean
+---@nodiscard
+function Cache:is_ready() end
+
+---Waits until the cache has content.
+---@param timeout? number seconds
+---@return true? ok
+---@return keywatch.Error? err "unavailable" after the timeout, with the reason
+function Cache:wait_ready(timeout) end
+
+---Waits until the cache has come to a revision.
+---@param revision integer
+---@param timeout? number seconds
+---@return integer? revision of the content
+---@return keywatch.Error? err
+function Cache:wait_for(revision, timeout) end
+
+---Waits until the cache has what the server had when sync was called.
+---@param timeout? number seconds
+---@return integer? revision of the server at that time
+---@return keywatch.Error? err "unsupported" if the progress of the server cannot be trusted
+function Cache:sync(timeout) end
+
+---Returns the kv of a key, or nil if there is none.
+---@param key string
+---@param opts? keywatch.CacheGetOptions
+---@return keywatch.KV? kv
+---@return keywatch.Error? err
+---@nodiscard
+function Cache:get(key, opts) end
+
+---Reads a range of keys.
+---@param key string
+---@param opts? keywatch.CacheRangeOptions
+---@return keywatch.RangeResult? result
+---@return keywatch.Error? err
+---@nodiscard
+function Cache:range(key, opts) end
+
+---Returns an iterator over the kvs of a range, all of one revision. Raises the error of a page.
+---@param key string
+---@param opts? keywatch.CacheEachOptions
+---@return fun(): keywatch.KV?
+---@nodiscard
+function Cache:each(key, opts) end
+
+---Watches keys of the cache. Costs nothing at the server.
+---@param key string
+---@param opts? keywatch.CacheWatchOptions
+---@return keywatch.Watch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Cache:watch(key, opts) end
+
+---Returns how the cache stands. Asks nobody, and does not wait.
+---@return keywatch.CacheStatus status
+---@nodiscard
+function Cache:status() end
+
+---Returns a plain table, key to value, that is kept equal to the content of the cache.
+---@param opts? keywatch.TableOptions
+---@return table? table
+---@return keywatch.Error? err
+---@nodiscard
+function Cache:table(opts) end
+
+---Ends the cache, its watches and its tables. May be called twice.
+function Cache:close() end
 
 -- Leases ------------------------------------------------------------------------------------------------------------
 
@@ -1282,6 +1407,14 @@ function Client:stm(fn, opts) end
 ---@return keywatch.Namespace namespace
 ---@nodiscard
 function Client:namespace(prefix) end
+
+---Opens a cache of the keys that begin with a prefix. Does not wait.
+---@param prefix string
+---@param opts? keywatch.CacheOptions
+---@return keywatch.Cache? cache
+---@return keywatch.Error? err
+---@nodiscard
+function Client:cache(prefix, opts) end
 
 ---Returns the members of the cluster.
 ---@param opts? keywatch.MembersOptions
@@ -1633,6 +1766,14 @@ function Fence:stm(fn, opts) end
 ---@nodiscard
 function Fence:namespace(prefix) end
 
+---Opens a cache of the keys that begin with a prefix. Does not wait.
+---@param prefix string
+---@param opts? keywatch.CacheOptions
+---@return keywatch.Cache? cache
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:cache(prefix, opts) end
+
 -- Namespaces --------------------------------------------------------------------------------------------------------
 
 ---The keys of a store or client that begin with a prefix, under names without it. `leases`, `status`, `hash_kv` and
@@ -1784,6 +1925,14 @@ function Namespace:stm(fn, opts) end
 ---@return keywatch.Namespace namespace
 ---@nodiscard
 function Namespace:namespace(prefix) end
+
+---Opens a cache of the keys that begin with a prefix. Does not wait.
+---@param prefix string
+---@param opts? keywatch.CacheOptions
+---@return keywatch.Cache? cache
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:cache(prefix, opts) end
 
 ---Closes the namespace: its methods fail with "closed". The owner stays open, and so do watches and leases.
 function Namespace:close() end

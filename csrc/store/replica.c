@@ -171,6 +171,7 @@ static int by_revision(const void *a, const void *b) {
 }
 
 static int apply_difference(kw_store *store, difference *diff) {
+  if (diff->n == 0) return KW_OK;
   qsort(diff->events, diff->n, sizeof *diff->events, by_revision);
   for (size_t from = 0, to; from < diff->n; from = to) {
     int64_t rev = diff->events[from].kv.mod_revision;

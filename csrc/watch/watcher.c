@@ -89,11 +89,12 @@ static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
   return true;
 }
 
-/* next_rev 0 is before every event, so the next step that looks at the watcher fails it again. */
+/* The revision is the one after a gap if the watcher begins in the gap. next_rev 0 is before every event, so the next
+ * step that looks at the watcher fails it again. */
 void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher) {
-  kw_item item = {.kind = KW_ITEM_COMPACTED,
-                  .watcher = watcher,
-                  .revision = kw_store_first_event_from(hub->store, watcher->next_rev)};
+  int64_t next = kw_store_first_event_from(hub->store, watcher->next_rev);
+  if (next == watcher->next_rev) next = kw_store_first_event(hub->store);
+  kw_item item = {.kind = KW_ITEM_COMPACTED, .watcher = watcher, .revision = next};
   if (!fail_with(hub, watcher, item)) watcher->next_rev = 0;
 }
 

@@ -1,5 +1,7 @@
 --- A cache: what it has, what it waits for, and what becomes of it when its server changes.
 
+local keywatch = require "keywatch"
+
 local directory = require "spec.support.directory"
 local network = require "spec.support.network"
 local proxy = require "spec.support.proxy"
@@ -181,6 +183,52 @@ network.of_each(function(kind, tag)
       assert.same({ "/a/other" }, { (next(contents(cache, "/a/"))) })
       assert.is_true(cache:status().revision < before)
       assert.is_true(cache:is_ready())
+    end)
+
+    it("does not look fresh when it is not", function()
+      s = network.start(kind)
+      local p = proxy.start(s.url)
+      connect(p.url)
+      cache = assert(client:cache("/a/"))
+      assert(cache:wait_ready(PATIENCE))
+      local near = network.connect(s.url)
+      local put = assert(near:put("/a/1", "1"))
+      assert(cache:wait_for(put.revision, PATIENCE))
+      local heard_at = cache.feed.heard_at
+      assert.is_nil(cache:status().trouble)
+      p:blackhole() -- the connection is open, and silent
+      while not cache:status().trouble do keywatch.sleep(0.01) end
+      assert.equal(heard_at, cache.feed.heard_at)
+      p:refuse()
+      p:cut()
+      p:restore()
+      for _ = 1, 3 do keywatch.sleep(0.05) end
+      assert.equal(heard_at, cache.feed.heard_at)
+      assert(cache:status().age >= 0.15)
+      assert.equal("following", cache:status().phase)
+      assert.equal("unavailable", cache:status().trouble.code)
+      assert.equal("1", cache:get("/a/1").value)
+      p:accept_again()
+      put = assert(near:put("/a/1", "2"))
+      assert(cache:wait_for(put.revision, PATIENCE))
+      assert(cache.feed.heard_at > heard_at)
+      assert.is_nil(cache:status().trouble)
+    end)
+
+    it("and its tables begin anew with a server that was reset", function()
+      start { path = directory.new() }
+      local changes = {}
+      local t = cache:table { on_change = function(key, new) changes[key] = new or "gone" end }
+      assert.equal("1", t["/a/1"])
+      s.process:signal("sigkill")
+      s.process:wait()
+      assert.equal("1", t["/a/1"])
+      s = network.start(kind, { path = directory.new(), port = s.port, peer_port = s.peer_port })
+      local other = network.connect(s.url)
+      assert(other:put("/a/other", "1", { timeout = PATIENCE }))
+      while not t["/a/other"] do keywatch.sleep(0.01) end
+      assert.same({ ["/a/other"] = "1" }, t)
+      assert.same({ "gone", "1" }, { changes["/a/1"], changes["/a/other"] })
     end)
 
     it("says how it stands", function()

@@ -119,6 +119,16 @@ case("store:replace", function(w) return w.replica, 6, kvs() end)
 case("store:replace", function(w) return w.replica, 6, { {} } end)
 case("store:apply", function(w) return w.replica, 6, { { type = "delete", key = "k1" } } end)
 case("store:apply", function(w) return w.replica, 3, { { type = "delete", key = "k1" } } end)
+case("store:merge", function(w) return w.replica, 9, kvs() end)
+case("store:merge", function(w) return w.replica, 9, { {} } end)
+for _, name in ipairs { "load", "replace", "merge" } do
+  case("store:" .. name, function(w) return w.replica, w.feed_state end)
+end
+case("store:feed", function(w) return w.replica, w.subscription end)
+case("store:feed", function(w)
+  w.subscription:close()
+  return w.replica, w.subscription
+end)
 case("store:advance", of("replica", 7))
 case("store:advance", of("replica", 1))
 
@@ -191,7 +201,7 @@ case("watch:take", function(w)
   w.watch:close()
   return w.watch
 end)
-for _, name in ipairs { "arm", "disarm", "request_progress", "is_blocked", "has_failed", "close" } do
+for _, name in ipairs { "arm", "disarm", "request_progress", "is_blocked", "has_failed", "backlog", "close" } do
   case("watch:" .. name, of "watch")
 end
 
@@ -297,7 +307,7 @@ case("subscription:attach", function(w)
   w.subscription:detach()
   return w.subscription, w.client, w.watch_call
 end)
-for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "accept", "revive", "close" } do
+for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "confirmed", "accept", "revive", "close" } do
   case("subscription:" .. name, of "subscription")
 end
 case("subscription:follow", of("subscription", true))
@@ -307,6 +317,16 @@ case("subscription:refusal", function(w)
   w.subscription:fail("unavailable", LONG)
   return w.subscription
 end)
+
+-- The pages of a cache.
+case("core.feed_state", function() return "k", "l" end)
+case("feed_state:add", function(w)
+  local kv = { key = "k2", value = LONG, create_revision = 1, mod_revision = 2, version = 1 }
+  return w.feed_state, core.encode("RangeResponse", { kvs = { kv }, more = true, count = 2 })
+end)
+case("feed_state:add", of("feed_state", LONG))
+case("feed_state:last", of "feed_state")
+case("feed_state:close", of "feed_state")
 
 -- Messages, and what has no state.
 local REQUESTS = {

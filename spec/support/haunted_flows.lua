@@ -53,6 +53,17 @@ flow("a store is used", function(w)
   assert(store:delete("k", { prefix = true, prev_kv = true }))
 end)
 
+flow("a cache of a store is used", function(w)
+  w.cache = assert(w.store:cache("k"))
+  local t = assert(w.cache:table { relative = true })
+  fill(w.store)
+  assert(w.cache:wait_for(assert(w.cache:sync()), w.seconds))
+  assert(w.cache:get("k1", { consistent = true }))
+  for kv in w.cache:each("k", { prefix = true, page = 2 }) do assert(kv.key) end
+  assert(w.cache:is_ready(), "the cache is closed")
+  assert(t["1"] == "value")
+end)
+
 flow("a store is watched", function(w)
   fill(w.store)
   w.watch = assert(w.store:watch("k", { prefix = true, prev_kv = true, initial = true, progress = true }))
@@ -188,6 +199,23 @@ flow("a server is watched from what exists on", function(w)
   w.client:close()
 end, true)
 
+flow("a server is cached", function(w)
+  serve(w)
+  fill(w.store)
+  connect(w)
+  w.cache = assert(w.client:cache("k", { history_revisions = 2, history_age = 60, slow_after = 60 }))
+  local t = assert(w.cache:table { relative = true, on_change = function() return w.cache end })
+  assert(w.cache:wait_ready(w.seconds))
+  w.watch = assert(w.cache:watch("k", { prefix = true, initial = true }))
+  w.task = keywatch.spawn(read, w)
+  fill(w.store)
+  join(w)
+  assert(w.cache:get("k1", { consistent = true, timeout = w.seconds }))
+  assert(w.cache:sync(w.seconds))
+  assert(t["1"] == "value")
+  w.client:close()
+end, true)
+
 flow("a server is used over TLS", function(w)
   w.server = assert(keywatch.serve { store = w.store, listen = "https://127.0.0.1:0", log_level = "error",
     tls = { cert = CERT, key = KEY } })
@@ -245,6 +273,8 @@ local actions = {
   { name = "send", part = "channel", act = function(w) w.channel:send("by a finalizer", 0) end },
   { name = "receive", part = "channel", act = function(w) w.channel:receive(0) end },
   closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server",
+  closing "cache",
+  { name = "look", part = "client", act = function(w) w.client:state() end },
 }
 
 -- }======
@@ -270,7 +300,7 @@ end
 local function new_world(seconds) return { store = keywatch.open {}, seconds = seconds or SECONDS } end
 
 local function close(w)
-  for _, part in ipairs { "channel", "watch", "client", "server", "durable", "store" } do
+  for _, part in ipairs { "channel", "watch", "cache", "client", "server", "durable", "store" } do
     if w[part] then w[part]:close() end
   end
 end

@@ -36,6 +36,14 @@ function make.replica()
   return store
 end
 
+--- The state of a feed, with a page.
+function make.feed_state()
+  local state = core.feed_state("k", "l")
+  local kv = { key = "k1", value = "v", create_revision = 1, mod_revision = 2, version = 1 }
+  assert(state:add(core.encode("RangeResponse", { header = { revision = 9 }, kvs = { kv }, count = 1 })))
+  return state
+end
+
 local function open_durable(name)
   local store = assert(core.open { path = DIRECTORY .. "/" .. name, now = 0 })
   repeat
@@ -208,7 +216,8 @@ local mt = {
 
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
-local CLOSED = { "subscription", "watch", "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
+local CLOSED = { "feed_state", "subscription", "watch",
+  "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
   "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
   "tls_server" }
 

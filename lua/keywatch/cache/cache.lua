@@ -22,6 +22,7 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local face = require "keywatch.concurrency.face"
 local feeds = require "keywatch.cache.feed"
 local in_process = require "keywatch.cache.in_process"
 local key_order = require "keywatch.support.key_order"
@@ -393,10 +394,10 @@ local function read_options(opts)
     end
   end
   local age, after = opts.history_age, opts.slow_after
-  if age and not (age >= 0) then
+  if age and (age < 0 or age ~= age) then
     check.misuse("cache: option 'history_age' must be a number of seconds, not %s", check.shown(age))
   end
-  if after and not (after > 0) then
+  if after and (after <= 0 or after ~= after) then
     check.misuse("cache: option 'slow_after' must be a positive number of seconds, not %s", check.shown(after))
   end
   return {
@@ -404,12 +405,12 @@ local function read_options(opts)
   }
 end
 
---- Returns a cache that has no feed yet. `space` is the namespace whose keys it has, or nil.
+--- Returns a cache that has no feed yet. `space` is the namespace that its keys are named in, or nil.
 local function new(owner, space, prefix, opts, replica, is_whole)
   local outer = space and space.prefix .. prefix or prefix
   return setmetatable({
     owner = owner,         -- the client or the store
-    space = space,
+    space = space,         -- { prefix =, range_end =, first = }: see namespace/keys.lua
     prefix = prefix,       -- as the caller names it
     key = outer == "" and "\0" or outer == (space and space.prefix) and space.first or outer,
     range_end = key_order.prefix_end(outer),
@@ -425,50 +426,42 @@ local function new(owner, space, prefix, opts, replica, is_whole)
   }, cache_mt)
 end
 
---- Checks the arguments of `cache`. Returns the options.
-local function check_arguments(owner, prefix, opts)
-  check.self(owner, "cache")
-  check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
-  opts = check.options(opts, "cache")
-  return { history = read_options(opts), slow_after = opts.slow_after }
-end
-
---- Opens a cache of all keys of a client that begin with `prefix`. Returns it, or nil and an error. Does not wait.
+--- Opens a cache of a client. Does not wait.
 local function open_remote(client, prefix, opts, space)
-  local own = check_arguments(client, prefix, opts)
   if client.transport.is_closed then return nil, errors.closed("client") end
-  local replica, err = new_replica(own.history)
+  local replica, err = new_replica(opts.history)
   if not replica then return nil, err end
-  local cache = new(client, space, prefix, own, replica, true)
+  local cache = new(client, space, prefix, opts, replica, true)
   cache.feed = feeds.new(cache, { on_change = on_change, begin_anew = begin_anew, on_end = finish })
   cache.feed:begin()
   return cache
 end
 
---- Returns a cache of all keys of a store in this process that begin with `prefix`; or nil and an error.
+--- Returns a cache of a store in this process.
 local function open_local(store, prefix, opts, space)
-  local own = check_arguments(store, prefix, opts)
   local feed = in_process.new(store)
-  local err = feed:error()
-  if err then return nil, err end
-  local cache = new(store, space, prefix, own, store, false)
+  if feed:error() then check.misuse("cache: the store is closed") end
+  local cache = new(store, space, prefix, opts, store, false)
   cache.feed = feed
   return cache
 end
 
---- Opens a cache of the keys of a namespace that begin with `prefix`, under their names there.
-local function open_in_namespace(space, prefix, opts)
-  check.self(space, "cache")
+--- Opens a cache of all keys of an owner that begin with `prefix`. The owner is a store, a client, or an object that
+-- stands on one, such as a namespace: the cache has the names of the keys there. Returns the cache, or nil and an
+-- error.
+local function open(owner, prefix, opts)
+  check.self(owner, "cache")
   check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
-  local owner = space.owner
-  if type(owner) == "userdata" then return open_local(owner, prefix, opts, space) end
-  if owner.transport then return open_remote(owner, prefix, opts, space) end
-  check.misuse("cache: the namespace is not one of a store or a client: open the cache there")
+  opts = check.options(opts, "cache")
+  local own = { history = read_options(opts), slow_after = opts.slow_after }
+  local root, before = face.resolve(owner, "")
+  local space = before ~= "" and {
+    prefix = before, range_end = key_order.prefix_end(before), first = before .. "\0",
+  } or nil
+  if face.is_local(root) then return open_local(root, prefix, own, space) end
+  return open_remote(root, prefix, own, space)
 end
 
 -- }======
 
-return {
-  open_remote = open_remote, open_local = open_local, open_in_namespace = open_in_namespace,
-  methods = cache_methods, mt = cache_mt,
-}
+return { open = open, methods = cache_methods, mt = cache_mt }

@@ -8,7 +8,7 @@ local errors = require "keywatch.support.errors"
 local local_source = require "keywatch.watch.local_source"
 
 local LOOK_AGAIN = 0.1  -- seconds: a store that is a replica may come to a revision without an event
-local TIMEOUT = 5       -- seconds that a read waits for its min_revision at most: as the default of connect
+local TIMEOUT = 10      -- seconds that a read waits for its min_revision at most: as the default of connect
 
 local store_methods = {}
 local store_mt = { __index = store_methods }

@@ -12,10 +12,8 @@ end
 
 --- Adds the methods to tables of methods.
 local function install(stores, clients, namespaces, fences)
-  stores.cache = cache.open_local
-  clients.cache = cache.open_remote
-  namespaces.cache = cache.open_in_namespace
   for _, methods in ipairs { stores, clients, namespaces, fences } do
+    methods.cache = cache.open
     methods.object_watch = object_watch.opener(check.self)
   end
   cache.methods.object_watch = object_watch.opener(check_cache)

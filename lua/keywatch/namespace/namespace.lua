@@ -178,7 +178,8 @@ for _, name in ipairs {
 end
 
 for _, name in ipairs {
-  "alarms", "arm", "disarm", "defragment", "deadline", "step", "load", "replace", "apply", "advance", -- of stores
+  "alarms", "arm", "disarm", "defragment", "deadline", "step", "load", "replace", "merge", "apply",
+  "advance", -- of stores
   "call", "stream", "state", "members", "health", "sync_endpoints", -- of clients
 } do
   methods[name] = function(self)

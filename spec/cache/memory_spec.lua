@@ -1,0 +1,89 @@
+--- Caches leave nothing: neither those that are closed, nor events that have come and gone.
+--
+-- KW_CACHES is how many caches are opened and closed, KW_CACHE_EVENTS how many events come: 10000 and 1000000 are the
+-- full dose.
+
+local keywatch = require "keywatch"
+
+local CACHES = tonumber(os.getenv("KW_CACHES")) or 300
+local EVENTS = tonumber(os.getenv("KW_CACHE_EVENTS")) or 30000
+
+--- The resident memory of this process, in bytes.
+local function resident()
+  collectgarbage()
+  collectgarbage()
+  local file = assert(io.open("/proc/self/statm"))
+  local _, pages = file:read("*n", "*n")
+  file:close()
+  return pages * 4096
+end
+
+describe("caches #slow #starved", function()
+  local store, server, client
+
+  before_each(function()
+    store = keywatch.open()
+    server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    client = keywatch.connect(server:addresses()[1])
+    for i = 1, 100 do store:put("/a/" .. i, ("v"):rep(100)) end
+  end)
+
+  after_each(function()
+    client:close()
+    server:close()
+    store:close()
+  end)
+
+  it("that are opened and closed, or dropped, leave neither memory nor watches", function()
+    local function open(i)
+      local cache = assert(client:cache("/a/"))
+      if i % 3 > 0 then assert(cache:wait_ready(30)) end
+      if i % 3 == 1 then
+        local watch, t = assert(cache:watch("/a/", { prefix = true })), cache:table()
+        assert(t["/a/1"] and watch)
+      end
+      if i % 2 == 0 then cache:close() end
+    end
+    keywatch.run(function()
+      for i = 1, CACHES / 3 do open(i) end
+      local before = resident()
+      for i = 1, CACHES do open(i) end
+      local grown = resident() - before
+      assert(grown < 8e6, ("%d bytes more after %d caches"):format(grown, CACHES))
+      for _ = 1, 5 do
+        collectgarbage()
+        keywatch.sleep(0.001)
+      end
+      assert.equal(0, (client.transport.watch_calls:count()))
+      assert.is_nil((next(client.transport.feeds)))
+    end)
+  end)
+
+  it("through which many events have gone take no more memory than before", function()
+    local cache = assert(client:cache("/a/", { history_bytes = 1e6 }))
+    local t = cache:table()
+    assert(cache:wait_ready(30))
+    local function write(n)
+      local last
+      for i = 1, n do
+        last = store:put("/a/" .. i % 100 + 1, ("%099d"):format(i)).revision
+        if i % 500 == 0 then
+          store:compact(last - 1)
+          assert(cache:wait_for(last, 60))
+        end
+      end
+      assert(cache:wait_for(last, 60))
+      return last
+    end
+    keywatch.run(function()
+      write(EVENTS / 3)
+      local before = resident()
+      local last = write(EVENTS)
+      local grown = resident() - before
+      assert(grown < 8e6, ("%d bytes more after %d events"):format(grown, EVENTS))
+      assert.equal(last, cache:status().revision)
+      assert.equal(store:get("/a/7").value, t["/a/7"])
+      assert.same(100, cache:status().keys)
+    end)
+  end)
+end)
