@@ -80,14 +80,16 @@ describe("a client that is used for long #slow", function()
     end)
 
     it("leaves nothing behind of the events of a cache, of its watches and of its tables", function()
-      local ops = fill(50)
-      for i = 1, 50 do ops[50 + i] = { delete = ("leak/gone/%d"):format(i) } end
-      local more = {}
-      for i = 1, 50 do more[i] = { put = ("leak/gone/%d"):format(i), value = "v" } end
-      local cache = assert(client:cache("leak/", { history_bytes = 100 * KIB }))
+      local more, ops = {}, {}
+      for i = 1, 50 do
+        more[i] = { put = ("cached/brief/%d"):format(i), value = "v" }
+        ops[2 * i - 1] = { put = ("cached/%d"):format(i), value = ("v"):rep(50) }
+        ops[2 * i] = { delete = ("cached/brief/%d"):format(i) }
+      end
+      local cache = assert(client:cache("cached/", { history_bytes = 100 * KIB }))
       assert(cache:wait_ready(PATIENT))
-      local one = assert(cache:watch("leak/", { prefix = true, prev_kv = true }))
-      local slow = assert(cache:watch("leak/", { prefix = true, max_bytes = 1000 }))
+      local one = assert(cache:watch("cached/", { prefix = true, prev_kv = true }))
+      local slow = assert(cache:watch("cached/", { prefix = true, max_bytes = 1000 }))
       local n_changes = 0
       local all = cache:table { on_change = function() n_changes = n_changes + 1 end }
       expect_flat("events of a cache", EVENTS, function()
