@@ -41,14 +41,14 @@ local function written()
 end
 
 --- Opens local watches of keys that nobody changes.
-local function open_watches(cache)
+local function open_watches(client, cache)
   local before, start, had = resident(), moment(), written()
   local watches = {}
   for i = 1, n_watches do watches[i] = assert(cache:watch(("%s%d/x"):format(prefix, i))) end
   keywatch.sleep(0.1)
   local sent = written() - had
   say("watching", start, ("bytes=%d written=%d upstream=%d"):format(resident() - before, sent,
-    (cache.client.transport.watch_calls:count())))
+    (client.transport.watch_calls:count())))
   return watches
 end
 
@@ -64,7 +64,7 @@ local status, grown = cache:status(), resident() - before
 local now = moment()
 say("ready", { seconds = now.seconds + start.seconds, cpu = now.cpu + start.cpu },
   ("keys=%d bytes=%d"):format(status.keys, grown))
-local watches = n_watches and open_watches(cache)
+local watches = n_watches and open_watches(client, cache)
 start = moment()
 assert(cache:wait_for(status.revision + n))
 say("updated", start, ("keys=%d"):format(cache:status().keys))

@@ -79,6 +79,38 @@ describe("a client that is used for long #slow", function()
       one:close()
     end)
 
+    it("leaves nothing behind of the events of a cache, of its watches and of its tables", function()
+      local more, ops = {}, {}
+      for i = 1, 50 do
+        more[i] = { put = ("cached/brief/%d"):format(i), value = "v" }
+        ops[2 * i - 1] = { put = ("cached/%d"):format(i), value = ("v"):rep(50) }
+        ops[2 * i] = { delete = ("cached/brief/%d"):format(i) }
+      end
+      local cache = assert(client:cache("cached/", { history_bytes = 100 * KIB }))
+      assert(cache:wait_ready(PATIENT))
+      local one = assert(cache:watch("cached/", { prefix = true, prev_kv = true }))
+      local slow = assert(cache:watch("cached/", { prefix = true, max_bytes = 1000 }))
+      local n_changes = 0
+      local all = cache:table { on_change = function() n_changes = n_changes + 1 end }
+      expect_flat("events of a cache", EVENTS, function()
+        local last
+        for _ = 1, EVENTS / 150 do
+          assert(client:txn { success = more })
+          last = assert(client:txn { success = ops }).revision
+          repeat local batch = assert(one:batch(PATIENT)) until batch.revision == last
+        end
+        assert(cache:wait_for(last, PATIENT))
+        assert(client:compact(last - 1, { physical = true }))
+      end)
+      assert.equal(50, cache:status().keys)
+      local n = 0
+      for _ in pairs(all) do n = n + 1 end
+      assert.equal(50, n)
+      assert.is_true(n_changes > 2 * EVENTS / 3)
+      repeat local event, err = slow:next(0) until not event and err.code == "compacted"
+      cache:close()
+    end)
+
     it("leaves nothing behind of watches that are opened and closed", function()
       local key = 0
       expect_flat("watches", WATCHES, function()
