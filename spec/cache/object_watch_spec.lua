@@ -784,6 +784,16 @@ describe("an object watch", function()
     assert(marks > 0 or n == 100)
   end)
 
+  it("hands out no progress unless it is asked to, and knows of it", function()
+    for _, fields in ipairs { false, "n=1" } do
+      local watch = open_at(store, { codec = "json", fields = fields or nil })
+      local revision = store:put("/b/1", "v").revision
+      assert((watch.watch or watch.entry.dispatcher.watch).core:request_progress())
+      expect_nothing(watch)
+      assert.equal(revision, watch.revision)
+    end
+  end)
+
   it("lets other tasks run while it looks for what it wants", function()
     keywatch.run(function()
       for _, is_selected in ipairs { false, true } do
