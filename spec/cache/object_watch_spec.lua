@@ -952,6 +952,20 @@ describe("object watches that share", function()
     end
   end)
 
+  it("do not share with one that waits for a revision of the future", function()
+    local store = open_store()
+    local future = open_at(store, { codec = "json", fields = "n=1", start_revision = 10 })
+    expect_nothing(future)
+    local now = open_at(store, { codec = "json", fields = "n=1" })
+    for revision = 2, 12 do
+      store:put("/a/1", field(1))
+      assert.equal(revision, now:next(0).revision)
+      if revision < 10 then expect_nothing(future) else assert.equal(revision, future:next(0).revision) end
+    end
+    expect_nothing(future)
+    assert.equal(2, future:status().shared.watches)
+  end)
+
   it("are not joined by one that is still behind their first revision", function()
     local store = open_store()
     store:put("/a/1", field(1))
