@@ -164,6 +164,7 @@ run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./k
 bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of caches, of TLS, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
+	@$(LUA54) bench/object_watch.lua
 	@$(LUA54) bench/tasks.lua
 	@$(LUA54) bench/locks.lua
 	@$(LUA54) bench/mutex.lua

@@ -20,7 +20,9 @@ require "keywatch.watch.local_source"
 
 concurrency.install(core.store_methods)
 concurrency.install(client.methods)
-caches.install(core.store_methods, client.methods, namespace.methods, fence.methods)
+for _, methods in ipairs { core.store_methods, client.methods, namespace.methods, fence.methods } do
+  caches.install(methods)
+end
 
 --- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
 -- errors name the caller.

@@ -784,6 +784,16 @@ describe("an object watch", function()
     assert(marks > 0 or n == 100)
   end)
 
+  it("hands out no progress unless it is asked to, and knows of it", function()
+    for _, fields in ipairs { false, "n=1" } do
+      local watch = open_at(store, { codec = "json", fields = fields or nil })
+      local revision = store:put("/b/1", "v").revision
+      assert((watch.watch or watch.entry.dispatcher.watch).core:request_progress())
+      expect_nothing(watch)
+      assert.equal(revision, watch.revision)
+    end
+  end)
+
   it("lets other tasks run while it looks for what it wants", function()
     keywatch.run(function()
       for _, is_selected in ipairs { false, true } do
@@ -940,6 +950,20 @@ describe("object watches that share", function()
       assert.equal(watch == future and 1 or 5 - 1, watch:status().shared.watches - (watch == future and 4 or 1))
       assert.equal(one.entry.dispatcher, watch.entry.dispatcher)
     end
+  end)
+
+  it("do not share with one that waits for a revision of the future", function()
+    local store = open_store()
+    local future = open_at(store, { codec = "json", fields = "n=1", start_revision = 10 })
+    expect_nothing(future)
+    local now = open_at(store, { codec = "json", fields = "n=1" })
+    for revision = 2, 12 do
+      store:put("/a/1", field(1))
+      assert.equal(revision, now:next(0).revision)
+      if revision < 10 then expect_nothing(future) else assert.equal(revision, future:next(0).revision) end
+    end
+    expect_nothing(future)
+    assert.equal(2, future:status().shared.watches)
   end)
 
   it("are not joined by one that is still behind their first revision", function()

@@ -10,13 +10,12 @@ local function check_cache(self, name)
   check.self(self, name, cache.mt)
 end
 
---- Adds the methods to tables of methods.
-local function install(stores, clients, namespaces, fences)
-  for _, methods in ipairs { stores, clients, namespaces, fences } do
-    methods.cache = cache.open
-    methods.object_watch = object_watch.opener(check.self)
-  end
-  cache.methods.object_watch = object_watch.opener(check_cache)
+cache.methods.object_watch = object_watch.opener(check_cache)
+
+--- Adds the methods to those of a store, a client, a namespace or a fence.
+local function install(methods)
+  methods.cache = cache.open
+  methods.object_watch = object_watch.opener(check.self)
 end
 
 return { install = install }
