@@ -240,6 +240,7 @@ static int l_begin(lua_State *L) {
   sub->next = sub->seen + 1;
   sub->has_cluster = kw_bind_to_uint(L, 3, &cluster);
   if (sub->has_cluster) sub->cluster = (int64_t)cluster;
+  sub->overlaps = lua_toboolean(L, 4);
   return 0;
 }
 

@@ -69,6 +69,9 @@ typedef struct kw_subscription {
   bool is_suspect : 1;  /* in doubt, see kw_subscription_doubt */
   bool was_created : 1; /* at least once, on any call */
   bool has_cluster : 1;
+  /* Asks for the last revision again, and drops what it was told: servers send no progress on a call before the first
+   * revision of each of its watches, and so would tell nothing about a watch that has everything. */
+  bool overlaps : 1;
   uint8_t state; /* kw_subscription_state */
 
   int64_t next;    /* first revision not told; 0: the one after the server's, at creation */

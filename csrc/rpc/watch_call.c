@@ -166,6 +166,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub) {
   kw_link_add(&call->creations, &asked->link);
   if (sub->no_put) filters[n++] = 0;
   if (sub->no_delete) filters[n++] = 1;
+  int64_t start = sub->overlaps && sub->next > 1 ? sub->next - 1 : sub->next;
   sub->call = call;
   if (!kw_link_is_alone(&sub->ready)) move_ready(call, sub);
   sub->state = KW_SUBSCRIPTION_CREATING;
@@ -174,7 +175,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub) {
   enter(call);
   send_request(call, &(kw_watch_request){.kind = KW_WATCH_CREATE,
                                          .create = {.range = kw_subscription_range(sub),
-                                                    .start_revision = sub->next,
+                                                    .start_revision = start,
                                                     .progress_notify = true,
                                                     .filters = {.items = filters, .n = n},
                                                     .prev_kv = sub->prev_kv,

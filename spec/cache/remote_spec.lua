@@ -95,6 +95,19 @@ describe("a client's cache", function()
     end)
   end)
 
+  it("is young while the server says that nothing is missing, though nothing is new", function()
+    cache:sync(PATIENCE)
+    local heard_at, revision = cache.feed.heard_at, cache:status().revision
+    keywatch.sleep(0.01)
+    while cache.feed.heard_at == heard_at do
+      for call in pairs(client.transport.watch_calls.calls) do call.inspect_at = 0 end -- as ten seconds later
+      client.transport.poll_at = nil
+      keywatch.sleep(0.01)
+    end
+    assert.equal(revision, cache:status().revision)
+    assert(cache:status().age < 10)
+  end)
+
   it("reads the past that it has, and says what it does not have", function()
     local before = cache:status().revision
     local put = store:put("/a/1", "new")

@@ -78,7 +78,7 @@ end
 local function begin_following(self, revision, heard_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
-  object:begin(revision, self.cluster)
+  object:begin(revision, self.cluster, true)
   object:follow(true) -- it is announced whenever something has come, and need not be armed
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.failures, self.why = "following", nil, 0, nil
