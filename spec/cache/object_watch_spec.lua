@@ -952,6 +952,34 @@ describe("object watches that share", function()
     end
   end)
 
+  it("are woken one after the other, while others go on waiting", function()
+    local store = open_store()
+    keywatch.run(function()
+      local tasks = {}
+      for i = 1, 3 do
+        local watch = open_at(store, { codec = "json", fields = "n=" .. i })
+        tasks[i] = keywatch.spawn(function() return watch:next(PATIENCE) end)
+      end
+      keywatch.sleep(0)
+      for i = 1, 3 do
+        store:put("/a/" .. i, field(i))
+        assert.equal("/a/" .. i, select(2, tasks[i]:join(PATIENCE)).key)
+      end
+    end)
+  end)
+
+  it("all fail if a previous value is gone, since anybody may have wanted it", function()
+    local store = open_store()
+    for _ = 1, 5 do store:put("/a/1", field(1)) end
+    store:compact(6)
+    local watch = open_at(store, { codec = "json", fields = "n=1" })
+    local underlying = watch.entry.dispatcher.watch
+    underlying.buffer, underlying.at, underlying.n = { { type = "put", key = "/a/1", value = field(2),
+      create_revision = 2, mod_revision = 6, version = 5, lease = 0 } }, 0, 1
+    watch.entry.floor = 5
+    assert.equal("error compacted", short(watch:next(0)))
+  end)
+
   it("do not share with one that waits for a revision of the future", function()
     local store = open_store()
     local future = open_at(store, { codec = "json", fields = "n=1", start_revision = 10 })
