@@ -1057,6 +1057,14 @@ function Cache:status() end
 ---@nodiscard
 function Cache:table(opts) end
 
+---Watches objects: the values of keys, as a codec decodes them. See docs/object_watch.md.
+---@param key string
+---@param opts? keywatch.ObjectWatchOptions
+---@return keywatch.ObjectWatch? watch
+---@return keywatch.Error? err
+---@nodiscard
+function Cache:object_watch(key, opts) end
+
 ---Ends the cache, its watches and its tables. May be called twice.
 function Cache:close() end
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <sys/mman.h>
+
 #include "base/mem.h"
 
 #ifdef KW_PROBE
@@ -47,6 +49,27 @@ void *kw_realloc(void *p, size_t size) {
 void kw_free(void *p) {
   if (p != NULL) live--;
   free(p);
+}
+
+/* Blocks of the heap, since sanitizers know their bounds. */
+void *kw_alloc_pages(size_t size) {
+  return kw_alloc(size);
+}
+
+void kw_free_pages(void *p, size_t size) {
+  (void)size;
+  kw_free(p);
+}
+
+#else
+
+void *kw_alloc_pages(size_t size) {
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+void kw_free_pages(void *p, size_t size) {
+  if (p != NULL) munmap(p, size);
 }
 
 #endif

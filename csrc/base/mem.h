@@ -59,6 +59,13 @@ static inline void *kw_alloc_zeroed(size_t size) {
   return p;
 }
 
+/* Returns `size` bytes, which go back to the system when they are freed, whatever was allocated meanwhile; or NULL if
+ * memory is short. For large blocks with a short life: freed by kw_free they would leave a hole in the heap. */
+void *kw_alloc_pages(size_t size);
+
+/* Frees what kw_alloc_pages has returned for that size. p may be NULL. */
+void kw_free_pages(void *p, size_t size);
+
 /* Makes room for at least `need` elements of `size` bytes in a vector. `items` is the address of the pointer to
  * the vector, and *cap is the number of elements that it has room for; both are updated. The room grows by
  * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */

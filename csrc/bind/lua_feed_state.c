@@ -8,7 +8,7 @@
 
 #define STATE_NAME "keywatch.core.feed_state"
 
-/* The user value of the object is a list: key, range_end, and the pages, which the kvs are slices of. */
+/* The user value of the object is a list: key and range_end, which the range is slices of. */
 typedef struct lua_state {
   kw_feed_state state;
   bool is_open;
@@ -44,16 +44,9 @@ static int l_feed_state(lua_State *L) {
   return 1;
 }
 
-/* The page is held before its slices are. */
 static int l_add(lua_State *L) {
-  check_open(L);
-  kw_slice page = kw_bind_check_bytes(L, 2);
-  lua_settop(L, 2);
-  lua_getiuservalue(L, 1, 1);
-  lua_pushvalue(L, 2);
-  lua_rawseti(L, 3, (int)lua_rawlen(L, 3) + 1);
   lua_state *self = check_open(L);
-  int rc = kw_feed_state_add(&self->state, page);
+  int rc = kw_feed_state_add(&self->state, kw_bind_check_bytes(L, 2));
   bool has_more = self->state.has_more;
   if (rc != KW_OK) {
     kw_bind_push_error_meta(L);
@@ -64,14 +57,22 @@ static int l_add(lua_State *L) {
   return 2;
 }
 
-/* The key is a slice of a page, which the object holds. */
+/* Where the key is copied to is allocated first: a finalizer may close the state, or add a page. */
 static int l_last(lua_State *L) {
   lua_state *self = check_open(L);
+  void *copy;
+  size_t room;
+  lua_settop(L, 2);
+  do {
+    room = kw_feed_state_last_key(&self->state).len;
+    copy = lua_newuserdatauv(L, room, 0);
+    lua_replace(L, 2);
+    self = check_open(L);
+  } while (kw_feed_state_last_key(&self->state).len > room);
   kw_slice key = kw_feed_state_last_key(&self->state);
   int64_t revision = self->state.revision, n = (int64_t)self->state.n;
-  lua_settop(L, 1);
-  lua_getiuservalue(L, 1, 1);
-  kw_bind_push_slice(L, key);
+  memcpy(copy, key.data, key.len);
+  kw_bind_push_slice(L, kw_slice_of(copy, key.len));
   kw_bind_push_int(L, revision);
   kw_bind_push_int(L, n);
   return 3;
@@ -82,12 +83,6 @@ static int l_close(lua_State *L) {
   if (!self->is_open) return 0;
   kw_feed_state_drop(&self->state);
   self->is_open = false;
-  lua_settop(L, 1);
-  lua_getiuservalue(L, 1, 1);
-  for (int i = (int)lua_rawlen(L, 2); i > 0; i--) {
-    lua_pushnil(L);
-    lua_rawseti(L, 2, i);
-  }
   return 0;
 }
 

@@ -66,19 +66,43 @@ static bool add_kvs(kw_feed_state *state, kw_slice page, int64_t revision) {
   return true;
 }
 
-int kw_feed_state_add(kw_feed_state *state, kw_slice page) {
+struct kw_feed_page {
+  kw_feed_page *next;
+  size_t len;
+  char bytes[];
+};
+
+static kw_feed_page *copy_page(kw_slice answer) {
+  kw_feed_page *page = kw_alloc_pages(sizeof *page + answer.len);
+  if (page == NULL) return NULL;
+  page->len = answer.len;
+  memcpy(page->bytes, answer.data, answer.len);
+  return page;
+}
+
+static void drop_page(kw_feed_page *page) {
+  kw_free_pages(page, sizeof *page + page->len);
+}
+
+int kw_feed_state_add(kw_feed_state *state, kw_slice answer) {
   int64_t revision;
   bool has_more;
   size_t n, before = state->n;
-  if (!read_page(page, &revision, &has_more, &n)) return KW_ERR_MALFORMED_ANSWER;
-  if (state->revision == 0) state->revision = revision;
+  if (!read_page(answer, &revision, &has_more, &n)) return KW_ERR_MALFORMED_ANSWER;
+  if (state->revision != 0) revision = state->revision;
   if (has_more && n == 0) return KW_ERR_MALFORMED_ANSWER;
   if (!kw_reserve(&state->kvs, &state->cap, before + n, sizeof *state->kvs))
     return KW_ERR_NO_MEMORY;
-  if (!add_kvs(state, page, state->revision)) {
+  kw_feed_page *page = copy_page(answer);
+  if (page == NULL) return KW_ERR_NO_MEMORY;
+  if (!add_kvs(state, kw_slice_of(page->bytes, page->len), revision)) {
+    drop_page(page);
     state->n = before;
     return KW_ERR_MALFORMED_ANSWER;
   }
+  page->next = state->pages;
+  state->pages = page;
+  state->revision = revision;
   state->has_more = has_more;
   return KW_OK;
 }
@@ -88,7 +112,12 @@ kw_slice kw_feed_state_last_key(const kw_feed_state *state) {
 }
 
 void kw_feed_state_drop(kw_feed_state *state) {
+  for (kw_feed_page *page = state->pages, *next; page != NULL; page = next) {
+    next = page->next;
+    drop_page(page);
+  }
   kw_free(state->kvs);
+  state->pages = NULL;
   state->kvs = NULL;
   state->n = state->cap = 0;
 }

@@ -11,6 +11,9 @@
 
 /* {====== The state ====== */
 
+/* The copy of an encoded RangeResponse. */
+typedef struct kw_feed_page kw_feed_page;
+
 /* The kvs of a range at one revision, in the order of keys. All zero: no page has come. */
 typedef struct kw_feed_state {
   kw_range range;
@@ -19,12 +22,12 @@ typedef struct kw_feed_state {
   kw_kv *kvs;       /* their slices are those of the pages */
   size_t n;
   size_t cap;
+  kw_feed_page *pages; /* the last one first */
 } kw_feed_state;
 
-/* Adds an encoded RangeResponse, which must stay where it is as long as the state is used. Returns KW_OK;
- * KW_ERR_MALFORMED_ANSWER if the page cannot follow those before; or KW_ERR_NO_MEMORY: both leave the state as it
- * was. */
-int kw_feed_state_add(kw_feed_state *state, kw_slice page);
+/* Adds a copy of an encoded RangeResponse. Returns KW_OK; KW_ERR_MALFORMED_ANSWER if the page cannot follow those
+ * before; or KW_ERR_NO_MEMORY: both leave the state as it was. */
+int kw_feed_state_add(kw_feed_state *state, kw_slice answer);
 
 /* Returns the last key. The next page begins right behind it. Empty if there is none. */
 kw_slice kw_feed_state_last_key(const kw_feed_state *state);
