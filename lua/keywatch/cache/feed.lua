@@ -334,7 +334,8 @@ end
 --- Returns a revision that the server had after this call, which the replica can come up to; or nil and an error:
 -- "unsupported" if the server's progress cannot be trusted.
 function feed_methods:server_revision(deadline)
-  local is_trusted, why = self.watch_calls:await_trust(deadline)
+  local is_trusted, why = self.phase == "following" and self.watch_calls:is_trusted(self) or nil, nil
+  if is_trusted == nil then is_trusted, why = self.watch_calls:await_trust(deadline) end
   if is_trusted == nil then return nil, why end
   if not is_trusted then return nil, core.new_error("unsupported") end
   return self.asker:ask(deadline)
