@@ -46,15 +46,19 @@ static int l_feed_state(lua_State *L) {
 
 static int l_add(lua_State *L) {
   lua_state *self = check_open(L);
-  int rc = kw_feed_state_add(&self->state, kw_bind_check_bytes(L, 2));
+  kw_slice page = kw_bind_check_bytes(L, 2);
+  size_t before = self->state.n;
+  int rc = kw_feed_state_add(&self->state, page);
   bool has_more = self->state.has_more;
+  int64_t n = (int64_t)(self->state.n - before);
   if (rc != KW_OK) {
     kw_bind_push_error_meta(L);
     return kw_bind_push_failure(L, lua_gettop(L), rc);
   }
   lua_pushboolean(L, 1);
   lua_pushboolean(L, has_more);
-  return 2;
+  kw_bind_push_int(L, n);
+  return 3;
 }
 
 /* Where the key is copied to is allocated first: a finalizer may close the state, or add a page. */

@@ -27,7 +27,8 @@ local reason = require "keywatch.support.reason"
 local server_revision = require "keywatch.cache.server_revision"
 
 local RANGE = "/etcdserverpb.KV/Range"
-local PAGE = 10000    -- kvs of one page
+local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
+local PAGE_BYTES = 512 * 1024 -- of the pages after the first one: larger blocks leave holes in the heap
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
 local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
@@ -114,6 +115,11 @@ local function use_pages(self)
   begin_following(self, revision, self.read_at)
 end
 
+--- Chooses how many kvs the next page has, after a page of some kvs and bytes.
+local function size_next_page(self, n, bytes)
+  if n > 0 then self.page = math.max(1, math.min(LARGEST_PAGE, math.floor(n * PAGE_BYTES / bytes))) end
+end
+
 --- Handles a page that has come, or the error of reading it.
 local function take_page(self, read)
   self.read = nil
@@ -129,9 +135,10 @@ local function take_page(self, read)
   if self.phase ~= "reading" then return end
   if self.page_cluster and cluster ~= self.page_cluster then return begin_reading(self, self.why) end
   if not self.page_cluster then self.page_cluster, self.read_at = cluster, driver.get().now() end
-  local ok, more = self.state:add(read.message)
+  local ok, more, n = self.state:add(read.message)
   if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
+  size_next_page(self, n, #read.message)
   if more then ask_page(self) else use_pages(self) end
 end
 
@@ -362,7 +369,7 @@ local function new(cache, hooks)
     range_end = cache.range_end,
     hooks = hooks,
     phase = "paused",   -- until it begins, in the first call of pump
-    page = PAGE,
+    page = FIRST_PAGE,  -- kvs of the next page
     state = nil,        -- the pages that have come
     read = nil,         -- the page that is on its way
     page_cluster = nil, -- the cluster of these pages
