@@ -28,7 +28,7 @@ local server_revision = require "keywatch.cache.server_revision"
 
 local RANGE = "/etcdserverpb.KV/Range"
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
-local PAGE_BYTES = 512 * 1024 -- of the pages after the first one: larger blocks leave holes in the heap
+local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of what was read: larger blocks leave larger holes
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
 local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
@@ -57,6 +57,7 @@ local function begin_reading(self, why)
   local state, old = core.feed_state(self.key, self.range_end), self.state
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
+  self.read_bytes = 0
   if old then old:close() end
   if self.phase == "reading" then ask_page(self) end
 end
@@ -115,9 +116,13 @@ local function use_pages(self)
   begin_following(self, revision, self.read_at)
 end
 
---- Chooses how many kvs the next page has, after a page of some kvs and bytes.
+--- Chooses how many kvs the next page has, after a page of some kvs and bytes. Many small pages of a large range would
+-- be slow: etcd counts the rest of the range for each of them.
 local function size_next_page(self, n, bytes)
-  if n > 0 then self.page = math.max(1, math.min(LARGEST_PAGE, math.floor(n * PAGE_BYTES / bytes))) end
+  self.read_bytes = self.read_bytes + bytes
+  if n == 0 then return end
+  local wanted = math.max(PAGE_BYTES, self.read_bytes * PAGE_SHARE)
+  self.page = math.max(1, math.min(LARGEST_PAGE, math.floor(n * wanted / bytes)))
 end
 
 --- Handles a page that has come, or the error of reading it.
@@ -372,6 +377,7 @@ local function new(cache, hooks)
     page = FIRST_PAGE,  -- kvs of the next page
     state = nil,        -- the pages that have come
     read = nil,         -- the page that is on its way
+    read_bytes = 0,     -- of these pages
     page_cluster = nil, -- the cluster of these pages
     read_at = nil,      -- when the first one has come
     cluster = nil,      -- the cluster of the replica
