@@ -12,10 +12,12 @@
 --   error()                    returns why nothing can come any more, or nil
 --   describe()                 returns phase, age and trouble
 --   deadline()                 returns the deadline of a read that has none
---   await_revision(cache, revision, deadline, is_strict)
---                              waits until the replica has come to a revision. Returns nil, or an error. With is_strict
---                              the error is "unsupported" if nothing makes the replica come there soon
---   server_revision(deadline)  returns a revision that the server had after the call, or nil and an error
+--   await_revision(cache, revision, deadline, is_strict, replica)
+--                              waits until the replica has come to a revision, or the cache has another one than
+--                              `replica`. Returns nil, or an error. With is_strict the error is "unsupported" if nothing
+--                              makes the replica come there soon
+--   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
+--                              history; or nil and an error
 --   close()
 
 local check = require "keywatch.support.check"
@@ -116,9 +118,9 @@ local function follow_tables(cache)
   end
 end
 
---- Waits until the content has come to a revision. With is_strict it returns "unsupported" if that may take long.
--- Returns the revision of the content, or nil and an error.
-local function come_to(cache, target, deadline, is_strict)
+--- Waits until the content has come to a revision, or is that of another replica, if one is given. With is_strict it
+-- returns "unsupported" if that may take long. Returns the revision of the content, or nil and an error.
+local function come_to(cache, target, deadline, is_strict, replica)
   local err = closed_error(cache)
   if err then return nil, err end
   local revision = revision_of(cache)
@@ -127,7 +129,7 @@ local function come_to(cache, target, deadline, is_strict)
     return revision
   end
   driver.get().check_wait()
-  err = cache.feed:await_revision(cache, target, deadline, is_strict)
+  err = cache.feed:await_revision(cache, target, deadline, is_strict, replica)
   if err then return nil, err end
   follow_tables(cache)
   return revision_of(cache)
@@ -144,15 +146,18 @@ function cache_methods:wait_for(revision, timeout)
 end
 
 --- Waits until the cache has what the server had when this was called. Returns the revision of the server then, or nil
--- and an error. `ask_until` is the deadline of asking the server.
-local function sync(cache, deadline, ask_until)
-  local err = closed_error(cache)
-  if err then return nil, err end
-  local target, failed = cache.feed:server_revision(ask_until)
-  if not target then return nil, failed end
-  local revision, late = come_to(cache, target, deadline, true)
-  if not revision then return nil, late end
-  return target
+-- and an error. If the server gets another history meanwhile, it is asked again.
+local function sync(cache, deadline)
+  while true do
+    local err = closed_error(cache)
+    if err then return nil, err end
+    local target, failed = cache.feed:server_revision(deadline)
+    if not target then return nil, failed end
+    local replica = cache.replica
+    local revision, late = come_to(cache, target, deadline, true, replica)
+    if not revision then return nil, late end
+    if cache.replica == replica then return target end
+  end
 end
 
 --- Waits until the cache has all that the server had when sync was called. Returns the revision of the server then, or
@@ -161,7 +166,7 @@ function cache_methods:sync(timeout)
   check.self(self, "sync", cache_mt)
   check.timeout(timeout, "sync")
   local deadline = deadline_of(timeout)
-  local revision, err = sync(self, deadline, deadline or self.feed:deadline())
+  local revision, err = sync(self, deadline)
   if revision then return revision end
   local is_late = timeout and (err.code == "deadline_exceeded" or err.code == "unavailable")
   return nil, is_late and core.new_error("timeout") or err
@@ -204,7 +209,7 @@ local function source_of(cache, opts)
   end
   local deadline = opts.deadline or deadline_of(opts.timeout) or cache.feed:deadline()
   local ok, failed
-  if opts.consistent then ok, failed = sync(cache, deadline, deadline) else ok = true end
+  if opts.consistent then ok, failed = sync(cache, deadline) else ok = true end
   if ok and opts.min_revision then ok, failed = come_to(cache, opts.min_revision, deadline, true) end
   if ok then return cache.replica, without_own(opts) end
   if failed.code == "unsupported" then return cache.owner, without_own(opts, deadline) end

@@ -83,7 +83,7 @@ local function begin_following(self, revision, heard_at)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.failures, self.why = "following", nil, 0, nil
   self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
-  self.call, self.has_own_call, self.is_full = nil, false, false
+  self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
   self.watch_calls:add(self)
   if self.phase == "closed" then self.watch_calls:forget(self) end
 end
@@ -165,7 +165,8 @@ end
 
 --- Moves what has come, and handles a failure behind it. The state is looked at first: nothing comes after a failure.
 local function follow(self)
-  local object = self.core
+  local object, doubt = self.core, self.doubt
+  if doubt then return fail(self, doubt) end
   local has_failed = object:state() == "failed"
   local has_heard = move(self, object)
   if has_heard == nil or self.phase ~= "following" then return end
@@ -312,8 +313,8 @@ local function hasten(self, target)
 end
 
 --- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
--- the server's progress cannot be trusted.
-function feed_methods:await_revision(cache, target, deadline, is_strict)
+-- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
+function feed_methods:await_revision(cache, target, deadline, is_strict, replica)
   local d = driver.get()
   if not self.changed then
     local fresh = d.event()
@@ -322,7 +323,7 @@ function feed_methods:await_revision(cache, target, deadline, is_strict)
   while true do
     local err = cache.end_error or self:error()
     if err then return err end
-    if has_come(self, target) then return nil end
+    if has_come(self, target) or replica and cache.replica ~= replica then return nil end
     if deadline and d.now() >= deadline then return core.new_error("timeout") end
     local look_at, is_untrusted = hasten(self, target)
     if is_untrusted and is_strict then return core.new_error("unsupported") end
@@ -331,13 +332,43 @@ function feed_methods:await_revision(cache, target, deadline, is_strict)
   end
 end
 
+--- Waits until there is content, and a watch that keeps it up to date. Returns nil, or an error.
+local function await_following(self, deadline)
+  local err = self:await_revision(self.cache, 0, deadline)
+  while not err and (self.phase ~= "following" or self.doubt) do
+    local came = self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
+    err = self.cache.end_error or self:error() or not came and core.new_error("timeout") or nil
+  end
+  return err
+end
+
+--- Has the content read anew: the server that has answered a read has another history.
+local function doubt(self, code)
+  if self.phase ~= "following" then return end -- it is read anew already
+  self.doubt = code
+  pump(self)
+end
+
 --- Returns a revision that the server had after this call, which the replica can come up to; or nil and an error:
--- "unsupported" if the server's progress cannot be trusted.
+-- "unsupported" if the server's progress cannot be trusted. The server may have another history by now, which the watch
+-- has not noticed. Then its revision is not one of the replica, and is asked for again when the content is that of the
+-- server. Without a deadline the server has the time of a request, and content may take as long as it likes.
 function feed_methods:server_revision(deadline)
-  local is_trusted, why = self.watch_calls:await_trust(deadline)
+  local is_trusted, why = self.watch_calls:await_trust(deadline or self:deadline())
   if is_trusted == nil then return nil, why end
   if not is_trusted then return nil, core.new_error("unsupported") end
-  return self.asker:ask(deadline)
+  while true do
+    local err = await_following(self, deadline)
+    if err then return nil, err end
+    local replica, own = self.cache.replica, self.cluster
+    local known = replica:status().revision
+    local revision, cluster = self.asker:ask(deadline or self:deadline())
+    if not revision then return nil, cluster end -- in its place stands the error
+    if replica == self.cache.replica then
+      if cluster == own and revision >= known then return revision end
+      doubt(self, cluster ~= own and "cluster_changed" or "regressed")
+    end
+  end
 end
 
 -- }======
@@ -369,6 +400,7 @@ local function new(cache, hooks)
     cluster = nil,      -- the cluster of the replica
     why = nil,          -- the error that made reading anew necessary
     trouble = nil,      -- why it is paused
+    doubt = nil,        -- "regressed" or "cluster_changed", if a read has shown that before the watch has
     failures = 0,       -- pauses in a row
     retry_at = 0,
     heard_at = nil,     -- when the server has last said that the replica has everything
