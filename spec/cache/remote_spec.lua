@@ -216,6 +216,83 @@ describe("a client's cache", function()
     end
   end)
 
+  --- Has the watch of the cache fail, as if the server had ended it.
+  local function fail_watch(code)
+    cache.feed.core:fail(code, "keywatch: refused")
+    cache.feed.arrival.set()
+  end
+
+  it("reads again after a pause, though nothing else happens", function()
+    cache:sync(PATIENCE)
+    client.transport.backoff = function() return 0.01 end
+    fail_watch("permission_denied")
+    assert.same({ "paused", "permission_denied" }, { cache:status().phase, cache:status().trouble.code })
+    while cache:status().phase ~= "following" do
+      assert(cache.feed.changed:wait(5), "the client sleeps until it looks at its calls")
+    end
+  end)
+
+  for _, code in ipairs { "permission_denied", "compacted", "cluster_changed" } do
+    it("waits longer and longer while its watch ends at once: " .. code, function()
+      local watch_calls, pauses = client.transport.watch_calls, {}
+      client.transport.backoff = function(failures)
+        pauses[#pauses + 1] = failures
+        return 0.001
+      end
+      function watch_calls.add(self, one)
+        getmetatable(self).__index.add(self, one)
+        if #pauses < 5 then fail_watch(code) end
+      end
+      fail_watch(code)
+      while #pauses < 5 do turn() end
+      watch_calls.add = nil
+      local first = code == "permission_denied" and 1 or 2 -- after the first failure it reads at once
+      assert.same({ first, first + 1, first + 2, first + 3, first + 4 }, pauses)
+      local put = store:put("/a/9", "9")
+      assert(cache:wait_for(put.revision, PATIENCE))
+      assert.equal("9", cache:get("/a/9").value)
+    end)
+  end
+
+  it("goes on if the replica was in the middle of a call when the last page came", function()
+    local replica, n = cache.replica, 0
+    local busy = setmetatable({}, { __index = function(_, name)
+      return replica[name] and function(_, ...)
+        if name == "merge" then n = n + 1 end
+        if name == "merge" and n <= 2 then
+          error("the store is in the middle of a call, and a finalizer has to wait", 0) -- as the core says it
+        end
+        return replica[name](replica, ...)
+      end
+    end })
+    cache.replica = busy
+    store:put("/a/9", "9")
+    fail_watch("compacted")
+    while n < 3 do turn() end
+    cache.replica = replica
+    assert(cache:wait_for(store:put("/a/10", "10").revision, PATIENCE))
+    assert.equal("9", cache:get("/a/9").value)
+  end)
+
+  it("may open and close caches in a hook, whatever called the hook", function()
+    local opened, calls_of_hook = {}, 0
+    client.transport.backoff = function() return 0.001 end
+    cache:table { on_change = function(key)
+      if key ~= "/a/x" then return end
+      calls_of_hook = calls_of_hook + 1
+      for _ = 1, 20 do opened[#opened + 1] = assert(client:cache("/a/")) end
+      for i = 1, #opened, 2 do opened[i]:close() end
+    end }
+    for i = 1, 5 do
+      store:put("/a/x", tostring(i))
+      cache.feed.is_stirred = true -- so that the transport's poll of its feeds calls the hook
+      client.transport:poll()
+      while calls_of_hook < i do turn() end
+    end
+    assert(opened[#opened]:wait_ready(PATIENCE))
+    for _, one in ipairs(opened) do one:close() end
+  end)
+
   it("works in a task and at top level, and says where it cannot wait", function()
     local said
     coroutine.wrap(function() said = select(2, pcall(cache.wait_for, cache, 10 ^ 9)) end)()

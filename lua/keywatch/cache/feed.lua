@@ -29,6 +29,7 @@ local server_revision = require "keywatch.cache.server_revision"
 local RANGE = "/etcdserverpb.KV/Range"
 local PAGE = 10000    -- kvs of one page
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
+local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
 local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
@@ -48,6 +49,7 @@ local function ask_page(self)
   local read = reads:begin(RANGE, core.requests.range(self.client, key, opts), self)
   if self.phase ~= "reading" then return reads:cancel(read) end
   self.read = read
+  self.transport:look_again() -- it may have polled its reads before
   if read.is_done then self.is_stirred = true end -- it was, before the feed had it
 end
 
@@ -56,6 +58,7 @@ local function begin_reading(self, why)
   local state, old = core.feed_state(self.key, self.range_end), self.state
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
+  self.is_complete = false
   if old then old:close() end
   if self.phase == "reading" then ask_page(self) end
 end
@@ -65,7 +68,16 @@ local function pause(self, err)
   local retry_at = driver.get().now() + self.transport.backoff(self.failures + 1)
   if self.phase == "closed" then return end
   self.phase, self.trouble, self.failures, self.retry_at = "paused", err, self.failures + 1, retry_at
-  self.transport.poll_at = nil -- the transport has a new time to wait for
+  self.transport:look_again() -- at the new time to wait for
+end
+
+--- Begins to read the range anew: at once after the first failure, and after a while if that does not last. Reading may
+-- take the server long. `err` is the failure; `why` is as in begin_reading.
+local function read_again(self, err, why)
+  self.why = why
+  if self.failures > 0 then return pause(self, err) end
+  self.failures = 1
+  begin_reading(self, why)
 end
 
 --- Ends the feed, and with it the cache, because the client is closed.
@@ -81,10 +93,11 @@ local function begin_following(self, revision, heard_at)
   object:begin(revision, self.cluster, true)
   object:follow(true) -- it is announced whenever something has come, and need not be armed
   if self.phase == "closed" then return object:close() end
-  self.phase, self.trouble, self.failures, self.why = "following", nil, 0, nil
+  self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
   self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
   self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
   self.watch_calls:add(self)
+  self.transport:look_again()
   if self.phase == "closed" then self.watch_calls:forget(self) end
 end
 
@@ -119,7 +132,7 @@ local function take_page(self, read)
   self.read = nil
   local err = read.err
   if err and err.code == "closed" then return end_with_client(self) end
-  if err and err.code == "compacted" then return begin_reading(self, self.why) end
+  if err and err.code == "compacted" then return read_again(self, err, self.why) end
   if err and err.code == "answer_too_large" and self.page > 1 then
     self.page = math.floor(self.page / 2)
     return ask_page(self)
@@ -127,11 +140,14 @@ local function take_page(self, read)
   if err then return pause(self, err) end
   local cluster = core.header(read.message)
   if self.phase ~= "reading" then return end
-  if self.page_cluster and cluster ~= self.page_cluster then return begin_reading(self, self.why) end
+  if self.page_cluster and cluster ~= self.page_cluster then
+    return read_again(self, core.new_error("cluster_changed"), self.why)
+  end
   if not self.page_cluster then self.page_cluster, self.read_at = cluster, driver.get().now() end
   local ok, more = self.state:add(read.message)
   if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
+  self.is_complete = not more
   if more then ask_page(self) else use_pages(self) end
 end
 
@@ -139,14 +155,16 @@ end
 
 -- {====== Following ======
 
---- Handles the failure of the watch.
+--- Handles the failure of the watch. If the history is gone, or another one, reading begins at once.
 local function fail(self, code, text)
   local err = code == "unknown" and text and core.error_of(reason.parse(text)) or errors.new(code, text)
   if self.phase ~= "following" then return end
   self.core:close()
   self.watch_calls:forget(self)
   if self.transport.is_closed then return end_with_client(self) end
-  if code == "compacted" or OTHER_HISTORY[code] then return begin_reading(self, err) end
+  if driver.get().now() - self.since >= STABLE then self.failures = 0 end
+  if self.phase ~= "following" then return end
+  if code == "compacted" or OTHER_HISTORY[code] then return read_again(self, err, err) end
   pause(self, err)
 end
 
@@ -188,7 +206,13 @@ end
 local function work(self)
   if self.phase == "reading" then
     local read = self.read
-    if read and read.is_done then take_page(self, read) end
+    if self.is_complete then
+      use_pages(self) -- the replica was in the middle of a call
+    elseif not read then
+      ask_page(self) -- an error has come in between
+    elseif read.is_done then
+      take_page(self, read)
+    end
   elseif self.phase == "following" then
     follow(self)
   elseif self.phase == "paused" and driver.get().now() >= self.retry_at then
@@ -210,7 +234,8 @@ local function pump(self)
   until not ok or not self.is_stirred or self.phase == "closed"
   self.is_working = false
   if not ok then -- a finalizer has the transport polled in the middle of a read of the replica
-    self.is_stirred, self.transport.poll_at = true, nil
+    self.is_stirred = true
+    self.transport:look_again()
     if type(err) ~= "string" or not err:find(IS_BUSY, 1, true) then error(err, 0) end
     return
   end
@@ -395,13 +420,15 @@ local function new(cache, hooks)
     page = PAGE,
     state = nil,        -- the pages that have come
     read = nil,         -- the page that is on its way
+    is_complete = false, -- all pages have come
     page_cluster = nil, -- the cluster of these pages
     read_at = nil,      -- when the first one has come
     cluster = nil,      -- the cluster of the replica
     why = nil,          -- the error that made reading anew necessary
     trouble = nil,      -- why it is paused
     doubt = nil,        -- "regressed" or "cluster_changed", if a read has shown that before the watch has
-    failures = 0,       -- pauses in a row
+    failures = 0,       -- in a row
+    since = nil,        -- when it has begun to follow
     retry_at = 0,
     heard_at = nil,     -- when the server has last said that the replica has everything
     confirmed = 0,      -- how often it has said so without anything new
