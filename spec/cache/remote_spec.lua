@@ -196,6 +196,49 @@ describe("a client's cache", function()
     end
   end)
 
+  it("ends when nobody holds it, though the hook of a table refers to that table", function()
+    local transport = client.transport
+    local function follow()
+      local t
+      t = client:cache("/a/"):table { on_change = function(key) return t[key] end }
+      while not t["/a/3"] do turn() end
+    end
+    for _ = 1, 5 do follow() end
+    for _ = 1, 3 do
+      collect()
+      turn()
+    end
+    assert.equal(1, (transport.watch_calls:count())) -- that of the cache of all specs
+  end)
+
+  it("fills a table that a hook opens, and has tables follow what comes while they follow", function()
+    local inner, n
+    local outer = cache:table { on_change = function(_, new)
+      if new ~= "go" then return end
+      inner = cache:table()
+      n = 0
+      for _ in pairs(inner) do n = n + 1 end
+    end }
+    assert(cache:wait_for(store:put("/a/1", "go").revision, PATIENCE))
+    assert.equal(3, n)
+    assert(cache:wait_for(store:put("/a/2", "more").revision, PATIENCE))
+    assert.same({ "more", "more" }, { inner["/a/2"], outer["/a/2"] })
+  end)
+
+  it("has a table follow, though the replica was in the middle of a call when something came", function()
+    local t, other = cache:table(), cache:table()
+    local follower, is_busy = cache.followers[1], true
+    function follower.follow(self, ...)
+      if is_busy then error("the store is in the middle of a call, and a finalizer has to wait", 0) end
+      return getmetatable(self).__index.follow(self, ...)
+    end
+    store:put("/a/1", "new")
+    while other["/a/1"] ~= "new" do turn() end
+    assert.equal("1", t["/a/1"])
+    is_busy = false
+    while t["/a/1"] ~= "new" do turn() end
+  end)
+
   it("is closed in the middle of anything by a hook", function()
     for _, what in ipairs { "cache", "client" } do
       local own = keywatch.connect(server:addresses()[1])

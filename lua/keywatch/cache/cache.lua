@@ -18,6 +18,7 @@
 --                              makes the replica come there soon
 --   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
 --                              history; or nil and an error
+--   look_again()               has the tables follow once more, in the next turn
 --   close()
 
 local check = require "keywatch.support.check"
@@ -107,15 +108,41 @@ local function revision_of(cache)
   return cache.is_loaded and not closed_error(cache) and cache.replica:status().revision or 0
 end
 
---- Has the tables follow. A hook may open and close tables and the cache.
-local function follow_tables(cache)
-  local all = cache.followers
-  if #all == 0 or not cache.is_loaded then return end
-  cache.followers = {}
+--- Has the tables of a list follow, and puts those that go on back. Returns nil, or what was raised: by the replica, if
+-- a finalizer polls in the middle of a call of the replica.
+local function follow_all(cache, all)
+  local raised
   for _, one in ipairs(all) do
-    local goes_on = not cache.end_error and one:follow(cache)
+    local ok, goes_on = true, not cache.end_error
+    if goes_on then ok, goes_on = pcall(one.follow, one, cache) end
+    if not ok then
+      raised = goes_on
+      one:listen(cache)
+    end
     if cache.end_error then one:close() elseif goes_on then table.insert(cache.followers, one) end
   end
+  return raised
+end
+
+--- Has the tables follow. A hook may open and close tables and the cache. If more comes while they follow, by a hook or
+-- a finalizer, they follow once more.
+local function follow_tables(cache)
+  if #cache.followers == 0 and not cache.is_following or not cache.is_loaded then return end
+  if cache.is_following then
+    cache.has_more = true
+    return
+  end
+  local raised
+  cache.is_following = true
+  repeat
+    local all = cache.followers
+    cache.has_more, cache.followers = false, {}
+    raised = follow_all(cache, all)
+  until not cache.has_more or raised or cache.end_error
+  cache.is_following = false
+  if not raised then return end
+  cache.feed:look_again()
+  error(raised, 0)
 end
 
 --- Waits until the content has come to a revision, or is that of another replica, if one is given. With is_strict it
@@ -303,15 +330,17 @@ function cache_methods:status()
   if closed_error(self) then return { revision = 0, compact_revision = 0, keys = 0, phase = "closed" } end
   local replica = self.replica:status()
   local phase, age, trouble = self.feed:describe()
+  local counted, failed = { count = replica.keys }, nil
+  if not self.is_whole then
+    counted, failed = self.replica:range(self.key, { range_end = self.range_end, count_only = true })
+  end
   return {
     revision = self.is_loaded and replica.revision or 0,
     compact_revision = self.is_loaded and replica.compact_revision or 0,
-    keys = self.is_whole and replica.keys or self.replica:range(self.key, {
-      range_end = self.range_end, count_only = true,
-    }).count,
+    keys = counted and counted.count or 0,
     phase = phase,
     age = age,
-    trouble = trouble,
+    trouble = trouble or failed,
   }
 end
 
@@ -321,8 +350,13 @@ function cache_methods:table(opts)
   local target, follower = tables.new(self, opts, follow_tables)
   local err = closed_error(self)
   if err then return nil, err end
-  table.insert(self.followers, follower)
-  follow_tables(self)
+  if self.is_loaded then follower:follow(self) end -- even in a hook of another table
+  if self.end_error then
+    follower:close()
+  else
+    table.insert(self.followers, follower)
+    follow_tables(self) -- a finalizer may have polled meanwhile
+  end
   return target
 end
 
@@ -425,6 +459,7 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     is_whole = is_whole,   -- the replica has the keys of the cache alone, and belongs to the cache
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
     followers = {},        -- of the tables
+    is_following = false,  -- the tables follow now; has_more: and once more
     feed = nil,
     is_loaded = not is_whole,
     end_error = nil,       -- why the cache has ended

@@ -220,6 +220,23 @@ local function work(self)
   end
 end
 
+--- Has the work looked at once more, in the next turn.
+function feed_methods:look_again()
+  self.is_stirred = true
+  self.transport:look_again()
+end
+
+--- Tells the watches and the tables of the cache that something may have come.
+local function tell(self)
+  if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
+  if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+end
+
+--- True if an error says that the replica is in the middle of a call, which the caller, a finalizer, has interrupted.
+local function is_busy(err)
+  return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
+end
+
 --- Does what is due, until nothing is. Called when something has come.
 local function pump(self)
   if self.is_working then
@@ -234,14 +251,13 @@ local function pump(self)
   until not ok or not self.is_stirred or self.phase == "closed"
   self.is_working = false
   if not ok then -- a finalizer has the transport polled in the middle of a read of the replica
-    self.is_stirred = true
-    self.transport:look_again()
-    if type(err) ~= "string" or not err:find(IS_BUSY, 1, true) then error(err, 0) end
+    self:look_again()
+    if not is_busy(err) then error(err, 0) end
     return
   end
-  if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
-  if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+  ok, err = pcall(tell, self)
   if self.changed then self.changed:set() end
+  if not ok and not is_busy(err) then error(err, 0) end
 end
 
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
