@@ -14,8 +14,8 @@
 --   deadline()                 returns the deadline of a read that has none
 --   await_revision(cache, revision, deadline, is_strict, replica)
 --                              waits until the replica has come to a revision, or the cache has another one than
---                              `replica`. Returns nil, or an error. With is_strict the error is "unsupported" if nothing
---                              makes the replica come there soon
+--                              `replica`. Returns nil, or an error. With is_strict the error is "unsupported" if
+--                              nothing makes the replica come there soon
 --   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
 --                              history; or nil and an error
 --   look_again()               has the tables follow once more, in the next turn
