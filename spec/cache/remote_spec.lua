@@ -275,6 +275,22 @@ describe("a client's cache", function()
     end
   end)
 
+  it("tells a consistent read why the server refuses", function()
+    client.transport.backoff = function() return PATIENCE end
+    local reads = client.transport.reads
+    function reads.begin(self, ...)
+      local read = getmetatable(self).__index.begin(self, ...)
+      read.is_done, read.err = true, require("keywatch.core").new_error("permission_denied")
+      return read
+    end
+    fail_watch("permission_denied")
+    local found, err = cache:get("/a/1", { consistent = true, timeout = PATIENCE })
+    assert.same({ nil, "permission_denied" }, { found, err.code })
+    found, err = cache:sync(PATIENCE)
+    assert.same({ nil, "permission_denied" }, { found, err.code })
+    reads.begin = nil
+  end)
+
   for _, code in ipairs { "permission_denied", "compacted", "cluster_changed" } do
     it("waits longer and longer while its watch ends at once: " .. code, function()
       local watch_calls, pauses = client.transport.watch_calls, {}

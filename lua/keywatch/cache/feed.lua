@@ -353,14 +353,19 @@ local function hasten(self, target)
   return self.ask_at
 end
 
+--- Returns the driver event that is set when something has come.
+local function changes(self)
+  if not self.changed then
+    local fresh = driver.get().event()
+    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
+  end
+  return self.changed
+end
+
 --- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
 -- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
 function feed_methods:await_revision(cache, target, deadline, is_strict, replica)
-  local d = driver.get()
-  if not self.changed then
-    local fresh = d.event()
-    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
-  end
+  local d, changed = driver.get(), changes(self)
   while true do
     local err = cache.end_error or self:error()
     if err then return err end
@@ -369,18 +374,27 @@ function feed_methods:await_revision(cache, target, deadline, is_strict, replica
     local look_at, is_untrusted = hasten(self, target)
     if is_untrusted and is_strict then return core.new_error("unsupported") end
     local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
-    if self.phase ~= "closed" then self.changed:wait(until_ and math.max(0, until_ - d.now())) end
+    if self.phase ~= "closed" then changed:wait(until_ and math.max(0, until_ - d.now())) end
   end
 end
 
---- Waits until there is content, and a watch that keeps it up to date. Returns nil, or an error.
+--- Waits until there is content, and a watch that keeps it up to date. In a pause the server is asked whether it still
+-- refuses. Returns nil, or an error.
 local function await_following(self, deadline)
-  local err = self:await_revision(self.cache, 0, deadline)
-  while not err and (self.phase ~= "following" or self.doubt) do
-    local came = self.changed:wait(deadline and math.max(0, deadline - driver.get().now()))
-    err = self.cache.end_error or self:error() or not came and core.new_error("timeout") or nil
+  local d, asked = driver.get(), nil
+  local changed = changes(self)
+  while true do
+    local err = self.cache.end_error or self:error()
+    if err then return err end
+    if self.cache.is_loaded and self.phase == "following" and not self.doubt then return nil end
+    if self.phase == "paused" and self.retry_at ~= asked then
+      asked = self.retry_at
+      local revision, why = self.asker:ask(deadline or self:deadline())
+      if not revision then return why end
+    elseif not changed:wait(deadline and math.max(0, deadline - d.now())) then
+      return core.new_error("timeout")
+    end
   end
-  return err
 end
 
 --- Has the content read anew: the server that has answered a read has another history.
