@@ -63,11 +63,14 @@ local function begin_reading(self, why)
   if self.phase == "reading" then ask_page(self) end
 end
 
---- Asks again after a while. `err` says why.
+--- Asks again after a while, and frees the pages until then. `err` says why.
 local function pause(self, err)
   local retry_at = driver.get().now() + self.transport.backoff(self.failures + 1)
   if self.phase == "closed" then return end
+  local state = self.state
   self.phase, self.trouble, self.failures, self.retry_at = "paused", err, self.failures + 1, retry_at
+  self.state = nil
+  if state then state:close() end
   self.transport:look_again() -- at the new time to wait for
 end
 
