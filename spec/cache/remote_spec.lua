@@ -196,6 +196,49 @@ describe("a client's cache", function()
     end
   end)
 
+  it("ends when nobody holds it, though the hook of a table refers to that table", function()
+    local transport = client.transport
+    local function follow()
+      local t
+      t = client:cache("/a/"):table { on_change = function(key) return t[key] end }
+      while not t["/a/3"] do turn() end
+    end
+    for _ = 1, 5 do follow() end
+    for _ = 1, 3 do
+      collect()
+      turn()
+    end
+    assert.equal(1, (transport.watch_calls:count())) -- that of the cache of all specs
+  end)
+
+  it("fills a table that a hook opens, and has tables follow what comes while they follow", function()
+    local inner, n
+    local outer = cache:table { on_change = function(_, new)
+      if new ~= "go" then return end
+      inner = cache:table()
+      n = 0
+      for _ in pairs(inner) do n = n + 1 end
+    end }
+    assert(cache:wait_for(store:put("/a/1", "go").revision, PATIENCE))
+    assert.equal(3, n)
+    assert(cache:wait_for(store:put("/a/2", "more").revision, PATIENCE))
+    assert.same({ "more", "more" }, { inner["/a/2"], outer["/a/2"] })
+  end)
+
+  it("has a table follow, though the replica was in the middle of a call when something came", function()
+    local t, other = cache:table(), cache:table()
+    local follower, is_busy = cache.followers[1], true
+    function follower.follow(self, ...)
+      if is_busy then error("the store is in the middle of a call, and a finalizer has to wait", 0) end
+      return getmetatable(self).__index.follow(self, ...)
+    end
+    store:put("/a/1", "new")
+    while other["/a/1"] ~= "new" do turn() end
+    assert.equal("1", t["/a/1"])
+    is_busy = false
+    while t["/a/1"] ~= "new" do turn() end
+  end)
+
   it("is closed in the middle of anything by a hook", function()
     for _, what in ipairs { "cache", "client" } do
       local own = keywatch.connect(server:addresses()[1])
@@ -216,6 +259,99 @@ describe("a client's cache", function()
     end
   end)
 
+  --- Has the watch of the cache fail, as if the server had ended it.
+  local function fail_watch(code)
+    cache.feed.core:fail(code, "keywatch: refused")
+    cache.feed.arrival.set()
+  end
+
+  it("reads again after a pause, though nothing else happens", function()
+    cache:sync(PATIENCE)
+    client.transport.backoff = function() return 0.01 end
+    fail_watch("permission_denied")
+    assert.same({ "paused", "permission_denied" }, { cache:status().phase, cache:status().trouble.code })
+    while cache:status().phase ~= "following" do
+      assert(cache.feed.changed:wait(5), "the client sleeps until it looks at its calls")
+    end
+  end)
+
+  it("tells a consistent read why the server refuses", function()
+    client.transport.backoff = function() return PATIENCE end
+    local reads = client.transport.reads
+    function reads.begin(self, ...)
+      local read = getmetatable(self).__index.begin(self, ...)
+      read.is_done, read.err = true, require("keywatch.core").new_error("permission_denied")
+      return read
+    end
+    fail_watch("permission_denied")
+    local found, err = cache:get("/a/1", { consistent = true, timeout = PATIENCE })
+    assert.same({ nil, "permission_denied" }, { found, err.code })
+    found, err = cache:sync(PATIENCE)
+    assert.same({ nil, "permission_denied" }, { found, err.code })
+    reads.begin = nil
+  end)
+
+  for _, code in ipairs { "permission_denied", "compacted", "cluster_changed" } do
+    it("waits longer and longer while its watch ends at once: " .. code, function()
+      local watch_calls, pauses = client.transport.watch_calls, {}
+      client.transport.backoff = function(failures)
+        pauses[#pauses + 1] = failures
+        return 0.001
+      end
+      function watch_calls.add(self, one)
+        getmetatable(self).__index.add(self, one)
+        if #pauses < 5 then fail_watch(code) end
+      end
+      fail_watch(code)
+      while #pauses < 5 do turn() end
+      watch_calls.add = nil
+      local first = code == "permission_denied" and 1 or 2 -- after the first failure it reads at once
+      assert.same({ first, first + 1, first + 2, first + 3, first + 4 }, pauses)
+      local put = store:put("/a/9", "9")
+      assert(cache:wait_for(put.revision, PATIENCE))
+      assert.equal("9", cache:get("/a/9").value)
+    end)
+  end
+
+  it("goes on if the replica was in the middle of a call when the last page came", function()
+    local replica, n = cache.replica, 0
+    local busy = setmetatable({}, { __index = function(_, name)
+      return replica[name] and function(_, ...)
+        if name == "merge" then n = n + 1 end
+        if name == "merge" and n <= 2 then
+          error("the store is in the middle of a call, and a finalizer has to wait", 0) -- as the core says it
+        end
+        return replica[name](replica, ...)
+      end
+    end })
+    cache.replica = busy
+    store:put("/a/9", "9")
+    fail_watch("compacted")
+    while n < 3 do turn() end
+    cache.replica = replica
+    assert(cache:wait_for(store:put("/a/10", "10").revision, PATIENCE))
+    assert.equal("9", cache:get("/a/9").value)
+  end)
+
+  it("may open and close caches in a hook, whatever called the hook", function()
+    local opened, calls_of_hook = {}, 0
+    client.transport.backoff = function() return 0.001 end
+    cache:table { on_change = function(key)
+      if key ~= "/a/x" then return end
+      calls_of_hook = calls_of_hook + 1
+      for _ = 1, 20 do opened[#opened + 1] = assert(client:cache("/a/")) end
+      for i = 1, #opened, 2 do opened[i]:close() end
+    end }
+    for i = 1, 5 do
+      store:put("/a/x", tostring(i))
+      cache.feed.is_stirred = true -- so that the transport's poll of its feeds calls the hook
+      client.transport:poll()
+      while calls_of_hook < i do turn() end
+    end
+    assert(opened[#opened]:wait_ready(PATIENCE))
+    for _, one in ipairs(opened) do one:close() end
+  end)
+
   it("works in a task and at top level, and says where it cannot wait", function()
     local said
     coroutine.wrap(function() said = select(2, pcall(cache.wait_for, cache, 10 ^ 9)) end)()
@@ -223,6 +359,30 @@ describe("a client's cache", function()
     coroutine.wrap(function() said = cache:get("/a/1").value end)()
     assert.equal("1", said)
     assert.equal("1", keywatch.run(function() return cache:get("/a/1", { consistent = true }).value end))
+  end)
+end)
+
+describe("a client's cache of a server that is set back", function()
+  it("answers a consistent read with what the server has, whatever the watch has noticed", function()
+    for _ = 1, 8 do
+      local before, after = keywatch.open(), keywatch.open()
+      local server = keywatch.serve { store = before, listen = "http://127.0.0.1:0" }
+      local url = server:addresses()[1]
+      for i = 1, 50 do before:put("/a/1", "old" .. i) end
+      for i = 1, 10 do after:put("/a/1", "new" .. i) end
+      local client = keywatch.connect(url)
+      local cache = assert(client:cache("/a/"))
+      assert.equal("old50", cache:get("/a/1", { consistent = true }).value)
+      server:close()
+      server = assert(keywatch.serve { store = after, listen = url })
+      assert.equal("new10", cache:get("/a/1", { consistent = true, timeout = PATIENCE }).value)
+      assert.equal("new10", cache:get("/a/1").value)
+      assert.equal(11, cache:sync(PATIENCE))
+      client:close()
+      server:close()
+      before:close()
+      after:close()
+    end
   end)
 end)
 

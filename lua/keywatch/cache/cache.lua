@@ -12,10 +12,13 @@
 --   error()                    returns why nothing can come any more, or nil
 --   describe()                 returns phase, age and trouble
 --   deadline()                 returns the deadline of a read that has none
---   await_revision(cache, revision, deadline, is_strict)
---                              waits until the replica has come to a revision. Returns nil, or an error. With is_strict
---                              the error is "unsupported" if nothing makes the replica come there soon
---   server_revision(deadline)  returns a revision that the server had after the call, or nil and an error
+--   await_revision(cache, revision, deadline, is_strict, replica)
+--                              waits until the replica has come to a revision, or the cache has another one than
+--                              `replica`. Returns nil, or an error. With is_strict the error is "unsupported" if
+--                              nothing makes the replica come there soon
+--   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
+--                              history; or nil and an error
+--   look_again()               has the tables follow once more, in the next turn
 --   close()
 
 local check = require "keywatch.support.check"
@@ -105,20 +108,46 @@ local function revision_of(cache)
   return cache.is_loaded and not closed_error(cache) and cache.replica:status().revision or 0
 end
 
---- Has the tables follow. A hook may open and close tables and the cache.
-local function follow_tables(cache)
-  local all = cache.followers
-  if #all == 0 or not cache.is_loaded then return end
-  cache.followers = {}
+--- Has the tables of a list follow, and puts those that go on back. Returns nil, or what was raised: by the replica, if
+-- a finalizer polls in the middle of a call of the replica.
+local function follow_all(cache, all)
+  local raised
   for _, one in ipairs(all) do
-    local goes_on = not cache.end_error and one:follow(cache)
+    local ok, goes_on = true, not cache.end_error
+    if goes_on then ok, goes_on = pcall(one.follow, one, cache) end
+    if not ok then
+      raised = goes_on
+      one:listen(cache)
+    end
     if cache.end_error then one:close() elseif goes_on then table.insert(cache.followers, one) end
   end
+  return raised
 end
 
---- Waits until the content has come to a revision. With is_strict it returns "unsupported" if that may take long.
--- Returns the revision of the content, or nil and an error.
-local function come_to(cache, target, deadline, is_strict)
+--- Has the tables follow. A hook may open and close tables and the cache. If more comes while they follow, by a hook or
+-- a finalizer, they follow once more.
+local function follow_tables(cache)
+  if #cache.followers == 0 and not cache.is_following or not cache.is_loaded then return end
+  if cache.is_following then
+    cache.has_more = true
+    return
+  end
+  local raised
+  cache.is_following = true
+  repeat
+    local all = cache.followers
+    cache.has_more, cache.followers = false, {}
+    raised = follow_all(cache, all)
+  until not cache.has_more or raised or cache.end_error
+  cache.is_following = false
+  if not raised then return end
+  cache.feed:look_again()
+  error(raised, 0)
+end
+
+--- Waits until the content has come to a revision, or is that of another replica, if one is given. With is_strict it
+-- returns "unsupported" if that may take long. Returns the revision of the content, or nil and an error.
+local function come_to(cache, target, deadline, is_strict, replica)
   local err = closed_error(cache)
   if err then return nil, err end
   local revision = revision_of(cache)
@@ -127,7 +156,7 @@ local function come_to(cache, target, deadline, is_strict)
     return revision
   end
   driver.get().check_wait()
-  err = cache.feed:await_revision(cache, target, deadline, is_strict)
+  err = cache.feed:await_revision(cache, target, deadline, is_strict, replica)
   if err then return nil, err end
   follow_tables(cache)
   return revision_of(cache)
@@ -144,15 +173,18 @@ function cache_methods:wait_for(revision, timeout)
 end
 
 --- Waits until the cache has what the server had when this was called. Returns the revision of the server then, or nil
--- and an error. `ask_until` is the deadline of asking the server.
-local function sync(cache, deadline, ask_until)
-  local err = closed_error(cache)
-  if err then return nil, err end
-  local target, failed = cache.feed:server_revision(ask_until)
-  if not target then return nil, failed end
-  local revision, late = come_to(cache, target, deadline, true)
-  if not revision then return nil, late end
-  return target
+-- and an error. If the server gets another history meanwhile, it is asked again.
+local function sync(cache, deadline)
+  while true do
+    local err = closed_error(cache)
+    if err then return nil, err end
+    local target, failed = cache.feed:server_revision(deadline)
+    if not target then return nil, failed end
+    local replica = cache.replica
+    local revision, late = come_to(cache, target, deadline, true, replica)
+    if not revision then return nil, late end
+    if cache.replica == replica then return target end
+  end
 end
 
 --- Waits until the cache has all that the server had when sync was called. Returns the revision of the server then, or
@@ -161,7 +193,7 @@ function cache_methods:sync(timeout)
   check.self(self, "sync", cache_mt)
   check.timeout(timeout, "sync")
   local deadline = deadline_of(timeout)
-  local revision, err = sync(self, deadline, deadline or self.feed:deadline())
+  local revision, err = sync(self, deadline)
   if revision then return revision end
   local is_late = timeout and (err.code == "deadline_exceeded" or err.code == "unavailable")
   return nil, is_late and core.new_error("timeout") or err
@@ -204,7 +236,7 @@ local function source_of(cache, opts)
   end
   local deadline = opts.deadline or deadline_of(opts.timeout) or cache.feed:deadline()
   local ok, failed
-  if opts.consistent then ok, failed = sync(cache, deadline, deadline) else ok = true end
+  if opts.consistent then ok, failed = sync(cache, deadline) else ok = true end
   if ok and opts.min_revision then ok, failed = come_to(cache, opts.min_revision, deadline, true) end
   if ok then return cache.replica, without_own(opts) end
   if failed.code == "unsupported" then return cache.owner, without_own(opts, deadline) end
@@ -298,15 +330,17 @@ function cache_methods:status()
   if closed_error(self) then return { revision = 0, compact_revision = 0, keys = 0, phase = "closed" } end
   local replica = self.replica:status()
   local phase, age, trouble = self.feed:describe()
+  local counted, failed = { count = replica.keys }, nil
+  if not self.is_whole then
+    counted, failed = self.replica:range(self.key, { range_end = self.range_end, count_only = true })
+  end
   return {
     revision = self.is_loaded and replica.revision or 0,
     compact_revision = self.is_loaded and replica.compact_revision or 0,
-    keys = self.is_whole and replica.keys or self.replica:range(self.key, {
-      range_end = self.range_end, count_only = true,
-    }).count,
+    keys = counted and counted.count or 0,
     phase = phase,
     age = age,
-    trouble = trouble,
+    trouble = trouble or failed,
   }
 end
 
@@ -316,8 +350,13 @@ function cache_methods:table(opts)
   local target, follower = tables.new(self, opts, follow_tables)
   local err = closed_error(self)
   if err then return nil, err end
-  table.insert(self.followers, follower)
-  follow_tables(self)
+  if self.is_loaded then follower:follow(self) end -- even in a hook of another table
+  if self.end_error then
+    follower:close()
+  else
+    table.insert(self.followers, follower)
+    follow_tables(self) -- a finalizer may have polled meanwhile
+  end
   return target
 end
 
@@ -420,6 +459,7 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     is_whole = is_whole,   -- the replica has the keys of the cache alone, and belongs to the cache
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
     followers = {},        -- of the tables
+    is_following = false,  -- the tables follow now; has_more: and once more
     feed = nil,
     is_loaded = not is_whole,
     end_error = nil,       -- why the cache has ended

@@ -30,6 +30,7 @@ local RANGE = "/etcdserverpb.KV/Range"
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
 local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of what was read: larger blocks leave larger holes
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
+local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
 local ASKS = 5        -- unanswered requests for progress, after which watches that may hold it back are moved away
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
@@ -49,6 +50,7 @@ local function ask_page(self)
   local read = reads:begin(RANGE, core.requests.range(self.client, key, opts), self)
   if self.phase ~= "reading" then return reads:cancel(read) end
   self.read = read
+  self.transport:look_again() -- it may have polled its reads before
   if read.is_done then self.is_stirred = true end -- it was, before the feed had it
 end
 
@@ -57,17 +59,29 @@ local function begin_reading(self, why)
   local state, old = core.feed_state(self.key, self.range_end), self.state
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
-  self.read_bytes = 0
+  self.read_bytes, self.is_complete = 0, false
   if old then old:close() end
   if self.phase == "reading" then ask_page(self) end
 end
 
---- Asks again after a while. `err` says why.
+--- Asks again after a while, and frees the pages until then. `err` says why.
 local function pause(self, err)
   local retry_at = driver.get().now() + self.transport.backoff(self.failures + 1)
   if self.phase == "closed" then return end
+  local state = self.state
   self.phase, self.trouble, self.failures, self.retry_at = "paused", err, self.failures + 1, retry_at
-  self.transport.poll_at = nil -- the transport has a new time to wait for
+  self.state = nil
+  if state then state:close() end
+  self.transport:look_again() -- at the new time to wait for
+end
+
+--- Begins to read the range anew: at once after the first failure, and after a while if that does not last. Reading may
+-- take the server long. `err` is the failure; `why` is as in begin_reading.
+local function read_again(self, err, why)
+  self.why = why
+  if self.failures > 0 then return pause(self, err) end
+  self.failures = 1
+  begin_reading(self, why)
 end
 
 --- Ends the feed, and with it the cache, because the client is closed.
@@ -83,10 +97,11 @@ local function begin_following(self, revision, heard_at)
   object:begin(revision, self.cluster, true)
   object:follow(true) -- it is announced whenever something has come, and need not be armed
   if self.phase == "closed" then return object:close() end
-  self.phase, self.trouble, self.failures, self.why = "following", nil, 0, nil
+  self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
   self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
-  self.call, self.has_own_call, self.is_full = nil, false, false
+  self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
   self.watch_calls:add(self)
+  self.transport:look_again()
   if self.phase == "closed" then self.watch_calls:forget(self) end
 end
 
@@ -130,7 +145,7 @@ local function take_page(self, read)
   self.read = nil
   local err = read.err
   if err and err.code == "closed" then return end_with_client(self) end
-  if err and err.code == "compacted" then return begin_reading(self, self.why) end
+  if err and err.code == "compacted" then return read_again(self, err, self.why) end
   if err and err.code == "answer_too_large" and self.page > 1 then
     self.page = math.floor(self.page / 2)
     return ask_page(self)
@@ -138,12 +153,15 @@ local function take_page(self, read)
   if err then return pause(self, err) end
   local cluster = core.header(read.message)
   if self.phase ~= "reading" then return end
-  if self.page_cluster and cluster ~= self.page_cluster then return begin_reading(self, self.why) end
+  if self.page_cluster and cluster ~= self.page_cluster then
+    return read_again(self, core.new_error("cluster_changed"), self.why)
+  end
   if not self.page_cluster then self.page_cluster, self.read_at = cluster, driver.get().now() end
   local ok, more, n = self.state:add(read.message)
   if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
   size_next_page(self, n, #read.message)
+  self.is_complete = not more
   if more then ask_page(self) else use_pages(self) end
 end
 
@@ -151,14 +169,16 @@ end
 
 -- {====== Following ======
 
---- Handles the failure of the watch.
+--- Handles the failure of the watch. If the history is gone, or another one, reading begins at once.
 local function fail(self, code, text)
   local err = code == "unknown" and text and core.error_of(reason.parse(text)) or errors.new(code, text)
   if self.phase ~= "following" then return end
   self.core:close()
   self.watch_calls:forget(self)
   if self.transport.is_closed then return end_with_client(self) end
-  if code == "compacted" or OTHER_HISTORY[code] then return begin_reading(self, err) end
+  if driver.get().now() - self.since >= STABLE then self.failures = 0 end
+  if self.phase ~= "following" then return end
+  if code == "compacted" or OTHER_HISTORY[code] then return read_again(self, err, err) end
   pause(self, err)
 end
 
@@ -177,7 +197,8 @@ end
 
 --- Moves what has come, and handles a failure behind it. The state is looked at first: nothing comes after a failure.
 local function follow(self)
-  local object = self.core
+  local object, doubt = self.core, self.doubt
+  if doubt then return fail(self, doubt) end
   local has_failed = object:state() == "failed"
   local has_heard = move(self, object)
   if has_heard == nil or self.phase ~= "following" then return end
@@ -199,12 +220,35 @@ end
 local function work(self)
   if self.phase == "reading" then
     local read = self.read
-    if read and read.is_done then take_page(self, read) end
+    if self.is_complete then
+      use_pages(self) -- the replica was in the middle of a call
+    elseif not read then
+      ask_page(self) -- an error has come in between
+    elseif read.is_done then
+      take_page(self, read)
+    end
   elseif self.phase == "following" then
     follow(self)
   elseif self.phase == "paused" and driver.get().now() >= self.retry_at then
     begin_reading(self, self.why)
   end
+end
+
+--- Has the work looked at once more, in the next turn.
+function feed_methods:look_again()
+  self.is_stirred = true
+  self.transport:look_again()
+end
+
+--- Tells the watches and the tables of the cache that something may have come.
+local function tell(self)
+  if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
+  if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+end
+
+--- True if an error says that the replica is in the middle of a call, which the caller, a finalizer, has interrupted.
+local function is_busy(err)
+  return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
 end
 
 --- Does what is due, until nothing is. Called when something has come.
@@ -221,13 +265,13 @@ local function pump(self)
   until not ok or not self.is_stirred or self.phase == "closed"
   self.is_working = false
   if not ok then -- a finalizer has the transport polled in the middle of a read of the replica
-    self.is_stirred, self.transport.poll_at = true, nil
-    if type(err) ~= "string" or not err:find(IS_BUSY, 1, true) then error(err, 0) end
+    self:look_again()
+    if not is_busy(err) then error(err, 0) end
     return
   end
-  if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
-  if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+  ok, err = pcall(tell, self)
   if self.changed then self.changed:set() end
+  if not ok and not is_busy(err) then error(err, 0) end
 end
 
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
@@ -323,34 +367,79 @@ local function hasten(self, target)
   return self.ask_at
 end
 
---- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
--- the server's progress cannot be trusted.
-function feed_methods:await_revision(cache, target, deadline, is_strict)
-  local d = driver.get()
+--- Returns the driver event that is set when something has come.
+local function changes(self)
   if not self.changed then
-    local fresh = d.event()
+    local fresh = driver.get().event()
     self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
   end
+  return self.changed
+end
+
+--- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
+-- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
+function feed_methods:await_revision(cache, target, deadline, is_strict, replica)
+  local d, changed = driver.get(), changes(self)
   while true do
     local err = cache.end_error or self:error()
     if err then return err end
-    if has_come(self, target) then return nil end
+    if has_come(self, target) or replica and cache.replica ~= replica then return nil end
     if deadline and d.now() >= deadline then return core.new_error("timeout") end
     local look_at, is_untrusted = hasten(self, target)
     if is_untrusted and is_strict then return core.new_error("unsupported") end
     local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
-    if self.phase ~= "closed" then self.changed:wait(until_ and math.max(0, until_ - d.now())) end
+    if self.phase ~= "closed" then changed:wait(until_ and math.max(0, until_ - d.now())) end
   end
 end
 
+--- Waits until there is content, and a watch that keeps it up to date. In a pause the server is asked whether it still
+-- refuses. Returns nil, or an error.
+local function await_following(self, deadline)
+  local d, asked = driver.get(), nil
+  local changed = changes(self)
+  while true do
+    local err = self.cache.end_error or self:error()
+    if err then return err end
+    if self.cache.is_loaded and self.phase == "following" and not self.doubt then return nil end
+    if self.phase == "paused" and self.retry_at ~= asked then
+      asked = self.retry_at
+      local revision, why = self.asker:ask(deadline or self:deadline())
+      if not revision then return why end
+    elseif not changed:wait(deadline and math.max(0, deadline - d.now())) then
+      return core.new_error("timeout")
+    end
+  end
+end
+
+--- Has the content read anew: the server that has answered a read has another history.
+local function doubt(self, code)
+  if self.phase ~= "following" then return end -- it is read anew already
+  self.doubt = code
+  pump(self)
+end
+
 --- Returns a revision that the server had after this call, which the replica can come up to; or nil and an error:
--- "unsupported" if the server's progress cannot be trusted.
+-- "unsupported" if the server's progress cannot be trusted. The server may have another history by now, which the watch
+-- has not noticed. Then its revision is not one of the replica, and is asked for again when the content is that of the
+-- server. Without a deadline the server has the time of a request, and content may take as long as it likes.
 function feed_methods:server_revision(deadline)
   local is_trusted, why = self.phase == "following" and self.watch_calls:is_trusted(self) or nil, nil
   if is_trusted == nil then is_trusted, why = self.watch_calls:await_trust(deadline) end
+  local is_trusted, why = self.watch_calls:await_trust(deadline or self:deadline())
   if is_trusted == nil then return nil, why end
   if not is_trusted then return nil, core.new_error("unsupported") end
-  return self.asker:ask(deadline)
+  while true do
+    local err = await_following(self, deadline)
+    if err then return nil, err end
+    local replica, own = self.cache.replica, self.cluster
+    local known = replica:status().revision
+    local revision, cluster = self.asker:ask(deadline or self:deadline())
+    if not revision then return nil, cluster end -- in its place stands the error
+    if replica == self.cache.replica then
+      if cluster == own and revision >= known then return revision end
+      doubt(self, cluster ~= own and "cluster_changed" or "regressed")
+    end
+  end
 end
 
 -- }======
@@ -378,12 +467,15 @@ local function new(cache, hooks)
     state = nil,        -- the pages that have come
     read = nil,         -- the page that is on its way
     read_bytes = 0,     -- of these pages
+    is_complete = false, -- all pages have come
     page_cluster = nil, -- the cluster of these pages
     read_at = nil,      -- when the first one has come
     cluster = nil,      -- the cluster of the replica
     why = nil,          -- the error that made reading anew necessary
     trouble = nil,      -- why it is paused
-    failures = 0,       -- pauses in a row
+    doubt = nil,        -- "regressed" or "cluster_changed", if a read has shown that before the watch has
+    failures = 0,       -- in a row
+    since = nil,        -- when it has begun to follow
     retry_at = 0,
     heard_at = nil,     -- when the server has last said that the replica has everything
     confirmed = 0,      -- how often it has said so without anything new

@@ -46,6 +46,8 @@ function store_methods:await_revision(cache, target, deadline)
     end
   end
   watch:close()
+  -- A store that is a replica may have been replaced, by contents of that revision or a later one.
+  if err and err.code == "compacted" and store:status().revision >= target then return nil end
   return err
 end
 
@@ -53,6 +55,9 @@ end
 function store_methods:server_revision()
   return self.store:status().revision
 end
+
+--- Does nothing: the store wakes the tables when it is polled.
+function store_methods.look_again() end
 
 --- Does nothing: the store does not belong to the cache.
 function store_methods.close() end

@@ -32,8 +32,8 @@ local function finish(self)
   if not read or not read.is_done then return end
   self.current = nil
   if read.message then
-    local _, _, revision = core.header(read.message)
-    round.revision = revision
+    local cluster, _, revision = core.header(read.message)
+    round.cluster, round.revision = cluster, revision
   end
   round.err = not round.revision and (read.err or core.new_error("malformed")) or nil
   round.is_done = true
@@ -41,12 +41,12 @@ local function finish(self)
   begin(self)
 end
 
---- Returns a revision that the server had after this call, or nil and an error.
+--- Returns a revision that the server had after this call, and the id of its cluster; or nil and an error.
 function asker_methods:ask(deadline)
   local d = driver.get()
   d.check_wait()
   if not self.waiting then
-    local fresh = { event = d.event(), read = nil, is_done = false, revision = nil, err = nil }
+    local fresh = { event = d.event(), read = nil, is_done = false, revision = nil, cluster = nil, err = nil }
     self.waiting = self.waiting or fresh -- a finalizer may have asked meanwhile
   end
   local round = self.waiting
@@ -57,7 +57,8 @@ function asker_methods:ask(deadline)
       return nil, self.transport.reads:error(round.read or {})
     end
   end
-  return round.revision, round.err
+  if not round.revision then return nil, round.err end
+  return round.revision, round.cluster
 end
 
 --- Wakes all callers, and cancels the read.

@@ -21,6 +21,11 @@ local YIELDED = "it has yielded: a function of cache:table must not wait"
 local follower_methods = {}
 local follower_mt = { __index = follower_methods }
 
+-- The watch of a follower, which is closed when the table is collected. It does not lead to the functions of the user:
+-- these may refer to the table.
+local reader_methods = {}
+local reader_mt = { __index = reader_methods }
+
 -- {====== Functions of the user ======
 
 --- Returns the results of compat.resume: false and a text if the coroutine has not ended.
@@ -84,8 +89,8 @@ local function apply(self, target, event)
   if value ~= nil then set(self, target, key, value) end
 end
 
---- Ends the watch. A follower that has none begins anew.
-local function drop_watch(self)
+--- Ends the watch of a follower.
+function reader_methods:close()
   local watch, is_listening = self.watch, self.is_listening
   self.watch, self.is_listening = nil, false
   if is_listening then watch.origin.end_wait(watch) end
@@ -103,21 +108,23 @@ local function begin(self, cache, target)
     watch:close()
     return false
   end
-  self.watch, self.stale = watch, stale
+  self.reader.watch, self.stale = watch, stale
   return true
 end
 
 --- Has the driver poll the store that the cache is, and wake the follower when something has come. The driver then
 -- holds the watch, and must not hold the follower by it.
-local function listen(self, cache)
-  local watch = self.watch
-  if not self.is_listening then
+function follower_methods:listen(cache)
+  local reader = self.reader
+  local watch = reader.watch
+  if cache.is_whole or not watch then return end -- the feed calls the follower
+  if not reader.is_listening then
     local held = setmetatable({ cache }, { __mode = "v" })
     local on_news = self.on_news
     watch.arrival = { set = function()
       if held[1] then on_news(held[1]) end
     end }
-    self.is_listening = true
+    reader.is_listening = true
     watch.origin.begin_wait(watch)
   end
   watch.origin.arm(watch)
@@ -130,17 +137,18 @@ function follower_methods:follow(cache)
     self:close()
     return false
   end
-  while self.watch or begin(self, cache, target) do
-    local event, err = self.watch:next(0)
+  local reader = self.reader
+  while reader.watch or begin(self, cache, target) do
+    local event, err = reader.watch:next(0)
     if event then
       apply(self, target, event)
     elseif self.is_closed then
       return false
     elseif err and err.code == "timeout" then
-      if not cache.is_whole then listen(self, cache) end
+      self:listen(cache)
       return true
     else
-      drop_watch(self) -- it has failed: the content is another one
+      reader:close() -- it has failed: the content is another one
     end
   end
   return not self.is_closed
@@ -150,10 +158,10 @@ end
 function follower_methods:close()
   if self.is_closed then return end
   self.is_closed = true
-  drop_watch(self)
+  self.reader:close()
 end
 
-local guard = compat.guard(function(follower) driver.forget(follower) end)
+local guard = compat.guard(function(reader) driver.forget(reader) end)
 
 --- Returns a new table, and its follower. on_news(cache) has the tables of a cache follow.
 local function new(cache, opts, on_news)
@@ -167,12 +175,11 @@ local function new(cache, opts, on_news)
     on_error = opts.on_error,
     on_news = on_news,
     cut = opts.relative and #cache.prefix or 0, -- bytes that are cut off each key
-    watch = nil, -- of the cache
+    reader = setmetatable({ watch = nil, is_listening = false }, reader_mt), -- watch: of the cache
     stale = nil, -- as keys: what may be gone, while the content comes
-    is_listening = false,
     is_closed = false,
   }, follower_mt)
-  setmetatable(target, { __name = "keywatch.table", cache = cache, sentinel = guard(follower) })
+  setmetatable(target, { __name = "keywatch.table", cache = cache, sentinel = guard(follower.reader) })
   return target, follower
 end
 

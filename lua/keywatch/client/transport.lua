@@ -92,6 +92,7 @@ local function new(endpoints, opts)
     -- What of these is at top level, and goes on after a fork:
     top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
+    must_look_again = false,
     is_steady = true,     -- see task/driver.lua
     is_closed = false,
     polled_at = 0,        -- time of the last poll
@@ -294,6 +295,15 @@ local function sooner(one, other)
   return one
 end
 
+--- Has the feeds of caches do what is due. Their hooks may open and close caches. Returns the seconds until more is
+-- due, or nil.
+local function poll_feeds(self, now)
+  local all, wait = {}, nil
+  for feed in pairs(self.feeds) do all[#all + 1] = feed end
+  for _, feed in ipairs(all) do wait = sooner(wait, feed:poll(now)) end
+  return wait
+end
+
 --- Does the work that is due for watches, reads, leases, the leader and the list of members. Parts that have nothing
 -- to do are not called. Returns the seconds until it must be called again, or nil.
 local function poll_parts(self, now)
@@ -303,8 +313,7 @@ local function poll_parts(self, now)
   if next(self.leader_probe.suspects) then wait = sooner(wait, self.leader_probe:poll(now)) end
   if self.cluster.interval then wait = sooner(wait, self.cluster:poll(now)) end
   if self.keeper.count > 0 then wait = sooner(wait, self.keeper:poll(now)) end
-  for feed in pairs(self.feeds) do wait = sooner(wait, feed:poll(now)) end
-  return wait
+  return sooner(wait, poll_feeds(self, now))
 end
 
 --- Limits the time of Authenticate. Returns the seconds until it must be called again, or nil.
@@ -343,7 +352,13 @@ function transport_methods:poll()
   if not self.connection and not self.authenticating then wait = sooner(wait, poll_dialer(self, now)) end
   self:update()
   self.state:update()
+  if self.must_look_again then self.must_look_again, wait = false, 0 end
   return wait
+end
+
+--- Has the transport polled once more, at once. For whoever gives it something to do, in the middle of a poll, too.
+function transport_methods:look_again()
+  self.must_look_again, self.poll_at = true, nil
 end
 
 --- Looks at all sockets once, and handles what has come. Does not wait.
