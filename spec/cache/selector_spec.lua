@@ -172,6 +172,25 @@ describe("a field selector", function()
   end)
 end)
 
+describe("a selector of a very long text", function()
+  local N = 1000000 -- with a time that grows with the square, each of these takes hours
+
+  it("is read at once", function()
+    local zeros, blanks = ("0"):rep(N), (" "):rep(N)
+    assert.is_false(pcall(keywatch.selector, "n>" .. zeros .. "x"))
+    assert.is_true(keywatch.selector("n<" .. zeros .. "2"):matches { metadata = { labels = { n = 1 } } })
+    assert.is_true(keywatch.selector(blanks .. "a b" .. blanks .. "= c", { kind = "fields" }):matches { ["a b"] = " c" })
+    assert.is_false(pcall(keywatch.selector, blanks .. "a" .. blanks .. "b" .. blanks, { kind = "fields" }))
+    assert.is_true(keywatch.selector("a" .. blanks .. "b=c", { kind = "fields" }):matches { ["a" .. blanks .. "b"] = "c" })
+    assert.is_true(keywatch.selector(zeros .. "=c", { kind = "fields" }):matches { [zeros] = "c" })
+  end)
+
+  it("and of very long values matches at once", function()
+    assert.is_false(keywatch.selector("n>1"):matches { metadata = { labels = { n = ("0"):rep(N) .. "x" } } })
+    assert.is_true(keywatch.selector("n>1"):matches { metadata = { labels = { n = ("0"):rep(N) .. "2" } } })
+  end)
+end)
+
 describe("a selector as a table", function()
   -- Tables, and the texts that mean the same.
   local CASES = {
