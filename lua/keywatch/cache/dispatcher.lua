@@ -19,6 +19,7 @@
 local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"
 local selectors = require "keywatch.cache.selector"
+local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
 
 local pcall = pcall
@@ -306,6 +307,7 @@ local function work(self)
       for_all(self, push_bookmark, change.revision)
     else
       self.last_change = change.mod_revision
+      transition.correct(self.memory, change)
       dispatch(self, change)
       self.revision = watch.revision
     end
@@ -436,6 +438,7 @@ local function new(watch, decode_value, registry, id)
     indexes = {},           -- the same in a list
     revision = watch.revision, -- everything up to it was given out
     last_change = watch.revision, -- the revision of the last change, or that which it has begun after
+    memory = {},            -- of transition.correct
     failure = nil,          -- the error that the dispatcher has ended with
     waiters = 0,            -- object watches that wait
     is_working = false,

@@ -33,7 +33,7 @@ local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
 local MAX_UNWANTED = 1000     -- changes in a row that nobody wants, after which other tasks run
 local MAX_INDEXED = 100       -- values of a requirement that is worth an index
 
-local event_of, fill, hand_out = transition.event_of, watches.fill, watches.hand_out
+local correct, event_of, fill, hand_out = transition.correct, transition.event_of, watches.fill, watches.hand_out
 local protocol = watches.mt.__select
 
 local object_watch_methods = {}
@@ -104,7 +104,9 @@ local function take_own(self, watch)
     local n = watch.n - watch.at
     if n > self.most then self.most = n end
   end
-  return hand_out(watch)
+  local change = hand_out(watch)
+  if change.mod_revision and not change.initial then correct(self.memory, change) end
+  return change
 end
 
 --- Takes the next item of the dispatcher. Returns a change and the item; nil if nothing has come, if the dispatcher has
@@ -786,6 +788,7 @@ local function new(x, key, opts)
     start = opts.start_revision or 0,
     revision = 0,        -- everything up to it was handed out
     taken = 0,           -- the revision of the last change that was taken
+    memory = {},         -- of transition.correct
     max_bytes = opts.max_bytes or MAX_BYTES,
     wants_progress = opts.bookmarks ~= nil and opts.bookmarks ~= false,
     interval = type(opts.bookmarks) == "number" and opts.bookmarks or nil,
