@@ -232,6 +232,32 @@ for name, place in pairs(places) do
       assert.same({ "added /a/1 one " .. r1 }, read(watch, 1))
     end)
 
+    it("tells of a key that changes twice in one revision", function()
+      local watches = { open_at(x, { codec = "json", old = true }), open_at(x, { codec = "json", fields = "n=1" }) }
+      local function twice(first, second)
+        local inner = { { txn = { success = { first } } }, { txn = { success = { second } } } }
+        return assert(writer:txn { success = inner })
+      end
+      local revision = twice({ put = "/a/1", value = field(1) }, { delete = "/a/1" }).revision
+      for i, watch in ipairs(watches) do
+        assert.same({ 'added /a/1 {"n":1} ' .. revision, 'deleted /a/1 {"n":1} ' .. revision }, read(watch, 2), i)
+      end
+      revision = writer:put("/a/1", field(2)).revision
+      assert.same({ 'added /a/1 {"n":2} ' .. revision }, read(watches[1], 1))
+      revision = twice({ put = "/a/1", value = field(1) }, { delete = "/a/1" }).revision
+      assert.same({ 'modified /a/1 {"n":1} ' .. revision, 'deleted /a/1 {"n":1} ' .. revision }, read(watches[1], 2))
+      assert.same({ 'added /a/1 {"n":1} ' .. revision, 'deleted /a/1 {"n":1} ' .. revision }, read(watches[2], 2))
+      if name:find("namespace") then return end -- where all keys from one on are a range with an end
+      writer:put("/a/1", field(1))
+      for _, watch in ipairs(watches) do read(watch, 1) end
+      revision = writer:txn { success = {
+        { delete = "/a/", from_key = true }, { put = "/a/1", value = field(1) }, { put = "/a/2", value = field(2) },
+      } }.revision
+      for i, watch in ipairs(watches) do
+        assert.same({ 'deleted /a/1 {"n":1} ' .. revision, 'added /a/1 {"n":1} ' .. revision }, read(watch, 2), i)
+      end
+    end)
+
     it("goes on after a revision", function()
       local r1, r2 = put("/a/1", "one"), put("/a/1", "two")
       local r3 = put("/a/1", "three")
@@ -1100,6 +1126,170 @@ describe("object watches that share", function()
     end
   end)
 
+  it("end with a bookmark below what was not read", function()
+    local virtual = new_virtual()
+    local before = driver.use(virtual)
+    local ok, err = pcall(function()
+      virtual.run(function()
+        local store = open_store()
+        local watch = open_at(store, { codec = "json", fields = "n=1", bookmarks = true, lifetime = 10 })
+        local other = open_at(store, { codec = "json", fields = "n=2" })
+        store:put("/b/1", "v")
+        assert(other.entry.dispatcher.watch.core:request_progress())
+        expect_nothing(other)
+        local revision = store:put("/a/1", field(1)).revision
+        expect_nothing(other)
+        virtual.sleep(20)
+        local event = watch:next(0)
+        assert.equal("bookmark", event.type)
+        assert(event.revision < revision)
+      end)
+    end)
+    driver.use(before)
+    assert(ok, err)
+  end)
+
+  it("have bookmarks in order, those of progress and those of their intervals", function()
+    local client, writer = places.client()
+    local watch = open_at(client, { codec = "json", fields = "n=1", bookmarks = 1000 })
+    local revision = writer:put("/b/1", "v").revision
+    local event
+    repeat
+      local underlying = watch.entry.dispatcher.watch
+      underlying.watch_calls:request_progress(underlying)
+      event = watch:next(0.1)
+    until event and event.revision >= revision
+    watch.bookmark_at = 0
+    local following = watch:next(PATIENCE)
+    assert.equal("bookmark", following.type)
+    assert(following.revision >= event.revision)
+  end)
+
+  it("are not joined if their watch has failed, though nobody has noticed", function()
+    for _, is_initial in ipairs { false, true } do
+      local store = open_store()
+      local old = open_at(store, { codec = "json", fields = "n=1", max_bytes = 1000 })
+      for _ = 1, 100 do store:put("/a/1", field(1)) end
+      store:compact(store:status().revision)
+      local new = open_at(store, { codec = "json", fields = "n=1", initial = is_initial })
+      if is_initial then assert.same({ "added /a/1 {\"n\":1} 101", "synced 101" }, read(new, 2)) end
+      expect_nothing(new)
+      store:put("/a/1", field(1))
+      assert.same({ 'modified /a/1 {"n":1} 102' }, read(new, 1))
+      local event
+      repeat event = old:next(0) until event.type == "error"
+      assert.equal("compacted", event.error.code)
+    end
+  end)
+
+  it("do not fail with compacted if they need nothing of that", function()
+    local store = open_store()
+    local now = store:status().revision
+    local one = open_at(store, { codec = "json", fields = "n=1", max_bytes = 1000 })
+    local ahead = open_at(store, { codec = "json", fields = "n=1", start_revision = now + 60 })
+    assert.equal(2, one:status().shared.watches)
+    for _ = 1, 50 do store:put("/a/1", field(1)) end
+    store:compact(now + 50)
+    expect_nothing(ahead)
+    for _ = 1, 20 do store:put("/a/1", field(1)) end
+    for i = 60, 70 do assert.equal(now + i, ahead:next(0).revision) end
+    expect_nothing(ahead)
+  end)
+
+  it("get every change once, though a codec waits in the middle of a revision", function()
+    keywatch.run(function()
+      local store = open_store()
+      local codec = { decode = function(value)
+        keywatch.sleep(0.001)
+        return cjson.decode(value)
+      end }
+      local one = open_at(store, { codec = codec, fields = "n=1" })
+      local small = open_at(store, { codec = codec, fields = "n=1", max_bytes = 600, bookmarks = true })
+      local success, expected = {}, {}
+      for i = 1, 4 do
+        success[i] = { put = "/a/" .. i, value = field(1) }
+        expected[i] = ("added /a/%d %s 2"):format(i, field(1))
+      end
+      local found = {}
+      local first = keywatch.spawn(function() found[1] = read(small, 1)[1] end) -- as soon as there is something
+      store:txn { success = success }
+      assert.same(expected, read(one, 4))
+      first:join()
+      for i = 2, 4 do found[i] = read(small, 1)[1] end
+      assert.same(expected, found)
+      expect_nothing(small)
+    end)
+  end)
+
+  -- A function that is called at the n-th call of another one: as a finalizer may be.
+  local function interrupt(n, fn, main)
+    local jit = rawget(_G, "jit")
+    if jit then
+      jit.off()
+      jit.flush()
+    end
+    local count, before = 0, { debug.gethook() }
+    debug.sethook(function()
+      count = count + 1
+      if count == n then fn() end
+    end, "c")
+    local result = main()
+    debug.sethook((table.unpack or rawget(_G, "unpack"))(before))
+    if jit then jit.on() end
+    return result, count < n
+  end
+
+  it("lose nothing if another one is closed while one joins", function()
+    local n, is_over = 0, false
+    while not is_over do
+      n = n + 1
+      local store = open_store()
+      local one = open_at(store, { codec = "json", fields = "n=1" })
+      local two
+      two, is_over = interrupt(n, function() one:close() end, function()
+        return store:object_watch("/a/", { prefix = true, codec = "json", fields = "n=1" })
+      end)
+      one:close()
+      store:put("/a/1", field(1))
+      assert.equal(('added /a/1 %s 2'):format(field(1)), short(two:next(0)), n)
+      two:close()
+      store:close()
+    end
+    assert(n > 20)
+  end)
+
+  it("leave nothing behind if they are closed while they join", function()
+    local n, is_over = 0, false
+    while not is_over do
+      n = n + 1
+      local store = open_store()
+      local one = open_at(store, { codec = "json", fields = "n=1" })
+      local two = open_at(store, { codec = "json", fields = "n=1", initial = true })
+      assert.equal("synced 1", short(two:next(0)))
+      is_over = select(2, interrupt(n, function() two:close() end, function() two:next(0) end))
+      if not is_over then assert.equal(1, one:status().shared.watches, n) end
+      store:close()
+    end
+    assert(n > 20)
+  end)
+
+  it("are silent after close, though a watch is just being opened", function()
+    keywatch.run(function()
+      local client, writer = places.client()
+      local fast = open_at(client, { codec = "json", fields = "n=1" })
+      local slow = open_at(client, { codec = "json", fields = "n=1", max_bytes = 1000 })
+      for _ = 1, 30 do writer:put("/a/1", field(1)) end
+      for _ = 1, 30 do assert(fast:next(PATIENCE)) end
+      while slow:next(0) do end
+      local opener = assert(slow.opener)
+      keywatch.sleep(0)
+      slow:close()
+      opener:join()
+      assert.equal("nil", short(slow:next(0)))
+      assert.is_nil(slow:error())
+    end)
+  end)
+
   it("do not share between codecs, ranges and things watched", function()
     local store, other = open_store(), open_store()
     local codec = { decode = cjson.decode }
@@ -1398,6 +1588,30 @@ describe("an object watch of a cache whose server begins anew", function()
       local event = assert(watch:next(PATIENCE))
       assert.equal("error", event.type)
       assert(event.error.code == "regressed" or event.error.code == "cluster_changed", event.error.code)
+    end
+  end)
+
+  it("ends with that error though it is left behind, as one of a client does", function()
+    for _, is_cache in ipairs { true, false } do
+      local first = network.start("keywatch")
+      local client = network.connect(first.url)
+      local x = client
+      if is_cache then
+        x = close_later(assert(client:cache("/a/")))
+        assert(x:wait_ready(PATIENCE))
+      end
+      local fast = open_at(x, { codec = "json", fields = "n=1" })
+      local slow = open_at(x, { codec = "json", fields = "n=1", max_bytes = 1000 })
+      for _ = 1, 30 do assert(client:put("/a/1", field(1))) end
+      for _ = 1, 30 do assert(fast:next(PATIENCE)) end
+      assert.is_true(slow.entry.is_behind)
+      first:stop()
+      first:start()
+      local event
+      for _, watch in ipairs { fast, slow } do
+        repeat event = assert(watch:next(PATIENCE)) until event.type == "error"
+        assert(event.error.code == "regressed" or event.error.code == "cluster_changed", event.error.code)
+      end
     end
   end)
 end)

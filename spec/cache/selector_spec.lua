@@ -172,6 +172,25 @@ describe("a field selector", function()
   end)
 end)
 
+describe("a selector of a very long text", function()
+  local N = 1000000 -- with a time that grows with the square, each of these takes hours
+
+  it("is read at once", function()
+    local zeros, blanks = ("0"):rep(N), (" "):rep(N)
+    assert.is_false(pcall(labels, "n>" .. zeros .. "x"))
+    assert.is_true(labels("n<" .. zeros .. "2"):matches(labelled { n = 1 }))
+    assert.is_true(fields(blanks .. "a b" .. blanks .. "= c"):matches { ["a b"] = " c" })
+    assert.is_false(pcall(fields, blanks .. "a" .. blanks .. "b" .. blanks))
+    assert.is_true(fields("a" .. blanks .. "b=c"):matches { ["a" .. blanks .. "b"] = "c" })
+    assert.is_true(fields(zeros .. "=c"):matches { [zeros] = "c" })
+  end)
+
+  it("and of very long values matches at once", function()
+    assert.is_false(labels("n>1"):matches(labelled { n = ("0"):rep(N) .. "x" }))
+    assert.is_true(labels("n>1"):matches(labelled { n = ("0"):rep(N) .. "2" }))
+  end)
+end)
+
 describe("a selector as a table", function()
   -- Tables, and the texts that mean the same.
   local CASES = {

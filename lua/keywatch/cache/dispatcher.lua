@@ -19,6 +19,7 @@
 local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"
 local selectors = require "keywatch.cache.selector"
+local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
 
 local pcall = pcall
@@ -48,14 +49,25 @@ local function drop_last(entry)
   entry.last, entry.bytes = entry.last - 1, entry.bytes - item.bytes
 end
 
---- Takes the first item of a queue. Returns nil if there is none. At once.
-local function take(entry)
+--- Removes the first item of a queue and returns it. At once.
+local function drop_first(entry)
   local first, last = entry.first, entry.last
-  if first > last then return nil end
   local item = entry.items[first]
   entry.items[first], entry.bytes = nil, entry.bytes - item.bytes
   if first == last then entry.first, entry.last = 1, 0 else entry.first = first + 1 end
   return item
+end
+
+--- Takes the first item of a queue. Returns nil if there is none; or if its revision is just being given out, and a
+-- codec waits or a finalizer reads: the rest of the revision may have no room.
+local function take(entry)
+  if entry.first > entry.last then return nil end
+  local dispatcher = entry.dispatcher
+  if dispatcher.is_working and entry.items[entry.first].revision == dispatcher.last_change and not entry.is_behind then
+    dispatcher.has_refused = true
+    return nil
+  end
+  return drop_first(entry)
 end
 
 --- Has an entry get no more. Its object watch goes on by itself, from a revision of which the entry has nothing.
@@ -77,7 +89,7 @@ end
 --- Begins an entry after a revision: what the queue has of earlier ones is dropped.
 local function set_floor(entry, revision)
   entry.floor = revision
-  while entry.first <= entry.last and entry.items[entry.first].revision <= revision do take(entry) end
+  while entry.first <= entry.last and entry.items[entry.first].revision <= revision do drop_first(entry) end
 end
 
 -- }======
@@ -144,9 +156,11 @@ local function add_to_index(self, entry)
   index.count = index.count + 1
   for text in pairs(entry.requirement.set) do
     local list = index.lists[text] or new_list()
-    index.lists[text] = list
     if list.gaps > list.n / 2 and not self.is_working then squeeze(list) end
-    add_to(list, entry)
+    list = index.lists[text] or list -- from here at once: a finalizer may have emptied the list, and removed it
+    local place = list.n + 1
+    index.lists[text] = list
+    list[place], list.n, entry.places[list] = entry, place, place
   end
 end
 
@@ -293,6 +307,7 @@ local function work(self)
       for_all(self, push_bookmark, change.revision)
     else
       self.last_change = change.mod_revision
+      transition.correct(self.memory, change)
       dispatch(self, change)
       self.revision = watch.revision
     end
@@ -316,6 +331,10 @@ function dispatcher_methods:pump()
     end
   until not self.is_stirred or self.failure
   self.is_working = false
+  if self.has_refused then
+    self.has_refused = false
+    for_all(self, wake)
+  end
   if self.waiters > 0 and not self.failure then watches.mt.__select.arm(self.watch) end
 end
 
@@ -419,10 +438,12 @@ local function new(watch, decode_value, registry, id)
     indexes = {},           -- the same in a list
     revision = watch.revision, -- everything up to it was given out
     last_change = watch.revision, -- the revision of the last change, or that which it has begun after
+    memory = {},            -- of transition.correct
     failure = nil,          -- the error that the dispatcher has ended with
     waiters = 0,            -- object watches that wait
     is_working = false,
     is_stirred = false,     -- pump was called while it worked
+    has_refused = false,    -- an item was asked for while its revision was given out
     counts = { changes = 0, decoded = 0, tested = 0 },
   }, dispatcher_mt)
   watch.arrival = { set = function() self:pump() end }
@@ -433,4 +454,6 @@ local function new(watch, decode_value, registry, id)
   return self
 end
 
-return { new = new, find = find, reserve = reserve, take = take, set_floor = set_floor }
+return {
+  new = new, find = find, reserve = reserve, take = take, set_floor = set_floor, leave_behind = leave_behind,
+}

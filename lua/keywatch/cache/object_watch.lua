@@ -33,7 +33,7 @@ local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
 local MAX_UNWANTED = 1000     -- changes in a row that nobody wants, after which other tasks run
 local MAX_INDEXED = 100       -- values of a requirement that is worth an index
 
-local event_of, fill, hand_out = transition.event_of, watches.fill, watches.hand_out
+local correct, event_of, fill, hand_out = transition.correct, transition.event_of, watches.fill, watches.hand_out
 local protocol = watches.mt.__select
 
 local object_watch_methods = {}
@@ -91,25 +91,27 @@ local function reach(self, revision)
   if revision > self.revision then self.revision = revision end
 end
 
+-- The functions below get the watch or the entry from their caller: a finalizer may close the object watch before them.
+
 --- Takes the next change of the own watch. Returns nil if nothing has come, or the watch has failed.
-local function take_own(self)
-  local watch = self.watch
+local function take_own(self, watch)
   if watch.at == watch.n then
     local filled = fill(watch)
     if not filled then
-      if filled == nil then fail(self, watch.failure or errors.closed("watch")) end
+      if filled == nil and not self.is_over then fail(self, watch.failure or errors.closed("watch")) end
       return nil
     end
     local n = watch.n - watch.at
     if n > self.most then self.most = n end
   end
-  return hand_out(watch)
+  local change = hand_out(watch)
+  if change.mod_revision and not change.initial then correct(self.memory, change) end
+  return change
 end
 
 --- Takes the next item of the dispatcher. Returns a change and the item; nil if nothing has come, if the dispatcher has
 -- failed, or if the object watch is left behind.
-local function take_shared(self)
-  local entry = self.entry
+local function take_shared(self, entry)
   local shared = entry.dispatcher
   local item = dispatchers.take(entry)
   if not item and not entry.is_behind then
@@ -117,11 +119,17 @@ local function take_shared(self)
     item = dispatchers.take(entry)
   end
   if not item then
-    if not entry.is_behind and not shared.is_working then reach(self, shared.revision) end
-    if shared.failure and not entry.is_behind then fail(self, shared.failure) end
+    if entry.is_behind or shared.is_working or self.is_over then return nil end
+    reach(self, shared.revision)
+    local failure = shared.failure
+    if failure and failure.code == "compacted" and entry.floor > shared.revision then -- it needs none of what is gone
+      dispatchers.leave_behind(entry, entry.floor + 1)
+    elseif failure then
+      fail(self, failure)
+    end
     return nil
   end
-  if item.bookmark then return { type = "progress", revision = item.bookmark } end
+  if item.bookmark then return { type = "progress", revision = item.bookmark }, item end
   return item.change, item
 end
 
@@ -164,19 +172,29 @@ local function join(self, shared, revision)
   return entry
 end
 
+--- Returns the dispatcher of the object watch's keys, or nil. One whose watch has failed, which nobody has noticed, is
+-- not found.
+local function find_shared(self)
+  local shared = dispatchers.find(self.registry, self.id, self.wish.decode)
+  if not shared or shared.is_working then return shared end
+  shared:pump()
+  return dispatchers.find(self.registry, self.id, self.wish.decode)
+end
+
 --- Gives the object watch, whose own watch has nothing more, to the dispatcher of its keys. If there is none its own
 -- watch becomes that of a new one. A watch that may not have reached its first revision stays alone: others would miss
 -- what comes before that.
-local function settle(self)
-  local watch = self.watch
+local function settle(self, watch)
   if not self.requirement or watch.initial or watch.failure or watch.at < watch.n then return end
   if self.start > 0 and watch.revision < self.start then return end
-  local shared = dispatchers.find(self.registry, self.id, self.wish.decode)
-  if shared and (shared.is_working or watch.revision < shared.last_change) then return end
-  if shared then dispatchers.reserve(shared) end -- at once
+  local shared = find_shared(self)
+  if self.watch ~= watch or shared and (shared.is_working or watch.revision < shared.last_change) then return end
+  if shared then dispatchers.reserve(shared) end
+  if shared and shared.failure then return end -- a finalizer has removed the last entry
   self.watch = nil
   local dispatcher = shared or dispatchers.new(watch, self.wish.decode, self.registry, self.id)
   join(self, dispatcher, watch.revision)
+  if self.is_over then release(self) end -- closed by a finalizer
   rebind(self)
   if shared then watch:close() end
 end
@@ -205,19 +223,29 @@ end
 
 --- Opens a watch of its own for an object watch that was left behind and has read its queue. Opening a watch of a
 -- client waits for the server; so a task does that.
-local function catch_up(self)
-  local x, key, resume = self.x, self.key, self.entry.resume
-  local is_remote = self.entry.dispatcher.watch.watch_calls ~= nil
+local function catch_up(self, entry)
+  local x, key, resume = self.x, self.key, entry.resume
+  local before = entry.dispatcher.watch
+  local is_remote = before.watch_calls ~= nil
   local options = watch_options(self.opts, resume, nil)
-  note_marks(self, self.entry)
+  if is_remote then options[watches.CLUSTER] = select(4, before.core:seen()) end
+  note_marks(self, entry)
+  if self.is_over then return end -- closed by a finalizer
   self.entry, self.guard = nil, nil
   self.start, self.times_behind = resume, self.times_behind + 1
   local function open()
     local ok, watch, err = pcall(x.watch, x, key, options)
     self.opener = nil
+    if self.is_over then
+      if ok and watch then watch:close() end
+      return
+    end
     if not ok then err = errors.new("internal", errors.text_of(watch)) end
-    if ok and watch and self.is_over then return watch:close() end
-    if ok and watch then return adopt(self, watch) end
+    if ok and watch and watch.store == before.store then return adopt(self, watch) end
+    if ok and watch then -- a cache that has begun anew: with another history
+      watch:close()
+      err = before.last or core.new_error("regressed")
+    end
     fail(self, err)
     self.arrival:set()
   end
@@ -248,24 +276,23 @@ local function ask_progress(self)
 end
 
 --- Notes the last revision that a shared object watch has reached.
-local function expire_shared(self)
-  local entry = self.entry
+local function expire_shared(self, entry)
   local shared = entry.dispatcher
   if entry.is_behind then return end
   if shared.watch.store and not shared.failure then shared.watch.core:request_progress() end
   shared:pump()
-  local has_more = entry.last >= entry.first and not entry.items[entry.first].bookmark
+  local has_more = entry.last > entry.first or entry.last == entry.first and not entry.items[entry.first].bookmark
   if not has_more and not entry.is_behind and not shared.is_working then reach(self, shared.revision) end
 end
 
 --- Ends the object watch in order: its time is over. Returns the last bookmark, or nil.
 local function expire(self)
-  local watch = self.watch
+  local watch, entry = self.watch, self.entry
   if watch and watch.store and watch.at == watch.n and not watch.initial and watch.core:request_progress()
     and fill(watch) and watch.buffer[watch.at + 1].type == "progress" then
     reach(self, hand_out(watch).revision)
-  elseif self.entry then
-    expire_shared(self)
+  elseif entry then
+    expire_shared(self, entry)
   end
   self.is_over, self.has_expired = true, true
   release(self)
@@ -356,11 +383,11 @@ local function step(self, is_unbounded)
       if event or self.is_over then return event end
     end
     local change, item
-    local watch = self.watch
+    local watch, entry = self.watch, self.entry
     if watch then
-      change = take_own(self)
-    elseif self.entry then
-      change, item = take_shared(self)
+      change = take_own(self, watch)
+    elseif entry then
+      change, item = take_shared(self, entry)
     end
     if change then
       local event = handle(self, change, item)
@@ -371,11 +398,11 @@ local function step(self, is_unbounded)
         self.is_busy = true
         return false
       end
-    elseif not self.last_event then
-      if self.entry and self.entry.is_behind then
-        catch_up(self)
-      elseif self.watch and self.requirement then
-        settle(self)
+    elseif not self.last_event and not self.is_over then
+      if entry and entry.is_behind then
+        if entry.first > entry.last then catch_up(self, entry) end -- else a finalizer has left it behind just now
+      elseif watch and self.requirement then
+        settle(self, watch)
         if self.watch then return false end
       else
         return false
@@ -390,14 +417,16 @@ end
 
 --- Begins to wait for where changes come from.
 local function bind(self)
-  if self.watch then
-    protocol.begin(self.watch)
-    protocol.arm(self.watch)
-  elseif self.entry then
-    self.entry.dispatcher:begin_wait()
-    self.entry.dispatcher:arm()
+  local watch = self.watch
+  local shared = not watch and self.entry and self.entry.dispatcher
+  self.bound = watch or shared
+  if watch then
+    protocol.begin(watch)
+    protocol.arm(watch)
+  elseif shared then
+    shared:begin_wait()
+    shared:arm()
   end
-  self.bound = self.watch or self.entry and self.entry.dispatcher or false
 end
 
 --- Ends that wait.
@@ -711,10 +740,11 @@ end
 --- Makes the object watch part of a dispatcher that is there already, if that has not passed its first revision.
 -- Returns true, or false; or nil and an error.
 local function join_at_once(self)
-  local shared = self.requirement and dispatchers.find(self.registry, self.id, self.wish.decode)
-  if not shared or shared.is_working or self.opts.initial then return false end
+  local shared = self.requirement and not self.opts.initial and find_shared(self)
+  if not shared or shared.is_working then return false end
   if self.start > 0 and self.start <= shared.revision then return false end
-  dispatchers.reserve(shared) -- at once
+  dispatchers.reserve(shared)
+  if shared.failure then return false end -- a finalizer has removed the last entry
   local entry = join(self, shared)
   local floor, err = self.start - 1, nil
   if self.start == 0 then floor, err = revision_now(self.x, self.key, self.opts) end
@@ -735,7 +765,7 @@ local function begin(self)
   if not watch then return nil, failed end
   watch.arrival = self.arrival
   self.watch, self.revision = watch, watch.revision
-  if self.start == 0 then settle(self) end
+  if self.start == 0 then settle(self, watch) end
   return true
 end
 
@@ -758,6 +788,7 @@ local function new(x, key, opts)
     start = opts.start_revision or 0,
     revision = 0,        -- everything up to it was handed out
     taken = 0,           -- the revision of the last change that was taken
+    memory = {},         -- of transition.correct
     max_bytes = opts.max_bytes or MAX_BYTES,
     wants_progress = opts.bookmarks ~= nil and opts.bookmarks ~= false,
     interval = type(opts.bookmarks) == "number" and opts.bookmarks or nil,

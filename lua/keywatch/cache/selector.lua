@@ -51,15 +51,15 @@ end
 
 --- Returns the names on the way to a field.
 local function path_of(name)
-  local path, part = {}, ""
+  local path, part = {}, {}
   for escape, char in name:gmatch("(\\?)(.)") do
     if escape == "" and char == "." then
-      path[#path + 1], part = part, ""
+      path[#path + 1], part = table.concat(part), {}
     else
-      part = part .. (escape ~= "" and char ~= "." and "\\" or "") .. char
+      part[#part + 1] = (escape ~= "" and char ~= "." and "\\" or "") .. char
     end
   end
-  path[#path + 1] = part
+  path[#path + 1] = table.concat(part)
   return path
 end
 

@@ -81,8 +81,8 @@ end
 
 --- True if a text is a whole number of 64 bits.
 local function is_whole(text)
+  if not text:find("^[+-]?%d+$") then return false end -- first: the next pattern is slow on long texts that are none
   local sign, digits = text:match("^([+-]?)0*(%d+)$")
-  if not digits then return false end
   local most = sign == "-" and "9223372036854775808" or "9223372036854775807"
   return #digits < #most or #digits == #most and digits <= most
 end
@@ -169,12 +169,20 @@ local function unescape(value, at)
   return table.concat(parts)
 end
 
+--- Returns a text without the blanks around it.
+local function trim(text)
+  local first, last = text:find("%S"), #text
+  if not first then return "" end
+  while text:find("^%s", last) do last = last - 1 end
+  return text:sub(first, last)
+end
+
 --- Returns the requirement of a term; or nil and what is wrong.
 local function field_requirement(term)
   local name, sign, value = term.text:match("^([^=!]*)([=!]=)(.*)$")
   if not name then name, sign, value = term.text:match("^([^=!]*)(=)(.*)$") end
   if not name then return nil, ("has '%s' at byte %d, which has no '=', '==' or '!='"):format(term.text, term.at) end
-  local trimmed = name:match("^%s*(.-)%s*$")
+  local trimmed = trim(name)
   if trimmed == "" then return nil, ("has no name at byte %d"):format(term.at) end
   local plain, why = unescape(value, term.at + #name + #sign)
   if not plain then return nil, why end

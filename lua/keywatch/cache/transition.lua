@@ -52,6 +52,29 @@ end
 
 -- }======
 
+-- {====== Changes of one revision ======
+
+--- Sets the previous kv of a change whose key has changed before in the same revision, as a transaction inside of a
+-- transaction may do: a watch tells the kv of the revision before. `memory` is a table in which the reader of the
+-- changes keeps those of the last revision.
+local function correct(memory, change)
+  local revision = change.mod_revision
+  if memory.revision ~= revision then
+    memory.revision, memory.first, memory.by_key = revision, change, nil
+    return
+  end
+  local by_key = memory.by_key
+  if not by_key then
+    by_key = { [memory.first.key] = memory.first }
+    memory.by_key = by_key
+  end
+  local before = by_key[change.key]
+  by_key[change.key] = change
+  if before then change.prev = before.type == "put" and before or nil end
+end
+
+-- }======
+
 -- {====== Objects ======
 
 --- Decodes a value. Returns the object; or nil and why there is none, as a text.
@@ -216,4 +239,4 @@ end
 
 -- }======
 
-return { event_of = event_of }
+return { event_of = event_of, correct = correct }

@@ -215,6 +215,8 @@ end
 local function try_open(one, deadline)
   new_core(one)
   one.arrival = driver.get().event()
+  local cluster = one.opts[watch.CLUSTER]
+  if cluster then one.core:begin(one.opts.start_revision - 1, cluster) end
   if one.opts.initial then await_initial(one, deadline) else one.watch_calls:add(one) end
   await_created(one, deadline)
   if not one.opts.initial then one.revision = first_revision(one) - 1 end

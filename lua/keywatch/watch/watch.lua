@@ -415,6 +415,8 @@ end
 
 watch_mt.__close = watch_methods.close
 
+local CLUSTER = {} -- see core_options
+
 local FILTERS = { no_put = true, no_delete = true }
 
 -- The options that are handled in Lua; the core does not know them.
@@ -442,7 +444,9 @@ local function check_filters(filters)
   if n ~= #filters then check.misuse("watch: option 'filters' must be a list without holes") end
 end
 
---- Checks the options of a watch and returns those for the core, which refuses names that it does not know.
+--- Checks the options of a watch and returns those for the core, which refuses names that it does not know. The option
+-- CLUSTER is not for programs. It is for a watch of a client that goes on where another has stopped, at its
+-- start_revision: the id of the cluster. The new watch fails as that one would, if the server has another history.
 local function core_options(opts)
   local t = {}
   if opts.initial and opts.start_revision then
@@ -451,7 +455,7 @@ local function core_options(opts)
   check_own_options(opts)
   for name, value in pairs(opts) do
     if FILTERS[name] then check.misuse("watch: there is no option '%s': use filters = { '%s' }", name, name) end
-    if not OWN_OPTIONS[name] then t[name] = value end
+    if not OWN_OPTIONS[name] and name ~= CLUSTER then t[name] = value end
   end
   check_filters(opts.filters or {})
   for _, filter in ipairs(opts.filters or {}) do t[filter] = true end
@@ -483,6 +487,7 @@ return {
   finish = finish,
   cut = cut,
   core_options = core_options,
+  CLUSTER = CLUSTER,
   cut_keys = cut_keys,
   methods = watch_methods,
   mt = watch_mt,
