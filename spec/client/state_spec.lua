@@ -3,6 +3,7 @@
 local keywatch = require "keywatch"
 
 local imposter = require "spec.support.imposter"
+local interrupting = require "spec.support.interrupting"
 local network = require "spec.support.network"
 local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"
@@ -228,6 +229,45 @@ describe("a client whose server cannot serve", function()
     keywatch.sleep(0.01)
     assert.same({ "connecting", "connected" }, names(told))
   end)
+end)
+
+describe("a finalizer that asks how a client stands", function()
+  local BACKGROUND = { "client/transport", "client/dialer", "client/connection", "client/watch_calls", "client/reads" }
+  local EVERY = os.getenv("KW_FAST") and 7 or 1
+
+  --- Asks at the n-th call of the background work. Returns false if there are fewer calls.
+  local function try(n, url, store, work)
+    local client = network.connect(url, OPTIONS)
+    local has_come = interrupting.at(n, BACKGROUND, function() client:state() end, work, client, store)
+    client:close()
+    return has_come
+  end
+
+  local function watch(client, store, is_initial)
+    local w = assert(client:watch("k", { prefix = true, initial = is_initial, timeout = PATIENCE }))
+    assert(store:put("k1", "value"))
+    local event
+    repeat event = assert(w:next(PATIENCE)) until event.key == "k1" and not event.initial
+    w:close()
+  end
+
+  local WORK = {
+    ["a watch"] = watch,
+    ["a watch that begins with what exists"] = function(client, store) watch(client, store, true) end,
+    ["a request"] = function(client) assert(client:put("k1", "value")) end,
+  }
+
+  for name, work in pairs(WORK) do
+    it("leaves nobody waiting, whichever call of the background work it interrupts: " .. name, function()
+      local store = keywatch.open {}
+      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+      local n, url = math.random(EVERY), server:addresses()[1]
+      while try(n, url, store, work) do n = n + EVERY end
+      assert.is_true(n > 50)
+      server:close()
+      store:close()
+    end)
+  end
 end)
 
 describe("the hook on_state", function()

@@ -274,6 +274,7 @@ local actions = {
   { name = "receive", part = "channel", act = function(w) w.channel:receive(0) end },
   closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server",
   closing "cache",
+  { name = "look", part = "client", act = function(w) w.client:state() end },
 }
 
 -- }======

@@ -34,4 +34,43 @@ describe("looking", function()
     assert.is_false(result[1])
     assert.matches("^EAI_", result[3])
   end)
+
+  it("has all sources polled again before the loop blocks, if one of them, or a finalizer there, looks", function()
+    local event, polls, has_looked = driver.event(), 0, false
+    local early, late = {}, {}
+    function early.poll()
+      polls = polls + 1
+      if has_looked then event:set() end -- as if the look had brought something
+    end
+    function late.poll()
+      if has_looked then return end
+      driver.look()
+      has_looked = true
+    end
+    driver.attach(early)
+    driver.attach(late)
+    local came = event:wait(5)
+    driver.detach(early)
+    driver.detach(late)
+    assert.is_true(came)
+    assert.equal(2, polls)
+  end)
+
+  it("has a host learn anew when the loop must turn again", function()
+    local polls, source = 0, { is_steady = true }
+    function source.poll()
+      polls = polls + 1
+      return 100
+    end
+    driver.attach(source)
+    driver.timeout()
+    driver.timeout()
+    assert.equal(1, polls)
+    driver.look()
+    driver.timeout()
+    assert.equal(2, polls)
+    driver.timeout()
+    driver.detach(source)
+    assert.equal(2, polls)
+  end)
 end)

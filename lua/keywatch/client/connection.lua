@@ -73,9 +73,9 @@ function connection_methods:begin(path, bytes, metadata, receiver)
   local object = self.core
   local number = object:call(path, metadata, true)
   if not number then return nil end
+  self:add(number, receiver) -- before anything is sent: a finalizer may have the answer taken
   object:send(number, bytes)
   object:half_close(number)
-  self:add(number, receiver)
   return number
 end
 

@@ -215,12 +215,10 @@ end
 --- Opens the call on a connection. Returns it, or nil if the connection takes no calls.
 local function open(self, connection, now)
   local metadata = self.metadata_of(connection, nil, now, METADATA)
-  local number = connection.core:call(KEEP_ALIVE, metadata, false)
-  if not number then return nil end
   local call = setmetatable({
     owner = self,
     connection = connection,
-    number = number,
+    number = nil,
     token = connection.metadata.token,
     asked = {}, -- leases in the order of their requests, at the indices from first to last
     first = 1,
@@ -228,8 +226,10 @@ local function open(self, connection, now)
     owed = {},  -- by id: how many answers are to come to requests of leases that are not kept any more
     owing = 0,  -- the sum of these
   }, call_mt)
+  local number = connection.core:call(KEEP_ALIVE, metadata, false)
+  if not number then return nil end
+  call.number, self.call = number, call
   connection:add(number, call)
-  self.call = call
   return call
 end
 

@@ -36,10 +36,11 @@ local function open(client, path, method, connect_deadline, deadline, metadata)
     local connection, err = transport:await_connection(connect_deadline)
     if not connection then return nil, err end
     local d = driver.get()
+    local arrival = d.event()
+    local receiver = { on_ready = function() arrival:set() end }
     local number = connection.core:call(path, transports.metadata_of(connection, deadline, d.now(), metadata), false)
     if number then
-      local arrival = d.event()
-      connection:add(number, { on_ready = function() arrival:set() end })
+      connection:add(number, receiver)
       return setmetatable({
         client = client, -- must not be collected before the stream
         transport = transport,

@@ -184,9 +184,11 @@ local function announce_change(self)
   if self.changed then self.changed:set() end
 end
 
---- Makes a connection the one that new calls go to.
-local function adopt(self, connection)
+--- Makes a connection the one that new calls go to, and `connections`, if given, the table of all connections. At once:
+-- a poll, which a finalizer may ask for, drops a connection that is in the table, and not in use.
+local function adopt(self, connection, connections)
   self.authenticating, self.connection, self.refusal = nil, connection, nil
+  self.connections = connections or self.connections
   connection.was_adopted, self.dialer.why = true, nil
   announce_change(self)
 end
@@ -229,10 +231,12 @@ local function take_token(self, connection, message)
   adopt(self, connection)
 end
 
---- Authenticates the user on a connection. All calls wait for that one call of Authenticate.
-local function authenticate(self, connection)
+--- Authenticates the user on a connection. All calls wait for that one call of Authenticate. `connections`, if given,
+-- becomes the table of all connections: at once, as in `adopt`.
+local function authenticate(self, connection, connections)
   local now = driver.get().now()
   self.authenticating, self.authenticating_until, self.authenticating_call = connection, now + self.opts.timeout, nil
+  self.connections = connections or self.connections
   local bytes = core.encode("AuthenticateRequest", { name = self.opts.user, password = self.opts.password })
   local number = connection:ask(AUTHENTICATE, bytes, function(message, status, text)
     if self.authenticating ~= connection then return end
@@ -263,10 +267,10 @@ end
 -- the table.
 local function use_opened(self, connection)
   local connections = { [connection] = true }
-  for one in pairs(self.connections) do connections[one] = true end
-  self.connections = connections
   connection.metadata = common_metadata(self)
-  if self.opts.user then authenticate(self, connection) else adopt(self, connection) end
+  for one in pairs(self.connections) do connections[one] = true end
+  if self.is_closed then return connection:close() end -- by a finalizer, after the dialer has found the connection
+  if self.opts.user then authenticate(self, connection, connections) else adopt(self, connection, connections) end
 end
 
 --- Polls a connection. One that takes no new calls is kept until its calls have ended. After ENHANCE_YOUR_CALM later
@@ -349,7 +353,11 @@ function transport_methods:poll()
   for connection in pairs(self.connections) do poll_connection(self, connection, now) end
   local wait = poll_parts(self, now)
   if self.authenticating then wait = sooner(wait, poll_authentication(self, now)) end
-  if not self.connection and not self.authenticating then wait = sooner(wait, poll_dialer(self, now)) end
+  if not self.connection and not self.authenticating then
+    wait = sooner(wait, poll_dialer(self, now))
+  elseif self.dialer.attempts[1] then
+    self.dialer:stop() -- a finalizer had this transport polled while the dialer began another attempt
+  end
   self:update()
   self.state:update()
   if self.must_look_again then self.must_look_again, wait = false, 0 end

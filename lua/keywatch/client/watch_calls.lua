@@ -229,13 +229,11 @@ end
 --- Begins a Watch call. Returns it, or nil if the connection takes no more calls.
 local function open(self, connection, is_private, is_led)
   local metadata = { token = connection.metadata.token, hasleader = is_led and "true" or nil }
-  local number = connection.core:watch(metadata, self.transport.opts.max_message)
-  if not number then return nil end
   local now = driver.get().now()
   local call = setmetatable({
     owner = self,
     connection = connection,
-    number = number,
+    number = nil,
     is_private = is_private,   -- one watch has it for its own
     requires_leader = is_led,  -- the server ends it when it has no leader
     token = connection.metadata.token, -- a call keeps the token that it began with
@@ -245,8 +243,10 @@ local function open(self, connection, is_private, is_led)
     heard = 0,  -- messages that had come at the last inspection
     silent = 0, -- inspections since the last message
   }, call_mt)
+  local number = connection.core:watch(metadata, self.transport.opts.max_message)
+  if not number then return nil end
+  call.number, self.calls[call] = number, true
   connection:add(number, call)
-  self.calls[call] = true
   if connection.trusts_progress then connection.core:trust(number) end
   return call
 end

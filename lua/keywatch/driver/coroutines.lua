@@ -152,6 +152,7 @@ end
 -- source meanwhile.
 local function poll_sources(self, wait, now, is_quick)
   local is_awaited, i = false, 1
+  self.is_stale = false
   if self.has_gaps then squeeze(self) end
   while i <= #self.sources do
     local source = self.sources[i]
@@ -188,6 +189,12 @@ function methods:detach(source)
 end
 
 -- }======
+
+--- Called after sockets were handled outside of the turns. All sources are polled again before the loop blocks: one may
+-- have been polled in this turn already, and a finalizer has looked since then.
+function methods:looked()
+  self.is_stale = true
+end
 
 --- Called by finalizers: the next turn closes the object.
 function methods:forget(object)
@@ -250,7 +257,7 @@ local function turn(self, is_waiting)
   begin_turn(self)
   local has_run = self:run_ready()
   local wait, is_bell_awaited = poll_sources(self, next_deadline(self))
-  local is_ready = self.first <= self.last or self.forgotten[1] ~= nil
+  local is_ready = self.first <= self.last or self.forgotten[1] ~= nil or self.is_stale
   if is_ready or not is_waiting() then
     if (has_run or not is_ready) and backend.is_awaiting() then
       local is_fresh = self.has_blocked and not has_run and backend.flush
@@ -274,8 +281,8 @@ end
 -- the program may have changed since the last turn, as by a write to a store.
 local function time_to_rest(self, is_quick)
   if self.forgotten[1] or self.first <= self.last then return 0 end
-  local wait = poll_sources(self, next_deadline(self), self.backend.now(), is_quick)
-  if self.first <= self.last then return 0 end
+  local wait = poll_sources(self, next_deadline(self), self.backend.now(), is_quick and not self.is_stale)
+  if self.first <= self.last or self.is_stale then return 0 end
   local seconds = self.backend.timeout()
   return seconds and (not wait or seconds < wait) and seconds or wait
 end
@@ -459,6 +466,7 @@ local function new(backend, driver)
     sources = {},       -- attached sources in order; false in the place of one that was detached
     places = {},        -- by source: its index in that list
     has_gaps = false,   -- the list may have a false
+    is_stale = false,   -- sockets were handled since the sources were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again
     has_blocked = false, -- a turn for the wait at top level that is under way has handled sockets

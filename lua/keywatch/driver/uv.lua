@@ -261,6 +261,7 @@ function driver.hear(thread) thread:wakes(get_loop()) end
 --- Handles sockets and signals once, without waiting.
 function driver.look()
   if loop then backend.block(0) end
+  tasks:looked()
 end
 
 --- True if a server has listeners or connections, or a client its connection.

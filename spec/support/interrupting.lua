@@ -1,0 +1,44 @@
+--- What finalizers do, without a garbage collector: a function is called at a chosen call that keywatch makes.
+--
+-- A finalizer may run at any call. The n-th call in chosen files of keywatch is always the same one, if the program does
+-- the same; so every call can be tried, one after the other.
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local interrupting = {}
+
+--- Calls fn(...) at top level, and `act` at the n-th call of a function in the chosen files (patterns for their
+-- names, below lua/keywatch). Returns true if there were that many calls, and the results of fn.
+function interrupting.at(n, files, act, fn, ...)
+  local getinfo, left, is_acting = debug.getinfo, n, false
+  local chosen = {} -- by source: whether its file is one of them
+
+  local function is_chosen(source)
+    for _, file in ipairs(files) do
+      if source:find("/keywatch/" .. file .. "%.lua$") then return true end
+    end
+    return false
+  end
+
+  local function hook()
+    local info = not is_acting and getinfo(3, "S") -- who calls
+    if not info then return end
+    if chosen[info.source] == nil then chosen[info.source] = is_chosen(info.source) end
+    if not chosen[info.source] then return end
+    left = left - 1
+    if left ~= 0 then return end
+    is_acting = true
+    act()
+    is_acting = false
+  end
+
+  if jit then jit.off() end
+  debug.sethook(hook, "c")
+  local results = { pcall(fn, ...) }
+  debug.sethook()
+  if jit then jit.on() end
+  if not results[1] then error(results[2], 0) end
+  return left <= 0, unpack(results, 2)
+end
+
+return interrupting
