@@ -1,7 +1,7 @@
 --- What finalizers do, without a garbage collector: a function is called at a chosen call that keywatch makes.
 --
--- A finalizer may run at any call. The n-th call in chosen files of keywatch is always the same one, if the program does
--- the same; so every call can be tried, one after the other.
+-- A finalizer may run at any call. The n-th call in chosen files of keywatch is always the same one, if the program
+-- does the same; so every call can be tried, one after the other.
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -10,7 +10,7 @@ local interrupting = {}
 --- Calls fn(...) at top level, and `act` at the n-th call of a function in the chosen files (patterns for their
 -- names, below lua/keywatch). Returns true if there were that many calls, and the results of fn.
 function interrupting.at(n, files, act, fn, ...)
-  local getinfo, left, is_acting = debug.getinfo, n, false
+  local left, is_acting = n, false
   local chosen = {} -- by source: whether its file is one of them
 
   local function is_chosen(source)
@@ -21,7 +21,7 @@ function interrupting.at(n, files, act, fn, ...)
   end
 
   local function hook()
-    local info = not is_acting and getinfo(3, "S") -- who calls
+    local info = not is_acting and debug.getinfo(3, "S") -- who calls
     if not info then return end
     if chosen[info.source] == nil then chosen[info.source] = is_chosen(info.source) end
     if not chosen[info.source] then return end
