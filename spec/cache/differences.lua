@@ -13,7 +13,7 @@ local CACHE = {
   ["store/compaction"] = {
     ["the history of a cache is its own"] = {
       "is seen by readers at once: what is older cannot be read, the revision itself and later can",
-      "go on to the new end when another compaction begins meanwhile",
+      "go on to the new end when another compaction begins meanwhile", "leaves leases and their keys",
     },
   },
   ["store/each"] = {
@@ -24,6 +24,7 @@ local CACHE = {
   ["watch/watch"] = {
     ["the history of a cache is its own"] = {
       "before the compacted revision fails, and tells which that is",
+      "at the compacted revision is told what was not forgotten",
       "does not come where it is forgotten", "fails if what exists is compacted away before it was read",
     },
   },

@@ -72,8 +72,8 @@ describe("caches #slow #starved", function()
       for i = 1, n do
         last = store:put("/a/" .. i % 100 + 1, ("%099d"):format(i)).revision
         if i % 500 == 0 then
-          store:compact(last - 1)
           assert(cache:wait_for(last, 60))
+          store:compact(last - 1)
         end
       end
       assert(cache:wait_for(last, 60))

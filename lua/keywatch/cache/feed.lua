@@ -424,8 +424,7 @@ end
 -- server. Without a deadline the server has the time of a request, and content may take as long as it likes.
 function feed_methods:server_revision(deadline)
   local is_trusted, why = self.phase == "following" and self.watch_calls:is_trusted(self) or nil, nil
-  if is_trusted == nil then is_trusted, why = self.watch_calls:await_trust(deadline) end
-  local is_trusted, why = self.watch_calls:await_trust(deadline or self:deadline())
+  if is_trusted == nil then is_trusted, why = self.watch_calls:await_trust(deadline or self:deadline()) end
   if is_trusted == nil then return nil, why end
   if not is_trusted then return nil, core.new_error("unsupported") end
   while true do
