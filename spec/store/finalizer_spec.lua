@@ -16,8 +16,8 @@ local prelude = [[
     collectgarbage("setstepmul", 0)
   else
     collectgarbage("incremental", 100, 400, 63)
-    collectgarbage() -- the pause that was set before ends here
   end
+  collectgarbage() -- the pause that was set before ends here
 
   local store, replica, act
 
