@@ -82,7 +82,7 @@ describe("a server with TLS", function()
     listener = tls_socket.listen(pair.server(), server)
     process.run({ "etcdctl", "--endpoints", "http://127.0.0.1:" .. listener.port, "--dial-timeout", "1s",
       "--command-timeout", "1s", "get", "a" }, nil, { env = { ETCDCTL_API = "3" } })
-    assert.equal("the client speaks plain HTTP/2, and not TLS", last_failure())
+    assert.equal("the client speaks plain HTTP/2, and not TLS", (listener.connections[1].channel:error()))
   end)
 
   --- Has openssl connect. Returns what it printed.
