@@ -13,6 +13,7 @@ local faces = require "spec.support.faces"
 local history = require "spec.support.history"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
+local occurrences = require "spec.support.occurrences"
 local request = require "spec.support.request"
 
 local PATIENCE = network.PATIENCE
@@ -142,23 +143,6 @@ local function compare_watch(world)
   return type(lists[1][1]) == "string" and lists[1][1] or opts.initial and "initial" or "replayed"
 end
 
---- Calls `compare` a number of times, and then until each of the outcomes has occurred. Where chance leaves an outcome
--- out for too long, the test fails.
-local function repeat_until(outcomes, times, compare)
-  local seen, count = {}, 0
-  local function missing()
-    for _, what in ipairs(outcomes) do
-      if not seen[what] then return what end
-    end
-  end
-  while count < times or missing() do
-    assert(count < 50 * times, missing() and "this never happened: " .. missing())
-    local what = compare()
-    if what then seen[what] = true end
-    count = count + 1
-  end
-end
-
 network.of_each(function(kind, tag)
   describe(("a cache of %s, and the server itself %s"):format(kind, tag), function()
     before_each(network.begin)
@@ -168,10 +152,10 @@ network.of_each(function(kind, tag)
       it(("answer alike, with the prefix '%s'"):format(prefix), function()
         local world = new_world(kind, prefix, network.SEED)
         local ok, failure = pcall(function()
-          repeat_until({ "read", "compacted", "future_revision" }, READS, function()
+          occurrences.await({ "read", "compacted", "future_revision" }, READS, function()
             return compare_read(world, world.random:pick { "get", "range", "range", "each" })
           end)
-          repeat_until({ "initial", "replayed" }, WATCHES, function() return compare_watch(world) end)
+          occurrences.await({ "initial", "replayed" }, WATCHES, function() return compare_watch(world) end)
         end)
         if not ok then error(("%s\nto repeat: KW_SEED=%d"):format(tostring(failure), network.SEED), 0) end
       end)

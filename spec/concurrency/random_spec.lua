@@ -10,6 +10,7 @@ local virtual = require "keywatch.driver.virtual"
 
 local far = require "spec.support.far"
 local new_random = require("spec.support.random").new
+local occurrences = require "spec.support.occurrences"
 
 methods.install(far.methods)
 
@@ -142,29 +143,16 @@ local function play(seed, is_far)
   return seen
 end
 
-local function play_all(is_far)
-  local all = {}
-  for i = 1, ROUNDS do
-    for what, n in pairs(play(SEED + i, is_far)) do all[what] = (all[what] or 0) + n end
-  end
-  return all
-end
-
-local function expect_all(seen, list)
-  for _, what in ipairs(list) do assert((seen[what] or 0) > 0, "this never happened: " .. what) end
-end
-
 describe("Locks at random", function()
   it("exclude each other, keep their order and leave nothing, on a store", function()
-    expect_all(play_all(false), {
-      "locked", "wrote", "refused", "timeout", "cancelled", "lost", "given_back", "dropped",
-    })
+    occurrences.await({ "locked", "wrote", "refused", "timeout", "cancelled", "lost", "given_back", "dropped" }, ROUNDS,
+      function(i) return play(SEED + i, false) end)
   end)
 
   it("exclude each other, keep their order and leave nothing, on a store far away", function()
-    expect_all(play_all(true), {
+    occurrences.await({
       "locked", "timeout", "cancelled", "lost", "given_back", "dropped", "unavailable", "far refused",
       "far answer_lost", "far late", "far never", "far expired",
-    })
+    }, ROUNDS, function(i) return play(SEED + i, true) end)
   end)
 end)

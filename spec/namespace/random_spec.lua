@@ -13,6 +13,7 @@ local directory = require "spec.support.directory"
 local history = require "spec.support.history"
 local new_model = require("spec.support.model").new
 local new_random = require("spec.support.random").new
+local occurrences = require "spec.support.occurrences"
 local request = require "spec.support.request"
 
 local is_fast = os.getenv("KW_FAST") == "1"
@@ -270,9 +271,11 @@ local function run(scenario, its_seed)
     return asked
   end
   local ok, err = xpcall(function()
-    the_world:walk(given_steps or is_fast and 150 or scenario.steps)
-    the_world:compare_foreign(scenario.prefix)
-    assert(the_world.n_events > 0, "no watch has told of anything")
+    occurrences.await({ "events" }, 1, function()
+      the_world:walk(given_steps or is_fast and 150 or scenario.steps)
+      the_world:compare_foreign(scenario.prefix)
+      return { events = the_world.n_events }
+    end)
   end, function(e) return type(e) == "string" and e or debug.traceback(tostring(e)) end)
   while #the_world.watches > 0 do the_world:close_watch() end
   the_world.twin:close()

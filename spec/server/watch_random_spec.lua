@@ -7,6 +7,7 @@ local core = require "keywatch.core"
 
 local h2 = require "spec.support.h2"
 local new_random = require("spec.support.random").new
+local occurrences = require "spec.support.occurrences"
 local pair = require "spec.support.pair"
 
 local probe = core.probe
@@ -14,7 +15,6 @@ local is_fast = os.getenv("KW_FAST") == "1"
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 local steps = tonumber(os.getenv("KW_STEPS")) or (is_fast and 200 or 1500)
 local runs = is_fast and 2 or 6
-local MOST_RUNS = 30 -- where what must happen has not happened yet
 local MUST_HAPPEN = { "events", "failure", "progress of all", "periodic progress", "watch of the past",
   "watch of the present", "watch of the future", "cancellation" }
 
@@ -292,18 +292,9 @@ function world:finish()
   end
 end
 
---- Returns the first of MUST_HAPPEN that is not counted; nil if all are.
-local function missing(counts)
-  for _, what in ipairs(MUST_HAPPEN) do
-    if not counts[what] then return what end
-  end
-end
-
 describe("watch streams with shut windows", function()
   it("tell every watch all of its events, once and in order", function()
-    local all = {}
-    for run = 1, MOST_RUNS do
-      if run > runs and not missing(all) then break end
+    occurrences.await(MUST_HAPPEN, runs, function(run)
       local one = new_world(new_random(seed + run))
       local step = 0
       local ok, err = xpcall(function()
@@ -315,9 +306,7 @@ describe("watch streams with shut windows", function()
       end, debug.traceback)
       one.host:close()
       if not ok then error(("KW_SEED=%d, run %d, step %d, %s: %s"):format(seed, run, step, one.doing, err), 0) end
-      for what, n in pairs(one.counts) do all[what] = (all[what] or 0) + n end
-    end
-    local what = missing(all)
-    assert(not what, what and "never happened: " .. what)
+      return one.counts
+    end)
   end)
 end)

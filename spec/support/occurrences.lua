@@ -1,0 +1,32 @@
+--- Rounds of what happens at random: as many as asked for, and then more, until everything that must occur has
+-- occurred. No seed makes a spec fail by leaving out what is rare; what does not occur any more makes it fail.
+
+local MOST = 50 -- times as many rounds, before an outcome counts as one that does not occur
+
+local occurrences = {}
+
+--- The first of the outcomes that is not counted; nil if all are.
+function occurrences.missing(counts, outcomes)
+  for _, what in ipairs(outcomes) do
+    if (counts[what] or 0) == 0 then return what end
+  end
+end
+
+--- Calls play(i) for i = 1, 2, 3, … Each returns what occurred, as one name or counted by name, or nothing. Returns all
+-- counts. `most` is how many rounds there are at most.
+function occurrences.await(outcomes, rounds, play, most)
+  local counts, i = {}, 0
+  most = most or MOST * rounds
+  while i < rounds or occurrences.missing(counts, outcomes) do
+    if i >= rounds and i >= most then
+      error(("this never happened in %d rounds: %s"):format(i, occurrences.missing(counts, outcomes)), 0)
+    end
+    i = i + 1
+    local seen = play(i)
+    if type(seen) == "string" then seen = { [seen] = 1 } end
+    for what, n in pairs(seen or {}) do counts[what] = (counts[what] or 0) + n end
+  end
+  return counts
+end
+
+return occurrences
