@@ -47,11 +47,12 @@ end
 
 describe("an answer", function()
   it("is what the store returns, for random histories", function()
-    local count = 0
-    for i = 1, is_fast and 2 or 6 do
+    local count, i = 0, 0
+    while i < (is_fast and 2 or 6) or count <= 200 do
+      i = i + 1
+      assert(i < 100, "there are hardly any answers")
       compare_histories(new_random(seed + i), is_fast and 150 or 600, function() count = count + 1 end)
     end
-    assert.is_true(count > 200)
   end)
 
   local function header(revision) return wire.field(1, "\24" .. string.char(revision)) end
@@ -132,9 +133,14 @@ describe("bytes that are no answer", function()
   local samples = {} -- { verb, bytes, memo }
 
   setup(function()
-    compare_histories(new_random(seed), is_fast and 150 or 500, function(verb, bytes, memo)
-      samples[#samples + 1] = { verb, bytes, memo }
-    end)
+    local i = 0
+    while #samples < 100 do
+      i = i + 1
+      assert(i < 100, "there are hardly any answers")
+      compare_histories(new_random(seed + i), is_fast and 150 or 500, function(verb, bytes, memo)
+        samples[#samples + 1] = { verb, bytes, memo }
+      end)
+    end
   end)
 
   it("are cut off anywhere", function()

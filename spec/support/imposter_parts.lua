@@ -261,17 +261,26 @@ local openings = {
   end,
 }
 
---- So many frames of a kind; without a number, until the client has enough, and resets the call.
+--- `n` frames of a kind, of which `at` were sent before.
+local function frames_of(kind, stream, at, n)
+  local frame = floods[kind]
+  if kind ~= "push" then return frame(stream):rep(n) end
+  local list = {}
+  for i = 1, n do list[i] = frame(stream, at + i) end
+  return table.concat(list)
+end
+
+--- So many frames of a kind; without a number, until the client has enough, and resets the call. What the client says
+-- is not read before the queue is full.
 function parts.flood(kind, n)
-  local frame = assert(floods[kind], "no such flood")
+  assert(floods[kind], "no such flood")
   return function(stream)
     if openings[kind] then openings[kind](stream) end
     local at = 0
     while n and at < n or not n and not stream.record.reset do
-      local list = {}
-      for i = 1, math.min(AT_ONCE, (n or math.huge) - at) do list[i] = frame(stream, at + i) end
-      at = at + #list
-      stream.conn:raw(table.concat(list))
+      local count = math.min(AT_ONCE, (n or math.huge) - at)
+      stream.conn:raw(frames_of(kind, stream, at, count))
+      at = at + count
       stream.conn:drain()
     end
   end
