@@ -1,6 +1,19 @@
 --- Where a client is no store, a namespace no store, and etcd 3.4.23 no keywatch: tests of stores that are not run
 -- through these, and why.
 
+-- Of everything: these run a program, which has a store of its own.
+local A_PROGRAM = "a program has a store of its own"
+local ALL = {
+  ["store/txn_misuse"] = { [A_PROGRAM] = { "fails at once when it holds the same tables over and over" } },
+  ["watch/watch_reading"] = { [A_PROGRAM] = { "raises a text in nginx, which would log an object as nothing" } },
+  ["watch/watch_life"] = { [A_PROGRAM] = { "a program" } },
+  ["watch/watch_progress"] = {
+    [A_PROGRAM] = {
+      "fails where what exists is compacted away", "is woken when the store is closed", "is woken when the watch fails",
+    },
+  },
+}
+
 -- Of every client.
 local CLIENT = {
   ["store/txn"] = {
@@ -66,7 +79,6 @@ local CLIENT = {
     ["clients are held until their test is over"] = {
       "is collected with its watches, in whatever order", "is collected too if somebody has waited for it",
     },
-    ["a program has a store of its own"] = { "a program" },
   },
 }
 
@@ -192,8 +204,9 @@ end
 --- The differences of a client, or a namespace, to a file of specs: reasons by the names of tests, and of groups of
 -- them.
 local function of(face, file)
-  if face == "namespace" then return add({}, NAMESPACE[file]) end
-  local list = add({}, CLIENT[file])
+  local list = add({}, ALL[file])
+  if face == "namespace" then return add(list, NAMESPACE[file]) end
+  add(list, CLIENT[file])
   return face == "etcd" and add(list, ETCD[file]) or list
 end
 

@@ -234,11 +234,11 @@ describe("sync by the reader itself", function()
     w:sync()
     drain(w)
     local before = used()
-    for _ = 1, 20000 do
+    for _ = 1, 5000 do
       w:sync()
       w:next(0)
     end
-    assert.is_true(used() - before < 100) -- KiB
+    assert.is_true(used() - before < 50) -- KiB
   end)
 end)
 
