@@ -1,11 +1,11 @@
 --- Directories for the stores of a test, all gone at its end. They are in memory where the machine has a place for
--- that: few tests are about the disk itself.
+-- that: few tests are about the disk itself. KW_MEMORY is that place, of a run of its own.
 
 local keywatch = require "keywatch"
 
 local uv = require "spec.support.luv"
 
-local MEMORY = "/dev/shm"
+local MEMORY = os.getenv("KW_MEMORY") or "/dev/shm"
 local ELSEWHERE = os.getenv("TMPDIR") or "/tmp"
 
 local directory = {}

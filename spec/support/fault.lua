@@ -7,7 +7,7 @@ local vm = require "spec.support.vm"
 local LIBRARY = "build/fault.so"
 
 --- A command that makes a directory, in memory if that can be: nothing here is about a real disk.
-local fault = { MAKE_DIRECTORY = "mktemp -d -p $([ -w /dev/shm ] && echo /dev/shm || echo /tmp)" }
+local fault = { MAKE_DIRECTORY = 'mktemp -d -p "${KW_MEMORY:-$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)}"' }
 
 local methods = {}
 local meta = { __index = methods }

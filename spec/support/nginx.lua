@@ -72,6 +72,7 @@ function nginx.run(texts)
   assert(curl:stdout() == "answered", curl:transcript() .. one:transcript())
   one:signal("sigterm")
   one:wait()
+  directory.remove(here)
   return (one:stdout():gsub("ready\n", "")), one:stderr()
 end
 
