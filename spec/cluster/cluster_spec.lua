@@ -19,7 +19,7 @@ local transfers = require "spec.cluster.transfers"
 local watchers = require "spec.cluster.watchers"
 local writers = require "spec.cluster.writers"
 
-local SECONDS = (os.getenv("KW_PASS") or ""):find("^check") and 20 or 40
+local SECONDS = (os.getenv("KW_PASS") or ""):find("^check") and 12 or 25
 local PATIENCE = network.PATIENCE
 local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.5, timeout = 5 }
 

@@ -13,6 +13,7 @@ local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
 local ROUNDS, PATIENT_ROUNDS = 150, 30 -- of an action in a flow; and where somebody may wait
+if jit then ROUNDS, PATIENT_ROUNDS = 75, 15 end -- fewer things have finalizers there
 local SECONDS = 20                     -- after which what is waited for is taken for lost
 local FEW = 0.1                        -- the same, of a client whose server a finalizer may have closed
 
