@@ -231,32 +231,34 @@ describe("the rock #once", function()
     assert.matches("#error[^\n]*keywatch [^\n]*Lua 5%.4[^\n]*LUA_INCDIR[^\n]*LuaJIT", log)
   end)
 
-  it("is made by luarocks make, and so is keywatch-tls, from one checkout", function()
-    local checkout, tree = scratch .. "/both", scratch .. "/both-made"
-    shell.must(("git clone -q %s %s"):format(repo, checkout))
-    shell.must(("cd %s && %s make --tree=%s"):format(checkout, luarocks["lua5.4"], tree))
-    shell.must(("cd %s && %s make --tree=%s %s"):format(checkout, luarocks["lua5.4"], tree, TLS_ROCKSPEC))
-    write(repo .. "/secure.lua", [[
-      local keywatch = require "keywatch"
-      local cert, key = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
-      local server = assert(keywatch.serve { store = keywatch.open(), listen = "https://127.0.0.1:0",
-        tls = { cert = cert, key = key } })
-      print(keywatch.connect(server:addresses()[1], { tls = { ca = cert } }):put("a", "1").revision)
-    ]])
-    assert.are.equal("2", shell.must(("%s lua5.4 %s/secure.lua"):format(paths(tree, "lua5.4"), repo)))
-  end)
+  describe("in a checkout that compilers warn of", function()
+    local checkout, tree
 
-  it("is stopped by a compiler's warning in our own build, and not in a user's luarocks make", function()
-    local checkout, tree = scratch .. "/checkout", scratch .. "/by-hand"
-    shell.must(("git clone -q %s %s"):format(repo, checkout))
-    local first = rockspec().build.modules["keywatch.core"].sources[1]
-    write(checkout .. "/" .. first, read(first) .. "static int nobody_calls_this(void) { return 0; }\n")
+    setup(function()
+      checkout, tree = scratch .. "/checkout", scratch .. "/by-hand"
+      shell.must(("git clone -q %s %s"):format(repo, checkout))
+      local first = rockspec().build.modules["keywatch.core"].sources[1]
+      write(checkout .. "/" .. first, read(first) .. "static int nobody_calls_this(void) { return 0; }\n")
+    end)
 
-    local ok, log = shell.run(("cd %s && make build/lua5.4/built"):format(checkout))
-    assert.is_false(ok)
-    assert.matches("nobody_calls_this", log)
+    it("is stopped by that in our own build", function()
+      local ok, log = shell.run(("cd %s && make build/lua5.4/built"):format(checkout))
+      assert.is_false(ok)
+      assert.matches("nobody_calls_this", log)
+    end)
 
-    shell.must(("cd %s && %s make --tree=%s"):format(checkout, luarocks["lua5.4"], tree))
-    assert.are.equal("lua5.4\thello", shell.must(tree .. "/bin/kw-program"))
+    it("is made by a user's luarocks make, and so is keywatch-tls", function()
+      shell.must(("cd %s && %s make --tree=%s"):format(checkout, luarocks["lua5.4"], tree))
+      assert.are.equal("lua5.4\thello", shell.must(tree .. "/bin/kw-program"))
+      shell.must(("cd %s && %s make --tree=%s %s"):format(checkout, luarocks["lua5.4"], tree, TLS_ROCKSPEC))
+      write(repo .. "/secure.lua", [[
+        local keywatch = require "keywatch"
+        local cert, key = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
+        local server = assert(keywatch.serve { store = keywatch.open(), listen = "https://127.0.0.1:0",
+          tls = { cert = cert, key = key } })
+        print(keywatch.connect(server:addresses()[1], { tls = { ca = cert } }):put("a", "1").revision)
+      ]])
+      assert.are.equal("2", shell.must(("%s lua5.4 %s/secure.lua"):format(paths(tree, "lua5.4"), repo)))
+    end)
   end)
 end)
