@@ -36,6 +36,7 @@ local CACHE = {
     ["what has come to a watch of a cache can be read after the cache has ended"] = {
       "for what exists of a store that is closed is told so",
     },
+    ["a cache is behind its server for a moment"] = { "polls from anywhere, from a coroutine that is no task too" },
   },
   ["watch/watch_life"] = {
     ["what has come to a watch of a cache can be read after the cache has ended"] = {
