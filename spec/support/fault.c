@@ -624,10 +624,10 @@ int kw_fault_wait(void *L);
 static char state_of(const char *tid) {
   char path[64], line[512];
   snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", tid);
-  FILE *stat = fopen(path, "r");
-  if (stat == NULL) return 'S';
-  const char *after = fgets(line, sizeof line, stat) == NULL ? NULL : strrchr(line, ')');
-  fclose(stat);
+  FILE *text = fopen(path, "r");
+  if (text == NULL) return 'S';
+  const char *after = fgets(line, sizeof line, text) == NULL ? NULL : strrchr(line, ')');
+  fclose(text);
   return after == NULL || after[1] == '\0' ? 'S' : after[2];
 }
 

@@ -3,10 +3,8 @@
 
 local MOST = 50 -- times as many rounds, before an outcome counts as one that does not occur
 
-local occurrences = {}
-
 --- The first of the outcomes that is not counted; nil if all are.
-function occurrences.missing(counts, outcomes)
+local function missing(counts, outcomes)
   for _, what in ipairs(outcomes) do
     if (counts[what] or 0) == 0 then return what end
   end
@@ -14,12 +12,12 @@ end
 
 --- Calls play(i) for i = 1, 2, 3, … Each returns what occurred, as one name or counted by name, or nothing. Returns all
 -- counts. `most` is how many rounds there are at most.
-function occurrences.await(outcomes, rounds, play, most)
+local function await(outcomes, rounds, play, most)
   local counts, i = {}, 0
   most = most or MOST * rounds
-  while i < rounds or occurrences.missing(counts, outcomes) do
+  while i < rounds or missing(counts, outcomes) do
     if i >= rounds and i >= most then
-      error(("this never happened in %d rounds: %s"):format(i, occurrences.missing(counts, outcomes)), 0)
+      error(("this never happened in %d rounds: %s"):format(i, missing(counts, outcomes)), 0)
     end
     i = i + 1
     local seen = play(i)
@@ -29,4 +27,4 @@ function occurrences.await(outcomes, rounds, play, most)
   return counts
 end
 
-return occurrences
+return { await = await }
