@@ -3,7 +3,9 @@
 -- Every public function is called with what it cannot take, and on objects that are closed. The calls stand in a chunk
 -- of their own, whose name is the position that every error must begin with.
 
+local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local annotations = require "spec.support.annotations"
 local directory = require "spec.support.directory"
@@ -65,6 +67,10 @@ local FACE = {
     { on_bad_value = "fail", on_error = print }, { on_bad_value = "skip", on_error = 5 }, { bookmarks = "x" },
     { bookmarks = 0 }, { bookmarks = nan }, { lifetime = 0 }, { lifetime = nan }, { lifetime = "x" },
     { require_leader = 1 }, { filters = {} }, { prev_kv = true }, { progress = true }) },
+  informer = { key, kind(nil, 5, "x", { colour = 1 }, { 1 }, { codec = "xml" }, { codec = { decode = 5 } },
+    { labels = "a=b" }, { codec = "json", fields = "a" }, { labels_at = 5 }, { include = 5 }, { where = 5 },
+    { transform = 5 }, { shared = 1 }, { require_leader = 1 }, { indexes = 5 }, { indexes = { 5 } },
+    { indexes = { a = 5 } }, { prefix = true }, { initial = true }) },
   compact = { count, options({ physical = 1 }) },
   lease = { ttl, options({ id = "x" }, { id = 1.5 }) },
   lease_by_id = { id },
@@ -142,7 +148,7 @@ local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a 
 local OF_READS = { { consistent = 1 }, { min_revision = -1 }, { min_revision = 0.5 }, { min_revision = "x" } }
 local CACHE = {
   is_ready = {}, wait_ready = { seconds }, wait_for = { kind(1, none, -1, 1.5, nan, "x", {}), seconds },
-  sync = { seconds }, status = {}, close = {}, object_watch = FACE.object_watch,
+  sync = { seconds }, status = {}, close = {}, object_watch = FACE.object_watch, informer = FACE.informer,
   get = { key, options({ revision = -1 }, unpack(OF_READS)) },
   range = { key, options({ limit = "x" }, { prefix = true, range_end = "b" }, { sort_order = "up" },
     unpack(OF_READS)) },
@@ -158,6 +164,18 @@ local WATCH = { next = { seconds }, batch = { seconds }, sync = { seconds }, eve
 
 local OBJECT_WATCH = { next = { seconds }, events = {}, error = {}, status = {}, close = {} }
 local SELECTOR = { matches = {} }
+
+local INFORMER = {
+  has_synced = {}, wait_synced = { seconds }, get = { key }, each = {}, count = {}, bad_values = {}, status = {},
+  error = {}, close = {}, add_index = { kind("new", none, 5), kind(function() end, none, 5, "x") },
+  by_index = { kind("a", none, 5, "b") }, index_values = { kind("a", none, 5, "b") },
+  index_count = { kind("a", none, 5, "b") },
+  add_handler = { kind({ add = print }, none, 5, "x", {}, { colour = print }, { add = 5 }, { update = "x" },
+    { add = print, resync = 0 }, { add = print, resync = nan }, { add = print, resync = "x" },
+    { add = print, max_bytes = 0 }, { add = print, max_bytes = "x" }, { add = print, max_bytes = nan },
+    { add = print, at_bound = "cry" }, { add = print, at_bound = 5 }) },
+}
+local HANDLER = { has_synced = {}, wait_synced = { seconds }, join = { seconds }, status = {}, close = {} }
 
 local STREAM = {
   send = { kind({}, 5, "x", { colour = 1 }) },
@@ -324,6 +342,151 @@ end
 
 local CALL = { receive = {}, messages = {}, send = { kind("", none, 5, {}), seconds } }
 
+-- Of the testing kit.
+local world_options = kind(nil, 5, "x", { colour = 1 }, { seed = 1.5 }, { seed = -1 }, { now = "x" }, { limit = 0 },
+  { idle = "x" }, { turns = 0 }, { leftovers = "keep" })
+local TESTING = { run = { fn, world_options }, world = { world_options } }
+local WORLD = {
+  run = { fn },
+  client = { kind(nil, 5, "x", { colour = 1 }, { server = 5 }, { server = {} }, { timeout = "x" }) },
+  serve = { kind({ url = "http://x:1" }, 5, "x", { colour = 1 }, { url = 5 }, { url = "x" }, { open = 5 },
+    { open = { path = "x" } }, { open = { colour = 1 } }) },
+  fault = { kind({ "hang", count = 0 }, none, 5, {}, { "fire" }, { "hang", colour = 1 }, { "hang", method = "fly" },
+    { "hang", method = 5 }, { "hang", method = {} }, { "hang", key = 5 }, { "hang", prefix = true },
+    { "hang", client = {} }, { "hang", server = {} }, { "hang", skip = -1 }, { "hang", count = 0.5 },
+    { "hang", chance = 2 }, { "hang", error = "no_space" }, { "hang", seconds = 1 }, { "refuse" },
+    { "refuse", error = "fire" }, { "refuse", error = {} }, { "delay" }, { "delay", seconds = -1 },
+    { "delay", seconds = { 2, 1 } }, { "hang", method = "watch", key = "a" },
+    { "hang", method = { "lease", "keepalive" }, key = "a" }) },
+  cut = { kind({}, none, 5, {}) },
+  isolate = { kind({}, none, 5, {}) },
+  join = { kind({}, none, 5, {}) },
+  close = {},
+}
+local WORLD_SERVER = {
+  stop = {}, start = {}, cut = {}, isolate = {}, join = {}, replace = {},
+  restart = { seconds },
+  slow = { kind(0, none, -1, "x", {}, nan), kind(nil, -1, "x", nan) },
+  compact = { optional_count },
+  restore = { kind(1, none, 0, 1.5, 9, "x", {}) },
+  lose_lease = { kind(7, none, 1.5, "x", {}) },
+}
+local RULE = { stop = {} }
+
+-- Of controllers. The functions of each file stand by themselves.
+local item = kind("a", none, nan)
+local add_options = kind(nil, 5, "x", { colour = 1 }, { 1 }, { after = "x" }, { after = nan }, { after = 1 / 0 },
+  { priority = "x" }, { priority = nan })
+local retry_options = kind(nil, 5, "x", { colour = 1 }, { after = 1 }, { priority = "x" }, { priority = nan })
+local own_limiter = { when = print, forget = print, retries = print }
+
+--- Options of a controller: those that are needed, and others; `false` leaves one out.
+local function controlled(opts)
+  local all = { name = "c", sources = { channel }, reconcile = print }
+  for name, value in pairs(opts) do all[name] = value or nil end
+  return all
+end
+
+local function refused_sources(...)
+  local all = {}
+  for i, source in ipairs { ... } do all[i] = controlled { sources = { source } } end
+  return unpack(all)
+end
+
+local QUEUES = {
+  work_queue = { kind(nil, 5, "x", { colour = 1 }, { 1 }, { name = 5 }, { limiter = 5 }, { limiter = {} },
+    { limiter = { when = print, forget = print } }) },
+  exponential = { kind(nil, 5, "x", { colour = 1 }, { first = 0 }, { first = "x" }, { first = nan },
+    { longest = 1 / 0 }, { first = 2, longest = 1 }) },
+  fast_slow = { kind(nil, 5, "x", { colour = 1 }, { fast = 0 }, { slow = -1 }, { tries = "x" }, { tries = 0 }) },
+  bucket = { kind(nil, 5, "x", { colour = 1 }, { rate = 0 }, { burst = nan }, { rate = "x" }) },
+  max = { kind({ own_limiter }, none, 5, "x", {}, { 5 }, { {} }, { own_limiter, nil, own_limiter },
+    { own_limiter, colour = 1 }) },
+  at_most = { kind(own_limiter, none, 5, "x", {}), kind(1, none, "x", 0, nan, 1 / 0) },
+}
+local CONTROLLERS = {
+  new = { kind(nil, none, 5, "x", {}, controlled { name = false }, controlled { name = 5 },
+    controlled { sources = false }, controlled { sources = 5 }, controlled { sources = {} },
+    controlled { sources = { channel, nil, channel } }, controlled { sources = { channel, timeout = 5 } },
+    controlled { reconcile = false }, controlled { reconcile = "x" }, controlled { colour = 1 },
+    controlled { workers = 0 }, controlled { workers = 1.5 }, controlled { workers = "x" },
+    controlled { workers = nan }, controlled { timeout = 0 }, controlled { timeout = nan },
+    controlled { sync_timeout = -1 }, controlled { sync_timeout = "x" }, controlled { limiter = {} },
+    controlled { store = 42 }, controlled { store = "x" }, controlled { store = {} },
+    refused_sources(5, "x", {}, ended, { 5 }, { {} }, { channel, colour = 1 }, { channel, map = 5 },
+      { channel, where = "x" }, { channel, owner = 1 }, { channel, owner = true, map = print },
+      { channel, resync = 5 }, { channel, every = 5 }, { channel, request = "x" }, { every = 5 },
+      { every = 5, request = nan }, { every = 0, request = "x" }, { every = nan, request = "x" },
+      { every = "x", request = "x" }, { every = 5, request = "x", map = print }, { request = "x" },
+      { channel, channel })) },
+}
+local WORK_QUEUE = {
+  add = { item, add_options }, retry = { item, retry_options }, forget = { item }, retries = { item },
+  get = { seconds }, done = { kind("a", none, nan, "a", "b") }, close = {}, drain = { seconds }, count = {},
+  status = {},
+}
+local LIMITER = { when = { item }, forget = { item }, retries = { item } }
+local CONTROLLER = {
+  start = { kind(nil, 42, "x", {}) }, stop = { seconds }, join = { seconds }, run = {}, add = { item, add_options },
+  has_synced = {}, status = {},
+}
+
+--- Signatures of electors and of the convention: `face` is an object with the methods of a store.
+local function electing(face)
+  local function elected(opts)
+    local all = { store = face, name = "e" }
+    for name, value in pairs(opts) do all[name] = value or nil end
+    return all
+  end
+  local object_key = kind("a", none, 5, true, {})
+  local face_kind = kind(face, none, 5, "x", {}, setmetatable({}, { __index = face }))
+  local finalizer = kind("f", none, 5, {}, "", "\255")
+  return {
+    elector = { kind(nil, none, 5, "x", {}, elected { colour = 1 }, elected { 1 }, elected { store = false },
+      elected { store = 5 }, elected { store = {} }, elected { name = false }, elected { name = 5 },
+      elected { name = "" }, elected { id = 5 }, elected { id = "" }, elected { ttl = 0 }, elected { ttl = 1.5 },
+      elected { ttl = "x" }, elected { ttl = nan }, elected { on_lead = 5 }, elected { on_lose = "x" },
+      elected { on_leader = {} }) },
+    delete = { face_kind, object_key, times },
+    add_finalizer = { face_kind, object_key, finalizer, times },
+    remove_finalizer = { face_kind, object_key, finalizer, times },
+    has_finalizer = { kind({}, "{}"), kind("f", none, 5, {}) },
+    is_deleting = { kind({}, "{}") },
+    owner_of = { kind({}, "{}") },
+  }
+end
+
+--- Signatures of managers: `face` is an object with the methods of a store.
+local function managing(face)
+  local function managed(opts)
+    local all = { store = face }
+    for name, value in pairs(opts) do all[name] = value or nil end
+    return all
+  end
+  return {
+    manager = { kind(nil, none, 5, "x", {}, managed { colour = 1 }, managed { 1 }, managed { store = false },
+      managed { store = 5 }, managed { store = {} }, managed { election = 5 }, managed { election = "" },
+      managed { id = "x" }, managed { ttl = 5 }, managed { election = "e", id = 5 },
+      managed { election = "e", id = "" }, managed { election = "e", ttl = 0 }, managed { election = "e", ttl = 1.5 },
+      managed { election = "e", ttl = nan }, managed { stop_timeout = -1 }, managed { stop_timeout = nan },
+      managed { stop_timeout = "x" }, managed { sync_timeout = 0 }, managed { sync_timeout = nan },
+      managed { sync_timeout = "x" }) },
+  }
+end
+local MANAGER = {
+  add = { kind({ start = print, stop = print }, none, 5, "x", {}, { start = print }, { start = print, stop = 5 },
+    print),
+    kind(nil, 5, "x", { colour = 1 }, { leader = 1 }) },
+  load = { kind("/no/such/file.lua", none, 5, {}) }, start = {}, has_synced = {}, wait_synced = { seconds },
+  wait_leading = { seconds },
+  stop = { seconds }, join = { seconds }, is_healthy = {}, status = {}, metrics = {},
+  run = { kind(nil, 5, "x", { colour = 1 }, { signals = 5 }, { signals = "INT" }, { signals = { "KILL" } },
+    { signals = { 5 } }, { signals = { x = "INT" } }) },
+}
+local ELECTOR = {
+  start = {}, stop = { seconds }, join = { seconds }, is_leader = {}, leader = {}, fence = {}, status = {},
+}
+
 describe("the signatures of misuse #once", function()
   it("have every public function", function()
     local classes = annotations.read("types/keywatch.lua").classes
@@ -331,12 +494,34 @@ describe("the signatures of misuse #once", function()
       ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE, REPLICA),
       ["keywatch.Client"] = merged(FACE, CLIENT), ["keywatch.Lease"] = merged(LEASE, KEPT), ["keywatch.Watch"] = WATCH,
       ["keywatch.ObjectWatch"] = OBJECT_WATCH, ["keywatch.Selector"] = SELECTOR,
-      ["keywatch.Cache"] = CACHE,
+      ["keywatch.Cache"] = CACHE, ["keywatch.Informer"] = INFORMER, ["keywatch.Handler"] = HANDLER,
       ["keywatch.Stream"] = STREAM, ["keywatch.Server"] = SERVER, ["keywatch.Task"] = TASK, ["keywatch.Call"] = CALL,
       ["keywatch.Signals"] = SIGNALS,
       ["keywatch.Scope"] = SCOPE, ["keywatch.Channel"] = CHANNEL, ["keywatch.Namespace"] = FACE, ["keywatch.Tx"] = TX,
       ["keywatch.Session"] = SESSION, ["keywatch.Lock"] = LOCK, ["keywatch.Leadership"] = LEADERSHIP,
       ["keywatch.Election"] = ELECTION, ["keywatch.Observer"] = OBSERVER, ["keywatch.Fence"] = FACE,
+    } do
+      for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
+    end
+  end)
+
+  it("have every public function of the testing kit", function()
+    local classes = annotations.read("types/keywatch/testing.lua").classes
+    for class, signatures in pairs {
+      ["keywatch.testing"] = TESTING, ["keywatch.testing.World"] = WORLD, ["keywatch.testing.Server"] = WORLD_SERVER,
+      ["keywatch.testing.Rule"] = RULE,
+    } do
+      for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
+    end
+  end)
+
+  it("have every public function of controllers", function()
+    local classes = annotations.read("types/keywatch/controller.lua").classes
+    for class, signatures in pairs {
+      ["keywatch.controller"] = merged(QUEUES, CONTROLLERS, electing(), managing()),
+      ["keywatch.controller.Manager"] = MANAGER,
+      ["keywatch.controller.Elector"] = ELECTOR, ["keywatch.controller.WorkQueue"] = WORK_QUEUE,
+      ["keywatch.controller.Limiter"] = LIMITER, ["keywatch.controller.Controller"] = CONTROLLER,
     } do
       for name in pairs(classes[class].methods) do assert.is_table(signatures[name], class .. " " .. name) end
     end
@@ -372,6 +557,93 @@ describe("misuse is raised where it was made:", function()
 
   it("functions of the module", function()
     assert.equal("", misuse_all(keywatch, MODULE, true))
+  end)
+
+  it("work queues and limiters", function()
+    assert.equal("", misuse_all(controller, QUEUES, true))
+    local queue = controller.work_queue()
+    assert.equal("", misuse_all(queue, WORK_QUEUE))
+    queue:close()
+    for _, limiter in ipairs {
+      controller.exponential(), controller.fast_slow(), controller.bucket(), controller.max { controller.bucket() },
+      controller.at_most(controller.bucket(), 1),
+    } do
+      assert.equal("", misuse_all(limiter, LIMITER))
+    end
+  end)
+
+  it("controllers", function()
+    assert.equal("", misuse_all(controller, CONTROLLERS, true))
+    local one = controller.new(controlled {})
+    assert.equal("", misuse_all(one, CONTROLLER))
+    one:start()
+    assert.equal("", misuse_all(one, { start = { kind(nil, none) }, run = { kind(nil, none) } }))
+    one:stop()
+  end)
+
+  it("options of a wrong kind, by the kind that they must have", function()
+    local queue = controller.work_queue()
+    for text, wrong in pairs {
+      ["add: option 'after' must be a number, not 'x'"] = function() queue:add("a", { after = "x" }) end,
+      ["controller.new: option 'reconcile' must be a function, not 'x'"] = function()
+        controller.new(controlled { reconcile = "x" })
+      end,
+      ["controller.new: option 'name' must be a string, not 5"] = function()
+        controller.new(controlled { name = 5 })
+      end,
+      ["controller.new: option 'sources' must be a table, not 5"] = function()
+        controller.new(controlled { sources = 5 })
+      end,
+      ["controller.new: option 'timeout' must be a number of seconds, not 'x'"] = function()
+        controller.new(controlled { timeout = "x" })
+      end,
+      ["controller.new: option 'store' must be a store, a client, or an object that stands on one, and is 42"] =
+        function() controller.new(controlled { store = 42 }) end,
+    } do
+      local ok, err = pcall(wrong)
+      assert.is_false(ok)
+      assert.equal(text, (err:gsub("^%S+:%d+: ", "")))
+    end
+  end)
+
+  it("electors, finalizers and owners", function()
+    for _, face in ipairs { store, client, store:namespace("n/"), store:lock("l"):fence() } do
+      assert.equal("", misuse_all(controller, electing(face), true))
+    end
+    local cache = close_later(store:cache("a/"))
+    for _, name in ipairs { "delete", "add_finalizer" } do
+      local ok, err = pcall(controller[name], cache, "a/x", "f")
+      assert.is_false(ok)
+      assert.is_truthy(err:find("a store, a client, a namespace or a fence expected", 1, true))
+    end
+    local one = controller.elector { store = store, name = "e" }
+    assert.equal("", misuse_all(one, ELECTOR))
+    one:start()
+    assert.equal("", misuse_all(one, { start = { kind(nil, none) } }))
+    one:stop()
+  end)
+
+  it("managers", function()
+    for _, face in ipairs { store, client, store:namespace("n/"), store:lock("l"):fence() } do
+      assert.equal("", misuse_all(controller, managing(face), true))
+    end
+    local one = controller.manager { store = store }
+    assert.equal("", misuse_all(one, MANAGER))
+    local added = controller.new(controlled {})
+    one:add(added)
+    local started = controller.new(controlled { name = "s" })
+    started:start()
+    assert.equal("", misuse_all(one, { add = { kind(nil, added, started, controller.new(controlled {})) } }))
+    local another = controller.manager { store = store }
+    assert.equal("", misuse_all(another, { add = { kind(nil, added) } }))
+    assert.equal("", misuse_all(added, { start = { kind(nil, none) }, run = { kind(nil, none) } }))
+    local elector = one:add(controller.elector { store = store, name = "e" })
+    assert.equal("", misuse_all(elector, { start = { kind(nil, none) } }))
+    one:start()
+    assert.equal("", misuse_all(one, { start = { kind(nil, none) } }))
+    one:stop(0)
+    started:stop(0)
+    assert.equal("", misuse_all(one, { start = { kind(nil, none) } }))
   end)
 
   describe("open", function()
@@ -574,6 +846,21 @@ describe("misuse is raised where it was made:", function()
     end
   end)
 
+  it("methods of informers and handlers", function()
+    for _, owner in ipairs { store, client, store:namespace("a"), close_later(assert(store:cache(""))) } do
+      local informer = close_later(assert(owner:informer("a", { indexes = { a = function() end } })))
+      assert(informer:wait_synced())
+      assert.equal("", misuse_all(informer, INFORMER))
+      local handler = assert(informer:add_handler { add = function() end })
+      assert(handler:wait_synced())
+      handler:close()
+      assert.equal("", misuse_all(handler, HANDLER))
+    end
+    local informer = close_later(assert(store:informer("b", { indexes = { a = print } })))
+    assert.equal("", misuse_all(informer, { add_index = { kind("a"), kind(print, function() end) } }))
+    informer:close()
+  end)
+
   it("methods of watches", function()
     for _, owner in ipairs { store, durable_store(), client } do
       assert.equal("", misuse_all(close_later(assert(owner:watch("a"))), WATCH))
@@ -613,6 +900,23 @@ describe("misuse is raised where it was made:", function()
     local stream = close_later(assert(client:stream("/spec.Calls/Stream")))
     stream:receive()
     assert.equal("", found)
+  end)
+
+  it("the testing kit", function()
+    assert.equal("", misuse_all(testing, TESTING, true))
+    local world = close_later(testing.world())
+    assert.equal("", misuse_all(world, WORLD))
+    local rule = world:fault { "hang" }
+    assert.equal("", misuse_all(rule, RULE))
+    assert.equal("", misuse_all(world.server, WORLD_SERVER))
+    assert.equal("", misuse_all(keywatch, { -- what a world does not have
+      open = { kind({}, { path = "/no/where" }) }, signals = { kind("", { "INT" }) }, driver = { kind(nil, "uv") },
+      serve = { kind("", { thread = true }) },
+    }, true))
+    world:close()
+    assert.equal("", use_closed(world, { client = {}, serve = {}, run = { fn }, fault = WORLD.fault },
+      "the world is closed", true))
+    assert.equal("", use_closed(world.server, WORLD_SERVER, "the world is closed", true))
   end)
 
   it("waiting where nobody may wait", function()

@@ -175,18 +175,53 @@ describe("the commands #once", function()
     end)
   end
 
+  --- The settings of a unit of systemd, by section and name.
+  local function settings_of(page, block)
+    local unit, section = {}, nil
+    for _, line in ipairs(page:lines_of(block)) do
+      section = line:match("^%[(%u%l+)%]$") or section
+      local name, value = line:match("^(%u%a+)=(.+)$")
+      assert(line == "" or name or line:find("^%["), line)
+      if name then unit[section .. "." .. name] = value end
+    end
+    return unit
+  end
+
+  --- Has systemd check a unit, if it is there. The program of the unit is another one, which is there.
+  local function verify(page, block)
+    if not shell.run("command -v systemd-analyze") then return end
+    local path = directory.new() .. "/unit.service"
+    local file = assert(io.open(path, "w"))
+    file:write((table.concat(page:lines_of(block), "\n"):gsub("/usr/local/bin/keywatch", "/bin/true")), "\n")
+    file:close()
+    local ok, printed = shell.run("systemd-analyze verify " .. path .. " 2>&1")
+    directory.remove_all()
+    assert(ok and not printed:find("unit.service", 1, true), printed)
+  end
+
+  --- Checks the command line of a unit by `keywatch run`'s own rules.
+  local function check_run(line)
+    local words = {}
+    for word in line:gmatch("%S+") do words[#words + 1] = word end
+    local run_flags = require "keywatch.command.run_flags"
+    local given = assert(run_flags.read(words))
+    assert.is_nil(run_flags.find_fault(given))
+    return given
+  end
+
   each_block("ini", function(block, page)
-    it("of the unit in " .. page.path .. " start a server", function()
-      local unit, section = {}, nil
-      for _, line in ipairs(page:lines_of(block)) do
-        section = line:match("^%[(%u%l+)%]$") or section
-        local name, value = line:match("^(%u%a+)=(.+)$")
-        assert(line == "" or name or line:find("^%["), line)
-        if name then unit[section .. "." .. name] = value end
+    it("of the unit in " .. page.path .. " work", function()
+      local unit = settings_of(page, block)
+      local command, line = unit["Service.ExecStart"]:match("^/usr/local/bin/keywatch (%l+) (.*)$")
+      verify(page, block)
+      if command == "run" then
+        local given = check_run(line)
+        assert(tonumber(unit["Service.TimeoutStopSec"]) > given.values["stop-timeout"])
+        return
       end
-      local command = unit["Service.ExecStart"]:match("^/usr/local/bin/(keywatch serve .*)$")
+      assert.are.equal("serve", command)
       with_session(function(one)
-        one:type((command:gsub("/var/lib/keywatch/", "")))
+        one:type("keywatch serve " .. line:gsub("/var/lib/keywatch/", ""))
       end)
     end)
   end)
@@ -240,20 +275,24 @@ describe("the pages #once", function()
     assert(#pages["README.md"].lines <= MOST_LINES, ("it has %d lines"):format(#pages["README.md"].lines))
   end)
 
-  it("name specs that are there, in docs/list_watch.md", function()
-    local texts, n = {}, 0
-    for _, line in ipairs(pages["docs/list_watch.md"].lines) do
-      local file, title = line:match("^|.*| `([%l_/]+%.lua)` | (.-) |$")
-      if file then
-        local path = shell.run("test -e spec/cache/" .. file) and "spec/cache/" .. file or "spec/" .. file
-        texts[path] = texts[path] or assert(io.open(path)):read("*a")
-        local is_there = texts[path]:find('it("' .. title, 1, true) or texts[path]:find('it(("' .. title, 1, true)
-        assert(is_there, ("%s has no '%s'"):format(path, title))
-        n = n + 1
+  for name, kind in pairs { list_watch = { folder = "cache", least = 90 },
+    controller_behaviours = { folder = "controller", least = 60 } } do
+    it(("name specs that are there, in docs/%s.md"):format(name), function()
+      local texts, n = {}, 0
+      for _, line in ipairs(pages[("docs/%s.md"):format(name)].lines) do
+        local file, title = line:match("^|.*| `([%l_/]+%.lua)` | (.-) |$")
+        if file then
+          local own = ("spec/%s/%s"):format(kind.folder, file)
+          local path = shell.run("test -e " .. own) and own or "spec/" .. file
+          texts[path] = texts[path] or assert(io.open(path)):read("*a")
+          local is_there = texts[path]:find('it("' .. title, 1, true) or texts[path]:find('it(("' .. title, 1, true)
+          assert(is_there, ("%s has no '%s'"):format(path, title))
+          n = n + 1
+        end
       end
-    end
-    assert(n > 90, "few specs are named: are they found?")
-  end)
+      assert(n > kind.least, "few specs are named: are they found?")
+    end)
+  end
 
   --- What is wrong with a link, or nil.
   local function trouble_with(page, target)
@@ -394,6 +433,75 @@ describe("the reference", function()
       end
       assert.are.same(expected, found)
     end
+  end)
+
+  it("has every option, field and call of informers, on their page", function()
+    local page = pages["docs/informer.md"]
+    local names = {}
+    local text = page:prose()
+    for quote in text:gmatch("`([^`]+)`") do
+      for name in quote:gmatch("[%w_]+") do names[name] = true end
+    end
+    for _, class in ipairs {
+      "InformerOptions", "HandlerOptions", "InformerEvent", "InformerStatus", "HandlerStatus",
+    } do
+      for name in pairs(types:fields("keywatch." .. class)) do assert(names[name], class .. "." .. name) end
+    end
+    for _, class in ipairs { "Informer", "Handler" } do
+      for name in pairs(types.classes["keywatch." .. class].methods) do
+        assert(text:find(("`%s:%s("):format(class:lower(), name), 1, true), class .. ":" .. name)
+      end
+    end
+  end)
+
+  it("has every option, field and call of controllers and work queues, on their page", function()
+    local read = annotations.read("types/keywatch/controller.lua")
+    local text, names = pages["docs/controller.md"]:prose(), {}
+    for quote in text:gmatch("`([^`]+)`") do
+      for name in quote:gmatch("[%w_]+") do names[name] = true end
+    end
+    for _, class in ipairs {
+      "Options", "Source", "Context", "Outcome", "Status", "WorkQueueOptions", "WorkQueueStatus", "AddOptions",
+      "RetryOptions", "ExponentialOptions", "BucketOptions", "FastSlowOptions",
+    } do
+      for name in pairs(read:fields("keywatch.controller." .. class)) do assert(names[name], class .. "." .. name) end
+    end
+    for class, object in pairs { Controller = "one", WorkQueue = "queue" } do
+      for name in pairs(read.classes["keywatch.controller." .. class].methods) do
+        assert(text:find(("`%s:%s("):format(object, name), 1, true), class .. ":" .. name)
+      end
+    end
+  end)
+
+  it("has every option and call of managers, every flag of keywatch run, and every metric, on their page", function()
+    local page = pages["docs/manager.md"]
+    local controllers, text = annotations.read("types/keywatch/controller.lua"), page:prose()
+    local names = {}
+    for quote in text:gmatch("`([^`]+)`") do
+      for name in quote:gmatch("[%w_]+") do names[name] = true end
+    end
+    for _, class in ipairs {
+      "ManagerOptions", "ManagerAddOptions", "ManagerRunOptions", "ManagerStatus", "ThingStatus", "Thing",
+    } do
+      for name in pairs(controllers:fields("keywatch.controller." .. class)) do
+        assert(names[name], class .. "." .. name)
+      end
+    end
+    for name in pairs(controllers.classes["keywatch.controller.Manager"].methods) do
+      assert(text:find(("`manager:%s("):format(name), 1, true), name)
+    end
+    local expected, found = {}, {}
+    for flag in pairs(require("keywatch.command.run_flags").FLAGS) do expected[flag] = flag ~= "h" or nil end
+    for _, row in ipairs(page:rows_of("keywatch run")) do
+      for _, flag in ipairs(quoted(row[1])) do found[flag:match("^%-%-(.*)$")] = true end
+    end
+    assert.are.same(expected, found)
+    expected, found = {}, {}
+    for _, name in ipairs(require("keywatch.controller.metrics").names()) do expected[name] = true end
+    for _, row in ipairs(page:rows_of("Health and metrics")) do
+      for _, name in ipairs(quoted(row[1])) do found[name] = true end
+    end
+    assert.are.same(expected, found)
   end)
 
   it("has every error with its status and message", function()

@@ -22,7 +22,8 @@ C.exec = { face = true }
 
 -- A driver implements what tasks ask for, and is chosen by them. `init` is the public module.
 local LUA = floors {
-  "support", "task driver", "store", "watch", "namespace", "concurrency", "client server", "cache", "init", "command",
+  "support", "task driver", "store", "watch", "namespace", "concurrency", "client server", "cache", "controller",
+  "init", "command testing",
 }
 LUA.task.driver, LUA.driver.task = true, true
 

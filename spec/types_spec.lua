@@ -12,6 +12,8 @@ local fence_methods = require("keywatch.concurrency.fence").methods
 local lease_methods = require("keywatch.store.lease").methods
 local lock_methods = require("keywatch.concurrency.lock").methods
 local namespace_methods = require("keywatch.namespace.namespace").methods
+local handler_methods = require("keywatch.cache.handler").mt.__index
+local informer_methods = require("keywatch.cache.informer").mt.__index
 local object_watch_methods = require("keywatch.cache.object_watch").methods
 local observer_methods = require("keywatch.concurrency.observer").methods
 local scope_methods = require("keywatch.task.scope").methods
@@ -40,6 +42,7 @@ local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
   open_watch = true, feed = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
+  page = true,
 }
 
 local function names(...)
@@ -93,6 +96,8 @@ describe("the annotations #slow", function()
     assert.are.same(names(lease_methods), names(lease_type.methods))
     assert.are.same(names(watch_methods), names(watch_type.methods))
     assert.are.same(names(object_watch_methods), names(types.classes["keywatch.ObjectWatch"].methods))
+    assert.are.same(names(informer_methods), names(types.classes["keywatch.Informer"].methods))
+    assert.are.same(names(handler_methods), names(types.classes["keywatch.Handler"].methods))
     assert.are.same(names(selector_methods), names(types.classes["keywatch.Selector"].methods))
     assert.are.same(names(cache_methods), names(types.classes["keywatch.Cache"].methods))
     assert.are.same(names(server_methods), names(types.classes["keywatch.Server"].methods))
@@ -110,6 +115,39 @@ describe("the annotations #slow", function()
     assert.are.same(names(stream_methods), names(types.classes["keywatch.Stream"].methods))
     assert.are.same(names(getmetatable(task).__index), names(task_type.methods))
     assert.are.same(names(signals_methods), names(types.classes["keywatch.Signals"].methods))
+  end)
+
+  it("have every function and method of the testing kit", function()
+    local kit = annotations.read("types/keywatch/testing.lua").classes
+    assert.are.same(names((require "keywatch.testing")), names(kit["keywatch.testing"].methods))
+    for class, methods in pairs {
+      World = require("keywatch.testing.world").methods, Server = require("keywatch.testing.server").methods,
+      Rule = require("keywatch.testing.faults").methods,
+    } do
+      assert.are.same(names(methods), names(kit["keywatch.testing." .. class].methods))
+    end
+    assert.are.equal("function", type(assert(loadfile("types/keywatch/testing.lua"))().run))
+  end)
+
+  it("have every method of queues, limiters and controllers", function()
+    local classes = annotations.read("types/keywatch/controller.lua").classes
+    local controllers = require "keywatch.controller.controller"
+    local limiters, queues = require "keywatch.controller.limiter", require "keywatch.controller.work_queue"
+    assert.are.same(names(queues.mt.__index), names(classes["keywatch.controller.WorkQueue"].methods))
+    assert.are.same(names(controllers.mt.__index), names(classes["keywatch.controller.Controller"].methods))
+    local elector = require "keywatch.controller.elector"
+    assert.are.same(names(elector.mt.__index), names(classes["keywatch.controller.Elector"].methods))
+    local manager = require "keywatch.controller.manager"
+    assert.are.same(names(manager.mt.__index), names(classes["keywatch.controller.Manager"].methods))
+    for _, mt in pairs(limiters.mts) do
+      assert.are.same(names(mt.__index), names(classes["keywatch.controller.Limiter"].methods))
+    end
+  end)
+
+  it("have every function of the module of controllers", function()
+    local class = annotations.read("types/keywatch/controller.lua").classes["keywatch.controller"]
+    assert.are.same(names((require "keywatch.controller")), names(class.methods))
+    assert.are.equal("function", type(assert(loadfile("types/keywatch/controller.lua"))().new))
   end)
 
   it("have every signal that may be caught", function()
@@ -357,6 +395,132 @@ describe("what a call returns is as annotated #slow:", function()
     expect_type(keywatch.join { keywatch.spawn(function() end), timeout = 0 }, returned(module, "join"))
   end)
 
+  it("informer and handler", function()
+    local class, handler_class = types.classes["keywatch.Informer"], types.classes["keywatch.Handler"]
+    local codec = { decode = function(value) return value ~= "bad" and value or nil end }
+    local informer = assert(store:informer("", { codec = codec, indexes = { a = function(value) return value end } }))
+    local seen = {}
+    local function note(...)
+      local event = select(select("#", ...), ...)
+      seen[event.type] = true
+      expect_type(event, "keywatch.InformerEvent")
+    end
+    local handler = assert(informer:add_handler { add = note, update = note, delete = note, error = note })
+    expect_type(informer:status(), returned(class, "status"))
+    expect_type(select(2, informer:get("a")), "keywatch.Error")
+    assert(handler:wait_synced())
+    store:put("a", "2")
+    store:put("c", "bad")
+    store:delete("b")
+    keywatch.sleep(0.01)
+    assert.are.same({ added = true, modified = true, deleted = true, error = true }, seen)
+    for _, method in ipairs { "has_synced", "each", "count", "bad_values", "status", "error" } do
+      expect_type(informer[method](informer), returned(class, method))
+    end
+    for _, method in ipairs { "has_synced", "wait_synced", "status" } do
+      expect_type(handler[method](handler), returned(handler_class, method))
+    end
+    expect_type(informer:by_index("a", "2"), returned(class, "by_index"))
+    expect_type(informer:index_values("a"), returned(class, "index_values"))
+    expect_type(informer:index_count("a", "2"), returned(class, "index_count"))
+    informer:close()
+    expect_type(informer:error(), returned(class, "error"))
+    expect_type(handler:join(1), returned(handler_class, "join"))
+  end)
+
+  it("work queue, limiter and controller", function()
+    local controller, read = require "keywatch.controller", annotations.read("types/keywatch/controller.lua")
+    local function check(value, class, method, n)
+      local wanted = read.classes["keywatch.controller." .. class].methods[method].returns[n or 1]
+      local trouble = read:trouble(value, wanted, method)
+      if trouble then error(("not a %s: %s"):format(wanted, trouble), 2) end
+    end
+    local function use(queue)
+      check(queue:add("a"), "WorkQueue", "add")
+      check(queue:retry("a"), "WorkQueue", "retry")
+      check(queue:retries("a"), "WorkQueue", "retries")
+      check(queue:count(), "WorkQueue", "count")
+      check(queue:get(0), "WorkQueue", "get")
+      check(queue:status(), "WorkQueue", "status")
+      queue:done("a")
+    end
+    use(controller.work_queue { name = "q" })
+    use(controller.work_queue())
+    local queue = controller.work_queue()
+    check(queue:drain(), "WorkQueue", "drain")
+    check(queue:retry("a"), "WorkQueue", "retry")
+    check(controller.exponential():when("a"), "Limiter", "when")
+    check(controller.bucket():retries("a"), "Limiter", "retries")
+    local found
+    local sources = { { every = 1, request = "a" } }
+    local one = controller.new { name = "c", sources = sources, reconcile = function(_, context)
+      found = context
+      context.controller:stop()
+    end, store = store }
+    check(one:status(), "Controller", "status")
+    check(one:run(), "Controller", "run")
+    assert.are.same(names(found), names(read.classes["keywatch.controller.Context"].fields))
+    check(one:status(), "Controller", "status")
+    check(one:add("a"), "Controller", "add")
+    check(one:has_synced(), "Controller", "has_synced")
+    check(one:stop(), "Controller", "stop")
+    check(one:join(), "Controller", "join")
+    assert.are.equal(1, one:status().done)
+  end)
+
+  it("manager", function()
+    local controller, read = require "keywatch.controller", annotations.read("types/keywatch/controller.lua")
+    local function check(value, method, n)
+      local wanted = read.classes["keywatch.controller.Manager"].methods[method].returns[n or 1]
+      local trouble = read:trouble(value, wanted, method)
+      if trouble then error(("not a %s: %s"):format(wanted, trouble), 2) end
+    end
+    local one = controller.manager { store = store, election = "e", stop_timeout = 10, sync_timeout = 10 }
+    one:add(store:informer("a/"))
+    one:add(controller.new { name = "c", sources = { { every = 1, request = "a" } }, reconcile = function() end })
+    check(one:status(), "status")
+    check(one:has_synced(), "has_synced")
+    one:start()
+    check(one:wait_synced(10), "wait_synced")
+    check(one:is_healthy(), "is_healthy")
+    check(select(2, one:is_healthy()), "is_healthy", 2)
+    check(one:status(), "status")
+    check(one:metrics(), "metrics")
+    check(one:stop(), "stop")
+    check(one:join(), "join")
+    check(one:run { signals = {} }, "run")
+    check(one:status(), "status")
+  end)
+
+  it("elector", function()
+    local controller, read = require "keywatch.controller", annotations.read("types/keywatch/controller.lua")
+    local function check(value, class, method, n)
+      local wanted = read.classes["keywatch.controller" .. class].methods[method].returns[n or 1]
+      local trouble = read:trouble(value, wanted, method)
+      if trouble then error(("not a %s: %s"):format(wanted, trouble), 2) end
+    end
+    local log = require "keywatch.support.log"
+    log.set_level("warn")
+    local one = controller.elector { store = store, name = "e" }
+    check(one:status(), ".Elector", "status")
+    one:start()
+    while not one:leader() do keywatch.sleep(0.001) end
+    check(one:status(), ".Elector", "status")
+    assert.are.equal("leading", one:status().state)
+    check(one:is_leader(), ".Elector", "is_leader")
+    check(one:leader(), ".Elector", "leader")
+    check(one:stop(), ".Elector", "stop")
+    check(one:join(), ".Elector", "join")
+    log.set_level("info")
+    store:put("object", "{}")
+    check(controller.add_finalizer(store, "object", "f"), "", "add_finalizer")
+    check(controller.remove_finalizer(store, "object", "f"), "", "remove_finalizer")
+    check(controller.delete(store, "object"), "", "delete")
+    check(controller.is_deleting({}), "", "is_deleting")
+    check(controller.has_finalizer({}, "f"), "", "has_finalizer")
+    check(controller.owner_of({}), "", "owner_of")
+  end)
+
   it("an error", function()
     store:compact(2)
     expect_type(select(2, store:get("a", { revision = 1 })), "keywatch.Error")
@@ -365,6 +529,7 @@ describe("what a call returns is as annotated #slow:", function()
 
   it("with no method left out", function()
     local rest = { close = true, lease = true, lease_by_id = true, watch = true, object_watch = true, cache = true,
+      informer = true,
       namespace = true, stm = true, session = true, lock = true, try_lock = true, election = true }
     assert.are.same(names(store_type.methods), names(results, rest))
   end)
@@ -426,6 +591,14 @@ describe("the options #slow of", function()
         opts.fields = keywatch.selector({}, { kind = "fields" })
       end
       return store:object_watch("k", opts)
+    end },
+    informer = { class_of(store_type, "informer"), function(opts)
+      if opts.labels or opts.fields then opts.codec = "json" end
+      if opts.fields == "x" then opts.fields = "x=" end -- a text of labels
+      if opts.fields and opts.fields ~= "x=" and getmetatable(opts.fields) then
+        opts.fields = keywatch.selector({}, { kind = "fields" })
+      end
+      return store:informer("k", opts)
     end },
     compact = { class_of(store_type, "compact"), function(opts) return store:compact(1, opts) end },
     lease = { class_of(store_type, "lease"), function(opts) return store:lease(10, opts) end },

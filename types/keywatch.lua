@@ -392,6 +392,7 @@ function keywatch.selector(given, opts) end
 ---@field min_lease_ttl? integer shortest lease, in seconds; 2
 ---@field step_records? integer number of records that one step of a compaction visits; 1000
 ---@field progress_interval? number seconds after which an idle watch gets a progress event; 600, at least 0.1
+---@field seed? integer from which lease ids are made, the same in each run; for tests. Default: another in each store
 ---@field replica? boolean revisions come from upstream, through load, apply, advance and replace
 ---@field history_bytes? integer history that a replica keeps, in bytes; 67108864
 ---@field history_revisions? integer history that a replica keeps, in revisions with events; default: any
@@ -545,6 +546,28 @@ function keywatch.selector(given, opts) end
 ---@field lifetime? number seconds after which the object watch ends, with a last bookmark
 ---@field max_bytes? integer size of its queue, in bytes; 1048576
 ---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
+
+---@class keywatch.InformerOptions
+---@field codec? "json"|keywatch.Codec how values become objects; nil: objects are the values
+---@field indexes? table functions by name: called with object and key; returns a value, a list of values, or nil
+---@field include? function called with the key before a value is decoded; if it returns false or nil, the key is left out
+---@field labels? string|table|keywatch.Selector only objects with these labels
+---@field labels_at? string path of the labels in an object; "metadata.labels"
+---@field fields? string|table|keywatch.Selector only objects with these fields
+---@field where? function called with object and key; if it returns false or nil, the object does not match
+---@field transform? function called with object and event, once for each value; returns what is kept in the place of the object
+---@field shared? boolean false: share with no other informer
+---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
+
+---Options of add_handler. At least one of the functions is needed.
+---@class keywatch.HandlerOptions
+---@field add? fun(key: string, object: any, event: keywatch.InformerEvent)
+---@field update? fun(key: string, object: any, old: any, event: keywatch.InformerEvent)
+---@field delete? fun(key: string, object: any, event: keywatch.InformerEvent)
+---@field error? fun(key: string, err: keywatch.Error, event: keywatch.InformerEvent)
+---@field resync? number seconds after which the handler is called again for each object
+---@field max_bytes? integer size of its queue, in bytes; 1048576
+---@field at_bound? "wait"|"coalesce" what happens when the queue is full; "wait"
 
 ---@class keywatch.Codec
 ---@field decode function called with a value; returns an object; raises, or returns nil and a text, if there is none
@@ -824,6 +847,14 @@ function Store:watch(key, opts) end
 ---@nodiscard
 function Store:object_watch(key, opts) end
 
+---Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
+---@param prefix string
+---@param opts? keywatch.InformerOptions
+---@return keywatch.Informer? informer
+---@return keywatch.Error? err
+---@nodiscard
+function Store:informer(prefix, opts) end
+
 ---Removes the history before `revision`. Readers see that at once. Memory, or disk space, becomes free in steps; with
 ---`physical`, before the call returns.
 ---@param revision integer
@@ -1065,6 +1096,14 @@ function Cache:table(opts) end
 ---@nodiscard
 function Cache:object_watch(key, opts) end
 
+---Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
+---@param prefix string
+---@param opts? keywatch.InformerOptions
+---@return keywatch.Informer? informer
+---@return keywatch.Error? err
+---@nodiscard
+function Cache:informer(prefix, opts) end
+
 ---Ends the cache, its watches and its tables. May be called twice.
 function Cache:close() end
 
@@ -1218,6 +1257,154 @@ function ObjectWatch:close() end
 ---@field decoded integer values that were decoded for all
 ---@field tested integer objects that were compared with the selectors of one object watch
 
+-- Informers ---------------------------------------------------------------------------------------------------------
+
+---@class keywatch.Informer
+local Informer = {}
+
+---True if everything that existed has come once.
+---@return boolean has_synced
+---@nodiscard
+function Informer:has_synced() end
+
+---Waits until has_synced is true.
+---@param timeout? number seconds
+---@return true? ok
+---@return keywatch.Error? err "timeout", with the trouble
+function Informer:wait_synced(timeout) end
+
+---Returns the object of a key and its revision, or nil.
+---@param key string
+---@return any object
+---@return integer|keywatch.Error|nil revision
+---@nodiscard
+function Informer:get(key) end
+
+---Returns an iterator over keys and objects, in no order.
+---@return fun(): string?, any
+---@nodiscard
+function Informer:each() end
+
+---Returns the number of objects.
+---@return integer? count
+---@return keywatch.Error? err
+---@nodiscard
+function Informer:count() end
+
+---Adds an index.
+---@param name string
+---@param fn fun(object: any, key: string): any
+---@return true? ok
+---@return keywatch.Error? err
+function Informer:add_index(name, fn) end
+
+---Returns an iterator over the keys and objects that have a value in an index.
+---@param name string
+---@param value string|number|boolean
+---@return fun(): string?, any
+---@nodiscard
+function Informer:by_index(name, value) end
+
+---Returns an iterator over the values of an index, and how many objects have each.
+---@param name string
+---@return fun(): any, integer?
+---@nodiscard
+function Informer:index_values(name) end
+
+---Returns the number of objects that have a value in an index.
+---@param name string
+---@param value string|number|boolean
+---@return integer? count
+---@return keywatch.Error? err
+---@nodiscard
+function Informer:index_count(name, value) end
+
+---Returns an iterator over what does not become an object now.
+---@return fun(): string?, keywatch.Error?, string?
+---@nodiscard
+function Informer:bad_values() end
+
+---Adds functions that are called for what exists, and when it changes.
+---@param opts keywatch.HandlerOptions
+---@return keywatch.Handler? handler
+---@return keywatch.Error? err
+function Informer:add_handler(opts) end
+
+---Returns how the informer stands. Asks nobody, and does not wait.
+---@return keywatch.InformerStatus status
+---@nodiscard
+function Informer:status() end
+
+---Returns why the informer has ended, or nil.
+---@return keywatch.Error? err
+---@nodiscard
+function Informer:error() end
+
+---Ends the informer and its handlers. May be called twice.
+function Informer:close() end
+
+---@class keywatch.InformerStatus
+---@field phase "loading"|"following"|"retrying"|"closed"
+---@field has_synced boolean
+---@field revision integer up to which everything has come
+---@field objects integer
+---@field bad integer values that do not become an object now
+---@field handlers integer of this informer
+---@field users integer informers that share the objects
+---@field gaps integer how often everything was read anew
+---@field trouble? keywatch.Error why nothing comes
+
+---@class keywatch.InformerEvent
+---@field type "added"|"modified"|"deleted"|"error"
+---@field key string
+---@field object? any
+---@field old? any
+---@field revision integer of the change
+---@field create_revision integer of the object
+---@field initial? true it existed when the handler began
+---@field missed? true the informer has missed changes
+---@field resync? true nothing has changed
+---@field error? keywatch.Error of type "error"
+---@field value? string of type "error"
+
+---@class keywatch.Handler
+local Handler = {}
+
+---True if the functions have returned for everything that existed when the handler began.
+---@return boolean has_synced
+---@nodiscard
+function Handler:has_synced() end
+
+---Waits until has_synced is true.
+---@param timeout? number seconds
+---@return true? ok
+---@return keywatch.Error? err
+function Handler:wait_synced(timeout) end
+
+---Ends the handler: no call begins any more. May be called twice.
+function Handler:close() end
+
+---Waits until the handler is closed, and its last call has returned.
+---@param timeout? number seconds
+---@return true? ok
+---@return keywatch.Error? err
+function Handler:join(timeout) end
+
+---Returns how the handler stands. Does not wait.
+---@return keywatch.HandlerStatus status
+---@nodiscard
+function Handler:status() end
+
+---@class keywatch.HandlerStatus
+---@field state "waiting"|"syncing"|"following"|"closed"
+---@field has_synced boolean
+---@field queued integer changes that wait
+---@field queued_bytes integer
+---@field most_queued_bytes integer
+---@field calls integer
+---@field failures integer calls that have raised
+---@field coalesced integer changes that became part of another one
+
 ---@class keywatch.Selector
 local Selector = {}
 
@@ -1332,6 +1519,14 @@ function Client:watch(key, opts) end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Client:object_watch(key, opts) end
+
+---Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
+---@param prefix string
+---@param opts? keywatch.InformerOptions
+---@return keywatch.Informer? informer
+---@return keywatch.Error? err
+---@nodiscard
+function Client:informer(prefix, opts) end
 
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions
@@ -1703,6 +1898,14 @@ function Fence:watch(key, opts) end
 ---@nodiscard
 function Fence:object_watch(key, opts) end
 
+---Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
+---@param prefix string
+---@param opts? keywatch.InformerOptions
+---@return keywatch.Informer? informer
+---@return keywatch.Error? err
+---@nodiscard
+function Fence:informer(prefix, opts) end
+
 ---@param ttl integer in seconds
 ---@param opts? keywatch.LeaseOptions
 ---@return keywatch.Lease? lease
@@ -1856,6 +2059,14 @@ function Namespace:watch(key, opts) end
 ---@return keywatch.Error? err
 ---@nodiscard
 function Namespace:object_watch(key, opts) end
+
+---Keeps the objects below a prefix, and calls handlers when they change. See docs/informer.md.
+---@param prefix string
+---@param opts? keywatch.InformerOptions
+---@return keywatch.Informer? informer
+---@return keywatch.Error? err
+---@nodiscard
+function Namespace:informer(prefix, opts) end
 
 ---@param revision integer
 ---@param opts? keywatch.CompactOptions

@@ -110,6 +110,17 @@ static int l_range(lua_State *L) {
   return answer(L, &(kw_memo){.kind = KW_OP_RANGE});
 }
 
+/* The kvs are in the list that is the second argument: its tables are used again. */
+static int l_page(lua_State *L) {
+  const kw_memo memo = {.kind = KW_OP_RANGE};
+  kw_response response;
+  luaL_checktype(L, MEMO, LUA_TTABLE);
+  int rc = read_response(L, begin(L), &memo, &response);
+  if (rc != KW_OK) return fail(L, rc);
+  kw_bind_push_page_response(L, &response, MEMO);
+  return end(L, 1);
+}
+
 static int l_put(lua_State *L) {
   return answer(L, &(kw_memo){.kind = KW_OP_PUT});
 }
@@ -273,6 +284,7 @@ int kw_bind_header(lua_State *L) {
 
 static const luaL_Reg answers[] = {{"get", l_get},
                                    {"range", l_range},
+                                   {"page", l_page},
                                    {"put", l_put},
                                    {"delete", l_delete},
                                    {"txn", l_txn},

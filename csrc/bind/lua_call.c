@@ -86,6 +86,7 @@ static void push_name(lua_State *L, const kw_blob *name) {
 /* Finalizers may run during the pushes and end the call: its metadata and name are held, and its address is copied. */
 static int l_info(lua_State *L) {
   uint64_t id = check_id(L);
+  int64_t now = kw_bind_opt_now(L, 3);
   kw_blob **holder = kw_bind_new_holder(L), **name = kw_bind_new_holder(L);
   kw_server *server = server_of(L);
   kw_call_info info;
@@ -94,7 +95,7 @@ static int l_info(lua_State *L) {
   snprintf(remote, sizeof remote, "%s", info.remote);
   *holder = kw_blob_retain(info.metadata);
   *name = info.common_name == NULL ? NULL : kw_blob_retain(info.common_name);
-  int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - kw_bind_clock_ms();
+  int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - now;
   lua_pushstring(L, info.path);
   lua_pushboolean(L, !info.is_unary);
   lua_pushboolean(L, info.is_intercepted);

@@ -9,8 +9,9 @@
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       the next call that has news, or nothing. status: the gRPC status with
  *                                       which the call has ended, and its id is no longer valid; nil: it goes on
- *   server:info(id) -> path, is_stream, is_intercepted, remote, seconds, metadata
- *                                       seconds: until the call's deadline, or nil; metadata: { name, value, ... };
+ *   server:info(id, now) -> path, is_stream, is_intercepted, remote, seconds, metadata
+ *                                       now: in seconds, CLOCK_MONOTONIC if absent; seconds: from then to the call's
+ *                                       deadline, or nil; metadata: { name, value, ... };
  *                                       nothing if the call is gone
  *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent
  *                                       its last message

@@ -258,6 +258,32 @@ static int l_next_watch(lua_State *L) {
 
 /* }====== */
 
+/* {====== A driver in Lua ====== */
+
+static int l_dial(lua_State *L) {
+  lua_client *self = luaL_checkudata(L, 1, KW_CLIENT_NAME);
+  int64_t now = kw_bind_opt_now(L, 2);
+  kw_client *client = kw_bind_client_of(self);
+  if (client == NULL) return luaL_error(L, "the client is closed, or was dialed before");
+  kw_client_dial(client, NULL, now);
+  return 0;
+}
+
+static int l_opened(lua_State *L) {
+  kw_client *client = check_client(L);
+  kw_client_opened(client, kw_bind_opt_now(L, 2));
+  return 0;
+}
+
+static int l_closed(lua_State *L) {
+  kw_client *client = to_client(L);
+  const char *why = luaL_optstring(L, 2, NULL);
+  if (client != NULL) kw_client_closed(client, why);
+  return 0;
+}
+
+/* }====== */
+
 static int l_feed(lua_State *L) {
   kw_client *client = check_client(L);
   kw_client_feed(client, kw_bind_check_bytes(L, 2), kw_bind_opt_now(L, 3));
@@ -347,6 +373,9 @@ static const luaL_Reg methods[] = {{"call", l_call},
                                    {"trust", l_trust},
                                    {"inspect", l_inspect},
                                    {"next_watch", l_next_watch},
+                                   {"dial", l_dial},
+                                   {"opened", l_opened},
+                                   {"closed", l_closed},
                                    {"feed", l_feed},
                                    {"pending", l_pending},
                                    {"state", l_state},

@@ -27,6 +27,11 @@
  *                                                      is_ready: the server takes calls; is_over: the connection has
  *                                                      ended; why: a text, or nil; data_bytes: bytes of messages that
  *                                                      the server has sent, also of those that are not whole yet
+ *   client:dial(now)                                   a driver in Lua has begun to connect: close then ends the
+ *                                                      connection in order, and the driver calls closed. Raises if
+ *                                                      the client is closed, or was dialed before
+ *   client:opened(now)                                 the connection of a dialed client is open
+ *   client:closed(why)                                 the connection is gone: its calls end. why: a text, or nil
  *   client:feed(bytes, now)                            bytes from the socket; "": the server has closed its side
  *   client:pending(max) -> bytes                       bytes for the socket, at most `max`, which count as written
  *   client:state() -> wants_bytes, is_done

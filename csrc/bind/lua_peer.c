@@ -7,6 +7,7 @@
 #include "face/module.h"
 
 #define MAX_PARTS 64
+#define INEXACT_MS 1e-3 /* by which a number of seconds may miss a whole millisecond */
 #define HOLDER_NAME "keywatch.core.holder"
 
 int64_t kw_bind_clock_ms(void) {
@@ -16,8 +17,8 @@ int64_t kw_bind_clock_ms(void) {
 }
 
 int64_t kw_bind_opt_now(lua_State *L, int arg) {
-  return lua_isnoneornil(L, arg) ? kw_bind_clock_ms()
-                                 : (int64_t)llround(luaL_checknumber(L, arg) * 1000);
+  if (lua_isnoneornil(L, arg)) return kw_bind_clock_ms();
+  return (int64_t)floor(luaL_checknumber(L, arg) * 1000 + INEXACT_MS);
 }
 
 int kw_bind_push_deadline(lua_State *L, int64_t when) {

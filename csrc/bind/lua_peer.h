@@ -14,8 +14,8 @@
 /* Returns CLOCK_MONOTONIC in milliseconds. */
 int64_t kw_bind_clock_ms(void);
 
-/* Returns the time of the caller's clock, argument `arg` in seconds, in milliseconds. Without the argument, returns
- * CLOCK_MONOTONIC. */
+/* Returns the time of the caller's clock, argument `arg` in seconds, in whole milliseconds that have passed. Without
+ * the argument, returns CLOCK_MONOTONIC. */
 int64_t kw_bind_opt_now(lua_State *L, int arg);
 
 /* Pushes a deadline, given in milliseconds, as seconds. Returns how many values were pushed: 0 for INT64_MAX. */

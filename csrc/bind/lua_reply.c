@@ -53,7 +53,7 @@ static void set_bytes(lua_State *L, int name, kw_slice bytes) {
   lua_rawset(L, -3);
 }
 
-/* Sets all fields of a kv except its key. */
+/* Sets all fields of a kv except its key, in the table on top of the stack. */
 static void set_rest(lua_State *L, const kw_kv *kv, bool keys_only) {
   set_bytes(L, KW_UP_VALUE, keys_only ? kw_slice_of("", 0) : kv->value);
   set_number(L, KW_UP_CREATE_REVISION, kv->create_revision);
@@ -77,8 +77,41 @@ static void push_kv(lua_State *L, const kw_kv *kv, bool keys_only, int key) {
   set_rest(L, kv, keys_only);
 }
 
-void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev) {
-  lua_createtable(L, 0, is_delete ? 4 : 8);
+/* {====== Events ====== */
+
+/* Removes a field from the table on top of the stack. The name is an upvalue. */
+static void unset(lua_State *L, int name) {
+  lua_pushvalue(L, lua_upvalueindex(name));
+  lua_pushnil(L);
+  lua_rawset(L, -3);
+}
+
+/* Pushes the i-th table of the list at index `used`, without the fields that not every event has. If there is none,
+ * pushes a new one, which is in the list from then on. */
+static void push_used(lua_State *L, int used, int i, bool is_delete) {
+  lua_rawgeti(L, used, i);
+  if (!lua_istable(L, -1)) {
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 8);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, used, i);
+    return;
+  }
+  unset(L, KW_UP_PREV);
+  if (!is_delete) return;
+  unset(L, KW_UP_VALUE);
+  unset(L, KW_UP_CREATE_REVISION);
+  unset(L, KW_UP_VERSION);
+  unset(L, KW_UP_LEASE);
+}
+
+void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev,
+                           int used, int i) {
+  if (i <= KW_BIND_MAX_USED && lua_istable(L, used)) {
+    push_used(L, used, i, is_delete);
+  } else {
+    lua_createtable(L, 0, is_delete ? 4 : 8);
+  }
   lua_pushvalue(L, lua_upvalueindex(KW_UP_TYPE));
   lua_pushvalue(L, lua_upvalueindex(is_delete ? KW_UP_DELETE : KW_UP_PUT));
   lua_rawset(L, -3);
@@ -94,12 +127,14 @@ void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const 
   lua_rawset(L, -3);
 }
 
-void kw_bind_push_event(lua_State *L, const kw_event *event) {
+void kw_bind_push_event(lua_State *L, const kw_event *event, int used, int i) {
   kw_kv kv = kw_keyvalue_of(event->record), prev;
   if (event->is_delete) kv.mod_revision = event->revision;
   if (event->prev != NULL) prev = kw_keyvalue_of(event->prev);
-  kw_bind_push_event_of(L, event->is_delete, &kv, event->prev == NULL ? NULL : &prev);
+  kw_bind_push_event_of(L, event->is_delete, &kv, event->prev == NULL ? NULL : &prev, used, i);
 }
+
+/* }====== */
 
 static void push_list(lua_State *L, size_t n) {
   lua_createtable(L, (int)kw_min_size(n, INT_MAX), 0);
@@ -250,6 +285,27 @@ static void push_kvs(lua_State *L, const kv_list *list) {
   }
 }
 
+/* Fills the list of kvs on top of the stack anew. The tables that it has are used again. */
+static void refill_kvs(lua_State *L, const kv_list *list) {
+  for (size_t i = 0; i < list->n; i++) {
+    kw_kv kv = kv_of(encoded_at(list, i));
+    lua_rawgeti(L, -1, (int)i + 1);
+    if (lua_istable(L, -1)) {
+      set_bytes(L, KW_UP_KEY, kv.key);
+      set_rest(L, &kv, list->keys_only);
+      lua_pop(L, 1);
+    } else {
+      lua_pop(L, 1);
+      push_kv(L, &kv, list->keys_only, 0);
+      lua_rawseti(L, -2, (int)i + 1);
+    }
+  }
+  for (size_t i = lua_rawlen(L, -1); i > list->n; i--) {
+    lua_pushnil(L);
+    lua_rawseti(L, -2, (int)i);
+  }
+}
+
 void kw_bind_push_revision(lua_State *L, int64_t revision, int more) {
   lua_createtable(L, 0, 1 + more);
   set_number(L, KW_UP_REVISION, revision);
@@ -263,9 +319,15 @@ static bool push_get(lua_State *L, const kv_list *kvs, int key) {
   return true;
 }
 
-static void push_range(lua_State *L, const result *range) {
+/* `used` is the index of a list of kvs to be used again, or 0. */
+static void push_range(lua_State *L, const result *range, int used) {
   kw_bind_push_revision(L, range->revision, 3);
-  push_kvs(L, &range->range.kvs);
+  if (used == 0) {
+    push_kvs(L, &range->range.kvs);
+  } else {
+    lua_pushvalue(L, used);
+    refill_kvs(L, &range->range.kvs);
+  }
   lua_setfield(L, -2, "kvs");
   kw_bind_set_int(L, "count", range->range.count);
   kw_bind_set_bool(L, "more", range->range.more);
@@ -311,7 +373,7 @@ static void push_txn(lua_State *L, const result *txn, int64_t revision) {
 
 static void push_result(lua_State *L, const result *found, int64_t revision) {
   switch (found->kind) {
-    case KW_OP_RANGE: push_range(L, found); return;
+    case KW_OP_RANGE: push_range(L, found, 0); return;
     case KW_OP_PUT: push_put(L, found); return;
     case KW_OP_DELETE: push_delete(L, found); return;
     case KW_OP_TXN: push_txn(L, found, revision); return;
@@ -330,6 +392,18 @@ void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response 
   result found;
   see_response(memo, response, &found);
   push_result(L, &found, found.revision);
+}
+
+void kw_bind_push_page(lua_State *L, const kw_op *op, const kw_reply *reply, int used) {
+  result found;
+  see_reply(op, reply, &found);
+  push_range(L, &found, used);
+}
+
+void kw_bind_push_page_response(lua_State *L, const kw_response *response, int used) {
+  result found;
+  see_response(&(kw_memo){.kind = KW_OP_RANGE}, response, &found);
+  push_range(L, &found, used);
 }
 
 void kw_bind_push_get(lua_State *L, const kw_reply *reply, int key) {

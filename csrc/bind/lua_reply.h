@@ -60,12 +60,19 @@ void kw_bind_add_class(lua_State *L, const char *name, const luaL_Reg *meta,
  * false. */
 void kw_bind_push_reply(lua_State *L, const kw_op *op, const kw_reply *reply);
 
-/* Pushes an event: { type = "put" or "delete", the fields of its kv, prev }. A delete has only a key and a
- * mod_revision. */
-void kw_bind_push_event(lua_State *L, const kw_event *event);
+/* Pushes the reply to a range, as kw_bind_push_reply does. Its kvs are in the list at index `used`: the tables of that
+ * list are used again. */
+void kw_bind_push_page(lua_State *L, const kw_op *op, const kw_reply *reply, int used);
+
+#define KW_BIND_MAX_USED 256 /* tables of events that are kept to be used again */
+
+/* Pushes an event, the i-th of its list: { type = "put" or "delete", the fields of its kv, prev }. A delete has only a
+ * key and a mod_revision. If there is a list of tables at index `used`, its i-th table is used again. */
+void kw_bind_push_event(lua_State *L, const kw_event *event, int used, int i);
 
 /* Pushes an event, as kw_bind_push_event does, of kvs that are decoded already. `prev` may be NULL. */
-void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev);
+void kw_bind_push_event_of(lua_State *L, bool is_delete, const kw_kv *kv, const kw_kv *prev,
+                           int used, int i);
 
 /* Pushes the only kv of the reply to a get, or nil. The string at index `key` must be the kv's key, and is used
  * again; with index 0 a new string is made. */
@@ -96,6 +103,9 @@ struct kw_memo {
 /* Pushes a response as the plain call of its op returns it. The response fits the memo, and its kvs are
  * well-formed. */
 void kw_bind_push_response(lua_State *L, const kw_memo *memo, const kw_response *response);
+
+/* Pushes the response to a range, as kw_bind_push_page does. Its kvs are well-formed. */
+void kw_bind_push_page_response(lua_State *L, const kw_response *response, int used);
 
 /* Pushes the only kv of the response to a get, or nil. If the value at index `key` is the kv's key, that string
  * is used again. */

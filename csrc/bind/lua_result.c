@@ -63,6 +63,7 @@ int kw_bind_push_answer(lua_State *L) {
   const kw_lua_store *self = lua_touserdata(L, 1);
   switch (self->answer) {
     case KW_ANSWER_REPLY: kw_bind_push_reply(L, &self->op, &self->reply); break;
+    case KW_ANSWER_PAGE: kw_bind_push_page(L, &self->op, &self->reply, 2); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
     case KW_ANSWER_IDS: kw_bind_push_ids(L, self->ids, self->n_ids); break;
     case KW_ANSWER_LEASE: kw_bind_push_lease(L, &self->lease); break;
@@ -74,7 +75,8 @@ int kw_bind_push_answer(lua_State *L) {
 
 /* True for a plain read. It sees only what is durable. */
 static bool is_read(const kw_lua_store *self, kw_answer kind) {
-  return kind == KW_ANSWER_GET || (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
+  return kind == KW_ANSWER_GET || kind == KW_ANSWER_PAGE ||
+         (kind == KW_ANSWER_REPLY && self->op.kind == KW_OP_RANGE);
 }
 
 int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {

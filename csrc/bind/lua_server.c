@@ -269,11 +269,13 @@ static lua_peer *check_idle_peer(lua_State *L) {
 static int l_accept(lua_State *L) {
   int64_t now = kw_bind_opt_now(L, 2);
   lua_Integer max_turn = luaL_optinteger(L, 3, 0);
+  const char *remote = luaL_optstring(L, 4, "");
   kw_peer_hooks hooks = {
       .on_dirty = on_dirty, .on_deadline = on_deadline, .is_turn_over = is_turn_over};
   lua_peer *self = lua_newuserdatauv(L, sizeof *self, 0);
   *self = (lua_peer){.deadline = INT64_MAX, .max_turn = (size_t)max_turn};
   hooks.ctx = self;
+  snprintf(hooks.remote, sizeof hooks.remote, "%s", remote);
   luaL_getmetatable(L, PEER_NAME);
   lua_setmetatable(L, -2);
   self->peer = kw_peer_open(check_open(L), &hooks, now); /* now: finalizers may have run */

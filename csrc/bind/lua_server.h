@@ -13,9 +13,10 @@
  *   server:tend(now) -> deadline      does the work that is due. deadline: when to call tend next, in seconds; nothing:
  *                                     only after something has happened
  *   server:close()                    ends all calls; the peers stay until they are closed
- *   server:accept(now, max_turn) -> peer
+ *   server:accept(now, max_turn, remote) -> peer
  *                                     a connection whose bytes Lua moves; hears at most max_turn messages in a turn,
- *                                     any number if it is absent. Nothing if the server drains, or memory is short
+ *                                     any number if it is absent. remote: the address of the other end, as a text.
+ *                                     Nothing if the server drains, or memory is short
  *   peer:feed(bytes, now)             bytes from the socket; "": the client has closed its side
  *   peer:pending(max) -> bytes        bytes for the socket, at most `max`, which count as written
  *   peer:state() -> wants_bytes, is_done, is_dirty, why

@@ -86,6 +86,18 @@ static int l_range(lua_State *L) {
   return apply(L, self, kw_bind_read_range_op(L, &self->arena, &self->op, NULL), KW_ANSWER_REPLY);
 }
 
+/* store:page(key, opts, list) -> as range. The kvs are in the list: its tables are used again. Not for programs. */
+static int l_page(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter(L);
+  luaL_checktype(L, 4, LUA_TTABLE);
+  luaL_checkstack(L, 4, "answer");
+  int rc = kw_bind_read_range_op(L, &self->arena, &self->op, NULL);
+  if (rc == KW_OK) rc = kw_store_apply(self->store, &self->op, &self->arena, &self->reply);
+  lua_settop(L, 4);
+  lua_replace(L, 2); /* the list is needed, and the key is not any more */
+  return kw_bind_answer(L, self, rc, KW_ANSWER_PAGE);
+}
+
 static int l_put(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   return apply(L, self, kw_bind_read_put_op(L, &self->op, NULL), KW_ANSWER_REPLY);
@@ -106,7 +118,8 @@ static int l_txn(lua_State *L) {
 
 /* {====== Opening and closing ====== */
 
-uint64_t kw_bind_new_seed(const void *self) {
+/* Returns a seed that differs from store to store and from process to process. The seed is not a secret. */
+static uint64_t new_seed(const void *self) {
   struct timespec ts;
   clock_gettime(CLOCK_REALTIME, &ts);
   return (uint64_t)ts.tv_sec << 32 ^ (uint64_t)ts.tv_nsec << 8 ^ (uint64_t)kw_process_id() << 40 ^
@@ -119,6 +132,7 @@ typedef struct open_fields {
   kw_seconds now;
   kw_seconds history_age;
   kw_seconds progress_interval;
+  int64_t seed; /* negative: none is given */
 } open_fields;
 
 #define OPEN_OPTION(name, kind, field)                                                             \
@@ -137,6 +151,7 @@ static const kw_option open_options[] = {
     {"path", KW_OPTION_BYTES, offsetof(open_fields, path), NULL},
     {"now", KW_OPTION_SECONDS, offsetof(open_fields, now), NULL},
     {"progress_interval", KW_OPTION_SECONDS, offsetof(open_fields, progress_interval), NULL},
+    {"seed", KW_OPTION_COUNT, offsetof(open_fields, seed), NULL},
     KW_END_OF_OPTIONS};
 
 /* Sets the age of history, which may be as large as one likes. */
@@ -149,7 +164,7 @@ static void read_history_age(lua_State *L, open_fields *fields) {
 
 /* Reads the options at index 1. Raises if they cannot be used together. */
 static open_fields read_open_options(lua_State *L) {
-  open_fields fields = {.options = kw_store_defaults()};
+  open_fields fields = {.options = kw_store_defaults(), .seed = -1};
   kw_bind_read_options(L, 1, "open", open_options, &fields);
   if (fields.path.len > 0 && memchr(fields.path.data, 0, fields.path.len) != NULL)
     luaL_error(L, "open: option 'path' must not contain a zero byte");
@@ -191,7 +206,8 @@ static int l_open(lua_State *L) {
   char text[KW_REASON_ROOM] = "";
   open_fields fields = read_open_options(L);
   kw_lua_store *self = push_closed(L, &fields);
-  fields.options.seed = kw_bind_new_seed(self);
+  self->seed = fields.seed < 0 ? new_seed(self) : (uint64_t)fields.seed;
+  fields.options.seed = self->seed;
   fields.options.path = (const char *)fields.path.data; /* Lua's strings end with a 0 */
   int rc = kw_store_open(&fields.options, kw_bind_now(self), &self->store, text);
   if (rc == KW_OK) return 1;
@@ -241,9 +257,9 @@ static int l_tostring(lua_State *L) {
 
 /* {====== The tables of methods ====== */
 
-static const luaL_Reg key_methods[] = {{"get", l_get},       {"range", l_range}, {"put", l_put},
-                                       {"delete", l_delete}, {"txn", l_txn},     {"close", l_close},
-                                       {NULL, NULL}};
+static const luaL_Reg key_methods[] = {{"get", l_get},     {"range", l_range},   {"page", l_page},
+                                       {"put", l_put},     {"delete", l_delete}, {"txn", l_txn},
+                                       {"close", l_close}, {NULL, NULL}};
 
 static const luaL_Reg *const store_methods[] = {
     key_methods,           kw_bind_lease_methods,   kw_bind_maintenance_methods,

@@ -31,6 +31,7 @@
 /* The kinds of answers that borrow from the store. */
 typedef enum kw_answer {
   KW_ANSWER_REPLY, /* `reply`, the reply to `op` */
+  KW_ANSWER_PAGE, /* as KW_ANSWER_REPLY, of a range; the tables of the list at index 2 are used again */
   KW_ANSWER_GET,   /* the kv of `reply`, or nil */
   KW_ANSWER_IDS,   /* `ids`, a list of leases */
   KW_ANSWER_LEASE, /* `lease` */
@@ -49,6 +50,7 @@ typedef struct kw_lua_store {
   int64_t now;               /* the time of the manual clock, in milliseconds */
   int64_t progress_ms;       /* the interval between two progress notifications */
   int64_t max_request_bytes; /* the limit on one request */
+  uint64_t seed;             /* of lease ids and of the hub's hashes */
   uint64_t last_tag;         /* the tag of the newest watch of this object */
   kw_lua_server *servers;    /* the open servers of this store */
 
@@ -107,9 +109,6 @@ void kw_bind_check_idle(lua_State *L, const kw_lua_store *self);
 void kw_bind_close_store(lua_State *L, kw_lua_store *self);
 
 /* }====== */
-
-/* Returns a seed that differs from store to store and from process to process. The seed is not a secret. */
-uint64_t kw_bind_new_seed(const void *self);
 
 #ifdef KW_PROBE
 /* Returns the store at stack index `arg`. Raises if the value there is not an open store. */

@@ -76,6 +76,8 @@ static int l_subscription(lua_State *L) {
 
 /* {====== Events ====== */
 
+enum { USED = 2 }; /* the index of a list of tables that are used again, or of nil */
+
 /* Adds the events of a response to the list on top of the stack, which has `n`. Returns its new length. */
 static int add_events(lua_State *L, const kw_notice *news, int n) {
   kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
@@ -86,8 +88,10 @@ static int add_events(lua_State *L, const kw_notice *news, int n) {
     if (!kw_event_decode(field.bytes, &event)) continue;
     if (event.kv.mod_revision < news->revision) continue;                   /* told before */
     if (news->until != 0 && event.kv.mod_revision >= news->until) return n; /* told later */
-    kw_bind_push_event_of(L, event.is_delete, &event.kv, event.has_prev ? &event.prev : NULL);
-    lua_rawseti(L, -2, ++n);
+    n++;
+    kw_bind_push_event_of(L, event.is_delete, &event.kv, event.has_prev ? &event.prev : NULL, USED,
+                          n);
+    lua_rawseti(L, -2, n);
   }
   return n;
 }
@@ -149,7 +153,8 @@ static int give(lua_State *L, lua_subscription *self) {
   self->is_giving = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
   lua_pushvalue(L, 1);
-  int status = lua_pcall(L, 1, LUA_MULTRET, 0);
+  lua_pushvalue(L, USED);
+  int status = lua_pcall(L, 2, LUA_MULTRET, 0);
   self->is_giving = false;
   if (status == 0) kw_subscription_skip(&self->sub);
   if (self->must_drop) drop(self);
@@ -167,6 +172,7 @@ static int l_take(lua_State *L) {
     lua_pushliteral(L, "closed");
     return 1;
   }
+  lua_settop(L, USED);
   luaL_checkstack(L, 4, SUBSCRIPTION_NAME);
   return kw_subscription_first(&self->sub) == NULL ? 0 : give(L, self);
 }

@@ -31,7 +31,7 @@ static lua_watch *check_watch(lua_State *L) {
 int kw_bind_make_hub(kw_lua_store *self) {
   if (self->hub != NULL) return KW_OK;
   kw_hub_options options = kw_hub_defaults();
-  options.seed = kw_bind_new_seed(self);
+  options.seed = self->seed;
   options.progress_ms = self->progress_ms;
   self->hub = kw_hub_new(self->store, &options);
   return self->hub == NULL ? KW_ERR_NO_MEMORY : KW_OK;
@@ -70,13 +70,15 @@ static int l_next_ready(lua_State *L) {
   return 1;
 }
 
+enum { USED = 2 }; /* the index of a list of tables that are used again, or of nil */
+
 /* Called protected: pushes the events of the item that the watch at index 1 is giving. */
 static int l_push_events(lua_State *L) {
   const kw_item *item = &((lua_watch *)lua_touserdata(L, 1))->giving;
   uint32_t n = item->batch->n - item->from;
   lua_createtable(L, (int)n, 0);
   for (uint32_t i = 0; i < n; i++) {
-    kw_bind_push_event(L, &item->batch->events[item->from + i]);
+    kw_bind_push_event(L, &item->batch->events[item->from + i], USED, (int)i + 1);
     lua_rawseti(L, -2, (int)i + 1);
   }
   return 1;
@@ -90,7 +92,8 @@ static void push_events(lua_State *L, lua_watch *self, const kw_item *first) {
   self->is_giving = true;
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
   lua_pushvalue(L, 1);
-  int status = lua_pcall(L, 1, 1, 0);
+  lua_pushvalue(L, USED);
+  int status = lua_pcall(L, 2, 1, 0);
   self->is_giving = false;
   kw_batch_release(self->giving.batch);
   if (status != 0) lua_error(L);
@@ -110,6 +113,7 @@ static int l_take(lua_State *L) {
   }
   const kw_item *first = kw_outlet_first(&self->outlet);
   if (first == NULL) return 0;
+  lua_settop(L, USED);
   luaL_checkstack(L, 4, WATCH_NAME);
   lua_pushvalue(L, lua_upvalueindex(kind_names[first->kind]));
   if (first->kind == KW_ITEM_EVENTS) {

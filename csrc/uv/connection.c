@@ -109,9 +109,11 @@ static void fail(kw_connection *connection, int rc) {
   kw_connection_close(connection, uv_strerror(rc));
 }
 
-/* Called once in an iteration, so that others get their turn. */
+/* Reads once, so that others get their turn. The peer is asked each time: a timer and the socket may both have a
+ * connection read in one iteration, and what the first read brought may have to wait. */
 static void read_some(kw_connection *connection) {
   kw_loop *loop = connection->loop;
+  if (!wants_bytes(connection)) return;
   ssize_t n = recv(connection->fd, loop->read_buffer, sizeof loop->read_buffer, 0);
   if (n < 0 && is_again(errno)) return;
   if (n < 0) {
@@ -130,7 +132,7 @@ static void on_timer(kw_timer *timer, int64_t now) {
     kw_connection_close(connection, uv_strerror(UV_ETIMEDOUT));
     return;
   }
-  if (!connection->is_connecting && wants_bytes(connection)) read_some(connection);
+  if (!connection->is_connecting) read_some(connection);
   if (connection->peer == NULL) return;
   begin_turn(connection->loop);
   connection->face->step(connection->peer, now);

@@ -27,6 +27,14 @@ static int l_pid(lua_State *L) {
   return 1;
 }
 
+/* hostname(): the name of this machine; "localhost" if the system does not tell. */
+static int l_hostname(lua_State *L) {
+  char name[UV_MAXHOSTNAMESIZE];
+  size_t size = sizeof name;
+  lua_pushstring(L, uv_os_gethostname(name, &size) == 0 && name[0] != 0 ? name : "localhost");
+  return 1;
+}
+
 /* raise_limit(): raises the limit of open descriptors as far as the process may. true if that succeeded. */
 static int l_raise_limit(lua_State *L) {
   struct rlimit limit;
@@ -40,6 +48,7 @@ void kw_uv_add_process(lua_State *L) {
   static const luaL_Reg functions[] = {{"now", l_now},
                                        {"time", l_time},
                                        {"pid", l_pid},
+                                       {"hostname", l_hostname},
                                        {"raise_limit", l_raise_limit},
                                        {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);

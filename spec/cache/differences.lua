@@ -36,7 +36,9 @@ local CACHE = {
     ["what has come to a watch of a cache can be read after the cache has ended"] = {
       "for what exists of a store that is closed is told so",
     },
-    ["a cache is behind its server for a moment"] = { "polls from anywhere, from a coroutine that is no task too" },
+    ["a cache is behind its server for a moment"] = {
+      "polls from anywhere, from a coroutine that is no task too", "in a task is fed by other tasks, and ended by them",
+    },
   },
   ["watch/watch_life"] = {
     ["what has come to a watch of a cache can be read after the cache has ended"] = {

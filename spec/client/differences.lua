@@ -87,6 +87,9 @@ local ETCD = {
   ["store/txn"] = {
     ["etcd panics"] = { "fails as a whole where it has deleted the key whose value or lease is to be kept" },
   },
+  ["store/txn_rules"] = {
+    ["etcd's work grows with the square"] = { "a key that is deleted many times and put many times" },
+  },
   ["store/history"] = {
     ["the steps are the server's own affair"] = { "is right while a compaction goes on, and after it" },
   },

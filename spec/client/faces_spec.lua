@@ -25,6 +25,7 @@ end
 for _, file in ipairs(FILES) do
   specs_of(faces.keywatch, file, "#slow")
   specs_of(faces.namespace, file, "#slow")
+  specs_of(faces.testing, file, "#slow #plain") -- there is no TLS in virtual time
 end
 
 describe("etcd #once", function()

@@ -396,13 +396,13 @@ describe("the hook on_state", function()
 
   it("does not keep its client: one that is forgotten is closed", function()
     local transports = setmetatable({}, { __mode = "v" })
-    local function forget_one() -- a function: LuaJIT's collector sees what was left in the stack by a block
+    local function forget_one()
       local client
       client = keywatch.connect(url, { on_state = function() return client end })
       client:get("k")
       transports[1] = client.transport
     end
-    forget_one()
+    keywatch.run(forget_one) -- in a task: LuaJIT's collector sees what a call has left in the stack of the main program
     await(function()
       collectgarbage()
       return not transports[1] or transports[1].is_closed

@@ -99,16 +99,17 @@ describe("A lock of a store far away", function()
 
   test("is lost at once with its session while it waits for its turn", function()
     local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
-    assert(holder:lock("a"))
+    local held = assert(holder:lock("a")) -- one that nobody holds is given back
     local waiting = keywatch.spawn(function() return session:lock("a") end)
     keywatch.sleep(HOUR)
     assert(store:lease_by_id(session.lease.id):revoke())
     assert.equal("lost", error_at_once(waiting).code)
+    assert.is_true(held:is_held())
   end)
 
   test("is lost at once with its session while it asks for the watch of the key before its own", function()
     local holder, session = assert(owner:session { ttl = 20 }), assert(owner:session { ttl = 20 })
-    assert(holder:lock("a"))
+    local held = assert(holder:lock("a"))
     function owner:watch(...)
       weather.is_cut = true
       return far.methods.watch(self, ...)
@@ -118,6 +119,7 @@ describe("A lock of a store far away", function()
     assert.is_true(weather.is_cut)
     assert(store:lease_by_id(session.lease.id):revoke())
     assert.equal("lost", error_at_once(waiting).code)
+    assert.is_true(held:is_held())
   end)
 
   test("does not fail because the time of another call is over, which was first to ask for their session", function()

@@ -93,6 +93,20 @@ describe("A session", function()
       assert.same({}, with.owner:leases())
     end)
 
+    if with.is_client then
+      test("whose close was cancelled can be closed again", function()
+        local session = assert(with.owner:session())
+        local lock = assert(session:lock("closed"))
+        local closing = keywatch.spawn(session.close, session)
+        keywatch.sleep(0) -- the request is under way
+        closing:cancel()
+        assert.is_false((closing:join(SECONDS)))
+        assert.is_true(session:close())
+        assert.is_nil(with.other:get(lock.key))
+        assert.same({}, with.owner:leases())
+      end)
+    end
+
     test("can be selected: it is ready once it is lost", function()
       local session, channel = assert(with.owner:session()), keywatch.channel()
       local found, err = keywatch.select { session, channel, timeout = 0.01 }

@@ -48,6 +48,31 @@ describe("in Neovim #once", function()
     ]])
   end)
 
+  it("a manager runs a controller, whose reconcile writes lines into a buffer, and is stopped in a task", function()
+    expect("|/a/1|/a/2 true\nstopped\n", [[
+      local controller = require "keywatch.controller"
+      require("keywatch.support.log").set_level "fatal"
+      local manager = controller.manager { store = client, election = "/e" }
+      local informer = manager:add(client:informer("/a/"))
+      local written = keywatch.channel(2)
+      manager:add(controller.new { name = "lines", sources = { informer }, reconcile = function(key, context)
+        assert(context.store:put("/b", key))
+        vim.api.nvim_buf_set_lines(0, -1, -1, true, { key })
+        written:send(key)
+      end })
+      manager:start()
+      store:put("/a/1", "")
+      keywatch.spawn(function()
+        written:receive()
+        vim.loop.new_timer():start(1, 0, function() store:put("/a/2", "") end)
+        written:receive()
+        print(lines(), manager:stop())
+        print(manager:status().state)
+        vim.cmd "qall!"
+      end)
+    ]])
+  end)
+
   it("a callback of vim.loop may change a store that a task watches", function()
     expect("from a callback\n", [[
       keywatch.spawn(function()

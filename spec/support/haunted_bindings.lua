@@ -37,6 +37,9 @@ case("store:get", of("store", "k1"))
 case("store:get", of("store", "k1", { revision = 1 }))
 case("store:range", function(w) return w.store, "k", { prefix = true } end)
 case("store:range", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
+case("store:page", function(w) return w.store, "k", { prefix = true }, {} end)
+case("store:page", function(w) return w.store, "k", { prefix = true, limit = 2 }, { {}, {}, {} } end)
+case("store:page", function(w) return w.store, "k", { prefix = true, revision = 1 }, {} end)
 case("store:put", function(w) return w.store, "k1", LONG, { prev_kv = true } end)
 case("store:put", of("store", "k1", "v", { lease = 99 }))
 case("store:put", of("store", "k1", "v", { no = "such" }))
@@ -179,6 +182,7 @@ end
 
 case("store:get", served "k1")
 case("store:range", served("k", { prefix = true }))
+case("store:page", served("k", { prefix = true }, { {} }))
 case("store:put", served("k1", LONG, { prev_kv = true }))
 case("store:delete", served("k", { prefix = true, prev_kv = true }))
 case("store:txn", served { success = { { get = "k1" }, { delete = "k1", prev_kv = true } } })
@@ -187,6 +191,7 @@ case("store:leases", served())
 
 -- Watches of the store.
 case("watch:take", of "watch")
+case("watch:take", function(w) return w.watch, { {}, { value = LONG } } end)
 case("watch:take", function(w)
   repeat until not w.watch:take()
   w.watch:request_progress()
@@ -224,8 +229,9 @@ case("server:next_note", of "server")
 case("server:tend", of("server", NOW))
 case("server:drain", of("server", 1, NOW))
 case("server:accept", of("server", NOW))
+case("server:accept", of("server", NOW, 1, "127.0.0.1:1"))
 case("server:close", of "server")
-case("server:info", function(w) return w.server, w.call.server, w.client end)
+case("server:info", function(w) return w.server, w.call.server, NOW, w.client end)
 case("server:receive", function(w) return w.server, w.call.server, w.client end)
 case("server:send", function(w) return w.server, w.call.server, LONG end)
 case("server:finish", function(w) return w.server, w.call.server, 5, LONG end)
@@ -281,10 +287,14 @@ end)
 case("client:deadline", of "client")
 case("client:step", of("client", NOW))
 case("client:close", of "client")
+case("client:dial", of("client", NOW))
+case("client:opened", of("client", NOW))
+case("client:closed", of("client", "why"))
 
 -- Watches of a client.
 case("core.subscription", function() return 1, "k", { prefix = true } end)
 case("subscription:take", of "subscription")
+case("subscription:take", function(w) return w.subscription, { {}, { value = LONG } } end)
 case("subscription:take", function(w)
   repeat until not w.subscription:take()
   w.client:trust(w.watch_call)
@@ -338,6 +348,7 @@ local REQUESTS = {
 local KV = { key = "k1", value = LONG, mod_revision = 5, create_revision = 5, version = 1 }
 local ANSWERS = {
   get = { "RangeResponse", { kvs = { KV }, count = 1 } }, range = { "RangeResponse", { kvs = { KV }, count = 1 } },
+  page = { "RangeResponse", { kvs = { KV, KV }, count = 2 }, { {} } },
   put = { "PutResponse", { prev_kv = KV } },
   delete = { "DeleteRangeResponse", { prev_kvs = { KV }, deleted = 1 }, true },
   txn = { "TxnResponse", { succeeded = true, responses = { { response_put = {} }, { response_range = {} } } } },
@@ -375,7 +386,9 @@ case("core.hash_password", function() return "word", 4 end)
 
 -- Loops.
 case("uv.open", function() end)
-for _, name in ipairs { "now", "time", "pid", "raise_limit", "this_thread" } do case("uv." .. name, function() end) end
+for _, name in ipairs { "now", "time", "pid", "hostname", "raise_limit", "this_thread" } do
+  case("uv." .. name, function() end)
+end
 case("loop:turn", function(w) return w.loop, 0, w.listener end)
 case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 } end)
 case("loop:listen", function(w)

@@ -5,21 +5,26 @@
 -- left of it that troubles the next one. It prints what it is about to do, and how often each action happened inside of
 -- how many bindings; and fails if one never did.
 
+local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
+local testing = require "keywatch.testing"
 
 local haunt = require "spec.support.haunt"
 
 local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
-local ROUNDS, PATIENT_ROUNDS = 150, 30 -- of an action in a flow; and where somebody may wait
-if jit then ROUNDS, PATIENT_ROUNDS = 75, 15 end -- fewer things have finalizers there
+local FAULTS = tonumber(os.getenv("KW_FAULTS")) or 1 -- times as often
+local ROUNDS, PATIENT_ROUNDS = 75 * FAULTS, 15 * FAULTS -- of an action in a flow; and where somebody may wait
+local VIRTUAL_ROUNDS = 15 * FAULTS -- the same, in virtual time
+local MOST_TRIES = 300 -- in each flow, of an action that has not happened in any binding yet
 local SECONDS = 20                     -- after which what is waited for is taken for lost
 local FEW = 0.1                        -- the same, of a client whose server a finalizer may have closed
 
 -- {====== Flows ======
 
-local flows = {} -- { name =, run = function(world), has_client = }
+local flows = {} -- { name =, run = function(world), has_client =, is_virtual =, is_long = }
 
 local function flow(name, run, has_client) flows[#flows + 1] = { name = name, run = run, has_client = has_client } end
 
@@ -64,6 +69,137 @@ flow("a cache of a store is used", function(w)
   assert(w.cache:is_ready(), "the cache is closed")
   assert(t["1"] == "value")
 end)
+
+--- Turns the loop until a handler was called so often, or is closed.
+local function await_calls(w, n)
+  local deadline = keywatch.now() + w.seconds
+  while w.handler:status().calls < n do
+    if w.handler:status().state == "closed" then error("the handler is closed", 0) end
+    if keywatch.now() > deadline then error({ code = "timeout" }, 0) end -- the server may be closed
+    keywatch.sleep(0)
+  end
+end
+
+--- An informer of x with an index and two handlers, one of which is slow and full soon.
+local function inform(w, x)
+  w.informer = assert(x:informer("k", {
+    transform = function(object) return { object } end,
+    indexes = { word = function(object, key) return { object[1], key } end },
+  }))
+  w.handler = assert(w.informer:add_handler {
+    add = function(_, object) return object[1] end,
+    update = function(_, object, old) return object[1], old[1] end,
+    delete = function(_, object) return object[1] end,
+    error = function(_, err) return err end,
+  })
+  assert(w.informer:add_handler {
+    add = function() keywatch.sleep(0) end, update = function() keywatch.sleep(0) end, resync = 0.001,
+    max_bytes = 150, at_bound = "coalesce",
+  })
+  assert(w.informer:wait_synced(w.seconds))
+  assert(w.handler:wait_synced(w.seconds))
+end
+
+--- Reads an informer that knows of all keys.
+local function read_informer(w)
+  assert(w.informer:get("k1"))
+  for key, object in w.informer:each() do assert(key and object[1]) end
+  for key in w.informer:by_index("word", "value") do assert(key) end
+  for value, n in w.informer:index_values("word") do assert(value and n) end
+  assert(w.informer:index_count("word", "value"))
+  assert(w.informer:status().phase)
+end
+
+flow("a store has an informer", function(w)
+  fill(w.store)
+  inform(w, w.store)
+  fill(w.store)
+  await_calls(w, 10)
+  read_informer(w)
+  w.informer:add_index("late", function(_, key) return key end)
+  assert(w.store:delete("k1"))
+  assert(w.store:put("k1", "value"))
+  await_calls(w, 12)
+  w.handler:close()
+  assert(w.handler:join(w.seconds))
+  w.informer:close()
+end)
+
+--- Two workers of a queue, until all that was added is done. Some items come again, later, or move to another lane.
+local function work(w)
+  for item in function() return (w.queue:get(w.seconds)) end do
+    local ok, err = pcall(keywatch.sleep, 0)
+    pcall(w.store.put, w.store, "k1", "worked on")
+    if item == 3 then w.queue:retry(item) else w.queue:forget(item) end
+    w.queue:done(item)
+    if not ok then error(err, 0) end
+  end
+end
+
+flow("tasks use a work queue", function(w)
+  w.queue = controller.work_queue { limiter = controller.fast_slow { fast = 0.0001, slow = 0.0001 } }
+  keywatch.scope(function(scope)
+    w.task, w.other = scope:spawn(pcall, work, w), scope:spawn(pcall, work, w) -- one may be cancelled
+    for i = 1, 12 do
+      w.queue:add(i % 5, { after = i % 3 == 0 and 0.0001 or 0, priority = i % 4 - 2 })
+      w.queue:add(i % 7)
+      w.queue:add(i % 5, { priority = 9 })
+      if i % 4 == 0 then keywatch.sleep(0) end
+    end
+    keywatch.sleep(0.001)
+    w.queue:drain(w.seconds)
+    w.queue:close()
+  end)
+  local queue, depth, active, delayed = w.queue, 0, 0, 0
+  for _ in pairs(queue.queued) do depth = depth + 1 end
+  for _ in pairs(queue.taken) do active = active + 1 end
+  for _ in pairs(queue.delayed) do delayed = delayed + 1 end
+  assert(depth == queue.depth and active == queue.active and delayed == queue.waiting, "wrong counts")
+  assert(delayed == 0 and queue.is_closed, "the queue has left something")
+  for i, lane in ipairs(queue.heap) do
+    local above = queue.heap[(i - i % 2) / 2]
+    assert(lane.at == i and queue.lanes[lane.priority] == lane, "a lane is not in its place")
+    assert(not above or above.priority > lane.priority, "the lanes are not in order")
+  end
+end)
+
+--- Starts the controller of a world, and waits until it has reconciled all keys, or has ended.
+local function control(w)
+  local seen, n = {}, 0
+  w.controller = controller.new { name = "haunted", workers = 2, timeout = 1, store = w.store, sources = {
+    w.informer, { every = 1, request = "tick" },
+    { w.channel, where = function() return true end, map = function(value) return { value } end },
+  }, reconcile = function(request, context)
+    keywatch.sleep(0)
+    if request == "k1" or request == "tick" then pcall(function() -- the store may be closed
+      for kv in context.store:each("k", { prefix = true, page = 2 }) do context.store:put("other", kv.value) end
+    end) end
+    if not seen[request] and request ~= "sent" then n = n + 1 end -- a finalizer may have received that
+    seen[request] = true
+    if request == "k3" and context.retries == 0 then error("it is broken") end
+    return request == "k4" and { after = 0.01 } or nil
+  end }
+  pcall(w.controller.start, w.controller) -- a finalizer may have started it
+  w.channel:send("sent", 0)
+  local deadline = keywatch.now() + w.seconds
+  while n < 6 and w.controller:status().state ~= "idle" do
+    if keywatch.now() > deadline then error({ code = "timeout" }, 0) end
+    keywatch.sleep(0)
+  end
+end
+
+flow("a store has a controller", function(w)
+  fill(w.store)
+  w.channel = keywatch.channel(5)
+  w.informer = assert(w.store:informer("k"))
+  for _ = 1, 2 do
+    control(w)
+    for _ = 1, 3 do w.controller:stop(w.seconds) end -- a finalizer may have started it again
+    assert(w.controller.state == "idle", "the controller has not stopped")
+  end
+  w.informer:close()
+end)
+flows[#flows].is_long = true
 
 flow("a store is watched", function(w)
   fill(w.store)
@@ -217,6 +353,119 @@ flow("a server is cached", function(w)
   w.client:close()
 end, true)
 
+flow("a server has informers", function(w)
+  serve(w)
+  fill(w.store)
+  connect(w)
+  w.cache = assert(w.client:cache("k"))
+  local other = assert(w.cache:informer("k", { codec = "json" }))
+  inform(w, w.client)
+  fill(w.store)
+  await_calls(w, 10)
+  read_informer(w)
+  assert(other:wait_synced(w.seconds))
+  for key, err in other:bad_values() do assert(key and err) end
+  w.client:close()
+  assert(w.handler:join(w.seconds))
+end, true)
+
+--- Waits until one of two electors leads, if it is not idle.
+local function await_leader(w, one)
+  local deadline = keywatch.now() + w.seconds
+  while one:status().state ~= "idle" and not one:is_leader() do
+    if keywatch.now() > deadline then error({ code = "timeout" }, 0) end
+    keywatch.sleep(0)
+  end
+end
+
+--- Stops an elector. If that takes too long the server may be closed.
+local function stop(w, one)
+  local ok, err = one:stop(w.seconds)
+  if not ok then error(err, 0) end
+  assert(one:status().state == "idle", "the elector has not stopped")
+  assert(not one:is_leader(), "an idle elector leads")
+end
+
+--- Has two electors of x lead, one after the other.
+local function elect(w, x)
+  for name, id in pairs { elector = "a", rival = "b" } do
+    w[name] = require("keywatch.controller").elector {
+      store = x, name = "e", id = id,
+      on_lead = function(fence)
+        fence:put("led by", id)
+        keywatch.sleep(SECONDS)
+      end,
+    }
+  end
+  w.elector:start()
+  await_leader(w, w.elector)
+  w.rival:start()
+  stop(w, w.elector)
+  await_leader(w, w.rival)
+  stop(w, w.rival)
+end
+
+flow("a store has electors", function(w) elect(w, w.store) end)
+
+flow("a server has electors", function(w)
+  serve(w)
+  connect(w)
+  elect(w, w.client)
+  w.client:close()
+end, true)
+
+--- Waits until a manager has its controller write a key, unless one of them ends before.
+local function await_work(w, x)
+  local deadline = keywatch.now() + w.seconds
+  while w.manager:status().state == "started" and not x:get("made of k1", { timeout = w.seconds }) do
+    if w.has_stopped then return end
+    if keywatch.now() > deadline then error({ code = "timeout" }, 0) end
+    keywatch.sleep(0.01) -- a loop without a rest would have finalizers compact all the time
+  end
+end
+
+--- Has a manager lead, and run a controller and two tables over what x has.
+local function manage(w, x)
+  fill(w.store)
+  local started, stopped = 0, 0
+  local function table_of(name)
+    return { name = name, start = function() started = started + 1 end, stop = function() stopped = stopped + 1 end }
+  end
+  w.manager = controller.manager { store = x, election = "e", id = "a", stop_timeout = w.seconds,
+    sync_timeout = w.seconds }
+  w.informer = assert(x:informer("k"))
+  assert(w.manager:add(w.informer))
+  w.managed = controller.new { name = "c", sources = { w.informer }, workers = 2, timeout = w.seconds,
+    reconcile = function(request, context) return context.store:put("made of " .. request, "") ~= nil end }
+  assert(w.manager:add(w.managed))
+  assert(w.manager:add(table_of "led"))
+  assert(w.manager:add(table_of "free", { leader = false }))
+  w.manager:start()
+  await_work(w, x)
+  assert(w.manager:metrics())
+  assert(w.manager:is_healthy() ~= nil)
+  w.manager:stop(w.seconds)
+  local status = w.manager:status()
+  assert(status.state == "stopped", "the manager has not stopped")
+  assert(not status.is_leader, "a manager leads that has stopped")
+  for _, one in ipairs(status.things) do
+    assert(one.state ~= "started" and one.state ~= "starting", one.name .. " has not stopped")
+  end
+  assert(started == stopped, "a table was not stopped, or twice")
+  assert(w.manager:join(0))
+end
+
+flow("a store has a manager", function(w) manage(w, w.store) end)
+flows[#flows].is_long = true
+
+flow("a server has a manager", function(w)
+  serve(w)
+  connect(w)
+  manage(w, w.client)
+  w.client:close()
+end, true)
+flows[#flows].is_long = true
+
 flow("a server is used over TLS", function(w)
   w.server = assert(keywatch.serve { store = w.store, listen = "https://127.0.0.1:0", log_level = "error",
     tls = { cert = CERT, key = KEY } })
@@ -256,6 +505,48 @@ flow("a server answers by Lua", function(w)
   join(w)
 end, true)
 
+--- A flow in a world of the testing kit, in virtual time, whose server has the store.
+local function virtual_flow(name, run_it)
+  flow(name, run_it, true)
+  flows[#flows].is_virtual = true
+end
+
+virtual_flow("a server of a world is used", function(w)
+  local times = { timeout = w.seconds }
+  w.client = w.world:client()
+  w.watch = assert(w.client:watch("k", { prefix = true, timeout = w.seconds }))
+  w.task = keywatch.spawn(read, w)
+  w.world.server:slow(0.01)
+  for i = 1, 5 do assert(w.client:put("k" .. i, ("x"):rep(20000), times)) end
+  join(w)
+  local lease = assert(w.client:lease(10, times)):keep()
+  keywatch.sleep(20)
+  assert(lease:keys(times))
+  w.world.server:cut()
+  assert(w.client:get("k1", times))
+  w.client:close()
+end)
+
+virtual_flow("a server of a world has faults", function(w)
+  local times = { timeout = w.seconds }
+  w.client = w.world:client()
+  for _, kind in ipairs { "lose_request", "lose_answer", "mute", "hang" } do
+    local rule = w.world:fault { kind, method = "get", key = "k1", count = 1 }
+    local found, err = w.client:range("k1", times)
+    if not found and rule.hits == 0 then error(err, 0) end
+    rule:stop()
+  end
+  w.cache = assert(w.client:cache("k"))
+  assert(w.cache:wait_ready(w.seconds))
+  w.world.server:stop()
+  fill(w.store)
+  assert(w.store:compact(w.store:status().revision))
+  w.world.server:start()
+  assert(w.cache:get("k1", { consistent = true, timeout = w.seconds }))
+  w.world.server:restart(1)
+  assert(w.client:put("k1", "value", times))
+end)
+
 -- }======
 
 -- {====== What finalizers do ======
@@ -274,8 +565,49 @@ local actions = {
   { name = "send", part = "channel", act = function(w) w.channel:send("by a finalizer", 0) end },
   { name = "receive", part = "channel", act = function(w) w.channel:receive(0) end },
   closing "store", closing "durable", closing "watch", closing "channel", closing "client", closing "server",
-  closing "cache",
+  closing "cache", closing "informer", closing "handler", closing "queue",
+  { name = "add to a queue", part = "queue", act = function(w)
+    for i = 1, 6 do w.queue:add(i, { after = i % 2, priority = i % 3 }) end
+  end },
+  { name = "work on an item", part = "queue", act = function(w)
+    local item = w.queue:get(0)
+    if item == nil then return end
+    w.queue:add(item)
+    w.queue:done(item)
+  end },
+  { name = "request", part = "controller", act = function(w) w.controller:add("k1") end },
+  { name = "stop of a controller", part = "controller", act = function(w) w.controller:stop(0) end },
+  { name = "stop and start", part = "controller", act = function(w)
+    w.controller:stop(0)
+    w.controller:start()
+  end },
+  { name = "add of a handler", part = "informer", act = function(w)
+    w.informer:add_handler { add = function() end }
+  end },
   { name = "look", part = "client", act = function(w) w.client:state() end },
+  { name = "cut", part = "world", act = function(w)
+    w.world.server:cut()
+    if w.client then w.world:cut(w.client) end
+  end },
+  { name = "stop of an elector", part = "elector", act = function(w) w.elector:stop(0) end },
+  { name = "stop of a manager", part = "manager", act = function(w) w.manager:stop(0) end },
+  { name = "stop of a managed controller", part = "managed", act = function(w)
+    w.has_stopped = w.managed:status().state ~= "idle"
+    w.managed:stop(0)
+  end },
+  { name = "look at a manager", part = "manager", act = function(w)
+    w.manager:status()
+    w.manager:metrics()
+  end },
+  { name = "add to a manager", part = "manager", act = function(w)
+    w.manager:add { start = function() end, stop = function() end }
+  end },
+  { name = "crash", part = "world", act = function(w) w.world.server:stop() end },
+  { name = "restart", part = "world", act = function(w)
+    w.world.server:stop()
+    w.world.server:start()
+  end },
+  { name = "close of world", part = "world", act = function(w) w.world:close() end },
 }
 
 -- }======
@@ -295,20 +627,33 @@ end
 
 --- Whether somebody may wait in vain: a client whose server is gone tries again, as long as it was told.
 local function is_patient(one, action)
-  return one.has_client and (action.part == "server" or action.part == "store")
+  return one.has_client and not one.is_virtual and (action.part == "server" or action.part == "store")
 end
 
 local function new_world(seconds) return { store = keywatch.open {}, seconds = seconds or SECONDS } end
 
 local function close(w)
-  for _, part in ipairs { "channel", "watch", "cache", "client", "server", "durable", "store" } do
+  for _, part in ipairs { "manager", "controller", "elector", "rival" } do
+    if w[part] then w[part]:stop(0) end
+  end
+  for _, part in ipairs { "queue", "channel", "watch", "handler", "informer", "cache", "client", "server", "durable",
+    "store" } do
     if w[part] then w[part]:close() end
   end
 end
 
+--- Runs a flow in virtual time. Its store is that of the world's server.
+local function run_virtual(fn, w)
+  w.store:close()
+  testing.run(function(world)
+    w.world, w.store, w.server = world, world.server.store, world.server.server
+    fn(w)
+  end, { leftovers = "cancel" })
+end
+
 --- A flow and its world's end, as a task of a run of its own.
 local function run(w, one)
-  local ok, err = pcall(keywatch.run, one.run, w)
+  local ok, err = pcall(one.is_virtual and run_virtual or keywatch.run, one.run, w)
   close(w)
   if not ok then error(err, 0) end
 end
@@ -340,14 +685,28 @@ local function try(one, action, n)
   if keywatch.now() - began >= SECONDS then blame(what, ("waits in vain, and then: %s"):format(tostring(err))) end
 end
 
+local lengths, parts_of = {}, {} -- by flow: its length, and the world that it has made
+
+--- Goes on with an action that chance has kept out of all bindings.
+local function insist(action)
+  for _ = 1, MOST_TRIES do
+    for _, one in ipairs(flows) do
+      if fired[action.name] then return end
+      if parts_of[one][action.part] then try(one, action, math.random(lengths[one])) end
+    end
+  end
+end
+
 --- All actions for which the flow has a part.
 local function try_all(one, parts)
   local length = length_of(one)
+  lengths[one], parts_of[one] = length, parts
   print(one.name, ("about %d allocations"):format(length))
   for _, action in ipairs(actions) do
     print(one.name, action.name)
     io.stdout:flush()
-    local rounds = is_patient(one, action) and PATIENT_ROUNDS or ROUNDS
+    local is_short = one.is_long or is_patient(one, action)
+    local rounds = one.is_virtual and VIRTUAL_ROUNDS or is_short and PATIENT_ROUNDS or ROUNDS
     for i = 1, parts[action.part] and rounds or 0 do
       try(one, action, math.floor((i - 1 + math.random()) * length / rounds))
     end
@@ -368,6 +727,7 @@ local function try_through(one)
   if not ok and not haunt.is_clean(err) then blame(one.name .. ", all along", err) end
 end
 
+log.set_level("fatal") -- controllers and electors tell of what a finalizer has closed
 haunt.begin()
 for _, one in ipairs(flows) do
   local w = new_world()
@@ -376,6 +736,8 @@ for _, one in ipairs(flows) do
   try_through(one)
   run(new_world(), one) -- as if nothing had happened
 end
+
+for _, action in ipairs(actions) do insist(action) end
 
 local never = {}
 print("", "actions, the bindings where they happened, and how often; and how often between")

@@ -51,7 +51,7 @@ end
 
 --- What every change of keys changes, as one string. It costs little, where `of` would cost much.
 local function trace(store)
-  local hash = store:hash_kv()
+  local hash = assert(store:hash_kv())
   return ("%d at revision %d"):format(hash.hash, hash.revision)
 end
 

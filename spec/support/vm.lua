@@ -2,6 +2,7 @@
 
 local vm = {
   interpreter = os.getenv("KW_LUA") or (jit and "luajit" or "lua5.4"),
+  is_sanitized = (os.getenv("LD_PRELOAD") or ""):find("libasan", 1, true) ~= nil, -- AddressSanitizer is at work
 }
 
 --- What such a process adds to its environment: the modules of this run, its sanitizers, and more, if given. Leaks are

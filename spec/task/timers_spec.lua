@@ -63,4 +63,44 @@ describe("timers", function()
     end
     for i = 1, 1000 do assert.equal(expected[i][2], got[i]) end
   end)
+
+  it("are whole again after a repair, wherever an interrupt has raised", function()
+    local is_luajit = rawget(_G, "jit")
+    if is_luajit then jit.off() end -- hooks are not called by what is compiled
+    local raised = 0
+    for what = 1, 3 do
+      local at = 0
+      local has_raised
+      repeat
+        at = at + 1
+        local heap, added = timers.new(), {}
+        for i, deadline in ipairs { 5, 1, 9, 4, 4, 8, 2, 7, 3 } do added[i] = heap:add(deadline, { name = i }) end
+        local count = 0
+        local function interrupt()
+          count = count + 1
+          if count < at then return end
+          debug.sethook()
+          error("interrupted!", 0)
+        end
+        local function act()
+          debug.sethook(interrupt, "", 1)
+          if what == 1 then heap:add(0, { name = 10 }) elseif what == 2 then heap:remove(added[4]) else heap:due(1) end
+          debug.sethook()
+        end
+        has_raised = not pcall(act)
+        debug.sethook()
+        if has_raised then
+          raised = raised + 1
+          heap:repair()
+        end
+        for place, timer in ipairs(heap.heap) do assert.equal(place, timer.at) end
+        local names = table.concat(due(heap, 10), " ")
+        local least = ({ "2 7 9 4 5 1 8 6 3", "2 7 9 5 1 8 6 3", "7 9 4 5 1 8 6 3" })[what]
+        local most = ({ "10 2 7 9 4 5 1 8 6 3", "2 7 9 4 5 1 8 6 3", "2 7 9 4 5 1 8 6 3" })[what]
+        assert.is_true(names == least or names == most, names)
+      until not has_raised
+    end
+    if is_luajit then jit.on() end
+    assert.is_true(raised > 100)
+  end)
 end)

@@ -102,7 +102,9 @@ describe("a program with a server in a thread that speaks TLS", function()
     assert.same({ 143, "" }, { run("", "sigterm") })
   end)
 
-  if jit then -- the other VM has no way to call fork
+  -- The other VM has no way to call fork. The allocator of AddressSanitizer does not survive one while another thread
+  -- allocates: the child would wait for ever for a lock that nobody holds.
+  if jit and not vm.is_sanitized then
     it("forks in the middle of handshakes, and its children use TLS", function()
       local status, said = run [[
         local ffi = require "ffi"

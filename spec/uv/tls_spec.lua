@@ -332,29 +332,32 @@ describe("a connection with TLS", function()
     end
   end)
 
-  it("decrypts for a turn, and leaves the rest of what came for the next iterations", function()
-    local listener, n = listen(), 0
+  --- A connection that the spec makes by hand: a channel, and a socket of another loop.
+  local function open_by_hand(listener)
     local channel = client_context():connect("localhost")
     local client = socket.connect(listener:address())
-
-    local function work()
-      channel:feed(client.received)
-      client.received = ""
-      pair.work(channel, {})
-      local bytes = channel:pending()
-      if bytes ~= "" then client:write(bytes) end
-    end
-
     socket.turn_until(loop, function() return client.is_connected end)
     channel:step()
     client:write(channel:pending())
     socket.turn_until(loop, function()
-      if client.received ~= "" then work() end
+      if client.received ~= "" then
+        channel:feed(client.received)
+        client.received = ""
+        pair.work(channel, {})
+        local bytes = channel:pending()
+        if bytes ~= "" then client:write(bytes) end
+      end
       return channel:state().is_open
     end)
+    socket.turn_until(loop, function() return server:counts().accepted == 1 end)
+    return channel, client
+  end
+
+  it("decrypts for a turn, and leaves the rest of what came for the next iterations", function()
+    local n = 0
+    local channel, client = open_by_hand(listen())
     for _ = 1, 2000 do assert.is_true(tls.probe.update_keys(channel)) end
     channel:write("x")
-    socket.turn_until(loop, function() return server:counts().accepted == 1 end)
     client:write(channel:pending())
     repeat
       n = n + 1
@@ -362,6 +365,28 @@ describe("a connection with TLS", function()
       loop:turn(0)
     until server:counts().bytes == 1
     assert.is_true(n > 5, n) -- as many records in one turn take a hundred times as long as a turn may
+    client:close()
+    channel:close()
+  end)
+
+  it("is not read again while bytes wait, though a timer has read in the same iteration", function()
+    local TICK, SIZE = 20, 300000
+    server = new_server { tick = TICK, limit = 1000 }
+    local channel, client = open_by_hand(listen())
+
+    local function say(text)
+      for from = 1, #text, 16384 do
+        assert.is_true(channel:write(text:sub(from, from + 16383)) > 0)
+        client:write(channel:pending())
+      end
+    end
+
+    say("x")
+    socket.turn_until(loop, function() return server:counts().bytes == 1 end) -- sets the timer
+    say(("y"):rep(SIZE))
+    local due = uv.now() + TICK / 1000
+    repeat luv.run("nowait") until uv.now() > due -- the socket has more than the channel takes
+    socket.turn_until(loop, function() return server:counts().bytes == SIZE + 1 end)
     client:close()
     channel:close()
   end)

@@ -30,6 +30,7 @@ local feeds = require "keywatch.cache.feed"
 local in_process = require "keywatch.cache.in_process"
 local key_order = require "keywatch.support.key_order"
 local keys = require "keywatch.namespace.keys"
+local keys_by = require("keywatch.support.order").keys_by
 local local_source = require "keywatch.watch.local_source"
 local pages = require "keywatch.store.pages"
 local slow = require "keywatch.cache.slow"
@@ -368,7 +369,7 @@ local function finish(cache, err)
   local all, followers = cache.watches, cache.followers
   cache.end_error, cache.watches, cache.followers = err, {}, {}
   cache.feed:close()
-  for one in pairs(all) do watches.cut(one, err) end
+  for _, one in ipairs(keys_by(all, "tag")) do watches.cut(one, err) end
   for _, one in ipairs(followers) do one:close() end
   if cache.is_whole then cache.replica:close() end
 end
@@ -406,7 +407,7 @@ end
 local function new_replica(history)
   local opts = keys.copy(history)
   opts.replica = true
-  return core.open(opts)
+  return driver.open_store(core.open, opts)
 end
 
 --- Called by the feed when the server has another history: the cache begins anew with a state of that. Returns true, or
@@ -419,7 +420,7 @@ local function begin_anew(cache, state, why)
   local fresh, old = setmetatable({}, { __mode = "k" }), cache.watches
   if cache.end_error then return nil, cache.end_error end -- by a finalizer
   cache.watches, cache.replica = fresh, replica
-  for one in pairs(old) do watches.finish(one, why) end -- after what they have received
+  for _, one in ipairs(keys_by(old, "tag")) do watches.finish(one, why) end -- after what they have received
   return true
 end
 
@@ -504,4 +505,11 @@ end
 
 -- }======
 
-return { open = open, methods = cache_methods, mt = cache_mt }
+--- Raises unless the cache has all keys that begin with a prefix. `name` is the method that was called. Returns the
+-- error of a cache that is closed, or nil.
+local function check_prefix(cache, name, prefix)
+  outer_range(cache, name, prefix, { prefix = true })
+  return closed_error(cache)
+end
+
+return { open = open, check_prefix = check_prefix, methods = cache_methods, mt = cache_mt }

@@ -35,6 +35,8 @@ local ASKS = 5        -- unanswered requests for progress, after which watches t
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
 
+local last_number = 0 -- of all feeds of the program
+
 local feed_methods = {}
 local feed_mt = { __index = feed_methods }
 
@@ -451,7 +453,9 @@ end
 local function new(cache, hooks)
   local client = cache.owner
   local transport = client.transport
+  last_number = last_number + 1
   local self = setmetatable({
+    number = last_number, -- the feeds of a client work in this order
     cache = cache,
     client = client,
     transport = transport,

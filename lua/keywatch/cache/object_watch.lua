@@ -16,7 +16,6 @@
 -- An error is handed out as an event, once. Then the object watch has failed.
 
 local check = require "keywatch.support.check"
-local codecs = require "keywatch.cache.codec"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local dispatchers = require "keywatch.cache.dispatcher"
@@ -27,6 +26,7 @@ local selection = require "keywatch.task.selection"
 local selectors = require "keywatch.cache.selector"
 local transition = require "keywatch.cache.transition"
 local watches = require "keywatch.watch.watch"
+local wishes = require "keywatch.cache.wish"
 
 local NAME = "object_watch"
 local MAX_BYTES = 1024 * 1024 -- of a queue, as the core has it for a watch
@@ -679,37 +679,6 @@ local function check_options(opts)
   end
 end
 
---- Returns the selector of an option; nil if every object meets it. Raises if it has no meaning.
-local function selector_of(opts, kind, labels_at)
-  local given = opts[kind]
-  if given == nil then return nil end
-  local made, why = selectors.parse(given, kind, labels_at)
-  if not made then check.misuse("%s: option '%s' %s", NAME, kind, why) end
-  if not opts.codec then
-    check.misuse("%s: option '%s' needs a codec: without one the objects are strings", NAME, kind)
-  end
-  return not selectors.is_empty(made) and made or nil
-end
-
---- Returns what the options say about the objects that are wanted. See transition.lua.
-local function wish_of(opts, counts)
-  local codec = codecs.of(opts.codec, NAME)
-  local labels = selector_of(opts, "labels", opts.labels_at)
-  local fields = selector_of(opts, "fields")
-  return {
-    decode = codec and codec.decode,
-    include = opts.include,
-    labels = labels,
-    fields = fields,
-    where = opts.where,
-    transform = opts.transform,
-    keeps_old = opts.old,
-    skips_bad = opts.on_bad_value == "skip",
-    is_choosy = labels ~= nil or fields ~= nil or opts.where ~= nil,
-    counts = counts,
-  }
-end
-
 --- Returns the requirement by which a dispatcher finds the object watch, or nil. A range that is given in two ways is
 -- refused by the watch.
 local function requirement_of(wish, opts)
@@ -774,7 +743,7 @@ local function new(x, key, opts)
   local counts = {
     received = 0, delivered = 0, filtered = 0, decoded = 0, skipped = 0, failed_tests = 0, bookmarks = 0,
   }
-  local wish = wish_of(opts, counts)
+  local wish = wishes.of(opts, counts, NAME)
   local d = driver.get()
   local self = setmetatable({
     x = x,

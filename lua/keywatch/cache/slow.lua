@@ -3,8 +3,10 @@
 --
 -- A watch is slow while something waits for its reader and the reader takes nothing. The watches are looked at a few
 -- times in each period, so a watch is ended a little later than its option slow_after says, and never sooner. The
--- driver polls this module while there are such watches. It does not hold them.
+-- driver polls an object of this module while there are such watches. It does not hold them. Each driver has an object
+-- of its own: a test may use others in turn, with another time.
 
+local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local watches = require "keywatch.watch.watch"
@@ -12,8 +14,26 @@ local watches = require "keywatch.watch.watch"
 local LOOKS = 4 -- in each period of slow_after
 local LEAST = 0.01 -- seconds between two looks
 
-local guarded = setmetatable({}, { __mode = "k" }) -- by watch: { after =, since =, buffer =, at = }
-local source = { look_at = 0, is_attached = false }
+local last_number = 0 -- of all guards
+
+local source_methods = {}
+local source_mt = { __index = source_methods }
+
+local sources = setmetatable({}, { __mode = "k" }) -- by driver
+
+--- Returns the object of this module for the driver of the program.
+local function get_source()
+  local d = driver.get()
+  local own = sources[d]
+  if own then return own end
+  own = setmetatable({
+    guarded = setmetatable({}, { __mode = "k" }), -- by watch: { number =, after =, since =, buffer =, at = }
+    look_at = math.huge, -- when the watches are looked at next
+    is_attached = false,
+  }, source_mt)
+  sources[d] = sources[d] or own -- a finalizer may have made one meanwhile
+  return sources[d]
+end
 
 --- True if something waits for the reader of a watch.
 local function has_backlog(watch)
@@ -41,18 +61,25 @@ local function look(watch, guard, now)
   return true
 end
 
+--- Returns the watches and their guards, as a list of pairs, the oldest first. May be called by a finalizer.
+local list_all = compat.interpreted(function(self)
+  local all = {}
+  for watch, guard in pairs(self.guarded) do all[#all + 1] = { watch, guard } end
+  table.sort(all, function(a, b) return a[2].number < b[2].number end)
+  return all
+end)
+
 --- Looks at all watches whose time has come. Returns the seconds until it must be called again, or nil.
-function source:poll()
+function source_methods:poll()
   local now = driver.get().now()
   if now < self.look_at then return self.look_at - now end
-  local all, soonest = {}, math.huge
-  for watch, guard in pairs(guarded) do all[#all + 1] = { watch, guard } end
-  for _, one in ipairs(all) do
+  local soonest = math.huge
+  for _, one in ipairs(list_all(self)) do
     local watch, guard = one[1], one[2]
-    if look(watch, guard, now) then soonest = math.min(soonest, guard.after) else guarded[watch] = nil end
+    if look(watch, guard, now) then soonest = math.min(soonest, guard.after) else self.guarded[watch] = nil end
   end
-  if next(guarded) == nil then
-    self.is_attached = false
+  if next(self.guarded) == nil then
+    self.is_attached, self.look_at = false, math.huge
     driver.get().detach(self)
     return nil
   end
@@ -63,8 +90,9 @@ end
 
 --- Ends a watch once it was not read for `after` seconds while something waited.
 local function guard(watch, after)
-  local now = driver.get().now()
-  guarded[watch] = { after = after, since = now, buffer = watch.buffer, at = watch.at }
+  local source, now = get_source(), driver.get().now()
+  last_number = last_number + 1
+  source.guarded[watch] = { number = last_number, after = after, since = now, buffer = watch.buffer, at = watch.at }
   source.look_at = math.min(source.look_at, now + math.max(LEAST, after / LOOKS))
   if source.is_attached then return end
   source.is_attached = true

@@ -13,6 +13,7 @@ local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
+local order = require "keywatch.support.order"
 
 local OPTIONS = { decode = "function", on_change = "function", on_error = "function", relative = "boolean" }
 local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
@@ -79,7 +80,7 @@ local function apply(self, target, event)
   if event.type == "synced" then
     local stale = self.stale or {}
     self.stale = nil
-    for key in pairs(stale) do set(self, target, key, nil) end
+    for _, key in ipairs(order.strings_first(stale)) do set(self, target, key, nil) end
     return
   end
   local key = self.cut > 0 and event.key:sub(self.cut + 1) or event.key

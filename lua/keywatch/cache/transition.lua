@@ -9,8 +9,9 @@
 -- A deleted object is its last state that matched, with the revision of the change that has removed it.
 --
 -- A wish is a table with these fields: decode, include, labels, fields, where, transform, keeps_old (the option `old`),
--- skips_bad (the option on_bad_value is "skip"), is_choosy (there are labels, fields or where), and counts, a table of
--- numbers. Functions of the program that raise, or return nothing, are never a match.
+-- skips_bad (the option on_bad_value is "skip"), is_choosy (there are labels, fields or where), counts, a table of
+-- numbers, and title, the name of the reader in log texts. Functions of the program that raise, or return nothing, are
+-- never a match.
 --
 -- A reader that shares its changes with others gets an item with each (see dispatcher.lua): whether the objects meet
 -- the selectors, and a record of what was decoded. Objects belong to the reader that gets them: the first one takes
@@ -45,7 +46,7 @@ local function note_failure(wish, name, err)
   local counts = wish.counts
   counts.failed_tests = counts.failed_tests + 1
   if counts.failed_tests == 1 then
-    log.warn("%s", ("%s of an object watch has failed, and the object does not match: %s"):format(name,
+    log.warn("%s", ("%s of %s has failed, and the object does not match: %s"):format(name, wish.title,
       errors.text_of(err)))
   end
 end
@@ -239,4 +240,21 @@ end
 
 -- }======
 
-return { event_of = event_of, correct = correct }
+--- Returns the object of a put, for a reader that knows the previous one by itself; or nil if it is not wanted; or nil
+-- and an error if the value does not become an object.
+local function object_of(wish, change)
+  if wish.include and not includes(wish, change.key) then return nil end
+  local object, why = change.value, nil
+  if wish.decode then object, why = decode(wish, change.value) end
+  if why then return nil, bad_value(change, why) end
+  if wish.is_choosy and not is_wanted(wish, object, change.key) then return nil end
+  if not wish.transform then return object end
+  object, why = transformed(wish, object, {
+    key = change.key, revision = change.mod_revision, create_revision = change.create_revision,
+    version = change.version, lease = change.lease,
+  })
+  if why then return nil, bad_value(change, why) end
+  return object
+end
+
+return { event_of = event_of, correct = correct, object_of = object_of }

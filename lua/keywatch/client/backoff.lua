@@ -4,6 +4,7 @@
 -- moment.
 
 local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
 
 local DEFAULTS = { first = 0.1, longest = 3 } -- seconds
 local MAX_DOUBLINGS = 60 -- more would make an infinity of a small number
@@ -28,7 +29,7 @@ end
 local function new(opts)
   local first, longest = opts.first or DEFAULTS.first, opts.longest or DEFAULTS.longest
   return function(failures)
-    return math.random() * math.min(longest, first * 2 ^ math.min(failures - 1, MAX_DOUBLINGS))
+    return driver.random() * math.min(longest, first * 2 ^ math.min(failures - 1, MAX_DOUBLINGS))
   end
 end
 

@@ -120,12 +120,14 @@ local function connect(endpoints, opts)
   transport:guard(sentinel)
   transport.state:observe(opts.on_state)
   if opts.on_call then call_hook.install(transport, opts.on_call) end
-  return setmetatable({
+  local client = setmetatable({
     transport = transport,
     sentinel = sentinel,
     on_state = opts.on_state, -- the client holds its hooks: the transport does not
     on_call = opts.on_call,
   }, client_mt)
+  driver.introduce(client)
+  return client
 end
 
 --- Returns how the client stands. Asks nobody, and does not wait.

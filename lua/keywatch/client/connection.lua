@@ -7,6 +7,8 @@
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 
+local last_number = 0 -- of all connections of the program
+
 local connection_methods = {}
 local connection_mt = { __index = connection_methods }
 
@@ -20,19 +22,22 @@ end
 --- Begins to connect to an address of an endpoint. Returns the connection, which takes calls once `poll` says so; or
 -- nil and the text of the error.
 local function dial(endpoint, address, options, security)
-  local object = core.client(endpoint.authority, options_of(endpoint, options))
-  local ok, text = driver.get().dial(object, address, security:of(endpoint, address))
+  local d = driver.get()
+  local object = core.client(endpoint.authority, options_of(endpoint, options), d.now())
+  local ok, text = d.dial(object, address, security:of(endpoint, address))
   security:look()
   if not ok then
     object:close()
     return nil, text
   end
+  last_number = last_number + 1
   return setmetatable({
     core = object,
+    number = last_number, -- of connections in the order in which they were dialed
     endpoint = endpoint,
     calls = {}, -- receivers, by the number of the call
     count = 0,  -- of calls
-    since = driver.get().now(),
+    since = d.now(),
     is_closed = false,
     received = 0,  -- bytes of messages that had come at the last poll, also of messages that are not whole yet
     metadata = {}, -- sent with every call: the token of the user
@@ -126,6 +131,7 @@ function connection_methods:leave(text)
   for number, receiver in pairs(self.calls) do
     if receiver.on_leave then numbers[#numbers + 1] = number end
   end
+  table.sort(numbers)
   for _, number in ipairs(numbers) do
     local receiver = self.calls[number]
     if receiver then receiver:on_leave(self, number, text) end

@@ -107,11 +107,19 @@ function dialer_methods:has_choice()
   return #self.endpoints + #self.extra > 1
 end
 
---- Puts a list into a random order. The processes of a program must not all have the same order, and LuaJIT begins
--- with the same random numbers in each: the id of the process and the time are used, too.
+--- Returns a random number for an order of endpoints, from 1 to 2147483646. The processes of a program must not all
+-- have the same order, and LuaJIT begins with the same random numbers in each: the id of the process and the time are
+-- used, too, unless the driver has random numbers of its own.
+local function new_seed()
+  local d = driver.get()
+  local seed = math.floor(driver.random() * 2 ^ 30)
+  if not d.random then seed = seed + core.pid() * 7919 + math.floor(d.now() * 1e6) % 2 ^ 30 end
+  return seed % 2147483646 + 1
+end
+
+--- Puts a list into a random order.
 local function shuffle(list)
-  local seed = math.random(0, 2 ^ 30) + core.pid() * 7919 + math.floor(driver.get().now() * 1e6) % 2 ^ 30
-  seed = seed % 2147483646 + 1
+  local seed = new_seed()
   for i = #list, 2, -1 do
     seed = seed * 48271 % 2147483647
     local j = seed % i + 1

@@ -10,6 +10,7 @@
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
+local keys_by = require("keywatch.support.order").keys_by
 
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local NO_LEADER = "etcdserver: no leader"
@@ -99,9 +100,8 @@ end
 --- Does what is due for all suspects. Returns the seconds until more is due, or nil.
 function probe_methods:poll(now)
   if not next(self.suspects) then return nil end
-  local list, wait = {}, nil
-  for connection in pairs(self.suspects) do list[#list + 1] = connection end
-  for _, connection in ipairs(list) do
+  local wait = nil
+  for _, connection in ipairs(keys_by(self.suspects, "number")) do
     local suspect = self.suspects[connection]
     if suspect and self.transport.connections[connection] then
       local seconds = step(self, connection, suspect, now)

@@ -31,6 +31,7 @@ local function new(transport, metadata_of)
     transport = transport,
     metadata_of = metadata_of,
     list = {}, -- reads that are not done, each at its index `at`
+    mark = nil, -- function of path and bytes that returns header fields for a read, or nil; set by the testing kit
   }, reads_mt)
 end
 
@@ -66,6 +67,7 @@ function reads_methods:begin(path, bytes, watch)
     retry_at = 0,        -- the time before which it is not sent again
     trouble = nil,       -- the error of the last attempt
     has_renewed = false, -- the user was authenticated anew because of it
+    metadata = self.mark and self.mark(path, bytes), -- header fields of its own, or nil
     is_done = false,
     message = nil,
     err = nil,
@@ -123,7 +125,7 @@ local function send(self, read, connection, now)
   local attempt = {
     connection = connection, number = nil, token = connection.metadata.token, until_ = now + read.seconds,
   }
-  local metadata = self.metadata_of(connection, attempt.until_, now)
+  local metadata = self.metadata_of(connection, attempt.until_, now, read.metadata)
   read.attempt = attempt
   local number = connection:ask(read.path, read.bytes, function(...) take(self, read, attempt, ...) end, metadata)
   attempt.number = number

@@ -22,6 +22,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local keepers = require "keywatch.client.keeper"
+local keys_by = require("keywatch.support.order").keys_by
 local leader_probe = require "keywatch.client.leader_probe"
 local methods = require "keywatch.client.methods"
 local reads = require "keywatch.client.reads"
@@ -293,6 +294,15 @@ local function poll_connection(self, connection, now)
   if not is_over and not is_used then drop(self, connection, now) end
 end
 
+--- Polls all connections, the oldest first. Most often there is one.
+local function poll_connections(self, now)
+  local connections = self.connections
+  local one = next(connections)
+  if not one then return end
+  if next(connections, one) == nil then return poll_connection(self, one, now) end
+  for _, connection in ipairs(keys_by(connections, "number")) do poll_connection(self, connection, now) end
+end
+
 --- Returns the lesser one of two times, of which either may be nil.
 local function sooner(one, other)
   if not one or other and other < one then return other end
@@ -302,9 +312,9 @@ end
 --- Has the feeds of caches do what is due. Their hooks may open and close caches. Returns the seconds until more is
 -- due, or nil.
 local function poll_feeds(self, now)
-  local all, wait = {}, nil
-  for feed in pairs(self.feeds) do all[#all + 1] = feed end
-  for _, feed in ipairs(all) do wait = sooner(wait, feed:poll(now)) end
+  local wait = nil
+  if next(self.feeds) == nil then return nil end
+  for _, feed in ipairs(keys_by(self.feeds, "number")) do wait = sooner(wait, feed:poll(now)) end
   return wait
 end
 
@@ -350,7 +360,7 @@ function transport_methods:poll()
   if core.pid() ~= self.pid then self:check_process() end
   local now = driver.get().now()
   self.polled_at = now
-  for connection in pairs(self.connections) do poll_connection(self, connection, now) end
+  poll_connections(self, now)
   local wait = poll_parts(self, now)
   if self.authenticating then wait = sooner(wait, poll_authentication(self, now)) end
   if not self.connection and not self.authenticating then
@@ -667,11 +677,11 @@ function transport_methods:close()
   self.is_closed = true
   local feeds = self.feeds
   self.feeds = setmetatable({}, { __mode = "k" })
-  for feed in pairs(feeds) do feed:on_client_closed() end
+  for _, feed in ipairs(keys_by(feeds, "number")) do feed:on_client_closed() end
   self.watch_calls:close()
   self.reads:close()
   self.keeper:close()
-  for connection in pairs(self.connections) do
+  for _, connection in ipairs(keys_by(self.connections, "number")) do
     connection.core:close() -- ends its calls
     connection:poll()
     connection:close()

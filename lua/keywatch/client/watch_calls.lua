@@ -15,9 +15,11 @@
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
 -- falling behind a compaction. A call that stays silent is replaced.
 
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
+local keys_by = require("keywatch.support.order").keys_by
 local reason = require "keywatch.support.reason"
 local wake = require("keywatch.watch.watch").wake
 
@@ -189,7 +191,7 @@ end
 -- They are attached to another call, and lose nothing by that, since they were told nothing yet.
 function watch_calls_methods:move_others_away(watch, revision)
   local call, ahead = watch.call, {}
-  for member in pairs(call and call.members or {}) do
+  for _, member in ipairs(keys_by(call and call.members or {}, "tag")) do
     if member ~= watch and begins_after(member, revision) then ahead[#ahead + 1] = member end
   end
   if #ahead > 0 then unshare(self, call) end
@@ -285,15 +287,13 @@ end
 
 --- Attaches all idle watches.
 local function attach_all(self, connection)
-  local all = {}
-  for watch in pairs(self.idle) do all[#all + 1] = watch end
-  for _, watch in ipairs(all) do attach(self, connection, watch) end
+  for _, watch in ipairs(keys_by(self.idle, "tag")) do attach(self, connection, watch) end
 end
 
 --- Removes all watches from a call that has ended. Those that have room become idle, the others are full. Events that
 -- have come can still be taken.
 local function reassign_watches(self, call)
-  for watch in pairs(call.members) do
+  for _, watch in ipairs(keys_by(call.members, "tag")) do
     local _, _, _, has_room = watch.core:state()
     watch.call = nil
     watch.is_full = not has_room
@@ -306,7 +306,7 @@ end
 --- Fails all watches of a call that has ended.
 local function fail_all(call, status, text)
   local err = core.error_of(status, text)
-  for watch in pairs(call.members) do
+  for _, watch in ipairs(keys_by(call.members, "tag")) do
     watch.call = nil
     watch.core:fail(err.code, err.message)
     wake(watch)
@@ -386,7 +386,7 @@ end
 --- Has all watches attached to calls that end when the member has no leader: there are several endpoints by now.
 function watch_calls_methods:require_leader()
   local calls = {}
-  for call in pairs(self.calls) do
+  for _, call in ipairs(keys_by(self.calls, "number")) do
     if not call.requires_leader then calls[#calls + 1] = call end
   end
   for _, call in ipairs(calls) do
@@ -632,12 +632,18 @@ function watch_calls_methods:poll(now)
   elseif now < self.retry_at and next(self.idle) then
     wait = self.retry_at - now
   end
-  for connection in pairs(self.transport.connections) do
+  for connection in pairs(self.transport.connections) do -- each by itself: the order does not matter
     local left = limit_verification(self, connection, now)
     if left < (wait or math.huge) then wait = left end
   end
+  local is_due = false
+  for call in pairs(self.calls) do is_due = is_due or now >= call.inspect_at end
+  if is_due then
+    for _, call in ipairs(keys_by(self.calls, "number")) do
+      if now >= call.inspect_at then inspect(self, call, now) end
+    end
+  end
   for call in pairs(self.calls) do
-    if now >= call.inspect_at then inspect(self, call, now) end
     if not wait or call.inspect_at - now < wait then wait = math.max(0, call.inspect_at - now) end
   end
   return wait
@@ -649,11 +655,19 @@ end
 function watch_calls_methods:fail_idle(err)
   local idle = self.idle
   self.idle = setmetatable({}, { __mode = "k" }) -- before: a finalizer may make other watches idle
-  for watch in pairs(idle) do
+  for _, watch in ipairs(keys_by(idle, "tag")) do
     watch.core:fail(err.code, err.message)
     wake(watch)
   end
 end
+
+--- Returns the open watches as a list, the oldest first. May be called by a finalizer.
+local list_all = compat.interpreted(function(self)
+  local all = {}
+  for _, watch in pairs(self.watches) do all[#all + 1] = watch end
+  table.sort(all, function(a, b) return a.tag < b.tag end)
+  return all
+end)
 
 --- After a fork: forgets all calls, which are the parent's, and makes all watches idle. That the calls have ended is no
 -- failure.
@@ -667,9 +681,9 @@ function watch_calls_methods:restart()
   end
 end
 
---- Fails all watches: the client is closed.
+--- Fails all watches, the oldest first: the client is closed.
 function watch_calls_methods:close()
-  for _, watch in pairs(self.watches) do fail_as_closed(watch) end
+  for _, watch in ipairs(list_all(self)) do fail_as_closed(watch) end
   self.calls, self.shared, self.idle = {}, {}, {}
 end
 

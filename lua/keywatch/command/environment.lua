@@ -1,24 +1,22 @@
 -- SPDX-License-Identifier: MIT
 --- environment: reads flags from environment variables, as etcd does: ETCD_MAX_TXN_OPS stands for --max-txn-ops. An
--- empty variable counts as absent.
+-- empty variable counts as absent. Variables of a command have a prefix, which is given to each function.
 
 local flags = require "keywatch.command.flags"
 
-local PREFIX = "ETCD_"
-
 --- Returns the variable of a flag.
-local function variable_of(name)
-  return PREFIX .. name:upper():gsub("-", "_")
+local function variable_of(prefix, name)
+  return prefix .. name:upper():gsub("-", "_")
 end
 
 --- Returns the names of all variables with the prefix, sorted. They come from /proc, since Lua cannot list variables.
 -- Without /proc the list is empty.
-local function names()
+local function names(prefix)
   local list = {}
   local file = io.open("/proc/self/environ", "rb")
   if not file then return list end
   for name in file:read("*a"):gmatch("([^=%z]+)=%Z*") do
-    if name:sub(1, #PREFIX) == PREFIX then list[#list + 1] = name end
+    if name:sub(1, #prefix) == prefix then list[#list + 1] = name end
   end
   file:close()
   table.sort(list)
@@ -27,13 +25,13 @@ end
 
 --- Reads variables. `known` is { [flag] = kind }. Returns { [flag] = value }; or nil and a sentence that says what is
 -- wrong.
-local function read(known)
+local function read(prefix, known)
   local values = {}
   for flag, kind in pairs(known) do
-    local text = os.getenv(variable_of(flag)) or ""
+    local text = os.getenv(variable_of(prefix, flag)) or ""
     if text ~= "" then
       local parsed, wanted = flags.parse(kind, text)
-      if parsed == nil then return nil, ("%s must be %s, not '%s'"):format(variable_of(flag), wanted, text) end
+      if parsed == nil then return nil, ("%s must be %s, not '%s'"):format(variable_of(prefix, flag), wanted, text) end
       values[flag] = parsed
     end
   end
@@ -41,10 +39,10 @@ local function read(known)
 end
 
 --- Returns the variables with the prefix that belong to no flag, sorted.
-local function unknown(known)
+local function unknown(prefix, known)
   local is_known, list = {}, {}
-  for flag in pairs(known) do is_known[variable_of(flag)] = true end
-  for _, name in ipairs(names()) do
+  for flag in pairs(known) do is_known[variable_of(prefix, flag)] = true end
+  for _, name in ipairs(names(prefix)) do
     if not is_known[name] then list[#list + 1] = name end
   end
   return list

@@ -55,13 +55,38 @@ local function parse(kind, text)
   return kinds[kind](text)
 end
 
+--- Returns the name and the value of an argument that is a flag; the value is nil if it stands in the next argument.
+local function split(argument)
+  local name, value = argument:match("^%-%-?([%w][%w-]*)=(.*)$")
+  return name or argument:match("^%-%-?([%w][%w-]*)$"), value
+end
+
+--- Returns the flags and operands of a command line: operands are the arguments that are neither flags nor values of
+-- flags. `known` is { [name] = kind }.
+local function divide(arguments, known)
+  local rest, operands, i = {}, {}, 1
+  while i <= #arguments do
+    local name, value = split(arguments[i])
+    if name or arguments[i]:sub(1, 1) == "-" then
+      rest[#rest + 1] = arguments[i]
+      if name and not value and known[name] ~= "boolean" then
+        i = i + 1
+        rest[#rest + 1] = arguments[i]
+      end
+    else
+      operands[#operands + 1] = arguments[i]
+    end
+    i = i + 1
+  end
+  return rest, operands
+end
+
 --- Reads arguments. `known` is { [name] = kind }. Returns { [name] = value }; or nil and a sentence that says what is
 -- wrong.
 local function read(arguments, known)
   local values, i = {}, 1
   while i <= #arguments do
-    local name, value = arguments[i]:match("^%-%-?([%w][%w-]*)=(.*)$")
-    name = name or arguments[i]:match("^%-%-?([%w][%w-]*)$")
+    local name, value = split(arguments[i])
     if not name then return nil, ("'%s' is not a flag"):format(arguments[i]) end
     local kind = known[name]
     if not kind then return nil, ("there is no flag --%s"):format(name) end
@@ -80,4 +105,4 @@ local function read(arguments, known)
   return values
 end
 
-return { read = read, parse = parse }
+return { read = read, divide = divide, parse = parse }

@@ -3,7 +3,7 @@
 
 local keywatch = require "keywatch"
 
-local COMMANDS = { "restore", "serve" }
+local COMMANDS = { "restore", "run", "serve" }
 
 local MISUSED = 2 -- exit status for a wrong command line, as in etcd and other programs in Go
 
@@ -11,6 +11,7 @@ local HELP = [[
 keywatch is a versioned key-value store that etcd's clients can talk to.
 
   keywatch serve [flags]            serve a store
+  keywatch run FILE [flags]         run the controllers of a file
   keywatch restore IMAGE [flags]    make a data directory from a snapshot of keywatch or etcd
   keywatch COMMAND --help           print the flags of a command
   keywatch --version                print the version

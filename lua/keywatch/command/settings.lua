@@ -8,6 +8,7 @@ local environment = require "keywatch.command.environment"
 local flags = require "keywatch.command.flags"
 
 local FILE = "config-file" -- the flag that names the file
+local PREFIX = "ETCD_"     -- of variables, unless the command has another one
 
 local settings_methods = {}
 local settings_mt = { __index = settings_methods }
@@ -17,8 +18,9 @@ function settings_methods:name_of(flag)
   return self.origins[flag] or "--" .. flag
 end
 
-local function new()
+local function new(prefix)
   return setmetatable({
+    prefix = prefix, -- of variables
     values = {},  -- by flag
     origins = {}, -- names as the user wrote them, by flag
     unused = {},  -- flags and variables that another setting overrides, each with that setting
@@ -41,7 +43,7 @@ end
 
 --- Adds the value of a variable, unless the flag is on the command line.
 local function add_variable(self, flag, value)
-  local variable = environment.variable_of(flag)
+  local variable = environment.variable_of(self.prefix, flag)
   if self.values[flag] == nil then
     self.values[flag], self.origins[flag] = value, variable
   else
@@ -70,10 +72,10 @@ end
 --- Adds the settings of the environment, and of the file, if there is one. Returns a sentence that says what is wrong;
 -- or nil.
 local function add_others(self, known)
-  local values, fault = environment.read(known)
+  local values, fault = environment.read(self.prefix, known)
   if not values then return fault end
   for flag, value in pairs(values) do add_variable(self, flag, value) end
-  self.unknown = environment.unknown(known)
+  self.unknown = environment.unknown(self.prefix, known)
   if self.values[FILE] then fault = add_file(self, self.values[FILE], known) end
   table.sort(self.unused)
   return fault
@@ -81,8 +83,9 @@ end
 
 --- Reads all settings. `known` is { [flag] = kind }. Returns settings; or nil and a sentence that says what is wrong.
 -- `alone` lists flags such as --help: they count on the command line only, and then environment and file are not read.
-local function read(arguments, known, alone)
-  local self = new()
+-- `prefix` is that of the variables, ETCD_ unless given.
+local function read(arguments, known, alone, prefix)
+  local self = new(prefix or PREFIX)
   local values, fault = flags.read(arguments, known)
   if not values then return nil, fault end
   for flag, value in pairs(values) do add_flag(self, flag, value) end

@@ -19,7 +19,8 @@ local fence_mt = check.face {
   __base = function(fence, key) return fence.owner, key end, -- see face.lua
 }
 
---- Returns a fence over an object with the methods of a store. `held` is a lock or a leadership of it.
+--- Returns a fence over an object with the methods of a store. `held` is a lock or a leadership of it, or a table with
+-- the fields `key`, `revision` and `holding` of one, which may become those of another one.
 local function new(owner, held)
   return setmetatable({ owner = owner, held = held }, fence_mt)
 end
@@ -35,19 +36,20 @@ end
 -- operation, or nil and an error; and the revision of the store.
 local function write(fence, name, op, timeout, deadline)
   local held = fence.held
-  local err = held.holding:reason()
+  local holding, key, revision = held.holding, held.key, held.revision -- at once
+  local err = holding:reason()
   if err then return nil, err end
   local owner = fence.owner
   local result, failure = check.call(name, owner.txn, owner, {
-    compare = { { key = held.key, create_revision = held.revision } },
+    compare = { { key = key, create_revision = revision } },
     success = { op },
     timeout = timeout,
     deadline = deadline,
   })
   if not result then return nil, failure end
   if result.succeeded then return result.responses[1], result.revision end
-  held.holding:lose()
-  return nil, held.holding:reason()
+  holding:lose()
+  return nil, holding:reason()
 end
 
 --- Checks the arguments of a method as the core does. Returns the timeout and the deadline, or nil, nil and an error.
@@ -136,4 +138,4 @@ local function extend(class)
   end
 end
 
-return { extend = extend, methods = fence_methods, mt = fence_mt }
+return { new = new, extend = extend, methods = fence_methods, mt = fence_mt }

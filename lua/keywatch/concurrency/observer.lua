@@ -251,6 +251,15 @@ observer_mt.__select = { -- see task/selection.lua
   end,
 }
 
+--- Returns the kv of the leader that an observer knows of, which may not be handed out yet; nil if there is none. Does
+-- not wait.
+local function present(self)
+  local follower = self.follower
+  if not follower.pending and not follower.is_closed then follower:look() end
+  local oldest = follower.candidates:oldest()
+  return oldest and oldest.kv
+end
+
 --- Returns the prefix and the state.
 function observer_mt:__tostring()
   local follower = self.follower
@@ -258,4 +267,4 @@ function observer_mt:__tostring()
   return ("keywatch.observer<%s %s>"):format(follower.prefix, state)
 end
 
-return { new = new, methods = observer_methods, mt = observer_mt }
+return { new = new, present = present, methods = observer_methods, mt = observer_mt }

@@ -208,6 +208,13 @@ local function enter(session, face, name, deadline, is_try)
   return place
 end
 
+--- True if a call of a session has the place of a lock or an election, and its key is known to exist. Does not wait.
+local function has_key(session, face, name)
+  local _, full = faces.resolve(face, names.prefix_of(name))
+  local place = session.places[full .. session.hex]
+  return place ~= nil and place.state == "taken" and place.is_known
+end
+
 -- }======
 
 -- {====== Creating the key ======
@@ -364,5 +371,6 @@ end
 -- }======
 
 return {
-  enter = enter, leave = leave, is_over = is_over, time_left = time_left, or_timeout = or_timeout, PASSING = PASSING,
+  enter = enter, leave = leave, has_key = has_key, is_over = is_over, time_left = time_left, or_timeout = or_timeout,
+  PASSING = PASSING,
 }

@@ -3,8 +3,9 @@
 
 local driver = require "keywatch.task.driver"
 local event = require "keywatch.task.event"
+local keys_by = require("keywatch.support.order").keys_by
 
-local TOP = {} -- stands for the caller at top level
+local TOP = { number = 0 } -- stands for the caller at top level
 
 -- A listener stands for a session among the waiters of its lease's event. It is a link whose target is itself, see
 -- task/event.lua: it is told when the lease may be lost. It does not keep the session alive.
@@ -21,7 +22,8 @@ function listener_methods:set()
     event.link(self.awaited, self)
     return false
   end
-  for caller in pairs(session.callers) do driver.get().expire(caller ~= TOP and caller or nil) end
+  local d = driver.get()
+  for _, caller in ipairs(keys_by(session.callers, "number")) do d.expire(caller ~= TOP and caller or nil) end
   return true
 end
 

@@ -131,6 +131,12 @@ local function suspect(self)
   driver.get().spawn_own(pcall, lease.methods.keepalive, self.lease)
 end
 
+--- Returns the time at which the session is lost unless its lease is renewed before; nil if the store is in this
+-- process, where a renewal does not fail. Does not wait.
+local function lost_at(self)
+  return self.hold.kept.deadline
+end
+
 --- Waits until the session is lost. Returns the error that says why; or nil and an error of code "timeout".
 function session_methods:lost(timeout)
   check.self(self, "lost", session_mt)
@@ -150,13 +156,18 @@ function session_methods:orphan()
 end
 
 --- Ends the session: revokes the lease, and with it all locks and leaderships. Returns true, also if the session was
--- lost before; or nil and an error, after which the lease expires by itself.
+-- lost before; or nil and an error, after which the lease expires by itself. After a call that was cancelled the
+-- session can be closed again.
 function session_methods:close(opts)
   check.self(self, "close", session_mt)
   opts = check.times(opts, "close")
   if self.is_closed or self:error() and not self.hold.is_over then return true end
   self.is_closed = true
-  local revoked, err = self.lease:revoke(opts)
+  local ok, revoked, err = pcall(self.lease.revoke, self.lease, opts)
+  if not ok then -- the caller was cancelled
+    self.is_closed = false
+    error(revoked, 0)
+  end
   if revoked or err.code == "lease_not_found" then return true end
   self:orphan()
   return nil, err
@@ -254,5 +265,5 @@ end
 
 return {
   open = open, of_options = of_options, check_given = check_given, check_ttl = check_ttl, methods = session_methods,
-  mt = session_mt, suspect = suspect, loss_after = loss_after,
+  mt = session_mt, suspect = suspect, loss_after = loss_after, lost_at = lost_at,
 }

@@ -272,7 +272,7 @@ local function pause(run)
   if late then return late end
   if run.conflicts == 1 or not driver.can_park() then return nil end
   local bound = math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ math.min(run.conflicts - 2, 10))
-  driver.get().sleep(math.min(math.random() * bound, left or bound))
+  driver.get().sleep(math.min(driver.random() * bound, left or bound))
 end
 
 --- Returns the results of the function as a list with its length, if they are those of pcall: true and the results.

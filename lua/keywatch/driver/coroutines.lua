@@ -178,12 +178,14 @@ function methods:attach(source)
   local place = #self.sources + 1
   source.poll_at = nil
   self.sources[place], self.places[source] = source, place
+  if source.rested then self.rester = source end
 end
 
 --- Removes a source, and leaves a gap. See task/driver.lua.
 function methods:detach(source)
   local sources, place = self.sources, self.places[source]
   if not place then return end
+  if self.rester == source then self.rester = nil end
   sources[place], self.places[source], self.has_gaps = false, nil, true
   while sources[#sources] == false do sources[#sources] = nil end
 end
@@ -309,6 +311,7 @@ end
 --- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
 -- lost. A task that was about to run is put into the queue again.
 local function recover(self, err)
+  self.scheduler:repair()
   local task, taken = self.scheduler.running, self.taken
   self.scheduler.running, self.taken = nil, nil
   if taken and self.queue[self.first] ~= taken then
@@ -337,7 +340,10 @@ local function drive(self, work, ...)
     result = at_caller(result)
   end
   self.is_turning = was_turning
-  if not was_turning then self.backend.worked() end
+  if not was_turning then
+    if self.rester then self.rester:rested() end
+    self.backend.worked()
+  end
   return ok, result, more
 end
 
@@ -466,6 +472,7 @@ local function new(backend, driver)
     sources = {},       -- attached sources in order; false in the place of one that was detached
     places = {},        -- by source: its index in that list
     has_gaps = false,   -- the list may have a false
+    rester = nil,       -- the attached source that is told when the loop has come to rest
     is_stale = false,   -- sockets were handled since the sources were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again

@@ -240,9 +240,9 @@ function driver.resolve(name) return get_loop():resolve(name) end
 local NO_SERVING = "serve: nginx turns no loop that would serve: give the server a thread, with the option "
   .. "thread = true"
 
---- Raises if nothing would turn the loop.
-function driver.check_serve()
-  if not tasks.is_turning and nginx_phase() then check.misuse(NO_SERVING) end
+--- Raises if nothing would turn the loop, and the server has no thread of its own.
+function driver.check_serve(has_thread)
+  if not has_thread and not tasks.is_turning and nginx_phase() then check.misuse(NO_SERVING) end
 end
 
 --- Listens. The server outlives a `run` that begins it, and luv's loop then serves.

@@ -1,10 +1,34 @@
 -- SPDX-License-Identifier: MIT
---- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the earliest deadline.
+--- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the next moment at which
+-- something is due.
 --
--- The manual clock of a store can move with it, see driver.carry. It has no sockets, signals or threads. The order of
--- everything depends on the program alone: the same program does the same in every run.
+-- Servers and clients are connected by a network inside of the process, see network.lua. The manual clocks of stores
+-- move with the driver's, see driver.carry. There are no signals, no threads and no disk: these are the system's, and
+-- have their own time. The order of everything depends on the program and the seed alone: the same program does the
+-- same in every run.
+--
+-- A program that cannot go on fails instead of hanging, with a report of what each task waits for:
+--
+--   deadlock    all tasks wait, and nothing is due; or only connections, watches and leases were kept alive for
+--               `idle` seconds, without a deadline of any task
+--   endless     the time has moved by more than `limit` seconds
+--   hot loop    the loop has turned `turns` times, and the time has not moved
 
+local check = require "keywatch.support.check"
 local coroutines = require "keywatch.driver.coroutines"
+local networks = require "keywatch.driver.network"
+local randoms = require "keywatch.support.random"
+local waiting = require "keywatch.task.waiting"
+
+local IDLE = 3600          -- seconds
+local LIMIT = 24 * 3600    -- seconds
+local TURNS = 100000
+
+local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease, socket or server is left that could "
+  .. "wake one"
+local IDLE_TEXT = "keywatch: deadlock: every task is waiting, and for %g seconds of virtual time nothing has woken one"
+local LIMIT_TEXT = "keywatch: the virtual time has passed its limit of %g seconds, and the program has not ended"
+local TURNS_TEXT = "keywatch: hot loop: the loop has turned %d times while the virtual time stood still at %g"
 
 --- Does the work of a store that is due at a time. Returns false if the store is closed.
 local function move(store, time)
@@ -13,42 +37,135 @@ local function move(store, time)
   return true
 end
 
---- Returns a driver of its own, whose clock begins at `now`, or at 0.
-local function new(now)
-  local driver, time = {}, now or 0
-  local carried = {} -- stores
+--- Returns functions of a driver that are not there in virtual time, by the names of the driver's functions.
+local function refusals()
+  local texts = {
+    check_disk = "open: a store with a disk does not work in virtual time: leave the option 'path' out",
+    bell = "keywatch: a store with a disk does not work in virtual time: open one in memory",
+    hear = "serve: a server's thread does not work in virtual time: serve without 'thread'",
+    signals = "signals: there are none in virtual time",
+    fd = "fd: virtual time has no descriptor to poll",
+  }
+  local refuse = {}
+  for name, text in pairs(texts) do refuse[name] = function() check.misuse("%s", text) end end
+  return refuse
+end
+
+--- Returns a driver of its own, whose clock begins at `now`, or at 0. Options: seed, limit, idle, turns.
+local function new(now, opts)
+  opts = opts or {}
+  local driver, time = refusals(), now or 0
+  local limit, idle, most_turns = opts.limit or LIMIT, opts.idle or IDLE, opts.turns or TURNS
+  local began, active_at = time, time -- active_at: when code of a task, or of the top level, has run last
+  local turns = 0   -- of the loop since the time has moved
+  local carried = {} -- { store } each, which does not keep the store alive
+  local scheduler
+  local network = networks.new(function() return time end)
+  local random = randoms.new(opts.seed or 1)
+
+  --- Raises that the program cannot go on, with a report.
+  local function fail(text, ...)
+    if select("#", ...) > 0 then text = text:format(...) end
+    turns, active_at, began = 0, time, time -- the tasks that are cancelled now may go on
+    check.misuse("%s", text .. waiting.report(scheduler))
+  end
 
   --- Moves the clock. A task that runs then finds the same time in the stores. Stores that are closed are forgotten.
-  local function block(wait)
-    time = time + (wait or 0)
+  local function advance(target)
+    if target <= time then return end
+    if target - began > limit then fail(LIMIT_TEXT, limit) end
+    if target - active_at > idle and not scheduler.sleepers.heap[1] then fail(IDLE_TEXT, idle) end
+    time, turns = target, 0
     local i = 1
     while carried[i] do
-      if move(carried[i], time) then i = i + 1 else table.remove(carried, i) end
+      local store = carried[i][1]
+      if store and move(store, time) then i = i + 1 else table.remove(carried, i) end
     end
   end
 
-  coroutines.new({
+  --- Moves bytes. If none move, and the loop may wait, moves the clock.
+  local function block(wait)
+    turns = turns + 1
+    if turns > most_turns then fail(TURNS_TEXT, most_turns, time) end
+    if network:pump() or wait == 0 then return end
+    local target, due = wait and time + wait, network:deadline()
+    local is_of_network = due and (not target or due < target)
+    if is_of_network then target = due end
+    if not target then fail(DEADLOCK) end
+    advance(target)
+    if is_of_network then network:pump() end
+  end
+
+  local tasks = coroutines.new({
     now = function() return time end,
     block = block,
-    is_awaiting = function() return false end,
-    enter = function() end,
+    is_awaiting = function() return true end, -- so that each turn calls `block`, which knows of deadlocks
+    enter = function() active_at = time end,
     timeout = function() return nil end,
     woken = function() end,
     worked = function() end,
     why_blocked = function() return nil end,
   }, driver)
+  scheduler = tasks.scheduler
+  scheduler.seed = math.floor(random:unit() * 2147483646) + 1
+
+  --- Starts a task, and notes where: for reports. What the driver itself starts, as for a call of a server, has no
+  -- such place.
+  local spawn = driver.spawn
+  function driver.spawn(...)
+    local task = spawn(...)
+    task.spawned_at = scheduler.running and check.where() or nil
+    return task
+  end
 
   --- From now on the manual clock of a store moves with this driver's. The store was opened with the option
   -- now = driver.now().
-  function driver.carry(store)
-    carried[#carried + 1] = store
+  function driver.carry(given)
+    local held = setmetatable({ given }, { __mode = "v" })
+    carried[#carried + 1] = held
     driver.attach {
       poll = function(self)
-        if not move(store, time) then return driver.detach(self) end
+        local store = held[1]
+        if not store or not move(store, time) then return driver.detach(self) end
         local deadline = store:deadline()
         return deadline and math.max(0, deadline - time)
       end,
     }
+  end
+
+  driver.network = network -- for the testing kit
+  function driver.random() return random:unit() end
+
+  --- Returns the name of this driver. Raises if another one is chosen.
+  function driver.choose(name)
+    if name ~= nil then check.misuse("driver: a program in virtual time cannot choose another driver") end
+    return "virtual"
+  end
+
+  function driver.check_serve(has_thread)
+    if has_thread then driver.hear() end
+  end
+  function driver.look() network:pump() end
+  function driver.hosts(object) return network:hosts(object) end
+  function driver.release(object) network:release(object) end
+
+  --- Returns the addresses of a name: each name is a machine of its own.
+  function driver.resolve(name) return { name == "localhost" and "127.0.0.1" or name } end
+
+  function driver.lookup(name)
+    return { result = function() return driver.resolve(name) end }
+  end
+
+  local NO_TLS = "TLS does not work in virtual time: use http:// or unix:"
+
+  function driver.listen(server, address, context)
+    if context then return nil, NO_TLS, "ENOTSUP" end
+    return network:listen(server, address)
+  end
+
+  function driver.dial(client, address, context)
+    if context then return nil, NO_TLS, "ENOTSUP" end
+    return network:dial(client, address)
   end
 
   return driver

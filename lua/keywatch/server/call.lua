@@ -32,16 +32,17 @@ end
 
 --- Returns the call of an id from the core; nil if the call has ended already.
 local function open(server, id)
-  local path, is_stream, is_intercepted, peer, seconds, fields, common_name = server.object:info(id)
-  if not path then return nil end
   local d = driver.get()
+  local now = d.now()
+  local path, is_stream, is_intercepted, peer, seconds, fields, common_name = server.object:info(id, now)
+  if not path then return nil end
   return setmetatable({
     server = server,
     id = id,
     path = path,
     peer = peer,
     common_name = common_name,
-    deadline = seconds and d.now() + seconds,
+    deadline = seconds and now + seconds,
     metadata = read_metadata(fields),
     is_stream = is_stream,
     is_intercepted = is_intercepted,

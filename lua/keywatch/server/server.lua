@@ -69,7 +69,7 @@ function server_methods:shutdown(grace)
   d.check_wait()
   grace = math.max(0, math.min(grace or GRACE, MOST_GRACE))
   stop_listening(self)
-  self.object:drain(grace)
+  self.object:drain(grace, d.now())
   self.gone = self.gone or d.event()
   if self.is_closed then return true end -- making the event may have run a finalizer that closed the server
   self.gone:wait(grace + LAST_WORDS)
@@ -178,8 +178,8 @@ end
 local function serve(opts)
   local addresses
   opts, addresses = options.read(opts)
+  driver.get().check_serve(opts.thread)
   if opts.thread then return require("keywatch.server.thread").start(opts) end
-  driver.get().check_serve()
   local parts = { log = log.new(opts.log_level, opts.on_log) }
   if opts.tls then
     local made, why = certificates.open(opts.tls, addresses, opts.advertise, parts.log)

@@ -44,15 +44,23 @@ local function fail_open(err)
   return nil, err
 end
 
+--- Opens a store in memory. Raises at the caller's line.
+local function open_in_memory(opts)
+  local store, err = check.call("open", core.open, opts)
+  return store, err
+end
+
 --- Opens a store, in memory or on a disk. Returns it, or nil and an error.
 local function open(opts)
-  if type(opts) ~= "table" or rawget(opts, "path") == nil and rawget(opts, "on_progress") == nil then
-    return check.call("open", core.open, opts)
+  local own, on_progress = opts, nil
+  if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then own, on_progress = split(opts) end
+  if type(opts) ~= "table" or rawget(opts, "path") == nil then
+    local store, err = driver.open_store(open_in_memory, own)
+    return store, err -- not a tail call: errors name the caller
   end
-  local own, on_progress = split(opts)
+  driver.check_disk()
   local store, err = check.call("open", core.open, own)
   if not store then return fail_open(err) end
-  if not own.path then return store end
   local is_read, opened, why = pcall(read_all, store, on_progress)
   if not (is_read and opened) then store:close() end
   if not is_read then error(opened, 0) end

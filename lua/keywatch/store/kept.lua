@@ -19,19 +19,24 @@
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local keys_by = require("keywatch.support.order").keys_by
 
 local RENEWALS = 3         -- in one time to live, if all of them are answered
 local GRID_PARTS = 8       -- a renewal is early by at most this part of the time between two
 local MAX_GRID = 0.25      -- seconds
 local MAX_TTL = 9000000000 -- seconds: the most that servers grant
 
+local last_number = 0 -- of kept leases, and of holds, in the order in which they came
+
 local kept_methods = {}
 local kept_mt = { __index = kept_methods }
 
 --- Returns the kept lease of an id, which nobody holds yet. The keeper may add fields.
 local function new(keeper, id)
+  last_number = last_number + 1
   return setmetatable({
     keeper = keeper,
+    number = last_number,
     id = id,
     holds = {},   -- as keys: those that were not given up
     err = nil,    -- why the lease is lost
@@ -77,11 +82,9 @@ function kept_methods:fail(why)
   local err = lost_error(self.id, self.revoking > 0 and "it was revoked" or why)
   if self.err then return end -- before, or by a finalizer
   self.err = err
-  local hold = next(self.holds)
-  while hold do
+  for _, hold in ipairs(keys_by(self.holds, "number")) do
     self.holds[hold] = nil
     hold.ended:set()
-    hold = next(self.holds)
   end
 end
 
@@ -93,6 +96,7 @@ end
 local list_all = compat.interpreted(function(keeper)
   local all = {}
   for _, kept in pairs(keeper.by_id) do all[#all + 1] = kept end
+  table.sort(all, function(a, b) return a.number < b.number end)
   return all
 end)
 
@@ -122,7 +126,8 @@ end
 --- Returns a new hold, and an object that gives up the hold when it is collected. The event `ended` is set when the
 -- lease is lost, or the hold is given up. Fields of a hold: kept, ended, and is_over, true once it was given up.
 function kept_methods:hold(ended)
-  local hold = { kept = self, ended = ended, is_over = false }
+  last_number = last_number + 1
+  local hold = { kept = self, number = last_number, ended = ended, is_over = false }
   local sentinel = compat.sentinel(function()
     if release(hold) then driver.forget(self) end -- the next turn of the loop calls `close`
   end)

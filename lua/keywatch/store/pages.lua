@@ -51,7 +51,7 @@ local function iterate(owner, key, opts, before_page, is_late)
   local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
   opts.page = nil
 
-  local kvs, at, more = {}, 0, true
+  local kvs, n, at, more = {}, 0, 0, true
 
   --- Reads the next page. If that is too large for a client, reads a smaller one.
   local function read()
@@ -67,10 +67,10 @@ local function iterate(owner, key, opts, before_page, is_late)
   --- Makes the next page the present one. Raises if the server's answer would make the iteration endless.
   local function turn_page()
     local result = read()
-    kvs, at = result.kvs, 0
-    left = left - #kvs
+    kvs, n, at = result.kvs, #result.kvs, 0
+    left = left - n
     more = result.more and left > 0
-    local is_endless = more and (#kvs == 0 or key_order.is_before(kvs[1].key, key))
+    local is_endless = more and (n == 0 or key_order.is_before(kvs[1].key, key))
     if is_endless then error(core.new_error("malformed"), 0) end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
@@ -90,13 +90,13 @@ local function iterate(owner, key, opts, before_page, is_late)
   return function()
     if not has_begun then
       begin()
-    elseif at == #kvs and more then
+    elseif at == n and more then
       if before_page then before_page() end
       turn_page()
     end
     at = at + 1
     local kv = kvs[at]
-    if kv then key = kv.key .. "\0" end
+    if at == n then key = kv.key .. "\0" end
     return kv
   end
 end

@@ -55,6 +55,23 @@ local function caller()
   end
 end
 
+--- Returns the position of the line of a suspended coroutine that called keywatch, as "file:line", and the name of the
+-- function that it called. Either is nil if it is not known.
+local function place(thread)
+  local name
+  for level = 0, math.huge do
+    local info = debug.getinfo(thread, level, "Slnf")
+    if not info then return nil, name end
+    local is_ours = HOME and info.source:sub(1, #HOME) == HOME
+    if is_ours then
+      local _, first = debug.getlocal(thread, level, 1)
+      name = called_name(info, first)
+    elseif info.currentline > 0 then
+      return ("%s:%d"):format(info.short_src, info.currentline), name
+    end
+  end
+end
+
 --- Returns the same position as the beginning of an error's text: "file:line: ", or "".
 local function position()
   local found = where()
@@ -147,7 +164,10 @@ local function timeout(seconds, name, number)
   argument(false, number or 1, name, "a number of seconds", seconds)
 end
 
-local WORDS = { seconds = "a number of seconds", boolean = "a boolean", string = "a string", table = "a table" }
+local WORDS = {
+  seconds = "a number of seconds", number = "a number", boolean = "a boolean", string = "a string", table = "a table",
+  ["function"] = "a function",
+}
 
 --- True if a value is of a kind: a type, or "seconds".
 local function is_of(value, kind)
@@ -196,7 +216,7 @@ local function list(found, name)
 end
 
 return {
-  face = face, misuse = misuse, raise_again = raise_again, call = call, self = self, argument = argument,
-  options = options, timeout = timeout, known = known, times = times, list = list, shown = shown, where = where,
-  caller = caller,
+  face = face, is_face = is_face, misuse = misuse, raise_again = raise_again, call = call, self = self,
+  argument = argument, options = options, timeout = timeout, known = known, times = times, list = list, shown = shown,
+  where = where, caller = caller, place = place,
 }

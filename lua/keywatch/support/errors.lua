@@ -26,9 +26,22 @@ local function text_of(err)
   return ok and type(text) == "string" and text or "an error that cannot be printed"
 end
 
+--- Returns the code of an error of any type; nil if it has none. Never raises.
+local function code_of(err)
+  if type(err) ~= "table" then return nil end
+  return rawget(err, "code")
+end
+
 --- A message handler for xpcall. Returns { err = the error as it was raised, traceback = its text and the stack }.
 local function with_traceback(err)
   return { err = err, traceback = debug.traceback(text_of(err), 2) }
+end
+
+--- Returns what xpcall has returned for a function that has failed, with with_traceback, as a table with `err` and
+-- `traceback`. If the stack was full with_traceback has failed, too, and there is something else.
+local function raised(found)
+  if type(found) == "table" and found.traceback then return found end
+  return { err = found, traceback = text_of(found == nil and "stack overflow" or found) }
 end
 
 --- Gives an error object of keywatch the traceback of the task that it has ended. An error object that has a traceback
@@ -38,5 +51,6 @@ local function keep_traceback(err, traceback)
 end
 
 return {
-  new = new, closed = closed, text_of = text_of, with_traceback = with_traceback, keep_traceback = keep_traceback,
+  new = new, closed = closed, text_of = text_of, code_of = code_of, with_traceback = with_traceback, raised = raised,
+  keep_traceback = keep_traceback,
 }

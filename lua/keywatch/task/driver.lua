@@ -37,15 +37,17 @@
 --                    Does nothing if the source is attached.
 --   detach(source)   From now on the source is not polled. Does nothing if it is not attached.
 --
--- A source may have the method after_fork(), which is called in the child after a fork. poll may attach and detach any
+-- A source may have the method after_fork(), which is called in the child after a fork; and one source the method
+-- rested(), which is called when the loop has turned, and does not any more. poll may attach and detach any
 -- source. A source with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
 -- over: it need not be polled in between. The driver sets its field poll_at, the time of the next poll; the source sets
 -- the field to nil if a caller outside of the loop's turns has given the source something to do.
 --
 -- Sockets and threads:
 --
---   check_serve()    Raises, at the line that called keywatch, if nothing here would turn the loop of a server. Called
---                    before a server begins to listen.
+--   check_serve(has_thread)
+--                    Raises, at the line that called keywatch, if nothing here would turn the loop of a server, unless
+--                    it is to have a thread; or if a thread cannot be had. Called before a server begins to listen.
 --   listen(server, address, context)
 --                    Listens for connections to a server of the core. address: { host =, port = } with an IP address,
 --                    or { path = }. context: one of keywatch.tls; nil: the connections are plain. Returns a listener:
@@ -70,6 +72,17 @@
 --   signals(names)   Catches signals. Returns signals: signals:wait(timeout) returns a name, or nil and an error;
 --                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --
+-- A driver of virtual time also has:
+--
+--   check_disk()     Raises: stores are in memory. Called before a store with a disk is opened.
+--   random()         Returns a random number, at least 0 and less than 1, which depends on the run's seed alone.
+--                    Without this function math.random is used.
+--   carry(store)     Moves the manual clock of a store with the driver's clock. Called for each store, and each replica
+--                    of a cache, that is opened in memory while this driver is that of the program, and has no clock of
+--                    its own.
+--   on_connect(client)
+--                    Called with each new client, if the function is there. Set by the testing kit.
+--
 -- Finalizers. A finalizer may call spawn, task:cancel, event:set, channel:close and forget, and send and receive with a
 -- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended
 -- there, nor while the loop turns.
@@ -78,6 +91,8 @@
 -- tasks except the one that has forked. In the child those tasks count as cancelled, and none of their code runs.
 
 local compat = require "keywatch.support.compat"
+
+local MAX_SEED = 2 ^ 31 -- of stores in virtual time
 
 local current
 
@@ -104,10 +119,43 @@ local function has_ended(co)
   return compat.status(co) == "dead" or current ~= nil and current.is_gone(co)
 end
 
+--- Returns a random number, at least 0 and less than 1: the driver's, or else that of the program.
+local function random()
+  return (current and current.random or math.random)()
+end
+
+--- Raises if a store with a disk cannot be used: in virtual time. Does not choose a driver.
+local function check_disk()
+  if current and current.check_disk then current.check_disk() end
+end
+
+--- Opens a store of the core in memory: open(opts), whose results are returned. In virtual time the store has the time
+-- of the driver, and a seed that depends on that of the run alone, unless the options say otherwise.
+local function open_store(open, opts)
+  local carry = current and current.carry
+  if not carry or opts ~= nil and (type(opts) ~= "table" or rawget(opts, "now") ~= nil) then
+    local store, err = open(opts)
+    return store, err
+  end
+  local own = { now = current.now(), seed = math.floor(current.random() * MAX_SEED) }
+  for name, value in next, opts or {} do own[name] = value end
+  local store, err = open(own)
+  if store then carry(store) end
+  return store, err
+end
+
+--- Shows a new client to a driver of virtual time, if that wants to see it. Does not choose a driver.
+local function introduce(client)
+  if current and current.on_connect then current.on_connect(client) end
+end
+
 --- Called by finalizers: the next turn of the loop calls object:close(). Without a driver the object has nothing to
 -- close.
 local function forget(object)
   if current then current.forget(object) end
 end
 
-return { get = get, use = use, can_park = can_park, has_ended = has_ended, forget = forget }
+return {
+  get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
+  open_store = open_store, introduce = introduce, forget = forget,
+}

@@ -95,6 +95,13 @@ end
 
 event.set = event_methods.set
 
+--- Sets the event, and leaves it set though waiters were woken: for a task that has looked, and is about to wait, when
+-- a finalizer makes this call. The next wait may then return too early.
+function event_methods:set_for_all()
+  self:set()
+  self.is_set = true
+end
+
 --- Waits until the event is set. Returns true; or false if `timeout` seconds are over.
 function event_methods:wait(timeout)
   if self.is_set then
@@ -102,7 +109,7 @@ function event_methods:wait(timeout)
     return true
   end
   if timeout and timeout <= 0 then return false end
-  return self.scheduler:wait(self, timeout) == "set"
+  return self.scheduler:wait(self, timeout) ~= "timeout"
 end
 
 -- {====== Links ======
@@ -161,6 +168,11 @@ function event.exchange(self, ours)
     waiter = first_waiter(self)
   end
   return false
+end
+
+--- Sets the event for one: wakes the first waiter alone. If there is none, the event stays set.
+function event_methods:set_one()
+  if not event.exchange(self) then self.is_set = true end
 end
 
 -- }======

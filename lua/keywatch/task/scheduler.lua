@@ -215,14 +215,18 @@ function scheduler_methods:make_ready(task)
   task.state = "ready"
 end
 
---- Wakes the waiters whose deadlines are over.
+--- Wakes the waiters whose deadlines are over. A timer that is not its waiter's any more was brought back by a repair.
 function scheduler_methods:wake_due()
   local sleepers = self.sleepers
   local now = self.driver.now()
-  local waiter = sleepers:due(now)
-  while waiter do
-    self:wake(waiter, "timeout")
-    waiter = sleepers:due(now)
+  while true do
+    local waiter, timer = sleepers:first()
+    if not waiter or timer.deadline > now then return end
+    if waiter.timer == timer and waiter.state == "parked" then
+      self:wake(waiter, "timeout")
+    else
+      sleepers:due(now)
+    end
   end
 end
 
@@ -385,6 +389,11 @@ end
 function scheduler_methods:recover(task, has_ended, err)
   end_wait(self, task)
   if has_ended then self:finish(task, nil, err, "") else self:make_ready(task) end
+end
+
+--- Repairs the timers after an error in the driver.
+function scheduler_methods:repair()
+  self.sleepers:repair()
 end
 
 --- Gives a task up that goes on waiting after it was cancelled MAX_CANCELS times.

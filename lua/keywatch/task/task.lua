@@ -128,6 +128,12 @@ function task_methods:cancel()
   end
 end
 
+--- Takes a cancellation back that has not ended a wait, or whose error was caught. Called by who has cancelled the
+-- task.
+local function clear_cancel(task)
+  task.must_cancel, task.is_cancelled = false, false
+end
+
 -- {====== Waits for several objects ======
 
 --- Counts a wait for several objects, one of which is the end of this task. Returns the event of that end.
@@ -230,4 +236,6 @@ end
 
 -- }======
 
-return { new = new, mt = task_mt, is_joined = is_joined, in_order = in_order, join_all = join_all }
+return {
+  new = new, mt = task_mt, is_joined = is_joined, in_order = in_order, join_all = join_all, clear_cancel = clear_cancel,
+}

@@ -3,7 +3,7 @@
 -- before it is due.
 --
 -- A finalizer may add and remove timers at any call. Therefore one function makes all changes of the heap, and calls
--- nothing.
+-- nothing. Ctrl-C can raise an error even there: repair() then makes the heap whole again.
 
 local timers_methods = {}
 local timers_mt = { __index = timers_methods }
@@ -16,16 +16,19 @@ local function new()
   }, timers_mt)
 end
 
---- Adds `timer` to the heap; or, if that is nil, removes `old`, and moves the last timer into its place.
+--- Adds `timer` to the heap; or, if that is nil, removes `old`, and moves the last timer into its place. The timer that
+-- is not in its place meanwhile is heap.moved.
 local function change(heap, timer, old)
   local at = #heap + 1
   if old then
     at = old.at
     if heap[at] ~= old then return end
     timer = heap[#heap]
+    heap.moved = timer ~= old and timer or nil
     heap[#heap] = nil
     if timer == old then return end
   end
+  heap.moved = timer
   local deadline, number = timer.deadline, timer.number
   while at > 1 do -- it rises
     local above = (at - at % 2) / 2
@@ -46,6 +49,7 @@ local function change(heap, timer, old)
     at = below
   end
   heap[at], timer.at = timer, at
+  heap.moved = nil
 end
 
 --- Adds a timer for `owner`, a table. Returns the timer.
@@ -68,18 +72,36 @@ function timers_methods:next()
   return first and first.deadline
 end
 
---- Returns the owner of the earliest timer, or nil.
+--- Returns the owner of the earliest timer, or nil; and the timer.
 function timers_methods:first()
   local first = self.heap[1]
-  return first and first.owner
+  return first and first.owner, first
 end
 
 --- Removes the earliest timer if it is due by `now`, and returns its owner; else returns nil.
 function timers_methods:due(now)
   local first = self.heap[1]
   if not first or first.deadline > now then return nil end
+  first.at = 1 -- nothing else stops a loop over what is due if a change was interrupted
   self:remove(first)
   return first.owner
+end
+
+--- Repairs the heap after an error was raised at any instruction. No timer is lost; one that was being removed may be
+-- there again.
+function timers_methods:repair()
+  local all, has = {}, {}
+  local function take(timer)
+    if has[timer] then return end
+    has[timer], all[#all + 1] = true, timer
+  end
+  for _, timer in ipairs(self.heap) do take(timer) end
+  if self.heap.moved then take(self.heap.moved) end
+  table.sort(all, function(a, b)
+    return a.deadline < b.deadline or a.deadline == b.deadline and a.number < b.number
+  end)
+  for i, timer in ipairs(all) do timer.at = i end
+  self.heap = all
 end
 
 return { new = new }

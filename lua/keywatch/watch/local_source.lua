@@ -3,8 +3,10 @@
 -- a bound, and a writer never waits for a reader.
 
 local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
+local keys_by = require("keywatch.support.order").keys_by
 local pages = require "keywatch.store.pages"
 local source = require "keywatch.store.source"
 local watch = require "keywatch.watch.watch"
@@ -25,9 +27,27 @@ local get_source = source.of_stores(function(store)
   }, source_mt)
 end)
 
+--- Returns the watches that somebody waits for, as a list, the oldest first.
+local list_waiting = compat.interpreted(function(self)
+  local all = {}
+  for _, one in pairs(self.waiting) do all[#all + 1] = one end
+  table.sort(all, function(a, b) return a.tag < b.tag end)
+  return all
+end)
+
 --- Wakes all waiters of all watches.
 function source_methods:wake_all()
-  for _, one in pairs(self.waiting) do watch.wake(one) end
+  for _, one in ipairs(list_waiting(self)) do watch.wake(one) end
+end
+
+--- Asks for the progress that calls of sync wait for, and wakes those whose reader is gone.
+local function poll_syncs(self)
+  for _, one in ipairs(keys_by(self.awaiting_progress, "tag")) do
+    if one.core:request_progress() then self.awaiting_progress[one] = nil end
+  end
+  for _, one in ipairs(keys_by(self.syncing, "tag")) do
+    if not watch.is_read_by_other(one) then one.progressed:set() end
+  end
 end
 
 --- Does the work of the store that is due, and wakes the waiters of watches that have news.
@@ -37,12 +57,7 @@ function source_methods:poll()
     self:wake_all()
     return 0
   end
-  for one in pairs(self.awaiting_progress) do
-    if one.core:request_progress() then self.awaiting_progress[one] = nil end
-  end
-  for one in pairs(self.syncing) do
-    if not watch.is_read_by_other(one) then one.progressed:set() end
-  end
+  if next(self.syncing) or next(self.awaiting_progress) then poll_syncs(self) end
   for tag in self.store.next_ready, self.store do
     local waiting = self.waiting[tag]
     if waiting and waiting.arrival then waiting.arrival:set() end
@@ -149,7 +164,7 @@ local origin = { owner = "store" }
 
 --- Takes the next thing from the core's queue. See watch.lua.
 function origin.take(one)
-  local kind, what = one.core:take()
+  local kind, what = one.core:take(one.used)
   if kind == "compacted" then
     local err = core.new_error("compacted")
     err.compact_revision = what
@@ -210,7 +225,12 @@ end
 -- page might be of another history.
 local function initial_pages(store, handle, key, opts, revision)
   if key == "" and not (opts.prefix or opts.from_key) then key = "\0" end -- as a watch takes the empty key
-  local iterator = pages.iterate(store, key, {
+  local reader = store
+  if opts[watch.TRANSIENT] then
+    local used = {}
+    reader = { range = function(_, first, page) return store:page(first, page, used) end }
+  end
+  local iterator = pages.iterate(reader, key, {
     prefix = opts.prefix,
     range_end = opts.range_end,
     from_key = opts.from_key,
@@ -248,6 +268,7 @@ local function open(store, key, opts)
     progress = opts.progress,
     initial = initial, -- iterator over the existing kvs
     initial_revision = opts.initial and now or nil,
+    used = opts[watch.TRANSIENT] and {}, -- tables of events
     waiters = 0,
   }
 end

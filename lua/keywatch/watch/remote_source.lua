@@ -37,7 +37,7 @@ end
 function origin.take(one)
   if origin.is_closed(one) then return "failed", errors.closed("client") end
   while true do
-    local kind, what, text = one.core:take()
+    local kind, what, text = one.core:take(one.used)
     if one.is_full then one.watch_calls:resume(one) end
     if kind == "compacted" then
       local err = core.new_error("compacted")
@@ -102,8 +102,8 @@ local function seconds_left(deadline)
 end
 
 --- Asks for a page, and returns it when it has come: the same as client:range, and the id of the cluster. Returns nil
--- and NOT_YET while the page is on its way.
-local function take_page(one, key, opts)
+-- and NOT_YET while the page is on its way. The tables of the list `used`, if it is given, are used again.
+local function take_page(one, key, opts, used)
   local read = one.read
   if not read then
     local bytes = core.requests.range(one.client, key, opts)
@@ -114,7 +114,8 @@ local function take_page(one, key, opts)
   if not read.is_done then return nil, NOT_YET end
   one.read = nil
   if not read.message then return nil, read.err end
-  local result, malformed = core.answers.range(read.message)
+  local decode = used and core.answers.page or core.answers.range
+  local result, malformed = decode(read.message, used)
   if not result then return nil, malformed end
   return result, nil, (core.header(read.message))
 end
@@ -130,9 +131,9 @@ end
 local function initial_pages(one)
   local cluster
   local opts = one.opts
-  local reader = {}
+  local reader, used = {}, opts[watch.TRANSIENT] and {}
   function reader.range(_, key, page)
-    local result, err, found = take_page(one, key, page)
+    local result, err, found = take_page(one, key, page, used)
     if not result then return nil, err end
     if one.is_closed then return nil, errors.closed("watch") end -- by a finalizer
     if not one.initial_revision then
@@ -272,6 +273,7 @@ local function open(client, key, opts)
     is_full = false,      -- it holds as much as it may, and has left its call until it is read
     read = nil,           -- the read of the next page of the existing kvs
   }
+  one.used = opts[watch.TRANSIENT] and {} -- tables of events
   watch.new(one)
   local ok, err = pcall(try_open, one, deadline_of(opts))
   if ok then return one end

@@ -107,6 +107,17 @@ local function clear(watch)
   watch.buffer, watch.at, watch.n, watch.has_only_changes = {}, 0, 0, false
 end
 
+--- Adds an event to the buffer.
+local function append_one(watch, event)
+  if watch.at == watch.n then
+    if watch.n > 1 then clear(watch) end
+    watch.at, watch.n = 0, 0 -- the table of a buffer for one event is used again
+  end
+  watch.has_only_changes = false
+  local n = watch.n + 1
+  watch.buffer[n], watch.n = event, n
+end
+
 --- Adds events to the buffer.
 local function append(watch, events)
   if watch.at == watch.n then clear(watch) end
@@ -139,7 +150,7 @@ local function take(watch)
   elseif kind == "events" then
     append(watch, what)
   elseif kind == "progress" then
-    append(watch, { { type = "progress", revision = what } })
+    append_one(watch, { type = "progress", revision = what })
   else
     fail(watch, what)
   end
@@ -167,9 +178,9 @@ local function append_initial(watch, initial)
   if kv then
     kv.type, kv.initial = "put", true
     if watch.cut then kv.key = sub(kv.key, watch.cut + 1) end
-    append(watch, { kv })
+    append_one(watch, kv)
   else
-    append(watch, { { type = "synced", revision = watch.initial_revision } })
+    append_one(watch, { type = "synced", revision = watch.initial_revision })
     watch.initial = nil
   end
 end
@@ -415,7 +426,8 @@ end
 
 watch_mt.__close = watch_methods.close
 
-local CLUSTER = {} -- see core_options
+-- Options that are not for programs, see core_options:
+local CLUSTER, TRANSIENT = {}, {}
 
 local FILTERS = { no_put = true, no_delete = true }
 
@@ -447,6 +459,8 @@ end
 --- Checks the options of a watch and returns those for the core, which refuses names that it does not know. The option
 -- CLUSTER is not for programs. It is for a watch of a client that goes on where another has stopped, at its
 -- start_revision: the id of the cluster. The new watch fails as that one would, if the server has another history.
+-- TRANSIENT is not for programs either. It is for a reader that keeps no event until the next one is read, and does not
+-- call sync: if true, the tables of events are used again for later ones.
 local function core_options(opts)
   local t = {}
   if opts.initial and opts.start_revision then
@@ -455,7 +469,7 @@ local function core_options(opts)
   check_own_options(opts)
   for name, value in pairs(opts) do
     if FILTERS[name] then check.misuse("watch: there is no option '%s': use filters = { '%s' }", name, name) end
-    if not OWN_OPTIONS[name] and name ~= CLUSTER then t[name] = value end
+    if not OWN_OPTIONS[name] and name ~= CLUSTER and name ~= TRANSIENT then t[name] = value end
   end
   check_filters(opts.filters or {})
   for _, filter in ipairs(opts.filters or {}) do t[filter] = true end
@@ -478,6 +492,7 @@ local function new(fields)
   --   failure      the error that the watch has failed with
   --   has_begun    an existing kv was handed out
   --   cut          bytes that are cut off the keys of all events; shown_key: the watched key without them
+  --   used         tables of events that are used again: see core_options
   --   is_taking_initial  the iterator over the existing kvs runs, or what it has returned goes into the buffer
   return setmetatable(fields, watch_mt)
 end
@@ -488,6 +503,7 @@ return {
   cut = cut,
   core_options = core_options,
   CLUSTER = CLUSTER,
+  TRANSIENT = TRANSIENT,
   cut_keys = cut_keys,
   methods = watch_methods,
   mt = watch_mt,

@@ -1,0 +1,489 @@
+-- SPDX-License-Identifier: MIT
+--- handler: functions that an informer calls for each object: added, modified, deleted. A handler has a task of its
+-- own, in which its functions are called one after the other, so they may wait. What has happened meanwhile is in its
+-- queue.
+--
+-- A handler is told of what exists by a walk over the slots of the indexer, which holds no events: a change of an
+-- object that the walk has not come to is not queued, because the walk tells the newest state. While there is such a
+-- walk no slot is used again. A resync is a walk, too, over objects that the handler knows; it goes on only while
+-- nothing else is to be told, so that no object is told before its older changes, and it holds no slots.
+--
+--                    queue (in order, up to max_bytes)  ----+
+--   informer ---->                                          +---> the task
+--                    dirty keys (beyond that: "coalesce") --+
+--                    walk over what exists -----------------+
+--
+-- With "coalesce" what does not go into the queue makes its key dirty. Of a dirty key the handler is told the
+-- difference between what it was told before and what is there when its turn comes. The queue comes first, and is not
+-- used again before no key is dirty. With "wait" the informer reads no further while the queue is full.
+--
+-- An event stays the current one until its function has returned: the end of keywatch.run may cancel the task.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local log = require "keywatch.support.log"
+local workers = require "keywatch.task.worker"
+
+local NAME = "add_handler"
+local MAX_BYTES = 1024 * 1024
+local OVERHEAD = 100      -- bytes of an event beside its key and value
+local CALLS_AT_ONCE = 100 -- after which other tasks run
+local SYNCED = { type = "synced" }
+
+local handler_methods = {}
+local handler_mt = { __name = "keywatch.handler", __index = handler_methods }
+
+-- {====== The queue ======
+
+-- Events are added to `late`, and taken from `items`, which change places when `items` is empty. So each is filled from
+-- its beginning, and stays an array: a queue that moves through a table is in the slower hash part of that.
+
+--- Adds an event to the queue.
+local function append(self, event, bytes)
+  local n = self.n_late + 1
+  self.late[n], self.late_sizes[n], self.n_late = event, bytes, n
+  self.bytes = self.bytes + bytes
+  if self.bytes > self.most then self.most = self.bytes end
+end
+
+--- Takes the first event out of the queue, which is not empty.
+local function take(self)
+  if self.first > self.last then -- at once:
+    self.items, self.sizes, self.late, self.late_sizes = self.late, self.late_sizes, self.items, self.sizes
+    self.first, self.last, self.n_late = 1, self.n_late, 0
+  end
+  local first = self.first
+  local event = self.items[first]
+  self.bytes = self.bytes - self.sizes[first]
+  self.items[first], self.sizes[first], self.first = nil, nil, first + 1
+  return event
+end
+
+--- True if the informer has to wait until the handler has read.
+local function is_full(self)
+  return self.waits_at_bound and self.bytes >= self.max_bytes
+end
+
+-- }======
+
+-- {====== Dirty keys ======
+
+--- Makes the key of an event dirty. A new record has what the handler knows of the object before the event.
+local function mark(self, event)
+  local key, kind = event.key, event.type
+  local record = self.dirty[key]
+  if record then
+    self.coalesced = self.coalesced + 1
+  else
+    record = { key = key, create = nil, told = nil, gone = nil, is_changed = false, is_missed = false }
+    if kind == "modified" then
+      record.create, record.told = event.create_revision, event.old
+    elseif kind == "deleted" then
+      record.create, record.told = event.create_revision, event.object
+    elseif kind == "error" then
+      local indexer = self.shared.indexer
+      local slot = indexer.slots[key]
+      if slot then record.create, record.told = indexer.creates[slot], indexer.objects[slot] end
+    end
+    self.last_dirty = self.last_dirty + 1
+    self.dirty[key], self.order[self.last_dirty] = record, record
+  end
+  if kind == "error" then
+    record.error = event
+  else
+    record.is_changed, record.revision = true, event.revision
+    record.is_missed = record.is_missed or event.missed
+    if kind == "deleted" and event.create_revision == record.create then record.gone = event.object end
+  end
+end
+
+--- Returns an event.
+local function new_event(kind, key, object, old, revision, create)
+  return { type = kind, key = key, object = object, old = old, revision = revision, create_revision = create }
+end
+
+--- Takes the first dirty key. Sets the events that the handler is told: none, one or two.
+local function take_dirty(self)
+  local indexer, at = self.shared.indexer, self.first_dirty
+  local record = self.order[at]
+  local key = record.key
+  local slot = indexer.slots[key]
+  local create, last_error = slot and indexer.creates[slot], self.shared.bad[key] and record.error
+  local gone, now
+  if record.is_changed and record.create and record.create ~= create then
+    local last = record.gone
+    if last == nil then last = record.told end
+    gone = new_event("deleted", key, last, nil, record.revision, record.create)
+    gone.missed = record.is_missed or nil
+  end
+  if record.is_changed and slot then
+    if record.create == create then
+      now = new_event("modified", key, indexer.objects[slot], record.told, indexer.revisions[slot], create)
+    else
+      now = new_event("added", key, indexer.objects[slot], nil, indexer.revisions[slot], create)
+    end
+    now.missed = record.is_missed or nil
+  end
+  -- at once:
+  self.order[at], self.dirty[key] = nil, nil
+  if at == self.last_dirty then self.first_dirty, self.last_dirty = 1, 0 else self.first_dirty = at + 1 end
+  self.current, self.second, self.third = gone or now or last_error, gone and now or (gone or now) and last_error, nil
+  if gone and now then self.third = last_error end
+end
+
+-- }======
+
+-- {====== Walks ======
+
+--- Begins a walk over what exists: that of a new handler, or of a resync.
+local function begin_walk(self, is_initial)
+  if self.is_closed or self.is_walking then return end -- by a finalizer
+  local indexer = self.shared.indexer
+  self.is_walking, self.is_initial = true, is_initial
+  self.walk_at, self.walk_end, self.walk_keys = 0, indexer.n, indexer.keys
+  if is_initial then indexer.walks = indexer.walks + 1 end
+end
+
+--- Ends a walk.
+local function end_walk(self)
+  if not self.is_walking then return end
+  local indexer = self.shared.indexer
+  self.is_walking, self.walk_keys = false, nil
+  if self.is_initial then indexer.walks = indexer.walks - 1 end
+end
+
+--- Adds an event behind all that is to be told.
+local function add(self, event, bytes)
+  if self.first_dirty <= self.last_dirty then mark(self, event) else append(self, event, bytes) end
+end
+
+--- Ends the walk of a new handler: it is told of the values that are bad, and has synced.
+local function end_initial(self)
+  local shared = self.shared
+  if self.on.error then
+    local list = {}
+    for key in pairs(shared.bad) do list[#list + 1] = key end
+    table.sort(list)
+    for _, key in ipairs(list) do
+      local event = shared.bad[key]
+      if event then add(self, event, #key + #event.value + OVERHEAD) end
+    end
+  end
+  if self.first_dirty <= self.last_dirty then self.current = SYNCED else append(self, SYNCED, 0) end
+end
+
+--- Takes the next step of the walk, by one slot. Sets the event, if there is an object.
+local function step(self)
+  local indexer = self.shared.indexer
+  local at, is_initial = self.walk_at + 1, self.is_initial
+  if at <= self.walk_end then
+    local key, event = self.walk_keys[at], nil
+    local slot = key and indexer.slots[key]
+    if slot then
+      local object = indexer.objects[slot]
+      event = { -- of a resync: the old object is the object
+        type = is_initial and "added" or "modified", key = key, object = object,
+        revision = indexer.revisions[slot], create_revision = indexer.creates[slot],
+      }
+      if is_initial then event.initial = true else event.resync, event.old = true, object end
+    end
+    self.walk_at, self.current = at, event
+    return
+  end
+  end_walk(self)
+  self.is_initial = false
+  if is_initial then end_initial(self) end
+end
+
+-- }======
+
+-- {====== The task ======
+
+--- Calls the function of an event. Returns what xpcall does.
+local function call(self, event)
+  local kind, on = event.type, self.on
+  local fn = on[kind]
+  if not fn then return true end
+  self.calls = self.calls + 1
+  if kind == "modified" then return xpcall(fn, errors.with_traceback, event.key, event.object, event.old, event) end
+  return xpcall(fn, errors.with_traceback, event.key, kind == "error" and event.error or event.object, event)
+end
+
+--- True if an error is that of a task that was cancelled.
+local function is_cancellation(err)
+  return type(err) == "table" and err.code == "cancelled"
+end
+
+--- Tells the current event. An error of a function is logged, and the handler goes on.
+local function tell(self)
+  local event = self.current
+  if event == SYNCED then
+    self.has_all = true
+    self.synced:set()
+  else
+    local task = self.task
+    self.is_calling = true
+    local ok, raised = call(self, event)
+    if self.task ~= task then return end -- it was left behind, and another one goes on
+    self.is_calling = false
+    if self.is_closed then return self.idle:set() end
+    if not ok then raised = errors.raised(raised) end
+    if not ok and task.is_cancelled and is_cancellation(raised.err) then error(raised.err, 0) end
+    if not ok then
+      self.failures = self.failures + 1
+      log.error("%s", ("the function of a handler for %s has failed: %s"):format(check.shown(event.key),
+        raised.traceback))
+    end
+  end
+  self.current, self.second, self.third = self.second, self.third, nil
+  if self.task.is_cancelled then driver.get().sleep(0) end -- which raises, even if the function has caught that
+end
+
+--- Sets the current event, if there is one. A new handler alternates between what exists and what has happened: so
+-- that it comes to an end with the former.
+local function find(self)
+  local has_queue = self.first <= self.last or self.n_late > 0
+  local has_dirty = self.first_dirty <= self.last_dirty
+  local is_busy = has_queue or has_dirty
+  self.is_odd = not self.is_odd
+  if self.is_walking and (not is_busy or self.is_initial and self.is_odd) then
+    step(self)
+  elseif has_queue then
+    local was_full = is_full(self)
+    self.current = take(self)
+    if was_full and not is_full(self) then self.shared.room:set() end
+  elseif has_dirty then
+    take_dirty(self)
+  end
+  return self.current or self.is_walking or self.first <= self.last or self.n_late > 0
+    or self.first_dirty <= self.last_dirty
+end
+
+--- Waits until something may have happened, or until the next resync, which begins then.
+local function rest(self)
+  local d, at = driver.get(), self.resync_at
+  if not at then return self.changed:wait() end
+  if self.changed:wait(math.max(0, at - d.now())) and d.now() < at or self.is_closed then return end
+  self.resync_at = d.now() + self.resync
+  begin_walk(self, false)
+end
+
+--- The function of the worker.
+local function work(self)
+  local task, calls = driver.get().current(), 0
+  self.task, self.is_calling = task, false -- the task of a call may be gone, after a fork
+  while not self.is_closed and self.task == task do
+    if not self.current and not find(self) then
+      rest(self)
+    elseif self.current then
+      tell(self)
+      calls = calls + 1
+      if calls % CALLS_AT_ONCE == 0 then driver.get().sleep(0) end
+    end
+  end
+end
+
+-- }======
+
+-- {====== For the informer ======
+
+--- Has the handler begin: all that exists has come to the informer.
+local function begin(self)
+  if self.has_begun or self.is_closed then return end
+  self.has_begun = true
+  begin_walk(self, true)
+  if self.resync then self.resync_at = driver.get().now() + self.resync end
+  self.changed:set()
+end
+
+--- Tells the handler of an event, of an object that has, or had, a slot.
+local function push(self, event, slot, bytes)
+  if not self.has_begun or self.is_closed then return end
+  local kind = event.type
+  if self.is_walking and self.is_initial and (kind == "error" or slot > self.walk_at and slot <= self.walk_end) then
+    return -- the walk, or its end, tells the newest state
+  end
+  if not self.on[kind] then return end
+  local is_beyond = not self.waits_at_bound and self.bytes >= self.max_bytes
+  if is_beyond or self.first_dirty <= self.last_dirty then
+    mark(self, event)
+  else
+    append(self, event, bytes + OVERHEAD)
+  end
+  self.changed:set()
+end
+
+--- Ends the handler with an error.
+local function finish(self, err)
+  if self.is_closed then return end
+  self.is_closed, self.failure = true, err
+  end_walk(self)
+  self.items, self.sizes, self.late, self.late_sizes = {}, {}, {}, {}
+  self.first, self.last, self.n_late, self.bytes = 1, 0, 0, 0
+  self.dirty, self.order, self.first_dirty, self.last_dirty = {}, {}, 1, 0
+  if not self.is_calling then self.current, self.second, self.third = nil, nil, nil end
+  self.shared:remove_handler(self)
+  self.worker:stop()
+  self.changed:set()
+  self.synced:set()
+  self.shared.room:set()
+end
+
+-- }======
+
+--- True if the functions of the handler have returned for everything that existed when it began.
+function handler_methods:has_synced()
+  check.self(self, "has_synced", handler_mt)
+  return self.has_all
+end
+
+--- Waits until has_synced is true. Returns true, or nil and an error.
+function handler_methods:wait_synced(timeout)
+  check.self(self, "wait_synced", handler_mt)
+  check.timeout(timeout, "wait_synced")
+  local d = driver.get()
+  if self.has_all then return true end
+  if self.is_closed then return nil, self.failure end
+  d.check_wait()
+  if d.current() and d.current() == self.task then
+    check.misuse("wait_synced: a function of the handler cannot wait for the handler")
+  end
+  local deadline = timeout and d.now() + timeout
+  while not self.has_all do
+    if self.is_closed then return nil, self.failure end
+    if not self.synced:wait(deadline and math.max(0, deadline - d.now())) and not self.has_all then
+      return nil, core.new_error("timeout")
+    end
+  end
+  return true
+end
+
+--- Ends the handler: no call begins any more. Idempotent.
+function handler_methods:close()
+  check.self(self, "close", handler_mt)
+  finish(self, errors.closed("handler"))
+end
+
+handler_mt.__close = handler_methods.close
+
+--- Waits until the handler is closed, and its last call has returned. Returns true, or nil and an error.
+function handler_methods:join(timeout)
+  check.self(self, "join", handler_mt)
+  check.timeout(timeout, "join")
+  local d = driver.get()
+  if self.is_closed and not self.is_calling then return true end
+  d.check_wait()
+  if d.current() and d.current() == self.task then
+    check.misuse("join: a function of the handler cannot wait for the end of the handler")
+  end
+  local deadline = timeout and d.now() + timeout
+  while not self.is_closed or self.is_calling do
+    local event = self.is_closed and self.idle or self.synced
+    if not event:wait(deadline and math.max(0, deadline - d.now())) and (not self.is_closed or self.is_calling) then
+      return nil, core.new_error("timeout")
+    end
+  end
+  return true
+end
+
+--- Returns the word for the state.
+local function state_of(self)
+  if self.is_closed then return "closed" end
+  if not self.has_begun then return "waiting" end
+  return self.has_all and "following" or "syncing"
+end
+
+--- Returns how many events, and dirty keys, wait for their call.
+local function count_queued(self)
+  local n = self.last - self.first + 1 + self.n_late + self.last_dirty - self.first_dirty + 1
+  if self.current and not self.is_calling then n = n + 1 end
+  return n + (self.second and 1 or 0) + (self.third and 1 or 0)
+end
+
+--- Returns how the handler stands. Does not wait.
+function handler_methods:status()
+  check.self(self, "status", handler_mt)
+  return {
+    state = state_of(self),
+    queued = count_queued(self),
+    queued_bytes = self.bytes,
+    most_queued_bytes = self.most,
+    calls = self.calls,
+    failures = self.failures,
+    coalesced = self.coalesced,
+    has_synced = self.has_all,
+  }
+end
+
+--- Returns the state, and how much is queued.
+function handler_mt:__tostring()
+  local status = self:status()
+  return ("keywatch.handler<%s queued=%d>"):format(status.state, status.queued)
+end
+
+-- {====== Making one ======
+
+local OPTIONS = {
+  add = "function", update = "function", delete = "function", error = "function", resync = "seconds",
+  max_bytes = "number", at_bound = "string",
+}
+
+--- Raises if an option is wrong.
+local function check_options(opts)
+  check.argument(type(opts) == "table", 1, NAME, "table", opts)
+  check.known(opts, NAME, OPTIONS)
+  if not (opts.add or opts.update or opts.delete or opts.error) then
+    check.misuse("%s: there is none of the functions 'add', 'update', 'delete' and 'error'", NAME)
+  end
+  if opts.resync and opts.resync <= 0 then
+    check.misuse("%s: option 'resync' must be more than 0 seconds, not %s", NAME, check.shown(opts.resync))
+  end
+  local bytes, policy = opts.max_bytes, opts.at_bound
+  if bytes and (bytes < 1 or bytes ~= bytes) then
+    check.misuse("%s: option 'max_bytes' must be at least 1, not %s", NAME, check.shown(bytes))
+  end
+  if policy and policy ~= "wait" and policy ~= "coalesce" then
+    check.misuse("%s: option 'at_bound' must be 'wait' or 'coalesce', not %s", NAME, check.shown(policy))
+  end
+end
+
+--- Returns a new handler of an informer, which is one of those that share `shared`.
+local function new(informer, shared, opts)
+  local d = driver.get()
+  local self = setmetatable({
+    informer = informer,  -- is held by its handlers
+    shared = shared,
+    on = { added = opts.add, modified = opts.update, deleted = opts.delete, error = opts.error },
+    waits_at_bound = opts.at_bound ~= "coalesce",
+    max_bytes = opts.max_bytes or MAX_BYTES,
+    resync = opts.resync,
+    resync_at = nil,
+    items = {}, sizes = {}, first = 1, last = 0, late = {}, late_sizes = {}, n_late = 0, -- the queue
+    bytes = 0, most = 0,                                                -- of the queue, and its high-water mark
+    dirty = {}, order = {}, first_dirty = 1, last_dirty = 0,            -- records by key, and in order
+    is_walking = false, is_initial = false, walk_at = 0, walk_end = 0, walk_keys = nil, -- the walk
+    is_odd = false,
+    current = nil, second = nil, third = nil, -- events that are told next
+    has_begun = false,    -- the informer has synced
+    has_all = false,      -- the handler has synced
+    is_calling = false,
+    is_closed = false,
+    failure = nil,        -- why it is closed
+    calls = 0, failures = 0, coalesced = 0,
+    task = nil,           -- that makes the calls
+    changed = d.event(),  -- something is to be told
+    synced = d.event(),   -- has_all, or is_closed
+    idle = d.event(),     -- the last call of a closed handler has returned
+  }, handler_mt)
+  self.worker = workers.start(work, self)
+  return self
+end
+
+-- }======
+
+return {
+  check_options = check_options, new = new, begin = begin, push = push, is_full = is_full, finish = finish,
+  mt = handler_mt,
+}

@@ -1,0 +1,343 @@
+-- SPDX-License-Identifier: MIT
+--- informer: the objects below a prefix, kept in this process, with handlers that are told of each change, and indexes.
+--
+-- Informers of the same object, prefix and options share the objects and the watch: see shared_informer.lua. Each has
+-- its own handlers, and a share, which it gives back when it is closed, or when nobody holds it. Its handlers hold it.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local face = require "keywatch.concurrency.face"
+local handlers = require "keywatch.cache.handler"
+local in_process = require "keywatch.cache.in_process"
+local shared_informers = require "keywatch.cache.shared_informer"
+local wishes = require "keywatch.cache.wish"
+
+local NAME = "informer"
+
+local informer_methods = {}
+local informer_mt = { __name = "keywatch.informer", __index = informer_methods }
+
+-- What an informer has of a shared one. It is given back once.
+local share_methods = {}
+local share_mt = { __index = share_methods }
+
+--- Gives the share back. Called by the driver, too, after the informer was collected.
+function share_methods:close()
+  if self.is_closed then return end
+  self.is_closed = true
+  self.shared:leave()
+end
+
+local guard = compat.guard(function(share) driver.forget(share) end)
+
+-- {====== Waiting ======
+
+--- Returns why the informer has ended, or nil.
+local function end_error(self)
+  return self.shared.failure or self.share.is_closed and errors.closed("informer") or nil
+end
+
+--- Returns the error of an informer that has not synced yet. Its code is "unavailable" unless given.
+local function empty_error(self, code)
+  local _, trouble = self.shared:describe()
+  local text = "keywatch: the informer has not synced yet"
+  if trouble then text = text .. ": " .. trouble.message:gsub("^keywatch: ", "") end
+  return errors.new(code or "unavailable", text)
+end
+
+--- True if everything that existed has come once.
+function informer_methods:has_synced()
+  check.self(self, "has_synced", informer_mt)
+  return self.shared.has_all and not end_error(self)
+end
+
+--- Waits until has_synced is true. Returns true, or nil and an error.
+function informer_methods:wait_synced(timeout)
+  check.self(self, "wait_synced", informer_mt)
+  check.timeout(timeout, "wait_synced")
+  local d, shared = driver.get(), self.shared
+  local deadline = timeout and d.now() + timeout
+  while true do
+    local err = end_error(self)
+    if err then return nil, err end
+    if shared.has_all then return true end
+    d.check_wait()
+    local came = shared.synced:wait(deadline and math.max(0, deadline - d.now()))
+    if not came and not shared.has_all then return nil, empty_error(self, "timeout") end
+  end
+end
+
+-- }======
+
+-- {====== Reading ======
+
+--- Returns the indexer, or nil and an error.
+local function indexer_of(self)
+  local err = end_error(self)
+  if err then return nil, err end
+  if not self.shared.has_all then return nil, empty_error(self) end
+  return self.shared.indexer
+end
+
+--- Returns the indexer. Raises an error if there is nothing to read.
+local function must_have(self)
+  local indexer, err = indexer_of(self)
+  if not indexer then error(err, 0) end
+  return indexer
+end
+
+--- Returns the object of a key and its revision, or nil; or nil and an error.
+function informer_methods:get(key)
+  check.self(self, "get", informer_mt)
+  check.argument(type(key) == "string", 1, "get", "string", key)
+  local indexer, err = indexer_of(self)
+  if not indexer then return nil, err end
+  return indexer:get(key)
+end
+
+--- Returns an iterator over keys and objects, in no order. Raises an error if there is nothing to read yet.
+function informer_methods:each()
+  check.self(self, "each", informer_mt)
+  return must_have(self):each()
+end
+
+--- Returns the number of objects; or nil and an error.
+function informer_methods:count()
+  check.self(self, "count", informer_mt)
+  local indexer, err = indexer_of(self)
+  if not indexer then return nil, err end
+  return indexer.count
+end
+
+--- Returns an iterator over keys, errors and values of what does not become an object now. Raises an error if there is
+-- nothing to read yet.
+function informer_methods:bad_values()
+  check.self(self, "bad_values", informer_mt)
+  must_have(self)
+  local bad, list, at = self.shared.bad, {}, 0
+  for key in pairs(bad) do list[#list + 1] = key end
+  table.sort(list)
+  return function()
+    while at < #list do
+      at = at + 1
+      local event = bad[list[at]]
+      if event then return event.key, event.error, event.value end
+    end
+  end
+end
+
+-- }======
+
+-- {====== Indexes ======
+
+--- Raises unless a name and a function can be those of an index.
+local function check_index(name, fn, method)
+  if type(name) ~= "string" then
+    check.misuse("%s: the name of an index must be a string, not %s", method, check.shown(name))
+  end
+  if type(fn) ~= "function" then
+    check.misuse("%s: the index '%s' must be a function, not %s", method, name, check.shown(fn))
+  end
+end
+
+--- Adds an index: fn(object, key) returns a value, a list of values, or nil. In a task others run meanwhile, if there
+-- are many objects. Returns true, or nil and an error.
+function informer_methods:add_index(name, fn)
+  check.self(self, "add_index", informer_mt)
+  check_index(name, fn, "add_index")
+  local err = end_error(self)
+  if err then return nil, err end
+  self.shared:add_index(name, fn, "add_index")
+  return true
+end
+
+--- Returns the index of a name. Raises if there is none.
+local function index_of(self, name, method)
+  local index = self.shared.indexer:index(name)
+  if not index then check.misuse("%s: there is no index %s", method, check.shown(name)) end
+  if not index.is_filled then check.misuse("%s: the index %s is still being filled", method, check.shown(name)) end
+  return index
+end
+
+--- Returns an iterator over the keys and objects that have a value in an index. Raises an error if there is nothing to
+-- read yet.
+function informer_methods:by_index(name, value)
+  check.self(self, "by_index", informer_mt)
+  local index = index_of(self, name, "by_index")
+  return must_have(self):by_index(index, value)
+end
+
+--- Returns an iterator over the values of an index, and how many objects have each. Raises an error if there is nothing
+-- to read yet.
+function informer_methods:index_values(name)
+  check.self(self, "index_values", informer_mt)
+  local index = index_of(self, name, "index_values")
+  return must_have(self):values_of(index)
+end
+
+--- Returns the number of objects that have a value in an index; or nil and an error.
+function informer_methods:index_count(name, value)
+  check.self(self, "index_count", informer_mt)
+  local index = index_of(self, name, "index_count")
+  local indexer, err = indexer_of(self)
+  if not indexer then return nil, err end
+  return indexer:count_of(index, value)
+end
+
+-- }======
+
+--- Adds a handler. Returns it, or nil and an error.
+function informer_methods:add_handler(opts)
+  check.self(self, "add_handler", informer_mt)
+  handlers.check_options(opts)
+  local err = end_error(self)
+  if err then return nil, err end
+  local one = handlers.new(self, self.shared, opts)
+  self.shared:add_handler(one)
+  return one
+end
+
+--- Returns how the informer stands. Asks nobody, and does not wait.
+function informer_methods:status()
+  check.self(self, "status", informer_mt)
+  local shared, own = self.shared, 0
+  for _, one in ipairs(shared.handlers) do
+    if one.informer == self then own = own + 1 end
+  end
+  local phase, trouble = shared:describe()
+  return {
+    phase = self.share.is_closed and "closed" or phase,
+    has_synced = self:has_synced(),
+    revision = shared.revision,
+    objects = shared.indexer.count,
+    bad = shared.bad_count,
+    handlers = own,
+    users = shared.users,
+    gaps = shared.gaps,
+    trouble = trouble,
+  }
+end
+
+--- Returns why the informer has ended, or nil.
+function informer_methods:error()
+  check.self(self, "error", informer_mt)
+  return end_error(self)
+end
+
+--- Ends the informer, and its handlers. Idempotent.
+function informer_methods:close()
+  check.self(self, "close", informer_mt)
+  if self.share.is_closed then return end
+  for _, one in ipairs(self.shared.handlers) do
+    if one.informer == self then handlers.finish(one, errors.closed("informer")) end
+  end
+  self.share:close()
+  self.shared.synced:set() -- those who wait look again
+end
+
+informer_mt.__close = informer_methods.close
+
+--- Returns the prefix, the number of objects and the state.
+function informer_mt:__tostring()
+  local status = self:status()
+  return ("keywatch.informer<prefix=%s objects=%d %s>"):format(check.shown(self.prefix), status.objects, status.phase)
+end
+
+-- {====== Opening ======
+
+local OPTIONS = {
+  include = "function", where = "function", transform = "function", labels_at = "string", indexes = "table",
+  shared = "boolean", require_leader = "boolean",
+}
+local SPECIAL = { codec = true, labels = true, fields = true }
+local IDENTITY = {
+  "codec", "include", "where", "transform", "labels", "labels_at", "fields", "require_leader",
+}
+
+--- Raises if an option is not known, or not of its kind.
+local function check_options(opts)
+  local plain = {}
+  for name, value in pairs(opts) do
+    if not SPECIAL[name] then plain[name] = value end
+  end
+  check.known(plain, NAME, OPTIONS)
+  for name, fn in pairs(opts.indexes or {}) do check_index(name, fn, NAME) end
+end
+
+--- Returns what informers that share must have in common, beside the prefix. Selectors are compared by their text.
+local function identity_of(opts, wish)
+  local identity = {}
+  for _, name in ipairs(IDENTITY) do identity[name] = opts[name] end
+  identity.labels = wish.labels and tostring(wish.labels)
+  identity.fields = wish.fields and tostring(wish.fields)
+  return identity
+end
+
+--- Returns the shared informer of a list that has the same prefix and identity, and no other function for an index; or
+-- nil.
+local function find(list, prefix, identity, indexes)
+  for _, one in ipairs(list) do
+    local is_same = one.prefix == prefix
+    for name, fn in pairs(indexes) do is_same = is_same and one:takes_index(name, fn) end
+    for _, name in ipairs(IDENTITY) do is_same = is_same and rawequal(one.identity[name], identity[name]) end
+    if is_same then return one end
+  end
+end
+
+--- Returns a shared informer of a list, or begins one, which is in the list if it may be shared.
+local function find_or_begin(x, prefix, opts, list)
+  local wish = wishes.of(opts, { decoded = 0, failed_tests = 0 }, NAME)
+  local identity = identity_of(opts, wish)
+  local found = opts.shared ~= false and find(list, prefix, identity, opts.indexes or {})
+  if found then return found end
+  local shared = shared_informers.new(x, prefix, wish, opts.require_leader, function(one)
+    for i, other in ipairs(list) do
+      if other == one then return table.remove(list, i) end
+    end
+  end)
+  shared.identity = identity
+  if opts.shared ~= false then table.insert(list, shared) end
+  return shared
+end
+
+--- Opens an informer of all keys of x that begin with a prefix. Returns it. x is known to be open.
+local function open(x, prefix, opts)
+  opts = check.options(opts, NAME)
+  check_options(opts)
+  local list = compat.companion(x, NAME)
+  local shared = find_or_begin(x, prefix, opts, list)
+  shared:join()
+  local share = setmetatable({ shared = shared, is_closed = false }, share_mt)
+  local self = setmetatable({ prefix = prefix, shared = shared, share = share, guard = nil }, informer_mt)
+  self.guard = guard(share)
+  local names = {}
+  for name in pairs(opts.indexes or {}) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local ok, raised = pcall(shared.add_index, shared, name, opts.indexes[name], NAME)
+    if not ok then
+      self:close()
+      error(raised, 0)
+    end
+  end
+  return self
+end
+
+--- Opens an informer of a store, a client, or an object that stands on one. Returns it, or nil and an error.
+local function open_on_face(x, prefix, opts)
+  check.self(x, NAME)
+  check.argument(type(prefix) == "string", 1, NAME, "string", prefix)
+  local root = face.resolve(x, "")
+  if not face.is_local(root) then
+    if root.transport.is_closed then return nil, errors.closed("client") end
+  elseif in_process.new(root):error() then
+    check.misuse("%s: the store is closed", NAME)
+  end
+  return open(x, prefix, opts)
+end
+
+-- }======
+
+return { open = open, open_on_face = open_on_face, mt = informer_mt }

@@ -1,0 +1,528 @@
+-- SPDX-License-Identifier: MIT
+--- shared_informer: what the informers of the same keys and options share: the objects, and the task that keeps them
+-- equal to the keys, by one watch.
+--
+--              all that exists has come               the watch has failed
+--   LOADING ----------------------------> FOLLOWING ---------------------+
+--      ^                                                                 |
+--      +------- at once, or after a pause if that happens again ---------+        CLOSED: nobody shares it, or its
+--                                                                                 store, client or cache is closed
+--
+-- LOADING: a new watch tells what exists. The first time it goes into the indexer as it comes, and nobody sees it. When
+-- there were objects before (a gap) the differences are gathered, and made all at once: handlers see deletions first,
+-- then the rest. FOLLOWING: each change is made, and told to the handlers, without a wait in between.
+--
+-- An object is known by its create_revision: a put of another one, after a gap, is the end of one object and the
+-- beginning of another. What is the same after a gap is not told: in the same history that which has the same
+-- revision, in another one that which is equal.
+--
+-- A value that does not become an object is bad: the last good object stays, and the error event is kept in `bad`, by
+-- key, until the key has a good value or is deleted.
+--
+-- The task may be cancelled wherever it waits, and begins again: nothing is half done then but a load, which is begun
+-- anew.
+
+local backoff = require "keywatch.client.backoff"
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local face = require "keywatch.concurrency.face"
+local handlers = require "keywatch.cache.handler"
+local indexers = require "keywatch.cache.indexer"
+local log = require "keywatch.support.log"
+local transition = require "keywatch.cache.transition"
+local watches = require "keywatch.watch.watch"
+local workers = require "keywatch.task.worker"
+
+local AT_ONCE = 256   -- changes, after which other tasks run
+local STABLE = 5      -- seconds: a watch that was followed as long does not count as a failure when it ends
+local READY_WAIT = 10 -- seconds that a cache is waited for before its trouble is looked at
+local OTHER_HISTORY = { regressed = true, cluster_changed = true }
+local GAP = { compacted = true, regressed = true, cluster_changed = true, full = true }
+
+local hand_out, object_of = watches.hand_out, transition.object_of
+
+local shared_methods = {}
+local shared_mt = { __index = shared_methods }
+
+-- {====== Telling ======
+
+--- Tells all handlers of an event.
+local function tell(self, event, slot, bytes)
+  local list = self.handlers
+  for i = 1, #list do handlers.push(list[i], event, slot, bytes) end
+end
+
+--- Returns an event of an object.
+local function new_event(kind, key, object, old, revision, create, is_missed)
+  local event = { type = kind, key = key, object = object, revision = revision, create_revision = create }
+  if old ~= nil then event.old = old end
+  if is_missed then event.missed = true end
+  return event
+end
+
+-- }======
+
+--- Ends the watch.
+local function drop_watch(self)
+  local watch = self.watch
+  self.watch, self.load = nil, nil
+  if watch then watch:close() end
+end
+
+--- Raises if the task was cancelled in a function of the program that has waited: what the function has returned, if
+-- anything, means nothing. What it was called for is read anew.
+local function check_interrupted(self)
+  local task = self.task
+  if not task.is_cancelled or task.must_cancel then return end
+  drop_watch(self)
+  error(core.new_error("cancelled"), 0)
+end
+
+-- {====== Changes ======
+
+--- Removes an object, and tells that it is gone, by a change of a revision.
+local function remove(self, key, revision, is_missed)
+  local indexer = self.indexer
+  local slot = indexer.slots[key]
+  if not slot then return end
+  local object, create = indexer.objects[slot], indexer.creates[slot]
+  local event = new_event("deleted", key, object, nil, revision, create, is_missed)
+  local bytes = #key + indexer.sizes[slot]
+  indexer:remove(key)
+  tell(self, event, slot, bytes)
+end
+
+--- Sets an object, and tells that it is added or modified.
+local function put(self, change, object, is_missed)
+  local indexer, key = self.indexer, change.key
+  local revision, create = change.mod_revision, change.create_revision
+  local size = #change.value
+  if not self.has_all then -- no handler has begun
+    indexer:set(key, object, revision, create, size)
+    return
+  end
+  local slot = indexer.slots[key]
+  if slot and indexer.creates[slot] ~= create then
+    remove(self, key, revision, true)
+    slot = nil
+  end
+  local old, bytes = nil, #key + size
+  if slot then old, bytes = indexer.objects[slot], bytes + indexer.sizes[slot] end
+  local event = new_event(slot and "modified" or "added", key, object, old, revision, create, is_missed)
+  slot = indexer:set(key, object, revision, create, size)
+  tell(self, event, slot, bytes)
+end
+
+--- True if no handler has a function for errors.
+local function has_no_listener(self)
+  for _, one in ipairs(self.handlers) do
+    if one.on.error then return false end
+  end
+  return true
+end
+
+--- Notes a bad value, and tells of it. The last good object stays, unless the key was created anew.
+local function put_bad(self, change, err, is_missed)
+  local indexer, key = self.indexer, change.key
+  local slot = indexer.slots[key]
+  if slot and indexer.creates[slot] ~= change.create_revision then
+    remove(self, key, change.mod_revision, true)
+    slot = nil
+  end
+  local event = {
+    type = "error", key = key, error = err, value = change.value, revision = change.mod_revision,
+    create_revision = change.create_revision, missed = is_missed or nil,
+  }
+  if not self.bad[key] then self.bad_count = self.bad_count + 1 end
+  self.bad[key] = event
+  if has_no_listener(self) then log.warn("%s", err.message) end
+  tell(self, event, slot, #key + #change.value)
+end
+
+--- Forgets that the value of a key was bad.
+local function forget_bad(self, key)
+  if not self.bad[key] then return end
+  self.bad[key], self.bad_count = nil, self.bad_count - 1
+end
+
+--- Makes a put: of an object; of nil, which is none that is wanted; or of a bad value.
+local function make(self, change, object, err, is_missed)
+  if err then return put_bad(self, change, err, is_missed) end
+  forget_bad(self, change.key)
+  if object == nil then return remove(self, change.key, change.mod_revision, is_missed) end
+  put(self, change, object, is_missed)
+end
+
+--- Makes a change that a watch has told.
+local function apply(self, change)
+  local kind = change.type
+  if kind == "put" then
+    local object, err = object_of(self.wish, change)
+    check_interrupted(self)
+    make(self, change, object, err)
+  elseif kind == "delete" then
+    forget_bad(self, change.key)
+    remove(self, change.key, change.mod_revision)
+  end
+end
+
+-- }======
+
+-- {====== Loading ======
+
+--- True if two objects have the same content. Tables are compared by theirs.
+local function are_equal(a, b, seen)
+  if rawequal(a, b) then return true end
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  if seen[a] then return seen[a] == b end
+  seen[a] = b
+  for name, value in pairs(a) do
+    if not are_equal(value, b[name], seen) then return false end
+  end
+  for name in pairs(b) do
+    if a[name] == nil then return false end
+  end
+  return true
+end
+
+--- True if a kv is what the informer has.
+local function is_known(self, load, kv, slot)
+  if load.is_other then return false end
+  local bad = self.bad[kv.key]
+  if bad then return bad.revision == kv.mod_revision end
+  return slot ~= nil and self.indexer.revisions[slot] == kv.mod_revision
+end
+
+--- True if the object of a kv, which is of another history, is equal to the one that the informer has. That has the
+-- revisions of the kv from now on.
+local function is_same(self, kv, slot, object)
+  local indexer = self.indexer
+  local ok, is_equal = pcall(are_equal, object, indexer.objects[slot], {}) -- by functions of the objects, too
+  if not ok or not is_equal or self.bad[kv.key] then return false end
+  indexer.revisions[slot], indexer.creates[slot] = kv.mod_revision, kv.create_revision
+  return true
+end
+
+--- Takes a kv that exists. `kept` has the keys whose object stays, or is replaced; nil: there was none before.
+local function take_kv(self, load, kv)
+  local key, kept = kv.key, load.kept
+  local slot = self.indexer.slots[key]
+  if is_known(self, load, kv, slot) then
+    if kept then kept[key] = true end
+    load.bad[key] = self.bad[key] and true or nil
+    return
+  end
+  local object, err = object_of(self.wish, kv)
+  check_interrupted(self)
+  slot = self.indexer.slots[key]
+  if slot and object ~= nil and load.is_other and is_same(self, kv, slot, object) then
+    kept[key] = true
+    return
+  end
+  if err then load.bad[key] = true end
+  if kept and (object ~= nil or err) then kept[key] = true end
+  if not self.has_all then return make(self, kv, object, err) end
+  local change = { -- the table of the kv is used again
+    key = key, value = kv.value, mod_revision = kv.mod_revision, create_revision = kv.create_revision,
+  }
+  load.n = load.n + 1
+  load.changes[load.n], load.objects[load.n], load.errors[load.n] = change, object, err
+end
+
+--- Returns the keys of the objects that are gone, those that were deleted and created anew among them.
+local function find_gone(self, load)
+  local indexer, kept, gone = self.indexer, load.kept, {}
+  if not kept then return gone end
+  for i = 1, load.n do
+    local kv = load.changes[i]
+    local slot = indexer.slots[kv.key]
+    if slot and indexer.creates[slot] ~= kv.create_revision then kept[kv.key] = nil end
+  end
+  for slot = 1, indexer.n do
+    local key = indexer.keys[slot]
+    if key and not kept[key] then gone[#gone + 1] = key end
+  end
+  return gone
+end
+
+--- Makes all differences between what was known and what has come, at a revision: deletions first.
+local function use_load(self, load, revision)
+  local gone, healed = find_gone(self, load), {}
+  for key in pairs(self.bad) do
+    if not load.bad[key] then healed[#healed + 1] = key end
+  end
+  for _, key in ipairs(healed) do forget_bad(self, key) end
+  for _, key in ipairs(gone) do remove(self, key, revision, true) end
+  for i = 1, load.n do make(self, load.changes[i], load.objects[i], load.errors[i], true) end
+end
+
+--- Called when all that exists has come. The first time the handlers begin.
+local function finish_load(self, load, revision)
+  use_load(self, load, revision)
+  self.load, self.trouble, self.why, self.history = nil, nil, nil, load.history
+  if self.has_all then return end
+  self.has_all = true
+  local list = self.handlers
+  for i = 1, #list do handlers.begin(list[i]) end
+  self.synced:set()
+end
+
+-- }======
+
+-- {====== The task ======
+
+--- Waits a while after a failure: each time longer.
+local function pause(self, err)
+  self.trouble, self.failures = err, self.failures + 1
+  driver.get().sleep(self.backoff(self.failures))
+end
+
+--- Opens a watch. Returns it, or nil and an error.
+local function open(self)
+  local x = self.x
+  if x.wait_ready then -- a cache
+    local ok, err = x:wait_ready(READY_WAIT)
+    if not ok then return nil, err end
+  end
+  local opts = { prefix = true, initial = true, [watches.TRANSIENT] = true }
+  if self.requires_leader then opts.require_leader = true end
+  local ok, watch, err = pcall(x.watch, x, self.prefix, opts)
+  if ok then return watch, err end
+  if type(watch) == "table" and watch.code == "cancelled" then error(watch, 0) end
+  return nil, errors.new("closed", errors.text_of(watch)) -- misuse, as of a closed store
+end
+
+--- Returns the beginning of a load. It is one of another history if the watch before has said so, if the store or the
+-- cluster is another one, or if that has gone back.
+local function new_load(self, watch)
+  local history = watch.store or select(4, watch.core:seen())
+  local is_other = self.why ~= nil and OTHER_HISTORY[self.why.code]
+    or self.history ~= nil and (history ~= self.history or watch.initial_revision < self.revision)
+  return {
+    history = history, is_other = is_other or false,
+    kept = (self.indexer.count > 0 or self.bad_count > 0) and {} or nil,
+    bad = {}, changes = {}, objects = {}, errors = {}, n = 0,
+  }
+end
+
+--- Opens a watch, and begins to load. Returns false if it has to be tried again.
+local function begin_load(self)
+  local watch, err = open(self)
+  if self.is_closed then
+    if watch then watch:close() end
+    return true
+  end
+  if watch then
+    self.watch, self.load = watch, new_load(self, watch)
+    if self.has_all then self.gaps = self.gaps + 1 end
+    return true
+  end
+  if err.code == "closed" then
+    self:finish(err)
+    return true
+  end
+  pause(self, err)
+  return false
+end
+
+--- Handles the failure of the watch.
+local function fail(self, err)
+  local is_loading = self.load ~= nil
+  drop_watch(self)
+  if not err or err.code == "closed" then return self:finish(err or errors.closed("watch")) end
+  if not is_loading and driver.get().now() - self.since >= STABLE then self.failures = 0 end
+  -- the history may have been another one before this failure, too
+  if not (self.why and OTHER_HISTORY[self.why.code]) then self.why = err end
+  self.trouble = err
+  if GAP[err.code] and self.failures == 0 then
+    self.failures = 1
+    return
+  end
+  pause(self, err)
+end
+
+--- True if a handler has as much as it may, and the informer has to wait for it.
+local function has_full(self)
+  local list = self.handlers
+  for i = 1, #list do
+    if handlers.is_full(list[i]) then return true end
+  end
+  return false
+end
+
+--- Takes what a watch tells.
+local function take(self, event)
+  local load = self.load
+  if not load then return apply(self, event) end
+  if event.initial then return take_kv(self, load, event) end
+  if event.type == "synced" then
+    finish_load(self, load, event.revision)
+    self.since = driver.get().now()
+  end
+end
+
+--- Waits until no handler is full.
+local function await_room(self)
+  while has_full(self) do self.room:wait() end
+end
+
+--- Reads the watch until that fails. The informer waits for handlers only when it has told a whole revision.
+local function follow(self, watch)
+  local d, count = driver.get(), 0
+  while self.watch == watch do
+    if self.task.is_cancelled then d.sleep(0) end -- which raises: functions of the program may wait below
+    local event, err
+    if watch.at < watch.n then event = hand_out(watch) else event, err = watch:next() end
+    if self.watch ~= watch then return end
+    if not event then return fail(self, err) end
+    take(self, event)
+    event.value = nil -- the watch keeps the table
+    if not self.load then self.revision = watch.revision end
+    count = count + 1
+    if has_full(self) and (self.load or watch.revision >= (event.mod_revision or 0)) then
+      await_room(self)
+    elseif count % AT_ONCE == 0 then
+      d.sleep(0)
+    end
+  end
+end
+
+--- Loads and follows until the informer is closed.
+local function serve(self)
+  self.task = driver.get().current()
+  while not self.is_closed do
+    if self.watch then follow(self, self.watch) else begin_load(self) end
+  end
+end
+
+--- The function of the worker. Functions of the program that raise are handled elsewhere: if something is raised here,
+-- nothing is certain, and the informer says so.
+local function work(self)
+  local ok, raised = xpcall(serve, errors.with_traceback, self)
+  if ok then return end
+  raised = errors.raised(raised)
+  local err = raised.err
+  if type(err) == "table" and err.code == "cancelled" then error(err, 0) end
+  log.error("%s", "an informer has failed: " .. raised.traceback)
+  self:finish(errors.new("internal", "keywatch: the informer has failed: " .. errors.text_of(err)))
+end
+
+-- }======
+
+-- {====== For informers ======
+
+--- Adds a handler.
+function shared_methods:add_handler(one)
+  self.handlers[#self.handlers + 1] = one
+  if self.has_all then handlers.begin(one) end
+end
+
+--- Removes a handler.
+function shared_methods:remove_handler(one)
+  local before, list
+  repeat -- a finalizer may add and remove others meanwhile
+    before, list = self.handlers, {}
+    local n = #before
+    for i = 1, n do
+      if before[i] ~= one then list[#list + 1] = before[i] end
+    end
+  until self.handlers == before and #before == n
+  self.handlers = list
+end
+
+--- Counts a user.
+function shared_methods:join()
+  self.users = self.users + 1
+end
+
+--- Counts a user that has left. The last one ends the informer.
+function shared_methods:leave()
+  self.users = self.users - 1
+  if self.users == 0 then self:finish(errors.closed("informer")) end
+end
+
+--- Ends the informer with an error, and its handlers.
+function shared_methods:finish(err)
+  if self.is_closed then return end
+  self.is_closed, self.failure = true, err
+  self.on_end(self)
+  drop_watch(self)
+  self.worker:stop(true)
+  for _, one in ipairs(self.handlers) do handlers.finish(one, err) end
+  self.synced:set()
+  self.room:set()
+end
+
+--- Returns why nothing comes from below now, or nil: a cache, or a client, tries again by itself.
+local function trouble_below(self)
+  local x = self.x
+  if x.wait_ready then return x:status().trouble end -- a cache
+  local root = face.resolve(x, "")
+  local state = not face.is_local(root) and root:state()
+  if state and state.state == "waiting" then return errors.new("unavailable", "keywatch: " .. state.why) end
+end
+
+--- Returns phase, and trouble or nil.
+function shared_methods:describe()
+  if self.is_closed then return "closed", self.failure end
+  local trouble = self.trouble or trouble_below(self)
+  if not self.watch and self.trouble then return "retrying", trouble end
+  return (self.load or not self.has_all) and "loading" or "following", trouble
+end
+
+--- Raises if there is an index of a name with another function; adds it if there is none.
+function shared_methods:add_index(name, fn, method)
+  local index = self.indexer:index(name)
+  if index and index.fn ~= fn then
+    check.misuse("%s: there is an index '%s' with another function", method, name)
+  end
+  if not index then self.indexer:add_index(name, fn) end
+end
+
+--- True if an index can be added: there is none of the name, or one with the same function.
+function shared_methods:takes_index(name, fn)
+  local index = self.indexer:index(name)
+  return not index or index.fn == fn
+end
+
+--- Begins to keep objects equal to the keys of x that begin with a prefix. on_end(shared) is called at the end.
+local function new(x, prefix, wish, requires_leader, on_end)
+  local d = driver.get()
+  local self = setmetatable({
+    x = x,
+    prefix = prefix,
+    wish = wish,
+    requires_leader = requires_leader,
+    on_end = on_end,
+    indexer = nil,
+    task = nil,           -- that runs the worker's function
+    bad = {},             -- by key: the error event of a value that is bad
+    bad_count = 0,
+    handlers = {},        -- a new list when one is removed
+    users = 0,            -- informers that share it
+    watch = nil,
+    load = nil,           -- LOADING: what has come
+    why = nil,            -- the error of the last watch
+    history = nil,        -- the store, or the id of the cluster, that the objects are of
+    trouble = nil,        -- why there is nothing new
+    revision = 0,
+    gaps = 0,             -- loads after the first one
+    failures = 0,         -- in a row
+    since = 0,            -- the time since when it is FOLLOWING
+    backoff = backoff.new {},
+    has_all = false,      -- all that existed has come once
+    is_closed = false,
+    failure = nil,
+    synced = d.event(),   -- has_all, or is_closed
+    room = d.event(),     -- a handler is full no more
+  }, shared_mt)
+  self.indexer = indexers.new(function() check_interrupted(self) end)
+  self.worker = workers.start(work, self)
+  return self
+end
+
+-- }======
+
+return { new = new }

@@ -1,0 +1,151 @@
+-- SPDX-License-Identifier: MIT
+--- run: the command `keywatch run`: runs the controllers of a file until a signal comes.
+
+local compat = require "keywatch.support.compat"
+local controller = require "keywatch.controller"
+local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
+local managers = require "keywatch.controller.manager"
+local run_flags = require "keywatch.command.run_flags"
+
+local OK, FAILED, MISUSED = 0, 1, 2 -- exit statuses
+
+local METRICS_INTERVAL = 10 -- seconds
+
+--- Returns a store or a client; or nil and an error.
+local function open_store(values)
+  if values.memory then return keywatch.open() end
+  if values["data-dir"] then return keywatch.open { path = values["data-dir"] } end
+  return keywatch.connect(run_flags.endpoints(values), run_flags.options(values))
+end
+
+--- Has `require` find the modules beside a file.
+local function add_directory(file)
+  local directory = file:match("^(.*)/[^/]*$") or "."
+  package.path = ("%s/?.lua;%s/?/init.lua;%s"):format(directory, directory, package.path)
+end
+
+-- {====== Metrics ======
+
+--- Writes a file by its name or not at all. Returns true; or nil and a text.
+local function write(path, text)
+  local fresh = path .. ".tmp" -- in the same directory: a rename stays within a file system
+  local file, why = io.open(fresh, "w")
+  if not file then return nil, why end
+  local ok, failed = file:write(text)
+  local closed, late = file:close()
+  if not ok or not closed then
+    os.remove(fresh)
+    return nil, failed or late
+  end
+  return os.rename(fresh, path)
+end
+
+--- Returns a function that writes the counters of a manager to a file. The log tells when that begins to fail, and when
+-- it succeeds again.
+local function metrics_writer(manager, path)
+  local trouble
+  return function()
+    local ok, why = write(path, manager:metrics())
+    if ok and trouble then log.info("%s", ("the metrics are written to %s again"):format(path)) end
+    if not ok and why ~= trouble then
+      log.warn("%s", ("the metrics cannot be written to %s: %s"):format(path, why))
+    end
+    trouble = not ok and why or nil
+  end
+end
+
+--- Calls a function from time to time.
+local function repeat_call(fn)
+  while true do
+    fn()
+    keywatch.sleep(METRICS_INTERVAL)
+  end
+end
+
+-- }======
+
+--- Writes a line when everything has been started.
+local function announce(manager, given)
+  if not manager:wait_synced() then return end
+  local election = given.values.election
+  log.write("info", given.file .. " is running" .. (election and
+    (", and takes part in the election '%s' as '%s'"):format(election, manager:status().id) or ""))
+end
+
+--- Runs a manager until it ends. Returns the exit status.
+local function run_manager(manager, given, signals)
+  local path = given.values["metrics-file"]
+  local write_metrics = path and metrics_writer(manager, path)
+  keywatch.spawn(announce, manager, given)
+  if write_metrics then keywatch.spawn(repeat_call, write_metrics) end
+  keywatch.spawn(managers.attend, { manager = manager, signals = signals })
+  local ok, err = manager:run { signals = {} }
+  if write_metrics then write_metrics() end
+  if ok then
+    log.info("%s has ended", given.file)
+    return OK
+  end
+  io.stderr:write(("keywatch run: %s has failed: %s\n"):format(given.file, err.message))
+  return FAILED
+end
+
+--- Ends a load that a signal has interrupted. Returns the exit status.
+local function end_load(loading, manager, given, signals, name)
+  managers.tell_signal(manager, name)
+  loading:cancel()
+  local found, second = keywatch.select { loading, signals, timeout = manager.stop_timeout }
+  if found == signals then managers.tell_signal(manager, second, true) end
+  if found ~= loading then log.warn("the function of %s goes on, and is left behind", given.file) end
+  manager:stop(0)
+  log.info("%s has ended", given.file)
+  return OK
+end
+
+--- Makes a manager of a store, loads the file and runs the manager. Returns the exit status.
+local function run_with(store, given, signals)
+  local values = given.values
+  local manager = controller.manager {
+    store = store, election = values.election, id = values.id, ttl = values.ttl, stop_timeout = values["stop-timeout"],
+  }
+  add_directory(given.file)
+  local loading = keywatch.spawn(manager.load, manager, given.file, compat.unpack(given.arguments))
+  local found, result, ok, err = keywatch.select { loading, signals }
+  if found == signals then return end_load(loading, manager, given, signals, result) end
+  if not result then error(ok, 0) end
+  if ok then return run_manager(manager, given, signals) end
+  io.stderr:write(("keywatch run: %s\n"):format(err.message:gsub("^keywatch: ", "")))
+  return FAILED
+end
+
+--- Runs until a signal comes. Returns the exit status.
+local function run(given)
+  for _, text in ipairs(run_flags.warnings(given)) do log.warn("%s", text) end
+  local signals = assert(keywatch.signals { "INT", "TERM" })
+  local store, err = open_store(given.values)
+  if not store then
+    io.stderr:write(("keywatch run: %s\n"):format(err.message:gsub("^keywatch: ", "")))
+    return FAILED
+  end
+  local status = run_with(store, given, signals)
+  store:close()
+  return status
+end
+
+--- Runs the command. Returns the exit status.
+local function main(arguments)
+  local given, fault = run_flags.read(arguments)
+  if given and (given.values.help or given.values.h) then
+    io.stdout:write(run_flags.HELP)
+    return OK
+  end
+  fault = fault or run_flags.find_fault(given)
+  if fault then
+    io.stderr:write(("keywatch run: %s\n"):format(fault))
+    return MISUSED
+  end
+  log.set_level(given.values["log-level"])
+  return keywatch.run(run, given)
+end
+
+return { main = main }

@@ -1,0 +1,617 @@
+-- SPDX-License-Identifier: MIT
+--- controller: brings the world into the state that keys describe. Sources make requests of changes, a queue holds each
+-- request once, and workers call the function `reconcile` for it, again and again until it is content.
+--
+--   sources ---> map, where ---> work queue ---> workers ---> reconcile(request, context)
+--                                     ^                            |
+--                                     +---- again, or later -------+
+--
+--            start              all sources have synced            stop              the work has ended
+--   IDLE ------------> SYNCING --------------------------> RUNNING -----> STOPPING --------------------> IDLE
+--                         |                                   |                         ^
+--                         +---- a source has failed ----------+-------------------------+
+--
+-- What reconcile returns says what comes next:
+--
+--   nothing, or true           the request is done, and its failures are forgotten
+--   the result of a write      the same; if that is a transaction which has not succeeded, as { again = true }
+--   { after = seconds }        done, and it comes again after that time
+--   { again = true }           it comes again, after a time that the limiter chooses
+--   { never = reason }         it has failed, and does not come again by itself
+--   nil or false, and an error; or it raises: it has failed, and comes again after a time that the limiter chooses
+--
+-- Anything else is a failure, too. Two calls for the same request never run at the same time. A call that takes longer
+-- than the option `timeout` is cancelled at its next wait; one that does not wait is logged.
+--
+-- Each start makes a run: a queue, sources, and one slot for each worker. A run has ended when all its workers have. A
+-- worker is a task that is started again if the end of keywatch.run, or a fork, has cancelled it; the request that it
+-- has worked on is then queued again.
+
+local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local keepers = require "keywatch.controller.keeper"
+local log = require "keywatch.support.log"
+local queues = require "keywatch.controller.work_queue"
+local sources = require "keywatch.controller.source"
+local tasks = require "keywatch.task.task"
+local workers = require "keywatch.task.worker"
+
+local NAME = "controller.new"
+local SYNC_TIMEOUT = 120 -- seconds
+local STOP_TIMEOUT = 30  -- seconds
+local GRACE = 1          -- seconds in which calls that were cancelled may still end, while stop waits
+local AT_ONCE = 64       -- calls without a wait, after which other tasks run; or
+local SLICE = 0.002      -- seconds after which they do
+
+local controller_methods = {}
+local controller_mt = { __name = "keywatch.controller", __index = controller_methods }
+
+-- {====== Outcomes ======
+
+--- Returns the text of an error for the log.
+local function text_of(err)
+  local traceback = type(err) == "table" and rawget(err, "traceback")
+  return type(traceback) == "string" and traceback or errors.text_of(err)
+end
+
+--- Notes a failure: the request comes again.
+local function fail(self, queue, request, text)
+  self.counts.failed = self.counts.failed + 1
+  local seconds = queue:retry(request)
+  log.error("%s", ("the controller '%s' has failed for %s, %s: %s"):format(self.name, check.shown(request),
+    seconds and ("and tries again in %.3g s"):format(seconds) or "and is being stopped", text))
+end
+
+--- Notes a failure after which the request does not come again.
+local function give_up(self, queue, request, reason)
+  self.counts.given_up = self.counts.given_up + 1
+  queue:forget(request)
+  log.error("%s", ("the controller '%s' has failed for %s, and does not try again: %s"):format(self.name,
+    check.shown(request), text_of(reason)))
+end
+
+--- True if a table is what a write has returned: it has a revision, and none of the fields of an outcome.
+local function is_write(found)
+  return type(rawget(found, "revision")) == "number" and rawget(found, "after") == nil and rawget(found, "again") == nil
+    and rawget(found, "never") == nil
+end
+
+--- Returns the name and the value of the only field of an outcome; or nil and why the table is no outcome. What a write
+-- has returned is { again = false }; or { again = true } if it is a transaction that has not succeeded.
+local function read_outcome(outcome)
+  if is_write(outcome) then return "again", rawget(outcome, "succeeded") == false end
+  local field, value = next(outcome)
+  if field == nil then return nil, "an empty table" end
+  if next(outcome, field) ~= nil then return nil, "a table with more than one field" end
+  if field ~= "after" and field ~= "again" and field ~= "never" then
+    return nil, ("a table with the field %s"):format(check.shown(field))
+  end
+  if field == "after" and not (type(value) == "number" and value >= 0 and value < math.huge)
+    or field == "again" and type(value) ~= "boolean" then
+    return nil, ("{ %s = %s }"):format(field, check.shown(value))
+  end
+  return field, value
+end
+
+--- Does what the results of reconcile say.
+local function settle(self, queue, request, outcome, err)
+  local counts = self.counts
+  if outcome == nil and err == nil or outcome == true then
+    counts.done = counts.done + 1
+    return queue:forget(request)
+  end
+  if not outcome then
+    return fail(self, queue, request, text_of(err == nil and "reconcile has returned false" or err))
+  end
+  if type(outcome) ~= "table" then
+    return fail(self, queue, request, "reconcile has returned " .. check.shown(outcome))
+  end
+  local field, value = read_outcome(outcome)
+  if not field then return fail(self, queue, request, "reconcile has returned " .. value) end
+  if field == "never" and value then return give_up(self, queue, request, value) end
+  if field == "again" and value then
+    counts.again = counts.again + 1
+    queue:retry(request)
+    return
+  end
+  queue:forget(request)
+  if field == "after" then
+    counts.later = counts.later + 1
+    queue:add(request, { after = value, priority = queues.rank_of(queue, request) })
+  else -- { again = false }, { never = false }, a write
+    counts.done = counts.done + 1
+  end
+end
+
+-- }======
+
+-- {====== Workers ======
+
+--- Counts a call that has taken too long, and has returned or raised by itself. Logs it.
+local function report_late(self, slot, request, took)
+  self.counts.late = self.counts.late + 1
+  log.warn("%s", ("the controller '%s' has worked on %s for %.3g s, and its timeout is %g s%s"):format(self.name,
+    check.shown(request), took, self.timeout,
+    slot.is_late and "" or ": it has not waited, so that nothing could cancel it, and all other tasks have waited"))
+end
+
+--- Calls reconcile for the request of a slot. Raises if the task was cancelled: the request is then still that of the
+-- slot.
+local function reconcile(self, slot)
+  local queue, request, now, timeout = slot.queue, slot.request, self.now, self.timeout
+  local context = { request = request, retries = queue:retries(request), store = slot.store, controller = self }
+  local begun = now()
+  slot.begun, slot.deadline, slot.is_late = begun, timeout and begun + timeout or nil, false
+  local ok, outcome, err = xpcall(self.reconcile, errors.with_traceback, request, context)
+  local took, is_late, is_cancelled = now() - begun, slot.is_late, slot.task.is_cancelled
+  slot.deadline = nil
+  if is_late and not slot.is_cut then tasks.clear_cancel(slot.task) end
+  local raised = not ok and errors.raised(outcome)
+  is_cancelled = raised and is_cancelled and errors.code_of(raised.err) == "cancelled"
+  if is_cancelled and (slot.is_cut or not is_late) then error(raised.err, 0) end
+  self.counts.calls, self.seconds = self.counts.calls + 1, self.seconds + took
+  if is_cancelled then
+    self.counts.late = self.counts.late + 1
+    fail(self, queue, request, ("it has taken longer than %g s, and was cancelled"):format(timeout))
+  else
+    if is_late or timeout and took > timeout then report_late(self, slot, request, took) end
+    if ok then
+      settle(self, queue, request, outcome, err)
+    else
+      self.counts.raised = self.counts.raised + 1
+      fail(self, queue, request, raised.traceback)
+    end
+  end
+  queue:done(request)
+  slot.has_request, slot.request = false, nil
+end
+
+--- Works on requests until the queue is closed and empty, or the worker was cut short. A request that a task of before
+-- has left is queued again first.
+local function work_on(self, slot)
+  local queue, now = slot.queue, self.now
+  if slot.has_request then
+    local request = slot.request
+    slot.has_request, slot.request = false, nil
+    queues.give_back(queue, request)
+  end
+  local count, until_ = 0, now() + SLICE
+  while not slot.is_cut do
+    local request = queue:get()
+    if request == nil then return end
+    slot.has_request, slot.request = true, request
+    reconcile(self, slot)
+    count = count + 1
+    if count % AT_ONCE == 0 or now() > until_ then
+      driver.get().sleep(0)
+      until_ = now() + SLICE
+    end
+  end
+end
+
+local end_slot, end_with
+
+--- The function of a worker.
+local function work(slot)
+  local self = slot.controller
+  slot.task = driver.get().current()
+  local ok, found = xpcall(work_on, errors.with_traceback, self, slot)
+  if not ok then
+    local raised = errors.raised(found)
+    local err = raised.err
+    if slot.task.is_cancelled and errors.code_of(err) == "cancelled" and not slot.is_cut then
+      error(err, 0) -- the worker is started again
+    elseif not slot.is_cut then
+      end_with(self, slot.run, errors.new("internal", "keywatch: a worker has failed: " .. raised.traceback))
+    end
+  end
+  end_slot(self, slot)
+end
+
+--- Returns the number of calls that a run makes now.
+local function count_busy(run)
+  local busy = 0
+  for _, slot in ipairs(run.slots) do
+    if slot.has_request then busy = busy + 1 end
+  end
+  return busy
+end
+
+--- Cancels the workers that have not ended, and drops what is queued. Each worker ends at its next wait; one that was
+-- cancelled before is cancelled once more.
+local function cut_short(run)
+  if not run.is_cut then
+    local busy, depth = count_busy(run), run.queue:count()
+    run.cut_calls, run.cut_requests = run.cut_calls + busy, run.cut_requests + depth
+  end
+  run.is_cut = true
+  for _, slot in ipairs(run.slots) do
+    local was_cut = slot.is_cut
+    slot.is_cut = true
+    if slot.worker and not slot.has_ended then
+      if was_cut and slot.task then slot.task:cancel() else slot.worker:stop(true) end
+    end
+  end
+  queues.drop_queued(run.queue)
+end
+
+-- The source that the driver polls while a controller is not idle.
+local watchdog_methods = {}
+local watchdog_mt = { __index = watchdog_methods }
+
+--- Cancels the calls that have taken too long, cuts a stop short whose time is over, though nobody waits for it any
+-- more, and ends the slots whose tasks have ended without a word. Returns the seconds until the next of that is due.
+function watchdog_methods:poll()
+  local controller, soonest = self.controller, nil
+  local run, now = controller.present, controller.now()
+  if run.cut_at and not run.is_cut then
+    if now >= run.cut_at then cut_short(run) else soonest = run.cut_at - now end
+  end
+  if not controller.timeout and not run.is_cut then return soonest end -- no slot has anything to look at
+  for _, slot in ipairs(run.slots) do
+    local left = slot.deadline and slot.deadline - now
+    if slot.is_cut and (not slot.task or slot.task.state == "done") then
+      end_slot(controller, slot)
+    elseif left and left <= 0 then
+      slot.is_late, slot.deadline = true, nil
+      slot.task:cancel()
+    elseif left and (not soonest or left < soonest) then
+      soonest = left
+    end
+  end
+  return soonest
+end
+
+-- }======
+
+-- {====== Start and stop ======
+
+--- Makes the controller idle: all work of its run has ended.
+local function finish_stop(self)
+  if self.state ~= "stopping" then return end
+  driver.get().detach(self.watchdog)
+  if self.present.is_cut then queues.drop_queued(self.present.queue) end -- a worker has given its request back
+  if self.state ~= "stopping" then return end
+  self.state = "idle"
+  self.changed:set_for_all()
+end
+
+--- Has a run be cut short after so many seconds, unless that is due before.
+local function limit_stop(self, run, seconds)
+  local at = self.now() + math.max(0, seconds)
+  if run.cut_at and run.cut_at <= at then return end
+  run.stop_seconds, run.cut_at = seconds, at
+end
+
+--- Begins to stop a run. Workers end when nothing is queued any more, or after so many seconds.
+local function begin_stop(self, run, seconds)
+  if self.present ~= run or self.state == "idle" then return end
+  limit_stop(self, run, seconds)
+  if self.present ~= run or self.state == "stopping" or self.state == "idle" then return end
+  self.state = "stopping"
+  for _, one in ipairs(run.sources) do one.kind.stop(one) end
+  if run.starter then run.starter:stop(true) end
+  run.queue:close()
+  if run.live == 0 then finish_stop(self) end
+end
+
+--- Ends a run because of an error.
+function end_with(self, run, err)
+  if self.present ~= run or self.state == "stopping" or self.state == "idle" then return end
+  run.failure = err
+  log.error("%s", ("the controller '%s' ends: %s"):format(self.name, errors.text_of(err)))
+  begin_stop(self, run, STOP_TIMEOUT)
+end
+
+--- Notes that a worker has ended. The last one makes the controller idle.
+function end_slot(self, slot)
+  local run = slot.run
+  if slot.has_ended then return end
+  slot.has_ended, run.live = true, run.live - 1
+  if slot.has_request then
+    slot.has_request = false
+    run.queue:done(slot.request)
+  end
+  if run.live == 0 and self.present == run then finish_stop(self) end
+end
+
+--- Starts the workers.
+local function start_workers(self, run)
+  local slots = {}
+  for i = 1, self.workers do
+    slots[i] = {
+      controller = self, run = run, queue = run.queue, store = run.store, worker = nil, task = nil,
+      has_request = false, request = nil,
+      begun = 0, deadline = nil,
+      is_late = false,   -- the call was cancelled because it has taken too long
+      is_cut = false,    -- the worker was cancelled for good
+      has_ended = false,
+    }
+  end
+  if self.present ~= run or self.state ~= "syncing" then return end
+  run.slots, run.live, self.state = slots, #slots, "running" -- at once
+  for _, slot in ipairs(slots) do
+    local worker = workers.start(work, slot)
+    slot.worker = worker
+    if slot.is_cut then worker:stop(true) end -- by a finalizer
+  end
+  self.changed:set_for_all()
+end
+
+--- Returns the error of a source that has not started, or not synced.
+local function source_error(one, err, what)
+  return errors.new(err.code, ("keywatch: %s %s: %s"):format(one.title, what, (err.message:gsub("^keywatch: ", ""))))
+end
+
+--- Starts the sources, waits for them, and then starts the workers.
+local function begin(self, run)
+  local d = driver.get()
+  local deadline = d.now() + self.sync_timeout
+  for _, one in ipairs(run.sources) do
+    if not one.is_started then
+      local ok, err = one.kind.start(one)
+      if not ok then return end_with(self, run, source_error(one, err, "cannot be started")) end
+      one.is_started = true
+      if self.present ~= run or self.state ~= "syncing" then return one.kind.stop(one) end -- by a finalizer
+    end
+  end
+  for _, one in ipairs(run.sources) do
+    local ok, err = one.kind.wait_synced(one, math.max(0, deadline - d.now()))
+    if not ok then return end_with(self, run, source_error(one, err, "has not synced")) end
+  end
+  start_workers(self, run)
+end
+
+--- The function of the task that begins a run.
+local function begin_safely(run)
+  local self = run.controller
+  local ok, found = xpcall(begin, errors.with_traceback, self, run)
+  if ok then return end
+  local raised = errors.raised(found)
+  if driver.get().current().is_cancelled then error(raised.err, 0) end -- it is started again
+  end_with(self, run, errors.new("internal", "keywatch: the start has failed: " .. raised.traceback))
+end
+
+--- Starts the controller, by the method `name`.
+local function begin_run(self, store, name)
+  local d = driver.get()
+  if store == nil then store = self.given_store end
+  local run = {
+    controller = self, store = store, queue = queues.new { name = self.name, limiter = self.limiter }, sources = {},
+    slots = {}, -- of the workers
+    live = 0,   -- workers that have not ended
+    stop_seconds = nil, -- that a stop was given
+    cut_at = nil,       -- the time at which the workers are cancelled for good
+    is_cut = false,     -- they were
+    cut_calls = 0,      -- calls that were cancelled then
+    cut_requests = 0,   -- requests that were dropped then
+    starter = nil,
+    failure = nil,
+  }
+  for i, described in ipairs(self.described) do
+    local function on_end(err) end_with(self, run, err) end
+    run.sources[i] = sources.new(described, self.name, run.queue, self.tally, on_end)
+  end
+  if self.state == "stopping" then check.misuse("%s: the controller '%s' is being stopped", name, self.name) end
+  if self.state ~= "idle" then check.misuse("%s: the controller '%s' is started", name, self.name) end
+  self.present, self.state = run, "syncing" -- at once
+  d.attach(self.watchdog)
+  local starter = workers.start(begin_safely, run)
+  run.starter = starter
+  if self.present ~= run or self.state == "idle" then starter:stop(true) end -- by a finalizer
+  if self.state == "idle" then d.detach(self.watchdog) end
+end
+
+--- Raises unless a value is nil or has the methods of a store.
+local function check_store(store, what)
+  if store == nil or check.is_face(store) then return end
+  check.misuse("%s must be a store, a client, or an object that stands on one, and is %s", what, check.shown(store))
+end
+
+--- Starts the controller. Does not wait. `store`, if given, is what reconcile finds in its context instead of the store
+-- of the options: for a leader, its fence.
+function controller_methods:start(store)
+  check.self(self, "start", controller_mt)
+  check_store(store, "start: argument 1")
+  keepers.check(self, nil, "start", "controller")
+  begin_run(self, store, "start")
+end
+
+--- Starts the controller for its keeper, see keeper.lua.
+local function start_kept(self, keeper, store)
+  keepers.check(self, keeper, "start", "controller")
+  begin_run(self, store, "start")
+end
+
+--- Returns the store of the options, or nil.
+local function own_store(self)
+  return self.given_store
+end
+
+--- True if all sources have synced, and the workers run.
+function controller_methods:has_synced()
+  check.self(self, "has_synced", controller_mt)
+  return self.state == "running"
+end
+
+--- Adds a request. Options: `after`, `priority`. Returns false if the controller is not started, or is being stopped.
+function controller_methods:add(request, opts)
+  check.self(self, "add", controller_mt)
+  local queue = self.present and self.present.queue or self.no_queue
+  return queue:add(request, opts)
+end
+
+--- True if the caller is a call of reconcile of a controller.
+local function is_inside(self)
+  local current, run = driver.get().current(), self.present
+  for _, slot in ipairs(run and run.slots or {}) do
+    if current and slot.task == current then return true end
+  end
+  return false
+end
+
+--- Waits until a run has ended, `seconds` at most. Returns false if it has not.
+local function await_end(self, run, seconds)
+  local d = driver.get()
+  local deadline = seconds and d.now() + seconds
+  while self.present == run and self.state ~= "idle" do
+    if not self.changed:wait(deadline and math.max(0, deadline - d.now())) then
+      return self.present ~= run or self.state == "idle"
+    end
+  end
+  return true
+end
+
+--- Stops the controller. Sources end, and what is queued is worked on, for so many seconds; then the calls that still
+-- run are cancelled, at their next wait, and the rest is dropped. Returns true; or nil and an error of code "timeout"
+-- if something was cut short. May be called by reconcile, and does not wait then.
+function controller_methods:stop(timeout)
+  check.self(self, "stop", controller_mt)
+  check.timeout(timeout, "stop")
+  local run, seconds = self.present, timeout or STOP_TIMEOUT
+  if self.state == "idle" then return true end
+  local inside, was_cut = is_inside(self), run.is_cut
+  if not inside and seconds > 0 then driver.get().check_wait() end
+  begin_stop(self, run, seconds)
+  if inside then return true end
+  local has_ended = await_end(self, run, seconds)
+  if not has_ended then
+    if was_cut or not run.is_cut then cut_short(run) end
+    has_ended = await_end(self, run, seconds > 0 and GRACE or 0)
+  end
+  if has_ended and run.cut_calls == 0 and run.cut_requests == 0 then return true end
+  return nil, errors.new("timeout", ("keywatch: the controller '%s' has not stopped within %g s: %d calls were "
+    .. "cancelled, and %d requests dropped"):format(self.name, run.stop_seconds, run.cut_calls, run.cut_requests))
+end
+
+--- Waits until the controller has stopped. Returns true; or nil and the error that it has ended with, or one of code
+-- "timeout".
+function controller_methods:join(timeout)
+  check.self(self, "join", controller_mt)
+  check.timeout(timeout, "join")
+  local run = self.present
+  if self.state ~= "idle" then
+    if is_inside(self) then check.misuse("join: reconcile cannot wait for the end of its controller") end
+    if not (timeout and timeout <= 0) then driver.get().check_wait() end
+    if not await_end(self, run, timeout) then
+      return nil, errors.new("timeout", ("keywatch: the controller '%s' has not stopped yet"):format(self.name))
+    end
+  end
+  if run and run.failure then return nil, run.failure end
+  return true
+end
+
+--- Starts the controller, and waits until it has stopped. Returns as join. If the caller is cancelled, the controller
+-- begins to stop.
+function controller_methods:run()
+  check.self(self, "run", controller_mt)
+  driver.get().check_wait()
+  keepers.check(self, nil, "run", "controller")
+  begin_run(self, nil, "run")
+  local run = self.present
+  local ok, result, err = pcall(self.join, self)
+  if ok then return result, err end
+  begin_stop(self, run, STOP_TIMEOUT)
+  error(result, 0)
+end
+
+-- }======
+
+--- Returns how the controller stands. Does not wait.
+function controller_methods:status()
+  check.self(self, "status", controller_mt)
+  local run, now, longest, busy, overdue = self.present, self.now(), 0, 0, 0
+  for _, slot in ipairs(run and run.slots or {}) do
+    if slot.has_request then
+      local took = now - slot.begun
+      busy, longest = busy + 1, math.max(longest, took)
+      if self.timeout and took > self.timeout then overdue = overdue + 1 end
+    end
+  end
+  local status = {
+    name = self.name, state = self.state, workers = self.workers, busy = busy, overdue = overdue,
+    longest_call_seconds = longest, seconds = self.seconds, source_failures = self.tally.failures,
+    failure = run and run.failure, queue = run and run.queue:status(),
+  }
+  for name, n in next, self.counts do status[name] = n end
+  return status
+end
+
+--- Returns the name and the state.
+function controller_mt:__tostring()
+  return ("keywatch.controller<%s %s>"):format(self.name, self.state)
+end
+
+local OPTIONS = {
+  name = "string", sources = "table", reconcile = "function", workers = "number", timeout = "seconds",
+  sync_timeout = "seconds",
+}
+local SPECIAL = { store = true, limiter = true }
+
+--- Raises if an option is wrong.
+local function check_options(opts)
+  check.argument(type(opts) == "table", 1, NAME, "table", opts)
+  local plain = {}
+  for name, value in pairs(opts) do
+    if not SPECIAL[name] then plain[name] = value end
+  end
+  check.known(plain, NAME, OPTIONS)
+  for _, name in ipairs { "name", "sources", "reconcile" } do
+    if opts[name] == nil then check.misuse("%s: option '%s' is needed", NAME, name) end
+  end
+  local n = opts.workers
+  if n and not (n >= 1 and n % 1 == 0) then
+    check.misuse("%s: option 'workers' must be a whole number of at least 1, not %s", NAME, check.shown(n))
+  end
+  for _, name in ipairs { "timeout", "sync_timeout" } do
+    if opts[name] and opts[name] <= 0 then
+      check.misuse("%s: option '%s' must be more than 0 seconds, not %s", NAME, name, check.shown(opts[name]))
+    end
+  end
+  queues.check_limiter(opts.limiter, NAME)
+  check_store(opts.store, NAME .. ": option 'store'")
+end
+
+--- Returns the descriptions of a list of sources. Raises if it is wrong.
+local function describe(list)
+  local described = {}
+  if list.timeout ~= nil then check.misuse("%s: there is no option 'timeout' in 'sources'", NAME) end
+  for i = 1, check.list(list, NAME) do described[i] = sources.parse(list[i], i, NAME) end
+  if #described == 0 then check.misuse("%s: option 'sources' is empty", NAME) end
+  return described
+end
+
+--- Returns a controller. It is idle.
+local function new(opts)
+  check_options(opts)
+  local d = driver.get()
+  local no_queue = queues.new()
+  no_queue:close()
+  local self = setmetatable({
+    name = opts.name,
+    described = describe(opts.sources),
+    reconcile = opts.reconcile,
+    workers = opts.workers or 1,
+    timeout = opts.timeout,
+    sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
+    limiter = opts.limiter,
+    given_store = opts.store,
+    keeper = nil,          -- see keeper.lua
+    now = d.now,
+    state = "idle",
+    present = nil,         -- the run: the present one, or the last one
+    no_queue = no_queue,   -- takes what is added before the first start: nothing
+    watchdog = nil,
+    changed = d.event(),   -- the state
+    seconds = 0,           -- of all calls
+    tally = { failures = 0 }, -- of the sources
+    counts = { calls = 0, done = 0, later = 0, again = 0, failed = 0, raised = 0, late = 0, given_up = 0 },
+  }, controller_mt)
+  self.watchdog = setmetatable({ controller = self }, watchdog_mt)
+  return self
+end
+
+return {
+  new = new, mt = controller_mt, start_kept = start_kept, own_store = own_store, is_inside = is_inside,
+}

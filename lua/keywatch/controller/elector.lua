@@ -1,0 +1,623 @@
+-- SPDX-License-Identifier: MIT
+--- elector: takes part in an election again and again, and calls functions of the program when it begins to lead, and
+-- when it does not lead any more.
+--
+--           start                 campaign                   lost, stop, or on_lead has raised
+--   IDLE ---------> WAITING -----------------> LEADING ----------------------------------------+
+--                      ^                    (on_lead runs)                                     |
+--                      |                                                                       v
+--                      +---- unless stop ---- on_lose <---- the key is given back <---- on_lead is cancelled, and
+--                                                |                                       waited for
+--                                                +---- stop ----> IDLE
+--
+-- A term is one leadership, with a session of its own: its key goes with the lease. on_lead(fence, leadership) runs in
+-- a task of its own. The next campaign begins only when that task has ended and on_lose has returned, so what belongs
+-- to one term has ended before the next term of this process begins.
+--
+-- Nobody else leads before the key is gone. Therefore an elector that is stopped waits for on_lead first, and gives the
+-- key back then. If on_lead does not end in time the key is not given back, but not renewed either: it goes with its
+-- lease.
+--
+-- The task of the elector can be cancelled wherever it waits, as at the end of keywatch.run, and is then started again
+-- (see task/worker.lua). All that it has to finish stands in the field `term`.
+--
+-- After a fork the elector belongs to the parent process. That of the child is idle.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local fences = require "keywatch.concurrency.fence"
+local keepers = require "keywatch.controller.keeper"
+local log = require "keywatch.support.log"
+local observers = require "keywatch.concurrency.observer"
+local places = require "keywatch.concurrency.place"
+local tasks = require "keywatch.task.task"
+local workers = require "keywatch.task.worker"
+
+local NAME = "elector"
+local TTL = 15            -- seconds: as client-go's controllers have it
+local STOP_TIMEOUT = 30   -- seconds
+local GIVE_BACK = 5       -- seconds for the request that gives the key back
+local OPEN = 10           -- seconds for the request of a session
+local FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10 -- seconds after a campaign, or a term, that has failed
+
+local elector_methods = {}
+local elector_mt = { __name = "keywatch.elector", __index = elector_methods }
+
+--- True if an error is that of a task that was cancelled.
+local function is_cancellation(err)
+  return errors.code_of(err) == "cancelled"
+end
+
+-- {====== The fence of all terms ======
+
+-- What the fence of an elector finds while there is no term: see concurrency/fence.lua.
+local nothing_methods = {}
+local nothing_mt = { __index = nothing_methods }
+
+--- Returns why nothing is held.
+function nothing_methods:reason()
+  return errors.new("lost", ("keywatch: '%s' does not lead '%s'"):format(self.elector.id, self.elector.name))
+end
+
+--- There is nothing to lose.
+function nothing_methods.lose() end
+
+--- Has the fence write for a leadership; for nobody if that is nil. At once.
+local function hold(self, leadership)
+  local held, nothing = self.held, self.nothing
+  if leadership then
+    held.key, held.revision, held.holding = leadership.key, leadership.revision, leadership.holding
+  else
+    held.key, held.revision, held.holding = self.prefix, 0, nothing
+  end
+end
+
+-- }======
+
+-- {====== Functions of the program ======
+
+--- Calls a function of the program. Returns true, or false and its error, which is logged. Raises if the task was
+-- cancelled meanwhile.
+local function call(self, name, ...)
+  local fn = self[name]
+  if not fn then return true end
+  local task = driver.get().current()
+  local ok, raised = xpcall(fn, errors.with_traceback, ...)
+  if ok then return true end
+  raised = errors.raised(raised)
+  if is_cancellation(raised.err) and task and task.is_cancelled then error(raised.err, 0) end
+  log.error("%s", ("'%s' of the elector '%s' has failed: %s"):format(name, self.name, raised.traceback))
+  return false, raised.err
+end
+
+--- The function of the task of a term.
+local function lead(self, term)
+  local ok, err = call(self, "on_lead", term.leadership:fence(), term.leadership)
+  if not ok then term.failure = { err == nil and "nil" or err } end
+end
+
+-- }======
+
+-- {====== Waits that stop ends ======
+
+--- Calls fn(...), whose waits `stop` ends. Returns its results; or nil if that has happened.
+local function interruptible(self, fn, ...)
+  if self.is_stopping then return nil end
+  self.is_interruptible = true
+  local ok, result, err = pcall(fn, ...)
+  local was_interrupted = self.is_interrupted
+  self.is_interruptible, self.is_interrupted = false, false
+  if was_interrupted then tasks.clear_cancel(self.task) end
+  if ok then return result, err end
+  if not (is_cancellation(result) and was_interrupted) then error(result, 0) end
+  return nil
+end
+
+--- Ends the present wait of the elector's task, if `stop` may end it.
+local function interrupt(self)
+  if not self.is_interruptible or self.is_interrupted then return end
+  self.is_interrupted = true
+  self.task:cancel()
+end
+
+-- }======
+
+-- {====== The end ======
+
+--- Makes the elector idle.
+local function finish(self)
+  self.is_started, self.is_stopping, self.worker, self.follower, self.task = false, false, nil, nil, nil
+  self.changed:set()
+end
+
+--- In the child after a fork: the elector is the parent's, and here it is idle.
+local function look_for_fork(self)
+  if not self.is_started or self.pid == core.pid() then return end
+  self.worker:stop()
+  self.follower:stop()
+  self.session, self.term, self.observer, self.observing, self.told = nil, nil, nil, nil, nil
+  self.is_interruptible, self.is_interrupted = false, false
+  hold(self, nil)
+  finish(self)
+end
+
+-- }======
+
+-- {====== A term ======
+
+--- Waits until a term is over. Returns why.
+local function await_end(term)
+  local d, leadership = driver.get(), term.leadership
+  while true do
+    local is_running = term.task.state ~= "done"
+    if term.failure then return term.failure[1] end
+    local found, err = d.select { leadership, is_running and term.task or nil }
+    if found == leadership then return err end
+  end
+end
+
+--- Begins a term.
+local function begin_term(self, session, leadership)
+  local term = {
+    session = session,
+    leadership = leadership,
+    task = nil,        -- of on_lead
+    failure = nil,     -- { the error that on_lead has raised }
+    why = nil,         -- the error that on_lose is told
+    is_ending = false, -- on_lead was cancelled, or has ended
+    since = driver.get().now(),
+    is_over = false,   -- the key is not held any more
+  }
+  self.session, self.term, self.terms, self.trouble = nil, term, self.terms + 1, nil
+  self.failures = 0
+  hold(self, leadership)
+  log.info("%s", ("'%s' leads '%s', since revision %s"):format(self.id, self.name, tostring(leadership.revision)))
+  term.task = driver.get().spawn_own(lead, self, term)
+  term.task.is_supervised = true
+  self.changed:set()
+  return term
+end
+
+--- Ends a session, and with it the key of the election. Returns true, or nil and an error: the key then goes when the
+-- lease expires.
+local function close_session(self, session)
+  local ok, err = session:close { timeout = GIVE_BACK }
+  if ok then return true end
+  log.warn("%s", ("the key of '%s' in the election '%s' could not be deleted, and goes when its lease expires: %s")
+    :format(self.id, self.name, errors.text_of(err)))
+  self.leftover = err
+end
+
+--- Gives the leadership of a term back.
+local function give_back(self, term)
+  close_session(self, term.session)
+  term.leadership.holding:close()
+  hold(self, nil)
+  term.is_over = true
+  self.changed:set()
+end
+
+--- Returns why a term ends that was not waited for: the elector is being stopped, or its task was cancelled.
+local function why_ended(self, term)
+  if term.failure then return term.failure[1] end
+  if self.is_stopping then return errors.new("cancelled", "keywatch: the elector is being stopped") end
+  return term.leadership:error()
+    or errors.new("cancelled", "keywatch: keywatch.run has ended, and on_lead with it")
+end
+
+--- Notes that a term ends, and cancels on_lead.
+local function begin_end(self, term)
+  term.is_ending, term.why = true, term.why or why_ended(self, term)
+  log[self.is_stopping and "info" or "warn"]("%s", ("'%s' does not lead '%s' any more: %s"):format(self.id, self.name,
+    errors.text_of(term.why)))
+  term.task:cancel()
+  self.changed:set()
+end
+
+--- Waits until on_lead has ended.
+local function await_on_lead(self, term)
+  if term.task:join(self.ttl) ~= nil then return end
+  log.warn("%s", ("'on_lead' of the elector '%s' goes on, %d s after it was cancelled: nothing else is done until it "
+    .. "returns"):format(self.name, self.ttl))
+  term.task:join()
+end
+
+--- Ends a term: on_lead is cancelled and waited for, the key is given back, and on_lose is called.
+local function end_term(self, term)
+  if not term.is_ending then begin_end(self, term) end
+  await_on_lead(self, term)
+  if not term.is_over then give_back(self, term) end
+  self.term = nil -- before on_lose: that is called once
+  call(self, "on_lose", term.why)
+end
+
+-- }======
+
+-- {====== Campaigns ======
+
+--- Notes that a campaign has failed. The first time in a row that is logged.
+local function note_trouble(self, err)
+  self.failures = self.failures + 1
+  if self.failures == 1 then
+    log.warn("%s", ("'%s' cannot take part in the election '%s', and tries again: %s"):format(self.id, self.name,
+      errors.text_of(err)))
+  end
+  self.trouble = err
+end
+
+--- Waits until the elector leads. Returns the leadership, or nil and an error.
+local function campaign(self)
+  local session = self.session
+  if not session or session:error() then
+    local err
+    session, err = self.store:session { ttl = self.ttl, timeout = OPEN }
+    if not session then return nil, err end
+    self.session, self.trouble = session, nil
+  end
+  return session:election(self.name):campaign(self.id)
+end
+
+--- Takes part in the election once. Returns true if the elector has led and its term has ended well; or false.
+local function take_part(self)
+  local leadership, err = interruptible(self, campaign, self)
+  if self.is_stopping then return false end -- a leadership ends with the session
+  if not leadership then
+    if err.code == "closed" then error(err, 0) end
+    note_trouble(self, err)
+    return false
+  end
+  local term = begin_term(self, self.session, leadership)
+  term.why = interruptible(self, await_end, term)
+  if self.is_stopping then return false end
+  local lasted = driver.get().now() - term.since
+  end_term(self, term)
+  if term.failure then self.trouble = term.why end
+  return not term.failure or lasted > LONGEST_PAUSE
+end
+
+--- Takes part in the election until the elector is stopped.
+local function work_on(self)
+  local pause = FIRST_PAUSE
+  while true do
+    if self.pid ~= core.pid() then return look_for_fork(self) end -- a function of the program has forked
+    if self.term then end_term(self, self.term) end
+    if self.is_stopping then break end
+    if take_part(self) then
+      pause = FIRST_PAUSE
+    elseif not self.is_stopping then
+      if self.session and self.session:error() then self.session = nil end
+      interruptible(self, driver.get().sleep, pause)
+      pause = math.min(LONGEST_PAUSE, 2 * pause)
+    end
+  end
+  local session = self.session
+  if session then close_session(self, session) end
+  self.session = nil
+end
+
+-- }======
+
+-- {====== Following ======
+
+--- Tells of the leaders of one observer, until that fails or is closed; not while the elector is being stopped. Returns
+-- the error, or nil.
+local function tell(self, observer)
+  while true do
+    local kv, err = observer:next()
+    if not kv then return err end
+    if kv.value ~= self.told and not self.is_stopping then
+      self.told = kv.value
+      call(self, "on_leader", kv.value)
+    end
+  end
+end
+
+--- The function of the second worker: follows the election.
+local function observe(self)
+  local d, pause = driver.get(), FIRST_PAUSE
+  self.observing = d.current()
+  while not self.is_stopping and self.pid == core.pid() do
+    local ok, observer, err = pcall(self.election.observe, self.election, { timeout = OPEN })
+    if not ok and is_cancellation(observer) then error(observer, 0) end
+    if not ok then return end -- the store is closed, and the first worker tells
+    if observer then
+      local before = d.now()
+      self.observer = observer -- one before has failed, and has nothing to close
+      err = tell(self, observer)
+      if d.now() - before > LONGEST_PAUSE then pause = FIRST_PAUSE end
+    end
+    if not err or err.code == "closed" then return end
+    d.sleep(pause)
+    pause = math.min(LONGEST_PAUSE, 2 * pause)
+  end
+end
+
+--- Ends the following, and waits for on_leader.
+local function end_observing(self)
+  local task = self.observing
+  self.follower:stop(true)
+  if task and task.state ~= "done" then task:join() end
+  local observer = self.observer
+  self.observing, self.observer, self.told = nil, nil, nil
+  if observer then observer:close() end
+end
+
+-- }======
+
+-- {====== Start and stop ======
+
+--- Takes part until the elector is stopped, or cannot any more.
+local function work_to_end(self)
+  work_on(self)
+  if self.is_started then end_observing(self) end -- else this is the child of a fork
+end
+
+--- The function of the first worker.
+local function work(self)
+  if self.pid ~= core.pid() then return look_for_fork(self) end
+  self.task = driver.get().current()
+  self.is_interruptible, self.is_interrupted = false, false
+  local task = self.task
+  local ok, raised = xpcall(work_to_end, errors.with_traceback, self)
+  if not ok then
+    raised = errors.raised(raised)
+    if is_cancellation(raised.err) and task.is_cancelled then error(raised.err, 0) end
+    if not self.failure then
+      local is_ours = errors.code_of(raised.err) ~= nil
+      self.failure = is_ours and raised.err or errors.new("closed", errors.text_of(raised.err))
+      log.error("%s", ("the elector '%s' ends: %s"):format(self.name, is_ours and errors.text_of(raised.err)
+        or raised.traceback))
+    end
+    self.is_stopping = true
+    local has_ended, why = pcall(work_to_end, self) -- ends the term, if there is one
+    if not has_ended and is_cancellation(why) and task.is_cancelled then error(why, 0) end
+    if not has_ended then
+      log.error("%s", ("the elector '%s' could not end in order: %s"):format(self.name, errors.text_of(why)))
+      self.follower:stop(true)
+      self.term, self.session = nil, nil
+      hold(self, nil)
+    end
+  end
+  finish(self)
+end
+
+--- Returns the name of this process in elections.
+local function own_id()
+  local ok, uv = pcall(require, "keywatch.uv")
+  return ("%s:%d"):format(ok and uv.hostname() or "localhost", core.pid())
+end
+
+--- Starts the elector for its keeper, or for anybody if it has none, see keeper.lua.
+local function start_kept(self, keeper)
+  keepers.check(self, keeper, "start", "elector")
+  look_for_fork(self)
+  local id, pid, changed = self.given_id or own_id(), core.pid(), driver.get().event()
+  if self.is_started then check.misuse("start: the elector '%s' is started", self.name) end
+  -- at once:
+  self.id, self.pid, self.changed = id, pid, changed
+  self.failure, self.trouble, self.leftover, self.failures = nil, nil, nil, 0
+  self.is_stopping, self.is_started = false, true
+  self.worker = workers.start(work, self)
+  self.follower = workers.start(observe, self)
+end
+
+--- Starts the elector: it takes part in the election from now on. Does not wait.
+function elector_methods:start()
+  check.self(self, "start", elector_mt)
+  start_kept(self, nil)
+end
+
+--- True if the caller is a function that the elector calls.
+local function is_inside(self)
+  local current, term = driver.get().current(), self.term
+  return current ~= nil and (current == self.task or current == self.observing or term ~= nil and current == term.task)
+end
+
+--- Waits until the elector is idle, `seconds` at most. Returns false if it is not.
+local function await_idle(self, seconds)
+  local d = driver.get()
+  local deadline = seconds and d.now() + seconds
+  while self.is_started do
+    if not self.changed:wait(deadline and math.max(0, deadline - d.now())) then return not self.is_started end
+  end
+  return true
+end
+
+--- Ends what has not ended in time. on_lead is cancelled once more, and the key is not renewed any more.
+local function cut_short(self)
+  local term = self.term
+  if not term or term.is_over or not term.task then return end
+  log.warn("%s", ("'on_lead' of the elector '%s' has not ended in time: the key is kept from others until its lease "
+    .. "expires"):format(self.name))
+  term.session:orphan()
+  term.task:cancel()
+end
+
+--- Stops the elector: on_lead is cancelled and waited for, the key is given back, and on_lose is called. Returns true.
+-- Returns nil and an error if that takes longer than `timeout` seconds, 30 unless given, or the key could not be
+-- deleted: it then goes when its lease expires. Called by a function of the elector, or with a timeout of 0, it does
+-- not wait, and the rest is done in the background.
+function elector_methods:stop(timeout)
+  check.self(self, "stop", elector_mt)
+  check.timeout(timeout, "stop")
+  look_for_fork(self)
+  if not self.is_started then return true end
+  local inside = is_inside(self)
+  if not inside and (timeout or STOP_TIMEOUT) > 0 then driver.get().check_wait() end
+  self.is_stopping = true
+  interrupt(self)
+  if inside then return true end
+  if not await_idle(self, timeout or STOP_TIMEOUT) then
+    cut_short(self)
+    return nil, core.new_error("timeout")
+  end
+  if self.leftover then return nil, self.leftover end
+  return true
+end
+
+--- Waits until the elector is idle. Returns true; or nil and the error that it has ended with, or one of code
+-- "timeout".
+function elector_methods:join(timeout)
+  check.self(self, "join", elector_mt)
+  check.timeout(timeout, "join")
+  look_for_fork(self)
+  if self.is_started and is_inside(self) then
+    check.misuse("join: a function of the elector '%s' cannot wait for the elector's end", self.name)
+  end
+  if not await_idle(self, timeout) then return nil, core.new_error("timeout") end
+  if self.failure then return nil, self.failure end
+  return true
+end
+
+--- Stops the elector of a variable that goes out of scope.
+function elector_mt:__close()
+  self:stop()
+end
+
+-- }======
+
+-- {====== Questions ======
+
+--- True if this process leads, as far as is known: writes by the fence can be done. Does not wait.
+local function leads(self)
+  return self.held.holding:reason() == nil
+end
+
+--- True if this process leads, as far as is known. Does not wait.
+function elector_methods:is_leader()
+  check.self(self, "is_leader", elector_mt)
+  return leads(self)
+end
+
+--- Returns the id of the leader that was observed last; nil if there is none, or none is known. Does not wait.
+local function leader_of(self)
+  look_for_fork(self)
+  local kv = self.observer and observers.present(self.observer)
+  return kv and kv.value
+end
+
+--- Returns the id of the leader that was observed last; nil if there is none, or none is known. Does not wait.
+function elector_methods:leader()
+  check.self(self, "leader", elector_mt)
+  return (leader_of(self))
+end
+
+--- Returns an object with the methods of the store, whose writes are done only while this process leads. The same
+-- object serves all terms.
+function elector_methods:fence()
+  check.self(self, "fence", elector_mt)
+  return self.shared_fence
+end
+
+--- Returns the state.
+local function state_of(self)
+  look_for_fork(self)
+  if not self.is_started then return "idle" end
+  if self.is_stopping then return "stopping" end
+  return leads(self) and "leading" or "waiting"
+end
+
+--- Returns why the last campaign, or on_lead, has failed; nil if the elector takes part in the election again.
+local function trouble_of(self)
+  local session = self.session
+  if session and not session:error() and places.has_key(session, self.store, self.name) then return nil end
+  return self.trouble
+end
+
+--- Returns how the elector stands. Does not wait.
+function elector_methods:status()
+  check.self(self, "status", elector_mt)
+  local term = self.term
+  return {
+    name = self.name, id = self.id, state = state_of(self), leader = leader_of(self), terms = self.terms,
+    revision = leads(self) and self.held.revision or nil,
+    is_busy = term ~= nil and term.task ~= nil and term.task.state ~= "done",
+    trouble = trouble_of(self), failure = self.failure,
+  }
+end
+
+--- Returns the name and the state.
+function elector_mt:__tostring()
+  return ("keywatch.elector<%s %s>"):format(self.name, state_of(self))
+end
+
+-- }======
+
+local OPTIONS = {
+  store = "any", name = "string", id = "string", ttl = "number", on_lead = "function", on_lose = "function",
+  on_leader = "function",
+}
+
+--- Raises if an option is wrong.
+local function check_options(opts)
+  check.argument(type(opts) == "table", 1, NAME, "table", opts)
+  for option, value in pairs(opts) do
+    local kind = OPTIONS[option]
+    if not kind then check.misuse("%s: there is no option '%s'", NAME, tostring(option)) end
+    if kind ~= "any" and type(value) ~= kind then
+      check.misuse("%s: option '%s' must be a %s, not %s", NAME, option, kind, check.shown(value))
+    end
+  end
+  for _, option in ipairs { "store", "name" } do
+    if opts[option] == nil then check.misuse("%s: option '%s' is needed", NAME, option) end
+  end
+  if not check.is_face(opts.store) then
+    check.misuse("%s: option 'store' must be a store, a client, a namespace or a fence, not %s", NAME,
+      check.shown(opts.store))
+  end
+  for _, option in ipairs { "name", "id" } do
+    if opts[option] == "" then check.misuse("%s: option '%s' is empty", NAME, option) end
+  end
+  local ttl = opts.ttl
+  if ttl and not (ttl >= 1 and ttl % 1 == 0) then
+    check.misuse("%s: option 'ttl' must be a whole number of seconds of at least 1, not %s", NAME, check.shown(ttl))
+  end
+end
+
+--- Returns an elector. It is idle.
+local function new(opts)
+  check_options(opts)
+  local self = setmetatable({
+    store = opts.store,
+    name = opts.name,
+    prefix = opts.name .. "/",
+    given_id = opts.id,
+    id = opts.id or own_id(),
+    ttl = opts.ttl or TTL,
+    keeper = nil,             -- see keeper.lua
+    on_lead = opts.on_lead,
+    on_lose = opts.on_lose,
+    on_leader = opts.on_leader,
+    election = opts.store:election(opts.name),
+    pid = core.pid(),         -- of the process that has started the elector
+    is_started = false,
+    is_stopping = false,
+    is_interruptible = false, -- the task waits for something that stop ends
+    is_interrupted = false,   -- stop has ended that
+    worker = nil,
+    task = nil,               -- of the worker
+    follower = nil,           -- the worker that observes the election
+    observing = nil,          -- the task of that
+    observer = nil,
+    told = nil,               -- the id that on_leader was called with last
+    session = nil,            -- of the campaign
+    term = nil,               -- the present one, until it was ended
+    terms = 0,
+    trouble = nil,            -- why the last campaign, or on_lead, has failed
+    failures = 0,             -- of campaigns, since the last term
+    failure = nil,            -- the error that the elector has ended with
+    leftover = nil,           -- why the key of the election could not be deleted
+    changed = nil,            -- event
+    held = {},
+    nothing = nil,
+    shared_fence = nil,
+  }, elector_mt)
+  self.nothing = setmetatable({ elector = self }, nothing_mt)
+  hold(self, nil)
+  self.shared_fence = fences.new(self.store, self.held)
+  return self
+end
+
+return { new = new, mt = elector_mt, start_kept = start_kept }

@@ -1,0 +1,400 @@
+-- SPDX-License-Identifier: MIT
+--- manager: several controllers, caches and other things in one process, which are started and stopped in order, and an
+-- election that they may need to win first. The order is kept by conductor.lua.
+--
+-- A manager lives once: what was stopped is not started again, since its caches and informers are closed.
+
+local check = require "keywatch.support.check"
+local conductor = require "keywatch.controller.conductor"
+local controller_file = require "keywatch.controller.controller_file"
+local driver = require "keywatch.task.driver"
+local electors = require "keywatch.controller.elector"
+local errors = require "keywatch.support.errors"
+local faces = require "keywatch.concurrency.face"
+local health = require "keywatch.controller.health"
+local log = require "keywatch.support.log"
+local metrics = require "keywatch.controller.metrics"
+local things = require "keywatch.controller.thing"
+local workers = require "keywatch.task.worker"
+
+local NAME = "manager"
+local STOP_TIMEOUT = 30  -- seconds
+local SYNC_TIMEOUT = 120 -- seconds, as of controllers
+local TTL = 15           -- seconds, as of electors
+local SIGNALS = { "INT", "TERM" }
+
+local manager_methods = {}
+local manager_mt = { __name = "keywatch.manager", __index = manager_methods }
+
+-- {====== Adding ======
+
+local ADD_OPTIONS = { leader = "boolean" }
+
+--- Raises if what a controller writes would not carry the fence of the leadership.
+local function check_fenced(self, record)
+  local own = things.own_store(record)
+  if own == nil or not self.own_elector or not record.is_led or rawequal(own, self.outer) then return end
+  if things.stands_on(own, self.store) then return end
+  check.misuse("add: %s has a store of its own, whose writes do not carry the fence of the leadership: make it of "
+    .. "manager.store, or add the controller with leader = false", record.title)
+end
+
+--- Adds a thing: a controller, a cache, an informer, an elector, or a table with the methods start(self, store) and
+-- stop(self, timeout). Option: `leader`, false for a thing that runs also while this process does not lead. Returns the
+-- thing; or nil and an error of code "closed" if the manager is being stopped.
+function manager_methods:add(object, opts)
+  check.self(self, "add", manager_mt)
+  opts = check.options(opts, "add")
+  check.known(opts, "add", ADD_OPTIONS)
+  local record = things.new(object, opts.leader ~= false, self.records, "add")
+  check_fenced(self, record)
+  if things.keeper_of(record) then check.misuse("add: %s belongs to another manager", record.title) end
+  if record.kind == things.of_controller or record.kind == things.of_elector then
+    if object:status().state ~= "idle" then check.misuse("add: %s is started", record.title) end
+  end
+  if self.state == "stopping" or self.state == "stopped" then return nil, errors.closed("manager") end
+  local loading = self.loading
+  if loading and loading.task == driver.get().current() then record.owner = loading end
+  table.insert(self.records, record)
+  things.claim(record, self)
+  self.is_ready = false
+  self.changed:set()
+  return object
+end
+
+--- Removes what a controller file has added before it failed.
+local function take_back(self, loading)
+  for i = #self.records, 1, -1 do
+    local record = self.records[i]
+    if record.owner == loading then
+      table.remove(self.records, i)
+      things.release(record)
+      if record.kind.is_held then conductor.close(record) end
+    end
+  end
+end
+
+--- Gives the manager, or the load around this one, what a controller file has added. Returns the number of things.
+local function hand_over(self, loading)
+  local n = 0
+  for _, record in ipairs(self.records) do
+    if record.owner == loading then
+      record.owner, n = loading.outer, n + 1
+    end
+  end
+  self.is_ready = false
+  self.changed:set()
+  return n
+end
+
+--- Runs a controller file: the file returns a function, which is called with the manager and the other arguments, and
+-- adds things. Returns true; or nil and an error, and then the manager has none of them.
+function manager_methods:load(path, ...)
+  check.self(self, "load", manager_mt)
+  check.argument(type(path) == "string", 1, "load", "string", path)
+  if self.state == "stopping" or self.state == "stopped" then return nil, errors.closed("manager") end
+  local loading = { task = driver.get().current(), outer = self.loading }
+  self.loading = loading
+  local called, ok, err = pcall(controller_file.run, path, self, ...)
+  self.loading = loading.outer
+  if called and ok then
+    if hand_over(self, loading) > 0 then return true end
+    err = controller_file.error(path, "adds nothing to the manager: call manager:add in the function that it returns")
+  end
+  take_back(self, loading)
+  if not called then error(ok, 0) end -- cancelled
+  return nil, err
+end
+
+-- }======
+
+-- {====== Starting and stopping ======
+
+--- Starts everything. Does not wait.
+function manager_methods:start()
+  check.self(self, "start", manager_mt)
+  if self.state == "stopped" or self.state == "stopping" then
+    check.misuse("start: the manager was stopped, and has closed its caches and informers: make another one")
+  elseif self.state ~= "new" then
+    check.misuse("start: the manager is started")
+  end
+  conductor.start(self)
+end
+
+--- True if everything that may run has been started, and has synced.
+function manager_methods:has_synced()
+  check.self(self, "has_synced", manager_mt)
+  return self.state == "started" and conductor.is_all_synced(self)
+end
+
+--- Waits for a condition, `timeout` seconds at most. Returns false if the time was over first.
+local function await(self, holds, timeout)
+  local d = driver.get()
+  local deadline = timeout and d.now() + timeout
+  while not holds(self) do
+    d.check_wait()
+    local came = self.news:wait(deadline and math.max(0, deadline - d.now()))
+    if not came then return holds(self) end
+  end
+  return true
+end
+
+local function has_ended(self) return self.state == "stopped" end
+local function is_decided(self) return self.is_ready or self.state ~= "started" end
+local function is_leading(self) return self.term ~= nil or self.state ~= "started" end
+
+--- Waits until has_synced is true. Returns true; or nil and an error: that with which the manager ends, "closed" if it
+-- is not started, or is stopped meanwhile, or "timeout".
+function manager_methods:wait_synced(timeout)
+  check.self(self, "wait_synced", manager_mt)
+  check.timeout(timeout, "wait_synced")
+  if not await(self, is_decided, timeout) then
+    local texts = health.texts(self)
+    local text = "keywatch: the manager has not synced yet"
+    return nil, errors.new("timeout", texts[1] and text .. ": " .. texts[1] or text)
+  end
+  if self.state == "started" then return true end
+  return nil, self.failure or errors.closed("manager")
+end
+
+--- Waits until this process leads: what needs the leadership is being started. A manager without an election leads when
+-- it is started. Returns as wait_synced.
+function manager_methods:wait_leading(timeout)
+  check.self(self, "wait_leading", manager_mt)
+  check.timeout(timeout, "wait_leading")
+  if not await(self, is_leading, timeout) then
+    local leader = self.own_elector.object:leader()
+    return nil, errors.new("timeout", ("keywatch: this process does not lead '%s' yet%s"):format(self.own_elector.name,
+      leader and (": the leader is '%s'"):format(leader) or ""))
+  end
+  if self.state == "started" then return true end
+  return nil, self.failure or errors.closed("manager")
+end
+
+--- True if the caller is a function that is called by a thing of the manager, and that the end of the thing waits for.
+local function is_inside(self)
+  local current = driver.get().current()
+  if not current then return false end
+  if self.step and self.step.task == current then return true end
+  for _, record in ipairs(self.records) do
+    if things.is_inside(record) then return true end
+  end
+  return false
+end
+
+--- Stops everything in reverse order, within so many seconds; then what still runs is cancelled, and what goes on is
+-- left behind. Returns true; or nil and an error of code "timeout" if something was cut short. May be called by what
+-- the manager runs, and does not wait then.
+function manager_methods:stop(timeout)
+  check.self(self, "stop", manager_mt)
+  check.timeout(timeout, "stop")
+  if self.state == "stopped" then return true end
+  conductor.begin_stop(self, timeout or self.stop_timeout)
+  if is_inside(self) then return true end
+  await(self, has_ended)
+  if #self.cut_short == 0 then return true end
+  return nil, errors.new("timeout", "keywatch: not everything has stopped well: " .. table.concat(self.cut_short, ", "))
+end
+
+--- Raises if the caller is a controller file that is being loaded: it would wait for itself.
+local function check_loaded(self, name)
+  local loading, current = self.loading, driver.get().current()
+  while loading and loading.task ~= current do loading = loading.outer end
+  if not loading then return end
+  check.misuse("%s: what a controller file adds is started when its function has returned, and the program that loads "
+    .. "the file runs the manager", name)
+end
+
+--- Waits until the manager has stopped. Returns true; or nil and the error that it has ended with, or one of code
+-- "timeout".
+function manager_methods:join(timeout)
+  check.self(self, "join", manager_mt)
+  check.timeout(timeout, "join")
+  if not timeout then check_loaded(self, "join") end
+  if not await(self, has_ended, timeout) then return nil, errors.new("timeout") end
+  if self.failure then return nil, self.failure end
+  return true
+end
+
+--- Tells the log of the first signal, and of a second one.
+local function tell_signal(self, name, is_second)
+  if is_second then return log.warn("SIG%s: stopping at once", name) end
+  log.info("SIG%s: stopping; what has not stopped after %g s is cut short", name, self.stop_timeout)
+end
+
+--- The function of the worker that waits for signals. The second one ends at once.
+local function attend(waiting)
+  local self = waiting.manager
+  while true do
+    local name = waiting.signals:wait()
+    if not name then return end
+    local is_second = self.state ~= "started"
+    tell_signal(self, name, is_second)
+    conductor.begin_stop(self, is_second and 0 or self.stop_timeout)
+  end
+end
+
+local RUN_OPTIONS = { signals = "table" }
+
+--- Starts everything, unless that is done, and waits for a signal or a failure; then stops in order. Option: `signals`,
+-- a list of names. Returns as join. If the caller is cancelled, the manager begins to stop.
+function manager_methods:run(opts)
+  check.self(self, "run", manager_mt)
+  opts = check.options(opts, "run")
+  check.known(opts, "run", RUN_OPTIONS)
+  check_loaded(self, "run")
+  local names = opts.signals or SIGNALS
+  driver.get().check_wait()
+  local waiting = { manager = self, signals = nil, worker = nil }
+  if #names > 0 or next(names) ~= nil then
+    local ok, signals, err = pcall(driver.get().signals, names)
+    if not ok then check.raise_again(signals, "run", "signals") end
+    if not signals then return nil, err end
+    waiting.signals = signals
+    waiting.worker = workers.start(attend, waiting)
+  end
+  if self.state == "new" then self:start() end
+  local ok, result, err = pcall(self.join, self)
+  if waiting.signals then
+    waiting.signals:close()
+    waiting.worker:stop(true)
+  end
+  if ok then return result, err end
+  if self.state ~= "stopped" then conductor.begin_stop(self, self.stop_timeout) end
+  error(result, 0)
+end
+
+-- }======
+
+-- {====== Looking from outside ======
+
+--- Returns true; or false and a list of texts that say what is wrong.
+function manager_methods:is_healthy()
+  check.self(self, "is_healthy", manager_mt)
+  local texts = health.texts(self)
+  return #texts == 0, texts
+end
+
+--- Returns how the manager stands. Does not wait.
+function manager_methods:status()
+  check.self(self, "status", manager_mt)
+  local elector = self.own_elector and self.own_elector.object
+  local list = {}
+  for i, record in ipairs(self.records) do
+    list[i] = {
+      kind = record.kind.word, name = record.name, state = record.state, leader = record.is_led,
+      has_synced = record.state == "started" and record.kind.is_synced(record), status = record.kind.status(record),
+    }
+  end
+  return {
+    state = self.state,
+    has_synced = self:has_synced(),
+    is_leader = self.term ~= nil,
+    leader = elector and elector:leader() or nil,
+    id = elector and elector:status().id or nil,
+    failure = self.failure,
+    things = list,
+  }
+end
+
+--- Returns all counters as Prometheus text.
+function manager_methods:metrics()
+  check.self(self, "metrics", manager_mt)
+  return metrics.text(self.records, #health.texts(self) == 0, self.state)
+end
+
+--- Returns the state and the number of things.
+function manager_mt:__tostring()
+  return ("keywatch.manager<%d things %s>"):format(#self.records, self.state)
+end
+
+-- }======
+
+-- {====== Making one ======
+
+local OPTIONS = {
+  election = "string", id = "string", ttl = "number", stop_timeout = "seconds", sync_timeout = "seconds",
+}
+
+--- Raises if an option is wrong.
+local function check_options(opts)
+  check.argument(type(opts) == "table", 1, NAME, "table", opts)
+  local plain = {}
+  for name, value in pairs(opts) do
+    if name ~= "store" then plain[name] = value end
+  end
+  check.known(plain, NAME, OPTIONS)
+  if not check.is_face(opts.store) then
+    check.misuse("%s: option 'store' must be a store, a client, or an object that stands on one, and is %s", NAME,
+      check.shown(opts.store))
+  end
+  if opts.stop_timeout and opts.stop_timeout < 0 then
+    check.misuse("%s: option 'stop_timeout' must be 0 seconds or more, not %s", NAME, check.shown(opts.stop_timeout))
+  end
+  if opts.sync_timeout and opts.sync_timeout <= 0 then
+    check.misuse("%s: option 'sync_timeout' must be more than 0 seconds, not %s", NAME, check.shown(opts.sync_timeout))
+  end
+  for _, name in ipairs { "id", "ttl" } do
+    if opts[name] ~= nil and not opts.election then
+      check.misuse("%s: option '%s' needs the option 'election'", NAME, name)
+    end
+  end
+  for _, name in ipairs { "election", "id" } do
+    if opts[name] == "" then check.misuse("%s: option '%s' is empty", NAME, name) end
+  end
+  local ttl = opts.ttl
+  if ttl and not (ttl >= 1 and ttl % 1 == 0) then
+    check.misuse("%s: option 'ttl' must be a whole number of seconds of at least 1, not %s", NAME, check.shown(ttl))
+  end
+end
+
+--- Gives the manager an elector: its things run while that leads.
+local function add_elector(self, opts)
+  local elector = check.call(NAME, electors.new, {
+    store = opts.store, name = opts.election, id = opts.id, ttl = self.ttl,
+    on_lead = function(fence, leadership) conductor.on_lead(self, fence, leadership) end,
+    on_lose = function() conductor.on_lose(self) end,
+  })
+  self.own_elector = things.new(elector, false, {}, NAME)
+  self.records[1] = self.own_elector
+  self.store, self.term = elector:fence(), nil
+end
+
+--- Returns a manager. It is new: nothing has been started.
+local function new(opts)
+  check_options(opts)
+  local d = driver.get()
+  local self = setmetatable({
+    store = opts.store,      -- with an election: its fence
+    outer = opts.store,
+    root = faces.resolve(opts.store, ""),
+    ttl = opts.ttl or TTL,
+    stop_timeout = opts.stop_timeout or STOP_TIMEOUT,
+    sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
+    state = "new",
+    records = {},            -- of the things, in the order in which they were added: see thing.lua
+    stack = {},              -- those that were started, in order; without caches and informers
+    own_elector = nil,       -- the record of the elector of the option `election`
+    leading = nil,           -- the fence and the session of the present leadership
+    term = { fence = nil },  -- nil: what needs the leadership may not run
+    term_deadline = nil,     -- when that has to have stopped
+    step = nil,              -- the one that is under way
+    conductor = nil,         -- a worker
+    source = nil,            -- that looks at everything from time to time: see task/driver.lua
+    loading = nil,           -- the load that is under way
+    is_ready = false,        -- everything that may run has synced
+    stop_deadline = nil,
+    reserve = 0,             -- seconds of the stop that one thing leaves to the others
+    cut_short = {},          -- titles of the things that have not stopped well
+    failure = nil,           -- the error that the manager ends with
+    look_at = 0,             -- time
+    changed = d.event(),     -- for the conductor
+    news = d.event(),        -- for all who wait for a state
+  }, manager_mt)
+  if opts.election then add_elector(self, opts) end
+  return self
+end
+
+-- }======
+
+return { new = new, mt = manager_mt, attend = attend, tell_signal = tell_signal }

@@ -1,0 +1,268 @@
+-- SPDX-License-Identifier: MIT
+--- metrics: the counters of a manager's things as text in Prometheus' format, version 0.0.4.
+--
+--   # HELP keywatch_work_queue_depth Requests that are queued.
+--   # TYPE keywatch_work_queue_depth gauge
+--   keywatch_work_queue_depth{controller="jobs"} 3
+--
+-- Families come in the order of the table below, and their samples in the order in which the things were added.
+--
+-- Counters never go down. A controller has a new queue whenever it is started, whose counters begin at 0: what former
+-- ones have counted is added. So counters are looked at whenever a thing was started or has stopped: `look`.
+
+-- {====== Families ======
+
+-- By the word of a kind: its label, and its families. Each family has a name, a type, a help, and where its value
+-- stands in the status of a thing: a field; or a field of the field `queue`; or a function.
+local function of_queue(field)
+  return function(status) return status.queue and status.queue[field] or 0 end
+end
+
+local function is_true(field)
+  return function(status) return status[field] and 1 or 0 end
+end
+
+local function is_state(state)
+  return function(status) return status.state == state and 1 or 0 end
+end
+
+local OUTCOMES = { "done", "later", "again", "failed", "given_up" } -- fields of a controller's status
+
+local CONTROLLER = {
+  { "keywatch_controller_running", "gauge", "1 if the workers of the controller run.", is_state "running" },
+  { "keywatch_controller_reconciles_total", "counter",
+    "Calls of reconcile that have ended, by what they have come to.", OUTCOMES },
+  { "keywatch_controller_reconcile_seconds_total", "counter", "Seconds that the calls of reconcile have taken.",
+    "seconds" },
+  { "keywatch_controller_raised_total", "counter", "Calls of reconcile that have raised an error.", "raised" },
+  { "keywatch_controller_late_total", "counter", "Calls of reconcile that have taken longer than their timeout.",
+    "late" },
+  { "keywatch_controller_source_failures_total", "counter", "Calls of map and where that have raised an error.",
+    "source_failures" },
+  { "keywatch_controller_workers", "gauge", "Workers that the controller has.", "workers" },
+  { "keywatch_controller_busy_workers", "gauge", "Workers that call reconcile now.", "busy" },
+  { "keywatch_controller_longest_call_seconds", "gauge", "Seconds that the oldest present call of reconcile has taken.",
+    "longest_call_seconds" },
+  { "keywatch_work_queue_depth", "gauge", "Requests that are queued.", of_queue "depth" },
+  { "keywatch_work_queue_active", "gauge", "Requests that are being worked on.", of_queue "active" },
+  { "keywatch_work_queue_delayed", "gauge", "Requests that are due later.", of_queue "delayed" },
+  { "keywatch_work_queue_adds_total", "counter", "Requests that were added, also such as were queued already.",
+    of_queue "adds" },
+  { "keywatch_work_queue_gets_total", "counter", "Requests that were handed out to workers.", of_queue "gets" },
+  { "keywatch_work_queue_retries_total", "counter", "Requests that were added again by the limiter.",
+    of_queue "retries" },
+  { "keywatch_work_queue_latency_seconds_total", "counter", "Seconds that requests have been queued.",
+    of_queue "latency_seconds" },
+  { "keywatch_work_queue_work_seconds_total", "counter", "Seconds that ended work on requests has taken.",
+    of_queue "work_seconds" },
+  { "keywatch_work_queue_unfinished_work_seconds", "gauge", "Seconds that the present work has taken, in sum.",
+    of_queue "unfinished_seconds" },
+  { "keywatch_work_queue_longest_running_seconds", "gauge", "Seconds that the oldest present work has taken.",
+    of_queue "longest_running_seconds" },
+}
+
+local ELECTOR = {
+  { "keywatch_elector_leading", "gauge", "1 if this process leads.", is_state "leading" },
+  { "keywatch_elector_terms_total", "counter", "How often this process has begun to lead.", "terms" },
+  { "keywatch_elector_trouble", "gauge", "1 if this process cannot take part in the election now.", is_true "trouble" },
+}
+
+local INFORMER = {
+  { "keywatch_informer_synced", "gauge", "1 if everything that existed has come.", is_true "has_synced" },
+  { "keywatch_informer_objects", "gauge", "Objects of the informer.", "objects" },
+  { "keywatch_informer_bad_values", "gauge", "Values that have not become objects.", "bad" },
+  { "keywatch_informer_handlers", "gauge", "Handlers of the informer.", "handlers" },
+  { "keywatch_informer_revision", "gauge", "Revision that the informer has come to.", "revision" },
+  { "keywatch_informer_gaps_total", "counter", "How often the informer has lost its place, and has read anew.",
+    "gaps" },
+  { "keywatch_informer_trouble", "gauge", "1 if the informer cannot follow the server now.", is_true "trouble" },
+}
+
+local CACHE = {
+  { "keywatch_cache_keys", "gauge", "Keys of the cache.", "keys" },
+  { "keywatch_cache_revision", "gauge", "Revision that the cache has come to.", "revision" },
+  { "keywatch_cache_age_seconds", "gauge", "Seconds since the cache was known to be as new as the server.", "age" },
+  { "keywatch_cache_trouble", "gauge", "1 if the cache cannot follow the server now.", is_true "trouble" },
+}
+
+local KINDS = {
+  { word = "controller", label = "controller", families = CONTROLLER },
+  { word = "elector", label = "election", families = ELECTOR },
+  { word = "informer", label = "informer", families = INFORMER },
+  { word = "cache", label = "cache", families = CACHE },
+}
+
+local STATES = { "new", "started", "stopping", "stopped" } -- of a manager
+local RUNNING = { "idle", "starting", "started", "stopping", "stopped", "failed" } -- states of a thing
+
+-- }======
+
+-- {====== Values ======
+
+--- Returns the value of a counter that never goes down: if its source has begun anew, what it has counted before is
+-- added.
+local function count(record, name, value)
+  local counter = record.counts[name]
+  if not counter then
+    counter = { before = 0, last = 0 }
+    record.counts[name] = counter
+  end
+  if value < counter.last then counter.before = counter.before + counter.last end
+  counter.last = value
+  return counter.before + value
+end
+
+--- Returns the value of a family in a status, or nil.
+local function value_of(status, source)
+  if type(source) == "function" then return source(status) end
+  return status[source]
+end
+
+--- Calls fn(family, field, value) for each value of a thing. `field` is that of a family with several, or nil.
+local function each_value(record, families, fn)
+  local status = record.kind.status(record)
+  for _, family in ipairs(families) do
+    local source = family[4]
+    for _, one in ipairs(type(source) == "table" and source or { source }) do
+      local value = value_of(status, one)
+      local field = type(source) == "table" and one or nil
+      if type(value) == "number" then
+        if family[2] == "counter" then value = count(record, family[1] .. (field or ""), value) end
+        fn(family, field, value)
+      end
+    end
+  end
+end
+
+--- Returns the families of a kind, or nil.
+local function families_of(record)
+  for _, kind in ipairs(KINDS) do
+    if kind.word == record.kind.word then return kind.families end
+  end
+end
+
+--- Looks at the counters of a thing. Called when it was started, and when it has stopped.
+local function look(record)
+  local families = families_of(record)
+  if families then each_value(record, families, function() end) end
+end
+
+-- }======
+
+-- {====== Text ======
+
+--- Returns how many bytes a character of UTF-8 at a place of a text has; nil if its first byte cannot be shown as it
+-- is: a byte that is not of UTF-8, a control character, or a backslash that would begin the name of such a byte.
+local function character_at(text, at)
+  local byte = text:byte(at)
+  if byte < 0x20 or byte == 0x7f or text:find("^\\x", at) then return nil end
+  if byte < 0x80 then return 1 end
+  local found = text:match("^[\194-\223][\128-\191]", at) or text:match("^\224[\160-\191][\128-\191]", at)
+    or text:match("^[\225-\236\238\239][\128-\191][\128-\191]", at) or text:match("^\237[\128-\159][\128-\191]", at)
+    or text:match("^\240[\144-\191][\128-\191][\128-\191]", at)
+    or text:match("^[\241-\243][\128-\191][\128-\191][\128-\191]", at)
+    or text:match("^\244[\128-\143][\128-\191][\128-\191]", at)
+  return found and #found or nil
+end
+
+--- Returns a text as UTF-8 without control characters. Other bytes are shown as \xff. Different texts stay different.
+local function to_utf8(text)
+  if not text:find("[^ -%[%]-~]") then return text end -- nor a backslash
+  local parts, at = {}, 1
+  while at <= #text do
+    local n = character_at(text, at)
+    parts[#parts + 1] = n and text:sub(at, at + n - 1) or ("\\x%02x"):format(text:byte(at))
+    at = at + (n or 1)
+  end
+  return table.concat(parts)
+end
+
+local ESCAPES = { ["\\"] = "\\\\", ['"'] = '\\"', ["\n"] = "\\n" }
+
+--- Returns the value of a label, escaped.
+local function label_text(value)
+  return (to_utf8(value):gsub('[\\"\n]', ESCAPES))
+end
+
+--- Returns a number as Prometheus writes it.
+local function number_text(value)
+  if value ~= value then return "NaN" end
+  if value == math.huge then return "+Inf" end
+  if value == -math.huge then return "-Inf" end
+  if value % 1 == 0 and math.abs(value) <= 2 ^ 53 then return ("%.0f"):format(value) end
+  return ("%.17g"):format(value)
+end
+
+--- Returns the line of a sample. `labels` is a list of names and values, in turn.
+local function sample_text(name, labels, value)
+  local parts = {}
+  for i = 1, #labels, 2 do parts[#parts + 1] = ('%s="%s"'):format(labels[i], label_text(labels[i + 1])) end
+  return ("%s%s %s\n"):format(name, parts[1] and "{" .. table.concat(parts, ",") .. "}" or "", number_text(value))
+end
+
+--- Adds the lines of a family to a list, if it has samples.
+local function add_family(lines, name, kind, help, samples)
+  if #samples == 0 then return end
+  lines[#lines + 1] = ("# HELP %s %s\n# TYPE %s %s\n"):format(name, help, name, kind)
+  for _, sample in ipairs(samples) do lines[#lines + 1] = sample end
+end
+
+local HEALTHY, STATE, THINGS = "keywatch_manager_healthy", "keywatch_manager_state", "keywatch_manager_things"
+
+--- Returns the names of all families, in order.
+local function names()
+  local list = { HEALTHY, STATE, THINGS }
+  for _, kind in ipairs(KINDS) do
+    for _, family in ipairs(kind.families) do list[#list + 1] = family[1] end
+  end
+  return list
+end
+
+--- Adds the families of the manager itself to a list.
+local function add_manager(lines, records, is_healthy, state)
+  add_family(lines, HEALTHY, "gauge", "1 if nothing is wrong with the manager.",
+    { sample_text(HEALTHY, {}, is_healthy and 1 or 0) })
+  local samples = {}
+  for i, one in ipairs(STATES) do
+    samples[i] = sample_text(STATE, { "state", one }, one == state and 1 or 0)
+  end
+  add_family(lines, STATE, "gauge", "1 for the state that the manager is in.", samples)
+  local counts, numbers = {}, {}
+  for _, record in ipairs(records) do counts[record.state] = (counts[record.state] or 0) + 1 end
+  for i, one in ipairs(RUNNING) do
+    numbers[i] = sample_text(THINGS, { "state", one }, counts[one] or 0)
+  end
+  add_family(lines, THINGS, "gauge", "Things of the manager, by their state.", numbers)
+end
+
+--- Returns the samples of all things of a kind, by the name of the family.
+local function samples_of(kind, records)
+  local samples = {}
+  for _, family in ipairs(kind.families) do samples[family[1]] = {} end
+  for _, record in ipairs(records) do
+    if record.kind.word == kind.word then
+      each_value(record, kind.families, function(family, field, value)
+        local labels = { kind.label, record.name, field and "outcome", field }
+        table.insert(samples[family[1]], sample_text(family[1], labels, value))
+      end)
+    end
+  end
+  return samples
+end
+
+--- Returns the counters of things as text.
+local function text(records, is_healthy, state)
+  local lines = {}
+  add_manager(lines, records, is_healthy, state)
+  for _, kind in ipairs(KINDS) do
+    local samples = samples_of(kind, records)
+    for _, family in ipairs(kind.families) do
+      add_family(lines, family[1], family[2], family[3], samples[family[1]])
+    end
+  end
+  return table.concat(lines)
+end
+
+-- }======
+
+return { look = look, text = text, names = names }

@@ -1,0 +1,343 @@
+-- SPDX-License-Identifier: MIT
+--- source: where the requests of a controller come from. A request names what is to be reconciled; mostly it is a key.
+--
+--   an informer       each object that is added, updated or deleted: its key
+--   an object watch   each event: its key
+--   a channel         each value that is received
+--   { every = s }     each s seconds: the field `request`
+--
+-- Each change passes the predicate `where(event)`, and `map(object, key, event)` makes requests of it: one, a list of
+-- them, or nil. An update is mapped by the new object and by the old one, so that a child that changes its owner wakes
+-- both owners. Functions that raise are logged and counted: with `where` the change then passes, since a request too
+-- many does no harm; with `map` there is no request.
+--
+-- What existed before, and what a resync repeats, has a low priority: real changes overtake it.
+--
+-- A kind of source has these functions: start(source), which returns true, or nil and an error; wait_synced(source,
+-- timeout), which waits until everything that existed is in the queue; and stop(source).
+--
+-- A change that a task has taken, and whose functions have not returned, is pending: the end of keywatch.run may cancel
+-- the task, and the next one goes on with the pending change.
+
+local channels = require "keywatch.task.channel"
+local check = require "keywatch.support.check"
+local convention = require "keywatch.controller.convention"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local informers = require "keywatch.cache.informer"
+local log = require "keywatch.support.log"
+local object_watches = require "keywatch.cache.object_watch"
+local workers = require "keywatch.task.worker"
+
+local LOW = { priority = -100 } -- of what is not a change
+local AT_ONCE = 64              -- changes that a task reads without a wait, after which other tasks run
+
+-- {====== Requests ======
+
+--- Counts and logs what is wrong with a function of the program.
+local function complain(self, name, text)
+  self.tally.failures = self.tally.failures + 1
+  log.error("%s", ("'%s' of %s of the controller '%s' has failed: %s"):format(name, self.title, self.controller_name,
+    text))
+end
+
+--- True if an error is that of a task that was cancelled, and the caller is such a task.
+local function is_own_cancellation(err)
+  local task = driver.get().current()
+  return task ~= nil and task.is_cancelled and errors.code_of(err) == "cancelled"
+end
+
+--- Calls a function of the program. Returns true and its result; or false after an error, which is logged. Raises if
+-- the task was cancelled.
+local function call(self, name, fn, ...)
+  local ok, found = xpcall(fn, errors.with_traceback, ...)
+  if ok then return true, found end
+  local raised = errors.raised(found)
+  if is_own_cancellation(raised.err) then error(raised.err, 0) end
+  complain(self, name, raised.traceback)
+  return false
+end
+
+--- Adds a request. nil and false are none.
+local function add(self, request, opts)
+  if request == nil or request == false then return end
+  if request ~= request then return complain(self, "map", "NaN cannot be a request") end
+  self.queue:add(request, opts)
+end
+
+--- Adds the requests that the map makes of an object. A table without a metatable is a list of requests.
+local function add_mapped(self, object, event, opts)
+  local ok, found = call(self, "map", self.map, object, event.key, event)
+  if not ok then return end
+  if type(found) ~= "table" or getmetatable(found) ~= nil then return add(self, found, opts) end
+  local n = #found
+  for i = 1, n do add(self, found[i], opts) end
+  for place in next, found do
+    if type(place) ~= "number" or place < 1 or place > n or place % 1 ~= 0 then
+      complain(self, "map", ("it has returned a list of requests with the field %s"):format(check.shown(place)))
+    end
+  end
+end
+
+--- Adds the requests of a change.
+local function add_change(self, event)
+  local where = self.where
+  if where then
+    local ok, passes = call(self, "where", where, event)
+    if ok and not passes then return end
+  end
+  local opts = (event.initial or event.resync) and LOW or nil
+  if not self.map then return add(self, self.has_keys and event.key or event.object, opts) end
+  add_mapped(self, event.object, event, opts)
+  if event.old ~= nil and not rawequal(event.old, event.object) then add_mapped(self, event.old, event, opts) end
+end
+
+-- }======
+
+-- {====== Kinds ======
+
+--- Ends the controller, because a source has ended by itself.
+local function report_end(self, err)
+  local text = errors.text_of(type(err) == "table" and rawget(err, "message") or err):gsub("^keywatch: ", "")
+  local code = type(err) == "table" and core.errors[err.code] and err.code or "internal"
+  self.on_end(errors.new(code, ("keywatch: %s has ended: %s"):format(self.title, text)))
+end
+
+--- Calls the function of a source until that has ended by itself.
+local function follow(self)
+  local ok, found = xpcall(self.kind.follow, errors.with_traceback, self)
+  if not ok then
+    found = errors.raised(found).err
+    if is_own_cancellation(found) then error(found, 0) end
+  end
+  if not self.is_stopped then report_end(self, found) end
+end
+
+--- Stops the task of a source.
+local function stop_following(self)
+  local worker = self.worker
+  self.worker, self.is_stopped = nil, true
+  if worker then worker:stop(true) end
+end
+
+local of_informer = { has_keys = true }
+
+function of_informer.start(self)
+  local function on_event(_, _, event) add_change(self, event) end
+  local handler, err = self.object:add_handler {
+    add = on_event, delete = on_event, at_bound = "coalesce", resync = self.resync,
+    update = function(_, _, _, event) add_change(self, event) end,
+  }
+  if not handler then return nil, err end
+  self.handler = handler
+  self.worker = workers.start(follow, self)
+  return true
+end
+
+--- Waits for the end of the handler, which is that of the informer. Returns why it has ended.
+function of_informer.follow(self)
+  self.handler:join()
+  return self.object:error() or errors.closed("informer")
+end
+
+function of_informer.wait_synced(self, timeout)
+  local d = driver.get()
+  local deadline = d.now() + timeout
+  local ok, err = self.object:wait_synced(timeout)
+  if not ok then return nil, err end
+  ok, err = self.handler:wait_synced(math.max(0, deadline - d.now()))
+  return ok, err
+end
+
+function of_informer.stop(self)
+  local handler = self.handler
+  stop_following(self)
+  self.handler = nil
+  if handler then handler:close() end
+end
+
+--- Returns a kind of source that a task reads. read(object) waits for the next change and returns it, or nil and why
+-- there will be none; handle(source, change) adds the requests.
+local function read_by_task(read, handle)
+  local kind = { stop = stop_following }
+
+  function kind.start(self)
+    self.worker = workers.start(follow, self)
+    return true
+  end
+
+  function kind.follow(self)
+    local count, described = 0, self.described
+    while not self.is_stopped do -- a function of the program may have stopped the controller
+      if described.pending == nil then
+        local change, err = read(self.object)
+        if change == nil then return err end
+        described.pending = { change }
+      end
+      handle(self, described.pending[1])
+      described.pending = nil
+      count = count + 1
+      if count % AT_ONCE == 0 then driver.get().sleep(0) end
+    end
+  end
+
+  function kind.wait_synced() return true end
+
+  return kind
+end
+
+local of_object_watch = read_by_task(function(watch)
+  local event, err = watch:next()
+  if event and event.type == "error" then return nil, event.error end
+  return event, err or errors.closed("object watch")
+end, function(self, event)
+  if event.type == "synced" then
+    self.described.has_synced = true
+    self.synced:set()
+  elseif event.key then
+    add_change(self, event)
+  end
+end)
+of_object_watch.has_keys = true
+
+--- Waits until the objects that existed were read, if the object watch begins with them.
+function of_object_watch.wait_synced(self, timeout)
+  local d = driver.get()
+  local deadline = d.now() + timeout
+  while self.object.opts.initial and not self.described.has_synced do
+    if not self.synced:wait(math.max(0, deadline - d.now())) then return nil, core.new_error("timeout") end
+  end
+  return true
+end
+
+local of_channel = read_by_task(function(channel)
+  local value, err = channel:receive()
+  return value, err or errors.closed("channel")
+end, function(self, value) add_change(self, { type = "received", object = value }) end)
+
+local of_timer = { stop = stop_following }
+
+function of_timer.start(self)
+  self.due_at = driver.get().now()
+  self.worker = workers.start(follow, self)
+  return true
+end
+
+function of_timer.follow(self)
+  local d = driver.get()
+  while true do
+    local now = d.now()
+    if now >= self.due_at then
+      self.due_at = now + self.every
+      add(self, self.request)
+    end
+    d.sleep(math.max(0, self.due_at - d.now()))
+  end
+end
+
+function of_timer.wait_synced() return true end
+
+-- }======
+
+-- {====== Making one ======
+
+local KINDS = { [informers.mt] = of_informer, [object_watches.mt] = of_object_watch, [channels.mt] = of_channel }
+local TITLES = {
+  [of_informer] = "an informer", [of_object_watch] = "an object watch", [of_channel] = "a channel",
+  [of_timer] = "a timer",
+}
+local OPTIONS = {
+  map = "function", where = "function", owner = "boolean", every = "seconds", request = "any", resync = "seconds",
+}
+local OF_CHANGES = { map = true, where = true, owner = true }
+local OF_TIMERS = { every = true, request = true }
+local FIELDS = { -- that each kind has
+  [of_informer] = { map = true, where = true, owner = true, resync = true },
+  [of_object_watch] = OF_CHANGES, [of_channel] = OF_CHANGES, [of_timer] = OF_TIMERS,
+}
+
+--- Raises because of a source.
+local function refuse(name, i, text, ...)
+  check.misuse("%s: source %d%s", name, i, text:format(...))
+end
+
+--- Raises unless an option of a source is of its kind.
+local function check_option(name, i, field, value)
+  local wanted = OPTIONS[field]
+  if not wanted then refuse(name, i, ": there is no option '%s'", tostring(field)) end
+  if wanted == "seconds" then
+    if not (type(value) == "number" and value > 0 and value < math.huge) then
+      refuse(name, i, ": option '%s' must be a positive number of seconds, not %s", field, check.shown(value))
+    end
+  elseif wanted ~= "any" and type(value) ~= wanted then
+    refuse(name, i, ": option '%s' must be a %s, not %s", field, wanted, check.shown(value))
+  end
+end
+
+--- Returns the object and the options of a source: an object, or a table with an object at 1 and options.
+local function take_apart(given, i, name)
+  if KINDS[getmetatable(given)] then return given, {} end
+  if type(given) ~= "table" then refuse(name, i, " is %s", check.shown(given)) end
+  local opts = {}
+  for field, value in next, given do
+    if field ~= 1 then
+      check_option(name, i, field, value)
+      opts[field] = value
+    end
+  end
+  return given[1], opts
+end
+
+--- Returns a description of a source. Raises if there is none.
+local function parse(given, i, name)
+  local object, opts = take_apart(given, i, name)
+  local kind = object ~= nil and KINDS[getmetatable(object)] or object == nil and opts.every and of_timer
+  if not kind then
+    refuse(name, i, " must be an informer, an object watch, a channel, or a table with 'every', and is %s",
+      check.shown(object))
+  end
+  for field in pairs(opts) do
+    if not FIELDS[kind][field] then refuse(name, i, ": %s has no option '%s'", TITLES[kind], field) end
+  end
+  if opts.owner and opts.map then refuse(name, i, ": options 'owner' and 'map' exclude each other") end
+  if kind == of_timer and (opts.request == nil or opts.request ~= opts.request) then
+    refuse(name, i, ": a timer needs the option 'request'")
+  end
+  return {
+    kind = kind, object = object, opts = opts, title = ("source %d, %s,"):format(i, TITLES[kind]),
+    pending = nil,      -- { a change that was taken, and has not become requests yet }
+    has_synced = false, -- of an object watch: what existed has been read
+  }
+end
+
+--- Returns a source that adds requests to a queue, by a description. on_end(err) is called if the source ends by
+-- itself. tally.failures counts the errors of `map` and `where`.
+local function new(described, controller_name, queue, tally, on_end)
+  local opts = described.opts
+  return {
+    described = described,
+    kind = described.kind,
+    has_keys = described.kind.has_keys,
+    title = described.title,
+    object = described.object,
+    map = opts.owner and convention.owner_of or opts.map,
+    where = opts.where,
+    every = opts.every,
+    request = opts.request,
+    resync = opts.resync,
+    controller_name = controller_name,
+    queue = queue,
+    tally = tally,
+    on_end = on_end,
+    synced = driver.get().event(),
+    due_at = 0, -- of a timer
+    handler = nil,
+    worker = nil,
+    is_stopped = false,
+  }
+end
+
+-- }======
+
+return { parse = parse, new = new }

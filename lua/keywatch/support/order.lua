@@ -1,0 +1,30 @@
+-- SPDX-License-Identifier: MIT
+--- order: the keys of a set in an order that is the same in every run. Lua goes over a table whose keys are objects in
+-- the order of their addresses, and over one whose keys are strings in an order that differs from run to run.
+
+local compat = require "keywatch.support.compat"
+local is_before = require("keywatch.support.key_order").is_before
+
+--- Returns the keys of a set, which are tables, as a list in the order of their field of that name, a number or a text.
+-- May be called by a finalizer.
+local keys_by = compat.interpreted(function(set, field)
+  local list = {}
+  for key in pairs(set) do list[#list + 1] = key end
+  if list[2] then table.sort(list, function(a, b) return a[field] < b[field] end) end
+  return list
+end)
+
+--- Returns the keys of a set as a list: the strings first, in the order of their bytes, and then the others in any
+-- order. May be called by a finalizer.
+local strings_first = compat.interpreted(function(set)
+  local strings, others = {}, {}
+  for key in next, set do
+    local list = type(key) == "string" and strings or others
+    list[#list + 1] = key
+  end
+  table.sort(strings, is_before)
+  for _, key in ipairs(others) do strings[#strings + 1] = key end
+  return strings
+end)
+
+return { keys_by = keys_by, strings_first = strings_first }

@@ -1,0 +1,149 @@
+-- SPDX-License-Identifier: MIT
+--- worker: a function that runs as a task until it is done. The end of keywatch.run cancels tasks, and so does a fork;
+-- a worker that is not done is then started again.
+--
+--             start                the task runs              the function has returned, or stop
+--   IDLE --------------> STARTED -----------------> BUSY ------------------------------------------> DONE
+--     ^                     |                        |
+--     +-------- the task was cancelled, or left behind
+--
+-- Each driver has a source for its workers, which is attached while there are any. Idle workers are started when the
+-- loop turns, and when it has come to rest, so that a host's loop runs them. A task that was cancelled before it ran,
+-- or that was left behind because it went on after it was cancelled, tells nobody: the source looks at all workers
+-- whose tasks have not begun, and at one of the others in each turn.
+
+local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local log = require "keywatch.support.log"
+
+local worker_methods = {}
+local worker_mt = { __index = worker_methods }
+local source_methods = {}
+local source_mt = { __index = source_methods }
+
+--- Notes that a worker is done, and removes it from the list of its source: the last one takes its place.
+local function finish(self)
+  if self.state == "done" then return end
+  local workers, place = self.source.workers, self.place
+  local last = workers[#workers]
+  self.state = "done"
+  workers[#workers] = nil
+  if last ~= self then workers[place], last.place = last, place end
+end
+
+--- Has a worker be started.
+local function await_start(self)
+  self.state, self.task, self.source.has_idle = "idle", nil, true
+end
+
+--- True if an error is that of a task that was cancelled.
+local function is_cancellation(err)
+  return errors.code_of(err) == "cancelled"
+end
+
+--- The function of the task.
+local function work(self, task_of)
+  if self.state ~= "started" or self.task ~= task_of[1] then return end
+  self.state = "busy"
+  local ok, raised = xpcall(self.fn, errors.with_traceback, self.object)
+  if self.state ~= "busy" or self.task ~= task_of[1] then return end
+  if not ok then raised = errors.raised(raised) end
+  if not ok and is_cancellation(raised.err) then return await_start(self) end
+  finish(self)
+  if not ok then log.error("%s", "a task of keywatch has failed: " .. raised.traceback) end
+end
+
+--- Starts the task of a worker.
+local function spawn(self)
+  local task_of = {} -- the task, once it is there
+  self.state = "started"
+  local task = self.source.driver.spawn_own(work, self, task_of)
+  task_of[1] = task
+  if self.state ~= "started" then return end -- a finalizer has stopped it
+  self.task = task
+  local fresh = self.source.fresh
+  fresh[#fresh + 1] = self
+end
+
+--- Starts the workers that are idle.
+local function start_idle(self)
+  self.has_idle = false
+  local workers = self.workers
+  for i = 1, #workers do
+    local one = workers[i]
+    if one and one.state == "idle" then spawn(one) end
+  end
+end
+
+--- Looks at the workers whose tasks have not begun: a task may have been cancelled before.
+local function look_at_fresh(self)
+  local fresh = {}
+  local list = self.fresh -- from here on without an allocation that a finalizer could run at
+  for i = 1, #list do
+    local one = list[i]
+    if one.state == "started" then
+      if one.task.state == "done" then await_start(one) else fresh[#fresh + 1] = one end
+    end
+  end
+  self.fresh = fresh
+end
+
+--- Looks at the next worker: its task may have ended without a word.
+local function look_at_one(self)
+  local workers = self.workers
+  local at = self.at < #workers and self.at + 1 or 1
+  local one = workers[at]
+  self.at = at
+  if one and one.task and one.task.state == "done" then await_start(one) end
+end
+
+--- Starts the workers that are idle, and looks at another one. Called by the driver.
+function source_methods:poll()
+  if self.fresh[1] then look_at_fresh(self) end
+  if not self.workers[1] then return self.driver.detach(self) end
+  look_at_one(self)
+  if self.has_idle then start_idle(self) end
+end
+
+--- Starts the workers that are idle. Called by the driver when the loop has come to rest.
+function source_methods:rested()
+  if self.fresh[1] then look_at_fresh(self) end
+  if self.has_idle then start_idle(self) end
+end
+
+--- In the child after a fork no task is left but the one that has forked.
+function source_methods:after_fork()
+  local current = self.driver.current()
+  for _, one in ipairs(self.workers) do
+    if not one.task or one.task ~= current then await_start(one) end
+  end
+end
+
+--- Has the worker not be started again. With is_urgent the present wait of its task ends.
+function worker_methods:stop(is_urgent)
+  local task = self.task
+  finish(self)
+  self.task = nil
+  if task and is_urgent and self.source.driver.current() ~= task then task:cancel() end
+end
+
+--- Starts fn(object) as a task. Returns the worker.
+local function start(fn, object)
+  local d = driver.get()
+  local source = compat.companion(d, "worker")
+  if not source.driver then
+    source.driver, source.workers, source.fresh, source.at, source.has_idle = d, {}, {}, 0, false
+    setmetatable(source, source_mt)
+  end
+  local self = setmetatable({
+    fn = fn, object = object, source = source, task = nil, state = "idle", place = 0,
+  }, worker_mt)
+  self.place = #source.workers + 1
+  source.workers[self.place] = self
+  d.attach(source)
+  spawn(self)
+  return self
+end
+
+return { start = start }

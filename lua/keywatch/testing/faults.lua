@@ -1,0 +1,291 @@
+-- SPDX-License-Identifier: MIT
+--- faults: rules by which requests fail, and what happens to a request for which a rule fires.
+--
+-- A rule is { kind, method =, key =, prefix =, client =, server =, skip =, count =, chance =, error =, seconds = }. It
+-- is asked when a request has arrived at a server, before the server carries the request out; and again for each
+-- attempt of a request that the client repeats. Kinds:
+--
+--   refuse        the server refuses the request with `error`
+--   delay         the server waits `seconds` before it carries the request out
+--   hang          the request is not carried out, and never answered
+--   lose_request  the connection is lost, and the request is not carried out
+--   lose_answer   the request is carried out, and then the connection is lost, with the answer
+--   mute          the request is carried out, and then nothing comes from the server on this connection any more
+--
+-- A server knows the keys of a request by a number, the token, which each client of a world sends along as metadata.
+-- The world remembers the last requests: a request may arrive late, when nobody waits for it any more.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local drivers = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local requests = require "keywatch.testing.requests"
+
+local TOKEN = "keywatch-testing" -- name of the metadata
+local REMEMBERED = 1000 -- requests whose keys are known
+local NO_LEADER = { grpc_status = 14, message = "etcdserver: no leader" }
+
+local KINDS = { "refuse", "delay", "hang", "lose_request", "lose_answer", "mute" }
+local MOMENTS = { "cut", "isolate", "stop", "compact", "restore", "replace", "lose_lease" } -- that methods cause
+
+local rule_methods = {}
+local rule_mt = { __name = "keywatch.testing.rule", __index = rule_methods }
+
+function rule_mt:__tostring()
+  return ("keywatch.testing.rule<%s hits=%d%s>"):format(self.kind, self.hits, self.is_stopped and " stopped" or "")
+end
+
+--- Returns the counters of all faults, each 0.
+local function new_counts()
+  local counts = {}
+  for _, list in ipairs { KINDS, MOMENTS } do
+    for _, name in ipairs(list) do counts[name] = 0 end
+  end
+  return counts
+end
+
+-- {====== Rules ======
+
+local is_kind = {}
+for _, name in ipairs(KINDS) do is_kind[name] = true end
+
+--- Returns the error of a rule's field `error`: a code, an error, or a table with grpc_status and message.
+local function read_error(given)
+  if given == "no_leader" then return NO_LEADER end
+  if type(given) == "string" then
+    local ok, err = pcall(core.new_error, given)
+    if ok then return err end
+    check.misuse("fault: there is no error of the code '%s'", given)
+  end
+  local status = type(given) == "table" and given.grpc_status
+  if type(status) == "number" and status >= 1 and status <= 16 and status % 1 == 0 then
+    return { grpc_status = status, message = errors.text_of(given.message or "") }
+  end
+  check.misuse("fault: 'error' must be a code, or a table with grpc_status and message")
+end
+
+--- Returns a function that returns the seconds of a delay: a number, or { least, most }.
+local function read_seconds(world, given)
+  local least, most = given, given
+  if type(given) == "table" then least, most = given[1], given[2] end
+  local function is_time(value) return type(value) == "number" and value >= 0 and value < math.huge end
+  if not is_time(least) or not is_time(most) or most < least then
+    check.misuse("fault: 'seconds' must be a number of seconds, or { least, most }")
+  end
+  return function() return least + (most > least and world.random() * (most - least) or 0) end
+end
+
+local function is_count(value) return type(value) == "number" and value >= 0 and value % 1 == 0 end
+local function is_chance(value) return type(value) == "number" and value >= 0 and value <= 1 end
+
+--- The fields of a rule that are checked by themselves: a description of the value, and a function that is true for a
+-- good one.
+local FIELDS = {
+  key = { "a string", function(value) return type(value) == "string" end },
+  prefix = { "a boolean", function(value) return type(value) == "boolean" end },
+  skip = { "a whole number that is not negative", is_count },
+  count = { "a whole number that is not negative", is_count },
+  chance = { "a number from 0 to 1", is_chance },
+}
+
+local OTHERS = { method = true, client = true, server = true, error = true, seconds = true }
+
+--- Raises if a field of a rule is not known, or not good.
+local function check_fields(given)
+  for name, value in pairs(given) do
+    local field = FIELDS[name]
+    if field and not field[2](value) then
+      check.misuse("fault: '%s' must be %s, not %s", name, field[1], check.shown(value))
+    elseif not field and not OTHERS[name] and name ~= 1 then
+      check.misuse("fault: a rule has no field '%s'", tostring(name))
+    end
+  end
+  if not is_kind[given[1]] then
+    check.misuse("fault: there is no fault %s: use %s", check.shown(given[1]), table.concat(KINDS, ", "))
+  end
+  if (given[1] == "refuse") ~= (given.error ~= nil) then
+    check.misuse("fault: 'error' belongs to 'refuse', and 'refuse' needs it")
+  end
+  if (given[1] == "delay") ~= (given.seconds ~= nil) then
+    check.misuse("fault: 'seconds' belongs to 'delay', and 'delay' needs it")
+  end
+  if given.prefix ~= nil and given.key == nil then check.misuse("fault: 'prefix' needs 'key'") end
+end
+
+--- Returns the rule that a user has written, as an active one of the world.
+local function new_rule(world, given)
+  check_fields(given)
+  if given.client ~= nil and not world.origins[given.client] then
+    check.misuse("fault: 'client' must be a client of this world")
+  end
+  local server = given.server
+  if server ~= nil and not (type(server) == "table" and rawget(server, "world") == world) then
+    check.misuse("fault: 'server' must be a server of this world")
+  end
+  local paths, why = requests.paths(given.method)
+  if paths == nil then check.misuse("fault: %s", why) end
+  if given.key and paths and not requests.has_any_keys(paths) then
+    check.misuse("fault: 'key' is for requests that have keys: get, range, put, delete and txn")
+  end
+  local rule = setmetatable({
+    world = world,
+    kind = given[1],
+    paths = paths,   -- as keys; false: all
+    range = given.key and requests.range(given.key, given.prefix) or nil,
+    origin = given.client and world.origins[given.client] or nil,
+    server = server,
+    skip = given.skip or 0,
+    left = given.count or math.huge, -- times that it may still fire
+    chance = given.chance or 1,
+    err = given.error and read_error(given.error) or nil,
+    seconds = given.seconds and read_seconds(world, given.seconds) or nil,
+    hits = 0,        -- times that it has fired
+    is_stopped = false,
+  }, rule_mt)
+  table.insert(world.rules, rule)
+  return rule
+end
+
+--- Ends the rule. What it has begun goes on. Idempotent.
+function rule_methods:stop()
+  check.self(self, "stop", rule_mt)
+  self.is_stopped = true
+  for i, rule in ipairs(self.world.rules) do
+    if rule == self then return table.remove(self.world.rules, i) end
+  end
+end
+
+--- True if a rule is about a request.
+local function is_about(rule, request)
+  if rule.paths and not rule.paths[request.path] then return false end
+  if rule.server and rule.server ~= request.server then return false end
+  if rule.origin and rule.origin ~= request.origin then return false end
+  return not rule.range or requests.touches(request.ranges, rule.range)
+end
+
+--- True if a rule that is about a request fires. Counts it.
+local function fires(rule)
+  if rule.left <= 0 then return false end
+  if rule.skip > 0 then
+    rule.skip = rule.skip - 1
+    return false
+  end
+  if rule.chance < 1 and rule.world.random() >= rule.chance then return false end
+  rule.left, rule.hits = rule.left - 1, rule.hits + 1
+  local counts = rule.world.counts
+  counts[rule.kind] = counts[rule.kind] + 1
+  return true
+end
+
+-- }======
+
+-- {====== What happens ======
+
+-- What a fault does to a call in `before` of the middleware. Each returns what `before` returns, nothing to let the
+-- call go on to the next rule.
+local does = {}
+
+function does.refuse(rule) return nil, rule.err end
+function does.delay(rule) drivers.get().sleep(rule.seconds()) end
+
+--- The task of the call waits until the call is over, and is then cancelled.
+function does.hang() drivers.get().event():wait() end
+
+function does.lose_request(rule, _, link)
+  rule.world.network:cut(function(one) return one == link end)
+  does.hang()
+end
+
+function does.lose_answer(_, call, link)
+  if not link then return end
+  link.is_mute, call.is_to_be_cut = true, true
+end
+
+function does.mute(_, _, link)
+  if link then link.is_mute = true end
+end
+
+--- Returns what a call that has arrived requests.
+local function request_of(world, server, call, link)
+  return {
+    path = call.path,
+    ranges = world.ranges[call.metadata[TOKEN] or ""],
+    origin = link and link.origin,
+    server = server,
+  }
+end
+
+--- Returns the middleware of a world's server.
+local function middleware(world, server)
+  return {
+    before = function(call)
+      local link = world.network:find(call.peer)
+      local request = request_of(world, server, call, link)
+      local rules = {}
+      for i, rule in ipairs(world.rules) do rules[i] = rule end -- a rule may end while another one waits
+      for _, rule in ipairs(rules) do
+        if not rule.is_stopped and is_about(rule, request) and fires(rule) then
+          local ok, err = does[rule.kind](rule, call, link)
+          if err then return ok, err end
+        end
+      end
+      return true
+    end,
+    after = function(call)
+      if not call.is_to_be_cut then return end
+      world.network:cut(function(link) return link.remote == call.peer end)
+    end,
+  }
+end
+
+-- }======
+
+-- {====== Clients ======
+
+--- Returns metadata with a token for a request, and remembers the keys of the request; or nil if no rule asks for
+-- keys.
+local function mark(world, path, bytes)
+  if not world.has_had_rules or not requests.has_keys(path) then return nil end
+  local token = world.last_token + 1
+  world.last_token = token
+  world.ranges[tostring(token)] = requests.ranges(path, bytes)
+  world.ranges[tostring(token - REMEMBERED)] = nil
+  return { [TOKEN] = tostring(token) }
+end
+
+--- Sends a token along with each request of a transport, so that a server knows the keys. The reads of watches and
+-- caches have one token for all attempts.
+local function mark_requests(world, transport)
+  local unary = transport.unary
+  function transport.unary(of, path, bytes, deadline, is_read, metadata, ...)
+    local own = mark(world, path, bytes)
+    for name, value in pairs(own and metadata or {}) do own[name] = value end
+    local back, err = unary(of, path, bytes, deadline, is_read, own or metadata, ...)
+    return back, err
+  end
+  transport.reads.mark = function(path, bytes) return mark(world, path, bytes) end
+end
+
+--- Makes a client one of the world's: its connections have an origin, and its requests have tokens.
+local function adopt(world, client)
+  local transport, network = client.transport, world.network
+  world.last_origin = world.last_origin + 1
+  local origin = world.last_origin
+  world.clients[origin], world.origins[client] = client, origin
+  local poll = transport.poll
+  function transport.poll(self)
+    local before = network.origin
+    network.origin = origin
+    local ok, seconds = pcall(poll, self)
+    network.origin = before
+    if not ok then error(seconds, 0) end
+    return seconds
+  end
+  mark_requests(world, transport)
+end
+
+-- }======
+
+return {
+  new_counts = new_counts, new_rule = new_rule, middleware = middleware, adopt = adopt, methods = rule_methods,
+}

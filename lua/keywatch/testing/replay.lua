@@ -1,0 +1,109 @@
+-- SPDX-License-Identifier: MIT
+--- replay: makes a store have the content, and the revisions, that another store had at a revision. Every change is
+-- made once more, in order.
+--
+-- Changes that were compacted are not known. In their place others are made that lead to the same content at the
+-- compacted revision: each kv is put so often, and at such revisions, that it has its version, and was created and
+-- modified when it was. They are compacted in the new store, too, so that nobody sees them.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+
+local TTL = 60 -- seconds of a lease that has ended meanwhile: how long it was is not known any more
+
+--- Returns options for the new store: a change may have been larger than a transaction.
+local function options()
+  return { max_txn_ops = 2 ^ 31 - 1, max_request_bytes = 2 ^ 31 - 1 }
+end
+
+--- Grants the lease of an id in a store, unless it is there. Its time to live is that of the other store's lease.
+local function grant(from, to, id, known)
+  local name = tostring(id)
+  if known[name] then return end
+  known[name] = true
+  local info = from:lease_time_to_live(id)
+  local ttl = info and info.granted_ttl and info.granted_ttl > 0 and info.granted_ttl or TTL
+  assert(to:lease_grant(ttl, { id = id }))
+end
+
+--- Returns the transaction that makes the changes of a batch of events.
+local function txn_of(from, to, batch, known)
+  local ops = {}
+  for i, event in ipairs(batch.events) do
+    if event.type == "delete" then
+      ops[i] = { delete = event.key }
+    else
+      local lease = event.lease
+      if lease and tostring(lease) ~= "0" then grant(from, to, lease, known) else lease = nil end
+      ops[i] = { put = event.key, value = event.value, lease = lease }
+    end
+  end
+  return { success = ops }
+end
+
+-- {====== What was compacted ======
+
+local FILLER = "\0keywatch-testing" -- key that changes at revisions of which nothing is left
+
+--- Adds an op to those of a revision.
+local function plan(ops, revision, op)
+  ops[revision] = ops[revision] or {}
+  table.insert(ops[revision], op)
+end
+
+--- Plans the puts of a kv: the first one at its create_revision, the last one at its mod_revision.
+local function plan_kv(ops, from, to, kv, known)
+  local lease = kv.lease
+  if lease and tostring(lease) ~= "0" then grant(from, to, lease, known) else lease = nil end
+  for i = 0, kv.version - 2 do plan(ops, kv.create_revision + i, { put = kv.key, value = "" }) end
+  plan(ops, kv.mod_revision, { put = kv.key, value = kv.value, lease = lease })
+end
+
+--- Brings an empty store to the content that `from` had at its compacted revision. Returns true; or nil and an error.
+local function copy_compacted(from, to, last, known)
+  if last < 2 then return true end
+  local found, err = from:range("", { prefix = true, revision = last })
+  if not found then return nil, err end
+  local ops = {}
+  for _, kv in ipairs(found.kvs) do plan_kv(ops, from, to, kv, known) end
+  if last > 2 then
+    plan(ops, 2, { put = FILLER, value = "" })
+    plan(ops, last, { delete = FILLER })
+  end
+  for revision = 2, last do assert(to:txn { success = ops[revision] or { { put = FILLER, value = "" } } }) end
+  return to:compact(last)
+end
+
+-- }======
+
+--- Returns the next batch of a watch without waiting; or nil and an error.
+local function next_batch(watch, from, now)
+  local batch, err = watch:batch(0)
+  while not batch and err and err.code == "timeout" and from:step(now) do batch, err = watch:batch(0) end
+  return batch, err
+end
+
+--- Repeats the changes of `from` in the empty store `to`, up to a revision. Returns true; or nil and an error.
+local function copy(from, to, revision, now)
+  local known, at = {}, math.max(1, from:status().compact_revision)
+  if revision < at then return nil, core.new_error("compacted") end
+  for _, id in ipairs(assert(from:leases())) do grant(from, to, id, known) end
+  local ok, why = copy_compacted(from, to, at, known)
+  if not ok then return nil, why end
+  if revision == at then return true end
+  local watch, trouble = from:watch("", { prefix = true, start_revision = at + 1 })
+  if not watch then return nil, trouble end
+  while at < revision do
+    local batch, err = next_batch(watch, from, now)
+    if not batch then
+      watch:close()
+      return nil, err
+    end
+    at = assert(to:txn(txn_of(from, to, batch, known))).revision
+    if at ~= batch.revision then check.misuse("restore: revision %d has become %d", batch.revision, at) end
+  end
+  watch:close()
+  return true
+end
+
+return { options = options, copy = copy }

@@ -1,0 +1,127 @@
+-- SPDX-License-Identifier: MIT
+--- requests: which methods a rule is about, and which keys a request touches.
+--
+-- A range of keys is { first, behind }: from `first` on, and less than `behind`; nil: to the end.
+
+local core = require "keywatch.core"
+local methods = require "keywatch.client.methods"
+
+local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
+
+-- Paths by the names that methods of keywatch have.
+local NAMES = {
+  get = { KV .. "Range" },
+  range = { KV .. "Range" },
+  put = { KV .. "Put" },
+  delete = { KV .. "DeleteRange" },
+  txn = { KV .. "Txn" },
+  compact = { KV .. "Compact" },
+  watch = { "/etcdserverpb.Watch/Watch" },
+  lease = { LEASE .. "LeaseGrant" },
+  revoke = { LEASE .. "LeaseRevoke" },
+  keepalive = { LEASE .. "LeaseKeepAlive" },
+  remaining = { LEASE .. "LeaseTimeToLive" },
+  leases = { LEASE .. "LeaseLeases" },
+  status = { "/etcdserverpb.Maintenance/Status" },
+}
+
+-- Groups of these.
+local GROUPS = {
+  read = { "range", "remaining", "leases", "status" },
+  write = { "put", "delete", "txn", "compact", "lease", "revoke" },
+}
+for group, names in pairs(GROUPS) do
+  NAMES[group] = {}
+  for i, name in ipairs(names) do NAMES[group][i] = NAMES[name][1] end
+end
+
+--- Returns the paths of a rule's field `method`, as the keys of a table: a name, a path, or a list of these. Returns
+-- false for nil, which stands for all methods; or nil and what is wrong if there is no such method.
+local function paths(given)
+  if given == nil then return false end
+  if type(given) == "string" then given = { given } end
+  local found = {}
+  if type(given) ~= "table" or #given == 0 then return nil, "'method' must be a name, or a list of names" end
+  for _, name in ipairs(given) do
+    local list = NAMES[name] or type(name) == "string" and name:find("^/[^/]+/[^/]+$") and { name }
+    if not list then return nil, ("there is no method '%s'"):format(tostring(name)) end
+    for _, path in ipairs(list) do found[path] = true end
+  end
+  return found
+end
+
+--- Returns the first key behind all keys with a prefix, or nil if there is none.
+local function behind_prefix(prefix)
+  local head, last = prefix:match("^(.-)([^\255])\255*$")
+  return last and head .. string.char(last:byte() + 1) or nil
+end
+
+--- Returns the range of a key, or of all keys with a prefix.
+local function range(key, is_prefix)
+  if is_prefix then return { key, behind_prefix(key) } end
+  return { key, key .. "\0" }
+end
+
+--- True if two ranges have a key in common.
+local function overlap(a, b)
+  return (not b[2] or a[1] < b[2]) and (not a[2] or b[1] < a[2])
+end
+
+--- Adds the range of a message with the fields key and range_end to a list.
+local function add(list, message)
+  local key, range_end = message.key or "", message.range_end
+  if range_end == nil or range_end == "" then
+    list[#list + 1] = { key, key .. "\0" }
+  elseif range_end == "\0" then
+    list[#list + 1] = { key, nil }
+  else
+    list[#list + 1] = { key, range_end }
+  end
+end
+
+--- Adds the ranges of a transaction to a list.
+local function add_txn(list, txn)
+  for _, compare in ipairs(txn.compare or {}) do add(list, compare) end
+  for _, branch in ipairs { txn.success or {}, txn.failure or {} } do
+    for _, op in ipairs(branch) do
+      local message = op.request_range or op.request_put or op.request_delete_range
+      if message then add(list, message) end
+      if op.request_txn then add_txn(list, op.request_txn) end
+    end
+  end
+end
+
+-- Paths of the requests that have keys.
+local HAS_KEYS = {}
+for _, name in ipairs { "range", "put", "delete", "txn" } do HAS_KEYS[NAMES[name][1]] = true end
+
+--- True if requests of a path have keys.
+local function has_keys(path) return HAS_KEYS[path] == true end
+
+--- True if requests of one of several paths, the keys of a table, have keys.
+local function has_any_keys(of)
+  for path in pairs(of) do
+    if HAS_KEYS[path] then return true end
+  end
+  return false
+end
+
+--- Returns the ranges that a request of a path that has keys touches.
+local function ranges(path, bytes)
+  local message, list = core.decode(methods[path].request, bytes), {}
+  if not message then return list end
+  if path == NAMES.txn[1] then add_txn(list, message) else add(list, message) end
+  return list
+end
+
+--- True if a request touches a range of keys. `of` are the ranges of the request; nil: they are not known.
+local function touches(of, wanted)
+  for _, one in ipairs(of or {}) do
+    if overlap(one, wanted) then return true end
+  end
+  return false
+end
+
+return {
+  paths = paths, range = range, has_keys = has_keys, has_any_keys = has_any_keys, ranges = ranges, touches = touches,
+}

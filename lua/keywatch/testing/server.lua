@@ -1,0 +1,235 @@
+-- SPDX-License-Identifier: MIT
+--- server: a server of a world, with its store, and what can happen to it.
+--
+--   SERVING <---- start, stop ----> STOPPED: connections are refused
+--
+-- A server keeps its URL. Its store is another one after `restore` and `replace`.
+
+local check = require "keywatch.support.check"
+local core = require "keywatch.core"
+local faults = require "keywatch.testing.faults"
+local keywatch = require "keywatch"
+local replay = require "keywatch.testing.replay"
+
+local server_methods = {}
+local server_mt = { __name = "keywatch.testing.server", __index = server_methods }
+
+function server_mt:__tostring()
+  return ("keywatch.testing.server<%s%s>"):format(self.url, self.server and "" or " stopped")
+end
+
+--- Opens a store of a server in memory. The ids of its leases depend on the seed of the world.
+local function open_store(self, given)
+  local opts = {}
+  for name, value in pairs(given or {}) do opts[name] = value end
+  if opts.path ~= nil then check.misuse("serve: the store of a world is in memory: leave the option 'path' out") end
+  opts.seed = opts.seed or self.world.random(2 ^ 31)
+  return keywatch.open(opts)
+end
+
+--- Returns a server of a world that serves, with a new store.
+local function open(world, name, url, store_opts)
+  local self = setmetatable({
+    world = world,
+    name = name,
+    url = url,
+    store = nil,
+    server = nil,     -- keywatch's server; nil while it is stopped
+    cluster = 1,      -- number of the cluster, of which the ids are made
+    latency = 0,
+    is_isolated = false,
+  }, server_mt)
+  self.store = open_store(self, store_opts)
+  self:start()
+  table.insert(world.servers, self)
+  return self
+end
+
+--- True if a value is a server of a world.
+local function is_server(value, world)
+  return type(value) == "table" and getmetatable(value) == server_mt and value.world == world
+end
+
+--- Lets the rules of the world see the requests of the server.
+local function intercept(self)
+  if self.server and not self.is_intercepting then
+    self.is_intercepting = true
+    self.server:use(faults.middleware(self.world, self))
+  end
+end
+
+--- Applies latency and isolation to the place of the server in the network.
+local function apply(self)
+  if not self.server then return end
+  local place = self.world.network:place(self.server.object)
+  place.latency, place.is_isolated = self.latency, self.is_isolated
+end
+
+--- Counts a fault that a method of a server causes.
+local function count(self, name)
+  local counts = self.world.counts
+  counts[name] = counts[name] + 1
+end
+
+--- Raises if a method was not called on a server, or if its world is closed.
+local function check_open(self, name)
+  check.self(self, name, server_mt)
+  if self.world.is_closed then check.misuse("%s: the world is closed", name) end
+end
+
+-- {====== Stopping and starting ======
+
+--- Stops the server as a crash does: its connections are lost, and new ones are refused. Does nothing if it is stopped.
+function server_methods:stop()
+  check_open(self, "stop")
+  if not self.server then return end
+  local server = self.server
+  self.server = nil
+  server:close()
+  count(self, "stop")
+end
+
+--- Serves again, with the same store. Does nothing if the server is not stopped.
+function server_methods:start()
+  check_open(self, "start")
+  if self.server then return end
+  local server, err = keywatch.serve {
+    store = self.store,
+    listen = self.url,
+    name = self.name,
+    cluster_token = ("%s %d"):format(self.name, self.cluster),
+  }
+  if not server and self.server then return end -- a finalizer has started it meanwhile
+  if not server then check.misuse("start: %s", err.message) end
+  self.server, self.is_intercepting = server, false
+  apply(self)
+  if self.world.has_had_rules then intercept(self) end
+end
+
+--- Stops the server, and starts it `seconds` later, or at once.
+function server_methods:restart(seconds)
+  check_open(self, "restart")
+  check.timeout(seconds, "restart")
+  self:stop()
+  if seconds and seconds > 0 then keywatch.sleep(seconds) end
+  self:start()
+end
+
+--- Ends the server and its store, with its world.
+local function discard(self)
+  if self.server then self.server:close() end
+  self.server = nil
+  self.store:close()
+end
+
+-- }======
+
+-- {====== The network ======
+
+--- Cuts all connections. Clients connect again as soon as they can. Returns how many there were.
+function server_methods:cut()
+  check_open(self, "cut")
+  if not self.server then return 0 end
+  local network = self.world.network
+  local place = network:place(self.server.object)
+  local n = network:cut(function(link) return link.place == place end)
+  self.world.counts.cut = self.world.counts.cut + n
+  return n
+end
+
+--- Isolates the server: nothing arrives there, or from there, until `join`. Nobody is told.
+function server_methods:isolate()
+  check_open(self, "isolate")
+  self.is_isolated = true
+  apply(self)
+  count(self, "isolate")
+end
+
+--- Ends the isolation. What was sent meanwhile arrives, unless its connection was given up.
+function server_methods:join()
+  check_open(self, "join")
+  self.is_isolated = false
+  apply(self)
+end
+
+--- Sets how many seconds bytes take to the server, and from there: a number, or two between which it is random.
+function server_methods:slow(least, most)
+  check_open(self, "slow")
+  local function is_time(value) return type(value) == "number" and value >= 0 and value < math.huge end
+  check.argument(is_time(least), 1, "slow", "a number of seconds", least)
+  local is_good = most == nil or is_time(most) and most >= least
+  check.argument(is_good, 2, "slow", "a number of seconds that is not less", most)
+  local random = self.world.random
+  self.latency = most and function() return least + random() * (most - least) end or least
+  apply(self)
+end
+
+-- }======
+
+-- {====== The store ======
+
+--- Compacts the history up to a revision, or up to now. Watches that are further behind fail.
+function server_methods:compact(revision)
+  check_open(self, "compact")
+  local store = self.store
+  if revision == nil then revision = store:status().revision end
+  local result, err = check.call("compact", store.compact, store, revision)
+  if result then count(self, "compact") end
+  return result, err
+end
+
+--- Puts another store into the place of the server's. Clients find the server restarted.
+local function exchange(self, store)
+  local was_serving, old = self.server ~= nil, self.store
+  if self.server then
+    self.server:close()
+    self.server = nil
+  end
+  self.store = store
+  old:close()
+  if was_serving then self:start() end
+end
+
+--- Restores the server to the state that it had at a revision, as from a backup: later changes are gone. Returns true;
+-- or nil and an error if the history up to there was compacted.
+function server_methods:restore(revision)
+  check_open(self, "restore")
+  local newest = self.store:status().revision
+  check.argument(type(revision) == "number" and revision % 1 == 0 and revision >= 1 and revision <= newest, 1,
+    "restore", ("a revision from 1 to %d"):format(newest), revision)
+  local store = open_store(self, replay.options())
+  local ok, err = replay.copy(self.store, store, revision, self.world.driver.now())
+  if not ok then
+    store:close()
+    return nil, err
+  end
+  exchange(self, store)
+  count(self, "restore")
+  return true
+end
+
+--- Replaces the server by one of another cluster, whose store is empty.
+function server_methods:replace()
+  check_open(self, "replace")
+  self.cluster = self.cluster + 1
+  exchange(self, open_store(self))
+  count(self, "replace")
+end
+
+--- Ends a lease, given as an object or by its id, with its keys; as if its time were over. Returns true; or nil and an
+-- error if there is no such lease.
+function server_methods:lose_lease(lease)
+  check_open(self, "lose_lease")
+  local id = core.id(type(lease) == "table" and lease.id or lease)
+  check.argument(id, 1, "lose_lease", "a lease, or its id", lease)
+  local result, err = self.store:lease_revoke(id)
+  if not result then return nil, err end
+  count(self, "lose_lease")
+  return true
+end
+
+-- }======
+
+return {
+  open = open, is_server = is_server, intercept = intercept, discard = discard, methods = server_methods,
+}

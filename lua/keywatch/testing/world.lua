@@ -1,0 +1,277 @@
+-- SPDX-License-Identifier: MIT
+--- world: one run of a program in virtual time: a driver, a network with servers, and faults.
+--
+-- While a world is open its driver is that of the program: every function of keywatch uses its time, its network and
+-- its random numbers. `close` ends the world, and the driver before is the program's again.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local drivers = require "keywatch.task.driver"
+local faults = require "keywatch.testing.faults"
+local keywatch = require "keywatch"
+local randoms = require "keywatch.support.random"
+local servers = require "keywatch.testing.server"
+local tasks = require "keywatch.task.task"
+local virtual = require "keywatch.driver.virtual"
+local waiting = require "keywatch.task.waiting"
+
+local SEED = 1
+local FIRST_URL = "http://127.0.0.1:2379" -- of the first server
+
+local world_methods = {}
+local world_mt = { __name = "keywatch.testing.world" }
+
+--- Returns a method; or the first server, which is made when it is first asked for.
+function world_mt:__index(name)
+  if name ~= "server" then return world_methods[name] end
+  if rawget(self, "is_closed") then check.misuse("server: the world is closed") end
+  local server = servers.open(self, "server", FIRST_URL)
+  rawset(self, "server", server)
+  return server
+end
+
+function world_mt:__tostring()
+  return ("keywatch.testing.world<seed=%s%s>"):format(self.seed, self.is_closed and " closed" or "")
+end
+
+-- {====== Opening and closing ======
+
+local function is_whole(value) return type(value) == "number" and value >= 0 and value % 1 == 0 and value < 2 ^ 53 end
+local function is_time(value) return type(value) == "number" and value >= 0 and value < math.huge end
+local function is_positive(value) return type(value) == "number" and value > 0 end
+
+--- Every option: a description of the value for error texts, and a function that is true for a good value.
+local OPTIONS = {
+  seed = { "a whole number that is not negative", is_whole },
+  now = { "a number of seconds", is_time },
+  limit = { "a positive number of seconds", is_positive },
+  idle = { "a positive number of seconds", is_positive },
+  turns = { "a positive number", is_positive },
+  leftovers = { "'fail' or 'cancel'", function(value) return value == "fail" or value == "cancel" end },
+}
+
+--- Returns the options, {} if there are none. Raises if one is not known, or not good.
+local function checked(opts, name)
+  opts = check.options(opts, name)
+  for option, value in pairs(opts) do
+    local known = OPTIONS[option]
+    if not known then check.misuse("%s: there is no option '%s'", name, tostring(option)) end
+    if not known[2](value) then
+      check.misuse("%s: option '%s' must be %s, not %s", name, option, known[1], check.shown(value))
+    end
+  end
+  return opts
+end
+
+--- Raises if a world cannot be opened here: in a task, or while another world is open.
+local function check_here(name)
+  if not compat.is_main() then
+    check.misuse("%s: a world can be opened only at top level, outside of tasks and coroutines", name)
+  end
+  local current = drivers.use(nil)
+  drivers.use(current)
+  if current and current.network then check.misuse("%s: a world is open already: close it first", name) end
+end
+
+--- Returns a world that is open. Its driver is that of the program until it is closed.
+local function new(opts)
+  local seed = opts.seed or SEED
+  local driver = virtual.new(opts.now, { seed = seed, limit = opts.limit, idle = opts.idle, turns = opts.turns })
+  local random = randoms.new(seed)
+  local self = setmetatable({
+    seed = seed,
+    random = function(...) return random(...) end,
+    counts = faults.new_counts(),
+    driver = driver,
+    network = driver.network,
+    servers = {},   -- all that were made
+    clients = setmetatable({}, { __mode = "v" }), -- by origin, a number
+    origins = setmetatable({}, { __mode = "k" }), -- by client
+    last_origin = 0,
+    ranges = {},    -- by token: the keys of a request, see faults.lua
+    last_token = 0,
+    rules = {},
+    has_had_rules = false,
+    leftovers = opts.leftovers or "fail",
+    left = nil,     -- lines about the tasks that were left over
+    is_closed = false,
+  }, world_mt)
+  driver.on_connect = function(client) faults.adopt(self, client) end
+  self.before = drivers.use(driver)
+  return self
+end
+
+--- Opens a world.
+local function open(opts)
+  opts = checked(opts, "world")
+  check_here("world")
+  return new(opts)
+end
+
+--- Calls a function for each object of a list, and ignores its errors.
+local function close_each(list, close)
+  for _, object in pairs(list) do pcall(close, object) end
+end
+
+--- Closes the world: its clients, servers and stores, and those tasks that still live. Idempotent.
+function world_methods:close()
+  check.self(self, "close", world_mt)
+  if self.is_closed then return end
+  if self.driver.current() then check.misuse("close: a world cannot be closed in one of its tasks") end
+  if self.driver.inside().is_turning then check.misuse("close: a finalizer cannot close a world that runs") end
+  self.is_closed = true
+  self.driver.on_connect = nil
+  close_each(self.clients, function(client) client:close() end)
+  close_each(self.servers, servers.discard)
+  local ok, err = pcall(self.driver.run, function() end) -- cancels the tasks
+  drivers.use(self.before)
+  if not ok then error(err, 0) end
+end
+
+world_mt.__close = world_methods.close
+
+-- }======
+
+-- {====== Running ======
+
+--- Returns the lines about tasks of the program that live, besides the caller's; or nil if there are none.
+local function leftovers_of(self)
+  local _, scheduler = self.driver.inside()
+  local list = {}
+  for _, task in ipairs(tasks.in_order(scheduler.tasks)) do
+    if task.spawned_at and task ~= scheduler.running and not task.is_cancelled then list[#list + 1] = task end
+  end
+  return #list > 0 and waiting.lines(scheduler, list) or nil
+end
+
+local function pack(...) return { n = select("#", ...), ... } end
+
+--- Runs fn(world) as a task of the world, until it has ended. Returns its results. Raises what it raises; and, unless
+-- the option leftovers is "cancel", that tasks were left over.
+function world_methods:run(fn)
+  check.self(self, "run", world_mt)
+  check.argument(type(fn) == "function", 1, "run", "function", fn)
+  if self.is_closed then check.misuse("run: the world is closed") end
+  local left
+  local results = pack(self.driver.run(function()
+    local found = pack(fn(self))
+    left = self.leftovers == "fail" and leftovers_of(self) or nil
+    return compat.unpack(found, 1, found.n)
+  end))
+  if left then
+    check.misuse("%s", "run: the function has ended, and has left tasks over: join or cancel them, or give the option "
+      .. "leftovers = 'cancel':" .. left)
+  end
+  return compat.unpack(results, 1, results.n)
+end
+
+--- Opens a world, runs fn(world) in it, and closes it. Returns the results of fn, or raises its error.
+local function run(fn, opts)
+  check.argument(type(fn) == "function", 1, "run", "function", fn)
+  opts = checked(opts, "run")
+  check_here("run")
+  local world = new(opts)
+  local results = pack(pcall(world.run, world, fn))
+  local ok, err = pcall(world.close, world)
+  if not results[1] then error(results[2], 0) end
+  if not ok then error(err, 0) end
+  return compat.unpack(results, 2, results.n)
+end
+
+-- }======
+
+-- {====== Servers and clients ======
+
+local function check_open(self, name)
+  if self.is_closed then check.misuse("%s: the world is closed", name) end
+end
+
+--- Makes another server, with a store of its own. Options: url, and open, the options of its store.
+function world_methods:serve(opts)
+  check.self(self, "serve", world_mt)
+  opts = check.options(opts, "serve")
+  check.known(opts, "serve", { url = "string", open = "table" })
+  check_open(self, "serve")
+  local name = "server-" .. #self.servers + 1
+  local ok, server = pcall(servers.open, self, name, opts.url or ("http://%s:2379"):format(name), opts.open)
+  if not ok then check.raise_again(server, "serve", "open") end
+  return server
+end
+
+--- Returns the URLs of the option `server` of world:client: a server of this world, or a list of them.
+local function urls_of(self, given)
+  if given == nil then return { self.server.url } end
+  if servers.is_server(given, self) then return { given.url } end
+  local urls = {}
+  for i, server in ipairs(type(given) == "table" and given or {}) do
+    if not servers.is_server(server, self) then urls = {} break end
+    urls[i] = server.url
+  end
+  if #urls == 0 then check.misuse("client: option 'server' must be a server of this world, or a list of them") end
+  return urls
+end
+
+--- Returns a client of the world's server, or of those of the option `server`. The other options are those of
+-- keywatch.connect.
+function world_methods:client(opts)
+  check.self(self, "client", world_mt)
+  opts = check.options(opts, "client")
+  check_open(self, "client")
+  local own = {}
+  for name, value in pairs(opts) do own[name] = value end
+  own.server = nil
+  local urls = urls_of(self, opts.server)
+  local ok, client, err = pcall(keywatch.connect, urls, own)
+  if not ok then check.raise_again(client, "client", "connect") end
+  return client, err
+end
+
+-- }======
+
+-- {====== Faults ======
+
+--- Adds a rule by which requests fail. See faults.lua.
+function world_methods:fault(rule)
+  check.self(self, "fault", world_mt)
+  check.argument(type(rule) == "table", 1, "fault", "table", rule)
+  check_open(self, "fault")
+  local made = faults.new_rule(self, rule)
+  if not self.has_had_rules then
+    self.has_had_rules = true
+    for _, server in ipairs(self.servers) do servers.intercept(server) end
+  end
+  return made
+end
+
+--- Returns the origin of a client of this world. Raises if it is not one.
+local function origin_of(self, client, name)
+  local origin = type(client) == "table" and self.origins[client]
+  if not origin then check.misuse("%s: that is not a client of this world", name) end
+  return origin
+end
+
+--- Cuts the connections of a client. The client connects again as soon as it can. Returns how many there were.
+function world_methods:cut(client)
+  check.self(self, "cut", world_mt)
+  local origin = origin_of(self, client, "cut")
+  local n = self.network:cut(function(link) return link.origin == origin end)
+  self.counts.cut = self.counts.cut + n
+  return n
+end
+
+--- Isolates a client: nothing that it sends arrives, and nothing arrives at it, until `join`.
+function world_methods:isolate(client)
+  check.self(self, "isolate", world_mt)
+  self.network.isolated[origin_of(self, client, "isolate")] = true
+  self.counts.isolate = self.counts.isolate + 1
+end
+
+--- Ends the isolation of a client. What was sent meanwhile arrives, unless its connection was given up.
+function world_methods:join(client)
+  check.self(self, "join", world_mt)
+  self.network.isolated[origin_of(self, client, "join")] = nil
+end
+
+-- }======
+
+return { run = run, open = open, methods = world_methods }

@@ -1,0 +1,578 @@
+--- Indexes of an informer: which objects a value has, how they follow every change, what functions that fail do, and
+-- loops over them that go on while objects change.
+
+local keywatch = require "keywatch"
+
+local informing = require "spec.cache.informing"
+local new_random = require("spec.support.random").new
+
+local PATIENCE = informing.PATIENCE
+local close_later, open_store = informing.close_later, informing.open_store
+local record, sorted, await = informing.record, informing.sorted, informing.await
+local json = informing.json
+local is_fast = os.getenv("KW_FAST") ~= nil
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+--- Words of an object: an index with several values.
+local function words(object)
+  local list = {}
+  for word in object:gmatch("%a+") do list[#list + 1] = word end
+  return list
+end
+
+--- The size of an object.
+local function size(object) return #object end
+
+--- The keys of the objects with a value, sorted, as one text.
+local function keys(informer, name, value)
+  local list = {}
+  for key in informer:by_index(name, value) do list[#list + 1] = key:match("[^/]+$") end
+  table.sort(list)
+  return table.concat(list, " ")
+end
+
+--- The values of an index, with the number of their objects, as one text.
+local function values(informer, name)
+  local list = {}
+  for value, n in informer:index_values(name) do list[#list + 1] = ("%s=%d"):format(tostring(value), n) end
+  table.sort(list)
+  return table.concat(list, " ")
+end
+
+describe("an index", function()
+  local store, informer, rec
+
+  before_each(function()
+    informing.begin()
+    store = open_store()
+  end)
+
+  after_each(informing.finish)
+
+  --- Opens an informer with indexes.
+  local function open(indexes, opts)
+    opts = opts or {}
+    opts.indexes = indexes
+    informer = close_later(assert(store:informer("/a/", opts)))
+    assert(informer:wait_synced(PATIENCE))
+    rec = record(informer)
+    assert(rec.handler:wait_synced(PATIENCE))
+    return informer
+  end
+
+  --- Writes, and waits until the informer knows of it.
+  local function put(key, value)
+    local revision = store:put("/a/" .. key, value).revision
+    await(function() return select(2, informer:get("/a/" .. key)) == revision end, "a put")
+  end
+
+  local function delete(key)
+    store:delete("/a/" .. key)
+    await(function() return informer:get("/a/" .. key) == nil end, "a delete")
+  end
+
+  it("has the objects of a value", function()
+    open { size = size }
+    put("1", "one")
+    put("2", "two")
+    put("3", "three")
+    assert.equal("1 2", keys(informer, "size", 3))
+    assert.equal("3", keys(informer, "size", 5))
+    assert.equal("", keys(informer, "size", 4))
+    assert.same({ 2, 1, 0 }, { informer:index_count("size", 3), informer:index_count("size", 5),
+      informer:index_count("size", 4) })
+    assert.equal("3=2 5=1", values(informer, "size"))
+    assert.same({ "/a/3 three" }, sorted(informer:by_index("size", 5)))
+  end)
+
+  it("has an object under each of several values, and moves it as these change", function()
+    open { word = words }
+    put("1", "red round")
+    put("2", "red")
+    assert.equal("1 2", keys(informer, "word", "red"))
+    assert.equal("1", keys(informer, "word", "round"))
+    put("1", "round blue") -- one goes, one stays, one comes
+    assert.equal("2", keys(informer, "word", "red"))
+    assert.equal("1", keys(informer, "word", "round"))
+    assert.equal("1", keys(informer, "word", "blue"))
+    put("1", "")
+    assert.equal("red=1", values(informer, "word"))
+    put("1", "red red red") -- the same value again counts once
+    assert.equal(2, informer:index_count("word", "red"))
+    assert.equal("1 2", keys(informer, "word", "red"))
+    delete("1")
+    delete("2")
+    assert.equal("", values(informer, "word"))
+  end)
+
+  it("has no object whose value is nil, or which has none", function()
+    open { nothing = function() end, none = function() return {} end,
+      some = function(object) return object ~= "no" and object or nil end }
+    put("1", "yes")
+    put("2", "no")
+    assert.equal("", values(informer, "nothing"))
+    assert.equal("", values(informer, "none"))
+    assert.equal("yes=1", values(informer, "some"))
+    put("1", "no")
+    put("2", "yes")
+    assert.equal("2", keys(informer, "some", "yes"))
+    assert.equal(2, informer:count())
+  end)
+
+  it("has strings, numbers and booleans, each apart", function()
+    local by_text = { a = 1, b = "1", c = true, d = "true", e = false, f = 0.5 }
+    open { value = function(object) return by_text[object] end }
+    for name in pairs(by_text) do put(name, name) end
+    for name, value in pairs(by_text) do
+      assert.equal(name, keys(informer, "value", value))
+      assert.equal(1, informer:index_count("value", value))
+    end
+    assert.equal("0.5=1 1=1 1=1 false=1 true=1 true=1", values(informer, "value"))
+  end)
+
+  it("gives the key to its function, too", function()
+    open { name = function(_, key) return key:match("%d") end }
+    put("x1", "")
+    put("y1", "")
+    assert.equal("x1 y1", keys(informer, "name", "1"))
+  end)
+
+  it("leaves nothing of values that no object has any more", function()
+    local N = is_fast and 300 or 3000
+    open { value = function(object) return object end }
+    for i = 1, N do store:put("/a/1", "value " .. i) end
+    await(function() return informer:get("/a/1") == "value " .. N end)
+    assert.equal(("value %d=1"):format(N), values(informer, "value"))
+    delete("1")
+    assert.equal("", values(informer, "value"))
+  end)
+
+  it("can be added late, and then has what exists", function()
+    open()
+    for i = 1, 20 do put(tostring(i), ("x"):rep(i % 3)) end
+    informer:add_index("size", size)
+    assert.same({ 6, 7, 7 }, { informer:index_count("size", 0), informer:index_count("size", 1),
+      informer:index_count("size", 2) })
+    put("1", "xx")
+    assert.equal(8, informer:index_count("size", 2))
+    local early = close_later(assert(store:informer("/a/", { shared = false })))
+    early:add_index("size", size) -- before it has synced
+    assert(early:wait_synced(PATIENCE))
+    assert.equal(8, early:index_count("size", 2))
+  end)
+
+  it("has one function for a name, and is not asked for unknown ones", function()
+    open { size = size }
+    informer:add_index("size", size)
+    assert.error_matches(function() informer:add_index("size", words) end, "size")
+    for _, call in ipairs {
+      function() informer:by_index("none", 1) end, function() informer:index_values("none") end,
+      function() informer:index_count("none", 1) end,
+    } do
+      assert.error_matches(call, "none")
+    end
+  end)
+
+  it("does not have an object for which its function raises, which is logged", function()
+    open { word = function(object)
+      if object:find("bad", 1, true) then error("cannot index this") end
+      return words(object)
+    end, size = size }
+    put("1", "red")
+    put("2", "red bad")
+    put("3", "red")
+    assert.equal("1 3", keys(informer, "word", "red"))
+    assert.equal("2", keys(informer, "size", 7)) -- other indexes have it
+    assert.equal(3, informer:count())
+    put("1", "bad") -- and not under what it had before
+    assert.equal("3", keys(informer, "word", "red"))
+    put("1", "red again")
+    assert.equal("1 3", keys(informer, "word", "red"))
+    assert.equal(1, #informing.lines_with("cannot index this")) -- the first one
+    assert.equal(5, #rec:rest(store))
+  end)
+
+  it("does not have an object for which its function returns what is no value", function()
+    local odd = { a = {}, b = { {} }, c = print, d = 0 / 0, e = { "good", print }, f = { "good", nil, "hole" } }
+    odd.a[1] = odd.a
+    open { odd = function(object) return odd[object] end }
+    for name in pairs(odd) do put(name, name) end
+    put("x", "x")
+    for _, name in ipairs { "a", "b", "c", "d", "e" } do
+      for value in informer:index_values("odd") do
+        assert(not (" " .. keys(informer, "odd", value) .. " "):find(" " .. name .. " ", 1, true), name)
+      end
+    end
+    assert.equal(7, informer:count())
+    assert.equal(1, #informing.logged)
+    for name in pairs(odd) do delete(name) end
+    assert.equal("", values(informer, "odd"))
+  end)
+
+  it("added late reports what raises, too, and has the rest", function()
+    open()
+    put("1", "good")
+    put("2", "bad")
+    informer:add_index("late", function(object) return object == "good" or error("not this one") end)
+    assert.equal("1", keys(informer, "late", true))
+    assert.equal(1, #informing.lines_with("not this one"))
+    delete("2")
+    delete("1")
+    assert.equal("", values(informer, "late"))
+  end)
+
+  it("may be asked and changed by its own function", function()
+    local asked = 0
+    open { size = function(object, key)
+      if informer then
+        asked = asked + informer:count()
+        informer:index_count("size", 1)
+        for _ in informer:each() do asked = asked + 1 end
+      end
+      if object == "add" then informer:add_index("by key", function(_, other) return other end) end
+      return #object + #key * 0
+    end }
+    put("1", "x")
+    put("2", "add")
+    put("3", "y")
+    assert.equal("1 3", keys(informer, "size", 1))
+    assert.equal("2", keys(informer, "size", 3))
+    assert.equal("2", keys(informer, "by key", "/a/2"))
+    assert(asked > 0)
+  end)
+
+  it("gives objects, not copies", function()
+    open({ kind = function(object) return object.kind end }, { codec = "json" })
+    store:put("/a/1", json { kind = "x" })
+    await(function() return informer:count() == 1 end)
+    local _, object = informer:by_index("kind", "x")()
+    assert.equal(informer:get("/a/1"), object)
+    assert.equal(select(2, informer:each()()), object)
+  end)
+
+  it("is consistent with the objects inside of handlers, and after each wait", function()
+    open { size = size, word = words }
+    local n = 0
+    local function look()
+      n = n + 1
+      local counted, by_size = 0, {}
+      for _, object in informer:each() do
+        counted = counted + 1
+        by_size[#object] = (by_size[#object] or 0) + 1
+      end
+      assert.equal(informer:count(), counted)
+      for value, count in informer:index_values("size") do
+        assert.equal(by_size[value], count)
+        assert.equal(count, informer:index_count("size", value))
+        for key, object in informer:by_index("size", value) do
+          assert.equal(value, #object)
+          assert.equal(object, (informer:get(key)))
+        end
+        by_size[value] = nil
+      end
+      assert.is_nil(next(by_size))
+    end
+    local handler = informer:add_handler { add = look, update = look, delete = function()
+      look()
+      keywatch.sleep(0)
+      look()
+    end }
+    keywatch.run(function()
+      for i = 1, 100 do
+        if i % 3 == 0 then store:delete("/a/" .. i % 5) else store:put("/a/" .. i % 5, ("x"):rep(i % 4)) end
+        if i % 4 == 0 then keywatch.sleep(0) end
+      end
+      rec:rest(store)
+    end)
+    await(function() return handler:status().queued == 0 end)
+    assert(n > 50, n)
+    assert.equal(0, handler:status().failures)
+    assert.same({}, informing.logged)
+  end)
+end)
+
+-- {====== Loops that objects change under ======
+
+describe("a loop over objects", function()
+  local store, informer
+
+  before_each(function()
+    informing.begin()
+    store = open_store()
+    informer = close_later(assert(store:informer("/a/", { indexes = {
+      group = function(object) return object:match("^%a") end,
+      all = function() return true end,
+      one_of_two = function(object) return #object % 2 == 0 and { true, object } or { object, true } end,
+    } })))
+    assert(informer:wait_synced(PATIENCE))
+  end)
+
+  after_each(informing.finish)
+
+  --- Does it at the store, and waits until the informer knows of all of it.
+  local n_marks = 0
+  local function change(fn)
+    fn()
+    n_marks = n_marks + 1
+    local revision = store:put("/a/mark", "mark " .. n_marks).revision
+    await(function() return select(2, informer:get("/a/mark")) == revision end, "a change")
+  end
+
+  local loops = {
+    each = function() return informer:each() end,
+    by_index = function() return informer:by_index("all", true) end,
+    ["one of several values"] = function() return informer:by_index("one_of_two", true) end,
+  }
+
+  for name, loop in pairs(loops) do
+    it("sees what exists from begin to end exactly once, by " .. name, function()
+      local N = 200
+      change(function()
+        for i = 1, N do store:put("/a/stays " .. i, "s") end
+        for i = 1, N do store:put("/a/goes " .. i, "g") end
+      end)
+      local seen, n = {}, 0
+      for key, object in loop() do
+        assert(not (seen[key] and key:find("stays", 1, true)), key)
+        assert.is_string(object)
+        seen[key] = true
+        n = n + 1
+        if n % 20 == 0 then
+          change(function()
+            for i = n, n + 30 do
+              store:delete("/a/goes " .. i)
+              store:put("/a/comes " .. i, "c")
+              store:put("/a/stays " .. i % N + 1, "s " .. n) -- an update keeps its place
+            end
+            store:delete("/a/goes 200")
+            store:put("/a/goes 200", "again")
+          end)
+        end
+        assert(n < 10 * N, "the loop does not end")
+      end
+      for i = 1, N do assert(seen["/a/stays " .. i], i) end
+    end)
+
+    it("may end early, and others go on, by " .. name, function()
+      change(function()
+        for i = 1, 50 do store:put("/a/" .. i, "x") end
+      end)
+      local outer = 0
+      for _ in loop() do
+        outer = outer + 1
+        local step, state = loop()
+        step(state) -- and no further
+        if outer == 25 then change(function() store:delete("/a/", { prefix = true }) end) end
+      end
+      assert(outer >= 25 and outer <= 51, outer)
+      local after = {}
+      for key in loop() do after[#after + 1] = key end
+      assert.same({ "/a/mark" }, after)
+    end)
+
+    it("goes on while its own body deletes and adds every object, by " .. name, function()
+      change(function()
+        for i = 1, 60 do store:put("/a/" .. i, "x") end
+      end)
+      local n = 0
+      for key in loop() do
+        n = n + 1
+        if key ~= "/a/mark" then
+          change(function()
+            store:delete(key)
+            store:put(key, "again")
+          end)
+        end
+        assert(n <= 61 * 2, "the loop does not end")
+      end
+      assert(n >= 61, n)
+      assert.equal(61, informer:count())
+    end)
+  end
+
+  it("has only objects that have the value when they are seen", function()
+    change(function()
+      for i = 1, 100 do store:put("/a/" .. i, "a") end
+    end)
+    local n = 0
+    for key, object in informer:by_index("group", "a") do
+      n = n + 1
+      assert.equal("a", object:match("^%a"), key)
+      if n == 10 then
+        change(function()
+          for i = 1, 100, 2 do store:put("/a/" .. i, "b") end
+        end)
+      elseif n == 15 then -- the set was built anew meanwhile
+        change(function()
+          for i = 2, 100, 4 do store:put("/a/" .. i, "b") end
+        end)
+      end
+    end
+    assert(n >= 25 and n <= 45, n)
+    assert.equal(75, informer:index_count("group", "b"))
+  end)
+
+  it("over the values of an index goes on, too", function()
+    change(function()
+      for i = 0, 25 do store:put("/a/" .. i, string.char(97 + i)) end
+    end)
+    local seen, n = {}, 0
+    for value, count in informer:index_values("group") do
+      assert.is_nil(seen[value])
+      assert(count >= 1)
+      seen[value], n = true, n + 1
+      if n % 5 == 0 then
+        change(function()
+          for i = 0, 25, 2 do store:delete("/a/" .. i) end
+          for i = 0, 25, 4 do store:put("/a/" .. i, string.char(65 + i)) end
+        end)
+      end
+      assert(n < 200, "the loop does not end")
+    end
+    for i = 1, 25, 2 do assert(seen[string.char(97 + i)], i) end
+  end)
+
+  it("ends, or says so, when the informer is closed inside of it", function()
+    change(function()
+      for i = 1, 50 do store:put("/a/" .. i, "x") end
+    end)
+    for _, loop in pairs(loops) do
+      local other = informer
+      local n = 0
+      pcall(function()
+        for _ in loop() do
+          n = n + 1
+          if n == 3 then other:close() end
+        end
+      end)
+      assert(n <= 51, n)
+      informer = close_later(assert(store:informer("/a/", { indexes = {
+        all = function() return true end, one_of_two = function(object) return { true, object } end,
+      } })))
+      assert(informer:wait_synced(PATIENCE))
+    end
+  end)
+end)
+
+-- }======
+
+-- {====== Chance ======
+
+describe("indexes at random", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  --- Functions of an object, as a naive model has them.
+  local FUNCTIONS = {
+    first = function(object) return object:sub(1, 1) end,
+    words = words,
+    odd = function(object) return #object % 2 == 1 end,
+    long = function(object) return #object > 8 and "long" or nil end,
+    failing = function(object)
+      if object:find("b", 1, true) then error("no", 0) end
+      return #object
+    end,
+  }
+
+  --- What a naive model says: by value, the keys of its objects.
+  local function model_of(state, fn)
+    local model = {}
+    for key, object in pairs(state) do
+      local ok, found = pcall(fn, object)
+      if not ok or found == nil then found = {} end
+      if type(found) ~= "table" then found = { found } end
+      for _, value in ipairs(found) do
+        model[value] = model[value] or {}
+        model[value][key] = true
+      end
+    end
+    return model
+  end
+
+  it("are those of a naive model after every step", function()
+    for round = 1, is_fast and 3 or 12 do
+      local random = new_random(seed + round)
+      local store = open_store()
+      local state, names = {}, {}
+      local indexes = {}
+      for name, fn in pairs(FUNCTIONS) do
+        if random:one_in(2) then indexes[name], names[#names + 1] = fn, name end
+      end
+      local informer = close_later(assert(store:informer("/a/", { indexes = indexes })))
+      assert(informer:wait_synced(PATIENCE))
+      local iterators = {} -- loops that are open: { next, expected: keys that have been there all along }
+      local revision = 0
+      for _ = 1, 60 do
+        for _ = 1, random:between(1, 5) do
+          local key = "/a/" .. random:between(1, 12)
+          if random:one_in(3) then
+            local found = store:delete(key)
+            if found.deleted > 0 then revision = found.revision end
+            state[key] = nil
+            for _, one in ipairs(iterators) do one.expected[key], one.seen[key] = nil, nil end
+          else
+            local parts = {}
+            for i = 1, random:between(0, 3) do parts[i] = random:pick { "a", "bb", "ccc", "dddd" } end
+            state[key] = table.concat(parts, " ")
+            revision = store:put(key, state[key]).revision
+          end
+        end
+        await(function() return informer:status().revision >= revision end, "a revision")
+        if random:one_in(10) then
+          for name, fn in pairs(FUNCTIONS) do
+            if not indexes[name] then
+              informer:add_index(name, fn)
+              indexes[name], names[#names + 1] = fn, name
+              break
+            end
+          end
+        end
+        if random:one_in(4) then
+          local one = { seen = {}, expected = {}, next = { informer:each() } }
+          for key in pairs(state) do one.expected[key] = true end
+          iterators[#iterators + 1] = one
+        end
+        for _, one in ipairs(iterators) do
+          for _ = 1, random:between(0, 3) do
+            local key, object = one.next[1](one.next[2], one.last)
+            one.last = key
+            if key == nil then break end
+            assert.is_nil(one.seen[key])
+            assert.equal(state[key], object)
+            one.seen[key] = true
+          end
+        end
+        for _, name in ipairs(names) do
+          local model = model_of(state, FUNCTIONS[name])
+          for value, count in informer:index_values(name) do
+            assert(model[value], ("%s has %s"):format(name, tostring(value)))
+            local n = 0
+            for key, object in informer:by_index(name, value) do
+              assert(model[value][key])
+              assert.equal(state[key], object)
+              model[value][key], n = nil, n + 1
+            end
+            assert.same({ count, count }, { n, informer:index_count(name, value) })
+            assert.is_nil(next(model[value]))
+            model[value] = nil
+          end
+          assert.is_nil(next(model), name)
+        end
+      end
+      for _, one in ipairs(iterators) do
+        while true do
+          local key = one.next[1](one.next[2], one.last)
+          one.last = key
+          if key == nil then break end
+          assert.is_nil(one.seen[key])
+          one.seen[key] = true
+        end
+        for key in pairs(one.expected) do assert(one.seen[key], key) end
+      end
+      informer:close()
+      store:close()
+    end
+  end)
+end)
+
+-- }======

@@ -1,0 +1,1847 @@
+--- An informer: what its handlers are told, whatever it stands on; what becomes of handlers that raise, wait, remove
+-- each other and are slow; of values that cannot be decoded; of users that share one; and how it ends.
+
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local informing = require "spec.cache.informing"
+local program = require "spec.support.program"
+
+local PATIENCE, MARK = informing.PATIENCE, informing.MARK
+local close_later, open_store, open_client = informing.close_later, informing.open_store, informing.open_client
+local record, sorted, await, collect = informing.record, informing.sorted, informing.await, informing.collect
+local field, json = informing.field, informing.json
+local is_fast = os.getenv("KW_FAST") ~= nil
+
+--- Opens an informer that ends with the test.
+local function open(x, opts, prefix) return close_later(assert(x:informer(prefix or "/a/", opts))) end
+
+--- The same, that has synced.
+local function open_synced(x, opts, prefix)
+  local informer = open(x, opts, prefix)
+  assert(informer:wait_synced(PATIENCE))
+  return informer
+end
+
+local function codes(ok, err) return { ok, err and err.code } end
+
+-- {====== Through each door ======
+
+-- What valgrind and an eager collector see: the doors differ little for them.
+local SEEN = { store = true, client = true, cache = true }
+
+for _, door in ipairs(informing.doors) do
+  describe(("an informer of a %s %s %s"):format(door.name, door.tag, SEEN[door.name] and "" or "#slow"), function()
+    local x, writer
+
+    if door.begin then
+      setup(door.begin)
+      teardown(door.finish)
+    end
+
+    before_each(function()
+      informing.begin()
+      x, writer = door.open()
+    end)
+
+    after_each(informing.finish)
+
+    local function put(key, value) return assert(writer:put(key, value)).revision end
+    local function delete(key) return assert(writer:delete(key)).revision end
+
+    --- A test at top level, and in a task.
+    local function each_it(title, fn)
+      it(title .. ", at top level", fn)
+      it(title .. ", in a task" .. (door.name == "store" and "" or " #slow"), function() keywatch.run(fn) end)
+    end
+
+    each_it("tells what exists, and then what is added, updated and deleted", function()
+      put("/a/1", "one")
+      put("/a/2", "two")
+      put("/ab/1", "of a sibling")
+      local informer = open(x)
+      local rec = record(informer)
+      assert.same({ "add /a/1 one initial", "add /a/2 two initial" }, rec:take_sorted(2))
+      assert(rec.handler:wait_synced(PATIENCE))
+      put("/a/3", "three")
+      put("/a/1", "new")
+      put("/ab/1", "of a sibling again")
+      delete("/a/2")
+      delete("/a/1")
+      put("/a/1", "again")
+      assert.same({ "add /a/3 three", "update /a/1 new was one", "delete /a/2 two", "delete /a/1 new",
+        "add /a/1 again" }, rec:take(5))
+      assert.same({}, rec:rest(writer))
+    end)
+
+    each_it("has events with the revisions of changes", function()
+      local r1 = put("/a/1", "one")
+      local informer = open(x)
+      local rec = record(informer)
+      assert(rec.handler:wait_synced(PATIENCE))
+      local r2 = put("/a/1", "two")
+      local r3 = delete("/a/1")
+      local r4 = put("/a/1", "three")
+      rec:take(4)
+      local found = {}
+      for i, call in ipairs(rec.calls) do
+        local event = call.event
+        found[i] = { event.type, event.object, event.old, event.revision, event.create_revision, event.initial,
+          event.missed, event.resync }
+      end
+      assert.same({ { "added", "one", nil, r1, r1, true }, { "modified", "two", "one", r2, r1 },
+        { "deleted", "two", nil, r3, r1 }, { "added", "three", nil, r4, r4 } }, found)
+    end)
+
+    each_it("is read: one object, all, how many", function()
+      local r1 = put("/a/1", "one")
+      put("/a/2", "two")
+      put("/ab/1", "of a sibling")
+      local informer = open(x)
+      assert(informer:wait_synced(PATIENCE))
+      assert.is_true(informer:has_synced())
+      assert.same({ "one", r1 }, { informer:get("/a/1") })
+      assert.same({}, { informer:get("/a/none") })
+      assert.same({ "/a/1 one", "/a/2 two" }, sorted(informer:each()))
+      assert.equal(2, informer:count())
+      local rec = record(informer)
+      rec:take(2)
+      local r2 = put("/a/1", "new")
+      delete("/a/2")
+      rec:take(2)
+      assert.same({ "new", r2 }, { informer:get("/a/1") })
+      assert.same({}, { informer:get("/a/2") })
+      assert.equal(1, informer:count())
+    end)
+
+    each_it("gives a late handler what exists then, and each handler syncs for itself", function()
+      put("/a/1", "one")
+      local informer = open_synced(x)
+      local first = record(informer)
+      assert.same({ "add /a/1 one initial" }, first:take(1))
+      put("/a/2", "two")
+      put("/a/1", "new")
+      assert.same({ "add /a/2 two", "update /a/1 new was one" }, first:take(2))
+      local late = record(informer)
+      assert.is_false(late.handler:has_synced())
+      assert.is_true(first.handler:has_synced())
+      assert(late.handler:wait_synced(PATIENCE))
+      assert.is_true(late.handler:has_synced())
+      assert.same({ "add /a/1 new initial", "add /a/2 two initial" }, late:take_sorted(2))
+      delete("/a/1")
+      assert.same({ "delete /a/1 new" }, first:take(1))
+      assert.same({ "delete /a/1 new" }, late:take(1))
+      assert.same({}, first:rest(writer))
+      assert.same({ "add " .. MARK .. " mark 1" }, late:take(1))
+      assert.equal(2, informer:status().handlers)
+    end)
+
+    each_it("is synced at once if nothing exists", function()
+      local informer = open(x)
+      local rec = record(informer)
+      assert(informer:wait_synced(PATIENCE))
+      assert(rec.handler:wait_synced(PATIENCE))
+      assert.equal(0, informer:count())
+      assert.same({}, sorted(informer:each()))
+      assert.same({}, rec:rest(writer))
+    end)
+
+    each_it("adds what begins to match, and deletes what ends to", function()
+      local function value(n) return json { n = n, metadata = { labels = { n = tostring(n) } } } end
+      local function n_of(object) return ("%d"):format(object.n) end
+      for how, wish in pairs {
+        where = { where = function(object) return object.n == 1 end },
+        fields = { fields = "n=1" },
+        labels = { labels = "n=1" },
+        transformed = { fields = "n=1", transform = n_of },
+      } do
+        put("/a/1", value(1))
+        put("/a/2", value(2))
+        wish.codec = "json"
+        if door.name == "cache" then assert(x:wait_for(writer:status().revision, PATIENCE)) end
+        local informer = open_synced(x, wish)
+        await(function() return informer:get("/a/1") and informer:count() == 1 end, how) -- a cache may be behind
+        local function shown(object) return type(object) == "table" and n_of(object) or object end
+        local seen = {}
+        local done = keywatch.channel(10)
+        local function note(name, key, object)
+          seen[#seen + 1] = name .. key .. shown(object)
+          if key == MARK then done:send(true, 0) end
+        end
+        local handler = informer:add_handler {
+          add = function(key, object) note("add", key, object) end,
+          update = function(key, object) note("update", key, object) end,
+          delete = function(key, object) note("delete", key, object) end,
+        }
+        assert(handler:wait_synced(PATIENCE))
+        put("/a/2", value(1))
+        put("/a/2", value(1))
+        put("/a/2", value(3))
+        put("/a/2", value(4))
+        delete("/a/2")
+        delete("/a/1")
+        put(MARK, value(1))
+        assert(done:receive(PATIENCE))
+        assert.same({ "add/a/11", "add/a/21", "update/a/21", "delete/a/21", "delete/a/11", "add" .. MARK .. "1" }, seen)
+        assert.equal(1, informer:count())
+        informer:close()
+        delete(MARK)
+      end
+    end)
+
+    each_it("looks at keys before it decodes values", function()
+      put("/a/skip", "{")
+      local informer = open_synced(x, { codec = "json", include = function(key) return key ~= "/a/skip" end })
+      local rec = record(informer)
+      put("/a/skip", "{{")
+      delete("/a/skip")
+      assert.same({}, rec:rest(writer, field(1)))
+      assert.equal(0, informer:status().bad)
+    end)
+
+    each_it("keeps the last good state of a value that cannot be decoded", function()
+      put("/a/1", field(1))
+      local informer = open_synced(x, { codec = "json", indexes = { n = function(object) return object.n end } })
+      local rec = record(informer)
+      rec:take(1)
+      local r2 = put("/a/1", "{")
+      put("/a/2", field(2))
+      assert.same({ "error /a/1 malformed", 'add /a/2 {"n":2}' }, rec:take(2))
+      assert.equal(r2, rec.calls[2].event.revision)
+      assert.equal(1, informer:get("/a/1").n)
+      assert.equal(1, informer:index_count("n", 1))
+      assert.same({ '/a/1 {"n":1}', '/a/2 {"n":2}' }, sorted(informer:each()))
+      local bad = {}
+      for key, err, value in informer:bad_values() do bad[#bad + 1] = { key, err.code, value } end
+      assert.same({ { "/a/1", "malformed", "{" } }, bad)
+      assert.same({ 1, 2 }, { informer:status().bad, informer:status().objects })
+      put("/a/1", field(3))
+      assert.same({ 'update /a/1 {"n":3} was {"n":1}' }, rec:take(1))
+      assert.equal(0, informer:status().bad)
+      assert.is_nil((informer:bad_values()()))
+      put("/a/1", "{")
+      delete("/a/1")
+      put("/a/3", "{")
+      delete("/a/3")
+      assert.same({ "error /a/1 malformed", 'delete /a/1 {"n":3}', "error /a/3 malformed" }, rec:take(3))
+      assert.same({}, rec:rest(writer, field(9)))
+      assert.equal(0, informer:status().bad)
+    end)
+
+    each_it("has indexes, before its handlers are told", function()
+      put("/a/1", "red one")
+      local informer = open_synced(x, { indexes = { color = function(object) return object:match("^%a+") end } })
+      assert.same({ "/a/1 red one" }, sorted(informer:by_index("color", "red")))
+      local found = {}
+      local rec = record(informer, { before = function(_, key)
+        if key == "/a/1" then
+          local red, blue = informer:index_count("color", "red"), informer:index_count("color", "blue")
+          found[#found + 1] = ("%d %d"):format(red, blue)
+        end
+      end })
+      rec:take(1)
+      put("/a/1", "blue one")
+      rec:take(1)
+      delete("/a/1")
+      rec:take(1)
+      assert.same({ "1 0", "0 1", "0 0" }, found)
+    end)
+
+    each_it("tells of a key that changes twice in one revision", function()
+      local informer = open_synced(x)
+      local rec = record(informer)
+      assert(rec.handler:wait_synced(PATIENCE))
+      local function twice(first, second)
+        local inner = { { txn = { success = { first } } }, { txn = { success = { second } } } }
+        return assert(writer:txn { success = inner })
+      end
+      twice({ put = "/a/1", value = "one" }, { delete = "/a/1" })
+      local told = rec:rest(writer)
+      if #told > 0 then assert.same({ "add /a/1 one", "delete /a/1 one" }, told) end -- a client that has read anew
+      put("/a/1", "two")
+      assert.same({ "add /a/1 two" }, rec:take(1))
+      assert.equal("two", informer:get("/a/1"))
+      twice({ put = "/a/1", value = "three" }, { delete = "/a/1" })
+      assert.same({ "update /a/1 three was two", "delete /a/1 three" }, rec:take(2))
+      assert.is_nil((informer:get("/a/1")))
+    end)
+
+    each_it("tells of the end of a lease", function()
+      if not writer.lease then return end
+      local informer = open_synced(x)
+      local rec = record(informer)
+      local lease = assert(writer:lease(60))
+      assert(writer:put("/a/leased", "x", { lease = lease }))
+      assert(lease:revoke())
+      assert.same({ "add /a/leased x", "delete /a/leased x" }, rec:take(2))
+    end)
+
+    each_it("tells nothing after close, and reads say so", function()
+      put("/a/1", "one")
+      local informer = open_synced(x)
+      local rec = record(informer)
+      rec:take(1)
+      informer:close()
+      informer:close()
+      put("/a/1", "two")
+      local other = record(open(x))
+      repeat local text = other:take(1)[1] until text:find("^%l+ /a/1 two") or text:find("timeout") -- a cache may lag
+      assert.equal("two", other.informer:get("/a/1"))
+      assert.equal(1, #rec.calls)
+      assert.same({ nil, "closed" }, codes(informer:get("/a/1")))
+      assert.equal("closed", informer:status().phase)
+      assert.same({ nil, "closed" }, codes(informer:wait_synced(0)))
+      assert(rec.handler:join(PATIENCE))
+      rec.handler:close()
+    end)
+
+    each_it("wakes those who wait for it to sync", function()
+      put("/a/1", "one")
+      local informer = open(x)
+      local tasks = {}
+      for i = 1, 5 do tasks[i] = keywatch.spawn(function() return informer:wait_synced(PATIENCE) end) end
+      for _, task in ipairs(tasks) do assert.same({ true, true }, { task:join(PATIENCE) }) end
+      assert.is_true(informer:wait_synced(0))
+      assert.equal("following", informer:status().phase)
+    end)
+
+    each_it("is shared by users with the same wishes, and ends with the last of them", function()
+      put("/a/1", field(1))
+      local decoded = 0
+      local codec = { decode = function(value)
+        decoded = decoded + 1
+        return value
+      end }
+      local one, two = open(x, { codec = codec }), open(x, { codec = codec })
+      local first, second = record(one), record(two)
+      first:take(1)
+      second:take(1)
+      assert.same({ 1, 2, 2 }, { decoded, one:status().users, two:status().users })
+      put("/a/1", field(2))
+      first:take(1)
+      second:take(1)
+      assert.equal(2, decoded)
+      one:close()
+      put("/a/1", field(3))
+      assert.same({ ("update /a/1 %s was %s"):format(field(3), field(2)) }, second:take(1))
+      assert.equal(2, #first.calls)
+      assert.equal(1, two:status().users)
+      two:close()
+      local three = open_synced(x, { codec = codec })
+      assert.equal(1, three:status().users)
+      assert.equal(field(3), three:get("/a/1"))
+    end)
+  end)
+end
+
+-- }======
+
+-- {====== Handlers ======
+
+describe("the handlers of an informer", function()
+  local store, informer
+
+  before_each(function()
+    informing.begin()
+    store = open_store()
+    informer = open_synced(store)
+  end)
+
+  after_each(informing.finish)
+
+  local function put(key, value) return assert(store:put(key, value)).revision end
+
+  it("may lack any function, but not all", function()
+    local adds, deletes = record(informer, { only = { "add" } }), record(informer, { only = { "delete" } })
+    put("/a/1", "one")
+    put("/a/1", "two")
+    store:delete("/a/1")
+    put("/a/2", "x")
+    store:delete("/a/2")
+    assert.same({ "add /a/1 one", "add /a/2 x" }, adds:take(2))
+    assert.same({ "delete /a/1 two", "delete /a/2 x" }, deletes:take(2))
+    assert.error_matches(function() informer:add_handler {} end, "add_handler")
+    assert.error_matches(function() informer:add_handler { resync = 1 } end, "add_handler")
+  end)
+
+  it("have the same functions twice, and are two", function()
+    local n = 0
+    local functions = { add = function() n = n + 1 end }
+    local one, two = informer:add_handler(functions), informer:add_handler(functions)
+    put("/a/1", "one")
+    await(function() return n == 2 end)
+    one:close()
+    put("/a/2", "two")
+    await(function() return n == 3 end)
+    two:close()
+    put("/a/3", "three")
+    record(informer):take(3)
+    assert.equal(3, n)
+  end)
+
+  it("go on after a function has raised, which is logged with its traceback and counted", function()
+    local function failing_function() error("this is broken") end
+    local rec = record(informer, { before = function(_, key)
+      if key == "/a/2" then failing_function() end
+    end })
+    local raised = informer:add_handler { add = failing_function }
+    for i = 1, 3 do put("/a/" .. i, "v") end
+    assert.same({ "add /a/1 v", "add /a/2 v", "add /a/3 v" }, rec:take(3))
+    await(function() return raised:status().failures == 3 end)
+    assert.equal(1, rec.handler:status().failures)
+    assert.equal(3, rec.handler:status().calls)
+    assert.equal(3, raised:status().calls)
+    assert.equal(4, #informing.lines_with("this is broken"))
+    for _, line in ipairs(informing.lines_with("this is broken")) do
+      assert.matches("^error ", line)
+      assert.matches("'/a/%d'", line)
+      assert.matches("stack traceback:.*inform[%l_]+%.lua", line)
+    end
+    assert.is_true(rec.handler:has_synced())
+  end)
+
+  it("go on after an error that is no text, and one whose text cannot be made", function()
+    local errors = { {}, false, setmetatable({}, { __tostring = function() error("no") end }) }
+    local n = 0
+    local handler = informer:add_handler { add = function()
+      n = n + 1
+      error(errors[n])
+    end }
+    for i = 1, 4 do put("/a/" .. i, "v") end
+    await(function() return n == 4 end)
+    await(function() return handler:status().failures == 4 end)
+    assert.equal(4, #informing.logged)
+  end)
+
+  it("may wait, one function at a time, and delay no other handler", function()
+    local gate = keywatch.channel()
+    local slow = record(informer, { before = function() gate:receive(PATIENCE) end })
+    local fast = record(informer)
+    for i = 1, 20 do put("/a/1", tostring(i)) end
+    assert.equal("update /a/1 20 was 19", fast:take(20)[20])
+    assert.equal(1, #slow.calls)
+    local status = slow.handler:status()
+    assert(status.queued >= 19 and status.queued_bytes > 0, status.queued)
+    gate:close()
+    local told = slow:take(20)
+    assert.equal("add /a/1 1", told[1])
+    for i = 2, 20 do assert.equal(("update /a/1 %d was %d"):format(i, i - 1), told[i]) end
+    await(function() return slow.handler:status().queued == 0 end)
+    assert.equal(0, slow.handler:status().queued_bytes)
+    assert(slow.handler:status().most_queued_bytes >= status.queued_bytes)
+  end)
+
+  it("may sleep and call the store, in the order of changes", function()
+    local rec
+    rec = record(informer, { add = function(key)
+      keywatch.sleep(0)
+      if key == "/a/1" then
+        put("/a/2", "by a handler")
+        keywatch.sleep(0)
+        put("/a/1", "by a handler")
+      end
+    end })
+    put("/a/1", "one")
+    assert.same({ "add /a/1 one", "add /a/2 by a handler", "update /a/1 by a handler was one" }, rec:take(3))
+  end)
+
+  it("may remove themselves: no call begins after it", function()
+    local rec
+    rec = record(informer, { before = function(_, key)
+      if key == "/a/2" then
+        rec.handler:close()
+        rec.handler:close()
+        keywatch.sleep(0)
+      end
+    end })
+    local other = record(informer)
+    for i = 1, 5 do put("/a/" .. i, "v") end
+    other:take(5)
+    assert(rec.handler:join(PATIENCE))
+    assert.equal(2, #rec.calls)
+    assert.equal(1, informer:status().handlers)
+  end)
+
+  it("may remove each other, with what waits for the other one", function()
+    local one, two
+    local function remove(other)
+      return function(_, key)
+        if key == "/a/3" and other() then other().handler:close() end
+      end
+    end
+    one = record(informer, { before = remove(function() return two end) })
+    two = record(informer, { before = remove(function() return one end) })
+    local third = record(informer)
+    for i = 1, 5 do put("/a/" .. i, "v") end
+    third:take(5)
+    await(function() return informer:status().handlers == 2 end)
+    local survivor, removed = one, two
+    if #one.calls < #two.calls then survivor, removed = two, one end
+    survivor:take(5)
+    assert.equal(5, #survivor.calls)
+    assert(#removed.calls <= 3, #removed.calls)
+    assert(removed.handler:join(PATIENCE))
+  end)
+
+  it("may be removed while they wait: the call ends, and none begins", function()
+    keywatch.run(function()
+      local gate, is_over = keywatch.channel(), false
+      local rec = record(informer, { before = function()
+        gate:receive(PATIENCE)
+        is_over = true
+      end })
+      put("/a/1", "one")
+      put("/a/2", "two")
+      await(function() return #rec.calls == 1 end)
+      rec.handler:close()
+      assert.same({ nil, "timeout" }, codes(rec.handler:join(0)))
+      assert.same({ nil, "timeout" }, codes(rec.handler:join(0.001)))
+      assert.is_false(is_over)
+      local joining = keywatch.spawn(function()
+        local ok = rec.handler:join(PATIENCE)
+        return ok, is_over
+      end)
+      keywatch.sleep(0)
+      gate:send(true, PATIENCE)
+      assert.same({ true, true, true }, { joining:join(PATIENCE) })
+      assert.equal(1, #rec.calls)
+      assert.is_true(rec.handler:join())
+    end)
+  end)
+
+  it("are joined by those who wait for their end, and for no longer than they want", function()
+    keywatch.run(function()
+      local rec = record(informer)
+      assert(rec.handler:wait_synced(PATIENCE))
+      assert.same({ nil, "timeout" }, codes(rec.handler:join(0)))
+      assert.same({ nil, "timeout" }, codes(rec.handler:join(0.001)))
+      local joining = keywatch.spawn(function() return rec.handler:join(PATIENCE) end)
+      keywatch.sleep(0)
+      rec.handler:close()
+      assert.same({ true, true }, { joining:join(PATIENCE) })
+      local other = record(informer)
+      joining = keywatch.spawn(function() return other.handler:join(PATIENCE) end)
+      keywatch.sleep(0)
+      informer:close()
+      assert.same({ true, true }, { joining:join(PATIENCE) })
+    end)
+  end)
+
+  it("may close the informer: no call of any handler begins after it", function()
+    local others = {}
+    local rec = record(informer, { before = function(_, key)
+      if key == "/a/2" then
+        informer:close()
+        for i, other in ipairs(others) do others[i] = { other, #other.calls } end
+      end
+    end })
+    for i = 1, 3 do others[i] = record(informer) end
+    for i = 1, 5 do put("/a/" .. i, "v") end
+    assert.same({ "add /a/1 v", "add /a/2 v" }, rec:take(2))
+    assert(rec.handler:join(PATIENCE))
+    for _, other in ipairs(others) do
+      assert(other[1].handler:join(PATIENCE))
+      assert.equal(other[2], #other[1].calls)
+    end
+    assert.equal(2, #rec.calls)
+    assert.equal("closed", informer:status().phase)
+  end)
+
+  it("may add handlers, which begin with what exists", function()
+    local added
+    local rec = record(informer, { before = function(_, key)
+      if key == "/a/2" then added = record(informer) end
+    end })
+    put("/a/1", "one")
+    put("/a/2", "two")
+    rec:take(2)
+    assert.same({ "add /a/1 one initial", "add /a/2 two initial" }, added:take_sorted(2))
+    put("/a/1", "new")
+    assert.same({ "update /a/1 new was one" }, added:take(1))
+    assert.same({ "update /a/1 new was one" }, rec:take(1))
+  end)
+
+  it("that are removed are told nothing more, while others are", function()
+    local all = {}
+    for i = 1, 20 do all[i] = record(informer) end
+    put("/a/1", "one")
+    for _, rec in ipairs(all) do rec:take(1) end
+    for i = 1, 20, 2 do all[i].handler:close() end
+    put("/a/1", "two")
+    for i = 2, 20, 2 do assert.same({ "update /a/1 two was one" }, all[i]:take(1)) end
+    for i = 1, 20, 2 do
+      assert.equal(1, #all[i].calls)
+      assert.is_true(all[i].handler:join(PATIENCE))
+    end
+    assert.equal(10, informer:status().handlers)
+  end)
+
+  it("that are added and removed all the time see legal sequences", function()
+    keywatch.run(function()
+      local is_over, tasks = false, {}
+      for i = 1, is_fast and 10 or 30 do
+        tasks[i] = keywatch.spawn(function()
+          local n = 0
+          while not is_over do
+            local told = {}
+            local handler = informer:add_handler {
+              add = function(key, object)
+                assert(told[key] == nil)
+                told[key] = object
+              end,
+              update = function(key, object, old)
+                assert(told[key] == old)
+                told[key] = object
+              end,
+              delete = function(key, object)
+                assert(told[key] == object)
+                told[key] = nil
+              end,
+            }
+            if i % 2 == 0 then handler:wait_synced(PATIENCE) else keywatch.sleep(0) end
+            handler:close()
+            handler:join(PATIENCE)
+            assert.equal(0, handler:status().failures)
+            n = n + 1
+          end
+          return n
+        end)
+      end
+      for i = 1, 200 do
+        if i % 5 == 0 then store:delete("/a/" .. i % 7) else put("/a/" .. i % 7, tostring(i)) end
+        keywatch.sleep(0)
+      end
+      is_over = true
+      for _, task in ipairs(tasks) do
+        local ok, n = task:join(PATIENCE)
+        assert(ok and n > 0, tostring(n))
+      end
+      assert.equal(0, informer:status().handlers)
+      assert.same({}, informing.logged)
+    end)
+  end)
+
+  it("cannot be added to an informer that is closed", function()
+    informer:close()
+    assert.same({ nil, "closed" }, codes(informer:add_handler { add = function() end }))
+    assert.equal(0, informer:status().handlers)
+  end)
+
+  it("are synced when all initial objects were handled, not before", function()
+    put("/a/1", "one")
+    put("/a/2", "two")
+    keywatch.run(function()
+      await(function() return informer:count() == 2 end)
+      local gate = keywatch.channel()
+      local rec = record(informer, { before = function() gate:receive(PATIENCE) end })
+      await(function() return #rec.calls == 1 end)
+      assert.is_false(rec.handler:has_synced())
+      assert.same({ nil, "timeout" }, codes(rec.handler:wait_synced(0)))
+      gate:send(true, PATIENCE)
+      await(function() return #rec.calls == 2 end)
+      assert.is_false(rec.handler:has_synced())
+      assert.is_false(rec.handler:status().has_synced)
+      local waiting = keywatch.spawn(function() return rec.handler:wait_synced(PATIENCE) end)
+      keywatch.sleep(0)
+      gate:send(true, PATIENCE)
+      assert.same({ true, true }, { waiting:join(PATIENCE) })
+      assert.is_true(rec.handler:has_synced())
+      assert.is_true(rec.handler:status().has_synced)
+    end)
+  end)
+
+  it("that are closed before they have synced wake who waits for that", function()
+    put("/a/1", "one")
+    keywatch.run(function()
+      await(function() return informer:count() == 1 end)
+      local gate = keywatch.channel()
+      local rec = record(informer, { before = function() gate:receive(PATIENCE) end })
+      await(function() return #rec.calls == 1 end)
+      local waiting = keywatch.spawn(function() return rec.handler:wait_synced(PATIENCE) end)
+      keywatch.sleep(0)
+      rec.handler:close()
+      local _, ok, err = waiting:join(PATIENCE)
+      assert.same({ nil, "closed" }, { ok, err and err.code })
+      gate:close()
+    end)
+  end)
+
+  it("are synced though initial objects are deleted before they were told of", function()
+    for i = 1, 5 do put("/a/" .. i, "v") end
+    keywatch.run(function()
+      await(function() return informer:count() == 5 end)
+      local gate = keywatch.channel()
+      local rec = record(informer, { before = function() gate:receive(PATIENCE) end })
+      await(function() return #rec.calls == 1 end)
+      store:delete("/a/", { prefix = true })
+      await(function() return informer:count() == 0 end)
+      gate:close()
+      assert(rec.handler:wait_synced(PATIENCE))
+      rec:rest(store)
+      local told = {}
+      for _, call in ipairs(rec.calls) do
+        if call.name == "add" then told[call.key] = true else told[call.key] = nil end
+      end
+      assert.same({ [MARK] = true }, told)
+      assert.equal(3, #rec.calls) -- one object, its deletion, and the mark: the others were never told of
+    end)
+  end)
+
+  it("are told the newest state of initial objects, which cost no queue until then", function()
+    for i = 1, 50 do put(("/a/%02d"):format(i), "old") end
+    keywatch.run(function()
+      await(function() return informer:count() == 50 end)
+      local gate = keywatch.channel()
+      local rec = record(informer, { before = function() gate:receive(PATIENCE) end })
+      await(function() return #rec.calls == 1 end)
+      local first = rec.calls[1].key
+      for round = 1, 20 do
+        for i = 1, 50 do
+          local key = ("/a/%02d"):format(i)
+          if key ~= first then put(key, "new " .. round) end
+        end
+      end
+      await(function() return informer:get(first == "/a/50" and "/a/49" or "/a/50") == "new 20" end)
+      assert(rec.handler:status().queued_bytes < 20000, rec.handler:status().queued_bytes)
+      gate:close()
+      assert(rec.handler:wait_synced(PATIENCE))
+      assert.same({}, (function()
+        local wrong = {}
+        rec:rest(store)
+        for i, call in ipairs(rec.calls) do
+          local is_good = call.key == MARK or call.name == "add" and (i == 1 or call.object == "new 20")
+          if not is_good then wrong[#wrong + 1] = call.name .. call.key .. call.object end
+        end
+        return wrong
+      end)())
+      assert.equal(51, #rec.calls)
+    end)
+  end)
+
+  it("share objects and events, which are made once", function()
+    informer:close()
+    local decoding = open_synced(store, { codec = "json" })
+    local one, two = record(decoding), record(decoding)
+    put("/a/1", field(1))
+    put("/a/1", field(2))
+    one:take(2)
+    two:take(2)
+    for i = 1, 2 do assert.equal(one.calls[i].object, two.calls[i].object) end
+    assert.equal(one.calls[1].object, two.calls[2].old)
+    assert.equal(decoding:get("/a/1"), one.calls[2].object)
+  end)
+
+  it("live on after the run in which they were added", function()
+    local rec
+    keywatch.run(function()
+      put("/a/1", "one")
+      rec = record(informer)
+      rec:take(1)
+    end)
+    put("/a/1", "two")
+    assert.same({ "update /a/1 two was one" }, rec:take(1))
+    keywatch.run(function()
+      put("/a/1", "three")
+      assert.same({ "update /a/1 three was two" }, rec:take(1))
+    end)
+    assert.equal("three", informer:get("/a/1"))
+  end)
+
+  it("live on when the task that has added them is cancelled", function()
+    keywatch.run(function()
+      local rec
+      local task = keywatch.spawn(function()
+        rec = record(informer)
+        keywatch.sleep(PATIENCE)
+      end)
+      keywatch.sleep(0)
+      task:cancel()
+      task:join(PATIENCE)
+      put("/a/1", "one")
+      assert.same({ "add /a/1 one" }, rec:take(1))
+    end)
+  end)
+
+  it("show what they are", function()
+    local handler = informer:add_handler { add = function() end }
+    assert.matches("^keywatch%.[%l_]*informer<", tostring(informer))
+    assert.matches("^keywatch%.[%l_]*handler<", tostring(handler))
+    handler:close()
+    assert.matches("closed", tostring(handler))
+    informer:close()
+    assert.matches("closed", tostring(informer))
+  end)
+end)
+
+-- }======
+
+-- {====== Slow handlers ======
+
+describe("a slow handler", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  for _, name in ipairs { "store", "client" } do
+    --- An informer with a handler that stands still, and one that does not.
+    local function start(at_bound, max_bytes)
+      local store = name == "store" and open_store()
+      local x = store
+      if not x then x, store = open_client() end
+      local informer = open_synced(x)
+      local gate = keywatch.channel()
+      local slow = record(informer, { at_bound = at_bound, max_bytes = max_bytes, before = function()
+        gate:receive(PATIENCE)
+      end })
+      return informer, store, gate, slow, record(informer)
+    end
+
+    it("delays nobody before its bound, of a " .. name, function()
+      keywatch.run(function()
+        for _, at_bound in ipairs { "wait", "coalesce" } do
+          local _, store, gate, slow, fast = start(at_bound, 200000)
+          local text = ("x"):rep(100)
+          for i = 1, 500 do store:put("/a/1", text .. i) end
+          assert.equal(500, #fast:take(500))
+          assert.equal(1, #slow.calls)
+          assert(slow.handler:status().queued_bytes > 499 * 100)
+          gate:close()
+          assert.equal(500, #slow:take(500))
+          assert.equal(0, slow.handler:status().coalesced)
+        end
+      end)
+    end)
+
+    it("has the informer wait at its bound, and everything is told once, of a " .. name, function()
+      keywatch.run(function()
+        local N, bound = 400, 20000
+        local informer, store, gate, slow, fast = start("wait", bound)
+        local text = ("x"):rep(900)
+        for i = 1, N do
+          store:put("/a/1", text .. i)
+          if i % 20 == 0 then keywatch.sleep(0) end
+        end
+        fast:take(10)
+        for _ = 1, 50 do keywatch.sleep(0) end
+        assert(#fast.calls < N / 2, #fast.calls)
+        assert.equal(1, #slow.calls)
+        assert(slow.handler:status().most_queued_bytes >= bound / 2)
+        assert(slow.handler:status().queued < N / 2, slow.handler:status().queued)
+        gate:close()
+        slow:take(N)
+        fast:take(N - 10)
+        for _, rec in ipairs { slow, fast } do
+          assert.equal(N, #rec.calls)
+          for i, call in ipairs(rec.calls) do
+            assert.equal(text .. i, call.object)
+            assert.equal(i > 1 and text .. i - 1 or nil, call.old)
+          end
+        end
+        assert.equal(0, slow.handler:status().coalesced)
+        assert.equal(text .. N, informer:get("/a/1"))
+      end)
+    end)
+
+    it("has one entry for each key beyond its bound, if it is told to coalesce, of a " .. name, function()
+      keywatch.run(function()
+        local N, bound = 1000, 5000
+        local informer, store, gate, slow, fast = start("coalesce", bound)
+        local text = ("x"):rep(500)
+        store:put("/a/first", "first")
+        for i = 1, N do
+          store:put("/a/1", text .. i)
+          if i == N / 2 then store:put("/a/passing", "x") end
+          if i == N / 2 + 10 then store:delete("/a/passing") end
+        end
+        store:put("/a/2", "second")
+        store:delete("/a/first")
+        fast:take(N + 5)
+        assert.equal(N + 5, #fast.calls)
+        local status = slow.handler:status()
+        assert.equal(1, #slow.calls)
+        assert(status.coalesced > N / 2, status.coalesced)
+        assert(status.queued < 50, status.queued)
+        assert(status.most_queued_bytes <= bound * 4, status.most_queued_bytes)
+        gate:close()
+        slow:rest(store)
+        local told = {}
+        for _, call in ipairs(slow.calls) do
+          assert.not_equal("/a/passing", call.key)
+          if call.name == "add" then assert.is_nil(told[call.key]) end
+          if call.name == "update" then assert.equal(told[call.key], call.old) end
+          if call.name == "delete" then assert.is_truthy(told[call.key]) end
+          told[call.key] = call.name ~= "delete" and call.object or nil
+        end
+        assert.same({ ["/a/1"] = text .. N, ["/a/2"] = "second", [MARK] = "mark 1" }, told)
+        assert.equal(text .. N, informer:get("/a/1"))
+        assert(#slow.calls < 50, #slow.calls)
+        for i = 1, 5 do store:put("/a/3", tostring(i)) end -- and as before from then on
+        assert.same({ "add /a/3 1", "update /a/3 2 was 1", "update /a/3 3 was 2", "update /a/3 4 was 3",
+          "update /a/3 5 was 4" }, slow:take(5))
+      end)
+    end)
+  end
+
+  it("that is removed at its bound lets the others go on", function()
+    keywatch.run(function()
+      for _, how in ipairs { "handler", "user" } do
+        local store = open_store()
+        local informer, other = open_synced(store), open_synced(store)
+        local gate = keywatch.channel()
+        local slow = record(informer, { max_bytes = 2000, before = function() gate:receive(PATIENCE) end })
+        local fast = record(other)
+        for i = 1, 100 do store:put("/a/" .. i, ("x"):rep(500)) end
+        fast:take(1)
+        for _ = 1, 20 do keywatch.sleep(0) end
+        assert(#fast.calls < 100)
+        if how == "handler" then slow.handler:close() else informer:close() end
+        assert.equal(99, #fast:take(99))
+        gate:close()
+        assert(slow.handler:join(PATIENCE))
+        assert.equal(1, #slow.calls)
+        store:close()
+      end
+    end)
+  end)
+
+  it("that adds a handler at its bound does not hang", function()
+    keywatch.run(function()
+      local store = open_store()
+      local informer = open_synced(store)
+      local late
+      local slow = record(informer, { max_bytes = 1000, before = function(_, key)
+        if key ~= "/a/1" then return end
+        for i = 2, 50 do store:put("/a/" .. i, ("x"):rep(100)) end
+        for _ = 1, 20 do keywatch.sleep(0) end
+        late = record(informer)
+        assert(late.handler:wait_synced(PATIENCE))
+      end })
+      store:put("/a/1", "x")
+      slow:take(50)
+      late:take(50)
+      assert.same({ 50, 50 }, { #slow.calls, #late.calls })
+    end)
+  end)
+end)
+
+-- }======
+
+-- {====== Resync ======
+
+describe("a resync", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  it("tells all objects again to the handlers that want it, each at its own time", function()
+    testing.run(function(world)
+      local client, store = world:client(), world.server.store
+      store:put("/a/1", "one")
+      store:put("/a/2", "two")
+      local informer = open_synced(client)
+      local often, seldom = record(informer, { resync = 10 }), record(informer, { resync = 25 })
+      local never = record(informer)
+      keywatch.sleep(5)
+      for _, rec in ipairs { often, seldom, never } do rec:take(2) end
+      keywatch.sleep(10)
+      assert.same({ "update /a/1 one was one resync", "update /a/2 two was two resync" }, often:take_sorted(2))
+      assert.equal("modified", often.calls[3].event.type)
+      assert.equal(2, #seldom.calls)
+      keywatch.sleep(17)
+      assert.equal(2 + 2 * 3, #often.calls)
+      assert.equal(4, #seldom.calls)
+      assert.equal(2, #never.calls)
+      store:put("/a/1", "new")
+      store:delete("/a/2")
+      keywatch.sleep(4)
+      local n = #often.calls
+      keywatch.sleep(10)
+      assert.equal(n + 1, #often.calls)
+      local call = often.calls[#often.calls]
+      assert.same({ "update", "/a/1", "new", "new", true }, { call.name, call.key, call.object, call.old,
+        call.event.resync })
+      often.handler:close()
+      n = #often.calls
+      keywatch.sleep(30)
+      assert.equal(n, #often.calls)
+      informer:close()
+    end)
+  end)
+
+  it("does not tell a state that is older than one that waits", function()
+    testing.run(function(world)
+      local client, store = world:client(), world.server.store
+      store:put("/a/1", "0")
+      store:put("/a/gone", "x")
+      local informer = open_synced(client)
+      local rec = record(informer, { resync = 1, before = function() keywatch.sleep(3) end })
+      for i = 1, 10 do
+        keywatch.sleep(1)
+        store:put("/a/1", tostring(i))
+        if i == 5 then store:delete("/a/gone") end
+      end
+      keywatch.sleep(200)
+      local told, last = {}, -1
+      for _, call in ipairs(rec.calls) do
+        if call.key == "/a/1" then
+          local n = tonumber(call.object)
+          assert(n >= last, "an older state")
+          last = n
+        end
+        if call.name == "add" then assert.is_nil(told[call.key]) end
+        if call.name == "update" then
+          assert.equal(told[call.key], call.old)
+          if call.event.resync then assert.equal(call.old, call.object) else assert.not_equal(call.old, call.object) end
+        end
+        told[call.key] = call.name ~= "delete" and call.object or nil
+      end
+      assert.same({ ["/a/1"] = "10" }, told)
+      informer:close()
+    end)
+  end)
+
+  it("does not pile up before a handler that is slow", function()
+    testing.run(function(world)
+      local store = world.server.store
+      for i = 1, 20 do store:put("/a/" .. i, "v") end
+      local informer = open_synced(world:client())
+      local rec = record(informer, { resync = 1, before = function() keywatch.sleep(60) end })
+      keywatch.sleep(600)
+      assert(rec.handler:status().queued <= 20, rec.handler:status().queued)
+      informer:close()
+    end, { leftovers = "cancel" })
+  end)
+end)
+
+-- }======
+
+-- {====== Bad values and transforms ======
+
+describe("a value that cannot be decoded", function()
+  local store
+
+  before_each(function()
+    informing.begin()
+    store = open_store()
+  end)
+
+  after_each(informing.finish)
+
+  it("is told once to each handler that wants to know, and to late ones", function()
+    store:put("/a/bad", "{")
+    local informer = open_synced(store, { codec = "json" })
+    local one = record(informer)
+    assert.same({ "error /a/bad malformed" }, { one:take(1)[1]:match("^error /a/bad malformed") })
+    informing.logged = {} -- there was no handler when it came
+    store:put("/a/1", field(1))
+    assert.same({ 'add /a/1 {"n":1}' }, one:take(1))
+    local late, deaf = record(informer), record(informer, { only = { "add" } })
+    assert.same({ 'add /a/1 {"n":1} initial', "error /a/bad malformed" }, (function()
+      local list = late:take_sorted(2)
+      list[2] = list[2]:match("^error /a/bad malformed")
+      return list
+    end)())
+    assert(late.handler:wait_synced(PATIENCE))
+    store:put("/a/bad", "{{") -- another one: told again
+    for _, rec in ipairs { one, late } do assert.same({ "error /a/bad malformed" }, rec:take(1)) end
+    assert.equal(1, #deaf.calls)
+    assert.same({}, one:rest(store, field(2)))
+    assert.same({}, informing.logged)
+    local err = one.calls[1].err
+    assert.matches("/a/bad", err.message)
+  end)
+
+  it("goes to the log if no handler has a function for it", function()
+    store:put("/a/bad", "{")
+    local informer = open_synced(store, { codec = "json" })
+    assert.equal(1, #informing.lines_with("/a/bad"))
+    record(informer, { only = { "add", "update", "delete" } })
+    store:put("/a/bad", "{{")
+    await(function() return #informing.lines_with("/a/bad") == 2 end)
+    assert.matches("^warn ", informing.logged[1])
+    local rec = record(informer)
+    rec:take(1)
+    store:put("/a/bad", "{{{")
+    rec:take(1)
+    assert.equal(2, #informing.logged)
+  end)
+
+  it("is one that a codec or a transform makes nothing of", function()
+    local function failing() error("broken", 0) end
+    for i, opts in ipairs {
+      { codec = { decode = failing } }, { codec = { decode = function() return nil, "broken" end } },
+      { codec = { decode = function() end } }, { transform = failing }, { transform = function() end },
+      { codec = { decode = function() error(setmetatable({}, { __tostring = failing })) end } },
+    } do
+      local key = "/a/" .. i
+      store:put(key, "v")
+      local informer = open_synced(store, opts, key)
+      local rec = record(informer)
+      assert.matches("^error " .. key .. " malformed", rec:take(1)[1])
+      assert.same({ 0, 1 }, { informer:status().objects, informer:status().bad })
+      assert.is_nil((informer:get(key)))
+      informer:close()
+    end
+  end)
+
+  it("may become good, and be deleted or created again, in any order", function()
+    local informer = open_synced(store, { codec = "json" })
+    local rec = record(informer)
+    store:put("/a/1", "{")
+    store:put("/a/1", field(1))
+    store:put("/a/1", "{")
+    store:put("/a/1", "{{")
+    store:put("/a/1", field(2))
+    store:delete("/a/1")
+    store:put("/a/1", "{")
+    store:delete("/a/1")
+    store:put("/a/1", field(3))
+    assert.same({ "error /a/1 malformed", 'add /a/1 {"n":1}', "error /a/1 malformed", "error /a/1 malformed",
+      'update /a/1 {"n":2} was {"n":1}', 'delete /a/1 {"n":2}', "error /a/1 malformed", 'add /a/1 {"n":3}' },
+      rec:rest(store, field(9)))
+    assert.equal(0, informer:status().bad)
+  end)
+
+  it("deletes nothing of what was selected, until it is known", function()
+    local informer = open_synced(store, { codec = "json", fields = "n=1" })
+    local rec = record(informer)
+    store:put("/a/1", field(1))
+    store:put("/a/1", "{")
+    assert.same({ 'add /a/1 {"n":1}', "error /a/1 malformed" }, rec:take(2))
+    assert.equal(1, informer:count())
+    store:put("/a/1", field(2))
+    assert.same({ 'delete /a/1 {"n":1}' }, rec:take(1))
+    store:put("/a/1", "{")
+    store:put("/a/1", field(1))
+    assert.same({ "error /a/1 malformed", 'add /a/1 {"n":1}' }, rec:take(2))
+  end)
+end)
+
+describe("a transform", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  it("sees every value once, before indexes and handlers, whoever asks for it", function()
+    local store = open_store()
+    local seen = {}
+    local function transform(object, event)
+      seen[#seen + 1] = event.key .. " " .. object
+      return { text = object }
+    end
+    store:put("/a/1", "one")
+    local opts = { transform = transform, indexes = { text = function(object) return object.text end } }
+    local informer, other = open_synced(store, opts), open_synced(store, opts)
+    local rec = record(informer, { resync = 0.001 })
+    store:put("/a/1", "two")
+    store:put("/a/2", "three")
+    await(function() return informer:count() == 2 end)
+    local late = record(other)
+    late:take(2)
+    informer:add_index("other", function(object) return #object.text end)
+    await(function() return #rec.calls > 10 end)
+    assert.same({ "/a/1 one", "/a/1 two", "/a/2 three" }, seen)
+    assert.equal("two", informer:get("/a/1").text)
+    assert.equal(1, informer:index_count("text", "three"))
+    store:delete("/a/1")
+    await(function() return informer:count() == 1 end)
+    assert.equal(3, #seen)
+  end)
+
+  it("may return false, which is an object", function()
+    local store = open_store()
+    store:put("/a/1", "one")
+    local informer = open_synced(store, { transform = function() return false end })
+    local rec = record(informer)
+    assert.same({ "add /a/1 false initial" }, rec:take(1))
+    assert.equal(1, informer:count())
+    assert.same({ false, 2 }, { informer:get("/a/1") })
+    store:put("/a/1", "two")
+    assert.same({ "update /a/1 false was false" }, rec:take(1))
+    store:delete("/a/1")
+    assert.same({ "delete /a/1 false" }, rec:take(1))
+  end)
+
+  it("and all other functions may close the informer", function()
+    for _, option in ipairs { "transform", "include", "where", "decode", "index" } do
+      local store = open_store()
+      local informer
+      local function closing(object)
+        if informer then informer:close() end
+        return object
+      end
+      local opts = { [option] = closing }
+      if option == "decode" then opts = { codec = { decode = closing } } end
+      if option == "index" then opts = { indexes = { i = closing } } end
+      informer = open_synced(store, opts)
+      store:put("/a/1", "one")
+      await(function() return informer:status().phase == "closed" end, option)
+      assert.same({ nil, "closed" }, codes(informer:get("/a/1")))
+      store:close()
+    end
+  end)
+
+  it("and a test that raises leaves the object out", function()
+    local store = open_store()
+    for _, option in ipairs { "include", "where" } do
+      local informer = open_synced(store, { [option] = function(text)
+        if text == "bad" or text == "/a/bad" then error("no") end
+        return true
+      end })
+      local rec = record(informer)
+      store:put("/a/bad", "bad")
+      store:put("/a/1", "one")
+      store:put("/a/1", "bad")
+      local told = rec:rest(store)
+      assert.equal("add /a/1 one", told[1])
+      if option == "where" then assert.same({ "add /a/1 one", "delete /a/1 one" }, told) end
+      informer:close()
+      store:delete("/a/", { prefix = true })
+    end
+  end)
+end)
+
+-- }======
+
+-- {====== Sharing ======
+
+describe("informers that share", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  it("have one watch, which ends with the last of them", function()
+    local client, store = open_client()
+    local all = {}
+    for i = 1, 20 do all[i] = open_synced(client) end
+    assert.equal(1, (client.transport.watch_calls:count()))
+    assert.equal(20, all[1]:status().users)
+    for i = 1, 19 do all[i]:close() end
+    local rec = record(all[20])
+    store:put("/a/1", "one")
+    assert.same({ "add /a/1 one" }, rec:take(1))
+    all[20]:close()
+    await(function() return client.transport.watch_calls:count() == 0 end)
+    local again = open_synced(client)
+    assert.equal("one", again:get("/a/1"))
+    assert.equal(1, again:status().users)
+  end)
+
+  it("have the same wishes: labels and fields by their meaning, functions by identity", function()
+    local store = open_store()
+    local function fn(object) return object end
+    local function users(first, second, prefix)
+      local one, two = open(store, first), open(store, second, prefix)
+      local n = two:status().users
+      one:close()
+      two:close()
+      return n
+    end
+    for _, opts in ipairs {
+      {}, { codec = "json" }, { transform = fn }, { include = fn }, { where = fn },
+      { codec = "json", labels = "a=b" }, { codec = "json", fields = "a=b" },
+    } do
+      assert.equal(2, users(opts, opts))
+      if next(opts) then assert.equal(1, users(opts, {})) end
+      opts.shared = false
+      assert.equal(1, users(opts, opts))
+    end
+    assert.equal(1, users({}, {}, "/a/b"))
+    assert.equal(1, users({ transform = fn }, { transform = function(object) return object end }))
+    assert.equal(1, users({ codec = "json", labels = "a=b" }, { codec = "json", labels = "a=c" }))
+    assert.equal(1, users({ codec = "json", labels = "a=b" }, { codec = "json", labels = "a=b", labels_at = "l" }))
+    assert.equal(2, users({ codec = "json", labels = { a = "b" } }, { codec = "json", labels = { a = "b" } }))
+    local other = open_store()
+    assert.equal(1, open(store):status().users)
+    assert.equal(1, open(other):status().users)
+  end)
+
+  it("have handlers of their own, which end with their user", function()
+    local store = open_store()
+    local one, two = open_synced(store), open_synced(store)
+    local a, b, c = record(one), record(one), record(two)
+    store:put("/a/1", "one")
+    for _, rec in ipairs { a, b, c } do rec:take(1) end
+    assert.same({ 2, 1 }, { one:status().handlers, two:status().handlers })
+    one:close()
+    store:put("/a/1", "two")
+    c:take(1)
+    assert.same({ 1, 1, 2 }, { #a.calls, #b.calls, #c.calls })
+    assert.same({ nil, "closed" }, codes(one:get("/a/1")))
+    assert.equal("two", two:get("/a/1"))
+  end)
+
+  it("have indexes in common, and a name has one function", function()
+    local store = open_store()
+    local function size(object) return #object end
+    local one = open_synced(store, { indexes = { size = size } })
+    local two = open_synced(store)
+    store:put("/a/1", "one")
+    await(function() return two:count() == 1 end)
+    assert.equal(1, two:index_count("size", 3))
+    two:add_index("size", size)
+    assert.error_matches(function() two:add_index("size", function() end) end, "size")
+    local other = open_synced(store, { indexes = { size = function() return "other" end } })
+    assert.same({ 1, 2 }, { other:status().users, one:status().users }) -- which does not share
+    assert.equal(1, other:index_count("size", "other"))
+    one:close()
+    assert.equal(1, two:index_count("size", 3))
+  end)
+
+  it("may be closed by a handler of another one", function()
+    local store = open_store()
+    local one, two = open_synced(store), open_synced(store)
+    local b
+    local a = record(one, { before = function() two:close() end })
+    b = record(two)
+    store:put("/a/1", "one")
+    a:take(1)
+    assert(b.handler:join(PATIENCE))
+    local n = #b.calls
+    store:put("/a/1", "two")
+    a:take(1)
+    assert.equal(n, #b.calls)
+  end)
+
+  it("end with the client of all of them, which says why", function()
+    for _, name in ipairs { "client", "store", "cache" } do
+      local client, store = open_client()
+      local x = client
+      if name == "store" then x = store end
+      if name == "cache" then x = assert(client:cache("/a/")) end
+      store:put("/a/1", "one")
+      keywatch.run(function()
+        local one, two = open_synced(x), open_synced(x)
+        local rec = record(one)
+        rec:take(1)
+        assert.is_nil(one:error())
+        x:close()
+        for _, informer in ipairs { one, two } do
+          await(function() return informer:error() ~= nil end, name)
+          assert.equal("closed", informer:error().code)
+          assert.equal("closed", informer:status().phase)
+          assert.same({ nil, "closed" }, codes(informer:get("/a/1")))
+          assert.same({ nil, "closed" }, codes(informer:wait_synced(PATIENCE)))
+        end
+        assert(rec.handler:join(PATIENCE))
+        one:close()
+        two:close()
+      end)
+    end
+  end)
+
+  it("wake who waits for them to sync when the client is closed", function()
+    keywatch.run(function()
+      local client = close_later(keywatch.connect("http://127.0.0.1:1"))
+      local informer = open(client)
+      local waiting = keywatch.spawn(function() return informer:wait_synced(PATIENCE) end)
+      keywatch.sleep(0)
+      client:close()
+      local _, ok, err = waiting:join(PATIENCE)
+      assert.same({ nil, "closed" }, { ok, err and err.code })
+    end)
+  end)
+end)
+
+-- }======
+
+-- {====== Forgotten ======
+
+describe("an informer that nobody holds", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  it("is collected, and its watch ends", function()
+    local client, store = open_client()
+    store:put("/a/1", "one")
+    for _, x in ipairs { client, store } do
+      local weak = setmetatable({}, { __mode = "v" })
+      do
+        local informer = assert(x:informer("/a/", { transform = function(object) return { object } end }))
+        assert(informer:wait_synced(PATIENCE))
+        weak[1], weak[2] = informer, informer:get("/a/1")
+      end
+      collect()
+      assert.is_nil(weak[1])
+      assert.is_nil(weak[2])
+    end
+    await(function() return client.transport.watch_calls:count() == 0 end)
+  end)
+
+  it("is collected though it has not synced, and though its handlers were closed", function()
+    local client = open_client()
+    local weak = setmetatable({}, { __mode = "v" })
+    do
+      weak[1] = assert(client:informer("/a/"))
+      local informer = assert(client:informer("/b/"))
+      weak[2] = informer
+      local rec = record(informer)
+      assert(rec.handler:wait_synced(PATIENCE))
+      rec.handler:close()
+      rec.handler:join(PATIENCE)
+    end
+    collect()
+    assert.same({}, weak)
+    await(function() return client.transport.watch_calls:count() == 0 end)
+  end)
+
+  it("lives as long as it has handlers, or until its client is closed", function()
+    local client, store = open_client()
+    local told = keywatch.channel(10)
+    local weak = setmetatable({}, { __mode = "v" })
+    do
+      local informer = assert(client:informer("/a/"))
+      weak[1] = informer
+      weak[2] = informer:add_handler { add = function(key)
+        told:send(key, 0)
+      end }
+    end
+    collect()
+    store:put("/a/1", "one")
+    assert.equal("/a/1", told:receive(PATIENCE))
+    collect()
+    store:put("/a/2", "two")
+    assert.equal("/a/2", told:receive(PATIENCE))
+    client:close()
+    collect()
+    assert.same({}, weak)
+  end)
+
+  it("leaves the other users of what it has shared", function()
+    local store = open_store()
+    local kept = open_synced(store)
+    do assert(assert(store:informer("/a/")):wait_synced(PATIENCE)) end
+    assert.equal(2, kept:status().users)
+    collect()
+    assert.equal(1, kept:status().users)
+    store:put("/a/1", "one")
+    await(function() return kept:count() == 1 end)
+  end)
+
+  it("keeps its objects no longer than it knows them", function()
+    local store = open_store()
+    local informer = open_synced(store, { codec = { decode = function(value) return { value } end } })
+    local weak = setmetatable({}, { __mode = "k" })
+    local handler = informer:add_handler {
+      add = function(_, object) weak[object] = true end,
+      update = function(_, object) weak[object] = true end,
+    }
+    for i = 1, 100 do store:put("/a/" .. i % 10, tostring(i)) end
+    await(function() return handler:status().calls == 100 end)
+    collect()
+    local n = 0
+    for _ in pairs(weak) do n = n + 1 end
+    assert(n <= 11, n) -- the handler may hold the event of its last call
+  end)
+end)
+
+-- }======
+
+-- {====== Faults, in virtual time ======
+
+describe("an informer and its server", function()
+  before_each(informing.begin)
+  after_each(informing.finish)
+
+  --- Runs fn(world, informer, recorder, store) with three objects that a handler was told of.
+  local function with_world(opts, fn)
+    testing.run(function(world)
+      local store = world.server.store
+      for i = 1, 3 do store:put("/a/" .. i, tostring(i)) end
+      local informer = open_synced(world:client(), opts)
+      local rec = record(informer)
+      rec:take(3)
+      fn(world, informer, rec, store)
+      informer:close()
+    end, { leftovers = "cancel" })
+  end
+
+  it("goes on after a lost connection, and tells nothing twice", function()
+    with_world(nil, function(world, informer, rec, store)
+      for i = 1, 5 do
+        world.server:cut()
+        store:put("/a/1", "cut " .. i)
+        assert.equal("update /a/1 cut " .. i, rec:take(1)[1]:match("^(.-) was"))
+      end
+      world.server:stop()
+      store:put("/a/4", "4")
+      store:delete("/a/2")
+      keywatch.sleep(5)
+      assert.equal("2", informer:get("/a/2")) -- what it has can be read meanwhile
+      world.server:start()
+      assert.same({ "add /a/4 4", "delete /a/2 2" }, rec:take(2))
+      assert.same({}, rec:rest(store))
+      assert.equal(0, informer:status().gaps)
+      assert(world.counts.cut > 0 and world.counts.stop == 1)
+    end)
+  end)
+
+  it("tells exactly the difference after a compaction: deletes first", function()
+    local seen = {}
+    local function transform(object, event)
+      seen[#seen + 1] = event.key
+      return object
+    end
+    with_world({ transform = transform }, function(world, informer, rec, store)
+      seen = {}
+      world.server:stop()
+      store:put("/a/1", "new")
+      store:delete("/a/2")
+      store:put("/a/4", "4")
+      store:put("/a/4", "5")
+      store:put("/a/5", "passing")
+      store:delete("/a/5")
+      world.server:compact()
+      local states = {}
+      local watcher = informer:add_handler {
+        update = function() states[#states + 1] = table.concat(sorted(informer:each()), ",") end,
+        delete = function() states[#states + 1] = table.concat(sorted(informer:each()), ",") end,
+      }
+      assert(watcher:wait_synced(PATIENCE))
+      world.server:start()
+      local told = rec:take(3)
+      assert.equal("delete /a/2 2 missed", told[1])
+      table.sort(told)
+      assert.equal("add /a/4 5", (told[1]:gsub(" missed", "")))
+      assert.equal("update /a/1 new was 1", (told[3]:gsub(" missed", "")))
+      assert.same({}, rec:rest(store))
+      assert.equal(1, informer:status().gaps)
+      for _, state in ipairs(states) do -- the state has changed at once, before the first was told
+        assert.equal("/a/1 new,/a/3 3,/a/4 5", state:match("^[^~]-5"))
+      end
+      assert.equal(2, #states)
+      table.sort(seen)
+      assert.same({ "/a/1", "/a/4", MARK }, seen)
+      assert.equal(0, #informing.lines_with("error"))
+    end)
+  end)
+
+  it("tells a deletion that a gap has hidden, and the new object", function()
+    with_world(nil, function(world, informer, rec, store)
+      world.server:stop()
+      store:delete("/a/1")
+      store:put("/a/1", "another one")
+      store:delete("/a/2")
+      store:put("/a/2", "2")
+      world.server:compact()
+      world.server:start()
+      local by_key = {}
+      local told = rec:take(4)
+      for i = 1, 2 do assert.matches("^delete", told[i]) end
+      for _, text in ipairs(told) do
+        local key = text:match("/a/%d")
+        by_key[key] = (by_key[key] and by_key[key] .. ", " or "") .. text
+      end
+      assert.matches("^delete /a/1 1 missed, add /a/1 another one", by_key["/a/1"])
+      assert.matches("^delete /a/2 2 missed, add /a/2 2", by_key["/a/2"])
+      assert.same({}, rec:rest(store))
+      assert.equal("another one", informer:get("/a/1"))
+    end)
+  end)
+
+  it("tells a deletion that a gap of the cache below has hidden", function()
+    testing.run(function(world)
+      local store = world.server.store
+      store:put("/a/1", "1")
+      local informer = open_synced(assert(world:client():cache("/a/")))
+      local rec = record(informer)
+      rec:take(1)
+      world.server:stop()
+      store:delete("/a/1")
+      store:put("/a/1", "another one")
+      world.server:compact()
+      world.server:start()
+      assert.same({ "delete /a/1 1 missed", "add /a/1 another one" }, rec:take(2))
+      assert.same({}, rec:rest(store))
+      informer:close()
+    end, { leftovers = "cancel" })
+  end)
+
+  it("keeps what it has readable while everything is read anew", function()
+    with_world(nil, function(world, informer, rec, store)
+      world.server:stop()
+      store:delete("/a/2")
+      store:put("/a/1", "new")
+      world.server:compact()
+      world.server:slow(0.2)
+      world.server:start()
+      local states = {}
+      for _ = 1, 1000 do
+        states[table.concat(sorted(informer:each()), ",")] = true
+        assert.is_true(informer:has_synced())
+        keywatch.sleep(0.01)
+        if informer:get("/a/1") == "new" then break end
+      end
+      states[table.concat(sorted(informer:each()), ",")] = true
+      world.server:slow(0)
+      rec:take(2)
+      assert.same({ ["/a/1 1,/a/2 2,/a/3 3"] = true, ["/a/1 new,/a/3 3"] = true }, states)
+    end)
+  end)
+
+  it("tells what differs in a server that was restored, and nothing of equal objects", function()
+    with_world({ codec = { decode = function(value) return { value = value, list = { 1, { 2 } } } end } },
+      function(world, informer, rec, store)
+        local before = store:status().revision
+        store:put("/a/1", "later")
+        store:put("/a/4", "4")
+        store:delete("/a/3")
+        rec:take(3)
+        for _ = 1, 10 do store:put("/b", "") end
+        world.server:restore(before)
+        local told, kinds = rec:take(3), {}
+        for i, text in ipairs(told) do kinds[i] = text:match("^%l+ %S+") end
+        assert.equal("delete /a/4", kinds[1])
+        table.sort(kinds)
+        assert.same({ "add /a/3", "delete /a/4", "update /a/1" }, kinds)
+        assert.same({}, rec:rest(world.server.store))
+        assert.equal("1", informer:get("/a/1").value)
+        assert.equal("2", informer:get("/a/2").value)
+        assert.equal(1, informer:status().gaps)
+        assert.equal(world.server.store:status().revision, informer:status().revision)
+      end)
+  end)
+
+  it("tells what differs in a server of another cluster", function()
+    with_world(nil, function(world, informer, rec)
+      world.server:stop()
+      world.server:replace()
+      local store = world.server.store
+      store:put("/a/2", "2")
+      store:put("/a/1", "other")
+      store:put("/a/9", "9")
+      world.server:start()
+      local told = rec:rest(store) -- nothing of /a/2, which is equal, though of another revision
+      assert.same({ "delete /a/1 1 missed", "delete /a/3 3 missed" }, (function()
+        local first = { told[1], told[2] }
+        table.sort(first)
+        return first
+      end)())
+      assert.same({ "add /a/1 other missed", "add /a/9 9 missed" }, (function()
+        local rest = { told[3], told[4], told[5] }
+        table.sort(rest)
+        return rest
+      end)())
+      assert.same({ "/a/1 other", "/a/2 2", "/a/9 9", MARK .. " mark 1" }, sorted(informer:each()))
+      assert.same({ "2", store:get("/a/2").mod_revision }, { informer:get("/a/2") })
+      assert.equal(store:status().revision, informer:status().revision)
+      assert(informer:status().gaps >= 1)
+    end)
+  end)
+
+  it("tries again, and says what the trouble is, until it has synced", function()
+    testing.run(function(world)
+      local client, store = world:client(), world.server.store
+      store:put("/a/1", "one")
+      world.server:stop()
+      local informer = open(client)
+      local rec = record(informer)
+      local ok, err = informer:wait_synced(30)
+      assert.same({ nil, "timeout" }, codes(ok, err))
+      assert.equal("unavailable", informer:status().trouble.code)
+      local why = informer:status().trouble.message:gsub("^keywatch: ", "")
+      assert(err.message:find(why, 1, true), err.message)
+      assert.is_false(informer:has_synced())
+      assert.is_false(rec.handler:has_synced())
+      assert.same({ nil, "timeout" }, codes(rec.handler:wait_synced(1)))
+      assert.same({ nil, "unavailable" }, codes(informer:get("/a/1")))
+      assert(({ loading = true, retrying = true })[informer:status().phase], informer:status().phase)
+      world.server:start()
+      assert(informer:wait_synced(600))
+      assert.same({ "add /a/1 one initial" }, rec:take(1))
+      assert.is_nil(informer:status().trouble)
+      assert.equal("following", informer:status().phase)
+      informer:close()
+    end)
+  end)
+
+  it("tries again less and less often", function()
+    testing.run(function(world)
+      world.server.store:put("/a/1", "one")
+      local rule = world:fault { "refuse", error = "permission_denied" }
+      local informer = open(world:client())
+      assert.same({ nil, "timeout" }, codes(informer:wait_synced(1)))
+      assert.equal("permission_denied", informer:status().trouble.code)
+      keywatch.sleep(600)
+      local hits = rule.hits
+      assert(hits >= 3 and hits < 1200, hits)
+      keywatch.sleep(600)
+      assert(rule.hits > hits and rule.hits - hits <= 600, rule.hits - hits)
+      rule:stop()
+      assert(informer:wait_synced(600))
+      assert.equal("one", informer:get("/a/1"))
+      assert.is_nil(informer:status().trouble)
+      informer:close()
+    end)
+  end)
+
+  it("shows no part of a first read that breaks off", function()
+    testing.run(function(world)
+      local store = world.server.store
+      for i = 1, 3000 do store:put(("/a/%04d"):format(i), "v") end
+      world.server:slow(0.5)
+      local informer = open(world:client())
+      local rec = record(informer)
+      for _ = 1, 4 do
+        keywatch.sleep(1.6)
+        if not informer:has_synced() then
+          assert.equal(0, #rec.calls)
+          assert.is_nil((informer:get("/a/0001")))
+        end
+        world.server:cut()
+      end
+      world.server:slow(0)
+      assert(informer:wait_synced(600))
+      assert(rec.handler:wait_synced(600))
+      assert.equal(3000, #rec.calls)
+      assert.equal(3000, informer:count())
+      informer:close()
+    end)
+  end)
+
+  it("misses nothing of what is written while the first objects are read", function()
+    testing.run(function(world)
+      local store = world.server.store
+      for i = 1, 2500 do store:put(("/a/%04d"):format(i), "v") end
+      world.server:slow(0.2)
+      local informer = open(world:client())
+      local rec = record(informer)
+      for i = 1, 20 do
+        keywatch.sleep(0.1)
+        store:put(("/a/%04d"):format(i * 100), "new")
+        store:delete(("/a/%04d"):format(i * 100 + 1))
+      end
+      assert(informer:wait_synced(600))
+      rec:rest(store)
+      local told = {}
+      for _, call in ipairs(rec.calls) do
+        if call.name == "add" then assert.is_nil(told[call.key]) else assert.is_truthy(told[call.key]) end
+        told[call.key] = call.name ~= "delete" and call.object or nil
+      end
+      local n = 0
+      for kv in store:each("/a/", { prefix = true }) do
+        assert.equal(kv.value, told[kv.key])
+        n = n + 1
+      end
+      assert.equal(n, informer:count())
+      informer:close()
+    end)
+  end)
+
+  it("reads bad values anew after a gap, too, and tells of new ones alone", function()
+    testing.run(function(world)
+      local store = world.server.store
+      store:put("/a/1", field(1))
+      store:put("/a/2", "{")
+      store:put("/a/3", field(3))
+      local informer = open_synced(world:client(), { codec = "json" })
+      local rec = record(informer)
+      rec:take(3)
+      world.server:stop()
+      store:put("/a/1", "{{")
+      store:put("/a/3", field(4))
+      world.server:compact()
+      world.server:start()
+      local told = rec:take(2)
+      table.sort(told)
+      assert.matches("^error /a/1 malformed", told[1])
+      assert.matches('^update /a/3 {"n":4} was {"n":3}', told[2])
+      assert.same({}, rec:rest(store, field(9)))
+      assert.equal(2, informer:status().bad)
+      assert.equal(1, informer:get("/a/1").n)
+      world.server:stop()
+      store:delete("/a/1")
+      store:put("/a/2", field(2))
+      world.server:compact()
+      world.server:start()
+      told = rec:take(2)
+      assert.matches('^delete /a/1 {"n":1} missed', told[1])
+      assert.matches('^add /a/2 {"n":2}', told[2])
+      assert.equal(0, informer:status().bad)
+      informer:close()
+    end)
+  end)
+
+  it("tells a slow handler the difference of what it was told, through a gap", function()
+    testing.run(function(world)
+      for _, at_bound in ipairs { "wait", "coalesce" } do
+        local store = world.server.store
+        store:put("/a/1", "1")
+        store:put("/a/2", "2")
+        local informer = open_synced(world:client())
+        local gate = keywatch.channel()
+        local rec = record(informer, { at_bound = at_bound, max_bytes = 1000, before = function()
+          gate:receive(PATIENCE)
+        end })
+        for i = 1, 100 do store:put("/a/1", ("x"):rep(100) .. i) end
+        keywatch.sleep(1)
+        world.server:stop()
+        store:put("/a/1", "last")
+        store:delete("/a/2")
+        world.server:compact()
+        world.server:start()
+        keywatch.sleep(60)
+        gate:close()
+        local told = {}
+        rec:rest(store)
+        for _, call in ipairs(rec.calls) do
+          if call.name == "add" then assert.is_nil(told[call.key]) else assert.is_truthy(told[call.key]) end
+          if call.name == "update" then assert.equal(told[call.key], call.old) end
+          told[call.key] = call.name ~= "delete" and call.object or nil
+        end
+        assert.same({ ["/a/1"] = "last", [MARK] = "mark 1" }, told)
+        informer:close()
+        store:delete("/a/", { prefix = true })
+      end
+    end)
+  end)
+end)
+
+-- }======
+
+-- {====== Loops ======
+
+describe("an informer in luv's loop", function()
+  it("tells its handlers, those that wait, too, and can be read in a callback", function()
+    local status, printed = program.run([[
+      local uv = require "luv"
+      local keywatch = require "keywatch"
+      local store = keywatch.open()
+      local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
+      local client = keywatch.connect(server:addresses()[1])
+      store:put("/a/1", "one")
+      local informer
+      keywatch.spawn(function()
+        informer = client:informer("/a/", { indexes = { size = function(object) return #object end } })
+        informer:add_handler {
+          add = function(key, object)
+            keywatch.sleep(0.001)
+            print("add", key, object)
+          end,
+          update = function(key, object, old) print("update", key, object, old) end,
+          delete = function(key)
+            print("delete", key)
+            local timer = uv.new_timer()
+            timer:start(0, 0, function()
+              timer:close()
+              print(informer:count(), informer:index_count("size", 3), informer:get("/a/1"))
+              local ok, err = pcall(informer.wait_synced, client:informer("/b/"), 10)
+              print(ok, (tostring(err):match("wait_synced waits")))
+              client:close()
+              server:close()
+            end)
+          end,
+        }
+        assert(informer:wait_synced(30))
+        local timer = uv.new_timer()
+        timer:start(1, 0, function()
+          timer:close()
+          store:put("/a/1", "two")
+          store:delete("/a/1")
+        end)
+      end)
+      uv.run()
+      print "ended"
+    ]], 30)
+    assert.same({ 0, "add /a/1 one\nupdate /a/1 two one\ndelete /a/1\n0 0\nfalse wait_synced waits\nended\n" },
+      { status, (printed:gsub("\t", " ")) })
+  end)
+end)
+
+-- }======

@@ -1,0 +1,252 @@
+--- What the specs of informers share: doors, which are all that an informer can stand on, and recorders, which are
+-- handlers that note what they are told.
+
+local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
+
+local cjson = require "cjson"
+
+local network = require "spec.support.network"
+
+local PATIENCE = network.PATIENCE
+local LOCAL = "http://127.0.0.1:0"
+local MARK = "/a/~mark"
+local MANY = 1e6 -- calls that a recorder has room for
+
+local informing = { PATIENCE = PATIENCE, MARK = MARK }
+
+-- {====== What ends with a test ======
+
+local closing = {}
+local write_line = log.write
+
+--- Lines of the log, of the test that runs.
+informing.logged = {}
+
+function informing.close_later(object)
+  closing[#closing + 1] = object
+  return object
+end
+
+local close_later = informing.close_later
+
+--- To be called before each test.
+function informing.begin()
+  closing, informing.logged = {}, {}
+  log.write = function(level, format, ...)
+    local text = select("#", ...) > 0 and format:format(...) or format
+    table.insert(informing.logged, level .. " " .. text)
+  end
+end
+
+--- To be called after each test.
+function informing.finish()
+  for i = #closing, 1, -1 do closing[i]:close() end
+  closing, log.write = {}, write_line
+end
+
+--- The lines of the log that contain a text.
+function informing.lines_with(text)
+  local list = {}
+  for _, line in ipairs(informing.logged) do
+    if line:find(text, 1, true) then list[#list + 1] = line end
+  end
+  return list
+end
+
+-- }======
+
+-- {====== Doors ======
+
+function informing.open_store(opts) return close_later(keywatch.open(opts)) end
+
+--- Returns a client, and the store of its server.
+function informing.open_client(opts)
+  local store = informing.open_store(opts)
+  local server = close_later(assert(keywatch.serve { store = store, listen = LOCAL }))
+  return close_later(keywatch.connect(server:addresses()[1])), store
+end
+
+local etcd -- a server that the tests of one describe share
+
+--- Each door: its name, a tag, and a function that returns what an informer is opened on and what is written to. Keys
+-- begin with "/a/" in both.
+informing.doors = {
+  { name = "store", tag = "", open = function()
+    local store = informing.open_store()
+    return store, store
+  end },
+  { name = "client", tag = "", open = informing.open_client },
+  { name = "cache", tag = "", open = function()
+    local client, store = informing.open_client()
+    return close_later(assert(client:cache("/a/"))), store
+  end },
+  { name = "cache of a store", tag = "", open = function()
+    local store = informing.open_store()
+    return close_later(assert(store:cache("/a/"))), store
+  end },
+  { name = "namespace", tag = "", open = function()
+    local space = informing.open_store():namespace("/space")
+    return space, space
+  end },
+  { name = "namespace of a client", tag = "", open = function()
+    local client, store = informing.open_client()
+    return client:namespace("/space"), store:namespace("/space")
+  end },
+  { name = "fence", tag = "", open = function()
+    local store = informing.open_store()
+    local lock = assert(store:lock("/lock"))
+    return lock:fence(), store
+  end },
+  { name = "client of etcd", tag = "#once", open = function()
+    local client = close_later(keywatch.connect(etcd.url))
+    assert(client:delete("/a", { prefix = true }))
+    return client, client
+  end, begin = function() etcd = network.serve("etcd") end, finish = function() etcd:stop() end },
+}
+
+-- }======
+
+-- {====== Objects as text ======
+
+--- An object as text.
+local function text_of(object)
+  if type(object) == "table" then return cjson.encode(object) end
+  return tostring(object)
+end
+
+function informing.json(object) return cjson.encode(object) end
+
+--- A value with one field.
+function informing.field(n) return cjson.encode { n = n } end
+
+--- A call of a handler's function as text: the name of the function, the key, the object, the old one of an update, and
+-- what the event says beside.
+local function short(call)
+  local parts = { call.name, call.key }
+  if call.name == "error" then
+    parts[#parts + 1] = call.err.code
+  else
+    parts[#parts + 1] = text_of(call.object)
+  end
+  if call.name == "update" then parts[#parts + 1] = "was " .. text_of(call.old) end
+  for _, flag in ipairs { "initial", "missed", "resync" } do
+    if call.event[flag] then parts[#parts + 1] = flag end
+  end
+  return table.concat(parts, " ")
+end
+
+-- }======
+
+-- {====== Recorders ======
+
+local recorder_methods = {}
+local recorder_mt = { __index = recorder_methods }
+
+local TYPES = { add = "added", update = "modified", delete = "deleted", error = "error" }
+
+--- Adds a handler that notes its calls. Options: those of a handler, of which functions are called before a call is
+-- noted; and `before(name, key)`, called before each. `only`: a list of functions that it has.
+function informing.record(informer, opts)
+  opts = opts or {}
+  local self = setmetatable({
+    informer = informer,
+    calls = {},                         -- all that have begun
+    channel = keywatch.channel(MANY), -- texts of those that were not taken yet
+    marks = 0,
+    running = 0,
+    handler = nil,
+  }, recorder_mt)
+  local function note(call)
+    self.running = self.running + 1
+    assert(self.running == 1, "two functions of one handler run at once")
+    assert(call.event.type == TYPES[call.name] and call.event.key == call.key, "the event is of something else")
+    if call.name ~= "error" then
+      assert(rawequal(call.event.object, call.object) and rawequal(call.event.old, call.old), "the event is another")
+    end
+    self.calls[#self.calls + 1] = call
+    local ok, err = true, nil
+    if opts.before then ok, err = pcall(opts.before, call.name, call.key, call) end
+    if ok and opts[call.name] then ok, err = pcall(opts[call.name], call.key, call.object, call.event, call) end
+    self.running = self.running - 1
+    self.channel:send(short(call), 0)
+    if not ok then error(err, 0) end
+  end
+  local given = {
+    add = function(key, object, event) note { name = "add", key = key, object = object, event = event } end,
+    update = function(key, object, old, event)
+      note { name = "update", key = key, object = object, old = old, event = event }
+    end,
+    delete = function(key, object, event) note { name = "delete", key = key, object = object, event = event } end,
+    error = function(key, err, event) note { name = "error", key = key, err = err, event = event } end,
+  }
+  if opts.only then
+    local all = given
+    given = {}
+    for _, name in ipairs(opts.only) do given[name] = all[name] end
+  end
+  for _, option in ipairs { "resync", "max_bytes", "at_bound" } do given[option] = opts[option] end
+  self.handler = assert(informer:add_handler(given))
+  return self
+end
+
+--- The texts of the next n calls.
+function recorder_methods:take(n)
+  local list = {}
+  for i = 1, n do
+    local text, err = self.channel:receive(PATIENCE)
+    list[i] = text or tostring(err)
+    if not text then break end
+  end
+  return list
+end
+
+--- The same, sorted.
+function recorder_methods:take_sorted(n)
+  local list = self:take(n)
+  table.sort(list)
+  return list
+end
+
+--- Writes a last change, and returns the texts of all calls before that one. `value` is what is written: another one
+-- each time.
+function recorder_methods:rest(writer, value)
+  self.marks = self.marks + 1
+  assert(writer:put(MARK, value or ("mark %d"):format(self.marks)))
+  local list = {}
+  while true do
+    local text = self:take(1)[1]
+    if text:find(MARK, 1, true) then return list end
+    list[#list + 1] = text
+    if text:find("timeout", 1, true) then return list end
+  end
+end
+
+-- }======
+
+--- All that an iterator gives, as texts, sorted.
+function informing.sorted(iterator, state, first)
+  local list = {}
+  for key, object in iterator, state, first do list[#list + 1] = key .. " " .. text_of(object) end
+  table.sort(list)
+  return list
+end
+
+--- Turns the loop until it is so.
+function informing.await(is_so, what)
+  local deadline = keywatch.now() + PATIENCE
+  while not is_so() do
+    if keywatch.now() > deadline then error("this does not happen: " .. (what or "?"), 2) end
+    keywatch.sleep(0.001)
+  end
+end
+
+--- Collects garbage, and lets what finalizers have asked for happen.
+function informing.collect()
+  for _ = 1, 5 do
+    collectgarbage()
+    keywatch.sleep(0)
+  end
+end
+
+return informing

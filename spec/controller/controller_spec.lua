@@ -1,0 +1,918 @@
+--- Controllers: reconcile is called for each request, until it is content.
+
+local controller = require "keywatch.controller"
+local errors = require "keywatch.support.errors"
+local keywatch = require "keywatch"
+local program = require "spec.support.program"
+local testing = require "keywatch.testing"
+
+local logs = require "spec.controller.logs"
+local steps = require "spec.controller.steps"
+
+--- Returns a controller over a channel, that calls reconcile for what is sent. It is started.
+local function start(reconcile, opts)
+  local channel = keywatch.channel(1000)
+  local all = { name = "c", sources = { channel }, reconcile = reconcile }
+  for name, value in pairs(opts or {}) do all[name] = value end
+  local one = controller.new(all)
+  one:start()
+  return one, channel
+end
+
+--- Returns a test in virtual time.
+local function in_world(fn)
+  return function() testing.run(fn) end
+end
+
+--- Calls reconcile(request, context) for one request, and lets so many seconds pass. Returns the times of the calls,
+-- and the status after them.
+local function times_of(reconcile, seconds, opts)
+  local times = {}
+  local one = start(function(request, context)
+    times[#times + 1] = keywatch.now()
+    return reconcile(request, context, #times)
+  end, opts)
+  one:add("r")
+  keywatch.sleep(seconds)
+  local status = one:status()
+  one:stop()
+  return times, status
+end
+
+describe("a controller", function()
+  before_each(logs.begin)
+  after_each(logs.finish)
+
+  describe("does what reconcile returns:", function()
+    for what, result in pairs { nothing = { n = 0 }, ["true"] = { true, n = 1 }, ["nil"] = { nil, n = 1 },
+      ["{ again = false }"] = { { again = false }, n = 1 }, ["{ never = false }"] = { { never = false }, n = 1 } } do
+      it(what .. " is the end, and forgets failures #slow", in_world(function()
+        local retries = {}
+        local times, status = times_of(function(_, context, n)
+          retries[n] = context.retries
+          if n <= 2 then error("not yet") end
+          if result.n > 0 then return result[1] end
+        end, 1000)
+        assert.equal(3, #times)
+        assert.same({ 0, 1, 2 }, retries)
+        assert.same({ 3, 1, 2, 2 }, { status.calls, status.done, status.failed, status.raised })
+        assert.equal("running", status.state)
+      end))
+    end
+
+    it("the result of a write is the end", in_world(function(world)
+      local client = world:client()
+      local writes = {
+        put = function(store) return store:put("/a", "1") end,
+        delete = function(store) return store:delete("/a") end,
+        txn = function(store) return store:txn { success = { { put = "/a", value = "2" } } } end,
+      }
+      for _, store in ipairs { keywatch.open(), client, client:namespace("/n") } do
+        for name, write in pairs(writes) do
+          local times, status = times_of(function(_, context) return write(context.store) end, 100, { store = store })
+          assert.same({ 1, 1, 0, 0 }, { #times, status.done, status.failed, status.again }, name)
+        end
+      end
+      assert.same({}, logs.lines)
+    end))
+
+    it("an error that a call has returned is a failure", in_world(function()
+      local _, status = times_of(function(_, context, n)
+        if n > 1 then return end
+        return context.store:get("/a", { revision = 99 })
+      end, 1, { store = keywatch.open() })
+      assert.same({ 1, 1 }, { status.failed, status.done })
+    end))
+
+    it("a transaction that has not succeeded comes again, later each time, and is no failure", in_world(function()
+      local times, status = times_of(function(_, context, n)
+        return context.store:txn {
+          compare = { { key = "/a", version = n < 3 and 7 or 0 } }, success = { { put = "/a", value = "1" } },
+        }
+      end, 100, { store = keywatch.open() })
+      assert.equal(3, #times)
+      assert.is_true(math.abs(times[3] - 0.015) < 1e-9)
+      assert.same({ 1, 2, 0 }, { status.done, status.again, status.failed })
+      assert.same({}, logs.lines)
+    end))
+
+    it("{ after = seconds } is the end, and a new beginning then", in_world(function()
+      local times, status = times_of(function(_, context, n)
+        assert.equal(n == 2 and 1 or 0, context.retries)
+        if n == 1 then return nil, "bad luck" end
+        return n < 5 and { after = 60 } or nil
+      end, 1000)
+      assert.same({ 0, 0.005, 60.005, 120.005, 180.005 }, times)
+      assert.same({ 5, 3, 1, 1, 0 }, { status.calls, status.later, status.done, status.failed, status.queue.delayed })
+    end))
+
+    it("{ after = 0 } comes again at once, behind what is queued", in_world(function()
+      local list = {}
+      local one = start(function(request)
+        list[#list + 1] = request
+        return request == "a" and #list < 4 and { after = 0 } or nil
+      end)
+      one:add("a")
+      one:add("b")
+      keywatch.sleep(1)
+      one:stop()
+      assert.same({ "a", "b", "a", "a" }, list)
+    end))
+
+    it("{ after = 0 } does not overtake what existed before", in_world(function()
+      local store = keywatch.open()
+      for i = 1, 3 do store:put("/a/" .. i, "x") end
+      local informer, list = store:informer("/a/"), {}
+      local one = controller.new { name = "c", sources = { informer }, reconcile = function(request)
+        list[#list + 1] = request
+        return request == "/a/1" and #list < 10 and { after = 0 } or nil
+      end }
+      one:start()
+      keywatch.sleep(1)
+      one:stop()
+      informer:close()
+      assert.same({ "/a/1", "/a/2", "/a/3", "/a/1" }, { list[1], list[2], list[3], list[4] })
+    end))
+
+    it("{ again = true } comes again, later each time, and is no failure", in_world(function()
+      local times, status = times_of(function(_, context, n)
+        assert.equal(n - 1, context.retries)
+        return n < 5 and { again = true } or nil
+      end, 1000)
+      for i, at in ipairs { 0, 0.005, 0.015, 0.035, 0.075 } do assert.is_true(math.abs(times[i] - at) < 1e-9) end
+      assert.same({ 5, 4, 1, 0 }, { status.calls, status.again, status.done, status.failed })
+      assert.same({}, logs.lines)
+    end))
+
+    for what, reason in pairs {
+      ["a text"] = "the spec is wrong", ["an error"] = errors.new("malformed", "the spec is wrong"),
+    } do
+      it("{ never = " .. what .. " } has failed for good, and is logged", in_world(function()
+        local times, status = times_of(function() return { never = reason } end, 1000)
+        assert.equal(1, #times)
+        assert.same({ 1, 0, 1 }, { status.given_up, status.failed, status.calls })
+        assert.equal(1, logs.count("the controller 'c' has failed for 'r', and does not try again: "))
+        assert.equal(1, logs.count("the spec is wrong"))
+      end))
+    end
+
+    it("a request that has failed for good comes again with the next change", in_world(function()
+      local n = 0
+      local one = start(function()
+        n = n + 1
+        return { never = "no" }
+      end)
+      one:add("r")
+      keywatch.sleep(1)
+      one:add("r")
+      keywatch.sleep(1)
+      one:stop()
+      assert.equal(2, n)
+    end))
+
+    for what, fail in pairs {
+      ["nil and an error"] = function() return nil, errors.new("unavailable", "it is broken") end,
+      ["nil and a text"] = function() return nil, "it is broken" end,
+      ["false and a text"] = function() return false, "it is broken" end,
+      ["an error that is raised"] = function() error("it is broken") end,
+      ["an error object that is raised"] = function() error(errors.new("lost", "it is broken"), 0) end,
+      ["a table that is raised"] = function()
+        error(setmetatable({}, { __tostring = function() return "it is broken" end }))
+      end,
+      ["an error of a cancelled task that is not this one"] = function()
+        error(errors.new("cancelled", "it is broken"), 0)
+      end,
+    } do
+      it(what .. " comes again with backoff, and is logged #slow", in_world(function()
+        local times, status = times_of(function(_, _, n)
+          if n < 4 then return fail() end
+        end, 1000)
+        for i, at in ipairs { 0, 0.005, 0.015, 0.035 } do assert.is_true(math.abs(times[i] - at) < 1e-9) end
+        assert.equal(4, #times)
+        assert.same({ 4, 3, 1 }, { status.calls, status.failed, status.done })
+        assert.equal(3, logs.count("the controller 'c' has failed for 'r', and tries again in "))
+        assert.equal(3, logs.count("it is broken"))
+        assert.equal(1, logs.count("tries again in 0.02 s"))
+      end))
+    end
+
+    it("an error is logged with its traceback", in_world(function()
+      local function a_function_that_is_broken() error("it is broken") end
+      times_of(function(_, _, n)
+        if n == 1 then a_function_that_is_broken() end
+      end, 1)
+      assert.matches("stack traceback:.*a_function_that_is_broken", logs.lines[1])
+    end))
+
+    for what, odd in pairs {
+      ["false alone"] = false, ["a number"] = 5, ["a text"] = "ok", ["an empty table"] = {},
+      ["an unknown field"] = { later = 5 }, ["two fields"] = { after = 5, again = true },
+      ["a time that is none"] = { after = "soon" }, ["a time before now"] = { after = -1 },
+      ["an endless time"] = { after = math.huge }, ["a time that is NaN"] = { after = 0 / 0 },
+      ["an odd `again`"] = { again = 1 }, ["a function"] = print, ["an odd revision"] = { revision = "7" },
+      ["a revision and a time"] = { revision = 7, after = 5 },
+      ["a table that answers to every field"] = setmetatable({}, { __index = function() return true end }),
+    } do
+      it(what .. " is a failure #slow", in_world(function()
+        local times, status = times_of(function(_, _, n)
+          if n < 3 then return odd end
+        end, 1000)
+        assert.equal(3, #times)
+        assert.same({ 2, 0, 1 }, { status.failed, status.raised, status.done })
+        assert.equal(2, logs.count("reconcile has returned "))
+      end))
+    end
+  end)
+
+  it("gives reconcile its request and a context of its own", in_world(function()
+    local store, contexts = keywatch.open(), {}
+    local one = start(function(request, context)
+      assert.equal(request, context.request)
+      assert.equal(0, context.retries)
+      assert.equal(store, context.store)
+      contexts[request] = context
+    end, { store = store })
+    one:add("a")
+    one:add("b")
+    keywatch.sleep(1)
+    one:stop()
+    assert.equal(one, contexts.a.controller)
+    assert.same({ "a", "b" }, { contexts.a.request, contexts.b.request })
+  end))
+
+  it("gives reconcile the store that start was called with", in_world(function()
+    local found = {}
+    local of_options, of_leader = keywatch.open(), keywatch.open()
+    local one = start(function(request, context) found[request] = context.store end, { store = of_options })
+    one:add("a")
+    keywatch.sleep(1)
+    one:stop()
+    one:start(of_leader)
+    one:add("b")
+    keywatch.sleep(1)
+    one:stop()
+    one:start()
+    one:add("c")
+    keywatch.sleep(1)
+    one:stop()
+    assert.is_true(found.a == of_options and found.b == of_leader and found.c == of_options)
+  end))
+
+  it("never calls reconcile twice at once for a request, but for as many requests as workers", in_world(function()
+    local busy, most, now = {}, 0, 0
+    local one = start(function(request)
+      assert.is_nil(busy[request])
+      busy[request], now = true, now + 1
+      most = math.max(most, now)
+      keywatch.sleep(1)
+      busy[request], now = nil, now - 1
+    end, { workers = 3 })
+    for i = 1, 60 do
+      one:add("r" .. i % 7)
+      keywatch.sleep(0.1)
+    end
+    assert.same({ 3, 3 }, { one:status().workers, one:status().busy })
+    one:stop()
+    assert.equal(3, most)
+    assert.equal(0, one:status().failed)
+    assert.equal(0, one:status().busy)
+  end))
+
+  it("calls reconcile again for what has changed during a call", in_world(function()
+    local calls = 0
+    local one = start(function()
+      calls = calls + 1
+      keywatch.sleep(5)
+    end)
+    one:add("r")
+    keywatch.sleep(1)
+    for _ = 1, 5 do one:add("r") end
+    keywatch.sleep(100)
+    one:stop()
+    assert.equal(2, calls)
+  end))
+
+  it("lets other tasks run though reconcile never waits", in_world(function()
+    local others, calls = 0, 0
+    local one = start(function() calls = calls + 1 end)
+    for i = 1, 1000 do one:add(i) end
+    local other = keywatch.spawn(function()
+      while calls < 1000 do
+        others = others + 1
+        keywatch.sleep(0)
+      end
+    end)
+    other:join()
+    assert.is_true(others > 10)
+    one:stop()
+  end))
+
+  it("takes its limiter, also if that fails", in_world(function()
+    local limiter = controller.exponential { first = 2, longest = 3 }
+    local times = times_of(function() error("no") end, 11.5, { limiter = limiter })
+    assert.same({ 0, 2, 5, 8, 11 }, times)
+    local function broken() error("broken limiter") end
+    times = times_of(function(_, context, n)
+      assert.equal(0, context.retries)
+      if n < 3 then error("no") end
+    end, 100, { limiter = { when = broken, forget = broken, retries = broken } })
+    assert.equal(3, #times)
+    assert.equal(5, times[2] - times[1])
+    assert.is_true(logs.count("broken limiter") > 3)
+  end))
+
+  it("takes requests from the program, also with a delay and a priority", in_world(function()
+    local list = {}
+    local one = controller.new { name = "c", sources = { keywatch.channel() },
+      reconcile = function(request) list[#list + 1] = request end }
+    assert.is_false(one:add("early"))
+    one:start()
+    assert.is_true(one:add("low", { priority = -1 }))
+    assert.is_true(one:add("later", { after = 5 }))
+    assert.is_true(one:add("high"))
+    keywatch.sleep(1)
+    assert.same({ "high", "low" }, list)
+    keywatch.sleep(10)
+    one:stop()
+    assert.is_false(one:add("late"))
+    assert.same({ "high", "low", "later" }, list)
+    assert.has_error(function() one:add(nil) end)
+  end))
+
+  it("costs a turn of the loop no more with many idle workers than with one", in_world(function()
+    local costs = {}
+    for i, workers in ipairs { 1, 500 } do
+      local one = start(function() end, { workers = workers })
+      keywatch.sleep(1)
+      costs[i] = steps.of(function()
+        for _ = 1, 100 do one.watchdog:poll() end
+      end)
+      one:stop()
+    end
+    assert.is_true(costs[2] <= costs[1] + 10, costs[2] .. " steps, and with one worker " .. costs[1])
+  end))
+
+  describe("with a timeout", function()
+    it("cancels a call at its wait, and tries again with backoff", in_world(function()
+      local times, status = times_of(function(_, _, n)
+        if n < 3 then keywatch.sleep(1000) end
+      end, 100, { timeout = 5 })
+      for i, at in ipairs { 0, 5.005, 10.015 } do assert.is_true(math.abs(times[i] - at) < 1e-9) end
+      assert.equal(3, #times)
+      assert.same({ 3, 2, 2, 0, 1 }, { status.calls, status.late, status.failed, status.raised, status.done })
+      assert.equal(2, logs.count("it has taken longer than 5 s, and was cancelled"))
+    end))
+
+    it("cancels at the next wait a call that was not waiting when its time was over", function()
+      local done
+      keywatch.run(function()
+        local one = start(function(_, context)
+          if context.retries > 0 then
+            done = true
+            return
+          end
+          local before = os.clock()
+          while os.clock() - before < 0.02 do end
+          keywatch.sleep(0) -- the loop sees the deadline
+          keywatch.sleep(100)
+        end, { timeout = 0.01 })
+        one:add("r")
+        while not done do keywatch.sleep(0.001) end
+        assert.equal(1, one:status().late)
+        one:stop()
+      end)
+    end)
+
+    it("reports a call that does not wait", function()
+      keywatch.run(function()
+        local one = start(function()
+          local before = os.clock()
+          while os.clock() - before < 0.02 do end
+        end, { timeout = 0.001 })
+        one:add("r")
+        while one:status().calls == 0 do keywatch.sleep(0.001) end
+        assert.same({ 1, 1, 0 }, { one:status().late, one:status().done, one:status().failed })
+        one:stop()
+      end)
+      assert.matches("^warn the controller 'c' has worked on 'r' for .* it has not waited", logs.lines[1])
+    end)
+
+    it("takes the result of a call that goes on after it was cancelled, and reports it", in_world(function()
+      local waits_again
+      local times, status = times_of(function()
+        local ok, err = pcall(keywatch.sleep, 1000)
+        assert.same({ false, "cancelled" }, { ok, err.code })
+        waits_again = pcall(keywatch.sleep, 2)
+        return { after = 20 }
+      end, 30, { timeout = 5 })
+      assert.is_true(waits_again)
+      assert.same({ 0, 27 }, times)
+      assert.same({ 1, 1, 0 }, { status.later, status.late, status.failed })
+      assert.equal(2, logs.count("has worked on 'r' for 7 s, and its timeout is 5 s")) -- stop waits for the second
+    end))
+
+    it("has forgotten the cancellation when the next call fails with the error of another task", in_world(function()
+      local others = 0
+      local one = start(function(request)
+        if request == "late" then
+          pcall(keywatch.sleep, 100)
+        elseif request == "other" then
+          others = others + 1
+          error(errors.new("cancelled"), 0)
+        end
+      end, { timeout = 5 })
+      one:add("late")
+      keywatch.sleep(10)
+      one:add("other")
+      keywatch.sleep(0.001)
+      assert.same({ 1, 1, 1 }, { one:status().late, one:status().failed, others })
+      one:stop(0)
+    end))
+
+    it("does not cancel the next call for the time of this one", in_world(function()
+      local ends = {}
+      local one = start(function(request)
+        keywatch.sleep(request == "short" and 4.999 or 4.5)
+        ends[#ends + 1] = request
+      end, { timeout = 5 })
+      one:add("short")
+      one:add("next")
+      keywatch.sleep(100)
+      assert.same({ "short", "next" }, ends)
+      assert.equal(0, one:status().late)
+      one:stop()
+    end))
+
+    it("tells which calls are overdue", in_world(function()
+      local one = start(function()
+        pcall(keywatch.sleep, 100)
+        keywatch.sleep(100)
+      end, { timeout = 5, workers = 2 })
+      one:add("r")
+      keywatch.sleep(4)
+      assert.same({ 1, 0, 4 }, { one:status().busy, one:status().overdue, one:status().longest_call_seconds })
+      keywatch.sleep(20)
+      assert.same({ 1, 1, 24 }, { one:status().busy, one:status().overdue, one:status().longest_call_seconds })
+      keywatch.sleep(100)
+      one:stop()
+    end))
+  end)
+
+  describe("is stopped", function()
+    it("when all that was queued is done", in_world(function()
+      local done = {}
+      local one = start(function(request)
+        keywatch.sleep(1)
+        done[#done + 1] = request
+      end)
+      for i = 1, 5 do one:add(i) end
+      one:add("later", { after = 3 })
+      keywatch.sleep(0.5)
+      assert.is_true(one:stop())
+      assert.equal(5, keywatch.now())
+      assert.same({ 1, 2, 3, 4, 5 }, done)
+      assert.equal("idle", one:status().state)
+      assert.is_true(one:stop())
+      assert.is_true(one:join())
+    end))
+
+    it("and does what was added again during a call", in_world(function()
+      local calls = 0
+      local one = start(function()
+        calls = calls + 1
+        keywatch.sleep(1)
+      end)
+      one:add("r")
+      keywatch.sleep(0.5)
+      one:add("r")
+      assert.is_true(one:stop())
+      assert.equal(2, calls)
+    end))
+
+    it("and drops what fails meanwhile", in_world(function()
+      local one = start(function()
+        keywatch.sleep(1)
+        error("it is broken")
+      end)
+      one:add("r")
+      keywatch.sleep(0.5)
+      assert.is_true(one:stop())
+      assert.equal(1, logs.count("has failed for 'r', and is being stopped"))
+    end))
+
+    it("after so many seconds, and cuts calls short that still run", in_world(function()
+      local ends = {}
+      local one = start(function(request)
+        local ok, err = pcall(keywatch.sleep, 100)
+        ends[request] = ok or err.code
+        if not ok then error(err, 0) end
+      end, { workers = 2 })
+      for i = 1, 5 do one:add(i) end
+      keywatch.sleep(1)
+      local ok, err = one:stop(5)
+      assert.is_nil(ok)
+      assert.equal("timeout", err.code)
+      assert.matches("within 5 s: 2 calls were cancelled, and 3 requests dropped", err.message)
+      assert.equal(6, keywatch.now())
+      assert.same({ "cancelled", "cancelled" }, ends)
+      assert.same({ "idle", 0, 0 }, { one:status().state, one:status().busy, one:status().queue.active })
+      one:start()
+      keywatch.sleep(1)
+      assert.equal(0, one:status().queue.gets)
+      assert.is_true(one:stop())
+    end))
+
+    it("and has nothing queued any more once it is cut short", in_world(function()
+      local one = start(function()
+        pcall(keywatch.sleep, 100)
+        keywatch.sleep(5)
+      end)
+      for i = 1, 999 do one:add(i, { priority = i % 3 - 1 }) end
+      keywatch.sleep(1)
+      one:add(1)
+      local _, err = one:stop(0)
+      assert.matches("1 calls were cancelled, and 998 requests dropped", err.message)
+      assert.same({ "stopping", 0, 1 }, { one:status().state, one:status().queue.depth, one:status().queue.active })
+      one:join()
+      assert.same({ "idle", 0, 0 }, { one:status().state, one:status().queue.depth, one:status().queue.active })
+      assert.is_true(one:stop())
+    end))
+
+    it("in time, also if the caller of stop was cancelled", in_world(function()
+      local one = start(function() keywatch.sleep(1000) end)
+      one:add("r")
+      keywatch.sleep(1)
+      local caller = keywatch.spawn(one.stop, one, 5)
+      keywatch.sleep(1)
+      caller:cancel()
+      pcall(caller.join, caller)
+      assert.is_true(one:join(60))
+      assert.equal(6, keywatch.now())
+      one:start()
+      assert.is_true(one:stop())
+    end))
+
+    it("by the earliest of several stops, and all of them tell what was cut short", in_world(function()
+      local one = start(function() keywatch.sleep(1000) end)
+      one:add("r")
+      keywatch.sleep(1)
+      local first = keywatch.spawn(function() return { one:stop(100) } end)
+      keywatch.sleep(1)
+      for _, found in ipairs { { one:stop(3) }, (select(2, first:join())) } do
+        assert.is_nil(found[1])
+        assert.matches("within 3 s: 1 calls were cancelled", found[2].message)
+      end
+      assert.equal(5, keywatch.now())
+    end))
+
+    it("in time, if a source has ended, or reconcile has called stop", in_world(function()
+      local one, channel = start(function() keywatch.sleep(1000) end)
+      one:add("r")
+      keywatch.sleep(1)
+      channel:close()
+      assert.equal("closed", select(2, one:join()).code)
+      assert.equal(31, keywatch.now())
+
+      one = start(function(_, context)
+        context.controller:stop(5)
+        keywatch.sleep(1000)
+      end)
+      one:add("r")
+      assert.is_true(one:join())
+      assert.equal(36, keywatch.now())
+    end))
+
+    it("and begins no other call once it is cut short", in_world(function()
+      local calls = 0
+      local one = start(function()
+        calls = calls + 1
+        pcall(keywatch.sleep, 100)
+      end)
+      for i = 1, 3 do one:add(i) end
+      keywatch.sleep(1)
+      assert.is_nil((one:stop(5)))
+      assert.same({ 1, "idle" }, { calls, one:status().state })
+    end))
+
+    it("at once with 0 seconds, without a wait", in_world(function()
+      local one = start(function() keywatch.sleep(100) end)
+      one:add("r")
+      keywatch.sleep(1)
+      assert.equal("timeout", select(2, one:stop(0)).code)
+      assert.equal(1, keywatch.now())
+      assert.is_true(one:join())
+      one:start()
+      keywatch.sleep(1)
+      one:stop(0)
+      assert.is_true(one:join())
+      assert.equal(2, keywatch.now())
+    end))
+
+    it("only when a call has ended that does not heed its cancellation, and is not started before", in_world(function()
+      local ended
+      local one = start(function()
+        pcall(keywatch.sleep, 100)
+        keywatch.sleep(50)
+        ended = true
+      end)
+      one:add("r")
+      keywatch.sleep(1)
+      local ok, err = one:stop(5)
+      assert.is_nil(ok)
+      assert.equal("timeout", err.code)
+      assert.equal(7, keywatch.now()) -- with a second of grace
+      assert.equal("stopping", one:status().state)
+      assert.error_matches(function() one:start() end, "start: the controller 'c' is being stopped")
+      assert.equal("timeout", select(2, one:join(1)).code)
+      assert.is_true(one:join())
+      assert.is_true(ended)
+      one:start()
+      assert.is_true(one:stop())
+    end))
+
+    it("by reconcile, which does not wait for itself", in_world(function()
+      local one
+      one = start(function(request)
+        assert.is_true(one:stop())
+        assert.error_matches(function() one:join() end, "join: reconcile cannot wait for the end of its controller")
+        keywatch.sleep(request)
+      end)
+      one:add(3)
+      one:add(4)
+      assert.is_true(one:join())
+      assert.equal(7, keywatch.now())
+      assert.equal(2, one:status().done)
+    end))
+
+    it("by a task that reconcile waits for", in_world(function()
+      local one, result
+      one = start(function()
+        local task = keywatch.spawn(function() return one:stop(5) end)
+        result = { pcall(task.join, task) }
+        if not result[1] then error(result[2], 0) end
+      end)
+      one:add("r")
+      assert.is_true(one:join())
+      assert.is_true(keywatch.now() <= 7)
+      keywatch.sleep(5)
+      assert.is_false(result[1])
+      assert.equal("cancelled", result[2].code)
+    end))
+
+    it("by two at once", in_world(function()
+      local one = start(function() keywatch.sleep(3) end)
+      one:add("r")
+      keywatch.sleep(1)
+      local tasks = {}
+      for i = 1, 2 do tasks[i] = keywatch.spawn(function() return one:stop() end) end
+      assert.same({ true, true }, { tasks[1]:join() })
+      assert.same({ true, true }, { tasks[2]:join() })
+      assert.equal(3, keywatch.now())
+    end))
+
+    it("by two at once, one of whom is in a hurry", in_world(function()
+      local one = start(function() keywatch.sleep(100) end)
+      one:add("r")
+      keywatch.sleep(1)
+      local patient = keywatch.spawn(function() return one:stop(200) end)
+      keywatch.sleep(1)
+      assert.is_nil((one:stop(2)))
+      assert.is_true((patient:join()))
+      assert.equal(4, keywatch.now())
+    end))
+
+    it("before it has synced", in_world(function(world)
+      world.server:stop()
+      local informer = world:client():informer("/")
+      local one = controller.new { name = "c", sources = { informer }, reconcile = print }
+      one:start()
+      keywatch.sleep(5)
+      assert.equal("syncing", one:status().state)
+      assert.is_false(one:has_synced())
+      assert.is_true(one:stop())
+      assert.equal(5, keywatch.now())
+      assert.equal("idle", one:status().state)
+      informer:close()
+    end))
+
+    it("and started again, as often as one likes", in_world(function()
+      local store = keywatch.open()
+      store:put("/a", "1")
+      local informer, list = store:informer("/"), {}
+      local one = controller.new { name = "c", sources = { informer },
+        reconcile = function(request) list[#list + 1] = request end }
+      for i = 1, 3 do
+        one:start()
+        keywatch.sleep(1)
+        assert.is_true(one:has_synced())
+        assert.equal(i, #list)
+        assert.is_true(one:stop())
+        store:put("/a", tostring(i))
+        keywatch.sleep(1)
+        assert.equal(i, #list)
+      end
+      assert.equal(3, one:status().calls)
+      assert.equal(0, informer:status().handlers)
+      informer:close()
+    end))
+  end)
+
+  it("starts once", in_world(function()
+    local one = start(function() end)
+    assert.error_matches(function() one:start() end, "start: the controller 'c' is started")
+    keywatch.sleep(1)
+    assert.error_matches(function() one:start() end, "start: the controller 'c' is started")
+    one:stop()
+  end))
+
+  it("runs, and waits for its end", in_world(function()
+    local one
+    one = controller.new { name = "c", sources = { { every = 5, request = "tick" } },
+      reconcile = function()
+        if keywatch.now() >= 20 then one:stop() end
+      end }
+    assert.is_true(one:run())
+    assert.equal(20, keywatch.now())
+    assert.equal(5, one:status().calls)
+    assert.equal("keywatch.controller<c idle>", tostring(one))
+  end))
+
+  it("begins to stop if the task that runs it is cancelled", in_world(function()
+    local list = {}
+    local one = controller.new { name = "c", sources = { keywatch.channel(1) }, reconcile = function(request)
+      keywatch.sleep(5)
+      list[#list + 1] = request
+    end }
+    local task = keywatch.spawn(function() one:run() end)
+    keywatch.sleep(1)
+    one:add("a")
+    keywatch.sleep(1)
+    task:cancel()
+    assert.equal("cancelled", select(2, task:join()).code)
+    assert.equal("stopping", one:status().state)
+    assert.is_true(one:join(10))
+    assert.same({ "a" }, list)
+  end))
+
+  it("waits for its end so many seconds", in_world(function()
+    local one = start(function() end)
+    local ok, err = one:join(5)
+    assert.is_nil(ok)
+    assert.equal("timeout", err.code)
+    assert.equal(5, keywatch.now())
+    assert.equal("timeout", select(2, one:join(0)).code)
+    one:stop()
+    assert.is_true(one:join(0))
+  end))
+
+  it("goes on in the next run with what the end of a run has cut off", function()
+    local one, calls, ends = nil, {}, {}
+    keywatch.run(function()
+      one = start(function(request)
+        calls[#calls + 1] = request
+        if #calls <= 2 then keywatch.sleep(100) end
+        ends[#ends + 1] = request
+      end, { workers = 2 })
+      for i = 1, 4 do one:add(i) end
+      while #calls < 2 do keywatch.sleep(0) end
+    end)
+    assert.same({}, ends)
+    keywatch.run(function()
+      while #ends < 4 do keywatch.sleep(0.001) end
+      assert.is_true(one:stop())
+    end)
+    table.sort(ends)
+    assert.same({ 1, 2, 3, 4 }, ends)
+    assert.same({ 4, 0 }, { one:status().done, one:status().failed })
+  end)
+
+  it("stops in the next run, and does what the end of a run has cut off", function()
+    local one, calls, ends = nil, 0, 0
+    keywatch.run(function()
+      one = start(function()
+        calls = calls + 1
+        if calls == 1 then keywatch.sleep(100) end
+        ends = ends + 1
+      end)
+      one:add("r")
+      keywatch.spawn(function() one:stop() end)
+      while calls == 0 or one:status().state ~= "stopping" do keywatch.sleep(0) end
+    end)
+    keywatch.run(function() assert.is_true(one:stop()) end)
+    assert.same({ 2, 1 }, { calls, ends })
+  end)
+
+  it("starts its sources in the next run if the end of a run was before", function()
+    local store = keywatch.open()
+    store:put("/a", "1")
+    local one, list = nil, {}
+    keywatch.run(function()
+      one = controller.new { name = "c", sources = { store:informer("/") },
+        reconcile = function(request) list[#list + 1] = request end }
+      one:start()
+    end)
+    keywatch.run(function()
+      while #list == 0 do keywatch.sleep(0) end
+      one:stop()
+    end)
+    assert.same({ "/a" }, list)
+  end)
+
+  it("works at top level", function()
+    local store = keywatch.open()
+    store:put("/a", "1")
+    local informer, list = store:informer("/"), {}
+    local one
+    one = controller.new { name = "c", sources = { informer }, reconcile = function(request)
+      list[#list + 1] = request
+      if request == "/b" then one:stop() else store:put("/b", "2") end
+    end }
+    assert.is_true(one:run())
+    assert.same({ "/a", "/b" }, list)
+    informer:close()
+  end)
+
+  it("works in luv's loop", function()
+    local status, printed = program.run [[
+      local uv, keywatch, controller = require "luv", require "keywatch", require "keywatch.controller"
+      local store = keywatch.open()
+      local informer, one
+      local timer = uv.new_timer()
+      timer:start(1, 0, function()
+        informer = store:informer("/")
+        one = controller.new { name = "c", sources = { informer }, reconcile = function(request, context)
+          io.write(request, " ")
+          if request == "/a" and context.retries == 0 then
+            keywatch.sleep(0.01)
+            store:put("/b", "")
+            return { again = true }
+          elseif request == "/a" then
+            one:stop()
+            informer:close()
+          end
+        end }
+        one:start()
+        store:put("/a", "")
+        timer:close()
+      end)
+      uv.run()
+      print(one:status().state)
+    ]]
+    assert.equal(0, status, printed)
+    assert.equal("/a /b /a idle\n", printed)
+  end)
+
+  it("goes on in the child after a fork, with the request that was being worked on", function()
+    local status, printed = program.run [[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local keywatch, uv, controller = require "keywatch", require "keywatch.uv", require "keywatch.controller"
+      local parent, begun, list = uv.pid(), 0, {}
+      local sources = { keywatch.channel() }
+      local one = controller.new { name = "c", sources = sources, workers = 2, reconcile = function(request)
+        begun = begun + 1
+        if uv.pid() == parent then keywatch.sleep(100) end
+        list[#list + 1] = request
+      end }
+      one:start()
+      for i = 1, 3 do one:add(i) end
+      while begun < 2 do keywatch.sleep(0) end
+      fork()
+      if uv.pid() == parent then return wait() end
+      while #list < 3 do keywatch.sleep(0.001) end
+      table.sort(list)
+      io.write(table.concat(list, " "), " ", tostring(one:stop()), "\n")
+      io.stdout:flush()
+      os.exit(0, true)
+    ]]
+    assert.equal(0, status, printed)
+    assert.equal("1 2 3 true\n", printed)
+  end)
+
+  it("stops in the child of a fork that was made while it was being stopped", function()
+    local status, printed = program.run [[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local keywatch, uv, controller = require "keywatch", require "keywatch.uv", require "keywatch.controller"
+      local parent, begun, goes_on = uv.pid(), false, false
+      local one = controller.new { name = "c", sources = { keywatch.channel() }, reconcile = function(request)
+        begun = true
+        pcall(keywatch.sleep, 100)
+        goes_on = true
+        keywatch.sleep(100)
+      end }
+      one:start()
+      one:add("r")
+      while not begun do keywatch.sleep(0) end
+      one:stop(0)
+      while not goes_on do keywatch.sleep(0) end
+      fork()
+      if uv.pid() == parent then return wait() end
+      print(one:join(5), one:status().state)
+      io.stdout:flush()
+      os.exit(0, true)
+    ]]
+    assert.equal(0, status, printed)
+    assert.equal("true\tidle\n", printed)
+  end)
+end)

@@ -1,0 +1,295 @@
+--- Objects say who owns them, and that they are to be deleted.
+
+local cjson = require "cjson"
+local controller = require "keywatch.controller"
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local owners = require "spec.support.owners"
+local randoms = require "spec.support.random"
+
+local ROUNDS = os.getenv("KW_FAST") and 100 or 400
+
+local function test(name, fn)
+  it(name, function() keywatch.run(fn) end)
+end
+
+--- Each object with the methods of a store that can be made of one, by name.
+local function doors(owner)
+  local lock = assert(owner:lock("lock"))
+  return {
+    itself = owner,
+    namespace = owner:namespace("space/"),
+    fence = lock:fence(),
+    ["namespace of a fence"] = lock:fence():namespace("deep/"),
+    ["fence of a namespace"] = owner:namespace("other/"):lock("lock"):fence(),
+  }
+end
+
+describe("The deletion of an object", function()
+  owners.each(function(with)
+    test("deletes the key of one without finalizers, through each door", function()
+      for name, store in pairs(doors(with.owner)) do
+        for _, text in ipairs { "{}", '{"metadata":null}', '{"metadata":{}}', '{"metadata":{"finalizers":[]}}',
+          '{"metadata":{"finalizers":null,"owner":"x","deleting":false}}' } do
+          assert(store:put("job", text))
+          assert.is_true(controller.delete(store, "job"), name)
+          assert.is_nil(store:get("job"))
+        end
+        assert.is_false(controller.delete(store, "job"))
+      end
+    end)
+
+    test("marks one with finalizers; its key goes with the last one", function()
+      for name, store in pairs(doors(with.owner)) do
+        assert(store:put("job", '{ "n": 12345678901234567890, "list": [] }'))
+        assert.is_true(controller.add_finalizer(store, "job", "a"))
+        assert.is_false(controller.add_finalizer(store, "job", "a"))
+        assert.is_true(controller.add_finalizer(store, "job", "b"))
+        assert.equal('{ "n": 12345678901234567890, "list": [],"metadata":{"finalizers":["a","b"]} }',
+          store:get("job").value)
+        assert.is_true(controller.delete(store, "job"), name)
+        assert.is_false(controller.delete(store, "job"))
+        assert.is_false(controller.add_finalizer(store, "job", "c"))
+        assert.equal('{ "n": 12345678901234567890, "list": [],"metadata":{"finalizers":["a","b"],"deleting":true} }',
+          store:get("job").value)
+        assert.is_false(controller.remove_finalizer(store, "job", "c"))
+        assert.is_true(controller.remove_finalizer(store, "job", "a"))
+        local object = cjson.decode(store:get("job").value)
+        assert.is_true(controller.is_deleting(object))
+        assert.is_true(controller.has_finalizer(object, "b"))
+        assert.is_false(controller.has_finalizer(object, "a"))
+        assert.is_true(controller.remove_finalizer(store, "job", "b"))
+        assert.is_nil(store:get("job"))
+        assert.is_false(controller.remove_finalizer(store, "job", "b"))
+      end
+    end)
+
+    test("keeps the lease of the key", function()
+      local owner = with.owner
+      local lease = assert(owner:lease(60))
+      assert(owner:put("job", "{}", { lease = lease }))
+      assert(controller.add_finalizer(owner, "job", "a"))
+      assert.equal(lease.id, owner:get("job").lease)
+      assert(controller.delete(owner, "job"))
+      assert.equal(lease.id, owner:get("job").lease)
+      assert(lease:revoke())
+      assert.is_nil(owner:get("job"))
+    end)
+
+    test("changes nothing through the fence of a lock that is lost", function()
+      local owner = with.owner
+      local lock = assert(owner:lock("lock"))
+      local fence = lock:fence()
+      assert(owner:put("job", "{}"))
+      assert(with.other:delete(lock.key))
+      local ok, err = controller.delete(fence, "job")
+      assert.same({ nil, "lost" }, { ok, err.code })
+      ok, err = controller.add_finalizer(fence, "job", "a")
+      assert.same({ nil, "lost" }, { ok, err.code })
+      assert.equal("{}", owner:get("job").value)
+    end)
+  end)
+end)
+
+describe("A finalizer", function()
+  local store
+
+  before_each(function() store = keywatch.open() end)
+  after_each(function() store:close() end)
+
+  --- The text of an object after a function of the controller.
+  local function after(text, fn, ...)
+    assert(store:put("x", text))
+    local ok, err = fn(store, "x", ...)
+    assert.is_true(ok, err and err.message)
+    local kv = store:get("x")
+    return kv and kv.value
+  end
+
+  it("is added at the end, and every other byte stays", function()
+    local add = controller.add_finalizer
+    assert.equal('{"metadata":{"finalizers":["a"]}}', after("{}", add, "a"))
+    assert.equal(' { "metadata":{"finalizers":["a"]} } ', after(' { "metadata":null } ', add, "a"))
+    assert.equal('{"metadata":{"finalizers":["a"]},"z":1}', after('{"metadata":{},"z":1}', add, "a"))
+    assert.equal('{"metadata":{"finalizers":["a"]}}', after('{"metadata":{"finalizers":null}}', add, "a"))
+    assert.equal('{"metadata":{"finalizers":[ "b" ,"c","c","a" ]}}',
+      after('{"metadata":{"finalizers":[ "b" ,"c","c" ]}}', add, "a"))
+    assert.equal('{"metadata":{"owner":"o","finalizers":["\\u0022q\\u000a"]}}',
+      after('{"metadata":{"owner":"o"}}', add, '"q\n'))
+  end)
+
+  it("is found under an escaped name, and no second member is written", function()
+    local add, remove = controller.add_finalizer, controller.remove_finalizer
+    assert.equal('{"\\u006detadata":{"final\\u0069zers":["b","a"]}}',
+      after('{"\\u006detadata":{"final\\u0069zers":["b"]}}', add, "a"))
+    assert.equal('{"\\u006detadata":{"final\\u0069zers":["b"]}}',
+      after('{"\\u006detadata":{"final\\u0069zers":["b","\\u0061"]}}', remove, "a"))
+    assert.equal('{"\\u006detadata":{"finalizers":["a"],"delet\\u0069ng":true}}',
+      after('{"\\u006detadata":{"finalizers":["a"],"delet\\u0069ng":false}}', controller.delete))
+    assert(store:put("x", '{"metadata":{"finalizers":["\\u0061"]}}'))
+    assert.is_false(add(store, "x", "a"))
+  end)
+
+  it("is that of the last member, if there are several of one name", function()
+    local remove = controller.remove_finalizer
+    assert.equal('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b","a"]}}',
+      after('{"metadata":{"finalizers":["x"]},"metadata":{"finalizers":["b"]}}', controller.add_finalizer, "a"))
+    assert.equal('{"metadata":{"z":1}}',
+      after('{"metadata":{"finalizers":["a"],"z":1,"finalizers":["b"]}}', remove, "b"))
+    assert.is_nil(after('{"metadata":{"finalizers":["a"],"finalizers":[]}}', controller.delete))
+  end)
+
+  it("that is there twice is removed once and for all", function()
+    local remove = controller.remove_finalizer
+    assert.equal('{"metadata":{"finalizers":["b","c"]}}',
+      after('{"metadata":{"finalizers":["a","b","a","c","a"]}}', remove, "a"))
+    assert.equal('{"metadata":{}}', after('{"metadata":{"finalizers":["a","a"]}}', remove, "a"))
+    assert.is_nil(after('{"metadata":{"deleting":true,"finalizers":["a","a"]}}', remove, "a"))
+  end)
+
+  it("of a value that is not understood is not touched", function()
+    local deep = ('{"a":'):rep(1001) .. "1" .. ("}"):rep(1001)
+    for _, text in ipairs {
+      "", "text", "[]", "1", "null", '"x"', "{} {}", "{", '{"a":"\255"}', '{"metadata":{"finalizers":["a"]}', deep,
+      '{"metadata":"x"}', '{"metadata":[]}', '{"metadata":1}', '{"metadata":true}',
+      '{"metadata":{"finalizers":"a"}}', '{"metadata":{"finalizers":{}}}', '{"metadata":{"finalizers":{"a":1}}}',
+      '{"metadata":{"finalizers":["a",1]}}', '{"metadata":{"finalizers":[null]}}',
+      '{"metadata":{"finalizers":[["a"]]}}',
+      '{"metadata":{"finalizers":true}}', '{"metadata":{"deleting":1,"finalizers":["a"]}}',
+      '{"metadata":{"deleting":"true"}}', '{"metadata":{"deleting":{}}}',
+    } do
+      assert(store:put("x", text))
+      local before = store:get("x")
+      for _, fn in ipairs { controller.delete, controller.add_finalizer, controller.remove_finalizer } do
+        local ok, err = fn(store, "x", fn ~= controller.delete and "a" or nil)
+        assert.same({ nil, "malformed" }, { ok, err and err.code }, text)
+        assert.is_truthy(err.message:find("the value of 'x' is not understood", 1, true))
+      end
+      assert.same(before, store:get("x"))
+    end
+  end)
+
+  it("added and removed at random leaves what cjson decodes of everything else", function()
+    local random = randoms.new(tonumber(os.getenv("KW_SEED") or 1))
+    local names, n = { "a", "b/c", '"', "\195\164" }, 0
+    local text = ' {"big":12345678901234567890, "empty":[] ,"metadata" : {"owner":"o","o":{}},"z":[{},[[]]] } '
+    assert(store:put("x", text))
+    local model, is_deleting = {}, false
+    for _ = 1, ROUNDS do
+      local name, kind = random:pick(names), random:between(1, 20)
+      local at
+      for i, one in ipairs(model) do at = one == name and i or at end
+      if kind == 1 then
+        assert.equal(#model == 0 or not is_deleting, controller.delete(store, "x"))
+        is_deleting = #model > 0
+      elseif kind <= 11 then
+        assert.equal(not at and not is_deleting, controller.add_finalizer(store, "x", name))
+        if not at and not is_deleting then model[#model + 1] = name end
+      else
+        assert.equal(at ~= nil, controller.remove_finalizer(store, "x", name))
+        if at then table.remove(model, at) end
+      end
+      local kv = store:get("x")
+      if not kv then
+        assert.same({}, model)
+        assert(store:put("x", text))
+        is_deleting, n = false, n + 1
+      else
+        local expected, found = cjson.decode(text), cjson.decode(kv.value)
+        expected.metadata.finalizers = #model > 0 and model or nil
+        local list = found.metadata.finalizers
+        assert.is_true(list == nil or type(list) == "table")
+        if list and #list == 0 then found.metadata.finalizers = nil end
+        expected.metadata.deleting = is_deleting or nil
+        assert.same(expected, found)
+        assert.equal(' {"big":12345678901234567890, "empty":[] ,"metadata" : {"owner":"o","o":{}',
+          kv.value:match("^(.-),\"finalizers") or kv.value:match("^(.-),\"deleting")
+            or kv.value:match("^(.*)},\"z\""))
+        assert.equal(',"z":[{},[[]]] } ', kv.value:match(',"z":.*$'))
+      end
+    end
+    assert.is_true(n > 0)
+  end)
+
+  it("is added and removed by several at the same time, and no change is lost", function()
+    testing.run(function(world)
+      assert(world.server.store:put("x", '{"n":1}'))
+      local tasks = {}
+      for i = 1, 8 do
+        local client = world:client()
+        tasks[i] = keywatch.spawn(function()
+          assert(controller.add_finalizer(client, "x", "keep " .. i))
+          assert(controller.add_finalizer(client, "x", "drop " .. i))
+          assert(controller.remove_finalizer(client, "x", "drop " .. i))
+        end)
+      end
+      assert(keywatch.join(tasks))
+      local object = cjson.decode(world.server.store:get("x").value)
+      assert.equal(8, #object.metadata.finalizers)
+      for i = 1, 8 do assert.is_true(controller.has_finalizer(object, "keep " .. i)) end
+    end)
+  end)
+
+  it("is given up after many attempts, if somebody else is always faster", function()
+    testing.run(function(world)
+      local store_below, client = world.server.store, world:client()
+      assert(store_below:put("x", "{}"))
+      local gets = world:fault { "delay", seconds = 1, method = "txn" }
+      local busy = keywatch.spawn(function()
+        while true do
+          keywatch.sleep(0.5)
+          store_below:put("x", "{}")
+        end
+      end)
+      local ok, err = controller.add_finalizer(client, "x", "a")
+      assert.same({ nil, "aborted" }, { ok, err.code })
+      assert.is_true(gets.hits >= 100)
+      ok, err = controller.add_finalizer(client, "x", "a", { timeout = 10 })
+      assert.same({ nil, "deadline_exceeded" }, { ok, err.code })
+      busy:cancel()
+    end)
+  end)
+
+  it("that may have been added or not is told as such", function()
+    testing.run(function(world)
+      local client = world:client()
+      assert(world.server.store:put("x", "{}"))
+      world:fault { "lose_answer", method = "txn", count = 1 }
+      local ok, err = controller.add_finalizer(client, "x", "a")
+      assert.same({ nil, "unavailable", true }, { ok, err.code, err.maybe_done })
+      assert.is_false(controller.add_finalizer(client, "x", "a"))
+    end)
+  end)
+end)
+
+describe("An object that was decoded", function()
+  it("tells its owner, its finalizers and whether it is being deleted", function()
+    local object = cjson.decode '{"metadata":{"owner":"/parents/a","finalizers":["a",1],"deleting":true}}'
+    assert.equal("/parents/a", controller.owner_of(object))
+    assert.is_true(controller.is_deleting(object))
+    assert.is_true(controller.has_finalizer(object, "a"))
+    assert.is_false(controller.has_finalizer(object, "b"))
+  end)
+
+  it("tells nothing if its fields are something else, or it is none", function()
+    for _, text in ipairs {
+      "[null]", "[1]", "[true]", "[[]]", '[{"metadata":null}]', '[{"metadata":"x"}]', '[{"metadata":[]}]',
+      '[{"metadata":{"owner":1,"finalizers":"a","deleting":"true"}}]',
+      '[{"metadata":{"owner":null,"finalizers":{"a":"a"},"deleting":null}}]',
+    } do
+      local object = cjson.decode(text)[1]
+      assert.is_nil(controller.owner_of(object))
+      assert.is_false(controller.is_deleting(object))
+      assert.is_false(controller.has_finalizer(object, "a"))
+    end
+    assert.is_nil(controller.owner_of(nil))
+    assert.is_false(controller.is_deleting(nil))
+  end)
+
+  it("is no text: that is misuse", function()
+    for _, fn in ipairs { controller.owner_of, controller.is_deleting, controller.has_finalizer } do
+      assert.error_matches(function() fn('{"metadata":{}}', "a") end, "the object is a string, and not decoded")
+    end
+  end)
+end)

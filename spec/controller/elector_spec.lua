@@ -1,0 +1,768 @@
+--- Electors: they take part in elections, and call functions when they lead.
+
+local controller = require "keywatch.controller"
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local program = require "spec.support.program"
+
+local NEVER = 1e6 -- seconds
+
+local function test(name, fn, opts)
+  it(name, function() testing.run(fn, opts) end)
+end
+
+--- An elector whose functions note in its list `seen` what they are told. Options: as those of electors; `lead` is
+--- called by on_lead.
+local function elector(store, id, opts)
+  opts = opts or {}
+  local seen, running = {}, 0
+  local self
+  local lead = opts.lead or function() keywatch.sleep(NEVER) end
+  self = controller.elector {
+    store = store, name = "e", id = id, ttl = opts.ttl or 15,
+    on_lead = function(fence, leadership)
+      running = running + 1
+      assert(running == 1, "on_lead runs twice at the same time")
+      seen[#seen + 1] = "lead"
+      local ok, err = pcall(lead, fence, leadership, self)
+      running = running - 1
+      seen[#seen + 1] = "end"
+      if not ok then error(err, 0) end
+    end,
+    on_lose = opts.on_lose or function(err) seen[#seen + 1] = "lose " .. tostring(err.code or err) end,
+    on_leader = opts.on_leader or function(leader) seen[#seen + 1] = "sees " .. leader end,
+  }
+  return self, seen
+end
+
+--- Waits until a condition is true.
+local function await(condition)
+  for _ = 1, 1000 do
+    if condition() then return end
+    keywatch.sleep(0.1)
+  end
+  error("this has not come: " .. debug.traceback(), 2)
+end
+
+local function keys(store)
+  return store:range("e/", { prefix = true, count_only = true }).count
+end
+
+--- The lines that a function has logged, in one text.
+local function logged(fn)
+  local lines, write = {}, require("keywatch.support.log").write
+  require("keywatch.support.log").write = function(level, format, ...)
+    lines[#lines + 1] = level .. " " .. format:format(...)
+  end
+  local ok, err = pcall(fn, lines)
+  require("keywatch.support.log").write = write
+  assert(ok, err)
+  return table.concat(lines, "\n")
+end
+
+describe("An elector", function()
+  local level = require "keywatch.support.log"
+  setup(function() level.set_level("fatal") end)
+  teardown(function() level.set_level("info") end)
+
+  for _, kind in ipairs { "client", "store", "namespace", "namespace of a client" } do
+    test("leads, and its successor leads as soon as it is stopped, on a " .. kind, function(world)
+      local function owner()
+        if kind == "client" then return world:client() end
+        if kind == "store" then return world.server.store end
+        return (kind == "namespace" and world.server.store or world:client()):namespace("space/")
+      end
+      local a, seen_a = elector(owner(), "a")
+      local b, seen_b = elector(owner(), "b")
+      assert.same({ "idle", false, nil }, { a:status().state, a:is_leader(), a:leader() })
+      a:start()
+      await(function() return a:is_leader() end)
+      b:start()
+      await(function() return b:leader() == "a" end)
+      assert.same({ "leading", "waiting" }, { a:status().state, b:status().state })
+      local prefix = kind:find("namespace") and "space/e/" or "e/"
+      local candidates = world.server.store:range(prefix, { prefix = true }).kvs
+      assert.equal(2, #candidates)
+      local before = keywatch.now()
+      assert.is_true(a:stop())
+      assert.is_true(before == keywatch.now())
+      assert.same({ "idle", false, nil }, { a:status().state, a:is_leader(), a:leader() })
+      await(function() return b:is_leader() end)
+      assert.is_true(keywatch.now() - before < 1)
+      assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen_a)
+      assert.same({ "sees a", "sees b", "lead" }, seen_b)
+      assert.is_true(b:stop())
+      assert.equal(0, world.server.store:range(prefix, { prefix = true }).count)
+      assert.same({}, world.server.store:leases())
+    end)
+  end
+
+  test("is started once, and can be started again after it was stopped", function(world)
+    local a = elector(world:client(), "a")
+    for i = 1, 3 do
+      a:start()
+      assert.error_matches(function() a:start() end, "the elector 'e' is started")
+      await(function() return a:is_leader() end)
+      assert.equal(i, a:status().terms)
+      assert.is_true(a:stop())
+      assert.is_true(a:stop())
+      assert.is_true(a:join())
+      assert.same({}, world.server.store:leases())
+    end
+    a:start()
+    assert.is_true(a:stop()) -- before its task has begun
+    assert.equal(0, keys(world.server.store))
+  end)
+
+  test("that waits for its turn leaves no key when it is stopped", function(world)
+    local a, b = elector(world:client(), "a"), elector(world:client(), "b")
+    a:start()
+    await(function() return a:is_leader() end)
+    b:start()
+    await(function() return keys(world.server.store) == 2 end)
+    assert.is_true(b:stop())
+    assert.equal(1, keys(world.server.store))
+    assert.equal(1, #world.server.store:leases())
+    a:stop()
+  end)
+
+  test("keeps its leadership after on_lead has returned, and does nothing else", function(world)
+    local a, seen = elector(world:client(), "a", { lead = function() end })
+    a:start()
+    await(function() return a:is_leader() end)
+    keywatch.sleep(1000)
+    assert.same({ true, 1, false }, { a:is_leader(), a:status().terms, a:status().is_busy })
+    assert(a:fence():put("x", "1"))
+    assert.is_true(a:stop())
+    assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
+  end)
+
+  test("needs no functions: it leads, and has a fence", function(world)
+    local a = controller.elector { store = world:client(), name = "e" }
+    a:start()
+    await(function() return a:is_leader() end)
+    assert(a:fence():put("x", "1"))
+    assert.is_truthy(a:leader():match("^.+:" .. core.pid() .. "$"))
+    assert.is_true(a:stop())
+  end)
+
+  describe("has a fence for all of its terms", function()
+    test("that reads always, and writes only while it leads", function(world)
+      local server = world.server
+      server.store:put("x", "{}")
+      local a, b = elector(world:client(), "a"), elector(world:client(), "b")
+      local fence = a:fence()
+      assert.equal(fence, a:fence())
+      local function refused()
+        for _, result in ipairs {
+          { fence:put("x", "bad") }, { fence:delete("x") }, { fence:txn { success = { { delete = "x" } } } },
+          { controller.delete(fence, "x") }, { controller.add_finalizer(fence, "x", "a") },
+        } do
+          assert.same({ nil, "lost" }, { result[1], result[2] and result[2].code })
+        end
+        assert.equal("{}", fence:get("x").value)
+      end
+      refused()
+      b:start()
+      await(function() return b:is_leader() end)
+      a:start()
+      await(function() return keys(server.store) == 2 end)
+      refused()
+      b:stop()
+      await(function() return a:is_leader() end)
+      assert(fence:put("y", "1"))
+      server.store:delete(server.store:range("e/", { prefix = true }).kvs[1].key) -- somebody takes it away
+      refused()
+      assert.is_false(a:is_leader())
+      await(function() return a:is_leader() end)
+      assert.equal(2, a:status().terms)
+      assert(fence:put("y", "2"))
+      a:stop()
+      refused()
+    end)
+
+    test("and one for each term, by which a late write fails though this process leads again", function(world)
+      local fences = {}
+      local a = elector(world:client(), "a", { lead = function(fence)
+        fences[#fences + 1] = fence
+        assert(fence:put("x", "of term " .. #fences))
+        keywatch.sleep(NEVER)
+      end })
+      a:start()
+      await(function() return #fences == 1 end)
+      world.server:lose_lease(world.server.store:leases()[1])
+      await(function() return #fences == 2 end)
+      keywatch.sleep(1)
+      local ok, err = fences[1]:put("x", "late")
+      assert.same({ nil, "lost" }, { ok, err.code })
+      assert.is_true(a:is_leader())
+      assert(fences[2]:put("y", "1"))
+      assert.equal("of term 2", world.server.store:get("x").value)
+      a:stop()
+    end)
+
+    test("whose write that was under way as the term changed is none of the next term", function(world)
+      local a = elector(world:client(), "a")
+      a:start()
+      await(function() return a:is_leader() end)
+      world:fault { "delay", seconds = 5, method = "txn", key = "x", count = 1 }
+      local writing = keywatch.spawn(function() return a:fence():put("x", "late") end)
+      keywatch.sleep(1)
+      world.server:lose_lease(world.server.store:leases()[1])
+      await(function() return a:status().terms == 2 and a:is_leader() end)
+      local _, ok, err = writing:join()
+      assert.same({ nil, "lost" }, { ok, err.code })
+      assert.is_true(a:is_leader()) -- the failure of the old term's write ends no new term
+      assert.is_nil(world.server.store:get("x"))
+      a:stop()
+    end)
+  end)
+
+  describe("whose leadership is lost", function()
+    for name, lose in pairs {
+      ["with its lease"] = function(world) world.server:lose_lease(world.server.store:leases()[1]) end,
+      ["because its key was deleted"] = function(world)
+        local store = world.server.store
+        store:delete(store:range("e/", { prefix = true }).kvs[1].key)
+      end,
+      ["in another history"] = function(world) world.server:replace() end,
+      ["in an older history"] = function(world) world.server:restore(1) end,
+    } do
+      test(name .. " ends on_lead, tells so, and takes part again", function(world)
+        local a, seen = elector(world:client(), "a")
+        a:start()
+        await(function() return a:is_leader() end)
+        keywatch.sleep(1)
+        lose(world)
+        await(function() return seen[#seen] == "lead" and #seen > 2 end)
+        assert.same({ "lead", "end", "lose lost", "lead" }, { seen[2], seen[3], seen[4], seen[#seen] })
+        assert.is_true(a:is_leader())
+        assert.equal(1, keys(world.server.store))
+        await(function() return #world.server.store:leases() == 1 end)
+        assert.is_true(a:stop())
+        assert.equal(0, keys(world.server.store))
+      end)
+    end
+
+    test("by a partition knows so before somebody else leads", function(world)
+      local ca = world:client()
+      local lost_at, led_at
+      local a = elector(ca, "a", { on_lose = function() lost_at = lost_at or keywatch.now() end })
+      local b = elector(world:client(), "b", { lead = function()
+        led_at = keywatch.now()
+        keywatch.sleep(NEVER)
+      end })
+      a:start()
+      await(function() return a:is_leader() end)
+      b:start()
+      keywatch.sleep(10)
+      world:isolate(ca)
+      await(function() return led_at end)
+      assert.is_true(lost_at ~= nil and lost_at <= led_at)
+      assert.is_false(a:is_leader())
+      assert.equal("waiting", a:status().state)
+      assert.equal("a", a:leader()) -- as far as it has heard
+      local ok, err = a:fence():put("x", "1")
+      assert.same({ nil, "lost" }, { ok, err.code })
+      await(function() return a:status().trouble end)
+      world:join(ca)
+      await(function() return a:leader() == "b" end)
+      await(function() return not a:status().trouble end)
+      assert.is_true(b:stop())
+      await(function() return a:is_leader() end)
+      assert.is_true(a:stop())
+    end)
+
+    test("waits for an on_lead that goes on after it was cancelled, before it takes part again", function(world)
+      local is_free = false
+      local text = logged(function()
+        level.set_level("info")
+        local a, seen = elector(world:client(), "a", { lead = function()
+          while not is_free do pcall(keywatch.sleep, 1) end
+          is_free = false
+        end })
+        a:start()
+        await(function() return a:is_leader() end)
+        world.server:lose_lease(world.server.store:leases()[1])
+        keywatch.sleep(100)
+        assert.same({ "waiting", true, 1 }, { a:status().state, a:status().is_busy, a:status().terms })
+        assert.equal(0, keys(world.server.store))
+        assert.same({ "sees a", "lead" }, seen)
+        is_free = true
+        await(function() return a:is_leader() end)
+        assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
+        is_free = true
+        assert.is_true(a:stop())
+        level.set_level("fatal")
+      end)
+      assert.is_truthy(text:find("warn 'on_lead' of the elector 'e' goes on, 15 s after it was cancelled", 1, true))
+    end)
+  end)
+
+  test("goes on through a restart of the server, and leads all the time if that is short", function(world)
+    local a, seen = elector(world:client(), "a")
+    a:start()
+    await(function() return a:is_leader() end)
+    world.server:restart(5)
+    keywatch.sleep(60)
+    assert.same({ true, 1 }, { a:is_leader(), a:status().terms })
+    world.server:restart(60)
+    keywatch.sleep(200)
+    assert.same({ true, 2 }, { a:is_leader(), a:status().terms })
+    assert.same({ "sees a", "lead", "end", "lose lost", "lead" }, seen)
+    a:stop()
+  end)
+
+  test("has no trouble any more once it takes part again: the server was set back to an older state", function(world)
+    local a, b = elector(world:client(), "a"), elector(world:client(), "b")
+    a:start()
+    await(function() return a:is_leader() end)
+    local revision = world.server.store:status().revision
+    b:start()
+    await(function() return keys(world.server.store) == 2 end)
+    world.server.store:put("x", "1")
+    keywatch.sleep(1)
+    world.server:restore(revision)
+    await(function() return b:status().trouble end)
+    assert.equal("regressed", b:status().trouble.code)
+    await(function() return keys(world.server.store) == 2 end)
+    keywatch.sleep(1)
+    assert.same({ "waiting" }, { b:status().state, b:status().trouble })
+    a:stop()
+    await(function() return b:is_leader() end)
+    b:stop()
+  end)
+
+  test("takes part as soon as there is a server", function(world)
+    world.server:stop()
+    local a = elector(world:client(), "a")
+    a:start()
+    keywatch.sleep(300)
+    assert.same({ "waiting", true }, { a:status().state, a:status().trouble ~= nil })
+    world.server:start()
+    await(function() return a:is_leader() end)
+    assert.is_nil(a:status().trouble)
+    a:stop()
+  end)
+
+  test("whose client is closed ends, with the error", function(world)
+    local client = world:client()
+    local a, seen = elector(client, "a")
+    a:start()
+    await(function() return a:is_leader() end)
+    client:close()
+    local ok, err = a:join(10)
+    assert.same({ nil, "closed" }, { ok, err.code })
+    assert.same({ "idle", "closed" }, { a:status().state, a:status().failure.code })
+    assert.same({ "sees a", "lead", "end", "lose lost" }, seen)
+    assert.is_true(a:stop())
+    a:start()
+    ok, err = a:join(10)
+    assert.same({ nil, "closed" }, { ok, err.code })
+  end)
+
+  test("whose store is closed ends, with the error", function()
+    local store = keywatch.open()
+    local a, seen = elector(store, "a")
+    a:start()
+    await(function() return a:is_leader() end)
+    store:close()
+    local ok, err = a:join(10)
+    assert.same({ nil, "closed" }, { ok, err.code })
+    assert.equal("lose lost", seen[#seen])
+    assert.is_false(a:is_leader())
+  end)
+
+  describe("that is stopped", function()
+    test("lets on_lead clean up while it still leads, and waits for that", function(world)
+      local wrote
+      local a, seen = elector(world:client(), "a", { lead = function(fence)
+        pcall(keywatch.sleep, NEVER)
+        keywatch.sleep(3)
+        wrote = fence:put("x", "last")
+      end })
+      local b = elector(world:client(), "b")
+      a:start()
+      await(function() return a:is_leader() end)
+      b:start()
+      local stopping = keywatch.spawn(function() return a:stop() end)
+      keywatch.sleep(2)
+      assert.same({ "stopping", true, false }, { a:status().state, a:is_leader(), b:is_leader() })
+      local _, ok = stopping:join()
+      assert.is_true(ok)
+      assert.is_truthy(wrote)
+      assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
+      await(function() return b:is_leader() end)
+      b:stop()
+    end)
+
+    test("does not wait for ever for an on_lead that goes on: its key goes with its lease", function(world)
+      local is_free, refused = false, nil
+      local a = elector(world:client(), "a", { lead = function(fence)
+        while not is_free do pcall(keywatch.sleep, 1) end
+        refused = select(2, fence:put("x", "late"))
+      end })
+      local b = elector(world:client(), "b")
+      a:start()
+      await(function() return a:is_leader() end)
+      b:start()
+      keywatch.sleep(1)
+      local before = keywatch.now()
+      local ok, err = a:stop(4)
+      assert.same({ nil, "timeout" }, { ok, err.code })
+      assert.is_true(math.abs(keywatch.now() - before - 4) < 1e-6)
+      assert.same({ "stopping", false, false }, { a:status().state, a:is_leader(), b:is_leader() })
+      assert.error_matches(function() a:start() end, "is started")
+      ok, err = a:join(1)
+      assert.same({ nil, "timeout" }, { ok, err.code })
+      await(function() return b:is_leader() end)
+      assert.is_true(keywatch.now() - before <= 4 + 16)
+      is_free = true
+      assert.is_true(a:join(10))
+      assert.equal("lost", refused.code)
+      assert.equal("idle", a:status().state)
+      b:stop()
+    end)
+
+    test("while the server cannot be reached says so, and its key goes with its lease", function(world)
+      local a = elector(world:client(), "a")
+      a:start()
+      await(function() return a:is_leader() end)
+      world.server:isolate()
+      local before = keywatch.now()
+      local ok, err = a:stop()
+      assert.is_nil(ok)
+      assert.is_true(err.code == "deadline_exceeded" or err.code == "unavailable", err.code)
+      assert.is_true(keywatch.now() - before <= 6)
+      assert.same({ "idle", false }, { a:status().state, a:is_leader() })
+      world.server:join()
+      keywatch.sleep(20)
+      assert.equal(0, keys(world.server.store))
+    end)
+
+    test("by several tasks stops once, for all of them", function(world)
+      local a, seen = elector(world:client(), "a")
+      a:start()
+      await(function() return a:is_leader() end)
+      local tasks = {}
+      for i = 1, 3 do tasks[i] = keywatch.spawn(function() return a:stop() end) end
+      tasks[4] = keywatch.spawn(function() return a:join() end)
+      for _, task in ipairs(tasks) do
+        local _, ok = task:join()
+        assert.is_true(ok)
+      end
+      assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
+    end)
+
+    test("with a timeout of 0 does not wait, and ends in the background", function(world)
+      local a, seen = elector(world:client(), "a")
+      a:start()
+      await(function() return a:is_leader() end)
+      local before = keywatch.now()
+      local ok, err = a:stop(0)
+      assert.same({ nil, "timeout", before }, { ok, err.code, keywatch.now() })
+      assert.same({ "stopping", false }, { a:status().state, a:is_leader() })
+      assert.is_true(a:join())
+      assert.is_true(keywatch.now() - before < 1)
+      assert.equal(0, keys(world.server.store))
+      assert.same({}, world.server.store:leases())
+      assert.same({ "sees a", "lead", "end", "lose cancelled" }, seen)
+    end)
+
+    for _, which in ipairs { "on_lead", "on_lose", "on_leader" } do
+      test("by its own " .. which .. " does not wait for itself", function(world)
+        local a, results = nil, {}
+        local function stop()
+          results[#results + 1] = a:stop()
+          local _, text = pcall(a.join, a)
+          results[#results + 1] = tostring(text):match("cannot wait for the elector's end")
+        end
+        local options = { store = world:client(), name = "e", id = "a", on_lead = function() keywatch.sleep(NEVER) end }
+        options[which] = which == "on_lead" and function()
+          stop()
+          keywatch.sleep(NEVER)
+        end or stop
+        a = controller.elector(options)
+        a:start()
+        if which == "on_lose" then
+          await(function() return a:is_leader() end)
+          world.server:lose_lease(world.server.store:leases()[1])
+        end
+        assert.is_true(a:join(60))
+        assert.same({ true, "cannot wait for the elector's end" }, { results[1], results[2] })
+        assert.equal(0, keys(world.server.store))
+      end)
+    end
+
+    if rawget(_G, "jit") == nil then
+      test("at the end of a block gives its key back", function(world)
+        local run = assert(load [[
+          local a, await = ...
+          do
+            local held <close> = a
+            await(function() return a:is_leader() end)
+          end
+        ]])
+        local a = elector(world:client(), "a")
+        a:start()
+        run(a, await)
+        assert.equal("idle", a:status().state)
+        assert.equal(0, keys(world.server.store))
+      end)
+    end
+  end)
+
+  describe("whose function raises", function()
+    test("an odd error gives the leadership up as with any other", function(world)
+      local odd = setmetatable({}, {
+        __index = function() error("odd field") end, __tostring = function() error("odd text") end,
+      })
+      local text = logged(function()
+        level.set_level("error")
+        local a = elector(world:client(), "a", { lead = function() error(odd) end, on_lose = function() end })
+        a:start()
+        await(function() return a:status().terms == 2 end)
+        a:stop()
+        level.set_level("fatal")
+      end)
+      assert.matches("'on_lead' of the elector 'e' has failed: an error that cannot be printed", text)
+    end)
+
+    test("in on_lead gives the leadership up, and takes part again after a pause", function(world)
+      local times = 0
+      local text = logged(function()
+        level.set_level("error")
+        local a, seen = elector(world:client(), "a", { lead = function()
+          times = times + 1
+          if times <= 2 then error("no luck " .. times) end
+          keywatch.sleep(NEVER)
+        end })
+        local b = elector(world:client(), "b", { lead = function() end })
+        a:start()
+        await(function() return times == 2 end)
+        await(function() return times == 3 end)
+        b:start()
+        keywatch.sleep(10)
+        assert.same({ true, 3 }, { a:is_leader(), a:status().terms })
+        assert.is_truthy(seen[4]:find("^lose .*no luck 1$"))
+        a:stop()
+        b:stop()
+        level.set_level("fatal")
+      end)
+      assert.is_truthy(text:find("error 'on_lead' of the elector 'e' has failed: .-no luck 1\nstack traceback:"))
+    end)
+
+    test("in on_lead lets another candidate lead", function(world)
+      local a = elector(world:client(), "a", { lead = function() error("never") end })
+      local b = elector(world:client(), "b")
+      a:start()
+      await(function() return a:status().terms >= 1 end)
+      b:start()
+      await(function() return b:is_leader() end)
+      keywatch.sleep(60)
+      assert.is_true(b:is_leader())
+      a:stop()
+      b:stop()
+    end)
+
+    test("in on_lose and on_leader goes on", function(world)
+      local a, b
+      local text = logged(function()
+        level.set_level("error")
+        a = elector(world:client(), "a", {
+          on_lose = function() error({}) end, on_leader = function() error("seen") end,
+        })
+        b = elector(world:client(), "b", { on_leader = function() error("seen") end })
+        a:start()
+        await(function() return a:is_leader() end)
+        world.server:lose_lease(world.server.store:leases()[1])
+        await(function() return a:status().terms == 2 end)
+        b:start()
+        await(function() return b:leader() == "a" end)
+        a:stop()
+        await(function() return b:is_leader() and b:leader() == "b" end)
+        b:stop()
+        level.set_level("fatal")
+      end)
+      assert.is_truthy(text:find("'on_lose' of the elector 'e' has failed: table", 1, true))
+      assert.is_truthy(text:find("'on_leader' of the elector 'e' has failed: .-seen\nstack traceback:"))
+    end)
+  end)
+
+  test("tells of each new leader, in order, and of none twice", function(world)
+    local store = world.server.store
+    local a = elector(world:client(), "a")
+    a:start()
+    await(function() return a:is_leader() end)
+    local others = {}
+    for i = 1, 3 do others[i] = store:session():election("e") end
+    local tasks = {}
+    for i = 1, 3 do
+      tasks[i] = keywatch.spawn(function() return others[i]:campaign("other " .. i) end)
+      keywatch.sleep(1)
+    end
+    a:stop()
+    local b, seen = elector(world:client(), "b")
+    b:start()
+    for i = 1, 3 do
+      local _, leadership = tasks[i]:join()
+      await(function() return b:leader() == "other " .. i end)
+      leadership:resign()
+    end
+    await(function() return b:is_leader() end)
+    assert.same({ "sees other 1", "sees other 2", "sees other 3", "sees b", "lead" }, seen)
+    b:stop()
+    assert.is_nil(b:leader())
+  end)
+
+  test("knows that nobody leads", function(world)
+    local a = elector(world:client(), "a")
+    local leadership = world.server.store:session():election("e"):campaign("other")
+    a:start()
+    await(function() return a:leader() == "other" end)
+    local rule = world:fault { "refuse", error = "no_space", method = "write" }
+    a:stop()
+    a:start()
+    await(function() return a:leader() == "other" end)
+    leadership:resign()
+    await(function() return a:leader() == nil end)
+    assert.equal("no_space", a:status().trouble.code)
+    rule:stop()
+    await(function() return a:leader() == "a" end)
+    a:stop()
+  end)
+
+  it("goes on after the end of keywatch.run, in which its on_lead has ended", function()
+    local world = testing.world()
+    local a, seen = elector(world:client(), "a")
+    a:start()
+    keywatch.run(function() await(function() return a:is_leader() end) end)
+    keywatch.run(function()
+      await(function() return a:status().terms == 2 end)
+      assert.same({ "lead", "end", "lose cancelled", "lead" }, { seen[2], seen[3], seen[4], seen[#seen] })
+      assert.is_true(a:stop())
+    end)
+    assert.equal(0, keys(world.server.store))
+    world:close()
+  end)
+
+  it("works at top level, where waits turn the loop", function()
+    local world = testing.world()
+    local a = elector(world:client(), "a")
+    a:start()
+    await(function() return a:is_leader() end)
+    assert(a:fence():put("x", "1"))
+    assert.is_true(a:stop())
+    assert.is_true(a:join())
+    world:close()
+  end)
+
+  it("can be printed", function()
+    local store = keywatch.open()
+    local a = controller.elector { store = store, name = "e" }
+    assert.equal("keywatch.elector<e idle>", tostring(a))
+    a:start()
+    assert.equal("keywatch.elector<e waiting>", tostring(a))
+    await(function() return a:is_leader() end)
+    assert.equal("keywatch.elector<e leading>", tostring(a))
+    assert.is_truthy(tostring(a:fence()):find("^keywatch.fence<e/%x+ "))
+    a:stop()
+    assert.is_truthy(tostring(a:fence()):find("^keywatch.fence<e/ "))
+    store:close()
+  end)
+
+  it("belongs to the parent after a fork: that of the child is idle, and takes part if it is started there", function()
+    local status, printed = program.run [[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      io.stdout:setvbuf("no")
+      local keywatch, controller = require "keywatch", require "keywatch.controller"
+      local uv = require "keywatch.uv"
+      require("keywatch.support.log").set_level("fatal")
+      local store = keywatch.open()
+      local a = controller.elector { store = store, name = "e", on_lead = function(fence)
+        assert(fence:put("leads", tostring(uv.pid())))
+        keywatch.sleep(1000)
+      end }
+      a:start()
+      while not store:get("leads") do keywatch.sleep(0.01) end
+      local parent = uv.pid()
+      fork()
+      if uv.pid() == parent then
+        wait()
+        print(tostring(a), a:is_leader(), a:leader() == a.id, a:stop())
+        return
+      end
+      local ok, err = a:fence():put("x", "child")
+      print(a:is_leader(), a:status().state, ok, err.code, a:leader(), a:stop(), a:join())
+      keywatch.sleep(0.05) -- the loop of the child turns
+      print(a, a:is_leader(), store:get("leads").value == tostring(parent))
+      a:start() -- in the copy of the store that the child has, the parent's key is there
+      keywatch.sleep(0.05)
+      print(a, a:is_leader(), a:leader() ~= a.id)
+      print(a:stop())
+      os.exit(0, true)
+    ]]
+    assert.equal(0, status, printed)
+    assert.equal([[
+false	idle	nil	lost	nil	true	true
+keywatch.elector<e idle>	false	true
+keywatch.elector<e waiting>	false	true
+true
+keywatch.elector<e leading>	true	true	true
+]], printed)
+  end)
+
+  it("works in luv's loop", function()
+    local status, printed = program.run [[
+      local uv = require "luv"
+      io.stdout:setvbuf("no")
+      local keywatch, controller = require "keywatch", require "keywatch.controller"
+      require("keywatch.support.log").set_level("fatal")
+      local store = keywatch.open()
+      local a
+      a = controller.elector {
+        store = store, name = "e", id = "a",
+        on_lead = function(fence)
+          print("leads", fence:put("x", "1") ~= nil)
+          local timer = uv.new_timer()
+          timer:start(10, 0, function()
+            timer:close()
+            print(pcall(a.stop, a)) -- a callback of luv cannot wait
+            keywatch.spawn(function() print("stopped", a:stop()) end)
+          end)
+          keywatch.sleep(1000)
+        end,
+        on_lose = function(err) print("loses", err.code) end,
+      }
+      a:start()
+      uv.run()
+      print(a, store:range("e/", { prefix = true }).count)
+    ]]
+    assert.equal(0, status, printed)
+    assert.is_truthy(printed:find("^leads\ttrue\nfalse\t[^\n]*stop waits[^\n]*\nloses\tcancelled\nstopped\ttrue\n"
+      .. "keywatch.elector<e idle>\t0\n$"), printed)
+  end)
+
+  it("refuses wrong options", function()
+    local store = keywatch.open()
+    for text, opts in pairs {
+      ["there is no option 'nmae'"] = { nmae = "e" },
+      ["option 'store' is needed"] = { name = "e" },
+      ["option 'name' is needed"] = { store = store },
+      ["option 'name' is empty"] = { store = store, name = "" },
+      ["option 'id' is empty"] = { store = store, name = "e", id = "" },
+      ["must be a whole number of seconds of at least 1, not 1.5"] = { store = store, name = "e", ttl = 1.5 },
+      ["must be a whole number of seconds of at least 1, not 0"] = { store = store, name = "e", ttl = 0 },
+      ["option 'on_lead' must be a function, not a table"] = { store = store, name = "e", on_lead = {} },
+      ["option 'store' must be a store, a client, a namespace or a fence, not a table"] = { store = {}, name = "e" },
+    } do
+      local ok, err = pcall(function() controller.elector(opts) end)
+      assert.is_false(ok)
+      assert.is_truthy(err:find(text, 1, true), err)
+    end
+    store:close()
+  end)
+end)

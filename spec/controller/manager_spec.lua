@@ -1,0 +1,1288 @@
+--- A manager: the order of starts and stops; what fails half way, takes too long, ends by itself, is added late;
+-- leading; health; controller files; and how it runs through each door. In virtual time, unless a test is about real
+-- time.
+
+local controller = require "keywatch.controller"
+local keywatch = require "keywatch"
+local log = require "keywatch.support.log"
+local testing = require "keywatch.testing"
+
+local directory = require "spec.support.directory"
+local program = require "spec.support.program"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+local logged
+local write_line = log.write
+
+before_each(function()
+  logged = {}
+  log.write = function(level, format, ...)
+    table.insert(logged, level .. " " .. (select("#", ...) > 0 and format:format(...) or format))
+  end
+end)
+
+after_each(function()
+  log.write = write_line
+  directory.remove_all()
+end)
+
+--- Whether a line of the log has a text.
+local function has_logged(text)
+  for _, line in ipairs(logged) do
+    if line:find(text, 1, true) then return true end
+  end
+  return false
+end
+
+--- A test in virtual time: fn(world, client).
+local function timed(fn, opts)
+  return function() testing.run(function(world) fn(world, world:client()) end, opts) end
+end
+
+--- A thing that notes what is done with it in a list. `opts` may have functions in the place of start and stop.
+local function thing(notes, name, opts)
+  opts = opts or {}
+  return {
+    name = name,
+    start = function(self, store)
+      notes[#notes + 1] = "start " .. name
+      self.store = store
+      if opts.start then return opts.start(self, store) end
+    end,
+    stop = function(_, timeout)
+      notes[#notes + 1] = "stop " .. name
+      if opts.stop then return opts.stop(timeout) end
+    end,
+    status = opts.status,
+    has_synced = opts.has_synced,
+  }
+end
+
+--- A controller that works on ticks.
+local function ticker(name, reconcile, opts)
+  local own = { name = name, sources = { { every = 1, request = "tick" } }, reconcile = reconcile or function() end }
+  for field, value in pairs(opts or {}) do own[field] = value end
+  return controller.new(own)
+end
+
+local function code_of(ok, err)
+  return { ok, err and err.code }
+end
+
+--- Waits until a function returns something true.
+local function await(fn)
+  for _ = 1, 10000 do
+    local found = fn()
+    if found then return found end
+    keywatch.sleep(0.01)
+  end
+  error("it never happens", 2)
+end
+
+-- {====== Order ======
+
+describe("a manager", function()
+  it("starts caches and informers first, then things in order, and stops in reverse", timed(function(_, client)
+    local notes = {}
+    client:put("/a/1", "x")
+    local manager = controller.manager { store = client }
+    assert.equal(client, manager.store)
+    local informer
+    local first = thing(notes, "first", { start = function() notes[#notes + 1] = tostring(informer:has_synced()) end,
+      stop = function() notes[#notes + 1] = tostring(informer:error()) end })
+    assert.equal(first, manager:add(first))
+    manager:add(thing(notes, "second"))
+    informer = manager:add(client:informer("/a/"))
+    local cache = manager:add(client:cache("/a/"))
+    manager:add(thing(notes, "free"), { leader = false })
+    manager:start()
+    assert(manager:wait_synced(10))
+    assert.is_true(manager:has_synced())
+    assert.is_true(cache:is_ready())
+    assert.same({ "start free", "start first", "true", "start second" }, notes)
+    assert.equal(client, first.store)
+    assert.is_true(manager:stop())
+    assert.same({ "stop second", "stop first", "nil", "stop free" }, { select(5, unpack(notes)) })
+    assert.equal("closed", informer:error().code)
+    assert.equal("closed", cache:status().phase)
+    assert.is_true(manager:join())
+  end))
+
+  it("drains controllers: what is queued is worked on before the informer ends", timed(function(_, client)
+    local done = {}
+    for i = 1, 20 do client:put("/a/" .. i, "x") end
+    local manager = controller.manager { store = client }
+    local informer = manager:add(client:informer("/a/"))
+    manager:add(controller.new { name = "slow", sources = { informer }, reconcile = function(key, context)
+      keywatch.sleep(0.5)
+      assert.equal(client, context.store)
+      assert(informer:get(key))
+      done[#done + 1] = key
+    end })
+    manager:start()
+    assert(manager:wait_synced(10))
+    assert.is_true(manager:stop())
+    assert.equal(20, #done)
+  end))
+
+  it("gives a controller its own store, if that has one", timed(function(_, client)
+    local given
+    local own = client:namespace("/mine/")
+    local manager = controller.manager { store = client }
+    manager:add(ticker("c", function(_, context) given = context.store end, { store = own }))
+    manager:start()
+    await(function() return given end)
+    assert.equal(own, given)
+    manager:stop()
+  end))
+
+  it("starts at once what is added after its start", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "a"))
+    manager:start()
+    assert(manager:wait_synced(1))
+    local late = assert(manager:add(client:informer("/a/")))
+    manager:add(thing(notes, "b", { start = function() notes[#notes + 1] = tostring(late:has_synced()) end }))
+    assert.is_false(manager:has_synced())
+    assert(manager:wait_synced(1))
+    manager:stop()
+    assert.same({ "start a", "start b", "true", "stop b", "stop a" }, notes)
+  end))
+
+  it("takes nothing more while it is being stopped", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    local late, err
+    manager:add(thing({}, "a", { stop = function() late, err = manager:add(thing({}, "late")) end }))
+    manager:start()
+    manager:wait_synced(1)
+    manager:stop()
+    assert.same({ nil, "closed" }, code_of(late, err))
+    assert.same({ nil, "closed" }, code_of(manager:add(thing({}, "later"))))
+    assert.same({ nil, "closed" }, code_of(manager:load("any.lua")))
+  end))
+
+  it("lives once", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "a"))
+    manager:start()
+    assert.error_matches(function() manager:start() end, "start: the manager is started")
+    manager:stop()
+    assert.error_matches(function() manager:start() end, "start: the manager was stopped")
+    assert.is_true(manager:stop())
+    assert.is_true(manager:stop(0))
+  end))
+
+  it("that was never started closes its caches when it is stopped", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    local notes = {}
+    manager:add(thing(notes, "a"))
+    local informer = manager:add(client:informer("/a/"))
+    assert.same({ nil, "timeout" }, code_of(manager:join(0)))
+    assert.is_true(manager:stop())
+    assert.equal("closed", informer:error().code)
+    assert.is_true(manager:join())
+    assert.same({}, notes)
+    assert.same({ nil, "closed" }, code_of(manager:wait_synced()))
+  end))
+
+  it("tells how it stands", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(client:informer("/a/"))
+    manager:add(ticker("c"))
+    assert.equal("keywatch.manager<2 things new>", tostring(manager))
+    local status = manager:status()
+    assert.same({ "new", false, true }, { status.state, status.has_synced, status.is_leader })
+    manager:start()
+    manager:wait_synced(1)
+    status = manager:status()
+    assert.same({ "started", true }, { status.state, status.has_synced })
+    assert.same({ "informer", "/a/", "started", false, true },
+      { status.things[1].kind, status.things[1].name, status.things[1].state, status.things[1].leader,
+        status.things[1].has_synced })
+    assert.same({ "controller", "c", "started", true, "running" },
+      { status.things[2].kind, status.things[2].name, status.things[2].state, status.things[2].leader,
+        status.things[2].status.state })
+    manager:stop()
+    assert.equal("stopped", manager:status().state)
+  end))
+end)
+
+-- }======
+
+-- {====== Failures ======
+
+describe("the start of a manager that fails", function()
+  for how, start in pairs {
+    ["returns an error"] = function() return nil, "no luck" end,
+    ["raises"] = function() error("no luck") end,
+    ["returns false"] = function() return false, "no luck" end,
+    ["waits, and raises"] = function()
+      keywatch.sleep(5)
+      error("no luck")
+    end,
+  } do
+    it("half way stops in reverse order what was started: one " .. how, timed(function(_, client)
+      local notes = {}
+      local manager = controller.manager { store = client }
+      for _, name in ipairs { "a", "b" } do manager:add(thing(notes, name)) end
+      manager:add(thing(notes, "bad", { start = start }))
+      manager:add(thing(notes, "never"))
+      manager:start()
+      local ok, err = manager:wait_synced(10)
+      assert.same({ nil, "internal" }, { ok, err.code })
+      assert.matches("the thing 'bad' could not be started: .*no luck", err.message)
+      local joined, why = manager:join()
+      assert.same({ nil, err }, { joined, why })
+      assert.same({ "start a", "start b", "start bad", "stop b", "stop a" }, notes)
+      assert.is_true(has_logged("error the manager ends: the thing 'bad' could not be started"))
+    end))
+  end
+
+  it("is not one that answers oddly and well", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "number", { start = function() return 7 end, stop = function() return "x" end }))
+    manager:start()
+    assert(manager:wait_synced(1))
+    assert.is_true(manager:stop())
+  end))
+
+  it("says which informer has not synced in time, and why", timed(function(world, client)
+    world.server:stop()
+    local notes = {}
+    local manager = controller.manager { store = client, sync_timeout = 5 }
+    manager:add(client:informer("/a/"))
+    manager:add(thing(notes, "never"))
+    manager:start()
+    local ok, err = manager:wait_synced(1)
+    assert.same({ nil, "timeout" }, { ok, err.code })
+    ok, err = manager:wait_synced(10)
+    assert.same({ nil, "timeout" }, { ok, err.code })
+    assert.matches("the informer '/a/' has not synced: .*127.0.0.1:2379", err.message)
+    manager:join()
+    assert.same({}, notes)
+  end))
+
+  it("has an owner, also if nobody waits: join tells later", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "bad", { start = function() error("no luck") end }))
+    manager:start()
+    keywatch.sleep(5)
+    assert.matches("no luck", select(2, manager:join()).message)
+    assert.same({ nil, "internal" }, code_of(manager:run { signals = {} }))
+  end))
+end)
+
+describe("a thing that ends by itself", function()
+  it("with an error ends the manager: a controller whose channel is closed", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "a"))
+    local values = keywatch.channel(1)
+    manager:add(controller.new { name = "c", sources = { values }, reconcile = function() end })
+    manager:start()
+    manager:wait_synced(1)
+    values:close()
+    local ok, err = manager:join(60)
+    assert.is_nil(ok)
+    assert.equal("keywatch: the controller 'c' has ended: source 1, a channel, has ended: the channel is closed",
+      err.message)
+    assert.equal("closed", err.code)
+    assert.same({ "start a", "stop a" }, notes)
+  end))
+
+  it("without one is only told: a controller that the program stops", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    local one = manager:add(ticker("one"))
+    manager:add(ticker("two"))
+    manager:start()
+    manager:wait_synced(1)
+    one:stop()
+    keywatch.sleep(5)
+    assert.is_true(has_logged("info the controller 'one' has been stopped by the program"))
+    assert.equal("stopped", manager:status().things[1].state)
+    assert.is_true(manager:is_healthy())
+    assert.is_true(manager:has_synced())
+    assert.is_true(manager:stop())
+  end))
+
+  it("is not started by the program while it belongs to a manager", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    local one = manager:add(ticker("one"))
+    local elector = manager:add(controller.elector { store = client, name = "/e" })
+    assert.error_matches(function() one:start() end,
+      "start: the controller 'one' belongs to a manager, which starts and stops it")
+    assert.error_matches(function() one:run() end, "run: the controller 'one' belongs to a manager")
+    assert.error_matches(function() elector:start() end, "start: the elector '/e' belongs to a manager")
+    local other = controller.manager { store = client }
+    assert.error_matches(function() other:add(one) end, "add: the controller 'one' belongs to another manager")
+    manager:start()
+    manager:wait_synced(1)
+    one:stop()
+    elector:stop()
+    keywatch.sleep(5)
+    assert.has_error(function() one:start() end)
+    assert.has_error(function() elector:start() end)
+    assert.is_true(manager:stop())
+    assert.same({ "idle", "idle" }, { one:status().state, elector:status().state })
+    one:start() -- it belongs to nobody
+    one:stop()
+    other:add(one)
+    other:start()
+    assert(other:wait_synced(1))
+    assert.equal("running", one:status().state)
+    assert.is_true(other:stop())
+  end))
+
+  it("without a name is told by its place", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "a"))
+    for _ = 1, 2 do manager:add { start = function() end, stop = function() error("no luck") end } end
+    manager:start()
+    manager:wait_synced(1)
+    assert.same({ "a", "#2", "#3" }, { manager:status().things[1].name, manager:status().things[2].name,
+      manager:status().things[3].name })
+    local _, err = manager:stop()
+    assert.matches("the thing #3, the thing #2$", err.message)
+  end))
+
+  it("tells so by its status", timed(function(_, client)
+    local failure
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "t", { status = function() return { failure = failure } end }))
+    manager:start()
+    manager:wait_synced(1)
+    failure = "out of paper"
+    assert.matches("the thing 't' has ended: out of paper", select(2, manager:join(10)).message)
+  end))
+
+  it("ends the manager: an informer and a cache that somebody closes", function()
+    for _, method in ipairs { "informer", "cache" } do
+      testing.run(function(world)
+        local client = world:client()
+        local manager = controller.manager { store = client }
+        local one = manager:add(client[method](client, "/a/"))
+        manager:start()
+        assert(manager:wait_synced(1))
+        one:close()
+        assert.same({ nil, "closed" }, code_of(manager:join(10)))
+      end)
+    end
+  end)
+
+  it("ends the manager: the store is closed under it", function()
+    testing.run(function(world)
+      for _, store in ipairs { world:client(), keywatch.open() } do
+        local notes = {}
+        local manager = controller.manager { store = store }
+        local informer = manager:add(store:informer("/a/"))
+        manager:add(thing(notes, "a"))
+        manager:add(controller.new { name = "c", sources = { informer }, reconcile = function() end })
+        manager:start()
+        assert(manager:wait_synced(5))
+        store:close()
+        assert.same({ nil, "closed" }, code_of(manager:join(10)))
+        assert.same({ "start a", "stop a" }, notes)
+      end
+    end)
+  end)
+
+  it("ends the manager: the store is closed, and there is nothing but tables", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client, election = "e" }
+    manager:add(thing(notes, "a"))
+    manager:start()
+    await(function() return notes[1] end)
+    client:close()
+    assert.same({ nil, "closed" }, code_of(manager:join(60)))
+    assert.same({ "start a", "stop a" }, notes)
+  end))
+end)
+
+-- }======
+
+-- {====== Stopping ======
+
+describe("the stop of a manager", function()
+  it("interrupts a start: the waiting start is cancelled, and what was started is stopped", timed(function(_, client)
+    local notes, raised = {}, nil
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "a"))
+    manager:add(thing(notes, "slow", { start = function()
+      local ok, err = pcall(keywatch.sleep, 1000)
+      raised = err
+      if not ok then error(err, 0) end
+    end }))
+    manager:add(thing(notes, "never"))
+    manager:start()
+    keywatch.sleep(1)
+    local before = keywatch.now()
+    assert.is_true(manager:stop())
+    assert.is_true(keywatch.now() - before < 1)
+    assert.equal("cancelled", raised.code)
+    assert.same({ "start a", "start slow", "stop a" }, notes)
+    assert.is_true(manager:join())
+  end))
+
+  it("interrupts the wait for an informer", timed(function(world, client)
+    world.server:stop()
+    local manager = controller.manager { store = client }
+    local informer = manager:add(client:informer("/a/"))
+    manager:start()
+    keywatch.sleep(1)
+    assert.is_true(manager:stop())
+    assert.is_true(keywatch.now() < 2)
+    assert.equal("closed", informer:error().code)
+  end))
+
+  it("stops what has started all the same", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "stubborn", { start = function() pcall(keywatch.sleep, 1000) end }))
+    manager:start()
+    keywatch.sleep(1)
+    assert.is_true(manager:stop())
+    assert.same({ "start stubborn", "stop stubborn" }, notes)
+  end))
+
+  it("leaves a start behind that does not end", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "stubborn", { start = function()
+      for _ = 1, 50 do pcall(keywatch.sleep, 100) end
+    end }))
+    manager:start()
+    keywatch.sleep(1)
+    manager:stop()
+    assert.is_true(keywatch.now() < 2)
+    assert.same({ "start stubborn", "stop stubborn" }, notes)
+    assert.is_true(has_logged("the thing 'stubborn' was told to stop while it started, and goes on"))
+  end, { leftovers = "cancel" }))
+
+  it("goes on after a stop that raises, and says so", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "a"))
+    manager:add(thing(notes, "raises", { stop = function() error("no luck") end }))
+    manager:add(thing(notes, "refuses", { stop = function() return nil, "too busy" end }))
+    manager:start()
+    manager:wait_synced(1)
+    local ok, err = manager:stop()
+    assert.same({ nil, "timeout" }, { ok, err.code })
+    assert.matches("not everything has stopped well: the thing 'refuses', the thing 'raises'", err.message)
+    assert.same({ "stop refuses", "stop raises", "stop a" }, { select(4, unpack(notes)) })
+    assert.is_true(has_logged("the thing 'raises' has not stopped well"))
+    assert.is_true(has_logged("the thing 'refuses' has not stopped well: too busy"))
+    assert.is_true(manager:join()) -- it was asked to stop, and has
+  end))
+
+  -- An error that neither its fields nor its text can be asked of.
+  local ODD = setmetatable({}, {
+    __index = function() error("odd field") end, __tostring = function() error("odd text") end,
+  })
+
+  --- Raises the error of a task that was cancelled; the caller was not.
+  local function raise_cancellation()
+    local task = keywatch.spawn(keywatch.sleep, 1)
+    task:cancel()
+    local _, err = task:join()
+    error(err, 0)
+  end
+
+  for what, fails in pairs {
+    ["raises the cancellation of another task"] = raise_cancellation,
+    ["raises an odd error"] = function() error(ODD) end,
+    ["returns an odd error"] = function() return nil, ODD end,
+  } do
+    it("ends after one that " .. what, timed(function(_, client)
+      local notes = {}
+      local manager = controller.manager { store = client }
+      manager:add(thing(notes, "a", { stop = fails }))
+      manager:start()
+      manager:wait_synced(1)
+      assert.same({ nil, "timeout" }, code_of(manager:stop(5)))
+      assert.same({ "start a", "stop a" }, notes)
+    end))
+
+    it("comes by itself after a start that " .. what, timed(function(_, client)
+      local notes = {}
+      local manager = controller.manager { store = client }
+      manager:add(thing(notes, "a", { start = fails }))
+      manager:start()
+      local ok, err = manager:join(5)
+      assert.is_nil(ok)
+      assert.matches("the thing 'a' could not be started", err.message)
+      assert.same({ "start a" }, notes)
+    end))
+  end
+
+  for _, field in ipairs { "failure", "trouble" } do
+    it("is not prevented by a status with an odd " .. field, timed(function(_, client)
+      local manager = controller.manager { store = client }
+      manager:add(thing({}, "a", { status = function() return { [field] = ODD } end }))
+      manager:add(thing({}, "b", { status = function() return ODD end }))
+      manager:start()
+      keywatch.sleep(60)
+      assert.is_false(manager:is_healthy())
+      assert.is_true(manager:stop())
+    end))
+  end
+
+  it("is bounded in total, however many things hang; each is told its time, and then 0", timed(function(_, client)
+    local told = {}
+    local manager = controller.manager { store = client, stop_timeout = 10 }
+    for i = 1, 5 do
+      manager:add(thing({}, "t" .. i, { stop = function(timeout)
+        told[#told + 1] = timeout
+        while true do keywatch.sleep(100) end
+      end }))
+    end
+    manager:start()
+    manager:wait_synced(1)
+    local before = keywatch.now()
+    local ok, err = manager:stop()
+    assert.same({ nil, "timeout" }, { ok, err.code })
+    assert.is_true(keywatch.now() - before <= 10 + 1.5 + 5 * 0.2)
+    assert.same({ 9, 0, 0, 0, 0, 0 }, told)
+  end))
+
+  it("leaves something behind that goes on after it was cancelled", timed(function(_, client)
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "a"))
+    manager:add(thing({}, "stubborn", { stop = function()
+      for _ = 1, 50 do pcall(keywatch.sleep, 100) end
+    end }))
+    manager:start()
+    manager:wait_synced(1)
+    local before = keywatch.now()
+    assert.same({ nil, "timeout" }, code_of(manager:stop(5)))
+    assert.is_true(keywatch.now() - before <= 5 + 1.5 + 0.4)
+    assert.same({ "start a", "stop a" }, notes)
+    assert.is_true(has_logged("the thing 'stubborn' has not stopped well: it goes on after it was cancelled"))
+  end, { leftovers = "cancel" }))
+
+  it("leaves time to others: a controller that hangs cannot take all", timed(function(_, client)
+    local left
+    local manager = controller.manager { store = client, stop_timeout = 10 }
+    manager:add(thing({}, "a", { stop = function(timeout) left = timeout end }))
+    manager:add(ticker("hangs", function() keywatch.sleep(1000) end))
+    manager:start()
+    keywatch.sleep(2)
+    assert.same({ nil, "timeout" }, code_of(manager:stop()))
+    assert.is_true(left > 0.9, left)
+  end))
+
+  it("may be called twice, and by several tasks", timed(function(_, client)
+    local stops = 0
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "a", { stop = function()
+      stops = stops + 1
+      keywatch.sleep(5)
+    end }))
+    manager:start()
+    manager:wait_synced(1)
+    local results = {}
+    local tasks = {}
+    for i = 1, 3 do tasks[i] = keywatch.spawn(function() results[i] = manager:stop() end) end
+    keywatch.join(tasks)
+    assert.same({ true, true, true }, results)
+    assert.equal(1, stops)
+  end))
+
+  it("ends earlier if it is told so: with 0 at once", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    local cancelled, told = 0, {}
+    manager:add(ticker("hangs", function()
+      local ok, err = pcall(keywatch.sleep, 1000)
+      if not ok then cancelled = cancelled + 1 end
+      error(err, 0)
+    end))
+    manager:add(thing({}, "t", { stop = function(timeout)
+      told[#told + 1] = timeout
+      if timeout > 0 then keywatch.sleep(1000) end
+    end }))
+    manager:start()
+    keywatch.sleep(2)
+    local task = keywatch.spawn(function() return manager:stop() end)
+    keywatch.sleep(1)
+    local before = keywatch.now()
+    assert.same({ nil, "timeout" }, code_of(manager:stop(0)))
+    assert.is_true(keywatch.now() - before < 1)
+    assert.is_true(task:join())
+    assert.equal(1, cancelled)
+    assert.same({ 28, 0 }, told)
+  end))
+
+  it("may be called by reconcile, by a handler, and by a start and a stop", timed(function(_, client)
+    client:put("/a/1", "x")
+    local results = {}
+    for i, add in ipairs {
+      function(manager)
+        manager:add(ticker("c", function() results[#results + 1] = manager:stop() end))
+      end,
+      function(manager)
+        local informer = manager:add(client:informer("/a/"))
+        informer:add_handler { add = function() results[#results + 1] = manager:stop() end }
+      end,
+      function(manager)
+        manager:add(thing({}, "t", { start = function() results[#results + 1] = manager:stop() end }))
+      end,
+      function(manager)
+        manager:add(thing({}, "t", { stop = function() results[#results + 1] = manager:stop() end }))
+        keywatch.spawn(function()
+          manager:wait_synced()
+          manager:stop()
+        end)
+      end,
+    } do
+      local manager = controller.manager { store = client }
+      manager:add(thing({}, "beside"))
+      add(manager)
+      manager:start()
+      local before = keywatch.now()
+      assert.is_true(manager:join(60))
+      assert.is_true(keywatch.now() - before < 5, "number " .. i)
+      await(function() return #results == i end)
+    end
+    assert.same({ true, true, true, true }, results)
+  end))
+end)
+
+-- }======
+
+-- {====== Leading ======
+
+describe("a manager with an election", function()
+  --- Two managers of one election, with a client and notes each.
+  local function pair(world, opts)
+    local list = {}
+    for i = 1, 2 do
+      local one = { client = world:client(), notes = {} }
+      local own = { store = one.client, election = "/e", id = "id" .. i, ttl = 9 }
+      for name, value in pairs(opts or {}) do own[name] = value end
+      one.manager = controller.manager(own)
+      list[i] = one
+    end
+    return list[1], list[2]
+  end
+
+  it("starts what needs it once it leads, and resigns when all of that has stopped", timed(function(world)
+    local a, b = pair(world)
+    for _, one in ipairs { a, b } do
+      one.manager:add(thing(one.notes, "led", { stop = function()
+        keywatch.sleep(2)
+        one.notes[#one.notes + 1] = "leads " .. tostring(one.manager:status().is_leader)
+      end }))
+      one.manager:add(thing(one.notes, "free"), { leader = false })
+      one.manager:start()
+      assert(one.manager:wait_synced(5))
+      keywatch.sleep(1)
+    end
+    assert.same({ "start free", "start led" }, a.notes)
+    assert.same({ "start free" }, b.notes)
+    assert.is_true(b.manager:has_synced())
+    assert.same({ true, "id1", "id1" }, { a.manager:status().is_leader, a.manager:status().leader,
+      a.manager:status().id })
+    assert.same({ false, "id1", "id2" }, { b.manager:status().is_leader, b.manager:status().leader,
+      b.manager:status().id })
+    assert.is_true(a.manager:stop())
+    assert.same({ "stop led", "leads true", "stop free" }, { select(3, unpack(a.notes)) })
+    keywatch.sleep(1) -- much less than the ttl
+    assert.same({ "start free", "start led" }, b.notes)
+    assert.is_true(b.manager:stop())
+  end))
+
+  it("can be waited for", timed(function(world)
+    local managers = {}
+    for i = 1, 2 do
+      managers[i] = controller.manager { store = world:client(), election = "/e", id = "m" .. i }
+      assert.equal("closed", select(2, managers[i]:wait_leading()).code)
+      managers[i]:start()
+      managers[i]:wait_synced()
+      if i == 1 then assert.is_true(managers[i]:wait_leading()) end
+    end
+    keywatch.sleep(1)
+    local _, err = managers[2]:wait_leading(5)
+    assert.equal("timeout", err.code)
+    assert.matches("this process does not lead '/e' yet: the leader is 'm1'", err.message)
+    local waiting = keywatch.spawn(managers[2].wait_leading, managers[2])
+    managers[1]:stop()
+    assert.is_true(waiting:join())
+    assert.is_true(managers[2]:status().is_leader)
+    managers[2]:stop()
+    assert.equal("closed", select(2, managers[2]:wait_leading()).code)
+    local alone = controller.manager { store = world:client() }
+    alone:start()
+    assert.is_true(alone:wait_leading(0))
+    alone:stop()
+  end))
+
+  it("gives things the fence: reads always, writes while it leads", timed(function(world)
+    local a, b = pair(world)
+    local led = a.manager:add(thing({}, "led"))
+    local free = a.manager:add(thing({}, "free"), { leader = false })
+    local used
+    a.manager:add(ticker("c", function(_, context) used = context.store end))
+    a.manager:start()
+    await(function() return used end)
+    b.manager:add(thing({}, "led"))
+    b.manager:start()
+    b.manager:wait_synced(5)
+    assert.equal(a.client, free.store)
+    assert(a.manager.store:put("/x", "1"))
+    assert(led.store:put("/x", "2"))
+    assert(used:put("/x", "3"))
+    assert.equal("3", b.manager.store:get("/x").value)
+    assert.same({ nil, "lost" }, code_of(b.manager.store:put("/x", "4")))
+    a.manager:stop()
+    assert.same({ nil, "lost" }, code_of(a.manager.store:put("/x", "5")))
+    assert.same({ nil, "lost" }, code_of(led.store:put("/x", "5")))
+    await(function() return b.manager:status().is_leader end)
+    assert(b.manager.store:put("/x", "6"))
+    b.manager:stop()
+  end))
+
+  it("stops what needs it when that is lost, and begins again when it leads again", timed(function(world)
+    local a = pair(world)
+    local runs, stores = 0, {}
+    local dropped = a.manager:add(ticker("c", function(_, context)
+      runs = runs + 1
+      stores[#stores + 1] = context.store
+      keywatch.sleep(0.5)
+    end))
+    a.manager:add(thing(a.notes, "led"))
+    a.manager:add(thing(a.notes, "free"), { leader = false })
+    a.manager:start()
+    await(function() return runs > 0 and a.notes[2] end)
+    for _ = 1, 100 do dropped:add(tostring(_)) end
+    local before = a.manager:metrics()
+    world.server:lose_lease(world.server.store:leases()[1])
+    await(function() return a.notes[4] end)
+    assert.same({ "start free", "start led", "stop led", "start led" }, a.notes)
+    local first = stores[1]
+    await(function() return stores[#stores] ~= first end)
+    assert.same({ nil, "lost" }, code_of(first:put("/x", "1"))) -- of the term before
+    assert(stores[#stores]:put("/x", "1"))
+    local function adds(text) return tonumber(text:match('work_queue_adds_total{controller="c"} (%d+)')) end
+    assert.is_true(adds(before) <= adds(a.manager:metrics()))
+    assert.is_true(adds(a.manager:metrics()) > 100)
+    assert.is_true(a.manager:is_healthy())
+    a.manager:stop()
+  end))
+
+  it("has ended before somebody else leads, unless it hangs", timed(function(world)
+    local a, b = pair(world)
+    local working, most = { a = 0, b = 0 }, 0
+    for name, one in pairs { a = a, b = b } do
+      one.manager:add(ticker("c", function()
+        working[name] = working[name] + 1
+        most = math.max(most, working.a + working.b)
+        local ok, err = pcall(keywatch.sleep, 3)
+        working[name] = working[name] - 1
+        if not ok then error(err, 0) end
+      end))
+    end
+    a.manager:start()
+    await(function() return working.a == 1 end)
+    b.manager:start()
+    world:isolate(a.client)
+    await(function() return working.b == 1 end)
+    assert.equal(0, working.a)
+    world:join(a.client)
+    keywatch.sleep(60)
+    assert.is_true(b.manager:status().is_leader)
+    assert.is_true(a.manager:stop())
+    assert.is_true(b.manager:stop())
+    assert.equal(1, most)
+  end))
+
+  it("stops what needs it before it is lost, and begins again if it is not", timed(function(world)
+    local a = pair(world)
+    local at = {}
+    a.manager:add(thing(a.notes, "led", { stop = function(timeout)
+      at[#at + 1], at.timeout = keywatch.now(), at.timeout or timeout
+    end }))
+    a.manager:start()
+    await(function() return a.notes[1] end)
+    keywatch.sleep(10)
+    local since = keywatch.now()
+    world:isolate(a.client)
+    await(function() return a.notes[2] end)
+    assert.is_true(at[1] - since <= 6) -- two thirds of the ttl
+    assert.is_true(at.timeout < 3)
+    assert.is_false(a.manager:status().is_leader)
+    assert.equal("id1", a.manager:status().leader)
+    world:join(a.client)
+    await(function() return a.notes[3] end)
+    assert.same({ "start led", "stop led", "start led" }, a.notes)
+    assert.matches('elector_terms_total{election="/e"} 1\n', a.manager:metrics())
+    assert.is_true(a.manager:stop())
+  end))
+
+  it("drops what is queued if it is lost while it stops", timed(function(world)
+    local a = pair(world, { stop_timeout = 1000 })
+    local done = 0
+    local one = a.manager:add(ticker("c", function()
+      keywatch.sleep(1)
+      done = done + 1
+    end))
+    a.manager:start()
+    await(function() return one:has_synced() end)
+    for i = 1, 100 do one:add(i) end
+    local task = keywatch.spawn(function() return a.manager:stop() end)
+    keywatch.sleep(3)
+    world.server:lose_lease(world.server.store:leases()[1])
+    assert.same({ true, true }, { task:join(15) })
+    assert.is_true(done < 20, done)
+  end))
+
+  it("fails if what needs it does not stop", timed(function(world)
+    local a = pair(world)
+    a.manager:add(ticker("c", function()
+      for _ = 1, 100 do pcall(keywatch.sleep, 100) end
+    end))
+    a.manager:start()
+    await(function() return a.manager:status().things[2].status and a.manager:status().things[2].status.busy == 1 end)
+    world.server:lose_lease(world.server.store:leases()[1])
+    local ok, err = a.manager:join(60)
+    assert.same({ nil, "internal" }, { ok, err.code })
+    assert.matches("the controller 'c' needs a leadership that is lost, and has not stopped", err.message)
+  end, { leftovers = "cancel" }))
+
+  it("is stopped while it waits for the leadership, at once", timed(function(world)
+    local a, b = pair(world)
+    a.manager:start()
+    await(function() return a.manager:status().is_leader end)
+    b.manager:add(thing(b.notes, "led"))
+    b.manager:start()
+    b.manager:wait_synced(5)
+    local before = keywatch.now()
+    assert.is_true(b.manager:stop())
+    assert.is_true(keywatch.now() - before < 1)
+    assert.same({}, b.notes)
+    a.manager:stop()
+  end))
+
+  it("refuses a controller whose writes would carry no fence", timed(function(world)
+    local a = pair(world)
+    local other = world:client()
+    assert.error_matches(function() a.manager:add(ticker("c", nil, { store = other })) end,
+      "add: the controller 'c' has a store of its own, whose writes do not carry the fence")
+    a.manager:add(ticker("c", nil, { store = other }), { leader = false })
+    a.manager:add(ticker("d", nil, { store = a.client }))
+    local own = a.manager.store:namespace("/n/")
+    local given
+    a.manager:add(ticker("e", function(_, context) given = context.store end, { store = own }))
+    a.manager:start()
+    await(function() return given end)
+    assert.equal(own, given)
+    assert(own:put("x", "1"))
+    a.manager:stop()
+    assert.same({ nil, "lost" }, code_of(own:put("x", "1")))
+  end))
+end)
+
+-- }======
+
+-- {====== Health ======
+
+describe("the health of a manager", function()
+  local function texts(manager)
+    local is_healthy, list = manager:is_healthy()
+    assert.equal(#list == 0, is_healthy)
+    return table.concat(list, "\n")
+  end
+
+  it("is good while all is well, and follows the state", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(ticker("c"))
+    assert.equal("the manager is not started", texts(manager))
+    manager:start()
+    manager:wait_synced(1)
+    assert.equal("", texts(manager))
+    manager:stop()
+    assert.equal("the manager has stopped", texts(manager))
+  end))
+
+  it("tells of informers and connections that fail for long", timed(function(world, client)
+    local manager = controller.manager { store = client }
+    manager:add(client:informer("/a/"))
+    manager:add(client:cache("/a/"))
+    manager:start()
+    assert(manager:wait_synced(5))
+    world.server:stop()
+    keywatch.sleep(5)
+    assert.equal("", texts(manager))
+    keywatch.sleep(60)
+    assert.matches("the informer '/a/': .*127.0.0.1:2379", texts(manager))
+    assert.matches("the cache '/a/': .*127.0.0.1:2379", texts(manager))
+    assert.matches("the client has no server that serves it for %d+ s: .*127.0.0.1:2379", texts(manager))
+    world.server:start()
+    keywatch.sleep(60)
+    assert.equal("", texts(manager))
+    manager:stop()
+  end))
+
+  it("tells of a worker past its deadline, and of a start that takes long", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(ticker("c", function()
+      for _ = 1, 10 do pcall(keywatch.sleep, 3) end
+    end, { timeout = 2 }))
+    manager:add(thing({}, "slow", { start = function() keywatch.sleep(60) end }))
+    manager:start()
+    keywatch.sleep(5)
+    assert.matches("^the controller 'c': it has worked on a request for [%d.]+ s, longer than its timeout$",
+      texts(manager))
+    keywatch.sleep(35)
+    assert.matches("the thing 'slow' has not been started for %d+ s", texts(manager))
+    manager:stop(1)
+  end, { leftovers = "cancel" }))
+
+  it("tells of tables that raise, have trouble, or have not synced", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "a", { status = function() error("no luck") end }))
+    manager:add(thing({}, "b", { status = function() return { trouble = "no ink" } end }))
+    manager:add(thing({}, "c", { has_synced = function() return false end }))
+    manager:add(thing({}, "d", { status = function() return 7 end, has_synced = function() keywatch.sleep(1) end }))
+    manager:start()
+    keywatch.sleep(60)
+    local text = texts(manager)
+    assert.matches("the thing 'a': its method 'status' has raised: .*no luck", text)
+    assert.matches("the thing 'b': no ink", text)
+    assert.matches("the thing 'c' has not synced for 60 s", text)
+    assert.matches("the thing 'd' has not synced for 60 s: its method 'has_synced' has raised: .* waits", text)
+    assert.is_false(manager:has_synced())
+    manager:stop()
+  end))
+
+  it("tells at once of a method that waits, whoever asks", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "a", { has_synced = function()
+      keywatch.sleep(0.001)
+      return true
+    end }))
+    manager:add(thing({}, "b", { has_synced = coroutine.yield }))
+    manager:start()
+    local _, err = manager:wait_synced(1)
+    assert.matches("has not synced yet: the thing 'a': its method 'has_synced' has raised: .* waits", err.message)
+    local is_healthy, list = manager:is_healthy()
+    assert.is_false(is_healthy)
+    assert.matches("the thing 'a': its method 'has_synced' has raised: .* waits", list[1])
+    assert.matches("the thing 'b': its method 'has_synced' has raised: it yields", list[2])
+    manager:stop()
+  end))
+
+  it("tells what the manager has failed with", timed(function(_, client)
+    local manager = controller.manager { store = client }
+    manager:add(thing({}, "a", { start = function() error("no luck", 0) end }))
+    manager:start()
+    manager:join()
+    assert.matches("^the manager has failed: the thing 'a' could not be started: no luck.*\nthe thing 'a' has failed$",
+      texts(manager))
+  end))
+end)
+
+-- }======
+
+-- {====== Controller files ======
+
+describe("a controller file", function()
+  local function write(text)
+    local path = directory.new() .. "/file.lua"
+    local file = assert(io.open(path, "w"))
+    file:write(text)
+    file:close()
+    return path
+  end
+
+  it("is called with the manager and the arguments, and adds things", timed(function(_, client)
+    local path = write [[
+      local controller = require "keywatch.controller"
+      return function(manager, name, value)
+        local informer = manager:add(manager.store:informer("/a/"))
+        manager:add(controller.new { name = name, sources = { informer }, reconcile = function(key, context)
+          return context.store:put("/b/" .. key:sub(4), value)
+        end })
+      end]]
+    local manager = controller.manager { store = client }
+    assert.is_true(manager:load(path, "copy", "7"))
+    assert.equal("copy", manager:status().things[2].name)
+    manager:start()
+    client:put("/a/x", "")
+    assert.equal("7", await(function() return client:get("/b/x") end).value)
+    manager:stop()
+  end))
+
+  local BAD = {
+    { "does not exist", nil, "does not load: .*No such file" },
+    { "has a syntax error", "return function(", "does not load: .*file.lua:1" },
+    { "returns no function", "return {}", "must return a function, .* has returned a table" },
+    { "returns nothing", "local x = 1", "must return a function, .* has returned nothing" },
+    { "raises", "error 'no luck'", "has failed: .*no luck" },
+    { "has a function that raises", "return function() local x = nil + 1 end", "has failed: .*file.lua:1.*traceback" },
+    { "has a function that returns an error", "return function() return nil, 'no luck' end", "has failed: no luck" },
+    { "has a function that returns false", "return function() return false end", "has failed: .*returned false" },
+    { "adds nothing", "return function() end", "adds nothing to the manager" },
+    { "adds something, and fails", [[
+      return function(manager)
+        manager:add { start = function() error "it was started" end, stop = function() end }
+        informer = manager:add(manager.store:informer("/a/"))
+        error "no luck"
+      end]], "has failed: .*no luck" },
+    { "raises the cancellation of another task", [[
+      local keywatch = require "keywatch"
+      return function()
+        local task = keywatch.spawn(keywatch.sleep, 1)
+        task:cancel()
+        error(select(2, task:join()), 0)
+      end]], "has failed: .*cancelled" },
+  }
+
+  for _, bad in ipairs(BAD) do
+    it("that " .. bad[1] .. " is an error, and adds nothing", timed(function(_, client)
+      local manager = controller.manager { store = client }
+      local path = bad[2] and write(bad[2]) or "/no/such/file.lua"
+      local ok, err = manager:load(path)
+      assert.same({ nil, "failed_precondition" }, { ok, err.code })
+      assert.matches("^keywatch: the controller file '" .. path:gsub("%p", "%%%0") .. "' " .. bad[3], err.message)
+      assert.equal(0, #manager:status().things)
+      local informer = rawget(_G, "informer")
+      if informer then assert.equal("closed", informer:error().code) end
+      rawset(_G, "informer", nil)
+    end))
+  end
+
+  it("that waits for the manager is told that it would wait for itself", timed(function(_, client)
+    for name, call in pairs { run = "run()", join = "join()" } do
+      local path = write(([[return function(manager)
+        manager:add { start = function() end, stop = function() end }
+        manager:%s
+      end]]):format(call))
+      local manager = controller.manager { store = client }
+      local ok, err = manager:load(path)
+      assert.is_nil(ok)
+      assert.matches(":3: " .. name .. ": what a controller file adds is started when its function has "
+        .. "returned", err.message)
+      assert.same({}, manager:status().things)
+      assert.is_true(manager:stop())
+    end
+  end))
+
+  it("that waits starts nothing before it has returned", timed(function(_, client)
+    local path = write [[
+      local keywatch = require "keywatch"
+      return function(manager, thing, inner)
+        manager:add(thing)
+        keywatch.sleep(5)
+        if inner then assert(manager:load(inner, thing.other)) end
+        keywatch.sleep(5)
+      end]]
+    local notes = {}
+    local manager = controller.manager { store = client }
+    manager:add(thing(notes, "before"))
+    manager:start()
+    local one = thing(notes, "loaded")
+    one.other = thing(notes, "inner")
+    local task = keywatch.spawn(function() return manager:load(path, one, path) end)
+    keywatch.sleep(1)
+    manager:add(thing(notes, "other"))
+    keywatch.sleep(13)
+    assert.same({ "start before", "start other" }, notes)
+    assert.same({ true, true }, { task:join() })
+    assert(manager:wait_synced(1))
+    assert.same({ "start before", "start other", "start loaded", "start inner" }, notes)
+    manager:stop()
+  end))
+end)
+
+-- }======
+
+-- {====== Doors ======
+
+describe("a manager in real time", function()
+  --- Runs a program with a manager that has a controller `c`, which prints its requests. Returns status and output.
+  local function run(text)
+    return program.run([[
+      local keywatch = require "keywatch"
+      local controller = require "keywatch.controller"
+      local store = keywatch.open()
+      store:put("/a/1", "")
+      local manager = controller.manager { store = store, stop_timeout = 20 }
+      local informer = manager:add(store:informer("/a/"))
+      local on_request = function() end
+      manager:add(controller.new { name = "c", sources = { informer }, reconcile = function(key)
+        print(key)
+        return on_request(key)
+      end })
+      local function kill(name) io.popen("kill -" .. name .. " " .. require("keywatch.core").pid()):close() end
+      ]] .. text)
+  end
+
+  it("runs at top level until a signal comes", function()
+    assert.same({ 0, "/a/1\ntrue nil idle\n" }, { run [[
+      on_request = function() kill "TERM" end
+      require("keywatch.support.log").set_level "fatal"
+      local ok, err = manager:run()
+      print(tostring(ok) .. " " .. tostring(err) .. " " .. manager:status().things[2].status.state)
+    ]] })
+  end)
+
+  it("runs in a task until a signal comes", function()
+    assert.same({ 0, "/a/1\ntrue\n" }, { run [[
+      on_request = function() kill "INT" end
+      require("keywatch.support.log").set_level "fatal"
+      keywatch.run(function() print((manager:run())) end)
+    ]] })
+  end)
+
+  it("runs in luv's loop until a signal comes", function()
+    assert.same({ 0, "/a/1\ntrue\n" }, { run [[
+      local uv = require "luv"
+      keywatch.driver "luv"
+      on_request = function() kill "INT" end
+      require("keywatch.support.log").set_level "fatal"
+      keywatch.spawn(function() print((manager:run())) end)
+      uv.run()
+    ]] })
+  end)
+
+  it("runs without signals, and with others", function()
+    assert.same({ 0, "/a/1\ntrue\n" }, { run [[
+      on_request = function() manager:stop() end
+      print((manager:run { signals = {} }))
+    ]] })
+    assert.same({ 0, "/a/1\ntrue\n" }, { run [[
+      on_request = function() kill "USR1" end
+      require("keywatch.support.log").set_level "fatal"
+      print((manager:run { signals = { "USR1" } }))
+    ]] })
+  end)
+
+  it("ends at once with a second signal", function()
+    assert.same({ 0, "/a/1\ncancelled\ntrue\n" }, { run [[
+      on_request = function()
+        keywatch.spawn(function()
+          kill "TERM"
+          while manager:status().state ~= "stopping" do keywatch.sleep(0.001) end
+          kill "TERM"
+        end)
+        local _, err = pcall(keywatch.sleep, 1000)
+        print(err.code)
+        error(err, 0)
+      end
+      require("keywatch.support.log").set_level "fatal"
+      print((manager:run()))
+    ]] })
+  end)
+
+  it("has the signals back afterwards", function()
+    local status = run [[
+      on_request = function() manager:stop() end
+      manager:run()
+      kill "TERM"
+      keywatch.sleep(10)
+    ]]
+    assert.equal(143, status)
+  end)
+
+  it("goes on in the next keywatch.run", function()
+    assert.same({ 0, "/a/1\nstarted\n/a/2\nstopped\n" }, { run [[
+      manager:start()
+      keywatch.run(function() keywatch.sleep(0) end)
+      keywatch.run(function() manager:wait_synced() keywatch.sleep(0.05) end)
+      print(manager:status().state)
+      local arrived = keywatch.channel(1)
+      on_request = function(key) arrived:send(key) end
+      keywatch.run(function()
+        store:put("/a/2", "")
+        arrived:receive()
+      end)
+      local task
+      keywatch.run(function() task = keywatch.spawn(function() manager:stop() end) keywatch.sleep(0) end)
+      keywatch.run(function() manager:join() end)
+      print(manager:status().state)
+    ]] })
+  end)
+
+  it("goes on after a keywatch.run that has ended before the manager could begin, however many others there are",
+    function()
+      assert.same({ 0, "/a/1\nstopped\n" }, { run [[
+        for i = 1, 50 do
+          controller.new { name = "idle", sources = { keywatch.channel() }, reconcile = function() end }:start()
+        end
+        keywatch.run(function() keywatch.sleep(0.01) end)
+        print(select(2, pcall(keywatch.run, function()
+          manager:start()
+          error("/a/1", 0)
+        end)))
+        manager:stop(0)
+        print(manager:status().state)
+      ]] })
+    end)
+
+  it("goes on in the child after a fork; what needs a leadership begins there when the parent has ended", function()
+    local status, printed = program.run [[
+      local keywatch = require "keywatch"
+      local controller = require "keywatch.controller"
+      local core = require "keywatch.core"
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      require("keywatch.support.log").set_level "fatal"
+      local server = assert(keywatch.serve { open = {}, listen = "http://127.0.0.1:0", thread = true })
+      local client = keywatch.connect(server:addresses()[1])
+      local parent = core.pid()
+      local function say(...)
+        print(core.pid() == parent and "parent" or "child", ...)
+        io.stdout:flush()
+      end
+      local manager = controller.manager { store = client, election = "/e", ttl = 2 }
+      local started_by
+      manager:add {
+        start = function(_, store)
+          say("starts", store:put("/x", "") ~= nil)
+          started_by = core.pid()
+        end,
+        stop = function() say "stops" end,
+      }
+      manager:start()
+      while not started_by do keywatch.sleep(0.01) end
+      fork()
+      if core.pid() == parent then
+        keywatch.sleep(0.1)
+        manager:stop()
+        say("has stopped")
+        wait()
+      else
+        while started_by == parent do keywatch.sleep(0.01) end
+        manager:stop()
+        say("has stopped")
+      end
+      os.exit(0)
+    ]]
+    assert.equal(0, status, printed)
+    local lines = { parent = {}, child = {} }
+    for who, what in printed:gmatch("(%l+)\t([^\n]*)\n") do table.insert(lines[who], what) end
+    assert.same({ parent = { "starts\ttrue", "stops", "has stopped" },
+      child = { "stops", "starts\ttrue", "stops", "has stopped" } }, lines)
+  end)
+
+  it("begins to stop if the task that runs it is cancelled", function()
+    assert.same({ 0, "/a/1\ncancelled\ntrue\n" }, { run [[
+      keywatch.run(function()
+        local task
+        local asked = keywatch.channel(1)
+        on_request = function() asked:send(true) end
+        task = keywatch.spawn(function() manager:run { signals = {} } end)
+        asked:receive()
+        task:cancel()
+        print(select(2, task:join()).code)
+        print((manager:join()))
+      end)
+    ]] })
+  end)
+end)
+
+-- }======

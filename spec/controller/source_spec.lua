@@ -1,0 +1,515 @@
+--- Sources of a controller: which requests become of which changes.
+
+local controller = require "keywatch.controller"
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local logs = require "spec.controller.logs"
+
+local cjson = require "cjson"
+
+--- Returns a controller that notes its requests, started; and the list of the requests.
+local function start(sources, opts)
+  local list = {}
+  local all = { name = "c", sources = sources, reconcile = function(request) list[#list + 1] = request end }
+  for name, value in pairs(opts or {}) do all[name] = value end
+  local one = controller.new(all)
+  one:start()
+  return one, list
+end
+
+--- Returns what a list has, and empties it. Waits a second before, unless told otherwise.
+local function take(list, seconds)
+  keywatch.sleep(seconds or 1)
+  local copy = {}
+  for i = 1, #list do copy[i], list[i] = list[i], nil end
+  return copy
+end
+
+local function in_world(fn)
+  return function() testing.run(fn) end
+end
+
+describe("a source of a controller", function()
+  before_each(logs.begin)
+  after_each(logs.finish)
+
+  describe("that is an informer", function()
+    it("makes requests of what exists, and of each object that is added, updated or deleted", in_world(function(world)
+      local client = world:client()
+      client:put("/a/1", "x")
+      client:put("/b/1", "x")
+      local informer = client:informer("/a/")
+      local one, list = start { informer }
+      assert.same({ "/a/1" }, take(list))
+      client:put("/a/2", "x")
+      client:put("/b/2", "x")
+      assert.same({ "/a/2" }, take(list))
+      client:put("/a/1", "y")
+      client:delete("/a/2")
+      assert.same({ "/a/1", "/a/2" }, take(list))
+      one:stop()
+      informer:close()
+    end))
+
+    it("calls reconcile only when everything that existed is in the informer", in_world(function(world)
+      for i = 1, 100 do world.server.store:put("/a/" .. i, "x") end
+      world:fault { "delay", method = "get", seconds = 3 }
+      local informer = world:client():informer("/a/")
+      local counts = {}
+      local one = start({ informer }, { reconcile = function() counts[#counts + 1] = informer:count() end })
+      assert.is_false(one:has_synced())
+      keywatch.sleep(60)
+      assert.is_true(one:has_synced())
+      assert.equal(100, #counts)
+      for _, n in ipairs(counts) do assert.equal(100, n) end
+      one:stop()
+      informer:close()
+    end))
+
+    it("lets changes overtake what existed before", in_world(function()
+      local store = keywatch.open()
+      for i = 1, 5 do store:put("/a/" .. i, "x") end
+      local informer = store:informer("/a/")
+      local list = {}
+      local one = start({ informer }, { reconcile = function(request)
+        list[#list + 1] = request
+        keywatch.sleep(1)
+      end })
+      keywatch.sleep(0.5)
+      store:put("/a/5", "y")
+      store:put("/a/6", "new")
+      assert.same({ "/a/1", "/a/5", "/a/6", "/a/2", "/a/3", "/a/4" }, take(list, 10))
+      one:stop()
+      informer:close()
+    end))
+
+    it("repeats all objects with `resync`, behind real changes", in_world(function()
+      local store = keywatch.open()
+      for i = 1, 3 do store:put("/a/" .. i, "x") end
+      local informer = store:informer("/a/")
+      local one, list = start { { informer, resync = 60 } }
+      assert.equal(3, #take(list))
+      assert.same({ "/a/1", "/a/2", "/a/3" }, take(list, 60))
+      assert.equal(3, #take(list, 60))
+      one:stop()
+      informer:close()
+    end))
+
+    it("misses no object though changes come faster than they are handled #slow", in_world(function()
+      local store = keywatch.open()
+      local informer, seen = store:informer("/a/"), {}
+      local one = start({ informer }, { workers = 2, reconcile = function(request)
+        keywatch.sleep(0.01)
+        seen[request] = informer:get(request) or "deleted"
+      end })
+      keywatch.sleep(1)
+      local value = ("x"):rep(1000)
+      for i = 1, 5000 do
+        store:put("/a/" .. i % 50, value .. i)
+        if i % 100 == 0 then
+          store:delete("/a/" .. i % 50)
+          keywatch.sleep(0.001)
+        end
+      end
+      keywatch.sleep(10)
+      for i = 0, 49 do assert.equal(informer:get("/a/" .. i) or "deleted", seen["/a/" .. i]) end
+      one:stop()
+      informer:close()
+    end))
+
+    it("ends the controller with an error if the informer is closed", in_world(function()
+      local informer = keywatch.open():informer("/a/")
+      local one, list = start { { every = 5, request = "tick" }, informer }
+      keywatch.sleep(7)
+      informer:close()
+      local ok, err = one:join()
+      assert.is_nil(ok)
+      assert.equal("closed", err.code)
+      assert.matches("source 2, an informer, has ended: the informer is closed", err.message)
+      assert.equal(err, one:status().failure)
+      assert.equal("idle", one:status().state)
+      assert.equal(2, #list)
+      assert.equal(1, logs.count("the controller 'c' ends: "))
+      assert.equal(2, #take(list, 60)) -- and no tick any more
+      one:start()
+      assert.matches("source 2, an informer, cannot be started", select(2, one:join()).message)
+    end))
+
+    it("ends the controller with an error if its store is closed", in_world(function()
+      local store = keywatch.open()
+      local informer = store:informer("/a/")
+      local one = start { informer }
+      keywatch.sleep(1)
+      store:close()
+      assert.is_nil((one:join(60)))
+      assert.is_not_nil(one:status().failure)
+    end))
+
+    it("ends the controller with an error if the informer has not synced in time", in_world(function(world)
+      world.server:stop()
+      local informer = world:client():informer("/a/")
+      local one = start({ keywatch.channel(), informer }, { sync_timeout = 20 })
+      local ok, err = one:join()
+      assert.is_nil(ok)
+      assert.equal("timeout", err.code)
+      assert.matches("source 2, an informer, has not synced: ", err.message)
+      assert.equal(20, keywatch.now())
+      world.server:start()
+      one:start()
+      keywatch.sleep(60)
+      assert.is_true(one:has_synced())
+      assert.is_true(one:stop())
+      informer:close()
+    end))
+
+    it("waits two minutes for the sync unless told otherwise", in_world(function(world)
+      world.server:stop()
+      local informer = world:client():informer("/a/")
+      local one = start { informer }
+      assert.equal("timeout", select(2, one:join()).code)
+      assert.equal(120, keywatch.now())
+      informer:close()
+    end))
+
+    it("can be that of several controllers", in_world(function()
+      local store = keywatch.open()
+      local informer = store:informer("/a/")
+      local one, ones = start { informer }
+      local two, twos = start { informer, { informer, map = function() return "all" end } }
+      store:put("/a/1", "x")
+      assert.same({ "/a/1" }, take(ones))
+      assert.equal(2, #take(twos, 0))
+      one:stop()
+      store:put("/a/1", "y")
+      assert.same({}, take(ones))
+      assert.equal(2, #take(twos, 0))
+      two:stop()
+      informer:close()
+    end))
+  end)
+
+  describe("that is an object watch", function()
+    it("makes requests of its events", in_world(function(world)
+      local client = world:client()
+      local watch = client:object_watch("/a/", { prefix = true, bookmarks = true })
+      local one, list = start { watch }
+      client:put("/a/1", "x")
+      client:put("/b/1", "x")
+      client:put("/a/2", "x")
+      assert.same({ "/a/1", "/a/2" }, take(list))
+      client:delete("/a/1")
+      assert.same({ "/a/1" }, take(list))
+      one:stop()
+      client:put("/a/3", "x")
+      one:start()
+      assert.same({ "/a/3" }, take(list)) -- it has waited in the watch
+      one:stop()
+      watch:close()
+    end))
+
+    it("waits for all objects that exist, if the watch begins with them, and lets changes overtake them", in_world(
+      function(world)
+        local client, store = world:client(), world.server.store
+        for i = 1, 5 do store:put("/a/" .. i, "x") end
+        world:fault { "delay", method = "watch", seconds = 5, count = 1 }
+        local watch = client:object_watch("/a/", { prefix = true, initial = true })
+        local list = {}
+        local one = start({ watch }, { reconcile = function(request)
+          list[#list + 1] = request
+          keywatch.sleep(1)
+        end })
+        while not one:has_synced() do keywatch.sleep(0.1) end
+        store:put("/a/5", "y")
+        store:put("/a/6", "new")
+        assert.same({ "/a/1", "/a/5", "/a/6", "/a/2", "/a/3", "/a/4" }, take(list, 10))
+        one:stop()
+        one:start()
+        keywatch.sleep(1)
+        assert.is_true(one:has_synced())
+        one:stop()
+        watch:close()
+      end))
+
+    it("ends the controller if what exists does not come in time #slow", in_world(function(world)
+      local client = world:client()
+      for i = 1, 3000 do world.server.store:put("/a/" .. i, ("x"):rep(100)) end
+      world:fault { "hang", method = "get", skip = 1 } -- the second page
+      local watch = client:object_watch("/a/", { prefix = true, initial = true })
+      local one = start({ watch }, { sync_timeout = 9 })
+      local _, err = one:join()
+      assert.equal("timeout", err.code)
+      assert.matches("source 1, an object watch, has not synced", err.message)
+      watch:close()
+    end))
+
+    it("ends the controller with an error if the watch fails or is closed", in_world(function(world)
+      local client = world:client()
+      local watch = client:object_watch("/a/", { prefix = true, codec = "json" })
+      local one = start { watch }
+      client:put("/a/1", "this is no JSON")
+      local _, err = one:join(60)
+      assert.equal(watch:error().code, err.code)
+      assert.matches("source 1, an object watch, has ended: ", err.message)
+
+      watch = client:object_watch("/a/", { prefix = true })
+      one = start { watch }
+      keywatch.sleep(1)
+      watch:close()
+      _, err = one:join(60)
+      assert.equal("closed", err.code)
+    end))
+  end)
+
+  describe("that is a channel", function()
+    it("makes requests of its values", in_world(function()
+      local channel = keywatch.channel()
+      local one, list = start { { channel, where = function(event) return event.object ~= "no" end } }
+      for _, value in ipairs { "a", "no", "b", "a" } do channel:send(value) end
+      assert.same({ "a", "b", "a" }, take(list))
+      one:stop()
+      one, list = start { { channel, map = function(value, key, event)
+        assert.is_nil(key)
+        assert.equal(value, event.object)
+        return { value, value .. value }
+      end } }
+      channel:send("c")
+      assert.same({ "c", "cc" }, take(list))
+      one:stop()
+    end))
+
+    it("ends the controller with an error if it is closed", in_world(function()
+      local channel = keywatch.channel(2)
+      local one, list = start { channel }
+      channel:send("a")
+      channel:close()
+      local _, err = one:join()
+      assert.equal("closed", err.code)
+      assert.equal("keywatch: source 1, a channel, has ended: the channel is closed", err.message)
+      assert.is_true(#list <= 1)
+    end))
+  end)
+
+  it("that is a timer makes its request at once, and every so many seconds", in_world(function()
+    local times = {}
+    local one = start({ { every = 10, request = { "a table" } } }, { reconcile = function(request)
+      times[#times + 1] = keywatch.now()
+      assert.same({ "a table" }, request)
+    end })
+    keywatch.sleep(35)
+    one:stop()
+    assert.same({ 0, 10, 20, 30 }, times)
+    keywatch.sleep(35)
+    assert.equal(4, #times)
+  end))
+
+  describe("with `map`", function()
+    --- What becomes of one object by a map, and the status.
+    local function mapped(map, opts)
+      local store = keywatch.open()
+      store:put("/a/1", "x")
+      local informer = store:informer("/a/")
+      local source = { informer, map = map }
+      for name, value in pairs(opts or {}) do source[name] = value end
+      local one, list = start { source }
+      local found = take(list)
+      local status = one:status()
+      one:stop()
+      informer:close()
+      return found, status
+    end
+
+    it("makes one request, several, or none", in_world(function()
+      assert.same({ "/a/1x" }, mapped(function(object, key) return key .. object end))
+      assert.same({ "b", "a" }, mapped(function() return { "b", "a", "b" } end))
+      local list, status = mapped(function() end)
+      assert.same({}, list)
+      assert.same({}, mapped(function() return false end))
+      assert.same({}, mapped(function() return {} end))
+      assert.equal(0, status.source_failures)
+      assert.same({}, logs.lines)
+    end))
+
+    it("makes a request of a table with a metatable", in_world(function()
+      local request = setmetatable({ "a", "b" }, {})
+      assert.equal(request, mapped(function() return request end)[1])
+    end))
+
+    it("complains about lists that are none, and takes of them what it can", in_world(function()
+      local list, status = mapped(function() return { request = "/b" } end)
+      assert.same({}, list)
+      assert.equal(1, status.source_failures)
+      assert.equal(1, logs.count("it has returned a list of requests with the field 'request'"))
+      list, status = mapped(function() return { "a", "b", [0.5] = "c", x = "d" } end)
+      assert.same({ "a", "b" }, list)
+      assert.equal(2, status.source_failures)
+      list, status = mapped(function() return { "a", 0 / 0, false, "b" } end)
+      assert.same({ "a", "b" }, list)
+      assert.equal(1, status.source_failures)
+      assert.equal(1, #mapped(function() return { "a", [2 ^ 53] = "b" } end))
+    end))
+
+    it("logs and counts an error, and goes on", in_world(function()
+      local store = keywatch.open()
+      local informer = store:informer("/a/")
+      local one, list = start { { informer, map = function(object, key)
+        if object == "bad" then error("it is broken") end
+        return key
+      end } }
+      for i = 1, 4 do store:put("/a/" .. i, i % 2 == 0 and "bad" or "good") end
+      assert.same({ "/a/1", "/a/3" }, take(list))
+      assert.equal(2, one:status().source_failures)
+      assert.equal(2, logs.count("'map' of source 1, an informer, of the controller 'c' has failed: "))
+      assert.matches("it is broken.*stack traceback", logs.lines[1])
+      one:stop()
+      informer:close()
+    end))
+
+    it("maps an update by the new object and by the old one", in_world(function()
+      local store = keywatch.open()
+      store:put("/a/1", "one")
+      for _, door in ipairs { "informer", "object_watch" } do
+        local object = store[door](store, "/a/", door == "object_watch" and { prefix = true, old = true } or nil)
+        local one, list = start { { object, map = function(value) return value end } }
+        take(list)
+        store:put("/a/1", "two")
+        local found = take(list)
+        table.sort(found)
+        assert.same({ "one", "two" }, found)
+        store:put("/a/1", "one")
+        assert.equal(2, #take(list))
+        one:stop()
+        object:close()
+      end
+    end))
+
+    it("maps an object that was deleted by its last state", in_world(function()
+      local store = keywatch.open()
+      store:put("/a/1", "last")
+      local informer = store:informer("/a/")
+      local one, list = start { { informer, map = function(value, _, event)
+        return event.type == "deleted" and value or nil
+      end } }
+      keywatch.sleep(1)
+      store:delete("/a/1")
+      assert.same({ "last" }, take(list))
+      one:stop()
+      informer:close()
+    end))
+
+    it("may wait, and loses no change to the end of a run", function()
+      for _, door in ipairs { "informer", "object_watch", "channel" } do
+        local store, one, object, is_first, list = keywatch.open(), nil, nil, true, {}
+        keywatch.run(function()
+          if door == "channel" then
+            object = keywatch.channel(5)
+          else
+            object = store[door](store, "/a/", door == "object_watch" and { prefix = true } or nil)
+          end
+          one, list = start { { object, map = function(value)
+            if is_first then
+              is_first = false
+              keywatch.sleep(100)
+            end
+            return value
+          end } }
+          if door == "channel" then object:send("x") else store:put("/a/1", "x") end
+          while is_first do keywatch.sleep(0) end
+        end)
+        keywatch.run(function()
+          while #list == 0 do keywatch.sleep(0) end
+          one:stop()
+          object:close()
+        end)
+        assert.same({ "x" }, list)
+        assert.equal(0, one:status().source_failures)
+      end
+    end)
+
+    it("may stop the controller", in_world(function()
+      local store = keywatch.open()
+      local informer, one, result = store:informer("/a/"), nil, nil
+      one = start { { informer, map = function()
+        result = one:stop()
+      end } }
+      keywatch.sleep(1)
+      store:put("/a/1", "x")
+      assert.is_true(one:join())
+      keywatch.sleep(1)
+      assert.is_true(result)
+      informer:close()
+    end))
+
+    it("may stop the controller, which then leaves a channel alone until it is started again", in_world(function()
+      local channel, one = keywatch.channel(10), nil
+      local list
+      one, list = start { { channel, map = function(value)
+        if value == "stop" then one:stop() end
+        return value
+      end } }
+      channel:send("a")
+      keywatch.sleep(1)
+      channel:send("stop")
+      keywatch.sleep(1)
+      for _, value in ipairs { "b", "c", "d" } do channel:send(value) end
+      keywatch.sleep(1)
+      assert.same({ "a" }, take(list))
+      one:start()
+      assert.same({ "b", "c", "d" }, take(list))
+      one:stop()
+    end))
+  end)
+
+  describe("with `where`", function()
+    it("lets only those changes pass that it likes", in_world(function()
+      local store = keywatch.open()
+      local informer = store:informer("/a/")
+      local one, list = start { { informer, where = function(event)
+        return event.type ~= "modified" or event.old ~= event.object
+      end } }
+      store:put("/a/1", "x")
+      assert.same({ "/a/1" }, take(list))
+      store:put("/a/1", "x")
+      assert.same({}, take(list))
+      store:put("/a/1", "y")
+      assert.same({ "/a/1" }, take(list))
+      store:delete("/a/1")
+      assert.same({ "/a/1" }, take(list))
+      one:stop()
+      informer:close()
+    end))
+
+    it("lets a change pass if it raises, and logs and counts that", in_world(function()
+      local store = keywatch.open()
+      store:put("/a/1", "x")
+      local informer = store:informer("/a/")
+      local one, list = start { { informer, where = function() error("it is broken") end,
+        map = function(object) return object end } }
+      assert.same({ "x" }, take(list))
+      assert.equal(1, one:status().source_failures)
+      assert.equal(1, logs.count("'where' of source 1, an informer, of the controller 'c' has failed: "))
+      one:stop()
+      informer:close()
+    end))
+  end)
+
+  it("with `owner` makes requests of the owners of objects, also of the one before", in_world(function()
+    local store = keywatch.open()
+    local function put(key, owner)
+      store:put(key, cjson.encode { metadata = { owner = owner } })
+    end
+    put("/child/1", "/parent/1")
+    store:put("/child/orphan", "{}")
+    local children = store:informer("/child/", { codec = "json" })
+    local one, list = start { { children, owner = true } }
+    assert.same({ "/parent/1" }, take(list))
+    put("/child/1", "/parent/2")
+    local found = take(list)
+    table.sort(found)
+    assert.same({ "/parent/1", "/parent/2" }, found)
+    store:delete("/child/1")
+    assert.same({ "/parent/2" }, take(list))
+    one:stop()
+    children:close()
+  end))
+end)

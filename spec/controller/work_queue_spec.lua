@@ -1,0 +1,757 @@
+--- Work queues: each item is there once, and is worked on by one worker at a time.
+
+local controller = require "keywatch.controller"
+local keywatch = require "keywatch"
+local program = require "spec.support.program"
+local testing = require "keywatch.testing"
+
+local logs = require "spec.controller.logs"
+local steps = require "spec.controller.steps"
+
+local function new(opts) return controller.work_queue(opts) end
+
+--- Takes all that is queued.
+local function take_all(queue)
+  local list = {}
+  while queue:count() > 0 do list[#list + 1] = queue:get(0) end
+  return list
+end
+
+--- Asserts that nothing is to be had now.
+local function assert_empty(queue, code)
+  local item, err = queue:get(0)
+  assert.is_nil(item)
+  assert.equal(code or "timeout", err.code)
+end
+
+--- Calls fn(queue) in virtual time.
+local function with_queue(fn, opts)
+  return function()
+    testing.run(function() fn(new(opts)) end)
+  end
+end
+
+describe("a work queue", function()
+  before_each(logs.begin)
+  after_each(logs.finish)
+
+  describe("hands out", function()
+    it("items in the order in which they came", with_queue(function(queue)
+      for _, item in ipairs { "c", "a", "b" } do assert.is_true(queue:add(item)) end
+      assert.equal(3, queue:count())
+      assert.same({ "c", "a", "b" }, take_all(queue))
+      assert_empty(queue)
+    end))
+
+    it("an item once that was added several times", with_queue(function(queue)
+      for _ = 1, 3 do queue:add("a") end
+      queue:add("b")
+      queue:add("a")
+      assert.equal(2, queue:count())
+      assert.same({ "a", "b" }, take_all(queue))
+    end))
+
+    it("any value that can be a key of a table", with_queue(function(queue)
+      local items = { false, true, 1, 1.5, "", {}, print, coroutine.create(print), io.stdout }
+      for _, item in ipairs(items) do queue:add(item) end
+      assert.equal(#items, queue:count())
+      for _, item in ipairs(items) do
+        local found = queue:get(0)
+        assert.is_true(rawequal(item, found))
+        queue:done(found)
+      end
+      assert.equal(0, queue:status().active)
+    end))
+
+    it("an item anew that was added again after the work on it", with_queue(function(queue)
+      for _ = 1, 3 do
+        queue:add("a")
+        assert.equal("a", queue:get(0))
+        queue:done("a")
+        assert_empty(queue)
+      end
+    end))
+
+    it("an item that is added during the work on it, once the work has ended, and once", with_queue(function(queue)
+      queue:add("a")
+      assert.equal("a", queue:get(0))
+      for _ = 1, 3 do queue:add("a") end
+      queue:add("b")
+      assert.equal(1, queue:count())
+      assert.equal("b", queue:get(0))
+      assert_empty(queue)
+      queue:done("a")
+      assert.equal(1, queue:count())
+      assert.equal("a", queue:get(0))
+      queue:done("a")
+      queue:done("b")
+      assert_empty(queue)
+    end))
+
+    it("an item to one worker at a time: a second one waits until the first is done", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:add("a")
+      local got_at
+      local second = keywatch.spawn(function()
+        assert.equal("a", queue:get())
+        got_at = keywatch.now()
+        queue:done("a")
+      end)
+      keywatch.sleep(10)
+      assert.is_nil(got_at)
+      queue:done("a")
+      assert.is_true(second:join())
+      assert.equal(10, got_at)
+    end))
+
+    it("an item to the worker that has waited longest", with_queue(function(queue)
+      local got, tasks = {}, {}
+      for i = 1, 3 do
+        tasks[i] = keywatch.spawn(function() got[i] = queue:get() end)
+        keywatch.sleep(1)
+      end
+      for _, item in ipairs { "a", "b", "c" } do
+        queue:add(item)
+        keywatch.sleep(1)
+      end
+      keywatch.join(tasks)
+      assert.same({ "a", "b", "c" }, got)
+    end))
+
+    it("all items of 50 producers to 10 consumers, and no item to two of them at once #slow", function()
+      testing.run(function()
+        for _, ending in ipairs { "close", "drain" } do
+          local queue, busy, got, producers, consumers = new(), {}, {}, {}, {}
+          for i = 1, 50 do
+            producers[i] = keywatch.spawn(function()
+              for j = 1, 50 do
+                queue:add(("%d-%d"):format(i, j % 40))
+                if j % 7 == 0 then keywatch.sleep(0.001 * (i % 5)) end
+              end
+            end)
+          end
+          for i = 1, 10 do
+            consumers[i] = keywatch.spawn(function()
+              for item in function() return (queue:get()) end do
+                assert.is_nil(busy[item])
+                busy[item], got[item] = true, true
+                keywatch.sleep(0.003)
+                busy[item] = nil
+                queue:done(item)
+              end
+            end)
+          end
+          assert.is_true(keywatch.join(producers))
+          queue[ending](queue)
+          assert.is_false(queue:add("late"))
+          assert.is_true(keywatch.join(consumers))
+          local n = 0
+          for _ in pairs(got) do n = n + 1 end
+          assert.equal(2000, n)
+          assert.is_nil(got.late)
+          assert.same({ 0, 0 }, { queue:status().depth, queue:status().active })
+        end
+      end)
+    end)
+  end)
+
+  describe("lets who gets", function()
+    it("wait for so many seconds", with_queue(function(queue)
+      local _, err = queue:get(5)
+      assert.equal("timeout", err.code)
+      assert.equal(5, keywatch.now())
+      keywatch.spawn(function()
+        keywatch.sleep(2)
+        queue:add("a")
+      end)
+      assert.equal("a", queue:get(5))
+      assert.equal(7, keywatch.now())
+    end))
+
+    it("be cancelled, and the item goes to another one", with_queue(function(queue)
+      local got = {}
+      local one = keywatch.spawn(function() got.one = queue:get() end)
+      local two = keywatch.spawn(function() got.two = queue:get() end)
+      keywatch.sleep(1)
+      one:cancel()
+      queue:add("a")
+      assert.is_true(two:join())
+      assert.is_false((one:join()))
+      assert.same({ two = "a" }, got)
+    end))
+
+    it("be cancelled after an item has come for it, and not lose the item", with_queue(function(queue)
+      local got = {}
+      local one = keywatch.spawn(function()
+        got[1] = queue:get()
+        keywatch.sleep(1)
+      end)
+      keywatch.sleep(1)
+      queue:add("a")
+      one:cancel() -- it has been woken, and has not run
+      one:join()
+      assert.same({ "a" }, got)
+      assert.equal(1, queue:status().active)
+    end))
+
+    it("not lose an item that comes while the time of another one is over", with_queue(function(queue)
+      local got = {}
+      local one = keywatch.spawn(function() got.one = queue:get(5) end)
+      local two = keywatch.spawn(function() got.two = queue:get(9) end)
+      keywatch.sleep(5) -- is over in the same turn as the wait of `one`
+      queue:add("a")
+      keywatch.join { one, two }
+      assert.is_true(got.one == "a" or got.two == "a")
+    end))
+  end)
+
+  describe("delays", function()
+    it("an item until it is due, to the moment", with_queue(function(queue)
+      queue:add("a", { after = 50 })
+      assert.equal(0, queue:count())
+      assert.equal(1, queue:status().delayed)
+      local _, err = queue:get(49.999)
+      assert.equal("timeout", err.code)
+      assert.equal("a", queue:get())
+      assert.equal(50, keywatch.now())
+      assert.equal(0, queue:status().delayed)
+      queue:done("a")
+      assert_empty(queue)
+    end))
+
+    it("by 0 seconds and less not at all", with_queue(function(queue)
+      queue:add("a", { after = 0 })
+      queue:add("b", { after = -5 })
+      assert.same({ "a", "b" }, take_all(queue))
+    end))
+
+    it("items in the order in which they are due", with_queue(function(queue)
+      for i, seconds in ipairs { 3, 1, 5, 2, 4, 1 } do queue:add("item" .. i, { after = seconds }) end
+      local got = {}
+      for i = 1, 6 do got[i] = queue:get() .. "@" .. ("%d"):format(keywatch.now()) end
+      assert.same({ "item2@1", "item6@1", "item4@2", "item1@3", "item5@4", "item3@5" }, got)
+    end))
+
+    it("an item once, and of two times takes the earlier one, whichever came first", with_queue(function(queue)
+      queue:add("a", { after = 50 })
+      queue:add("a", { after = 30 })
+      queue:add("b", { after = 30 })
+      queue:add("b", { after = 50 })
+      assert.equal(2, queue:status().delayed)
+      assert.same({ "a", "b" }, { queue:get(), queue:get() })
+      assert.equal(30, keywatch.now())
+      queue:done("a")
+      queue:done("b")
+      local _, err = queue:get(100)
+      assert.equal("timeout", err.code)
+    end))
+
+    it("an item no more that is added without a delay", with_queue(function(queue)
+      queue:add("a", { after = 50 })
+      queue:add("a")
+      assert.same({ 1, 0 }, { queue:count(), queue:status().delayed })
+      assert.equal("a", queue:get(0))
+      queue:done("a")
+      assert.equal("timeout", select(2, queue:get(100)).code)
+    end))
+
+    it("no item that is queued", with_queue(function(queue)
+      queue:add("a")
+      queue:add("a", { after = 50 })
+      assert.same({ 1, 0 }, { queue:count(), queue:status().delayed })
+    end))
+
+    it("an item that is worked on, and hands it out when it is due and done", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:add("a", { after = 5 })
+      keywatch.sleep(10)
+      assert_empty(queue)
+      queue:done("a")
+      assert.equal("a", queue:get(0))
+      queue:add("a", { after = 5 })
+      queue:done("a")
+      assert_empty(queue)
+      assert.equal("a", queue:get())
+      assert.equal(15, keywatch.now())
+    end))
+
+    it("no item that will come again at once anyway", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:add("a")
+      queue:add("a", { after = 5 })
+      assert.equal(0, queue:status().delayed)
+      queue:done("a")
+      assert.equal("a", queue:get(0))
+      queue:done("a")
+      assert.equal("timeout", select(2, queue:get(100)).code)
+    end))
+
+    it("ten thousand items, and is small again afterwards #slow", with_queue(function(queue)
+      local function kilobytes()
+        collectgarbage()
+        collectgarbage()
+        return collectgarbage("count")
+      end
+      local before = kilobytes()
+      for i = 1, 10000 do queue:add(i, { after = 1 + i % 100 }) end
+      for _ = 1, 10000 do queue:done((queue:get())) end
+      assert_empty(queue)
+      keywatch.sleep(0)
+      assert.is_true(kilobytes() - before < 400, kilobytes() - before)
+    end))
+  end)
+
+  describe("puts first", function()
+    it("what has a higher priority, and keeps the order in each", with_queue(function(queue)
+      queue:add("low1", { priority = -100 })
+      queue:add("a")
+      queue:add("high", { priority = 7.5 })
+      queue:add("low2", { priority = -100 })
+      queue:add("b")
+      assert.same({ "high", "a", "b", "low1", "low2" }, take_all(queue))
+    end))
+
+    it("what is added again with a higher priority, and never lowers one", with_queue(function(queue)
+      for _, item in ipairs { "a", "b", "c" } do queue:add(item, { priority = -100 }) end
+      queue:add("c")
+      queue:add("b", { priority = -100 })
+      queue:add("c", { priority = -200 })
+      assert.equal(3, queue:count())
+      assert.same({ "c", "a", "b" }, take_all(queue))
+    end))
+
+    it("an item whose priority rises again and again, which then takes no more memory than once", with_queue(
+      function(queue)
+        queue:add("b", { priority = -1 })
+        collectgarbage()
+        collectgarbage()
+        local before = collectgarbage("count")
+        for i = 1, 5000 do queue:add("a", { priority = i }) end
+        collectgarbage()
+        collectgarbage()
+        assert.is_true(collectgarbage("count") - before < 500, "KB are more than before")
+        assert.same({ "a", "b" }, take_all(queue))
+      end))
+
+    it("a due item of a higher priority, be that of the first or the second time", with_queue(function(queue)
+      queue:add("a", { after = 1 })
+      queue:add("b", { after = 1 })
+      queue:add("b", { after = 9, priority = 5 })
+      queue:add("c", { after = 9, priority = 6 })
+      queue:add("c", { after = 1 })
+      queue:add("d", { after = 9, priority = 7 })
+      queue:add("d")
+      keywatch.sleep(2)
+      assert.same({ "d", "c", "b", "a" }, take_all(queue))
+    end))
+
+    it("an item of a higher priority that was added again during the work on it", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:add("a", { priority = -5 })
+      queue:add("a", { priority = 3 })
+      queue:add("a")
+      queue:add("b", { priority = 1 })
+      queue:done("a")
+      assert.same({ "a", "b" }, take_all(queue))
+    end))
+
+    it("nothing because of a retry, which has the priority of its item", with_queue(function(queue)
+      for _, item in ipairs { "one", "two" } do
+        queue:add(item, { priority = -100 })
+        assert.equal(item, queue:get(0))
+      end
+      queue:retry("one")
+      queue:retry("two", { priority = 4 })
+      queue:done("one")
+      queue:done("two")
+      queue:add("other", { priority = -1 })
+      keywatch.sleep(1)
+      assert.same({ "two", "other", "one" }, take_all(queue))
+    end))
+
+    it("the right one of a thousand priorities, each used once, and forgets them #slow", with_queue(function(queue)
+      for i = 1, 1000 do queue:add(i, { priority = i * 7919 % 1000 - 500.5 }) end
+      local last = math.huge
+      for _ = 1, 1000 do
+        local item = queue:get(0)
+        local priority = item * 7919 % 1000 - 500.5
+        assert.is_true(priority <= last)
+        last = priority
+        queue:done(item)
+      end
+      assert_empty(queue)
+      assert.equal(0, #queue.heap)
+    end))
+
+    for what, sign in pairs { rising = 1, falling = -1 } do
+      it(what .. " priorities at a cost that does not grow with their number #slow", with_queue(function(queue)
+        local function work(n)
+          for i = 1, n do queue:add(i, { priority = sign * i }) end
+          for _ = 1, n do queue:done(queue:get(0)) end
+        end
+        work(10)
+        local few, many = steps.of(work, 500), steps.of(work, 4000)
+        assert.is_true(many < 16 * few, many .. " steps, and for an eighth " .. few)
+      end))
+    end
+  end)
+
+  describe("retries", function()
+    it("an item after the time of its limiter, and begins anew after forget", with_queue(function(queue)
+      assert.equal(0.001, queue:retry("one"))
+      assert.equal(0.002, queue:retry("one"))
+      assert.equal(0.001, queue:retry("two"))
+      assert.equal(2, queue:retries("one"))
+      assert.equal("one", queue:get())
+      assert.equal(0.001, keywatch.now()) -- the first time: it is the earlier one
+      queue:done("one")
+      queue:forget("one")
+      assert.equal(0, queue:retries("one"))
+      assert.equal(0.001, queue:retry("one"))
+      assert.equal(4, queue:status().retries)
+    end, { limiter = controller.exponential { first = 0.001, longest = 1 } }))
+
+    it("by 5 ms and twice as long each time, unless told otherwise", with_queue(function(queue)
+      assert.same({ 0.005, 0.01, 0.02 }, { queue:retry("a"), queue:retry("a"), queue:retry("a") })
+      for i = 1, 97 do queue:retry(i) end
+      assert.is_true(queue:retry("b") > 0.09) -- a hundred at once are too many
+    end))
+
+    for what, when in pairs {
+      raises = function() error("broken limiter") end,
+      ["raises a table"] = function() error {} end,
+      ["answers nil"] = function() end,
+      ["answers a text"] = function() return "soon" end,
+      ["answers NaN"] = function() return 0 / 0 end,
+      ["answers infinity"] = function() return math.huge end,
+    } do
+      it("an item whose limiter " .. what .. ", after 5 seconds #slow", function()
+        testing.run(function()
+          local own = { when = when, forget = function() error("no") end, retries = function() return {} end }
+          for _, limiter in ipairs { own, controller.max { controller.bucket(), own } } do
+            local queue, begun = new { name = "q", limiter = limiter }, keywatch.now()
+            assert.equal(5, queue:retry("a"))
+            assert.equal("a", queue:get())
+            assert.equal(5, keywatch.now() - begun)
+            queue:forget("a")
+            assert.equal(0, queue:retries("a"))
+            queue:done("a")
+          end
+        end)
+        assert.is_true(logs.count("the limiter of the work queue 'q' has") >= 2)
+      end)
+    end
+
+    it("at once an item whose limiter answers less than 0", with_queue(function(queue)
+      assert.equal(0, queue:retry("a"))
+      assert.equal("a", queue:get(0))
+    end, { limiter = { when = function() return -1 end, forget = print, retries = print } }))
+  end)
+
+  describe("that is closed", function()
+    it("takes nothing more, and hands out what is queued", with_queue(function(queue)
+      queue:add("a")
+      queue:add("b")
+      queue:close()
+      assert.is_false(queue:add("c"))
+      assert.is_false(queue:add("c", { after = 1 }))
+      assert.is_false(queue:retry("c"))
+      assert.same({ "a", "b" }, take_all(queue))
+      assert_empty(queue, "closed")
+      queue:done("a")
+      queue:done("b")
+      queue:close()
+      assert.is_true(queue:status().is_closed)
+    end))
+
+    it("hands out again what was added during the work before it was closed", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:add("a")
+      queue:close()
+      assert_empty(queue, "closed")
+      queue:done("a")
+      assert.equal("a", queue:get(0))
+      queue:done("a")
+      assert_empty(queue, "closed")
+    end))
+
+    it("drops what is delayed", with_queue(function(queue)
+      queue:add("a", { after = 5 })
+      queue:close()
+      assert.equal(0, queue:status().delayed)
+      assert_empty(queue, "closed")
+      keywatch.sleep(10)
+      assert.equal(0, queue:count())
+    end))
+
+    it("wakes all who wait for an item", with_queue(function(queue)
+      local tasks = {}
+      for i = 1, 3 do
+        tasks[i] = keywatch.spawn(function() return queue:get() end)
+      end
+      keywatch.sleep(1)
+      queue:close()
+      for i = 1, 3 do
+        local ok, item, err = tasks[i]:join()
+        assert.is_true(ok)
+        assert.is_nil(item)
+        assert.equal("closed", err.code)
+      end
+    end))
+
+    it("does not wait for the work", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:close()
+      assert.equal(0, keywatch.now())
+      queue:done("a")
+    end))
+  end)
+
+  describe("that is drained", function()
+    it("waits until all work has ended", with_queue(function(queue)
+      queue:add("a")
+      queue:add("b")
+      local a, b = queue:get(0), queue:get(0)
+      keywatch.spawn(function()
+        keywatch.sleep(3)
+        queue:done(a)
+        keywatch.sleep(3)
+        queue:done(b)
+      end)
+      assert.is_true(queue:drain())
+      assert.equal(6, keywatch.now())
+      assert.is_false(queue:add("c"))
+    end))
+
+    it("waits for what is queued, too, and ends at once if there is nothing", with_queue(function(queue)
+      queue:add("a")
+      local worker = keywatch.spawn(function()
+        keywatch.sleep(5)
+        queue:done((queue:get()))
+      end)
+      assert.is_true(queue:drain())
+      assert.equal(5, keywatch.now())
+      worker:join()
+      assert.is_true(queue:drain())
+      assert.is_true(new():drain())
+    end))
+
+    it("hands out again what is added during the work, and waits for that", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      queue:add("a")
+      local drain = keywatch.spawn(function()
+        assert.is_true(queue:drain())
+        return keywatch.now()
+      end)
+      keywatch.sleep(1)
+      local idle = keywatch.spawn(function() return queue:get() end) -- waits, since work is under way
+      keywatch.sleep(1)
+      queue:done("a")
+      assert.same({ true, "a" }, { idle:join() })
+      keywatch.sleep(1)
+      queue:done("a")
+      assert.same({ true, 3 }, { drain:join() })
+    end))
+
+    it("ends the waits of its workers with the last work", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      local drain = keywatch.spawn(function() return queue:drain() end)
+      local idle = keywatch.spawn(function() return queue:get() end)
+      keywatch.sleep(1)
+      queue:done("a")
+      assert.is_nil(select(2, idle:join()))
+      assert.is_true(select(2, drain:join()))
+    end))
+
+    it("waits no more if it is closed meanwhile", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      local drain = keywatch.spawn(function() return queue:drain() end)
+      keywatch.sleep(1)
+      queue:close()
+      local ok, drained, err = drain:join()
+      assert.same({ true, "closed" }, { ok, err.code })
+      assert.is_nil(drained)
+      queue:done("a")
+    end))
+
+    it("waits so many seconds, and can be drained again, by two at once", with_queue(function(queue)
+      queue:add("a")
+      queue:get(0)
+      local ok, err = queue:drain(5)
+      assert.is_nil(ok)
+      assert.equal("timeout", err.code)
+      assert.equal(5, keywatch.now())
+      assert.equal("timeout", select(2, queue:drain(0)).code)
+      local one = keywatch.spawn(function() return queue:drain() end)
+      local two = keywatch.spawn(function() return queue:drain() end)
+      keywatch.sleep(1)
+      queue:done("a")
+      assert.same({ true, true }, { one:join() })
+      assert.same({ true, true }, { two:join() })
+    end))
+  end)
+
+  it("counts, and tells how long items and work have taken", with_queue(function(queue)
+    queue:add("a")
+    queue:add("a")
+    queue:add("b")
+    queue:retry("c")
+    keywatch.sleep(2)
+    queue:get(0)
+    keywatch.sleep(3)
+    queue:get(0)
+    keywatch.sleep(1)
+    local status = queue:status()
+    assert.same({ 1, 2, 0 }, { status.depth, status.active, status.delayed })
+    assert.same({ 4, 2, 1 }, { status.adds, status.gets, status.retries })
+    assert.same({ 7, 5 }, { status.latency_seconds, status.longest_latency_seconds })
+    assert.same({ 0, 0 }, { status.work_seconds, status.longest_work_seconds })
+    assert.same({ 5, 4 }, { status.unfinished_seconds, status.longest_running_seconds })
+    queue:done("a")
+    queue:done("b")
+    status = queue:status()
+    assert.same({ 5, 4 }, { status.work_seconds, status.longest_work_seconds })
+    assert.same({ 0, 0 }, { status.unfinished_seconds, status.longest_running_seconds })
+    assert.equal("q", status.name)
+    assert.is_false(status.is_closed)
+    assert.equal("keywatch.work_queue<q depth=1 active=0>", tostring(queue))
+  end, { name = "q" }))
+
+  it("measures the wait of an item from its first add, also if its priority is raised", with_queue(function(queue)
+    queue:add("a", { priority = -1 })
+    keywatch.sleep(4)
+    queue:add("a")
+    queue:get(0)
+    assert.equal(4, queue:status().latency_seconds)
+  end))
+
+  it("has forgotten items once they are handed out and done", with_queue(function(queue)
+    local held = setmetatable({}, { __mode = "k" })
+    for i = 1, 200 do
+      local item = { i }
+      held[item] = true
+      queue:add(item, { priority = i % 3 - 1 })
+      if i % 2 == 0 then queue:add(item, { priority = 5 }) end
+      if i % 5 == 0 then queue:add({ i }, { after = i }) end
+    end
+    for _ = 1, 200 do queue:done((queue:get(0))) end
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(next(held))
+    assert.equal(40, queue:status().delayed)
+    queue:close()
+  end))
+
+  it("does not grow by items that move to a higher priority again and again #slow", with_queue(function(queue)
+    queue:add("stays", { priority = -100 })
+    for i = 1, 10000 do
+      local item = i % 10
+      queue:add(item, { priority = -100 })
+      queue:add(item)
+      assert.equal(item, queue:get(0))
+      queue:done(item)
+    end
+    local lane = queue.lanes[-100]
+    assert.is_true(lane.last - lane.first < 100)
+    assert.same({ "stays" }, take_all(queue))
+  end))
+
+  it("is as small as before once a hundred thousand items are done #slow", function()
+    local queue = new()
+    local function kilobytes()
+      collectgarbage()
+      collectgarbage()
+      return collectgarbage("count")
+    end
+    local before = kilobytes()
+    for i = 1, 100000 do queue:add(i) end
+    for _ = 1, 100000 do queue:done((queue:get(0))) end
+    assert_empty(queue)
+    assert.is_true(kilobytes() - before < 100, kilobytes() - before)
+  end)
+
+  it("says that an item was not handed out, whose work is said to have ended", function()
+    local queue = new()
+    queue:add("a")
+    assert.error_matches(function() queue:done("a") end, "done: the item 'a' is not being worked on")
+    queue:get(0)
+    queue:done("a")
+    assert.error_matches(function() queue:done("a") end, "done: the item 'a' is not being worked on")
+    assert.error_matches(function() queue:done(nil) end, "done: the item a nil is not being worked on")
+  end)
+
+  it("works at top level, in real time", function()
+    local queue = new()
+    queue:add("a")
+    queue:add("b", { after = 0.01 })
+    assert.equal("a", queue:get())
+    queue:done("a")
+    assert.equal("b", queue:get())
+    local worker = keywatch.spawn(function()
+      keywatch.sleep(0.01)
+      queue:done("b")
+    end)
+    assert.is_true(queue:drain())
+    worker:join()
+  end)
+
+  it("works in the child after a fork, though tasks of the parent have waited for items", function()
+    local status, printed = program.run [[
+      local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+      local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+      local keywatch, uv = require "keywatch", require "keywatch.uv"
+      local queue = require("keywatch.controller").work_queue()
+      for _ = 1, 3 do keywatch.spawn(function() queue:get() end) end
+      keywatch.sleep(0.001)
+      queue:add("delayed", { after = 0.001 })
+      local parent = uv.pid()
+      fork()
+      if uv.pid() == parent then return wait() end
+      local got = {}
+      local worker = keywatch.spawn(function()
+        for i = 1, 2 do got[i] = queue:get(5) or "none" end
+      end)
+      keywatch.sleep(0)
+      queue:add("added")
+      worker:join()
+      table.sort(got)
+      io.write(table.concat(got, " "), "\n")
+      io.stdout:flush()
+      os.exit(0, true)
+    ]]
+    assert.equal(0, status, printed)
+    assert.equal("added delayed\n", printed)
+  end)
+
+  it("wakes a worker in luv's loop when an item is due", function()
+    local status, printed = program.run [[
+      local uv, keywatch = require "luv", require "keywatch"
+      local queue = require("keywatch.controller").work_queue()
+      keywatch.spawn(function()
+        for item in function() return (queue:get()) end do
+          io.write(item, " ")
+          queue:done(item)
+          if item == "late" then queue:close() end
+        end
+      end)
+      local timer = uv.new_timer()
+      timer:start(1, 0, function()
+        queue:add("late", { after = 0.02 })
+        queue:add("early")
+        timer:close()
+      end)
+      uv.run()
+    ]]
+    assert.equal(0, status, printed)
+    assert.equal("early late ", printed)
+  end)
+end)

@@ -1,0 +1,414 @@
+--- Caches, tables and object watches in a world: each fault that can happen to their servers, in virtual time; and the
+-- same seed gives the same run.
+
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local program = require "spec.support.program"
+
+local seed = tonumber(os.getenv("KW_SEED")) or os.time()
+
+--- The content of a table as a text: key=value, in the order of keys.
+local function shown(content)
+  local list = {}
+  for key, value in pairs(content) do list[#list + 1] = key .. "=" .. tostring(value) end
+  table.sort(list)
+  return table.concat(list, " ")
+end
+
+--- The content of a store, a client or a cache below "k", as such a text.
+local function content_of(x, opts)
+  local own, content = { prefix = true }, {}
+  for name, value in pairs(opts or {}) do own[name] = value end
+  for _, kv in ipairs(assert(x:range("k", own)).kvs) do content[kv.key] = kv.value end
+  return shown(content)
+end
+
+--- The next event of a watch or an object watch as a text, or the code of its error.
+local function next_of(w, seconds)
+  local event, err = w:next(seconds or 60)
+  if not event then return err and err.code or "closed" end
+  if event.type == "error" then return "error " .. event.error.code end
+  return ("%s %s %s"):format(event.type, event.key or "", event.value or event.object or "")
+end
+
+--- Runs fn(world, client, server, cache, store) in a world, with a cache that is ready and has k1.
+local function run(fn, opts)
+  testing.run(function(world)
+    local client, server = world:client(), world.server
+    server.store:put("k1", "1")
+    local cache = assert(client:cache("k", opts))
+    assert(cache:wait_ready(10))
+    fn(world, client, server, cache, server.store)
+  end, { seed = seed })
+end
+
+describe("a cache in a world", function()
+  it("follows its server in no time", function()
+    run(function(_, client, _, cache)
+      local w = assert(cache:watch("k", { prefix = true }))
+      client:put("k2", "2")
+      assert.equal("put k2 2", next_of(w))
+      assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
+      client:delete("k1")
+      assert.equal(4, cache:sync(5))
+      assert.equal("k2=2", content_of(cache))
+      assert.equal(0, keywatch.now())
+      keywatch.sleep(3000)
+      local age = cache:status().age
+      assert(age <= 20, age) -- the server is asked every ten seconds, and answers
+    end)
+  end)
+
+  it("goes on after lost connections, and its watches notice nothing", function()
+    run(function(world, client, server, cache, store)
+      local w = assert(cache:watch("k", { prefix = true }))
+      keywatch.sleep(1)
+      for i = 1, 20 do
+        store:put("k" .. i, tostring(i))
+        if i % 2 == 0 then server:cut() else world:cut(client) end
+        if i % 3 == 0 then keywatch.sleep(i / 10) end
+        if i % 7 == 0 then server:restart(2) end
+      end
+      for i = 1, 20 do assert.equal(("put k%d %d"):format(i, i), next_of(w)) end
+      assert.equal(content_of(store), content_of(cache, { consistent = true }))
+      assert.equal("timeout", next_of(w, 5))
+      assert.equal(2, world.counts.stop)
+      assert(world.counts.cut > 0)
+    end)
+  end)
+
+  it("of a server that cannot be reached can be read, grows old, and says why", function()
+    run(function(_, _, server, cache, store)
+      server:isolate()
+      store:put("k2", "2")
+      keywatch.sleep(100)
+      assert.equal("k1=1", content_of(cache))
+      local status = cache:status()
+      assert(status.age >= 100, status.age)
+      assert.equal("unavailable", status.trouble.code)
+      local _, err = cache:get("k1", { consistent = true, timeout = 5 })
+      assert.equal("unavailable", err.code)
+      assert.equal("timeout", select(2, cache:sync(5)).code)
+      server:join()
+      assert(cache:wait_for(3, 60))
+      assert.equal("k1=1 k2=2", content_of(cache))
+      assert.is_nil(cache:status().trouble)
+    end)
+  end)
+
+  it("of a slow server is behind as long as bytes take, and a consistent read waits", function()
+    run(function(_, _, server, cache, store)
+      server:slow(0.5)
+      store:put("k2", "2")
+      assert.equal("k1=1", content_of(cache))
+      local began = keywatch.now()
+      assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
+      local taken = keywatch.now() - began
+      assert(taken >= 1 and taken < 3, taken)
+      server:slow(2, 4)
+      store:put("k3", "3")
+      assert.equal("timeout", select(2, cache:wait_for(4, 1)).code)
+      assert.equal(4, cache:wait_for(4, 60))
+    end)
+  end)
+
+  it("that is opened while the server is slow, refuses and loses connections is ready in the end", function()
+    run(function(world, client, server, _, store)
+      for i = 1, 40 do store:put("k" .. i, ("x"):rep(100)) end
+      server:slow(0.2)
+      local rule = world:fault { "refuse", method = "range", error = "too_many_requests", count = 3 }
+      local cache = assert(client:cache("k"))
+      assert.is_false(cache:is_ready())
+      assert.equal("unavailable", select(2, cache:get("k1")).code)
+      keywatch.sleep(1)
+      server:cut()
+      assert(cache:wait_ready(60))
+      assert.equal(3, rule.hits)
+      assert.equal(content_of(store), content_of(cache))
+    end)
+  end)
+
+  it("that has missed what was compacted tells the difference to its watches", function()
+    run(function(world, client, server, cache, store)
+      client:put("k2", "2")
+      assert(cache:sync(10))
+      local w = assert(cache:watch("k", { prefix = true }))
+      local objects = assert(cache:object_watch("k", { prefix = true }))
+      server:stop()
+      store:put("k2", "passing")
+      store:put("k2", "3")
+      store:delete("k1")
+      store:put("k4", "4")
+      server:compact()
+      server:start()
+      assert.same({ "put k2 3", "delete k1 ", "put k4 4" }, { next_of(w), next_of(w), next_of(w) })
+      assert.same({ "modified k2 3", "deleted k1 1", "added k4 4" },
+        { next_of(objects), next_of(objects), next_of(objects) })
+      assert.equal("timeout", next_of(w, 5))
+      assert.equal("k2=3 k4=4", content_of(cache))
+      assert.equal("compacted", select(2, cache:get("k2", { revision = 4 })).code)
+      assert.equal(1, world.counts.compact)
+    end)
+  end)
+
+  it("of a restored server ends its watches, and has the older content", function()
+    run(function(world, client, server, cache)
+      client:put("k2", "2")
+      client:put("k3", "3")
+      assert(cache:sync(10))
+      local w = assert(cache:watch("k", { prefix = true }))
+      local objects = assert(cache:object_watch("k", { prefix = true }))
+      assert(server:restore(3))
+      assert.same({ "regressed", "error regressed" }, { next_of(w), next_of(objects) })
+      assert.equal("k1=1 k2=2", content_of(cache, { consistent = true }))
+      assert.equal(3, cache:status().revision)
+      local again = assert(cache:watch("k", { prefix = true, initial = true }))
+      assert.same({ "put k1 1", "put k2 2", "synced  " }, { next_of(again), next_of(again), next_of(again) })
+      assert.equal(1, world.counts.restore)
+    end)
+  end)
+
+  it("of a replaced server ends its watches, and has the content of the other", function()
+    run(function(world, client, server, cache)
+      local w = assert(cache:watch("k", { prefix = true }))
+      local objects = assert(cache:object_watch("k", { prefix = true }))
+      server:replace()
+      server.store:put("k9", "9")
+      assert.same({ "cluster_changed", "error cluster_changed" }, { next_of(w), next_of(objects) })
+      assert.equal("k9=9", content_of(cache, { consistent = true }))
+      client:put("k9", "10")
+      assert(cache:sync(10))
+      assert.equal("k9=10", content_of(cache))
+      assert.equal(1, world.counts.replace)
+    end)
+  end)
+
+  it("has a history of an age in virtual time", function()
+    run(function(_, client, _, cache)
+      client:put("k1", "2")
+      assert(cache:sync(10))
+      assert.equal("1", cache:get("k1", { revision = 2 }).value)
+      keywatch.sleep(1000)
+      client:put("k1", "3")
+      assert(cache:sync(10))
+      assert.equal("compacted", select(2, cache:get("k1", { revision = 2 })).code)
+      assert.equal("3", cache:get("k1").value)
+    end, { history_age = 100 })
+  end)
+
+  it("ends watches that are not read for so many seconds of virtual time, in each world", function()
+    for _ = 1, 2 do
+      run(function(_, client, _, cache)
+        local w = assert(cache:watch("k", { prefix = true }))
+        client:put("k2", "2")
+        assert(cache:sync(10))
+        keywatch.sleep(99)
+        assert.is_nil(w:error())
+        keywatch.sleep(50)
+        assert.equal("full", w:error().code)
+      end, { slow_after = 100 })
+    end
+    local store = keywatch.open() -- and outside of worlds, afterwards
+    local w = assert(store:cache("k", { slow_after = 0.01 }):watch("k", { prefix = true }))
+    store:put("k1", "")
+    for _ = 1, 1000 do
+      if w:error() then break end
+      keywatch.sleep(0.01)
+    end
+    assert.equal("full", w:error().code)
+  end)
+
+  it("ends with its client, and with its world", function()
+    local cache
+    run(function(_, client, _, own)
+      client:close()
+      assert.equal("closed", select(2, own:get("k1")).code)
+    end)
+    run(function(_, _, _, own) cache = own end)
+    assert.equal("closed", select(2, cache:get("k1")).code)
+  end)
+end)
+
+describe("the table of a cache in a world", function()
+  it("has the content through every fault", function()
+    run(function(world, client, server, cache)
+      local changes = {}
+      local content = cache:table { on_change = function(key, new) changes[#changes + 1] = key .. (new or "-") end }
+      assert.equal("k1=1", shown(content))
+
+      --- Checks the content, and the changes since the last call.
+      local function check(expected, seen)
+        assert(cache:sync(100))
+        assert.same({ expected, seen }, { shown(content), table.concat(changes, " ") })
+        changes = {}
+      end
+
+      check("k1=1", "k11")
+      client:put("k2", "2")
+      check("k1=1 k2=2", "k22")
+      server:cut()
+      server.store:put("k3", "3")
+      check("k1=1 k2=2 k3=3", "k33")
+      assert(server:restore(3))
+      check("k1=1 k2=2", "k3-")
+      server.store:put("k3", "3")
+      check("k1=1 k2=2 k3=3", "k33")
+      server:stop()
+      for _, key in ipairs { "k1", "k2", "k3" } do server.store:delete(key) end
+      server.store:put("k4", "4")
+      server:compact()
+      server:start()
+      check("k4=4", "k1- k2- k3- k44")
+      server:replace()
+      for i = 1, 9 do server.store:put("k" .. i, "x") end
+      check("k1=x k2=x k3=x k4=x k5=x k6=x k7=x k8=x k9=x", "k1x k2x k3x k4x k5x k6x k7x k8x k9x")
+      server:replace()
+      check("", "k1- k2- k3- k4- k5- k6- k7- k8- k9-") -- in order
+      for _, name in ipairs { "cut", "stop", "compact", "restore", "replace" } do
+        assert(world.counts[name] > 0, name)
+      end
+    end)
+  end)
+end)
+
+describe("an object watch in a world", function()
+  --- Opens an object watch of words with a size: "name size".
+  local function open(x, opts)
+    local own = { prefix = true, codec = { decode = function(value)
+      local name, size = value:match("^(%S+) (%S+)$")
+      return name and { name = name, size = size } or nil
+    end }, transform = function(object) return object.name .. object.size end }
+    for name, value in pairs(opts or {}) do own[name] = value end
+    return assert(x:object_watch("k", own))
+  end
+
+  it("of a client and of a cache goes on after lost connections, and shares its watch", function()
+    run(function(world, client, server, cache, store)
+      store:put("k1", "a 1")
+      assert(cache:sync(10))
+      for _, x in ipairs { client, cache } do
+        store:put("k1", "a 1")
+        assert(cache:sync(10))
+        local small = open(x, { fields = "size=1", initial = true })
+        local large = open(x, { fields = "size=2" })
+        assert.same({ "added k1 a1", "synced  " }, { next_of(small), next_of(small) })
+        server:stop()
+        store:put("k1", "a 2")
+        server:start()
+        assert.same({ "deleted k1 a1", "added k1 a2" }, { next_of(small), next_of(large) })
+        server:cut()
+        store:put("k1", "b 2")
+        assert.same({ "modified k1 b2", "timeout" }, { next_of(large), next_of(small, 5) })
+        small:close()
+        large:close()
+      end
+      assert.equal(2, world.counts.stop)
+    end)
+  end)
+
+  it("of a client fails with what its watch fails with", function()
+    local faults = {
+      compacted = function(server)
+        server:stop()
+        for i = 1, 3 do server.store:put("k1", "a " .. i) end
+        server:compact()
+        server:start()
+      end,
+      regressed = function(server) server:restore(2) end,
+      cluster_changed = function(server) server:replace() end,
+    }
+    for code, fault in pairs(faults) do
+      run(function(_, client, server)
+        client:put("k1", "a 1")
+        local alone = open(client)
+        local shared = { open(client, { fields = "size=1" }), open(client, { fields = "size=1" }) }
+        client:put("k2", "b 1")
+        for _, w in ipairs { alone, shared[1], shared[2] } do assert.equal("added k2 b1", next_of(w)) end
+        fault(server)
+        for _, w in ipairs { alone, shared[1], shared[2] } do
+          assert.same({ "error " .. code, code }, { next_of(w), w:error().code })
+        end
+      end)
+    end
+  end)
+
+  it("has bookmarks and a lifetime in virtual time", function()
+    run(function(_, client, server)
+      client:put("k1", "a 1")
+      server:slow(0.5)
+      local w = open(client, { bookmarks = 60, lifetime = 150 })
+      local seen = {}
+      for event in w:events() do seen[#seen + 1] = event.type end
+      assert.same({ "bookmark", "bookmark", "bookmark" }, seen)
+      assert(keywatch.now() >= 150 and keywatch.now() < 160, keywatch.now())
+    end)
+  end)
+end)
+
+local PROGRAM = [[
+  local keywatch = require "keywatch"
+  local testing = require "keywatch.testing"
+  local junk = {}
+  for i = 1, %d do junk[i] = { tostring(i) } end -- other addresses
+  testing.run(function(world)
+    local function note(...) print(("%%.6f"):format(keywatch.now()), ...) end
+    local client, tasks, caches, tables = world:client(), {}, {}, {}
+    local own = keywatch.open() -- a store of the program
+    note("lease", own:lease(10).id)
+    world:fault { "refuse", method = "range", error = "too_many_requests", skip = 2, count = 9 }
+    world:fault { "delay", seconds = { 0, 1 }, chance = 0.2 }
+    for i = 1, 6 do
+      local cache = client:cache("k", { slow_after = 20, history_age = 30 })
+      caches[i] = cache
+      tables[i] = cache:table { on_change = function(key, new, old) note("table", i, key, new, old) end }
+    end
+    for i = 1, 12 do
+      tasks[i] = keywatch.spawn(function()
+        local cache = caches[(i - 1) %% 6 + 1]
+        while keywatch.now() < 200 do
+          cache:wait_ready()
+          local w = (i %% 3 == 0 and cache.object_watch or cache.watch)(cache, "k", { prefix = true, initial = true })
+          repeat
+            local event, err = w:next(60)
+            note("watch", i, event and event.type or err.code, event and event.key, event and event.revision)
+          until not event or event.type == "error"
+          w:close()
+        end
+      end)
+    end
+    for n = 1, 60 do
+      local store = world.server.store
+      store:put("k" .. world.random(9), tostring(n))
+      store:delete("k" .. world.random(9))
+      local act = n %% 20
+      if act == 3 then world.server:cut() end
+      if act == 7 then world.server:restart(world.random() * 3) end
+      if act == 15 then
+        world.server:stop()
+        store:put("k1", "missed")
+        world.server:compact()
+        world.server:start()
+      end
+      if act == 11 then world.server:restore(store:status().revision - 1) end
+      if act == 19 then world.server:replace() end
+      keywatch.sleep(world.random() * 4)
+    end
+    keywatch.join(tasks)
+    for _, cache in ipairs(caches) do note("age", cache:status().age, cache:status().phase) end
+    for _, name in ipairs { "refuse", "delay", "cut", "stop", "compact", "restore", "replace" } do
+      note(name, world.counts[name])
+      if name ~= "delay" then assert(world.counts[name] > 0, name) end
+    end
+  end, { seed = %d })
+]]
+
+describe("the same seed", function()
+  it("gives the same run with caches, tables and object watches, in another process", function()
+    local _, first = program.run(PROGRAM:format(0, seed % 1000))
+    local status, second = program.run(PROGRAM:format(1000, seed % 1000))
+    assert.equal(0, status, second)
+    assert.equal(first, second)
+    assert(#first > 1000, first)
+  end)
+end)

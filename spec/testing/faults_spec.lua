@@ -1,0 +1,266 @@
+--- Faults of requests: what the client tells, whether the write was done, and which requests a rule is about.
+
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+--- The code of a failed request, and whether it may have been done; or "done".
+local function outcome(result, err)
+  if result ~= nil or err == nil then return "done" end
+  return err.code, err.maybe_done
+end
+
+local tag = (os.getenv("KW_PASS") or ""):find("^valgrind") and " #slow" or "" -- gc has them, and valgrind has not
+
+describe("a request" .. tag, function()
+  --- Runs fn(world, client, store) in a world.
+  local function run(fn, opts)
+    testing.run(function(world) fn(world, world:client(opts), world.server.store) end)
+  end
+
+  it("that is refused fails with any error, and was not done", function()
+    run(function(world, client, store)
+      for _, code in ipairs { "no_space", "too_many_requests", "permission_denied", "lease_not_found", "corrupt" } do
+        local rule = world:fault { "refuse", error = code, count = 1 }
+        assert.same({ code }, { outcome(client:put("a", "")) })
+        assert.equal(1, rule.hits)
+        rule:stop()
+      end
+      world:fault { "refuse", error = { grpc_status = 9, message = "own words" }, count = 1 }
+      local _, err = client:put("a", "")
+      assert.same({ "failed_precondition", "own words" }, { err.code, err.message })
+      assert.same({ 1, 6 }, { store:status().revision, world.counts.refuse })
+    end)
+  end)
+
+  it("that finds no leader is in doubt if it writes, and repeated if it reads", function()
+    run(function(world, client)
+      world:fault { "refuse", method = "put", error = "no_leader", count = 1 }
+      local _, err = client:put("a", "")
+      assert.same({ "etcdserver: no leader", true }, { err.message, err.maybe_done })
+      world:fault { "refuse", method = "get", error = "no_leader", count = 3 }
+      assert.same({ "done" }, { outcome(client:get("a")) })
+      assert.equal(4, world.counts.refuse)
+      world:fault { "refuse", error = "no_leader" }
+      assert.equal("unavailable", (outcome(client:get("a", { timeout = 5 }))))
+    end)
+  end)
+
+  it("that is delayed takes so long, or its time is over", function()
+    run(function(world, client, store)
+      local rule = world:fault { "delay", seconds = 3 }
+      assert.same({ "done" }, { outcome(client:put("a", "")) })
+      assert.equal(3, keywatch.now())
+      assert.same({ "deadline_exceeded", true }, { outcome(client:put("b", "", { timeout = 1 })) })
+      assert.same({ "deadline_exceeded" }, { outcome(client:get("a", { timeout = 1 })) })
+      rule:stop()
+      keywatch.sleep(5)
+      assert.is_nil(store:get("b")) -- the server has noticed that nobody waits
+      world:fault { "delay", seconds = { 1, 2 }, count = 1 }
+      local began = keywatch.now()
+      client:get("a")
+      local taken = keywatch.now() - began
+      assert(taken >= 1 and taken < 2, taken)
+    end)
+  end)
+
+  it("that hangs is not done, and its time is over", function()
+    run(function(world, client, store)
+      world:fault { "hang", count = 2 }
+      assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "")) })
+      assert.same({ "deadline_exceeded" }, { outcome(client:get("a")) })
+      assert.equal(20, keywatch.now())
+      assert.is_nil(store:get("a"))
+      assert.same({ "done" }, { outcome(client:put("a", "")) })
+    end)
+  end)
+
+  it("that is lost with its connection is in doubt if it writes, and repeated if it reads", function()
+    run(function(world, client, store)
+      world:fault { "lose_request", method = "put", count = 1 }
+      assert.same({ "unavailable", true }, { outcome(client:put("a", "")) })
+      assert.is_nil(store:get("a"))
+      world:fault { "lose_request", method = "get", count = 3 }
+      assert.same({ "done" }, { outcome(client:get("a")) })
+      assert.equal(4, world.counts.lose_request)
+      assert.same({ "done" }, { outcome(client:put("a", "")) })
+    end)
+  end)
+
+  it("whose answer is lost with its connection was done", function()
+    run(function(world, client, store)
+      world:fault { "lose_answer", count = 1 }
+      assert.same({ "unavailable", true }, { outcome(client:put("a", "1")) })
+      assert.equal("1", store:get("a").value)
+      world:fault { "lose_answer", method = "txn", count = 1 }
+      assert.same({ "unavailable", true }, { outcome(client:txn { success = { { put = "b", value = "2" } } }) })
+      assert.equal("2", store:get("b").value)
+      world:fault { "lose_answer", method = "get", count = 2 }
+      assert.equal("1", client:get("a").value)
+      assert.equal(4, world.counts.lose_answer)
+      world:fault { "lose_answer", method = "lease", count = 1 }
+      assert.same({ "unavailable", true }, { outcome(client:lease(60)) })
+      assert.equal(1, #store:leases())
+    end)
+  end)
+
+  it("after which the server is silent was done, and a new connection answers", function()
+    run(function(world, client, store)
+      world:fault { "mute", count = 1 }
+      assert.same({ "deadline_exceeded", true }, { outcome(client:put("a", "1", { timeout = 5 })) })
+      assert.equal("1", store:get("a").value)
+      assert.equal("1", client:get("a", { timeout = 60 }).value)
+      assert.equal(1, world.counts.mute)
+    end)
+  end)
+
+  it("is told of by on_call, with its attempts", function()
+    local attempts = {}
+    run(function(world, client)
+      world:fault { "lose_request", method = "get", count = 2 }
+      client:get("a")
+      client:put("a", "")
+    end, { on_call = function(record) attempts[#attempts + 1] = record.attempts end })
+    assert.same({ 3, 1 }, attempts)
+  end)
+end)
+
+describe("a rule" .. tag, function()
+  --- Returns which of several requests a rule is about, as a text of letters.
+  local function hits(rule)
+    return testing.run(function(world)
+      local client, found = world:client(), {}
+      client:put("x", "")
+      rule[1], rule.error = "refuse", "corrupt"
+      world:fault(rule)
+      local function try(name, _, err)
+        if err and err.code == "corrupt" then found[#found + 1] = name end
+      end
+      try("p", client:put("a/1", ""))
+      try("g", client:get("a/1"))
+      try("r", client:range("a/", { prefix = true }))
+      try("f", client:range("b", { from_key = true }))
+      try("d", client:delete("a/1"))
+      try("t", client:txn { compare = { { key = "b/2", version = 1 } }, success = { { get = "c/3" } },
+        failure = { { txn = { success = { { put = "d/4", value = "" } } } } } })
+      try("l", client:lease(10))
+      try("s", client:status())
+      return table.concat(found)
+    end)
+  end
+
+  it("is about all requests, or about methods", function()
+    assert.equal("pgrfdtls", hits {})
+    assert.equal("p", hits { method = "put" })
+    assert.equal("grf", hits { method = "get" })
+    assert.equal("pd", hits { method = { "put", "delete" } })
+    assert.equal("pdtl", hits { method = "write" })
+    assert.equal("grfs", hits { method = "read" })
+    assert.equal("l", hits { method = "/etcdserverpb.Lease/LeaseGrant" })
+  end)
+
+  it("is about keys that a request touches", function()
+    assert.equal("pgrd", hits { key = "a/1" })
+    assert.equal("r", hits { key = "a/2" })
+    assert.equal("pgrd", hits { key = "a/", prefix = true })
+    assert.equal("ft", hits { key = "b/2" })
+    assert.equal("ft", hits { key = "c/3" })
+    assert.equal("ft", hits { key = "d", prefix = true })
+    assert.equal("f", hits { key = "\255", prefix = true })
+    assert.equal("", hits { key = "A" })
+    assert.equal("pgrfdt", hits { key = "", prefix = true })
+    assert.equal("d", hits { key = "a/1", method = "delete" })
+  end)
+
+  it("is about the pages that watches and caches read", function()
+    testing.run(function(world)
+      local client = world:client()
+      for _, key in ipairs { "a/1", "b/1" } do client:put(key, key) end
+      local rule = world:fault { "refuse", error = "unavailable", key = "a/", prefix = true, count = 3 }
+      local w = assert(client:watch("b/", { prefix = true, initial = true }))
+      assert.same({ "b/1", 0 }, { w:next(10).key, rule.hits })
+      w = assert(client:watch("a/", { prefix = true, initial = true, timeout = 30 }))
+      assert.same({ "a/1", 3 }, { w:next(30).key, rule.hits })
+      rule:stop()
+      rule = world:fault { "refuse", error = "permission_denied", key = "a/1", count = 2 }
+      local one, other = client:cache("a/"), client:cache("b/")
+      assert(other:wait_ready(10))
+      assert(one:wait_ready(60))
+      assert.equal(2, rule.hits)
+      assert(other:get("b/1", { consistent = true }))
+      world:fault { "refuse", error = "corrupt", key = "b/1" }
+      assert.equal("corrupt", select(2, other:get("b/1", { consistent = true })).code)
+    end)
+  end)
+
+  it("for keys of requests that have none is refused", function()
+    testing.run(function(world)
+      for _, method in ipairs { "watch", "keepalive", "lease", "status" } do
+        local ok, err = pcall(world.fault, world, { "hang", method = method, key = "a" })
+        assert.is_false(ok)
+        assert.matches("'key' is for requests that have keys", err)
+      end
+      world:fault { "hang", method = { "watch", "put" }, key = "a" }
+      world:fault { "hang", key = "a" }
+    end)
+  end)
+
+  it("skips the first, and ends after a number", function()
+    assert.equal("rfd", hits { skip = 2, count = 3 })
+    assert.equal("", hits { count = 0 })
+  end)
+
+  it("has a chance, by the seed of the world", function()
+    local part = os.getenv("KW_FAST") and 4 or 1
+    local function draw(seed)
+      return testing.run(function(world)
+        local client = world:client()
+        local rule = world:fault { "refuse", error = "corrupt", chance = 0.25 }
+        for _ = 1, 400 / part do client:put("a", "") end
+        return rule.hits
+      end, { seed = seed })
+    end
+    local n = draw(1)
+    assert(n > 60 / part and n < 140 / part, n)
+    assert.equal(n, draw(1))
+    assert.equal("", hits { chance = 0 })
+  end)
+
+  it("is about one client or one server", function()
+    testing.run(function(world)
+      local other = world:serve()
+      local one, two, three = world:client(), world:client(), world:client { server = other }
+      local by_client = world:fault { "refuse", error = "corrupt", client = one }
+      assert.same({ "corrupt", "done", "done" },
+        { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
+      by_client:stop()
+      by_client:stop()
+      world:fault { "refuse", error = "corrupt", server = other }
+      assert.same({ "done", "done", "corrupt" },
+        { (outcome(one:get("a"))), (outcome(two:get("a"))), (outcome(three:get("a"))) })
+      assert.equal("keywatch.testing.rule<refuse hits=1 stopped>", tostring(by_client))
+    end)
+  end)
+
+  it("is about clients that the program has made itself", function()
+    testing.run(function(world)
+      local client = keywatch.connect(world.server.url)
+      world:fault { "refuse", error = "corrupt", key = "a", client = client }
+      assert.equal("corrupt", (outcome(client:get("a"))))
+      assert.equal("done", (outcome(client:get("b"))))
+    end)
+  end)
+
+  it("is about watches and renewals, as they are begun", function()
+    testing.run(function(world)
+      local client = world:client()
+      world:fault { "refuse", method = "watch", error = "permission_denied", count = 1 }
+      assert.equal("permission_denied", (outcome(client:watch("a"))))
+      assert(client:watch("a"))
+      local lease = client:lease(10):keep()
+      world:fault { "refuse", method = "keepalive", error = "unavailable" }
+      world.server:cut()
+      assert.equal("lost", lease:lost(60).code)
+      assert(keywatch.now() >= 9 and keywatch.now() <= 20, keywatch.now())
+    end)
+  end)
+end)

@@ -1,0 +1,72 @@
+--- What specs show of stores, clients and servers on sockets holds in a world, too: they are run there as they are,
+-- each test in a world of its own, but for what has a time of its own: disks, and servers in other processes.
+--
+-- Sanitizers see a part of them alone, and valgrind none: they look at the core, which does in a world what it does on
+-- sockets.
+
+local busted = require "busted"
+local getfenv = require("busted.compatibility").getfenv
+local testing = require "keywatch.testing"
+
+local pass = (os.getenv("KW_PASS") or "rock"):match("^%a+")
+local is_whole = pass == "rock"
+
+local FILES = is_whole and {
+  "client/served", "client/readers", "concurrency/session", "concurrency/lock", "concurrency/observer",
+  "concurrency/stm", "namespace/namespace", "middleware", "identity",
+} or pass == "check" and { "identity" } or {}
+
+-- Tests, and groups of them, that are left out, with the reasons.
+local OUT = {
+  { "durable", "a disk" },
+  { "without a token is that of a cluster of its own", "a disk" },
+  { "etcd", "another process" },
+  { "ends with its client, or the client's deadline", "the client of the spec has the system's clock" },
+  { "is told of calls that were cancelled, that were late", "the client of the spec has the system's clock" },
+}
+
+--- Keeps what is left out from being declared.
+local function filtered(declare)
+  return function(name, fn)
+    for _, row in ipairs(OUT) do
+      if name:find(row[1]) then
+        row.is_met = true
+        return
+      end
+    end
+    return declare(name, fn)
+  end
+end
+
+local load_filtered
+
+--- Loads a file with the functions of busted that keep things out; and in the same way what the file uses to declare.
+function load_filtered(path)
+  local environment = { it = filtered(it), describe = filtered(describe) }
+  function environment.require(name)
+    if name == "spec.support.owners" then return load_filtered("spec/support/owners.lua") end
+    if name == "busted" then return setmetatable({ describe = environment.describe }, { __index = busted }) end
+    return require(name)
+  end
+  return assert(loadfile(path, "t", setmetatable(environment, { __index = getfenv(1) })))()
+end
+
+for _, file in ipairs(FILES) do
+  describe("in a world: " .. file .. " #slow", function()
+    local world
+
+    before_each(function() world = testing.world() end)
+    after_each(function()
+      world:close()
+      world = nil
+    end)
+
+    load_filtered(("spec/%s_spec.lua"):format(file))
+  end)
+end
+
+describe("what is left out in a world #slow", function()
+  it("is there", function()
+    for _, row in ipairs(is_whole and OUT or {}) do assert(row.is_met, "no test is called '" .. row[1] .. "'") end
+  end)
+end)
