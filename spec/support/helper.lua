@@ -5,6 +5,9 @@
 -- KW_GC=1 collects as often as is bearable. A collection is a whole cycle in one go, from wherever memory is asked
 -- for, so what Lua can no longer reach dies inside the very C function that forgot to hold it. At the start of a
 -- test every allocation collects, later each growth of the heap by a few percent, and at its end there is one more.
+--
+-- On LuaJIT collectgarbage() is thorough: without this a trace, or a slot of the stack that no variable has any more,
+-- may hold what a test has forgotten.
 
 local EAGER = 100 -- instructions of each test
 
@@ -21,6 +24,18 @@ end
 local function relax()
   debug.sethook()
   collect_every(15)
+end
+
+if rawget(_G, "jit") then
+  local SLOTS = 1000 -- more than a test's calls have used
+  local collect = collectgarbage
+  rawset(_G, "collectgarbage", function(what, ...)
+    if what == nil or what == "collect" then
+      jit.flush()
+      select("#", unpack({}, 1, SLOTS)) -- writes nil over what earlier calls have left above this one
+    end
+    return collect(what or "collect", ...)
+  end)
 end
 
 if os.getenv("KW_TLS") then require("spec.support.secure").begin() end
