@@ -262,6 +262,11 @@ local function await(event, is_over)
   while not is_over() do event:wait() end
 end
 
+--- Closes transports.
+local function close_all(ones)
+  for _, one in ipairs(ones) do one:close() end
+end
+
 --- Returns the health of all endpoints, in their order. All are asked at the same time, each over a connection of its
 -- own.
 function cluster_methods:health(deadline)
@@ -278,8 +283,8 @@ function cluster_methods:health(deadline)
       if not ok then error(row, 0) end
     end)
   end
-  local ok, err = pcall(await, over, function() return left == 0 end)
-  for _, one in ipairs(ones) do one:close() end
+  local ok, err = driver.protect(close_all, ones, await, over, function() return left == 0 end)
+  close_all(ones)
   if not ok then error(err, 0) end
   return rows
 end

@@ -78,7 +78,8 @@ end
 local function wait(self, deadline)
   local transport, d = self.transport, driver.get()
   transport:retain()
-  local ok, came = pcall(self.arrival.wait, self.arrival, deadline and math.max(0, deadline - d.now()))
+  local left = deadline and math.max(0, deadline - d.now())
+  local ok, came = driver.protect(transport.release, transport, self.arrival.wait, self.arrival, left)
   transport:release()
   if not ok then error(came, 0) end
   return came

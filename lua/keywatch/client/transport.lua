@@ -407,6 +407,12 @@ local function has_news(self)
   return self.connection or self.refusal or self.is_closed or self.tries_once and self.dialer.failures > 0
 end
 
+--- Ends the wait for a connection of a caller that was killed.
+local function undo_await(self)
+  count(self, "waiting", -1)
+  self:release()
+end
+
 --- Waits for a connection that takes calls. Returns it, or nil and an error.
 function transport_methods:await_connection(deadline)
   if core.pid() ~= self.pid then self:check_process() end
@@ -421,7 +427,7 @@ function transport_methods:await_connection(deadline)
   self:retain()
   local ok, came = true, true
   while ok and came and not has_news(self) do
-    ok, came = pcall(await_change, self, deadline)
+    ok, came = driver.protect(undo_await, self, await_change, self, deadline)
   end
   count(self, "waiting", -1)
   self:release()
@@ -490,6 +496,12 @@ local function mark_maybe_done(err, is_read)
   return err
 end
 
+--- Cancels the call of a caller that was killed.
+local function undo_try(waiter)
+  waiter.transport:release()
+  if not waiter.is_done then waiter.connection:cancel(waiter.number) end
+end
+
 --- Makes a call on a connection, once. Returns the waiter with the result; nil if the connection took no call; false
 -- if the deadline was first.
 local function try(self, connection, call)
@@ -502,7 +514,8 @@ local function try(self, connection, call)
   if not number then return nil end
   if call.report then call.report:note(connection) end
   self:retain()
-  local ok, came = pcall(await_answer, self, connection, waiter, deadline)
+  waiter.transport, waiter.connection, waiter.number = self, connection, number
+  local ok, came = driver.protect(undo_try, waiter, await_answer, self, connection, waiter, deadline)
   self:release()
   if not waiter.is_done then connection:cancel(number) end
   if not ok then error(type(came) == "table" and mark_maybe_done(came, is_read) or came, 0) end
@@ -566,6 +579,12 @@ function transport_methods:leave(connection, text)
   if self.dialer:has_choice() then self:abandon(connection, text) end
 end
 
+--- Ends the pause of a caller that was killed.
+local function undo_pause(self)
+  count(self, "pausing", -1)
+  self:release()
+end
+
 --- Waits a little after a server has failed. Returns false, without waiting, if the deadline would be first; and if the
 -- wait was ended as if the deadline were over.
 local function pause(self, failures, deadline)
@@ -577,7 +596,7 @@ local function pause(self, failures, deadline)
   count(self, "pausing", 1)
   self:retain()
   local until_ = d.now() + seconds
-  local ok, is_closing = pcall(self.closing.wait, self.closing, seconds)
+  local ok, is_closing = driver.protect(undo_pause, self, self.closing.wait, self.closing, seconds)
   count(self, "pausing", -1)
   self:release()
   if not ok then error(is_closing, 0) end
@@ -654,6 +673,13 @@ local function insist(self, call, failure)
   end
 end
 
+--- Ends the attempts of a caller that was killed.
+local function undo_insist(self)
+  count(self, "retrying", -1)
+  if self.retrying == 0 then self.request_trouble = nil end
+  if not self.is_attached then self.state:update() end
+end
+
 --- Makes a call with one message and one answer. Returns the bytes of the answer, or nil and an error. With `is_read`
 -- the call may be made more than once.
 function transport_methods:unary(path, bytes, deadline, is_read, metadata, report)
@@ -669,7 +695,7 @@ function transport_methods:unary(path, bytes, deadline, is_read, metadata, repor
   local is_over, back, err = attempt(self, call)
   if is_over then return back, err end
   count(self, "retrying", 1)
-  local ok, found, why = pcall(insist, self, call, err)
+  local ok, found, why = driver.protect(undo_insist, self, insist, self, call, err)
   count(self, "retrying", -1)
   if self.retrying == 0 then self.request_trouble = nil end
   if not self.is_attached then self.state:update() end -- no poll will do that

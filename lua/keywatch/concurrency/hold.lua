@@ -305,12 +305,18 @@ local function failure_of(session, err, deadline)
   return place.or_timeout(err, deadline)
 end
 
+--- Gives up the place of a caller that was killed. Its key may be being created.
+local function undo_take(own)
+  own:doubt()
+  own:withdraw()
+end
+
 --- Waits until the session has the lock, or leads. Returns its place and the create revision of its key; or nil and an
 -- error. A call that fails or is cancelled leaves no key.
 local function acquire(session, face, name, value, deadline, is_try, adopt)
   local own, err = place.enter(session, face, name, deadline, is_try)
   if not own then return nil, failure_of(session, err, deadline) end
-  local ok, created, why = pcall(take, own, face, name, value, deadline, is_try, adopt)
+  local ok, created, why = driver.protect(undo_take, own, take, own, face, name, value, deadline, is_try, adopt)
   if ok and created then return own, created end
   if not ok then
     own:withdraw()

@@ -123,12 +123,17 @@ local function await_place(session, ticket, deadline)
   return true
 end
 
+--- Takes the ticket of a caller that was killed out of the queue.
+local function undo_queue(ticket)
+  if ticket.has_turn then leave(ticket.of) else give_up(ticket.of, ticket) end
+end
+
 --- Waits in the queue of the place. Returns true, or nil and an error.
 local function queue_up(place, ticket, session, deadline)
   place.last = place.last + 1
   ticket.at = place.last
-  place.queue[ticket.at] = ticket
-  local ok, has_turn, err = pcall(await_place, session, ticket, deadline)
+  place.queue[ticket.at], ticket.of = ticket, place
+  local ok, has_turn, err = driver.protect(undo_queue, ticket, await_place, session, ticket, deadline)
   if ok and has_turn then return true end
   if ticket.has_turn then
     leave(place)
@@ -252,6 +257,11 @@ function place_methods:create(face, name, value, deadline, is_try)
   return created, is_oldest, before, revision
 end
 
+--- Notes that the key may come to exist later, if a request to create it may be under way.
+function place_methods:doubt()
+  if self.has_key and not self.is_known and not self.session.is_local then sweeper.doubt(self) end
+end
+
 -- }======
 
 -- {====== Waiting for older keys ======
@@ -299,7 +309,8 @@ local function await_deletion(session, key, revision, deadline)
     return nil, is_over(deadline) and core.new_error("timeout") or err
   end
   local found, event, why
-  ok, found, event, why = pcall(driver.get().select, { watch, session.lease, timeout = time_left(deadline) })
+  ok, found, event, why = driver.protect(watch.close, watch, driver.get().select,
+    { watch, session.lease, timeout = time_left(deadline) })
   watch:close()
   if not ok then error(found, 0) end
   if not found then return nil, event end -- the error of the timeout

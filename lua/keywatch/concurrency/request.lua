@@ -47,6 +47,11 @@ local function finish(session, caller, ...)
   return ...
 end
 
+--- Forgets a caller that was killed.
+local function undo(call)
+  call.session.callers[call.caller] = nil
+end
+
 --- Calls fn(...), which makes a request, and returns the results of pcall. If the session is lost meanwhile the request
 -- ends at once.
 local function request(session, fn, ...)
@@ -54,7 +59,7 @@ local function request(session, fn, ...)
   if not session.is_listening then listen(session) end
   local caller = driver.get().current() or TOP
   session.callers[caller] = true
-  return finish(session, caller, pcall(fn, ...))
+  return finish(session, caller, driver.protect(undo, { session = session, caller = caller }, fn, ...))
 end
 
 return request

@@ -209,6 +209,13 @@ local function grant_default(root, ttl, deadline)
   return new(root, found:keep())
 end
 
+--- Gives up a default session that a caller which was killed has asked for: another one asks.
+local function undo_default(found)
+  found.is_done = true
+  if found.companion[found.ttl] == found then found.companion[found.ttl] = nil end
+  found.done:set()
+end
+
 --- Returns the default session of the store or client behind a face; or nil and an error. Callers who come while the
 -- lease is being granted wait for that. If it fails because the time of the caller who asks for it is over, another one
 -- asks.
@@ -221,9 +228,10 @@ local function default(face, ttl, deadline)
     if not found or found.pid ~= core.pid() or found.session and found.session:error() then
       found = {
         pid = core.pid(), session = nil, err = nil, deadline = deadline, is_done = false, done = driver.get().event(),
+        companion = companion, ttl = ttl,
       }
       companion[ttl] = found
-      local ok, session, err = pcall(grant_default, root, ttl, deadline)
+      local ok, session, err = driver.protect(undo_default, found, grant_default, root, ttl, deadline)
       found.session, found.err, found.is_done = ok and session or nil, ok and err or nil, true
       if not found.session and companion[ttl] == found then companion[ttl] = nil end
       found.done:set()

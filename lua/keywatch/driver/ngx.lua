@@ -10,7 +10,7 @@
 -- light thread can be made, belongs to the worker, and so do keywatch's own.
 --
 -- nginx kills light threads, as when a request is aborted, and tells nobody. A task that waits is dead if its semaphore
--- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.on_kill), and the
+-- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.protect), and the
 -- task counts as cancelled.
 
 local check = require "keywatch.support.check"
@@ -41,12 +41,16 @@ local driver = {}
 local pid = uv.pid()
 local loop              -- of libuv, while nginx does not serve; or nil
 local is_serving = false -- nginx serves: tasks are light threads
-local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads
+local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads. A task does not hold its thread.
+local thread_of = setmetatable({}, { __mode = "kv" }) -- and the other way round
 local parked = {}       -- as keys: tasks that wait on a semaphore
 local semaphores = {}   -- that nobody waits on
+local lost = {}         -- tasks whose light threads are gone
 local worker_tasks = {} -- as keys: the tasks of the worker
 local known = {}        -- addresses of host names, as the system's resolver has said before nginx served
 local tasks, scheduler, home
+
+local LIGHT = {} -- task.thread of every task that is a light thread, or will be one
 
 -- {====== Before nginx serves ======
 
@@ -112,8 +116,8 @@ local function task_of(thread)
   if state == "parked" or state == "ready" then bury(task) end -- nginx has killed it, and uses its thread again
   scheduler.count = scheduler.count + 1
   task = task_module.new(scheduler, scheduler.count)
-  task.thread, task.state, task.is_supervised = thread, "running", true
-  threads[thread] = task
+  task.thread, task.state, task.is_supervised = LIGHT, "running", true
+  threads[thread], thread_of[task], tasks.gone[thread] = task, thread, nil
   return task
 end
 
@@ -169,9 +173,8 @@ end
 function driver.undo(task)
   local undo = task.undo
   task.undo = nil
-  for i = undo and #undo or 0, 1, -1 do
-    local one = undo[i]
-    local ok, err = pcall(one[1], one[2], one[3], one[4])
+  for i = undo and #undo or 0, 2, -2 do
+    local ok, err = pcall(undo[i - 1], undo[i])
     if not ok then log.error("%s", "a task that nginx has ended cannot be undone: " .. errors.text_of(err)) end
   end
 end
@@ -179,6 +182,8 @@ end
 --- Ends a task whose light thread nginx has killed.
 function bury(task)
   parked[task], worker_tasks[task], task.semaphore = nil, nil, nil
+  local thread = thread_of[task]
+  if thread and threads[thread] == task then threads[thread], tasks.gone[thread] = nil, true end
   scheduler:abandon(task)
   driver.undo(task)
 end
@@ -186,6 +191,10 @@ end
 --- Ends the tasks whose light threads nginx has killed. Returns true if tasks are parked.
 local function sweep()
   local dead
+  while lost[1] do
+    local task = table.remove(lost)
+    if task.state ~= "done" then bury(task) end
+  end
   for task in pairs(parked) do
     if is_killed(task) then
       dead = dead or {}
@@ -241,11 +250,21 @@ local function with_stack(err)
   return { err = err, stack = (debug.traceback("", 2):gsub("^%s+", "")) }
 end
 
+--- Returns an object that nothing but the stack of a task's light thread holds. It is collected before the task is done
+-- if nginx kills the thread while it does not wait for keywatch.
+local new_sentinel = compat.guard(function(task)
+  if task.state ~= "done" then lost[#lost + 1] = task end
+end)
+
+--- Does nothing. An argument of it is not collected before.
+local function keep() end
+
 --- Runs a task in the light thread of the caller, until it has ended.
 local function run_task(task, fn)
   local thread, arguments = running(), task.arguments
   if task.state ~= "new" then return end
-  threads[thread], task.thread = task, thread
+  local sentinel = new_sentinel(task)
+  threads[thread], thread_of[task], tasks.gone[thread] = task, thread, nil
   task.state, task.arguments, scheduler.running = "running", nil, task
   local function finish(ok, ...)
     threads[thread], worker_tasks[task] = nil, nil
@@ -260,14 +279,13 @@ local function run_task(task, fn)
     finish(xpcall(fn, with_stack))
   end
   scheduler.running = nil
+  keep(sentinel)
   if is_serving then home:turn() end
 end
 
-local NEW = {} -- the thread of a task that has none yet
-
 --- Runs a task as one of the worker.
 function driver.run_in_home(task, fn)
-  task.thread, task.fn = NEW, fn
+  task.thread, task.fn = LIGHT, fn
   worker_tasks[task] = true
   home:run(function() run_task(task, fn) end)
 end
@@ -275,7 +293,7 @@ end
 --- Runs a task as a light thread of the caller's handler. nginx begins it at once: it waits until it is posted.
 local function run_in_handler(task, fn)
   local signal = new_semaphore(0)
-  task.thread = NEW
+  task.thread = LIGHT
   ngx.thread.spawn(function()
     signal:wait(REST)
     run_task(task, fn)
@@ -293,6 +311,7 @@ home = homes.new {
   tend = function() return tasks:tend() end,
   is_idle = function() return tasks.sources[1] == nil and next(worker_tasks) == nil and next(parked) == nil end,
   sweep = sweep,
+  has_parked = function() return next(parked) ~= nil end,
   move = move_sources,
   enter = function() backend.enter() end,
   cancel = function()
@@ -333,6 +352,11 @@ function inner.start(task, fn)
   run_in_handler(task, fn)
   scheduler.running = nil
   backend.enter()
+end
+
+--- Returns the thread of the caller. Where nginx serves, `enter` has found the task that runs.
+function inner.thread()
+  return is_serving and LIGHT or running()
 end
 
 function inner.why_cannot_wait()
@@ -412,29 +436,28 @@ function driver.attach(source)
   end
 end
 
---- Notes what is to be done if nginx kills the task that calls this, before it calls off_kill. Returns what off_kill
--- takes.
-function driver.on_kill(fn, ...)
-  backend.enter()
-  local task = scheduler:current()
-  if not task then return nil end
-  local undo = task.undo
-  if not undo then
-    undo = {}
-    task.undo = undo
-  end
-  local entry = { fn, ... }
-  undo[#undo + 1] = entry
-  return entry
+--- Takes back what is to be done if nginx kills a task. Returns the results of a pcall.
+local function unprotect(undo, n, ...)
+  undo[n], undo[n - 1] = nil, nil
+  return ...
 end
 
---- Takes a note back.
-function driver.off_kill(entry)
-  if not entry then return end
-  local task = scheduler.running
-  local undo = task and task.undo
-  if undo and undo[#undo] == entry then undo[#undo] = nil end
+--- Calls fn(...), and returns the results of pcall. If nginx kills the task meanwhile, undo(object) is called.
+function driver.protect(undo, object, fn, ...)
+  backend.enter()
+  local task = scheduler:current()
+  if not task then return pcall(fn, ...) end
+  local list = task.undo
+  if not list then
+    list = {}
+    task.undo = list
+  end
+  local n = #list + 2
+  list[n - 1], list[n] = undo, object
+  return unprotect(list, n, pcall(fn, ...))
 end
+
+inner.protect = driver.protect
 
 --- Returns the seconds that a call without a timeout may take here, or nil without such a limit.
 function driver.patience()

@@ -36,10 +36,10 @@ local home_methods = {}
 local home_mt = { __index = home_methods }
 
 --- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and sources and returns the
--- seconds until more is due, and true if a bell is awaited; is_idle(), true if no source is attached; sweep(), which
--- returns true if tasks are parked; move(), which tells the sources that sockets are opened elsewhere; enter(), called
--- first in each timer; cancel(), which cancels the tasks of the worker and returns true if there are any; and close(),
--- which closes all sources.
+-- seconds until more is due, and true if a bell is awaited; is_idle(), true if no source is attached; has_parked(),
+-- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which tells
+-- the sources that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the tasks
+-- of the worker and returns true if there are any; and close(), which closes all sources.
 local function new(driver)
   return setmetatable({
     driver = driver,
@@ -152,6 +152,7 @@ local function do_turn(self)
   local at = pump(self, now)
   seconds = min(seconds or REST, REST)
   if at then seconds = min(seconds, max(0, at - now)) end
+  if self.driver.has_parked() then seconds = min(seconds, SWEEP) end
   if is_bell_awaited then seconds = min(seconds, BELL) end
   if self.threads[1] and awaits_thread(self) then seconds = min(seconds, THREAD) end
   return seconds, now
@@ -288,7 +289,7 @@ local function go_round(self, timer)
   end
   if now >= self.swept_at + SWEEP then
     self.swept_at = now
-    if self.driver.sweep() then seconds = min(seconds, SWEEP) end
+    self.driver.sweep()
   end
   seconds = min(seconds, max(0, timer.renew_at - now))
   if self.queue[1] or timer.is_rung then return false end

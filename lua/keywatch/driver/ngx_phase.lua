@@ -36,8 +36,8 @@ local function kind_of(name)
   return kinds[name] or "read"
 end
 
-local TEXT = "keywatch: %%s waits, and nothing may wait in the phase '%s' of nginx: read a cache here, or make the call "
-  .. "in a phase that may wait (rewrite, access, content), in a timer, or in a task, with keywatch.spawn"
+local TEXT = "keywatch: %%s waits, and nothing may wait in the phase '%s' of nginx: read a cache here, or make the "
+  .. "call in a phase that may wait (rewrite, access, content), in a timer, or in a task, with keywatch.spawn"
 
 --- Returns the text of the error of a call that would have to wait in a phase, with a %s for the name of the call.
 local function refusal(name)

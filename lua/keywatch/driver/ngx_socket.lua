@@ -242,7 +242,7 @@ end
 
 --- Connects, and carries bytes until the connection is over. A function for a light thread. Never raises.
 function socket_methods:work()
-  local ok, failed, why = pcall(function()
+  local ok, why = pcall(function()
     if self.is_cut then return self.why end
     local is_connected, text = connect(self)
     if not is_connected then return text end
@@ -260,7 +260,6 @@ function socket_methods:work()
     kill(reader)
     return trouble
   end)
-  why = failed
   self.is_cut, self.is_gone = true, true
   if self.socket then pcall(self.socket.close, self.socket) end
   if self.channel then self.channel:close() end

@@ -122,7 +122,7 @@ function source_methods:wait(ticket)
   source.enter(self)
   self.last = self.last + 1
   self.writers[self.last] = writer
-  local ok, err = pcall(await_settled, writer)
+  local ok, err = driver.protect(source.leave, self, await_settled, writer)
   source.leave(self)
   if not ok then error(err, 0) end
   return writer.failure

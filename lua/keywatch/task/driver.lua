@@ -26,6 +26,12 @@
 --   current()        Returns the task that the caller is, or nil.
 --   expire(task)     Ends the present wait of a task, or of the top level if that is nil, as if its time were over.
 --                    Does nothing if there is no wait. Called when a session is lost, for its requests.
+--   protect(undo, object, fn, ...)
+--                    Optional. Calls fn(...), which waits, and returns the results of pcall. If the task is killed
+--                    meanwhile, so that its code never goes on, undo(object) is called elsewhere. Called by
+--                    driver.protect, in the place of pcall, around waits whose caller has to clean up.
+--   patience()       Optional. Returns the seconds that a request without a timeout may take here, or nil if that is as
+--                    everywhere.
 --   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
 --                    to learn whether the coroutine that reads a watch still does.
 --
@@ -37,7 +43,9 @@
 --                    Does nothing if the source is attached.
 --   detach(source)   From now on the source is not polled. Does nothing if it is not attached.
 --
--- A source may have the method after_fork(), which is called in the child after a fork; and one source the method
+-- A source may have the method after_fork(), which is called in the child after a fork; the method on_move(), which is
+-- called when sockets are opened elsewhere from now on, as in another timer of nginx; close(), which is called when a
+-- worker of nginx exits; and one source the method
 -- rested(), which is called when the loop has turned, and does not any more. poll may attach and detach any
 -- source. A source with the field is_steady = true has nothing new to do before the loop has turned, or the seconds are
 -- over: it need not be polled in between. The driver sets its field poll_at, the time of the next poll; the source sets
@@ -118,6 +126,13 @@ local function can_park()
   return current ~= nil and current.can_park()
 end
 
+--- Calls fn(...), which waits, and returns the results of pcall. If the task that calls this is killed meanwhile, as
+-- nginx does, undo(object) is called elsewhere. undo must not wait. Does not choose a driver.
+local function protect(undo, object, fn, ...)
+  if not current or not current.protect then return pcall(fn, ...) end
+  return current.protect(undo, object, fn, ...)
+end
+
 --- True if a coroutine has ended, or its code never runs again.
 local function has_ended(co)
   return compat.status(co) == "dead" or current ~= nil and current.is_gone(co)
@@ -161,5 +176,5 @@ end
 
 return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
-  open_store = open_store, introduce = introduce, forget = forget,
+  open_store = open_store, introduce = introduce, forget = forget, protect = protect,
 }

@@ -29,6 +29,8 @@
 --                     Returns true; or false and an error that was raised in the driver.
 --   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. Meanwhile
 --                     why_cannot_wait() refuses all callers at top level: they can only be finalizers.
+--   protect(undo, object, fn, ...)
+--                     Optional. As the driver's function of that name, see driver.lua.
 --   is_lost(waiter)   Optional. Called before a value is handed to a waiter that is parked. True if its code never
 --                     runs again: the driver has abandoned it then.
 --   report(text)      Optional. Called with lines about tasks that have failed; without it they go to stderr.
@@ -303,6 +305,14 @@ function scheduler_methods:exchange(awaited, offer, deadline, after)
   self.suspend(awaited, deadline)
   task.why = task.why or "set" -- not parked: meanwhile another task may have found no waiter, and wait itself
   return after(awaited, offer, deadline, outcome(task))
+end
+
+--- Calls fn(...), which waits, and returns the results of pcall. If the task is killed meanwhile, undo(object) is
+-- called.
+function scheduler_methods:protect(undo, object, fn, ...)
+  local protect = self.driver.protect
+  if not protect then return pcall(fn, ...) end
+  return protect(undo, object, fn, ...)
 end
 
 --- Waits so many seconds.

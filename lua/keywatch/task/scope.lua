@@ -92,7 +92,8 @@ local function run(scheduler, fn, ...)
   check.argument(type(fn) == "function", 1, "scope", "function", fn)
   local self = new(scheduler, scheduler:waiting_task())
   self.body = add(self, fn, self, ...)
-  local raised = await_all(self)
+  local ok, raised = scheduler:protect(cancel_all, self, await_all, self)
+  if not ok then error(raised, 0) end
   if self.failed then error(self.failed.failure, 0) end
   if raised then error(raised[1], 0) end
   local results = self.body.results

@@ -164,8 +164,8 @@ local function follow(self, is_found, ...)
   return follow(self, take_ready(self.scheduler, self.objects, self.n))
 end
 
---- Ends the waits for all objects. Returns the results of a pcall, or raises its error.
-local function finish_all(self, ok, ...)
+--- Ends the waits for all objects.
+local function end_all(self)
   local turn = self.target.turn -- if the wait has raised
   for i = 1, #self.links do event.unlink(self.links[i]) end
   if turn then
@@ -176,6 +176,11 @@ local function finish_all(self, ok, ...)
     local object = self.links[i].object
     protocol_of(object).finish(object)
   end
+end
+
+--- Ends the waits for all objects. Returns the results of a pcall, or raises its error.
+local function finish_all(self, ok, ...)
+  end_all(self)
   if not ok then error((...), 0) end
   return ...
 end
@@ -199,7 +204,7 @@ local function after_look(scheduler, objects, n, has_looked, is_found, ...)
   if is_quick then return nil, core.new_error("timeout") end
   scheduler:waiting_task() -- raises if the caller may not wait
   local self = new(scheduler, objects, n, timeout)
-  return finish_all(self, pcall(run, self))
+  return finish_all(self, scheduler:protect(end_all, self, run, self))
 end
 
 -- }======

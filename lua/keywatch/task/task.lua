@@ -179,6 +179,11 @@ local function end_all(list, links)
   end
 end
 
+--- Ends the wait of a caller that was killed.
+local function undo_join(wait)
+  end_all(wait.list, wait.links)
+end
+
 --- Waits until all tasks of a list are done, or the deadline is over. Returns false in the latter case.
 local function await_all(scheduler, list, target, deadline)
   local is_over = false
@@ -225,7 +230,9 @@ local function join_all(scheduler, list)
   local timeout = list.timeout
   if not is_done then scheduler:check_timeout(timeout) end
   local target, links = begin_all(scheduler, copy)
-  local ok, has_ended = pcall(await_all, scheduler, copy, target, timeout and scheduler:now() + timeout)
+  local deadline = timeout and scheduler:now() + timeout
+  local ok, has_ended = scheduler:protect(undo_join, { list = copy, links = links }, await_all, scheduler, copy, target,
+    deadline)
   local is_good, failure, failed
   if ok and has_ended then is_good, failure, failed = results_of_all(copy) end
   end_all(copy, links)

@@ -133,6 +133,13 @@ local function sync_alone(one)
   return nil, core.new_error("full")
 end
 
+--- Ends the sync of a caller that was killed.
+local function undo_sync(one)
+  local own = get_source(one.store)
+  own:end_sync(one)
+  own:remove(one)
+end
+
 --- Syncs a watch that another task reads: waits until that task was handed everything up to the current revision, or
 -- has ended. Returns a revision, or nil and an error.
 local function sync_with_reader(one, timeout)
@@ -143,7 +150,7 @@ local function sync_with_reader(one, timeout)
   one.progressed = one.progressed or d.event()
   own:add(one)
   own:begin_sync(one)
-  local ok, revision, err = pcall(function()
+  local ok, revision, err = driver.protect(undo_sync, one, function()
     while one.revision < target do
       local why = terminal_error(one)
       if why then return nil, why end

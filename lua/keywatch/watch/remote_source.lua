@@ -349,6 +349,11 @@ local function timeout_error(err, timeout)
   return is_late and core.new_error("timeout") or err
 end
 
+--- Ends the sync of a caller that was killed.
+local function undo_sync(one)
+  one.core:follow(false)
+end
+
 --- Waits until everything up to the current revision was delivered. Returns a revision, or nil and an error.
 function origin.sync(one, timeout)
   local err = watch.terminal_error(one)
@@ -360,7 +365,7 @@ function origin.sync(one, timeout)
   local target, failed = revision_now(one, deadline)
   if not target then return nil, timeout_error(failed, timeout) end
   one.core:follow(true)
-  local ok, revision, stopped = pcall(follow, one, target, deadline)
+  local ok, revision, stopped = driver.protect(undo_sync, one, follow, one, target, deadline)
   one.core:follow(false)
   if not ok then error(revision, 0) end
   if revision then return revision end

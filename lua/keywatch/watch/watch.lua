@@ -74,6 +74,11 @@ local function end_wait(watch)
   if me() == "main" then watch.is_awaited_by_main = false end
 end
 
+--- Ends the wait of a caller that was killed.
+local function undo_wait(watch)
+  watch.origin.end_wait(watch)
+end
+
 --- Waits until something may have come. Returns false if the deadline was first. A finalizer may close the watch while
 -- the event is made, so the caller looks again first.
 local function wait(watch, deadline)
@@ -85,7 +90,8 @@ local function wait(watch, deadline)
   end
   local arrival = begin_wait(watch)
   watch.origin.arm(watch)
-  local ok, came = pcall(arrival.wait, arrival, deadline and math.max(0, deadline - d.now()))
+  local left = deadline and math.max(0, deadline - d.now())
+  local ok, came = driver.protect(undo_wait, watch, arrival.wait, arrival, left)
   end_wait(watch)
   if not ok then error(came, 0) end
   return came
