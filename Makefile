@@ -20,7 +20,7 @@ help:           ## this list
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
   liblmdb-dev libssl-dev openssl git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev lua-yaml lua-cjson lua-cqueues lua-socket lua-sec lua-luaossl neovim etcd-server etcd-client \
-  python3-etcd3 nghttp2-client strace curl nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
+  python3-etcd3 nghttp2-client strace curl wrk nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
 
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
