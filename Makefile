@@ -161,7 +161,7 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of caches, of TLS, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of caches, of nginx, of TLS, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/object_watch.lua
@@ -175,6 +175,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/informer.lua
 	@$(LUA54) bench/controller.lua
 	@$(LUA54) bench/loops.lua
+	@$(LUA54) bench/openresty.lua
 	@$(LUA54) bench/hostile.lua
 	@$(LUA54) bench/tls.lua
 

@@ -1,9 +1,7 @@
 --- A stage of nginx: a master and its workers, with the rock of build/luajit, in a directory of their own.
 --
--- Each worker can be asked by itself, with a Lua text that runs in the worker. The stage reloads, quits and kills workers,
--- loads them with requests, and reads error.log. No process outlives the run, however the run ends.
-
-local busted = require "busted"
+-- Each worker can be asked by itself, with a Lua text that runs in the worker. The stage reloads, quits and kills
+-- workers, loads them with requests, and reads error.log. No process outlives the run, however the run ends.
 
 local literal = require "keywatch.support.literal"
 
@@ -323,6 +321,7 @@ end
 
 --- For the block of tests that it is called in: whatever a test starts ends with the test.
 function nginx_stage.with_tests()
+  local busted = require "busted" -- a bench has none
   busted.after_each(function()
     nginx_stage.close_all()
     process.end_all()
