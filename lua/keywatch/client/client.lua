@@ -107,6 +107,7 @@ local function connect(endpoints, opts)
   check_options(opts)
   local own = {}
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
+  own.has_timeout = opts.timeout ~= nil
   own.user, own.password, own.backoff = opts.user, opts.password, opts.backoff or {}
   own.prefer, own.sync_endpoints = opts.prefer or "first", opts.sync_endpoints
   own.max_message = math.min(own.max_message, 2 ^ 31 - 1)

@@ -32,6 +32,7 @@ local watch_calls = require "keywatch.client.watch_calls"
 local AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 local NO_LEADER = leader_probe.NO_LEADER
 local WITHOUT_MESSAGE = "keywatch: the server has answered without a message"
+local MOVED = "the connection is opened anew"
 local MAX_TIMEOUT = 99999999 -- gRPC allows 8 digits in grpc-timeout
 local SLOW = 3 -- seconds without an answer, after which the server is asked whether it has a leader
 local FRESH = 0.001 -- seconds since the last poll, after which the connection is polled again before a call is sent
@@ -174,6 +175,15 @@ function transport_methods:check_process()
   self.reads:restart()
   self.keeper:restart()
   self.state:restart()
+end
+
+--- Uses other connections from now on: those that are open are closed when their calls have ended. Called by the driver
+-- when sockets are opened elsewhere.
+function transport_methods:on_move()
+  if self.is_closed then return end
+  self.dialer:stop()
+  for _, connection in ipairs(keys_by(self.connections, "number")) do self:part_with(connection, MOVED) end
+  self:look_again()
 end
 
 -- }======
@@ -430,7 +440,9 @@ end
 --- Returns the deadline of a call: the one that is given, or the timeout, or the default timeout, from now.
 function transport_methods:deadline_of(timeout, deadline)
   if deadline then return deadline end
-  return driver.get().now() + (timeout or self.opts.timeout)
+  local d = driver.get()
+  local patience = not timeout and not self.opts.has_timeout and d.patience and d.patience()
+  return d.now() + (timeout or patience or self.opts.timeout)
 end
 
 -- A waiter is the receiver of a unary call: a task, or the top level, waits for its event. That of a read has one more
@@ -529,18 +541,24 @@ function transport_methods:turn_away(connection, text)
   self.dialer:turn_away(connection.endpoint, driver.get().now(), text)
 end
 
---- Stops using a connection: reads and watches go on at another endpoint. Writes wait for their answers.
-function transport_methods:abandon(connection, text)
+--- Stops using a connection: reads and watches go on on another one. Writes wait for their answers.
+function transport_methods:part_with(connection, text)
   connection.is_left = true
   if self.connection == connection then self.connection = nil end
   if self.authenticating == connection then
     self.authenticating = nil
     if self.authenticating_call then connection:cancel(self.authenticating_call) end
   end
-  self.dialer:turn_away(connection.endpoint, driver.get().now(), not self.connection and text or nil)
   connection:leave(text)
   self.watch_calls:cancel_questions(connection)
   self.reads:leave(connection, text)
+end
+
+--- Stops using a connection, and tries other endpoints first.
+function transport_methods:abandon(connection, text)
+  local is_last = not self.connection or self.connection == connection
+  self.dialer:turn_away(connection.endpoint, driver.get().now(), is_last and text or nil)
+  self:part_with(connection, text)
 end
 
 --- Abandons a connection whose server has no leader, or does not answer. Does nothing if there is no other endpoint.

@@ -308,9 +308,30 @@ local function do_step(self)
   return seconds
 end
 
+local recover, drive -- below
+
+--- Does what is due, for a driver whose tasks are not in the queue: closes what finalizers have left, wakes the waiters
+-- whose deadlines are over, and polls all sources. Returns the seconds until more is due, or nil; and true if a source
+-- must be polled when the bell has rung.
+function methods:tend()
+  local ok, wait, is_bell_awaited = drive(self, function()
+    begin_turn(self)
+    local seconds, is_awaited = poll_sources(self, next_deadline(self))
+    if self.forgotten[1] or self.is_stale then seconds = 0 end
+    return seconds, is_awaited
+  end)
+  if not ok then error(wait, 0) end
+  return wait, is_bell_awaited
+end
+
+--- Empties the queue: its tasks are run in another way.
+function methods:clear()
+  self.queue, self.first, self.last = {}, 1, 0
+end
+
 --- Repairs the task that ran when a finalizer, or an interrupt, has raised in the driver: what the task had yielded is
 -- lost. A task that was about to run is put into the queue again.
-local function recover(self, err)
+function recover(self, err)
   self.scheduler:repair()
   local task, taken = self.scheduler.running, self.taken
   self.scheduler.running, self.taken = nil, nil
@@ -331,7 +352,7 @@ local function at_caller(err)
 end
 
 --- Does work of the driver. Returns true and its results, or false and its error.
-local function drive(self, work, ...)
+function drive(self, work, ...)
   local was_turning = self.is_turning
   self.is_turning = true
   local ok, result, more = pcall(work, ...)

@@ -53,9 +53,17 @@ end
 
 -- }======
 
+local destination -- a function that gets all lines of the program's logger; nil: stderr
+
+--- Has a function get the lines, with the level and the text, in the place of stderr.
+function log.to(fn)
+  destination = fn
+end
+
 --- Writes a line, whatever the level.
 function log.write(level, format, ...)
   local text = select("#", ...) > 0 and format:format(...) or format
+  if destination then return destination(level, clean(text)) end
   local now = require("keywatch.uv").time() -- loaded late: not every program that loads this module has libuv
   local seconds = math.floor(now)
   io.stderr:write(("%s.%03dZ %s %s\n"):format(os.date("!%Y-%m-%dT%H:%M:%S", seconds),

@@ -98,7 +98,11 @@ local current
 
 --- Returns the driver of this program. The first call chooses it.
 local function get()
-  if not current then current = require "keywatch.driver.uv" end
+  if not current then
+    local ngx = rawget(_G, "ngx")
+    local is_nginx = type(ngx) == "table" and ngx.get_phase ~= nil and ngx.timer ~= nil
+    current = is_nginx and require "keywatch.driver.ngx" or require "keywatch.driver.uv"
+  end
   return current
 end
 

@@ -29,6 +29,9 @@
 --                     Returns true; or false and an error that was raised in the driver.
 --   work(fn, ...)     Called by run. Calls fn(...) and returns its results, or raises its error. Meanwhile
 --                     why_cannot_wait() refuses all callers at top level: they can only be finalizers.
+--   is_lost(waiter)   Optional. Called before a value is handed to a waiter that is parked. True if its code never
+--                     runs again: the driver has abandoned it then.
+--   report(text)      Optional. Called with lines about tasks that have failed; without it they go to stderr.
 --   give_up(task)     Called for a task that went on after it was cancelled at the end of a run. Its code must never
 --                     run again.
 --
@@ -62,7 +65,7 @@ local timers = require "keywatch.task.timers"
 local MAX_CANCELS = 100 -- at the end of a run: a task that waits again after so many cancellations is left behind
 
 local LEFT_BEHIND = ("keywatch: a task went on waiting after it was cancelled %d times: it was left behind, and its "
-  .. "code does not run any more\n"):format(MAX_CANCELS)
+  .. "code does not run any more"):format(MAX_CANCELS)
 
 local scheduler_methods = {}
 local scheduler_mt = { __index = scheduler_methods }
@@ -183,6 +186,8 @@ end
 -- the waiter has offered; or false if it was woken before.
 function scheduler_methods:hand_over(waiter, ours)
   if waiter.state ~= "parked" then return false end
+  local is_lost = self.driver.is_lost
+  if is_lost and is_lost(waiter) then return false end
   local theirs = waiter.offer
   waiter.state, waiter.why, waiter.offer = "ready", "turn", ours -- at once
   if waiter.thread then self.driver.wake(waiter) end
@@ -341,9 +346,15 @@ function scheduler_methods:all(not_hosted)
   return tasks.in_order(all)
 end
 
---- Writes the failure of a task to stderr.
-local function report(task)
-  io.stderr:write(("keywatch: a task has failed: %s\n%s\n"):format(errors.text_of(task.failure), task.traceback))
+--- Writes a line to stderr, or where the driver writes.
+local function tell(self, text)
+  if self.driver.report then return self.driver.report(text) end
+  io.stderr:write(text, "\n")
+end
+
+--- Tells of the failure of a task.
+local function report(self, task)
+  tell(self, ("keywatch: a task has failed: %s\n%s"):format(errors.text_of(task.failure), task.traceback))
 end
 
 --- True if a task has ended because it was cancelled.
@@ -372,7 +383,7 @@ function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
   task.is_reported = true
   if not task.is_hosted then self.unjoined = self.unjoined or task end
-  report(task)
+  report(self, task)
 end
 
 --- Ends a task whose code never runs again, not even to clean up.
@@ -382,6 +393,17 @@ function scheduler_methods:abandon(task)
   end_wait(self, task)
   task.is_cancelled = true
   self:finish(task, nil, err)
+end
+
+--- Ends the wait of a task that the driver cannot suspend.
+function scheduler_methods:unpark(task)
+  end_wait(self, task)
+end
+
+--- Makes a task that was begun a new one again: the driver runs its function anew. What it waited for is forgotten.
+function scheduler_methods:reset(task)
+  end_wait(self, task)
+  task.state = "new"
 end
 
 --- Repairs a task after an error in the driver, by which what the task had handed to the driver was lost. A task that
@@ -400,7 +422,7 @@ end
 function scheduler_methods:leave_behind(task)
   self.driver.give_up(task)
   self:abandon(task)
-  io.stderr:write(LEFT_BEHIND)
+  tell(self, LEFT_BEHIND)
 end
 
 --- Cancels all tasks, except those of the host, until they have ended. Raises the first error in the driver, after all

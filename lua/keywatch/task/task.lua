@@ -99,8 +99,8 @@ function task_methods:join(timeout)
   check.self(self, "join", task_mt)
   check.timeout(timeout, "join")
   local scheduler = self.scheduler
-  if scheduler.running == self then check.misuse("join: a task cannot wait for its own end") end
   scheduler:enter()
+  if scheduler.running == self then check.misuse("join: a task cannot wait for its own end") end
   if self.state ~= "done" then scheduler:check_timeout(timeout) end
   local deadline = timeout and scheduler:now() + timeout
   while self.state ~= "done" do

@@ -1,0 +1,575 @@
+-- SPDX-License-Identifier: MIT
+--- ngx: the driver inside of nginx with its Lua module, as in OpenResty.
+--
+-- What a call may do depends on the phase of nginx, see ngx_phase.lua. Before nginx serves, tasks are coroutines, and a
+-- private loop of libuv turns while a call blocks. Where nginx serves, no loop is open: a task is a light thread that
+-- waits on a semaphore, and the sockets are the home's, see ngx_home.lua.
+--
+-- A handler that calls keywatch is a task, too: it is *adopted* when it first does. A task that the program spawns in a
+-- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, or where no
+-- light thread can be made, belongs to the worker, and so do keywatch's own.
+--
+-- nginx kills light threads, as when a request is aborted, and tells nobody. A task that waits is dead if its semaphore
+-- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.on_kill), and the
+-- task counts as cancelled.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
+local coroutines = require "keywatch.driver.coroutines"
+local errors = require "keywatch.support.errors"
+local homes = require "keywatch.driver.ngx_home"
+local log = require "keywatch.support.log"
+local new_semaphore = require("ngx.semaphore").new
+local phases = require "keywatch.driver.ngx_phase"
+local task_module = require "keywatch.task.task"
+local uv = require "keywatch.uv"
+
+local ngx = ngx
+local running, is_yieldable = coroutine.running, core.is_yieldable
+local get_phase, kind_of = ngx.get_phase, phases.kind_of
+local max, min = math.max, math.min
+
+local REST = 3600        -- seconds that a light thread waits at once, at most
+local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
+local BELL = 0.005       -- seconds between two looks at stores whose threads would ring a bell
+local MAX_SEMAPHORES = 256 -- that are kept for later
+local CONNECT_MS = 60000 -- the client has its own, shorter limit
+
+local driver = {}
+
+local pid = uv.pid()
+local loop              -- of libuv, while nginx does not serve; or nil
+local is_serving = false -- nginx serves: tasks are light threads
+local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads
+local parked = {}       -- as keys: tasks that wait on a semaphore
+local semaphores = {}   -- that nobody waits on
+local worker_tasks = {} -- as keys: the tasks of the worker
+local known = {}        -- addresses of host names, as the system's resolver has said before nginx served
+local tasks, scheduler, home
+
+-- {====== Before nginx serves ======
+
+local backend = { now = uv.now } -- see coroutines.lua
+
+--- Returns the loop. The first call opens it.
+local function get_loop()
+  loop = loop or assert(uv.open())
+  return loop
+end
+
+function backend.timeout() return loop and loop:timeout() end
+function backend.is_awaiting() return loop ~= nil and loop:is_awaiting() end
+function backend.flush() if loop then loop:flush() end end
+function backend.why_blocked() return nil end
+
+--- Turns libuv's loop. The bells of stores do not ring there, if the store was first used on an earlier loop.
+function backend.block(wait, is_bell_awaited)
+  if is_serving then return end
+  if is_bell_awaited then wait = min(wait or BELL, BELL) end
+  get_loop():turn(wait, is_bell_awaited)
+end
+
+--- Has the home do something: an object is to be closed.
+function backend.woken()
+  if is_serving then home:wake() end
+end
+
+--- Tells all sources that sockets are opened elsewhere from now on.
+local function move_sources()
+  for i = 1, #tasks.sources do
+    local source = tasks.sources[i]
+    if source and source.on_move then source:on_move() end
+  end
+end
+
+--- Closes the loop. Connections are opened anew when they are needed.
+local function leave_loop()
+  if not loop then return end
+  move_sources()
+  tasks:tend()
+  loop:flush()
+  loop:close()
+  loop = nil
+end
+
+--- A call in init_by_lua leaves no loop open: the workers would inherit its descriptors.
+function backend.worked()
+  if not is_serving and get_phase() == "init" then leave_loop() end
+end
+
+-- }======
+
+-- {====== Light threads ======
+
+local bury -- below
+
+--- Returns the task of a light thread that has called keywatch: the one that was started there, or an adopted one.
+local function task_of(thread)
+  local task = threads[thread]
+  local state = task and task.state
+  if state == "running" then return task end
+  if state == "parked" or state == "ready" then bury(task) end -- nginx has killed it, and uses its thread again
+  scheduler.count = scheduler.count + 1
+  task = task_module.new(scheduler, scheduler.count)
+  task.thread, task.state, task.is_supervised = thread, "running", true
+  threads[thread] = task
+  return task
+end
+
+--- Leaves what was before nginx served. Tasks that were begun there are begun anew, as tasks of the worker.
+local function begin_serving()
+  is_serving = true
+  local left = scheduler:all()
+  leave_loop()
+  tasks:clear()
+  for _, task in ipairs(left) do
+    if task.state ~= "done" then
+      driver.undo(task)
+      scheduler:reset(task)
+      driver.run_in_home(task, task.fn)
+    end
+  end
+  if tasks.sources[1] then home:need() end
+end
+
+--- Called first by every call of keywatch. Finds the task that the caller is.
+function backend.enter()
+  if uv.pid() ~= pid then
+    pid = uv.pid()
+    home:after_fork()
+    parked, worker_tasks, loop = {}, {}, nil
+    tasks:after_fork()
+  end
+  local phase = get_phase()
+  local kind = kind_of(phase)
+  if kind == "start" and not is_serving then return end
+  if not is_serving then begin_serving() end
+  local thread = kind == "wait" and running()
+  scheduler.running = thread and task_of(thread) or nil
+end
+
+--- Returns a semaphore that nobody waits on.
+local function take_semaphore()
+  local n = #semaphores
+  if n == 0 then return assert(new_semaphore(0)) end
+  local one = semaphores[n]
+  semaphores[n] = nil
+  return one
+end
+
+--- True if nginx has killed the light thread of a task that is parked, or was woken and has not gone on.
+local function is_killed(task)
+  local semaphore = task.semaphore
+  if not semaphore then return false end
+  return semaphore:count() >= (task.state == "parked" and 0 or 1)
+end
+
+--- Runs the undo functions of a task whose code never goes on.
+function driver.undo(task)
+  local undo = task.undo
+  task.undo = nil
+  for i = undo and #undo or 0, 1, -1 do
+    local one = undo[i]
+    local ok, err = pcall(one[1], one[2], one[3], one[4])
+    if not ok then log.error("%s", "a task that nginx has ended cannot be undone: " .. errors.text_of(err)) end
+  end
+end
+
+--- Ends a task whose light thread nginx has killed.
+function bury(task)
+  parked[task], worker_tasks[task], task.semaphore = nil, nil, nil
+  scheduler:abandon(task)
+  driver.undo(task)
+end
+
+--- Ends the tasks whose light threads nginx has killed. Returns true if tasks are parked.
+local function sweep()
+  local dead
+  for task in pairs(parked) do
+    if is_killed(task) then
+      dead = dead or {}
+      dead[#dead + 1] = task
+    end
+  end
+  for _, task in ipairs(dead or {}) do
+    if parked[task] then bury(task) end
+  end
+  return next(parked) ~= nil
+end
+
+--- Waits until the task is not parked any more.
+local function await_wake(task)
+  local semaphore = take_semaphore()
+  task.semaphore, parked[task] = semaphore, true
+  repeat
+    local timer = task.timer
+    local seconds = timer and max(0.001, timer.deadline - uv.now()) or REST
+    local is_posted, text = semaphore:wait(min(seconds, REST))
+    if not is_posted then
+      if text ~= "timeout" then error("keywatch: nginx does not let this light thread wait: " .. tostring(text), 0) end
+      scheduler:wake_due()
+    end
+  until task.state ~= "parked"
+  parked[task], task.semaphore = nil, nil
+  while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken when its time was over, too
+  if #semaphores < MAX_SEMAPHORES then semaphores[#semaphores + 1] = semaphore end
+end
+
+--- Suspends the task that runs. See task/scheduler.lua.
+local function suspend(awaited, deadline)
+  local task = scheduler.running
+  scheduler:park(task, awaited, deadline)
+  if task.state == "parked" then
+    home:need()
+    home:turn()
+  end
+  if task.state == "parked" then
+    local ok, err = pcall(await_wake, task)
+    if not ok then
+      parked[task], task.semaphore = nil, nil
+      scheduler:unpark(task)
+      task.state, scheduler.running = "running", task
+      error(err, 0)
+    end
+  end
+  task.state, scheduler.running = "running", task
+end
+
+--- Runs a task in the light thread of the caller, until it has ended.
+local function run_task(task, fn)
+  local thread, arguments = running(), task.arguments
+  if task.state ~= "new" then return end
+  threads[thread], task.thread = task, thread
+  task.state, task.arguments, scheduler.running = "running", nil, task
+  local function finish(ok, ...)
+    threads[thread], worker_tasks[task] = nil, nil
+    if ok then return scheduler:finish(task, { n = select("#", ...), ... }) end
+    local raised = errors.raised((...))
+    scheduler:finish(task, nil, raised.err, raised.traceback)
+  end
+  if arguments then
+    finish(xpcall(fn, errors.with_traceback, compat.unpack(arguments, 1, arguments.n)))
+  else
+    finish(xpcall(fn, errors.with_traceback))
+  end
+  scheduler.running = nil
+  if is_serving then home:turn() end
+end
+
+local NEW = {} -- the thread of a task that has none yet
+
+--- Runs a task as one of the worker.
+function driver.run_in_home(task, fn)
+  task.thread, task.fn = NEW, fn
+  worker_tasks[task] = true
+  home:run(function() run_task(task, fn) end)
+end
+
+--- Runs a task as a light thread of the caller's handler. nginx begins it at once: it waits until it is posted.
+local function run_in_handler(task, fn)
+  local signal = new_semaphore(0)
+  task.thread = NEW
+  ngx.thread.spawn(function()
+    signal:wait(REST)
+    run_task(task, fn)
+  end)
+  signal:post(1)
+end
+
+-- }======
+
+tasks = coroutines.new(backend, driver)
+scheduler = tasks.scheduler
+
+home = homes.new {
+  now = uv.now,
+  tend = function() return tasks:tend() end,
+  is_idle = function() return tasks.sources[1] == nil and next(worker_tasks) == nil and next(parked) == nil end,
+  sweep = sweep,
+  move = move_sources,
+  enter = function() backend.enter() end,
+  cancel = function()
+    for task in pairs(worker_tasks) do task:cancel() end
+    return next(worker_tasks) ~= nil
+  end,
+  close = function()
+    local sources = {}
+    for i = 1, #tasks.sources do sources[i] = tasks.sources[i] end
+    for _, source in ipairs(sources) do
+      if source and source.close then source:close() end
+    end
+  end,
+}
+
+-- {====== What the scheduler asks for ======
+
+local inner = scheduler.driver
+local start_coroutine, wake_coroutine, yield = inner.start, inner.wake, inner.suspend
+local why_cannot_wait = inner.why_cannot_wait
+
+function scheduler.suspend(...)
+  if is_serving then return suspend(...) end
+  return yield(...)
+end
+
+inner.suspend = scheduler.suspend
+
+function inner.wake(task)
+  if not is_serving then return wake_coroutine(task) end
+  if task.semaphore then task.semaphore:post(1) end
+end
+
+function inner.start(task, fn)
+  task.fn = fn
+  if not is_serving then return start_coroutine(task, fn) end
+  if task.is_of_worker or not scheduler.running or not is_yieldable() then return driver.run_in_home(task, fn) end
+  run_in_handler(task, fn)
+  scheduler.running = nil
+  backend.enter()
+end
+
+function inner.why_cannot_wait()
+  if not is_serving then return why_cannot_wait() end
+  return phases.refusal(get_phase())
+end
+
+function inner.report(text)
+  ngx.log(ngx.ERR, text)
+end
+
+--- True if a waiter is a task that nginx has killed. It is ended then.
+function inner.is_lost(waiter)
+  if not parked[waiter] or not is_killed(waiter) then return false end
+  bury(waiter)
+  return true
+end
+
+-- }======
+
+-- {====== Tasks ======
+
+local NO_TASKS = "spawn: nginx has no worker yet that would run the task: call spawn in init_worker_by_lua, or inside "
+  .. "of keywatch.run"
+local NO_RUN = "run: nginx turns the loop here: call the function itself, and keywatch.spawn for other tasks"
+local NO_HOST = "%s: nginx turns the loop, and no other can"
+local NO_SIGNALS = "signals: nginx catches the signals itself: a worker that exits ends its tasks"
+
+--- Starts a task of the program.
+function driver.spawn(fn, ...)
+  check.argument(type(fn) == "function", 1, "spawn", "function", fn)
+  backend.enter()
+  if is_serving or tasks.is_turning then return scheduler:spawn(fn, ...) end
+  if get_phase() == "init" then check.misuse(NO_TASKS) end
+  local task = scheduler:new_task(...)
+  scheduler.tasks[task] = true
+  driver.run_in_home(task, fn)
+  return task
+end
+
+--- Starts a task of keywatch itself. It belongs to the worker.
+function driver.spawn_own(fn, ...)
+  backend.enter()
+  if not is_serving then return scheduler:spawn(fn, ...) end
+  local task = scheduler:new_task(...)
+  task.is_of_worker = true
+  scheduler:start(task, fn)
+  return task
+end
+
+local run = driver.run
+
+function driver.run(...)
+  backend.enter()
+  if is_serving then check.misuse(NO_RUN) end
+  return run(...)
+end
+
+function driver.can_park()
+  backend.enter()
+  return scheduler:can_park()
+end
+
+function driver.current()
+  backend.enter()
+  return scheduler:current()
+end
+
+local attach = driver.attach
+
+--- Adds a source. The home polls it.
+function driver.attach(source)
+  attach(source)
+  if is_serving or get_phase() == "init_worker" then
+    home:need()
+    home:wake()
+  end
+end
+
+--- Notes what is to be done if nginx kills the task that calls this, before it calls off_kill. Returns what off_kill
+-- takes.
+function driver.on_kill(fn, ...)
+  backend.enter()
+  local task = scheduler:current()
+  if not task then return nil end
+  local undo = task.undo
+  if not undo then
+    undo = {}
+    task.undo = undo
+  end
+  local entry = { fn, ... }
+  undo[#undo + 1] = entry
+  return entry
+end
+
+--- Takes a note back.
+function driver.off_kill(entry)
+  if not entry then return end
+  local task = scheduler.running
+  local undo = task and task.undo
+  if undo and undo[#undo] == entry then undo[#undo] = nil end
+end
+
+--- Returns the seconds that a call without a timeout may take here, or nil without such a limit.
+function driver.patience()
+  return not is_serving and kind_of(get_phase()) == "start" and PATIENCE or nil
+end
+
+for _, name in ipairs { "fd", "step", "timeout" } do
+  driver[name] = function() check.misuse(NO_HOST, name) end
+end
+
+function driver.signals() check.misuse(NO_SIGNALS) end
+
+--- Returns the name of this driver. Raises if another one is chosen.
+function driver.choose(name)
+  if name == nil then return "ngx" end
+  check.argument(type(name) == "string", 1, "driver", "string", name)
+  if name ~= "ngx" then check.misuse("driver: there is no driver '%s' in nginx: choose 'ngx'", name) end
+  return name
+end
+
+-- }======
+
+-- {====== Sockets and threads, as task/driver.lua describes them ======
+
+local LOCAL = { "127.0.0.1", "::1" }
+
+--- True if a name is that of this machine.
+local function is_localhost(name)
+  name = name:lower():gsub("%.$", "")
+  return name == "localhost" or name:find("%.localhost$") ~= nil
+end
+
+--- Looks a name up by the system's resolver, and remembers what it has said.
+function driver.resolve(name)
+  if is_serving then return is_localhost(name) and LOCAL or known[name] or { name } end
+  local hosts, text, code = get_loop():resolve(name)
+  if hosts then known[name] = hosts end
+  return hosts, text, code
+end
+
+--- Returns a lookup with a result.
+local function found(hosts)
+  return { result = function() return hosts end }
+end
+
+--- Looks a name up. Where nginx serves, a cosocket is given the name, which nginx's resolver looks up; then come the
+-- addresses that the system's resolver knew at the start.
+function driver.lookup(name)
+  if not is_serving then
+    local lookup = get_loop():lookup(name)
+    if not lookup then return lookup end
+    return {
+      result = function()
+        local hosts, text, code = lookup:result()
+        if hosts then known[name] = hosts end
+        return hosts, text, code
+      end,
+    }
+  end
+  if is_localhost(name) then return found(LOCAL) end
+  local hosts = { name }
+  for _, host in ipairs(known[name] or {}) do hosts[#hosts + 1] = host end
+  return found(hosts)
+end
+
+function driver.dial(client, address, context, host, place)
+  if not is_serving then return get_loop():dial(client, address, context, host, place) end
+  local channel
+  if context then
+    local text
+    channel, text = context:connect(host, place)
+    if not channel then return nil, text end
+  end
+  client:dial(uv.now())
+  local ok, text = home:dial(client, { address = address, channel = channel, connect_ms = CONNECT_MS })
+  if ok then return true end
+  client:closed(text)
+  return nil, text
+end
+
+--- Looks at the sockets. Where nginx serves, the home reads them as soon as bytes come.
+function driver.look()
+  if is_serving then
+    for link in pairs(home.links) do link:tell_if_needed() end
+  elseif loop then
+    backend.block(0)
+  end
+  tasks:looked()
+end
+
+function driver.hosts(object)
+  if is_serving then return home:link_of(object) ~= nil end
+  return loop ~= nil and loop:hosts(object)
+end
+
+function driver.release(object)
+  if not is_serving then
+    if loop then loop:release(object) end
+    return
+  end
+  local link = home:link_of(object)
+  if link then link:cut() end
+end
+
+local NO_SERVING = "serve: nginx turns no loop that would serve: give the server a thread, with the option "
+  .. "thread = true"
+
+--- Raises if nothing would turn the loop, and the server has no thread of its own.
+function driver.check_serve(has_thread)
+  backend.enter()
+  if not has_thread and (is_serving or not tasks.is_turning) then check.misuse(NO_SERVING) end
+end
+
+function driver.listen(server, address, context)
+  return get_loop():listen(server, address, context)
+end
+
+--- Returns the bell of the loop; that of no loop where nginx serves, where stores are looked at now and then.
+function driver.bell()
+  local own = loop or assert(uv.open())
+  local bell = own:bell()
+  if is_serving then own:close() else loop = own end
+  return bell
+end
+
+--- Notices the end of a thread.
+function driver.hear(thread)
+  if is_serving then
+    home.threads[#home.threads + 1] = thread
+  else
+    thread:wakes(get_loop())
+  end
+end
+
+-- }======
+
+log.to(function(level, text)
+  local levels = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
+  ngx.log(levels[level] or ngx.ERR, "keywatch: ", text)
+end)
+
+driver.home = home -- for specs
+
+return driver

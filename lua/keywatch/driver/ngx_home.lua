@@ -1,0 +1,321 @@
+-- SPDX-License-Identifier: MIT
+--- ngx_home: the part of the driver in nginx that outlives all requests. One home is in each worker.
+--
+-- A home lives in a timer of nginx, whose handler owns all cosockets and runs the tasks of the worker. Code of any
+-- handler may call the home; it hands the work over by a queue and a semaphore. The home's *turn* polls the sources and
+-- has the connections written. A turn never waits, so that any light thread may make it: one that has read bytes, or
+-- one that is about to wait.
+--
+-- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer now and then: the sources
+-- are told, and open new connections there. Connections and tasks of the old timer go on until they have ended.
+--
+--   NONE ---- needed ----> STARTING ----> LIVING ---- moves ----> LIVING in another timer ...
+--    ^                                      |
+--    +------ nothing to do, or the worker exits
+
+local errors = require "keywatch.support.errors"
+local new_semaphore = require("ngx.semaphore").new
+local sockets = require "keywatch.driver.ngx_socket"
+
+local ngx = ngx
+local spawn, wait_for = ngx.thread.spawn, ngx.thread.wait
+local max, min = math.max, math.min
+
+local RENEWAL = 600     -- seconds that a timer is used
+local FAR = 365 * 86400 -- seconds: a timer that is called only when the worker exits
+local REST = 60         -- seconds that the home rests at most
+local SWEEP = 1         -- seconds between two looks for light threads that nginx has killed
+local BELL = 0.002      -- seconds between two looks at stores whose threads would ring a bell
+local THREAD = 0.02     -- seconds between two looks at servers' threads that are to end
+local GRACE = 0.4       -- seconds that handlers have to finish when the worker exits
+local TURNS = 100       -- of sources that want to be polled again at once, before others have their turn
+local LEAST = 0.001     -- seconds: nginx's clock has milliseconds
+local EXITING = "the nginx worker exits"
+
+local home_methods = {}
+local home_mt = { __index = home_methods }
+
+--- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and sources and returns the
+-- seconds until more is due, and true if a bell is awaited; is_idle(), true if no source is attached; sweep(), which
+-- returns true if tasks are parked; move(), which tells the sources that sockets are opened elsewhere; enter(), called
+-- first in each timer; cancel(), which cancels the tasks of the worker and returns true if there are any; and close(),
+-- which closes all sources.
+local function new(driver)
+  return setmetatable({
+    driver = driver,
+    renewal = RENEWAL,
+    timer = nil,        -- { bell = semaphore, renew_at =, began = } of the present timer
+    is_starting = false,
+    links = {},         -- as keys: connections that are not gone
+    queue = {},         -- functions that run as light threads of the timer
+    finished = {},      -- light threads of timers that have ended, by timer
+    threads = {},       -- servers' threads that are to end
+    is_turning = false,
+    must_turn = false,  -- a turn was asked for in the middle of one
+    wake_at = 0,        -- when the timer's handler wakes without being told
+    swept_at = 0,
+    is_exiting = false,
+    exit_at = nil,      -- when the home closes everything, while the worker exits
+    has_exit_timer = false,
+    moves = 0,          -- to another timer, for specs
+  }, home_mt)
+end
+
+-- {====== Timers ======
+
+local live
+
+--- Called when the worker exits.
+local function on_exit(premature, self)
+  self.has_exit_timer = false
+  if not premature then return end
+  self:exit()
+end
+
+--- Notes that the worker exits.
+function home_methods:exit()
+  if self.is_exiting then return end
+  self.is_exiting, self.exit_at = true, self.driver.now() + GRACE
+  self:wake()
+end
+
+--- Starts a timer. Returns nil and a text if nginx has none left, or none can be started in this phase.
+local function start_timer(self)
+  local ok, started, text = pcall(ngx.timer.at, 0, live, self)
+  if not ok then return nil, started end
+  if not started then return nil, text end
+  if not self.has_exit_timer then
+    local has_timer, is_set = pcall(ngx.timer.at, FAR, on_exit, self)
+    self.has_exit_timer = has_timer and is_set and true or false
+  end
+  return true
+end
+
+--- Sees to it that the home lives, or will soon. Returns nil and a text if it cannot.
+function home_methods:need()
+  if self.timer or self.is_starting then return true end
+  local ok, text = start_timer(self)
+  if not ok then return nil, text end
+  self.is_starting = true
+  return true
+end
+
+--- Wakes the timer's handler.
+function home_methods:wake()
+  local timer = self.timer
+  if not timer or timer.is_rung then return end
+  timer.is_rung = true
+  timer.bell:post(1)
+end
+
+--- Forgets the timers of another process.
+function home_methods:after_fork()
+  self.timer, self.is_starting, self.has_exit_timer, self.is_turning = nil, false, false, false
+  self.links, self.queue, self.finished, self.threads = {}, {}, {}, {}
+end
+
+-- }======
+
+-- {====== Turns ======
+
+--- Does the work of the connections that is due, and has them written. Returns the time of the next work, or nil.
+local function pump(self, now)
+  local first
+  for link in pairs(self.links) do
+    local at = link:step(now)
+    if at and (not first or at < first) then first = at end
+    link:tell_if_needed()
+  end
+  return first
+end
+
+--- True if a server's thread is still to end.
+local function awaits_thread(self)
+  for i = #self.threads, 1, -1 do
+    if self.threads[i]:has_ended() then table.remove(self.threads, i) end
+  end
+  return self.threads[1] ~= nil
+end
+
+--- Does everything that is due. Returns the seconds until more is due.
+local function do_turn(self)
+  local seconds, is_bell_awaited
+  local n = 0
+  repeat
+    n = n + 1
+    self.must_turn = false
+    seconds, is_bell_awaited = self.driver.tend()
+  until seconds ~= 0 and not self.must_turn or n >= TURNS
+  local now = self.driver.now()
+  local at = pump(self, now)
+  seconds = min(seconds or REST, REST)
+  if at then seconds = min(seconds, max(0, at - now)) end
+  if is_bell_awaited then seconds = min(seconds, BELL) end
+  if self.threads[1] and awaits_thread(self) then seconds = min(seconds, THREAD) end
+  return seconds, now
+end
+
+--- Polls the sources, and has the connections written. Never waits. Wakes the timer's handler, if that is needed.
+-- Returns the seconds until more is due.
+function home_methods:turn()
+  if self.is_turning then
+    self.must_turn = true
+    return 0
+  end
+  self.is_turning = true
+  local ok, seconds, now = pcall(do_turn, self)
+  self.is_turning = false
+  if not ok then
+    ngx.log(ngx.ERR, "keywatch: ", errors.text_of(seconds))
+    seconds, now = 1, self.driver.now()
+  end
+  local at = now + seconds
+  if at < self.wake_at then
+    self.wake_at = at
+    self:wake()
+  end
+  return seconds
+end
+
+-- }======
+
+-- {====== Work ======
+
+--- Has a function run as a light thread of the present timer; or of the next one, if none lives.
+function home_methods:run(fn)
+  self.queue[#self.queue + 1] = fn
+  self:wake()
+  return self:need()
+end
+
+--- Begins to connect a client of the core. See ngx_socket.lua for the options.
+function home_methods:dial(client, opts)
+  local link
+  opts.now = self.driver.now
+  opts.on_news = function() self:turn() end
+  opts.on_end = function(one)
+    self.links[one] = nil
+    self:turn()
+    self:wake()
+  end
+  link = sockets.new(client, opts)
+  self.links[link] = true
+  local ok, text = self:run(function() link:work() end)
+  if ok then return true end
+  self.links[link] = nil
+  return nil, text
+end
+
+--- Returns the connection of a client, or nil.
+function home_methods:link_of(client)
+  for link in pairs(self.links) do
+    if link.client == client then return link end
+  end
+end
+
+--- Starts the functions of the queue, and forgets threads that have ended.
+local function start_queued(self, timer)
+  while timer.finished[1] do wait_for(table.remove(timer.finished)) end
+  while self.queue[1] do
+    local fn = table.remove(self.queue, 1)
+    spawn(function()
+      local ok, err = pcall(fn)
+      if not ok then ngx.log(ngx.ERR, "keywatch: ", errors.text_of(err)) end
+      timer.finished[#timer.finished + 1] = coroutine.running()
+      if self.timer == timer then self:wake() end
+    end)
+  end
+end
+
+--- True if the home has nothing to do.
+local function is_idle(self)
+  return next(self.links) == nil and not self.queue[1] and self.driver.is_idle()
+end
+
+--- Moves to another timer, if it is time. Returns true if the handler of this timer is to end.
+local function renew(self, timer, now)
+  if now < timer.renew_at then return false end
+  if is_idle(self) then
+    self.timer = nil
+    return true
+  end
+  local ok = start_timer(self)
+  timer.renew_at = ok and math.huge or now + 1
+  return false
+end
+
+--- Closes everything, because the worker exits.
+local function close_all(self)
+  self.driver.close(EXITING)
+  self:turn()
+  for link in pairs(self.links) do link:tell() end
+end
+
+--- Goes on while the worker exits. Returns true once nothing is left.
+local function leave(self, now)
+  local has_tasks = self.driver.cancel()
+  if now < self.exit_at and (has_tasks or self.driver.sweep()) then return false end
+  if not self.has_closed then
+    self.has_closed = true
+    close_all(self)
+    self.cut_at = now + GRACE / 2
+  end
+  if now >= self.cut_at then
+    for link in pairs(self.links) do link:cut(EXITING) end
+  end
+  return next(self.links) == nil and not self.queue[1]
+end
+
+--- One round of a timer's handler. Returns true when the handler is to end.
+local function go_round(self, timer)
+  start_queued(self, timer)
+  timer.is_rung = false
+  self.wake_at = 0 -- this thread is awake: nobody need wake it
+  local seconds = self:turn()
+  local now = self.driver.now()
+  if self.timer ~= timer then return true end
+  if self.is_exiting or ngx.worker.exiting() then
+    self:exit()
+    if leave(self, now) then
+      self.timer = nil
+      return true
+    end
+    seconds = min(seconds, 0.01)
+  elseif renew(self, timer, now) then
+    return true
+  end
+  if now >= self.swept_at + SWEEP then
+    self.swept_at = now
+    if self.driver.sweep() then seconds = min(seconds, SWEEP) end
+  end
+  seconds = min(seconds, max(0, timer.renew_at - now))
+  if self.queue[1] or timer.is_rung then return false end
+  self.wake_at = now + seconds
+  timer.bell:wait(max(LEAST, seconds))
+end
+
+--- The handler of a timer.
+function live(premature, self)
+  local now = self.driver.now()
+  local timer = { bell = new_semaphore(0), is_rung = false, renew_at = now + self.renewal, finished = {} }
+  local before = self.timer
+  self.timer, self.is_starting = timer, false
+  if premature then self:exit() end
+  self.driver.enter()
+  if before then
+    self.moves = self.moves + 1
+    before.bell:post(1)
+    if not self.is_exiting then self.driver.move() end
+  end
+  repeat
+    local ok, is_over = pcall(go_round, self, timer)
+    if not ok then
+      ngx.log(ngx.ERR, "keywatch: ", errors.text_of(is_over))
+      ngx.sleep(0.01)
+    end
+  until ok and is_over
+end
+
+-- }======
+
+return { new = new }

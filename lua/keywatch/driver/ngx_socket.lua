@@ -1,0 +1,288 @@
+-- SPDX-License-Identifier: MIT
+--- ngx_socket: a connection of a client on a cosocket of nginx, plain or with TLS.
+--
+-- A cosocket belongs to the handler that has made it. Two light threads of that handler work for a connection: one
+-- reads, and the other one, its parent, connects, writes and closes. Everybody else only tells the writer, by its
+-- semaphore, that there is something to do.
+--
+-- TLS is that of keywatch.tls over the plain cosocket, since nginx's own offers no HTTP/2.
+--
+--   DIALED ---- connected, and TLS agreed on ----> OPEN ---- the client is done, or the peer is gone ----> GONE
+
+local new_semaphore = require("ngx.semaphore").new
+
+local ngx = ngx
+local spawn, kill = ngx.thread.spawn, ngx.thread.kill
+local min = math.min
+
+local WRITE = 128 * 1024  -- bytes that are written at once, at most
+local READ = 64 * 1024    -- bytes that are read at once, at most
+local RECORD = 16384      -- bytes of one record of TLS
+local IDLE_MS = 2 ^ 31 - 1 -- a read that takes as long is begun again
+local SEND_MS = 60000
+local REST = 3600         -- seconds after which a writer looks again, though nobody has told it to
+
+local socket_methods = {}
+local socket_mt = { __index = socket_methods }
+
+--- Returns a connection of a client of the core, which is not begun. opts: address; channel, of keywatch.tls, or nil;
+-- connect_ms; now, a function; on_news, called after bytes or the end have come for the client; on_end, called when
+-- the connection is gone.
+local function new(client, opts)
+  return setmetatable({
+    client = client,
+    address = opts.address,
+    channel = opts.channel,
+    connect_ms = opts.connect_ms,
+    now = opts.now,
+    on_news = opts.on_news,
+    on_end = opts.on_end,
+    signal = new_semaphore(0), -- tells the writer
+    is_told = false,           -- the writer was told, and has not looked yet
+    wants_room = false,        -- the reader waits until the client takes bytes
+    socket = nil,
+    is_open = false,           -- the client knows that it is connected
+    is_cut = false,            -- the connection is to end, whatever is left to write
+    is_gone = false,
+    has_read_end = false,
+    why = nil,                 -- why the connection has ended, if not in order
+  }, socket_mt)
+end
+
+--- Has the writer look for something to do.
+function socket_methods:tell()
+  if self.is_told or self.is_gone then return end
+  self.is_told = true
+  self.signal:post(1)
+end
+
+--- Ends the connection, whatever is left to write.
+function socket_methods:cut(why)
+  if self.is_gone or self.is_cut then return end
+  self.is_cut, self.why = true, why or self.why
+  self:tell()
+end
+
+-- {====== TLS ======
+
+--- Does what TLS has to do without new bytes. Tells the client when the handshake has ended.
+local function step_channel(self)
+  local channel = self.channel
+  local state = channel:state()
+  while state.has_work do
+    channel:step()
+    state = channel:state()
+  end
+  if state.is_open and not self.is_open then
+    self.is_open = true
+    self.client:opened(self.now())
+  end
+  return state
+end
+
+--- Gives decrypted bytes to the client, as long as it takes them.
+local function decrypt(self)
+  local channel, client = self.channel, self.client
+  local state = step_channel(self)
+  while self.is_open and state.may_read and client:state() do
+    local text = channel:read()
+    if text ~= "" then client:feed(text, self.now()) end
+    state = channel:state()
+  end
+  local _, fault = channel:error()
+  if self.is_open and not self.has_read_end and (state.got_end or fault == "cut") then
+    self.has_read_end = true
+    client:feed("", self.now())
+  end
+  return state
+end
+
+--- Encrypts what the client has to write. Returns the bytes for the socket.
+local function encrypt(self)
+  local channel, client = self.channel, self.client
+  local state = step_channel(self)
+  while self.is_open and state.wants_text do
+    local text = client:pending(RECORD)
+    if text == "" then
+      local _, is_done = client:state()
+      if is_done then channel:finish() end
+      break
+    end
+    channel:write(text)
+    state = channel:state()
+  end
+  return channel:pending()
+end
+
+--- Returns why TLS has failed, or nil.
+local function trouble_of_channel(self)
+  if not self.channel then return nil end
+  local text, fault = self.channel:error()
+  if not text or self.is_open and fault == "cut" then return nil end
+  return text
+end
+
+-- }======
+
+-- {====== Reading ======
+
+--- True if the client, or TLS, takes bytes.
+local function takes_bytes(self)
+  if not self.channel then return (self.client:state()) end
+  local state = self.channel:state()
+  if state.is_done then return true end -- the end has to come
+  return state.wants_bytes and not state.may_read and (not self.is_open or (self.client:state()))
+end
+
+--- Gives bytes of the socket to the client. "" is the end.
+local function take(self, bytes)
+  local channel = self.channel
+  if not channel then
+    if bytes == "" then self.has_read_end = true end
+    return self.client:feed(bytes, self.now())
+  end
+  local used = channel:feed(bytes)
+  decrypt(self)
+  while used < #bytes and not self.is_cut do
+    local more = channel:feed(bytes:sub(used + 1))
+    if more == 0 then return self:cut("TLS takes no more bytes") end
+    used = used + more
+    decrypt(self)
+  end
+end
+
+--- The thread that reads.
+local function read_all(self)
+  local socket = self.socket
+  while not self.is_cut do
+    while not takes_bytes(self) do
+      self.wants_room = new_semaphore(0)
+      self.wants_room:wait(REST)
+      self.wants_room = false
+      if self.is_cut then return end
+    end
+    local bytes, text, partial = socket:receiveany(READ)
+    if self.is_cut then return end
+    if not bytes and text == "timeout" then
+      bytes = partial
+    elseif not bytes then
+      if text ~= "closed" then self.why = self.why or text end
+      take(self, "")
+      self.has_lost = true
+      self:tell()
+      return self.on_news()
+    end
+    if bytes and bytes ~= "" then
+      take(self, bytes)
+      self:tell_if_needed()
+      self.on_news()
+    end
+  end
+end
+
+--- Has the reader go on, if the client takes bytes again; and the writer, if there is something to write.
+function socket_methods:tell_if_needed()
+  if self.wants_room and takes_bytes(self) then self.wants_room:post(1) end
+  self:tell()
+end
+
+-- }======
+
+-- {====== Writing ======
+
+--- Returns bytes to write, "" if there are none.
+local function gather(self)
+  if self.channel then return encrypt(self) end
+  return self.client:pending(WRITE)
+end
+
+--- True if nothing is left to do: the client is done, the peer has ended the connection, or TLS has failed.
+local function is_over(self)
+  if self.is_cut or self.has_lost then return true end
+  local _, is_done = self.client:state()
+  if not self.channel then return is_done end
+  return is_done or self.channel:state().is_done
+end
+
+--- Writes until the connection is over. Returns nil, or why it has failed.
+local function write_all(self)
+  local socket = self.socket
+  while true do
+    self.is_told = false
+    if self.channel then decrypt(self) end
+    local bytes = gather(self)
+    if bytes ~= "" then
+      local ok, text = socket:send(bytes)
+      if not ok then return text end
+    elseif is_over(self) then
+      return self.why or trouble_of_channel(self)
+    elseif not self.is_told then
+      self.signal:wait(REST)
+    end
+  end
+end
+
+--- Connects. Returns true, or nil and the text of the error.
+local function connect(self)
+  local socket, text = ngx.socket.tcp()
+  if not socket then return nil, text end
+  local address = self.address
+  socket:settimeouts(self.connect_ms, SEND_MS, IDLE_MS)
+  local ok
+  if address.path then
+    ok, text = socket:connect("unix:" .. address.path)
+  else
+    local host = address.host
+    ok, text = socket:connect(host:find(":", 1, true) and "[" .. host .. "]" or host, address.port)
+  end
+  if not ok then return nil, text end
+  self.socket = socket
+  return true
+end
+
+--- Connects, and carries bytes until the connection is over. A function for a light thread. Never raises.
+function socket_methods:work()
+  local ok, failed, why = pcall(function()
+    if self.is_cut then return self.why end
+    local is_connected, text = connect(self)
+    if not is_connected then return text end
+    if not self.channel then
+      self.is_open = true
+      self.client:opened(self.now())
+    end
+    self.on_news()
+    local reader = spawn(function()
+      local fine, err = pcall(read_all, self)
+      if not fine then self:cut(tostring(err)) end
+    end)
+    local trouble = write_all(self)
+    self.is_cut = true
+    kill(reader)
+    return trouble
+  end)
+  why = failed
+  self.is_cut, self.is_gone = true, true
+  if self.socket then pcall(self.socket.close, self.socket) end
+  if self.channel then self.channel:close() end
+  if not ok then why = tostring(why) end
+  self.client:closed(why)
+  self.on_end(self)
+end
+
+-- }======
+
+--- Returns the time at which the client has something to do without bytes, or nil. Does what is due.
+function socket_methods:step(now)
+  if self.is_gone then return nil end
+  local client = self.client
+  local deadline = client:deadline()
+  if deadline and deadline <= now then
+    client:step(now)
+    self:tell()
+    deadline = client:deadline()
+    if deadline and deadline <= now then deadline = now end
+  end
+  return deadline and min(deadline, now + REST)
+end
+
+return { new = new }
