@@ -236,6 +236,11 @@ local function suspend(awaited, deadline)
   task.state, scheduler.running = "running", task
 end
 
+--- A message handler for xpcall.
+local function with_stack(err)
+  return { err = err, stack = (debug.traceback("", 2):gsub("^%s+", "")) }
+end
+
 --- Runs a task in the light thread of the caller, until it has ended.
 local function run_task(task, fn)
   local thread, arguments = running(), task.arguments
@@ -245,13 +250,14 @@ local function run_task(task, fn)
   local function finish(ok, ...)
     threads[thread], worker_tasks[task] = nil, nil
     if ok then return scheduler:finish(task, { n = select("#", ...), ... }) end
-    local raised = errors.raised((...))
-    scheduler:finish(task, nil, raised.err, raised.traceback)
+    local raised = (...)
+    local is_whole = type(raised) == "table" and raised.stack ~= nil -- else the stack was full
+    scheduler:finish(task, nil, is_whole and raised.err or raised, is_whole and raised.stack or "")
   end
   if arguments then
-    finish(xpcall(fn, errors.with_traceback, compat.unpack(arguments, 1, arguments.n)))
+    finish(xpcall(fn, with_stack, compat.unpack(arguments, 1, arguments.n)))
   else
-    finish(xpcall(fn, errors.with_traceback))
+    finish(xpcall(fn, with_stack))
   end
   scheduler.running = nil
   if is_serving then home:turn() end

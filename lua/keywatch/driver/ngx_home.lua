@@ -65,11 +65,13 @@ end
 
 local live
 
---- Called when the worker exits.
+--- Called when the worker exits. nginx looks at what is posted here only when it has waited for something: the sleep
+-- ends that wait.
 local function on_exit(premature, self)
   self.has_exit_timer = false
   if not premature then return end
   self:exit()
+  ngx.sleep(LEAST)
 end
 
 --- Notes that the worker exits.
