@@ -20,7 +20,7 @@ help:           ## this list
 PACKAGES := make gcc libc6-dev lua5.4 liblua5.4-dev luajit2 libluajit2-5.1-dev luarocks libuv1-dev libnghttp2-dev \
   liblmdb-dev libssl-dev openssl git unzip zip lua-busted lua-check lua-luv clang-format clang libclang-rt-dev valgrind libc6-dbg \
   lua5.1 liblua5.1-0-dev lua-yaml lua-cjson lua-cqueues lua-socket lua-sec lua-luaossl neovim etcd-server etcd-client \
-  python3-etcd3 nghttp2-client strace curl nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
+  python3-etcd3 nghttp2-client strace curl wrk nginx-light libnginx-mod-http-lua golang-go golang-etcd-server-dev
 
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES += $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
@@ -161,7 +161,7 @@ LUA54 := env -u LUA_PATH_5_4 -u LUA_CPATH_5_4 \
 run: build/lua5.4/built     ## serve on 127.0.0.1:2379, with durable data in ./keywatch.data
 	@exec $(LUA54) bin/keywatch serve
 
-bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of caches, of TLS, beside etcd, other clients and attackers
+bench: build build/node/installed build/go/peer build/go/handshakes build/bench/load build/fault.so   ## speed and memory of the store, of watching, of tasks, of locks, of leases, of caches, of nginx, of TLS, beside etcd, other clients and attackers
 	@$(LUA54) bench/store.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/object_watch.lua
@@ -175,6 +175,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/informer.lua
 	@$(LUA54) bench/controller.lua
 	@$(LUA54) bench/loops.lua
+	@$(LUA54) bench/openresty.lua
 	@$(LUA54) bench/hostile.lua
 	@$(LUA54) bench/tls.lua
 

@@ -1,0 +1,97 @@
+--- A client of HTTP/1.1, for specs that ask a web server: connections that stay, and answers that are awaited.
+
+local uv = require "spec.support.luv"
+
+local process = require "spec.support.process"
+
+local http = {}
+
+local methods = {}
+local meta = { __index = methods }
+
+local REQUEST = "%s %s HTTP/1.1\r\nHost: stage\r\nContent-Length: %d\r\n\r\n%s"
+
+--- Takes the body of chunks that begins at a place of a text. Returns the body and where it ends; nil: more must come.
+local function take_chunks(text, at)
+  local parts = {}
+  while true do
+    local _, stop, digits = text:find("^(%x+)[^\r\n]*\r\n", at)
+    if not stop then return nil end
+    local size = tonumber(digits, 16)
+    if #text < stop + size + 2 then return nil end
+    if size == 0 then return table.concat(parts), stop + 2 end
+    parts[#parts + 1] = text:sub(stop + 1, stop + size)
+    at = stop + size + 3
+  end
+end
+
+--- Takes one answer from the front of a text. Returns { status, head, body } and the rest; nil: more must come.
+local function take_answer(text)
+  local _, stop = text:find("\r\n\r\n", 1, true)
+  if not stop then return nil end
+  local head = text:sub(1, stop)
+  local body, finish
+  if head:lower():find("transfer-encoding: chunked", 1, true) then
+    body, finish = take_chunks(text, stop + 1)
+  else
+    finish = stop + (tonumber(head:lower():match("content%-length: (%d+)")) or 0)
+    body = #text >= finish and text:sub(stop + 1, finish) or nil
+  end
+  if not body then return nil end
+  return { status = tonumber(head:match("^HTTP/%d%.%d (%d+)")), head = head, body = body }, text:sub(finish + 1)
+end
+
+local function close(self)
+  self.is_over = true
+  if not self.socket:is_closing() then self.socket:close() end
+end
+
+--- Begins a connection to a port of this machine, or to a path of a unix socket.
+function http.connect(where)
+  local is_path = type(where) == "string"
+  local self = setmetatable({
+    socket = is_path and uv.new_pipe(false) or uv.new_tcp(),
+    text = "",       -- what has come and was not taken
+    is_over = false, -- the server has ended the connection, or refused it
+  }, meta)
+  local function on_connect(err)
+    if err then return close(self) end
+    self.socket:read_start(function(failure, chunk)
+      if failure or not chunk then return close(self) end
+      self.text = self.text .. chunk
+    end)
+  end
+  if is_path then self.socket:connect(where, on_connect) else self.socket:connect("127.0.0.1", where, on_connect) end
+  return self
+end
+
+--- Sends a request: GET, or POST if there is a body. A connection may send several before it waits.
+function methods:send(path, body)
+  if self.is_over then return end
+  self.socket:write(REQUEST:format(body and "POST" or "GET", path, #(body or ""), body or ""))
+end
+
+--- Waits for the next answer. Returns nil if the connection has ended before.
+function methods:wait(seconds)
+  local answer, rest
+  local is_in_time = process.turn_until(function()
+    answer, rest = take_answer(self.text)
+    return answer or self.is_over
+  end, seconds)
+  if not is_in_time then error("no answer", 2) end
+  if answer then self.text = rest end
+  return answer
+end
+
+--- Sends a request and waits for its answer.
+function methods:ask(path, body)
+  self:send(path, body)
+  return self:wait()
+end
+
+function methods:close()
+  close(self)
+  uv.run("nowait")
+end
+
+return http

@@ -1,0 +1,441 @@
+--- A stage of nginx: a master and its workers, with the rock of build/luajit, in a directory of their own.
+--
+-- Each worker can be asked by itself, with a Lua text that runs in the worker. The stage reloads, quits and kills
+-- workers, loads them with requests, and reads error.log. No process outlives the run, however the run ends.
+
+local literal = require "keywatch.support.literal"
+
+local directory = require "spec.support.directory"
+local http = require "spec.support.http"
+local proc = require "spec.support.proc"
+local process = require "spec.support.process"
+local shell = require "spec.support.shell"
+local uv = require "spec.support.luv"
+
+local PATIENCE = 60  -- seconds, after which what is awaited does not come
+local POLL_MS = 2
+local ATTEMPTS = 20  -- at a port that nobody else has taken meanwhile
+local WORKER = "nginx: worker process" -- the title of a worker that does not exit yet
+
+local nginx_stage = {}
+nginx_stage.__index = nginx_stage
+
+local stages = {} -- those that run
+
+-- {====== The files of nginx ======
+
+-- Before the other texts of init_worker: a worker ends with its master, also when that is killed.
+local TIE = [[
+local ffi = require "ffi"
+ffi.cdef "int prctl(int option, unsigned long arg)"
+ffi.C.prctl(1, 9)
+]]
+
+-- Runs the Lua text that was posted. The answer is a list of its results, or its error.
+local RUN = [[
+local literal = require "keywatch.support.literal"
+ngx.req.read_body()
+local chunk, err = load(ngx.req.get_body_data(), "=asked")
+if not chunk then
+  ngx.status = 500
+  return ngx.print(err)
+end
+local function finish(ok, ...)
+  if ok then return ngx.print(literal.write { n = select("#", ...), ... }) end
+  ngx.status = 500
+  ngx.print(tostring((...)))
+end
+finish(pcall(chunk))
+]]
+
+local CONFIGURATION = [[
+$main
+events { worker_connections 512; }
+http {
+  access_log off;
+  client_body_temp_path $here/body;
+  proxy_temp_path $here/proxy;
+  fastcgi_temp_path $here/fastcgi;
+  uwsgi_temp_path $here/uwsgi;
+  scgi_temp_path $here/scgi;
+  client_body_buffer_size 1m;
+  keepalive_requests 1000000000;
+  keepalive_timeout 1h;
+  lua_package_path "$rock/share/lua/5.1/?.lua;$rock/share/lua/5.1/?/init.lua;;";
+  lua_package_cpath "$rock/lib/lua/5.1/?.so;;";
+  lua_socket_log_errors off;
+  init_by_lua_file $here/init.lua;
+  init_worker_by_lua_file $here/init_worker.lua;
+  $http
+  server {
+    listen 127.0.0.1:$port reuseport;
+    location = /stage/pid { content_by_lua_block { ngx.print(ngx.worker.pid()) } }
+    location = /stage/run { content_by_lua_file $here/run.lua; }
+    $server
+  }
+}
+]]
+
+-- What a program that starts nginx says by -g.
+local GLOBALS = [[daemon off; worker_processes $workers; pid $here/pid; error_log $here/error.log notice; $user]]
+
+--- Returns a port that was free a moment ago.
+local function free_port()
+  local socket = uv.new_tcp()
+  assert(socket:bind("127.0.0.1", 0))
+  local port = socket:getsockname().port
+  socket:close()
+  uv.run("nowait")
+  return port
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+--- A text in which each $word that there is a value for is replaced.
+local function fill(text, words)
+  return (text:gsub("%$([%l_]+)", words))
+end
+
+--- The directives that load nginx's Lua module, where it is one that must be loaded.
+local function load_modules()
+  local modules = shell.must("nginx -V 2>&1"):match("%-%-modules%-path=(%S+)")
+  if not modules or not uv.fs_stat(modules .. "/ngx_http_lua_module.so") then return "" end
+  return ("load_module %s/ndk_http_module.so; load_module %s/ngx_http_lua_module.so; "):format(modules, modules)
+end
+
+local function write_files(self)
+  local options, words = self.options, self.words
+  words.main, words.http, words.server = "", "", "" -- their own words are replaced first
+  for _, name in ipairs { "main", "http", "server" } do words[name] = fill(options[name] or "", words) end
+  write(self.here .. "/nginx.conf", fill(options.configuration or CONFIGURATION, words))
+  write(self.here .. "/init.lua", fill(options.init or "", words))
+  write(self.here .. "/init_worker.lua", TIE .. fill(options.init_worker or "", words))
+  write(self.here .. "/run.lua", RUN)
+end
+
+--- Writes the files of a stage, and starts nothing. Options: init and init_worker, Lua texts of these phases; main,
+-- http and server, directives for these blocks of nginx.conf; workers, their number (2); configuration, the text of a
+-- whole nginx.conf, which listens on port $port, in the place of all these. In each text $here is the directory of the
+-- stage, $rock that of keywatch, and $port the port; `words` has more of them.
+function nginx_stage.new(options)
+  options = options or {}
+  local here = directory.new()
+  local words = { here = here, rock = shell.must("pwd") .. "/build/luajit", workers = tostring(options.workers or 2) }
+  words.user = shell.must("id -u") == "0" and "user root;" or ""
+  for name, value in pairs(options.words or {}) do words[name] = tostring(value) end
+  words.port = tostring(free_port())
+  local self = setmetatable({
+    options = options,
+    here = here,
+    words = words,
+    port = tonumber(words.port),
+    n_workers = options.workers or 2,
+    master = nil,     -- the process
+    connections = {}, -- by the pids of the workers
+    n_read = 0,       -- bytes of error.log that an expectation has taken
+  }, nginx_stage)
+  write_files(self)
+  return self
+end
+
+local function command(self, ...)
+  return { "nginx", "-p", self.here, "-c", self.here .. "/nginx.conf", "-e", self.here .. "/error.log",
+    "-g", load_modules() .. fill(GLOBALS, self.words), ... }
+end
+
+--- Runs `nginx -t` with these files. Returns the process, which has ended.
+function nginx_stage:test()
+  return process.run(command(self, "-t"))
+end
+
+-- }======
+
+-- {====== What runs ======
+
+--- Waits until a function returns a value that is true, and returns the value. `what` names it in the error.
+local function await(self, what, holds)
+  local found
+  local timer = uv.new_timer()
+  timer:start(POLL_MS, POLL_MS, function() end)
+  process.turn_until(function()
+    found = found or holds()
+    return found or self.master.status
+  end, PATIENCE)
+  timer:close()
+  if found then return found end
+  error(("nginx: no %s\n%s\nerror.log:\n%s"):format(what, self.master:transcript(), self:log():sub(-4000)), 3)
+end
+
+--- Waits until a function returns a value that is true, and returns the value. `what` names it in the error.
+function nginx_stage:await(what, holds)
+  return await(self, what, holds)
+end
+
+--- The pids of the workers that do not exit yet, in order.
+function nginx_stage:workers()
+  local list = {}
+  for _, pid in ipairs(proc.children(self.master.pid)) do
+    if proc.title(pid) == WORKER then list[#list + 1] = pid end
+  end
+  return list
+end
+
+--- A connection to a worker. Each new connection comes to a worker at random.
+local function connection_to(self, pid)
+  local open = self.connections[pid]
+  if open and not open.is_over then return open end
+  await(self, "connection to worker " .. pid, function()
+    local one = http.connect(self.port)
+    local answer = one:ask("/stage/pid")
+    local found = answer and tonumber(answer.body)
+    local before = found and self.connections[found]
+    if before then before:close() end
+    if found then self.connections[found] = one else one:close() end
+    return found == pid
+  end)
+  return self.connections[pid]
+end
+
+--- Waits until there are as many workers as there should be, none of them in `old`, and each of them serves.
+local function await_workers(self, old)
+  return await(self, "workers", function()
+    local pids = self:workers()
+    if #pids ~= self.n_workers then return false end
+    for _, pid in ipairs(pids) do
+      if old[pid] then return false end
+    end
+    if self.options.configuration then return pids end
+    for _, pid in ipairs(pids) do connection_to(self, pid) end
+    return pids
+  end)
+end
+
+local function is_port_taken(self)
+  return self.master.status and self:log():find("bind() to 127.0.0.1:" .. self.port, 1, true)
+end
+
+--- Whether somebody listens on the port of the stage.
+local function is_listening(self)
+  local one = http.connect(self.port)
+  process.turn_until(function() return one.is_over or one.socket:is_readable() end)
+  local is_open = not one.is_over
+  one:close()
+  return is_open
+end
+
+--- Starts nginx, and waits until each worker serves.
+function nginx_stage:run()
+  for _ = 1, ATTEMPTS do
+    self.master = process.start(command(self))
+    stages[self] = true
+    process.turn_until(function() return self.master.status or is_listening(self) end, PATIENCE)
+    if not is_port_taken(self) then break end
+    os.remove(self.here .. "/error.log")
+    self.port = free_port()
+    self.words.port = tostring(self.port)
+    write_files(self)
+  end
+  await_workers(self, {})
+  return self
+end
+
+--- Writes the files of a stage, and starts it.
+function nginx_stage.start(options)
+  return nginx_stage.new(options):run()
+end
+
+local function set_of(list)
+  local set = {}
+  for _, item in ipairs(list) do set[item] = true end
+  return set
+end
+
+local function forget(self, pids)
+  for _, pid in ipairs(pids) do
+    if self.connections[pid] then self.connections[pid]:close() end
+    self.connections[pid] = nil
+  end
+end
+
+--- Waits until none of some processes runs.
+local function await_end(self, pids)
+  await(self, "end of " .. table.concat(pids, ", "), function()
+    for _, pid in ipairs(pids) do
+      if proc.is_running(pid) then return false end
+    end
+    return true
+  end)
+end
+
+--- Reloads: returns when the old workers have gone and the new ones serve.
+function nginx_stage:reload()
+  local old = self:workers()
+  self.master:signal("sighup")
+  local pids = await_workers(self, set_of(old))
+  await_end(self, old)
+  forget(self, old)
+  return pids
+end
+
+--- Kills a worker, and waits until there is another one in its place, which serves.
+function nginx_stage:kill(pid)
+  uv.kill(pid, "sigkill")
+  await_end(self, { pid })
+  forget(self, { pid })
+  return await_workers(self, { [pid] = true })
+end
+
+--- Ends nginx in order, and waits for the end. Returns its status.
+function nginx_stage:quit()
+  local old = self:workers()
+  self.master:signal("sigquit")
+  local status = self.master:wait(PATIENCE)
+  forget(self, old)
+  stages[self] = nil
+  return status
+end
+
+--- Ends what runs, at once, and removes the directory.
+function nginx_stage:close()
+  stages[self] = nil
+  if self.master and not self.master.status then
+    local pids = proc.children(self.master.pid)
+    self.master:signal("sigkill")
+    for _, pid in ipairs(pids) do uv.kill(pid, "sigkill") end
+    self.master:wait()
+    forget(self, pids)
+  end
+  if uv.fs_stat(self.here) then directory.remove(self.here) end
+end
+
+--- Ends every stage that runs.
+function nginx_stage.close_all()
+  local left = {}
+  for self in pairs(stages) do left[#left + 1] = self end
+  for _, self in ipairs(left) do self:close() end
+end
+
+--- For the block of tests that it is called in: whatever a test starts ends with the test.
+function nginx_stage.with_tests()
+  local busted = require "busted" -- a bench has none
+  busted.after_each(function()
+    nginx_stage.close_all()
+    process.end_all()
+  end)
+  busted.teardown(directory.remove_all)
+end
+
+-- }======
+
+-- {====== Asking ======
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
+--- Runs a Lua text in the content phase of a worker. Returns its results, and raises its error.
+function nginx_stage:ask(pid, text)
+  local answer = connection_to(self, pid):ask("/stage/run", text)
+  if not answer then error(("worker %d has not answered\n%s"):format(pid, self:log():sub(-4000)), 2) end
+  if answer.status ~= 200 then error(("worker %d: %s"):format(pid, answer.body), 2) end
+  local results = literal.read(answer.body)
+  return unpack(results, 1, results.n)
+end
+
+--- Runs a Lua text in each worker. Returns the first result of each, in the order of their pids.
+function nginx_stage:ask_each(text)
+  local list = {}
+  for i, pid in ipairs(self:workers()) do list[i] = self:ask(pid, text) end
+  return list
+end
+
+--- Waits until a Lua text returns true in each worker.
+function nginx_stage:await_each(text)
+  for _, pid in ipairs(self:workers()) do
+    await(self, text .. " in worker " .. pid, function() return self:ask(pid, text) end)
+  end
+end
+
+--- Makes a request, of any worker. Returns { status, head, body }.
+function nginx_stage:get(path)
+  local one = http.connect(self.port)
+  local answer = one:ask(path)
+  one:close()
+  return answer or error("no answer to " .. path .. "\n" .. self:log():sub(-4000), 2)
+end
+
+-- }======
+
+-- {====== Load ======
+
+local load_methods = {}
+local load_mt = { __index = load_methods }
+
+--- Begins to make requests, over so many connections, with wrk.
+function nginx_stage:load(path, connections)
+  local url = ("http://127.0.0.1:%d%s"):format(self.port, path)
+  return setmetatable({
+    wrk = process.start { "wrk", "-t", "1", "-c", tostring(connections or 16), "-d", "1h", url },
+  }, load_mt)
+end
+
+--- Ends the requests. Returns { requests, per_second, bad (answers of other statuses than 2xx and 3xx), broken
+-- (connections and requests that failed) }.
+function load_methods:finish()
+  self.wrk:signal("sigint")
+  assert(self.wrk:wait() == 0, self.wrk:transcript())
+  local text = self.wrk:stdout()
+  local connect, read, wrote = text:match("Socket errors: connect (%d+), read (%d+), write (%d+)")
+  return {
+    requests = tonumber(text:match("(%d+) requests in")),
+    per_second = tonumber(text:match("Requests/sec:%s+([%d.]+)")),
+    bad = tonumber(text:match("Non%-2xx or 3xx responses: (%d+)") or 0),
+    broken = tonumber(connect or 0) + tonumber(read or 0) + tonumber(wrote or 0),
+  }
+end
+
+-- }======
+
+-- {====== error.log ======
+
+--- All of error.log.
+function nginx_stage:log()
+  local file = io.open(self.here .. "/error.log")
+  local text = file and file:read("*a") or ""
+  if file then file:close() end
+  return text
+end
+
+local GRAVE = { warn = true, error = true, crit = true, alert = true, emerg = true }
+
+--- The lines of error.log, from warnings on, that none of some patterns matches; as one text.
+function nginx_stage:troubles(...)
+  local expected, list = { ... }, {}
+  for line in self:log():gmatch("[^\n]+") do
+    local is_grave = GRAVE[line:match("^%S+ %S+ %[(%l+)%]")]
+    for _, pattern in ipairs(expected) do
+      if is_grave and line:find(pattern) then is_grave = false end
+    end
+    if is_grave then list[#list + 1] = line end
+  end
+  return table.concat(list, "\n")
+end
+
+--- Waits for a line of error.log, after those that were waited for before. Returns the line.
+function nginx_stage:expect_log(pattern)
+  return await(self, "line " .. pattern, function()
+    local text = self:log()
+    for at, line, stop in text:gmatch("()([^\n]*)\n()") do
+      if at > self.n_read and line:find(pattern) then
+        self.n_read = stop - 1
+        return line
+      end
+    end
+  end)
+end
+
+-- }======
+
+return nginx_stage

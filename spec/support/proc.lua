@@ -1,0 +1,82 @@
+--- What the kernel says in /proc of other processes: their children, memory, processor time and connections.
+
+local uv = require "spec.support.luv"
+
+local proc = {}
+
+local ESTABLISHED = "01"
+local CONNECTED = "03" -- of a unix socket
+
+--- The text of a file in /proc/PID; nil if the process has gone.
+local function text_of(pid, name)
+  local file = io.open(("/proc/%d/%s"):format(pid, name))
+  local text = file and file:read("*a")
+  if file then file:close() end
+  return text
+end
+
+--- Whether a process runs. A zombie does not.
+function proc.is_running(pid)
+  local text = text_of(pid, "stat")
+  return text ~= nil and not text:find("%) [ZX] ")
+end
+
+--- The pids of a process's children, in order.
+function proc.children(pid)
+  local list = {}
+  for child in (text_of(pid, ("task/%d/children"):format(pid)) or ""):gmatch("%d+") do
+    if proc.is_running(tonumber(child)) then list[#list + 1] = tonumber(child) end
+  end
+  table.sort(list)
+  return list
+end
+
+--- The name that a process shows in lists of processes.
+function proc.title(pid)
+  return ((text_of(pid, "cmdline") or ""):gsub("%z+$", ""))
+end
+
+--- The memory of a process, in bytes.
+function proc.resident(pid)
+  return tonumber(assert(text_of(pid, "status"), "no such process"):match("VmRSS:%s*(%d+) kB")) * 1024
+end
+
+--- The processor time of a process's first thread, in seconds, to the nanosecond.
+function proc.seconds(pid)
+  return tonumber(assert(text_of(pid, "schedstat"), "no such process"):match("^%d+")) / 1e9
+end
+
+--- The inodes of a process's sockets, as a set.
+local function sockets_of(pid)
+  local set = {}
+  local path = ("/proc/%d/fd/"):format(pid)
+  local entries = uv.fs_scandir(path)
+  if not entries then return set end
+  for name in uv.fs_scandir_next, entries do
+    local inode = (uv.fs_readlink(path .. name) or ""):match("^socket:%[(%d+)%]$")
+    if inode then set[inode] = true end
+  end
+  return set
+end
+
+--- How many TCP connections a process has to a port, or, without a port, in all.
+function proc.connections(pid, port)
+  local sockets, n = sockets_of(pid), 0
+  for line in (text_of(pid, "net/tcp") or ""):gmatch("[^\n]+") do
+    local far, state, inode = line:match("^%s*%d+: %x+:%x+ %x+:(%x+) (%x%x) %S+ %S+ %S+ +%d+ +%d+ (%d+)")
+    if state == ESTABLISHED and sockets[inode] and (not port or tonumber(far, 16) == port) then n = n + 1 end
+  end
+  return n
+end
+
+--- How many connections a server has that came by its unix socket.
+function proc.unix_connections(pid, path)
+  local sockets, n = sockets_of(pid), 0
+  for line in (text_of(pid, "net/unix") or ""):gmatch("[^\n]+") do
+    local state, inode, name = line:match("^%x+: %x+ %x+ %x+ %x+ (%x%x) +(%d+) (.+)$")
+    if state == CONNECTED and name == path and sockets[inode] then n = n + 1 end
+  end
+  return n
+end
+
+return proc
