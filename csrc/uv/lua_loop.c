@@ -3,7 +3,9 @@
  * lua_loop: the loop as Lua sees it. Its user value is the table of handles, see kw_uv_handle.
  */
 #include <math.h>
+#include <pthread.h>
 
+#include "base/process.h"
 #include "face/module.h"
 #include "uv/binding.h"
 
@@ -114,9 +116,39 @@ static int l_connections(lua_State *L) {
   return 1;
 }
 
+/* The object of the loop that is closed before this process forks, and the process; or NULL. */
+static kw_loop **leaving;
+static pid_t leaving_pid;
+
+/* Called in the thread that forks, before the fork. A loop of the parent is not that of the child. */
+static void leave(void) {
+  kw_loop **self = leaving;
+  if (self == NULL || leaving_pid != kw_process_id()) return;
+  leaving = NULL;
+  kw_loop *loop = *self;
+  *self = NULL;
+  if (loop != NULL) kw_loop_close(loop);
+}
+
+static void register_leave(void) {
+  pthread_atfork(leave, NULL, NULL);
+}
+
+/* loop:leave_at_fork(): closes the loop before this process forks, so that no child inherits its descriptors. For one
+ * loop of a process, whose thread is the one that forks. */
+static int l_leave_at_fork(lua_State *L) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  kw_uv_check_loop(L);
+  pthread_once(&once, register_leave);
+  leaving = check_loop(L);
+  leaving_pid = kw_process_id();
+  return 0;
+}
+
 /* loop:close() */
 static int l_close(lua_State *L) {
   kw_loop **self = check_loop(L);
+  if (leaving == self) leaving = NULL;
   if (*self == NULL) return 0;
   kw_loop_enter(*self);
   kw_loop_close(*self);
@@ -132,6 +164,7 @@ static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"flush", l_flush},
                                         {"is_awaiting", l_is_awaiting},
                                         {"connections", l_connections},
+                                        {"leave_at_fork", l_leave_at_fork},
                                         {"close", l_close},
                                         {NULL, NULL}};
 static const luaL_Reg loop_meta[] = {{"__gc", l_close}, {NULL, NULL}};

@@ -143,7 +143,7 @@ describe("TLS in nginx #once", function()
       local said, errors = run { [phase] = SERVE .. [[
         local client = assert(keywatch.connect("https://127.0.0.1:" .. port, { tls = {
           ca = path .. "/ca.pem", cert = path .. "/alice.pem", key = path .. "/alice.key" } }))
-        say(client:put("a", "1").revision)
+        say(assert(client:put("a", "1")).revision)
         keywatch.run(function() say(client:get("a").value) end)
       ]] }
       assert.equal("2\n1\n", said, errors)

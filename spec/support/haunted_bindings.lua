@@ -389,6 +389,7 @@ case("uv.open", function() end)
 for _, name in ipairs { "now", "time", "pid", "hostname", "raise_limit", "this_thread" } do
   case("uv." .. name, function() end)
 end
+case("loop:leave_at_fork", function(w) return w.loop end)
 case("loop:turn", function(w) return w.loop, 0, w.listener end)
 case("loop:listen", function(w) return w.loop, w.server, { host = "127.0.0.1", port = 0 } end)
 case("loop:listen", function(w)

@@ -40,6 +40,7 @@ local driver = {}
 
 local pid = uv.pid()
 local loop              -- of libuv, while nginx does not serve; or nil
+local is_leaving = false -- the loop is being closed
 local is_serving = false -- nginx serves: tasks are light threads
 local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads. A task does not hold its thread.
 local thread_of = setmetatable({}, { __mode = "kv" }) -- and the other way round
@@ -56,9 +57,12 @@ local LIGHT = {} -- task.thread of every task that is a light thread, or will be
 
 local backend = { now = uv.now } -- see coroutines.lua
 
---- Returns the loop. The first call opens it.
+--- Returns the loop. The first call opens it. The workers that nginx forks do not inherit its descriptors.
 local function get_loop()
-  loop = loop or assert(uv.open())
+  if not loop then
+    loop = assert(uv.open())
+    loop:leave_at_fork()
+  end
   return loop
 end
 
@@ -89,18 +93,17 @@ end
 
 --- Closes the loop. Connections are opened anew when they are needed.
 local function leave_loop()
-  if not loop then return end
+  local left = loop
+  if not left or is_leaving then return end
+  is_leaving = true
   move_sources()
   tasks:tend()
-  loop:flush()
-  loop:close()
-  loop = nil
+  is_leaving, loop = false, nil
+  left:flush()
+  left:close()
 end
 
---- A call in init_by_lua leaves no loop open: the workers would inherit its descriptors.
-function backend.worked()
-  if not is_serving and get_phase() == "init" then leave_loop() end
-end
+function backend.worked() end
 
 -- }======
 
