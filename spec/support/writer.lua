@@ -82,6 +82,7 @@ function methods:finish()
   return self:write { { put = self.prefix .. "end", value = "" } }
 end
 
+--- Adds the texts of a batch's events to a list.
 local function enter(list, batch, has_prev)
   for _, event in ipairs(batch.events) do
     assert(event.mod_revision == batch.revision, "a batch is of one revision")
@@ -106,15 +107,15 @@ function methods:gather(watch, has_prev)
   end
 end
 
---- Each revision after `from` has come once, whole, and in order.
-function methods:compare(gathered, from, has_prev)
+--- Each revision after `from`, and up to `to` if given, has come once, whole, and in order.
+function methods:compare(gathered, from, has_prev, to)
   local n = 0
   local function expect(text)
     n = n + 1
     if gathered[n] == text then return end
     error(("at %d, expected %s, found %s"):format(n, text, tostring(gathered[n])), 3)
   end
-  for revision = from + 1, self.revision do
+  for revision = from + 1, to or self.revision do
     for _, texts in ipairs(self.log[revision] or {}) do expect(texts[has_prev and 2 or 1]) end
     if self.log[revision] then expect("--") end
   end
@@ -159,4 +160,4 @@ local function rebuild(watch, to)
   return state
 end
 
-return { new = new, rebuild = rebuild, PATIENCE = PATIENCE }
+return { new = new, enter = enter, rebuild = rebuild, PATIENCE = PATIENCE }
