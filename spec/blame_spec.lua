@@ -82,7 +82,10 @@ local FACE = {
   namespace = { kind("/app", none, 5, {}) },
   cache = { kind("/app", none, 5, {}), kind(nil, 5, "x", { colour = 1 }, { 1 }, { history_bytes = -1 },
     { history_bytes = 0.5 }, { history_bytes = "x" }, { history_revisions = nan }, { history_age = -1 },
-    { history_age = nan }, { slow_after = 0 }, { slow_after = nan }, { slow_after = true }) },
+    { history_age = nan }, { slow_after = 0 }, { slow_after = nan }, { slow_after = true }, { file = "" },
+    { file = "a\0b" }, { file = 5 }, { file_delay = 1 }, { file = "f", file_delay = -1 },
+    { file = "f", file_delay = "x" }, { timeout = -1 }, { timeout = nan }, { timeout = "x" },
+    { timeout = math.huge }) },
   session = {
     options({ ttl = 0 }, { ttl = 1.5 }, { ttl = "x" }, { lease = "x" }, { lease = {} }, { ttl = 1, lease = 1 }),
   },
@@ -147,7 +150,7 @@ local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a 
 
 local OF_READS = { { consistent = 1 }, { min_revision = -1 }, { min_revision = 0.5 }, { min_revision = "x" } }
 local CACHE = {
-  is_ready = {}, wait_ready = { seconds }, wait_for = { kind(1, none, -1, 1.5, nan, "x", {}), seconds },
+  is_ready = {}, wait_ready = { seconds }, has_synced = {}, wait_synced = { seconds }, wait_for = { kind(1, none, -1, 1.5, nan, "x", {}), seconds },
   sync = { seconds }, status = {}, close = {}, object_watch = FACE.object_watch, informer = FACE.informer,
   get = { key, options({ revision = -1 }, unpack(OF_READS)) },
   range = { key, options({ limit = "x" }, { prefix = true, range_end = "b" }, { sort_order = "up" },

@@ -42,7 +42,8 @@ local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
   open_watch = true, feed = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
-  page = true,
+  page = true, write_content = true, load_content = true,
+  changed_revision = true,
 }
 
 local function names(...)

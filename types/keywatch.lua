@@ -301,6 +301,7 @@ function keywatch.selector(given, opts) end
 ---@field phase "reading"|"following"|"paused"|"closed"
 ---@field age? number seconds since the server has last said that nothing is missing; nil before there is content
 ---@field trouble? keywatch.Error why the content does not come up to date now
+---@field from_file boolean the content is that of the file, and has not come from the server yet
 
 ---@class keywatch.Hash
 ---@field hash integer etcd's HashKV
@@ -582,6 +583,9 @@ function keywatch.selector(given, opts) end
 ---@field history_revisions? integer history that the cache keeps, in revisions with events; default: any
 ---@field history_age? number history that the cache keeps, in seconds; default: any
 ---@field slow_after? number seconds after which a watch ends that is not read while events wait; default: never
+---@field file? string path of a file with the last known content, for a start without a server
+---@field file_delay? number seconds from a change of the content until the file is written; 1
+---@field timeout? number seconds that the first content may take, before that of the file is used; 1
 
 ---@class keywatch.CacheGetOptions: keywatch.GetOptions
 ---@field consistent? boolean be as new as the server is at the time of the call
@@ -1027,10 +1031,21 @@ local Cache = {}
 function Cache:is_ready() end
 
 ---Waits until the cache has content.
----@param timeout? number seconds
+---@param timeout? number seconds; default: the option `timeout` of the cache, or any time
 ---@return true? ok
 ---@return keywatch.Error? err "unavailable" after the timeout, with the reason
 function Cache:wait_ready(timeout) end
+
+---True once the content has come from the server, and not only from a file.
+---@return boolean
+---@nodiscard
+function Cache:has_synced() end
+
+---Waits until the content has come from the server.
+---@param timeout? number seconds
+---@return true? ok
+---@return keywatch.Error? err "unavailable" after the timeout, with the reason
+function Cache:wait_synced(timeout) end
 
 ---Waits until the cache has come to a revision.
 ---@param revision integer

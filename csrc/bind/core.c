@@ -9,6 +9,7 @@
 #include "base/sha1.h"
 #include "bind/lua_answer.h"
 #include "bind/lua_client.h"
+#include "bind/lua_content.h"
 #include "bind/lua_error.h"
 #include "bind/lua_feed_state.h"
 #include "bind/lua_message.h"
@@ -113,6 +114,7 @@ static const struct {
               {"client", kw_bind_push_client},
               {"subscription", kw_bind_push_subscription},
               {"feed_state", kw_bind_push_feed_state},
+              {"content_writer", kw_bind_push_content_writer},
               {"serve", kw_bind_push_serve},
               {"new_error", kw_bind_push_error_new},
               {"error_of", kw_bind_push_error_of},

@@ -104,7 +104,7 @@ static int read_events(lua_State *L, int arg, int64_t rev, kw_arena *arena,
 
 typedef int (*fill_fn)(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
-static kw_lua_store *enter_replica(lua_State *L) {
+kw_lua_store *kw_bind_enter_replica(lua_State *L) {
   kw_lua_store *self = kw_bind_enter(L);
   if (!kw_store_is_replica(self->store)) luaL_error(L, "the store is not a replica");
   return self;
@@ -119,7 +119,7 @@ static int64_t check_revision(lua_State *L) {
 
 /* Nothing that allocates comes between the look at the state and its use. */
 static int fill_from(lua_State *L, fill_fn fn) {
-  kw_lua_store *self = enter_replica(L);
+  kw_lua_store *self = kw_bind_enter_replica(L);
   const kw_feed_state *state = kw_bind_to_feed_state(L, 2);
   luaL_argcheck(L, state->revision > 0, 2, "the state has no page");
   return kw_bind_end(L, self, fn(self->store, state->revision, state->kvs, state->n));
@@ -127,7 +127,7 @@ static int fill_from(lua_State *L, fill_fn fn) {
 
 static int fill(lua_State *L, fill_fn fn) {
   if (kw_bind_to_feed_state(L, 2) != NULL) return fill_from(L, fn);
-  kw_lua_store *self = enter_replica(L);
+  kw_lua_store *self = kw_bind_enter_replica(L);
   int64_t rev = check_revision(L);
   kw_kv *kvs;
   size_t n;
@@ -150,7 +150,7 @@ static int l_merge(lua_State *L) {
 }
 
 static int l_apply(lua_State *L) {
-  kw_lua_store *self = enter_replica(L);
+  kw_lua_store *self = kw_bind_enter_replica(L);
   int64_t rev = check_revision(L);
   kw_replica_event *events;
   size_t n;
@@ -160,7 +160,7 @@ static int l_apply(lua_State *L) {
 }
 
 static int l_feed(lua_State *L) {
-  kw_lua_store *self = enter_replica(L);
+  kw_lua_store *self = kw_bind_enter_replica(L);
   kw_subscription *sub = kw_bind_check_subscription(L, 2);
   kw_feed_moved moved = {0, 0};
   int rc = sub == NULL ? KW_OK : kw_feed_move(self->store, sub, &moved);
@@ -173,7 +173,7 @@ static int l_feed(lua_State *L) {
 }
 
 static int l_advance(lua_State *L) {
-  kw_lua_store *self = enter_replica(L);
+  kw_lua_store *self = kw_bind_enter_replica(L);
   return kw_bind_end(L, self, kw_replica_advance(self->store, check_revision(L)));
 }
 

@@ -262,9 +262,9 @@ static const luaL_Reg key_methods[] = {{"get", l_get},     {"range", l_range},  
                                        {"close", l_close}, {NULL, NULL}};
 
 static const luaL_Reg *const store_methods[] = {
-    key_methods,           kw_bind_lease_methods,   kw_bind_maintenance_methods,
-    kw_bind_row_methods,   kw_bind_step_methods,    kw_bind_replica_methods,
-    kw_bind_watch_methods, kw_bind_snapshot_methods};
+    key_methods,           kw_bind_lease_methods,    kw_bind_maintenance_methods,
+    kw_bind_row_methods,   kw_bind_step_methods,     kw_bind_replica_methods,
+    kw_bind_watch_methods, kw_bind_snapshot_methods, kw_bind_content_methods};
 
 static const luaL_Reg store_meta[] = {
     {"__gc", l_close}, {"__close", l_close}, {"__tostring", l_tostring}, {NULL, NULL}};

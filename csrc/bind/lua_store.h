@@ -12,6 +12,7 @@
  *   lua_rows          rows
  *   lua_durability    tickets and their outcome; the bell
  *   lua_replica       load, replace, apply, advance
+ *   lua_content       the content of a replica in a file
  *   lua_watch         watches
  *   lua_snapshot      snapshots
  *
@@ -74,6 +75,7 @@ typedef struct kw_lua_store {
 void kw_bind_push_store(lua_State *L);
 
 /* The methods of every store, one list per file. Their upvalues are those of kw_bind_push_upvalues. */
+extern const luaL_Reg kw_bind_content_methods[];
 extern const luaL_Reg kw_bind_lease_methods[];
 extern const luaL_Reg kw_bind_maintenance_methods[];
 extern const luaL_Reg kw_bind_replica_methods[];
@@ -101,6 +103,9 @@ kw_lua_store *kw_bind_check_open(lua_State *L);
 
 /* Does what kw_bind_check_open does, and then one step of the work that is due. Most methods begin with it. */
 kw_lua_store *kw_bind_enter(lua_State *L);
+
+/* Does what kw_bind_enter does. Raises if the store is not a replica. Defined in lua_replica.c. */
+kw_lua_store *kw_bind_enter_replica(lua_State *L);
 
 /* Raises if the store is in the middle of a call: the caller is then a finalizer. */
 void kw_bind_check_idle(lua_State *L, const kw_lua_store *self);

@@ -9,7 +9,7 @@
 #ifndef KW_MODEL_RANGE_H
 #define KW_MODEL_RANGE_H
 
-#include "base/slice.h"
+#include "model/kv.h"
 
 typedef struct kw_range {
   kw_slice key;
@@ -35,6 +35,13 @@ static inline bool kw_range_reaches(const kw_range *range, kw_slice key) {
 /* True if `key` is in the range. */
 static inline bool kw_range_contains(const kw_range *range, kw_slice key) {
   return kw_slice_compare(range->key, key) <= 0 && kw_range_reaches(range, key);
+}
+
+/* True if a server can have a kv like this in the range at a revision. */
+static inline bool kw_kv_is_sound(const kw_kv *kv, const kw_range *range, int64_t rev) {
+  return kv->key.len > 0 && kv->create_revision >= 1 && kv->version >= 1 &&
+         kv->mod_revision >= kv->create_revision && kv->mod_revision <= rev &&
+         kw_range_contains(range, kv->key);
 }
 
 /* Copies the key, then the end, to `to`, which has room for both. Returns the range of the copy. */

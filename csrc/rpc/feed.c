@@ -15,13 +15,6 @@ enum {
   HEADER_REVISION = 3,
 };
 
-/* True if a server can have a kv like this in a range at a revision. */
-static bool is_sound(const kw_kv *kv, const kw_range *range, int64_t rev) {
-  return kv->key.len > 0 && kv->create_revision >= 1 && kv->version >= 1 &&
-         kv->mod_revision >= kv->create_revision && kv->mod_revision <= rev &&
-         kw_range_contains(range, kv->key);
-}
-
 /* {====== The state ====== */
 
 static bool read_header(kw_slice bytes, int64_t *revision) {
@@ -58,7 +51,7 @@ static bool add_kvs(kw_feed_state *state, kw_slice page, int64_t revision) {
   while (kw_wire_next(&reader, &field)) {
     if (field.number != RANGE_KVS || field.type != KW_WIRE_BYTES) continue;
     kw_kv *kv = &state->kvs[state->n];
-    if (!kw_keyvalue_decode(field.bytes, kv) || !is_sound(kv, &state->range, revision))
+    if (!kw_keyvalue_decode(field.bytes, kv) || !kw_kv_is_sound(kv, &state->range, revision))
       return false;
     if (state->n > 0 && kw_slice_compare(kv[-1].key, kv->key) >= 0) return false;
     state->n++;
@@ -156,7 +149,7 @@ static int gather(gathered *all, const kw_event_fields *event) {
   int64_t rev = event->kv.mod_revision;
   kw_kv sound = event->kv;
   if (event->is_delete) sound.create_revision = sound.version = 1;
-  if (!is_sound(&sound, &all->range, INT64_MAX / 2)) return KW_ERR_MALFORMED_ANSWER;
+  if (!kw_kv_is_sound(&sound, &all->range, INT64_MAX / 2)) return KW_ERR_MALFORMED_ANSWER;
   if (all->n > 0 && rev != revision_of(all)) {
     int rc = apply(all);
     if (rc != KW_OK) return rc;

@@ -35,6 +35,10 @@ int kw_replica_advance(kw_store *store, int64_t rev) {
   return KW_OK;
 }
 
+int64_t kw_replica_changed_revision(const kw_store *store) {
+  return store->retention.newest.revision;
+}
+
 /* {====== The base ====== */
 
 static int by_mod_revision(const void *a, const void *b) {

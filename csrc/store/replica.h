@@ -50,4 +50,8 @@ int kw_replica_merge(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
  * is called. */
 int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n);
 
+/* Returns the revision of the last event, or of the base if there was none since. The content is the same as long as
+ * the revision is, unless it was replaced. */
+int64_t kw_replica_changed_revision(const kw_store *store);
+
 #endif

@@ -11,6 +11,10 @@
 --
 --   error()                    returns why nothing can come any more, or nil
 --   describe()                 returns phase, age and trouble
+--   has_synced()               true if the content has come from the server, now or before
+--   is_of_file()               true if the content is that of the file
+--   await_synced(cache, deadline)
+--                              waits for content from the server. Returns nil, or an error
 --   deadline()                 returns the deadline of a read that has none
 --   await_revision(cache, revision, deadline, is_strict, replica)
 --                              waits until the replica has come to a revision, or the cache has another one than
@@ -22,6 +26,7 @@
 --   close()
 
 local check = require "keywatch.support.check"
+local content_file = require "keywatch.cache.content_file"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -72,11 +77,12 @@ local function closed_error(cache)
   return cache.end_error or cache.feed:error()
 end
 
---- Returns the error of a cache that has no content yet.
-local function empty_error(cache)
+--- Returns the error of a cache that has no content yet, or none from the server: `what` says which.
+local function empty_error(cache, what)
   local _, _, trouble = cache.feed:describe()
   local why = trouble or cache.owner.transport.dialer:error()
-  return errors.new("unavailable", "keywatch: the cache has no content yet: " .. why.message:gsub("^keywatch: ", ""))
+  return errors.new("unavailable", ("keywatch: the cache has %s yet: "):format(what or "no content")
+    .. why.message:gsub("^keywatch: ", ""))
 end
 
 --- Returns the deadline of a timeout, or nil.
@@ -90,11 +96,11 @@ function cache_methods:is_ready()
   return self.is_loaded and not closed_error(self)
 end
 
---- Waits until the cache has content. Returns true, or nil and an error.
+--- Waits until the cache has content. Returns true, or nil and an error. Without a timeout that of the cache counts.
 function cache_methods:wait_ready(timeout)
   check.self(self, "wait_ready", cache_mt)
   check.timeout(timeout, "wait_ready")
-  local deadline = deadline_of(timeout)
+  local deadline = deadline_of(timeout or self.timeout)
   local err = closed_error(self)
   if err then return nil, err end
   if self.is_loaded then return true end
@@ -102,6 +108,26 @@ function cache_methods:wait_ready(timeout)
   err = self.feed:await_revision(self, 0, deadline)
   if not err then return true end
   return nil, err.code == "timeout" and empty_error(self) or err
+end
+
+--- True once the content has come from the server, and not only from a file.
+function cache_methods:has_synced()
+  check.self(self, "has_synced", cache_mt)
+  return self.feed:has_synced() and not closed_error(self)
+end
+
+--- Waits until the content has come from the server. Returns true, or nil and an error.
+function cache_methods:wait_synced(timeout)
+  check.self(self, "wait_synced", cache_mt)
+  check.timeout(timeout, "wait_synced")
+  local deadline = deadline_of(timeout)
+  local err = closed_error(self)
+  if err then return nil, err end
+  if self.feed:has_synced() then return true end
+  driver.get().check_wait()
+  err = self.feed:await_synced(self, deadline)
+  if not err then return true end
+  return nil, err.code == "timeout" and empty_error(self, "no content of the server") or err
 end
 
 --- Returns the revision of the content; 0 before there is any.
@@ -328,7 +354,9 @@ end
 --- Returns how the cache stands. Asks nobody, and does not wait.
 function cache_methods:status()
   check.self(self, "status", cache_mt)
-  if closed_error(self) then return { revision = 0, compact_revision = 0, keys = 0, phase = "closed" } end
+  if closed_error(self) then
+    return { revision = 0, compact_revision = 0, keys = 0, phase = "closed", from_file = false }
+  end
   local replica = self.replica:status()
   local phase, age, trouble = self.feed:describe()
   local counted, failed = { count = replica.keys }, nil
@@ -342,6 +370,7 @@ function cache_methods:status()
     phase = phase,
     age = age,
     trouble = trouble or failed,
+    from_file = self.feed:is_of_file(),
   }
 end
 
@@ -395,11 +424,13 @@ end
 
 local OPTIONS = {
   history_bytes = "number", history_revisions = "number", history_age = "number", slow_after = "number",
+  file = "string", file_delay = "seconds", timeout = "seconds",
 }
+local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
 
 --- Called by the feed when something has come. There may be content now.
 local function on_change(cache)
-  if cache.feed:describe() == "following" then cache.is_loaded = true end
+  if cache.feed:is_of_file() or cache.feed:describe() == "following" then cache.is_loaded = true end
   follow_tables(cache)
 end
 
@@ -424,9 +455,25 @@ local function begin_anew(cache, state, why)
   return true
 end
 
+--- Raises if an option about the file is wrong.
+local function check_file_options(opts)
+  local path = opts.file
+  if path and (path == "" or path:find("\0", 1, true)) then
+    check.misuse("cache: option 'file' must be the path of a file, not %s", check.shown(path))
+  end
+  for _, name in ipairs { "file_delay", "timeout" } do
+    local seconds = opts[name]
+    if seconds and not (seconds >= 0 and seconds < math.huge) then
+      check.misuse("cache: option '%s' must be a number of seconds of at least 0, not %s", name, check.shown(seconds))
+    end
+  end
+  if opts.file_delay and not path then check.misuse("cache: option 'file_delay' needs the option 'file'") end
+end
+
 --- Returns the options that bound the history. Raises if an option is wrong.
 local function read_options(opts)
   check.known(opts, "cache", OPTIONS)
+  check_file_options(opts)
   for _, name in ipairs { "history_bytes", "history_revisions" } do
     local n = opts[name]
     if n and not (n >= 0 and n <= 2 ^ 53 and n % 1 == 0) then
@@ -456,6 +503,7 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     range_end = key_order.prefix_end(outer),
     history = opts.history,
     slow_after = opts.slow_after,
+    timeout = opts.timeout, -- of the first content; nil: none was given
     replica = replica,
     is_whole = is_whole,   -- the replica has the keys of the cache alone, and belongs to the cache
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
@@ -473,7 +521,9 @@ local function open_remote(client, prefix, opts, space)
   local replica, err = new_replica(opts.history)
   if not replica then return nil, err end
   local cache = new(client, space, prefix, opts, replica, true)
-  cache.feed = feeds.new(cache, { on_change = on_change, begin_anew = begin_anew, on_end = finish })
+  local file = opts.file and content_file.new(opts.file, opts.file_delay or FILE_DELAY, prefix)
+  cache.feed = feeds.new(cache, { on_change = on_change, begin_anew = begin_anew, on_end = finish }, file,
+    opts.timeout or TIMEOUT)
   cache.feed:begin()
   return cache
 end
@@ -494,7 +544,10 @@ local function open(owner, prefix, opts)
   check.self(owner, "cache")
   check.argument(type(prefix) == "string", 1, "cache", "string", prefix)
   opts = check.options(opts, "cache")
-  local own = { history = read_options(opts), slow_after = opts.slow_after }
+  local own = {
+    history = read_options(opts), slow_after = opts.slow_after,
+    file = opts.file, file_delay = opts.file_delay, timeout = opts.timeout,
+  }
   local root, before = face.resolve(owner, "")
   local space = before ~= "" and {
     prefix = before, range_end = key_order.prefix_end(before), first = before .. "\0",

@@ -18,6 +18,10 @@
 --
 -- All work is done by `pump`, which never runs inside itself. Only `close` may come in between: by a finalizer, or by a
 -- hook of a table. So a function looks at the phase again after each call.
+--
+-- A feed may have a file with the last known content (content_file.lua). If the server has not sent the content within
+-- the option `timeout` of the cache, the replica is loaded from the file. When the server has sent it, the replica is
+-- merged with that, as after a gap.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -25,6 +29,7 @@ local errors = require "keywatch.support.errors"
 local local_source = require "keywatch.watch.local_source"
 local reason = require "keywatch.support.reason"
 local server_revision = require "keywatch.cache.server_revision"
+local staleness = require "keywatch.cache.staleness"
 
 local RANGE = "/etcdserverpb.KV/Range"
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
@@ -101,6 +106,7 @@ local function begin_following(self, revision, heard_at)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
   self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
+  self.is_synced, self.is_from_file, self.fall_back_at = true, false, nil
   self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
   self.watch_calls:add(self)
   self.transport:look_again()
@@ -118,6 +124,7 @@ local function use_state(self)
   end
   local why = self.why and OTHER_HISTORY[self.why.code] and self.why
   why = why or core.new_error(self.cluster ~= self.page_cluster and "cluster_changed" or "regressed")
+  if self.file then self.file:forget() end
   return self.hooks.begin_anew(self.cache, self.state, why)
 end
 
@@ -158,7 +165,8 @@ local function take_page(self, read)
   if self.page_cluster and cluster ~= self.page_cluster then
     return read_again(self, core.new_error("cluster_changed"), self.why)
   end
-  if not self.page_cluster then self.page_cluster, self.read_at = cluster, driver.get().now() end
+  self.page_at = driver.get().now()
+  if not self.page_cluster then self.page_cluster, self.read_at = cluster, self.page_at end
   local ok, more, n = self.state:add(read.message)
   if self.phase ~= "reading" then return end
   if not ok then return pause(self, more) end
@@ -236,6 +244,17 @@ local function work(self)
   end
 end
 
+--- Returns why the content does not come up to date now, or nil.
+local function present_trouble(self)
+  if self.phase == "paused" then return self.trouble end
+  local is_open = self.phase == "following" and self.core:state() == "open"
+  if is_open or self.phase == "closed" then return nil end
+  local transport = self.transport
+  if not transport.connection and transport.dialer.trouble then return transport.dialer:error() end
+  if self.phase == "following" then return self.watch_calls.trouble end
+  return self.read and self.read.trouble or self.why
+end
+
 --- Has the work looked at once more, in the next turn.
 function feed_methods:look_again()
   self.is_stirred = true
@@ -276,12 +295,76 @@ local function pump(self)
   if not ok and not is_busy(err) then error(err, 0) end
 end
 
+-- {====== The file ======
+
+--- Returns what the file has to know of the content: see content_file.lua.
+local function content_of(self)
+  return {
+    replica = self.cache.replica,
+    key = self.key,
+    range_end = self.range_end,
+    cluster = self.cluster,
+    heard_at = math.max(0, math.floor(os.time() - (driver.get().now() - self.heard_at))),
+  }
+end
+
+--- Loads the content of the file, since the server has not sent any in time.
+local function fall_back(self, now)
+  local cluster, time_of_day = self.file:load(self.cache.replica, self.key, self.range_end)
+  self.fall_back_at = nil
+  if not cluster or self.phase == "closed" then return end
+  self.cluster, self.is_from_file, self.heard_at = cluster, true, now - math.max(0, os.time() - time_of_day)
+  self.staleness:begin_with_file(self.file.path, self.heard_at, present_trouble(self), now)
+  tell(self)
+  if self.changed then self.changed:set() end
+end
+
+--- Does the work of the file that is due. Returns the seconds until it must be called again, or nil.
+local function poll_file(self, now)
+  if self.fall_back_at and now < self.fall_back_at then return self.fall_back_at - now end
+  if self.fall_back_at and not self.is_working then fall_back(self, now) end
+  if not self.is_synced or self.phase == "closed" then return nil end
+  return self.file:poll(now, self.cache.replica, function() return content_of(self) end)
+end
+
+-- }======
+
+--- Has the log told if the content is stale. Returns the seconds until it must be called again.
+local function poll_staleness(self, now)
+  if now < self.stale_at then return self.stale_at - now end
+  local heard_at = self.page_at
+  if self.heard_at and (not heard_at or self.heard_at > heard_at) then heard_at = self.heard_at end
+  local call = self.phase == "following" and self.call or nil
+  local wait = self.staleness:look(now, {
+    phase = self.phase,
+    trouble = present_trouble(self),
+    is_trusted = call and call.connection.trusts_progress,
+    is_open = self.phase == "following" and self.core:state() == "open",
+    has_content = self.cache.is_loaded,
+    heard_at = heard_at,
+  })
+  self.stale_at = now + wait
+  return wait
+end
+
+--- Returns the lesser one of two numbers, of which either may be nil.
+local function sooner(one, other)
+  if not one or other and other < one then return other end
+  return one
+end
+
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
 function feed_methods:poll(now)
   local is_due = self.phase == "paused" and now >= self.retry_at
   if (self.is_stirred or is_due) and not self.is_working then pump(self) end
   local wait = self.is_stirred and 0 or nil
   if self.phase == "paused" then wait = math.max(0, self.retry_at - now) end
+  if self.phase ~= "closed" then wait = sooner(wait, poll_staleness(self, now)) end
+  if self.file and self.phase ~= "closed" then
+    local ok, seconds = pcall(poll_file, self, now)
+    if not ok and not is_busy(seconds) then error(seconds, 0) end
+    wait = sooner(wait, ok and seconds or not ok and 0 or nil)
+  end
   if self.cache.history.history_age and self.phase ~= "closed" then
     local seconds = self.cache.replica:tend() -- history that is too old takes memory, even if nothing comes
     if seconds and (not wait or seconds < wait) then wait = seconds end
@@ -308,6 +391,9 @@ function feed_methods:close()
   end
   if state then state:close() end
   self.asker:close()
+  if self.file then
+    self.file:close(driver.get().now(), self.cache.replica, self.is_synced and function() return content_of(self) end)
+  end
   if self.changed then self.changed:set() end
 end
 
@@ -315,20 +401,18 @@ end
 
 -- {====== Methods for the cache ======
 
+--- Returns the driver event that is set when something has come.
+local function changes(self)
+  if not self.changed then
+    local fresh = driver.get().event()
+    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
+  end
+  return self.changed
+end
+
 --- Returns the error of a client that is closed, or nil.
 function feed_methods:error()
   if self.transport.is_closed then return errors.closed("client") end
-end
-
---- Returns why the content does not come up to date now, or nil.
-local function present_trouble(self)
-  if self.phase == "paused" then return self.trouble end
-  local is_open = self.phase == "following" and self.core:state() == "open"
-  if is_open or self.phase == "closed" then return nil end
-  local transport = self.transport
-  if not transport.connection and transport.dialer.trouble then return transport.dialer:error() end
-  if self.phase == "following" then return self.watch_calls.trouble end
-  return self.read and self.read.trouble or self.why
 end
 
 --- Returns the phase; the seconds since the server has last said that the content is all that it has, or nil; and why
@@ -336,6 +420,28 @@ end
 function feed_methods:describe()
   local heard_at = self.heard_at
   return self.phase, heard_at and driver.get().now() - heard_at, present_trouble(self)
+end
+
+--- True once the content has come from the server.
+function feed_methods:has_synced()
+  return self.is_synced
+end
+
+--- True if the content is that of the file.
+function feed_methods:is_of_file()
+  return self.is_from_file
+end
+
+--- Waits until the content has come from the server. Returns nil, or an error.
+function feed_methods:await_synced(cache, deadline)
+  local d, changed = driver.get(), changes(self)
+  while true do
+    local err = cache.end_error or self:error()
+    if err then return err end
+    if self.is_synced then return nil end
+    if deadline and d.now() >= deadline then return core.new_error("timeout") end
+    if self.phase ~= "closed" then changed:wait(deadline and math.max(0, deadline - d.now())) end
+  end
 end
 
 --- Returns the deadline of a request of the client.
@@ -369,15 +475,6 @@ local function hasten(self, target)
   return self.ask_at
 end
 
---- Returns the driver event that is set when something has come.
-local function changes(self)
-  if not self.changed then
-    local fresh = driver.get().event()
-    self.changed = self.changed or fresh -- a finalizer may have waited, or closed the cache, meanwhile
-  end
-  return self.changed
-end
-
 --- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
 -- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
 function feed_methods:await_revision(cache, target, deadline, is_strict, replica)
@@ -386,7 +483,10 @@ function feed_methods:await_revision(cache, target, deadline, is_strict, replica
     local err = cache.end_error or self:error()
     if err then return err end
     if has_come(self, target) or replica and cache.replica ~= replica then return nil end
-    if deadline and d.now() >= deadline then return core.new_error("timeout") end
+    if deadline and d.now() >= deadline then
+      if self.fall_back_at then self:poll(d.now()) end -- both times may be over at once
+      return cache.end_error or not has_come(self, target) and core.new_error("timeout") or nil
+    end
     local look_at, is_untrusted = hasten(self, target)
     if is_untrusted and is_strict then return core.new_error("unsupported") end
     local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
@@ -450,7 +550,8 @@ end
 --   begin_anew(cache, state, err)  has to give the cache another replica, with that state. Returns true, or nil and an
 --                                  error
 --   on_end(cache, err)             called when the client is closed
-local function new(cache, hooks)
+-- `file` is the file with the last known content, or nil; its content is used after `timeout` seconds.
+local function new(cache, hooks, file, timeout)
   local client = cache.owner
   local transport = client.transport
   last_number = last_number + 1
@@ -473,6 +574,7 @@ local function new(cache, hooks)
     is_complete = false, -- all pages have come
     page_cluster = nil, -- the cluster of these pages
     read_at = nil,      -- when the first one has come
+    page_at = nil,      -- when the last one has come
     cluster = nil,      -- the cluster of the replica
     why = nil,          -- the error that made reading anew necessary
     trouble = nil,      -- why it is paused
@@ -484,6 +586,12 @@ local function new(cache, hooks)
     confirmed = 0,      -- how often it has said so without anything new
     ask_at = 0,         -- the time before which the server is not asked for progress again
     asks = 0,           -- requests for progress since the server was heard
+    is_synced = false,  -- the content has come from the server
+    file = file,
+    fall_back_at = nil, -- when the content of the file is used
+    is_from_file = false, -- the content is that of the file
+    staleness = nil,
+    stale_at = 0,       -- when the staleness is looked at
     arrival = nil,
     changed = nil,      -- driver event: set when something has come
     is_working = false,
@@ -492,6 +600,9 @@ local function new(cache, hooks)
     core = nil, tag = 0, call = nil, has_own_call = false, is_full = false, attached_at = nil,
   }, feed_mt)
   self.arrival = { set = function() pump(self) end }
+  local now = driver.get().now()
+  self.staleness = staleness.new(cache.prefix, now)
+  self.fall_back_at = file and now + timeout
   return self
 end
 

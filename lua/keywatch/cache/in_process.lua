@@ -23,6 +23,16 @@ function store_methods.describe()
   return "following", 0
 end
 
+--- True: the store has all of its content.
+function store_methods.has_synced()
+  return true
+end
+
+--- False: the cache of a store needs no file.
+function store_methods.is_of_file()
+  return false
+end
+
 --- Returns the deadline of a read that has to wait.
 function store_methods.deadline()
   return driver.get().now() + TIMEOUT

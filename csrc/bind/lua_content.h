@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lua_content: the content of a replica in a file, see store/content.h.
+ *
+ *   core.content_writer(path) -> writer
+ *   writer:is_done() -> boolean      false while a write goes on; nil and an error if the last write has failed
+ *   writer:wait() -> true            waits for the write that goes on; nil and an error if the last write has failed
+ *   writer:close()                   ends a write that goes on, without its file
+ *
+ * Methods of a replica:
+ *
+ *   store:write_content(writer, key, range_end, cluster, heard_at) -> true
+ *                                    begins to write the content, which are the keys of a range; nil and an error if
+ *                                    there is too much of it, or memory is short. Raises if the writer is not done
+ *   store:load_content(path, key, range_end) -> cluster, heard_at
+ *                                    loads the content of a file; nil and an error: "not_found" if there is no file
+ *   store:changed_revision() -> revision
+ *                                    of the last event, or of the base if there was none since
+ *
+ * A cluster is an id as a decimal string, and heard_at is a number of seconds since 1970. The texts of errors about a
+ * file go behind the path of the file: "is damaged".
+ */
+#ifndef KW_BIND_LUA_CONTENT_H
+#define KW_BIND_LUA_CONTENT_H
+
+#include "bind/lua_store.h"
+
+/* Pushes the function core.content_writer. */
+void kw_bind_push_content_writer(lua_State *L);
+
+#endif

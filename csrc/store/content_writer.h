@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * content_writer: writes the content of a replica to a file, see store/content.h.
+ *
+ *   IDLE --- begin ---> WRITING --- the thread has ended, seen by is_done or wait ---> IDLE
+ *
+ * `begin` retains the newest record of each key, which takes time with the number of keys; a thread of the writer then
+ * writes them. The replica goes on meanwhile. The file appears whole: the thread writes a temporary file in the same
+ * directory, syncs it, and renames it. Several processes may write one file; the last one counts. Wherever the file
+ * system can do so the temporary file has no name until it is whole, so that a process that is killed leaves none.
+ *
+ * A writer belongs to one thread, which also owns the replica. After a fork the child's copy has no thread: it is idle.
+ */
+#ifndef KW_STORE_CONTENT_WRITER_H
+#define KW_STORE_CONTENT_WRITER_H
+
+#include "store/content.h"
+#include "store/store.h"
+
+typedef struct kw_content_writer kw_content_writer;
+
+/* Returns an idle writer of a file, or NULL if memory is short. The path is copied. */
+kw_content_writer *kw_content_writer_new(const char *path);
+
+/* Asks the thread to end, waits for it, and frees the writer. A file that is not whole by then is not written. */
+void kw_content_writer_free(kw_content_writer *writer);
+
+/* Begins to write the content of a replica, whose keys all lie in the range. The revision of the meta is set to that
+ * of the replica. Returns KW_OK; KW_ERR_REQUEST_TOO_LARGE if the file would be larger than KW_CONTENT_MAX_BYTES; or
+ * KW_ERR_NO_MEMORY: the writer is then idle as before. The writer must be idle. */
+int kw_content_writer_begin(kw_content_writer *writer, const kw_store *replica,
+                            const kw_range *range, kw_content_meta meta);
+
+/* True if the writer is idle. Releases a bounded number of the records of a write that has ended, so that the writer
+ * may become idle some calls later. */
+bool kw_content_writer_is_done(kw_content_writer *writer);
+
+/* Waits for the thread. The writer is then idle. */
+void kw_content_writer_wait(kw_content_writer *writer);
+
+/* Returns 0 if the last write has succeeded, or the errno of the system call that has failed; ECANCELED if the write
+ * was not made to the end. The writer must be idle. */
+int kw_content_writer_outcome(const kw_content_writer *writer);
+
+#endif

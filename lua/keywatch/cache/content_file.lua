@@ -1,0 +1,132 @@
+-- SPDX-License-Identifier: MIT
+--- content_file: the last known content of a client's cache, in a file.
+--
+--   CLEAN --- the content changes ---> DUE --- the delay is over ---> WRITING --- the thread has ended ---> CLEAN
+--                                       ^                                                 |
+--                                       +--- a pause, if the write has failed ------------+
+--
+-- The core writes the file, in a thread: see csrc/store/content_writer.h. The feed of the cache polls the object, which
+-- never waits, except in `close` and in virtual time, where threads have no time. A failure is one line of the log,
+-- until a write succeeds again.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local log = require "keywatch.support.log"
+
+local LOOK_AGAIN = 0.02 -- seconds between two looks at a write that goes on
+local PAUSE = 10        -- seconds after a write that has failed
+local SHARE = 10        -- a write is followed by a pause of at least so many times the time that it took
+
+local file_methods = {}
+local file_mt = { __index = file_methods }
+
+--- Logs a line about the file.
+local function say(self, level, text)
+  log[level]("%s", ("the file %s of the cache of %s %s"):format(log.quote(self.path), log.quote(self.prefix), text))
+end
+
+--- Loads the content of the file into an empty replica. Returns the cluster of the content, and the time of day at
+-- which the server had it; or nil. A file that cannot be used is one line of the log, and one that is not there none.
+function file_methods:load(replica, key, range_end)
+  local cluster, heard_at = replica:load_content(self.path, key, range_end)
+  if cluster then
+    self.saved_revision = replica:changed_revision()
+    return cluster, heard_at
+  end
+  local err = heard_at -- in its place stands the error
+  if err.code ~= "not_found" then say(self, "warn", err.message .. ": its content is not used") end
+end
+
+--- Has the content written anew, whatever was written before.
+function file_methods:forget()
+  self.saved_revision = nil
+end
+
+--- Notes that a write has failed, and has it repeated after a while.
+local function fail(self, err, now)
+  self.saved_revision, self.due_at = nil, now + math.max(PAUSE, self.delay)
+  if self.has_failed then return end
+  self.has_failed = true
+  say(self, "warn", err.message)
+end
+
+--- Ends a write, which has succeeded unless there is an error.
+local function finish(self, err, now)
+  self.is_writing = false
+  self.rest_until = now + SHARE * (now - self.began_at)
+  if err then return fail(self, err, now) end
+  if self.has_failed then say(self, "info", "is written again") end
+  self.has_failed = false
+end
+
+--- Begins to write the content of a replica. `source` is what the feed knows of that: { replica =, key =, range_end =,
+-- cluster =, heard_at = }, with the time of day.
+local function begin(self, source, now)
+  local revision = source.replica:changed_revision()
+  if self.writer == nil then self.writer = core.content_writer(self.path) end
+  if not self.writer then return fail(self, core.new_error("out_of_memory"), now) end
+  self.saved_revision, self.due_at, self.began_at = revision, nil, now
+  local ok, err = source.replica:write_content(self.writer, source.key, source.range_end, source.cluster,
+    source.heard_at)
+  if not ok then return fail(self, err, now) end
+  self.is_writing = true
+end
+
+--- Looks whether the write that goes on has ended, or waits for its end. Returns true if none goes on.
+local function look(self, must_wait, now)
+  if not self.is_writing then return true end
+  local done, err
+  if must_wait then done, err = self.writer:wait() else done, err = self.writer:is_done() end
+  if done == false then return false end
+  finish(self, err, now)
+  return true
+end
+
+--- Does what is due. describe() returns the source as in `begin`, and is called if the content has to be written.
+-- Returns the seconds until poll must be called again, or nil.
+function file_methods:poll(now, replica, describe)
+  if self.is_closed then return nil end
+  if not look(self, false, now) then return LOOK_AGAIN end
+  if replica:changed_revision() == self.saved_revision then return nil end
+  self.due_at = self.due_at or math.max(now + self.delay, self.rest_until)
+  if now < self.due_at then return self.due_at - now end
+  begin(self, describe(), now)
+  if not look(self, driver.get().carry ~= nil, now) then return LOOK_AGAIN end
+  return self.due_at and self.due_at - now
+end
+
+--- Writes what was not written yet, waits for that, and ends. `describe` is as in poll; nil if the content is not that
+-- of a server. May be called by a finalizer, in the middle of a call of the replica: then nothing more is written.
+function file_methods:close(now, replica, describe)
+  if self.is_closed then return end
+  self.is_closed = true
+  local ok, err = pcall(function()
+    look(self, true, now)
+    if not describe or replica:changed_revision() == self.saved_revision then return end
+    begin(self, describe(), now)
+    look(self, true, now)
+  end)
+  if self.writer then self.writer:close() end
+  if not ok then log.warn("%s", "the content of a cache was not written: " .. errors.text_of(err)) end
+end
+
+--- Returns the file of a cache of a prefix, which is neither read nor written yet. A change is written `delay` seconds
+-- after it has come.
+local function new(path, delay, prefix)
+  return setmetatable({
+    path = path,
+    delay = delay,
+    prefix = prefix,      -- for log lines
+    writer = nil,         -- of the core; nil before the first write
+    saved_revision = nil, -- revision of the last change that is in the file, or is being written
+    due_at = nil,         -- when the next write begins
+    began_at = 0,         -- when the last write began
+    rest_until = 0,       -- the time before which no other write begins
+    is_writing = false,
+    has_failed = false,   -- the log was told so
+    is_closed = false,
+  }, file_mt)
+end
+
+return { new = new }

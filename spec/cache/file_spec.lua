@@ -1,0 +1,643 @@
+--- The file with the last known content of a cache: what begins with it, when it is written, and what is not believed.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
+
+local directory = require "spec.support.directory"
+local fault = require "spec.support.fault"
+local logs = require "spec.controller.logs"
+local process = require "spec.support.process"
+local starve = core.probe and require "spec.support.starve"
+local uv = require "spec.support.luv"
+local vm = require "spec.support.vm"
+
+local PATIENCE = 60
+local KEY, RANGE_END = "/a/", "/a0"
+local CLUSTER = "18446744073709551615" -- the largest id
+
+local path
+
+local function read(name)
+  local file = assert(io.open(name, "rb"))
+  local bytes = file:read("*a")
+  file:close()
+  return bytes
+end
+
+local function write(name, bytes)
+  local file = assert(io.open(name, "wb"))
+  file:write(bytes)
+  file:close()
+end
+
+--- The number of the file: another one after each write.
+local function inode() return assert(uv.fs_stat(path)).ino end
+
+local function exists() return uv.fs_stat(path) ~= nil end
+
+--- The names in the directory, but those of the file: temporary files that were left.
+local function leftovers()
+  local names = {}
+  for _, name in ipairs(directory.list(path:match("^(.*)/"))) do
+    if name ~= "content" then names[#names + 1] = name end
+  end
+  return names
+end
+
+local function keys_of(cache)
+  local list = {}
+  for kv in cache:each("/a/", { prefix = true }) do list[#list + 1] = kv.key .. "=" .. kv.value end
+  return table.concat(list, " ")
+end
+
+--- Runs a function in a world.
+local function run(fn, opts)
+  return testing.run(fn, opts)
+end
+
+--- Has a file with the content of the world's server, whose keys are /a/1 to /a/3.
+local function make_file(world)
+  local client = world:client()
+  for i = 1, 3 do assert(client:put("/a/" .. i, tostring(i))) end
+  local cache = assert(client:cache("/a/", { file = path }))
+  assert(cache:wait_synced(PATIENCE))
+  client:close()
+  assert(exists())
+end
+
+before_each(function()
+  logs.begin()
+  path = directory.new() .. "/content"
+end)
+
+after_each(function()
+  logs.finish()
+  directory.remove_all()
+end)
+
+describe("a cache with a file", function()
+  it("begins with it if the server does not answer in time, says so, and catches up", function()
+    run(function(world)
+      make_file(world)
+      world.server:stop()
+      local cache = assert(world:client():cache("/a/", { file = path, timeout = 3 }))
+      local before = keywatch.now()
+      assert.is_false(cache:is_ready())
+      assert(cache:wait_ready())
+      assert.equal(3, keywatch.now() - before)
+      assert.equal("/a/1=1 /a/2=2 /a/3=3", keys_of(cache))
+      local status = cache:status()
+      assert.same({ true, 3, 4, "unavailable" }, { status.from_file, status.keys, status.revision, status.trouble.code })
+      assert(status.age >= 0)
+      assert.is_false(cache:has_synced())
+      local ok, err = cache:wait_synced(5)
+      assert.same({ nil, "unavailable" }, { ok, err.code })
+      assert.equal(1, logs.count("begins with the content of the file"))
+      world.server:start()
+      assert(cache:wait_synced(PATIENCE))
+      status = cache:status()
+      assert.same({ false, "following" }, { status.from_file, status.phase })
+      assert.is_nil(status.trouble)
+      assert.is_true(cache:has_synced())
+      keywatch.sleep(3)
+      assert.equal(1, logs.count("is up to date again"))
+      assert.equal(2, #logs.lines)
+    end)
+  end)
+
+  it("does not use it if the server answers in time", function()
+    run(function(world)
+      make_file(world)
+      world.server:slow(0.05)
+      local cache = assert(world:client():cache("/a/", { file = path }))
+      assert(cache:wait_ready(PATIENCE))
+      assert.is_false(cache:status().from_file)
+      assert.is_true(cache:has_synced())
+      assert.same({}, logs.lines)
+    end)
+  end)
+
+  it("tells watches, tables and informers what has changed meanwhile", function()
+    run(function(world)
+      make_file(world)
+      world.server.store:put("/a/2", "two")
+      world.server.store:delete("/a/3")
+      world.server.store:put("/a/4", "4")
+      world.server:stop()
+      local cache = assert(world:client():cache("/a/", { file = path, timeout = 0 }))
+      assert(cache:wait_ready(PATIENCE))
+      local seen, table_ = {}, cache:table { relative = true }
+      assert.same({ ["1"] = "1", ["2"] = "2", ["3"] = "3" }, table_)
+      local watch = assert(cache:watch("/a/", { prefix = true }))
+      local informer = assert(cache:informer("/a/"))
+      local told = keywatch.channel(100)
+      informer:add_handler {
+        add = function(key) told:send("add " .. key) end,
+        update = function(key) told:send("update " .. key) end,
+        delete = function(key) told:send("delete " .. key) end,
+      }
+      for _ = 1, 3 do assert(told:receive(PATIENCE):find("^add")) end
+      world.server:start()
+      for i = 1, 3 do
+        local event = assert(watch:next(PATIENCE))
+        seen[i] = event.type .. " " .. event.key
+      end
+      assert.same({ "put /a/2", "delete /a/3", "put /a/4" }, seen)
+      assert.same({ ["1"] = "1", ["2"] = "two", ["4"] = "4" }, table_)
+      local by_informer = {}
+      for i = 1, 3 do by_informer[i] = assert(told:receive(PATIENCE)) end
+      table.sort(by_informer)
+      assert.same({ "add /a/4", "delete /a/3", "update /a/2" }, by_informer)
+      informer:close()
+      cache:close()
+    end)
+  end)
+
+  it("takes the content of a server that was set back, and ends its watches", function()
+    run(function(world)
+      make_file(world)
+      world.server.store:put("/a/5", "5")
+      world.server:stop()
+      assert(world.server:restore(2))
+      local cache = assert(world:client():cache("/a/", { file = path, timeout = 0 }))
+      assert(cache:wait_ready(PATIENCE))
+      assert.equal("/a/1=1 /a/2=2 /a/3=3", keys_of(cache))
+      local watch, table_ = assert(cache:watch("/a/", { prefix = true })), cache:table()
+      world.server:start()
+      local event, err = watch:next(PATIENCE)
+      assert.same({ nil, "regressed" }, { event, err.code })
+      assert.equal("/a/1=1", keys_of(cache))
+      assert.same({ ["/a/1"] = "1" }, table_)
+      cache:close()
+      world.server:stop()
+      cache = assert(world:client():cache("/a/", { file = path, timeout = 0 }))
+      assert(cache:wait_ready(PATIENCE))
+      assert.equal("/a/1=1", keys_of(cache))
+    end)
+  end)
+
+  it("takes the content of another cluster, and ends its watches", function()
+    run(function(world)
+      make_file(world)
+      world.server:stop()
+      world.server:replace()
+      for _ = 1, 10 do world.server.store:put("/a/other", "x") end
+      local cache = assert(world:client():cache("/a/", { file = path, timeout = 0 }))
+      assert(cache:wait_ready(PATIENCE))
+      local watch = assert(cache:watch("/a/", { prefix = true }))
+      world.server:start()
+      local event, err = watch:next(PATIENCE)
+      assert.same({ nil, "cluster_changed" }, { event, err.code })
+      assert.equal("/a/other=x", keys_of(cache))
+    end)
+  end)
+
+  it("of a namespace has the names of the keys there", function()
+    run(function(world)
+      local client = world:client()
+      local space = client:namespace("/a")
+      space:put("/1", "x")
+      local cache = assert(space:cache("/", { file = path }))
+      assert(cache:wait_synced(PATIENCE))
+      client:close()
+      world.server:stop()
+      cache = assert(world:client():namespace("/a"):cache("/", { file = path, timeout = 0 }))
+      assert(cache:wait_ready(PATIENCE))
+      assert.equal("x", cache:get("/1").value)
+    end)
+  end)
+
+  it("that is not there waits for the server, and is made", function()
+    run(function(world)
+      world.server:stop()
+      local cache = assert(world:client():cache("/a/", { file = path, timeout = 2 }))
+      local before = keywatch.now()
+      local ok, err = cache:wait_ready()
+      assert.same({ nil, "unavailable", 2 }, { ok, err.code, keywatch.now() - before })
+      assert.is_false(exists())
+      world.server:start()
+      assert(cache:wait_ready(PATIENCE))
+      keywatch.sleep(2)
+      assert(exists())
+    end)
+  end)
+
+  it("is opened with the same options on a store, which needs no file", function()
+    local store = keywatch.open()
+    local cache = assert(store:cache("/a/", { file = path, file_delay = 0, timeout = 5 }))
+    assert.is_true(cache:has_synced())
+    assert.is_true(cache:wait_synced())
+    assert.is_false(cache:status().from_file)
+    store:put("/a/1", "1")
+    cache:close()
+    assert.is_false(cache:has_synced())
+    assert.is_false(exists())
+    store:close()
+  end)
+end)
+
+describe("the file of a cache", function()
+  it("is written once for the changes of a while, and not if nothing has changed", function()
+    run(function(world)
+      local client = world:client()
+      local cache = assert(client:cache("/a/", { file = path, file_delay = 10 }))
+      assert(cache:wait_synced(PATIENCE))
+      keywatch.sleep(9)
+      assert.is_false(exists())
+      keywatch.sleep(2)
+      local first = inode()
+      for i = 1, 50 do client:put("/other", tostring(i)) end
+      assert(cache:sync(PATIENCE))
+      keywatch.sleep(100)
+      assert.equal(first, inode())
+      for i = 1, 50 do
+        client:put("/a/1", tostring(i))
+        keywatch.sleep(0.1)
+      end
+      assert.equal(first, inode())
+      keywatch.sleep(6)
+      local second = inode()
+      assert.not_equal(first, second)
+      keywatch.sleep(100)
+      assert.equal(second, inode())
+      cache:close()
+      assert.equal(second, inode())
+      assert.same({}, leftovers())
+    end)
+  end)
+
+  it("is written when the cache is closed, or its client", function()
+    run(function(world)
+      for _, what in ipairs { "cache", "client" } do
+        local client = world:client()
+        local cache = assert(client:cache("/a/", { file = path, file_delay = 1000 }))
+        assert(cache:wait_synced(PATIENCE))
+        local put = client:put("/a/" .. what, "x")
+        assert(cache:wait_for(put.revision, PATIENCE));
+        (what == "cache" and cache or client):close()
+        local replica = core.open { replica = true }
+        assert(replica:load_content(path, KEY, RANGE_END))
+        assert.equal("x", replica:get("/a/" .. what).value)
+        replica:close()
+      end
+    end)
+  end)
+
+  it("is written by a thread, and read by the next process, in real time", function()
+    local store = keywatch.open()
+    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    local url = server:addresses()[1]
+    local client = keywatch.connect(url)
+    for i = 1, 1000 do store:put("/a/" .. i, ("v"):rep(i)) end
+    local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
+    assert(cache:wait_synced(PATIENCE))
+    keywatch.run(function()
+      while not exists() do keywatch.sleep(0.005) end
+      local first = inode()
+      local put = store:put("/a/1", "new")
+      assert(cache:wait_for(put.revision, PATIENCE))
+      while inode() == first do keywatch.sleep(0.005) end
+    end)
+    client:close()
+    server:close()
+    store:close()
+    client = keywatch.connect(url)
+    cache = assert(client:cache("/a/", { file = path, timeout = 0 }))
+    assert(cache:wait_ready(PATIENCE))
+    assert.same({ 1000, true }, { cache:status().keys, cache:status().from_file })
+    assert.equal("new", cache:get("/a/1").value)
+    client:close()
+    assert.same({}, leftovers())
+  end)
+
+  it("that cannot be written is one line of the log, and one when it can be", function()
+    run(function(world)
+      local inner = path .. ".d"
+      local file = inner .. "/content"
+      local client = world:client()
+      local cache = assert(client:cache("/a/", { file = file }))
+      assert(cache:wait_synced(PATIENCE))
+      for i = 1, 20 do
+        client:put("/a/1", tostring(i))
+        keywatch.sleep(10)
+      end
+      assert.equal(1, logs.count("cannot be written: No such file or directory"))
+      assert.equal(1, #logs.lines)
+      assert(uv.fs_mkdir(inner, 448))
+      keywatch.sleep(30)
+      assert(uv.fs_stat(file))
+      assert.equal(1, logs.count("is written again"))
+      assert.equal(2, #logs.lines)
+      client:close()
+    end)
+  end)
+
+  it("that is a directory is neither read nor written", function()
+    run(function(world)
+      assert(uv.fs_mkdir(path, 448))
+      world.server:stop()
+      local client = world:client()
+      local cache = assert(client:cache("/a/", { file = path }))
+      local ok, err = cache:wait_ready(20)
+      assert.same({ nil, "unavailable" }, { ok, err.code })
+      assert.equal(1, logs.count("is not a regular file"))
+      world.server:start()
+      assert(cache:wait_synced(PATIENCE))
+      client:close()
+      assert.equal(1, logs.count("cannot be written: Is a directory"))
+      assert.same({}, leftovers())
+    end)
+  end)
+
+  it("of a cache that is forgotten holds nothing, and leaves nothing #starved", function()
+    local store = keywatch.open()
+    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    local client = keywatch.connect(server:addresses()[1])
+    for i = 1, 100 do store:put("/a/" .. i, ("v"):rep(1000)) end
+    local function open()
+      local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
+      assert(cache:wait_synced(PATIENCE))
+      keywatch.sleep(0)
+    end
+    keywatch.run(function()
+      for _ = 1, 20 do open() end
+      local patience = keywatch.now() + PATIENCE
+      while next(client.transport.feeds) and keywatch.now() < patience do
+        collectgarbage()
+        keywatch.sleep(0.001)
+      end
+    end)
+    assert.is_nil((next(client.transport.feeds)))
+    client:close()
+    server:close()
+    store:close()
+    assert.same({}, leftovers())
+  end)
+end)
+
+-- {====== The format ======
+
+local function open_replica(kvs, revision)
+  local replica = core.open { replica = true, now = 0 }
+  assert(replica:load(revision or 20, kvs or {
+    { key = "/a/1", value = "one", create_revision = 2, mod_revision = 7, version = 3, lease = 5 },
+    { key = "/a/2", value = "", create_revision = 9, mod_revision = 9, version = 1, lease = 0 },
+  }))
+  return replica
+end
+
+local function save(replica, name, writer)
+  local own = writer or core.content_writer(name or path)
+  assert(replica:write_content(own, KEY, RANGE_END, CLUSTER, 1234))
+  local ok, err = own:wait()
+  if not writer then own:close() end
+  return ok, err
+end
+
+--- Returns what load_content returns, and the content.
+local function load(name, key, range_end)
+  local replica = core.open { replica = true, now = 0 }
+  local cluster, heard_at = replica:load_content(name or path, key or KEY, range_end or RANGE_END)
+  local kvs = cluster and replica:range("", { prefix = true })
+  replica:close()
+  return cluster, heard_at, kvs
+end
+
+local function expect_refused(why, name, key, range_end)
+  local cluster, err = load(name, key, range_end)
+  assert.is_nil(cluster)
+  assert.same({ "corrupt", why }, { err.code, err.message })
+end
+
+describe("the content in a file", function()
+  it("is all that a replica has", function()
+    local replica = open_replica()
+    assert(save(replica))
+    local cluster, heard_at, kvs = load()
+    assert.same({ CLUSTER, 1234 }, { cluster, heard_at })
+    assert.same(replica:range("", { prefix = true }), kvs)
+    replica:close()
+    replica = open_replica({}, 7)
+    assert(save(replica))
+    cluster, heard_at, kvs = load()
+    assert.same({ CLUSTER, 1234, 0, 7 }, { cluster, heard_at, kvs.count, kvs.revision })
+    replica:close()
+    local _, err = load(path .. ".none")
+    assert.equal("not_found", err.code)
+  end)
+
+  it("is larger than what is written at once", function()
+    local kvs = {}
+    for i = 1, 300 do
+      kvs[i] = { key = ("/a/%03d"):format(i), value = ("%d "):format(i):rep(1000), create_revision = i, mod_revision = i,
+        version = 1, lease = 0 }
+    end
+    local replica = open_replica(kvs, 300)
+    assert(save(replica))
+    local _, _, found = load()
+    assert.same(replica:range("", { prefix = true }), found)
+    replica:close()
+  end)
+
+  it("is refused if the file is torn, or damaged, at any byte", function()
+    local replica = open_replica()
+    assert(save(replica))
+    replica:close()
+    local bytes, whole = read(path), path
+    local torn = path .. ".torn"
+    for len = 0, #bytes - 1 do
+      write(torn, bytes:sub(1, len))
+      local cluster, err = load(torn)
+      assert.same({ nil, "corrupt" }, { cluster, err.code })
+      write(torn, bytes:sub(1, len) .. string.char((bytes:byte(len + 1) + 1) % 256) .. bytes:sub(len + 2))
+      cluster, err = load(torn)
+      assert.same({ nil, "corrupt" }, { cluster, err.code })
+    end
+    write(torn, bytes .. "x")
+    expect_refused("is not whole", torn)
+    assert(load(whole))
+  end)
+
+  it("is refused if the file is that of other keys, or foreign, or too large", function()
+    local replica = open_replica()
+    assert(save(replica))
+    replica:close()
+    expect_refused("is that of other keys", path, "/a", RANGE_END)
+    expect_refused("is that of other keys", path, KEY, "\0")
+    write(path, ("x"):rep(1000))
+    expect_refused("is not the file of a cache")
+    write(path, "kwcache\2" .. ("\0"):rep(1000))
+    expect_refused("is of another version of keywatch")
+    write(path, "")
+    expect_refused("is empty")
+    local fd = assert(uv.fs_open(path, "w", 384))
+    assert(uv.fs_ftruncate(fd, 2 ^ 30 + 1))
+    uv.fs_close(fd)
+    expect_refused("is larger than 1 GiB")
+    os.remove(path)
+    assert(os.execute("mkfifo " .. path))
+    expect_refused("is not a regular file")
+  end)
+
+  it("is refused if the kvs cannot be there, though the checksum is right", function()
+    local crc32c = require "spec.support.crc32c"
+    local replica = open_replica()
+    assert(save(replica))
+    replica:close()
+    local bytes = read(path)
+    local function number(v) return string.char(0, 0, 0, v) end
+    local function try(why, from, to)
+      local body = bytes:sub(1, -5)
+      local at, last = body:find(from, 1, true)
+      body = body:sub(1, at - 1) .. to .. body:sub(last + 1)
+      body = body:sub(1, 12) .. ("\0\0%s%s"):format(string.char(math.floor((#body + 4) / 256)),
+        string.char((#body + 4) % 256)) .. body:sub(17)
+      local crc = crc32c.checksum { body }
+      write(path, body .. string.char(math.floor(crc / 2 ^ 24) % 256, math.floor(crc / 2 ^ 16) % 256,
+        math.floor(crc / 2 ^ 8) % 256, crc % 256))
+      if why then expect_refused(why) else assert(load()) end
+    end
+    try(nil, "/a/1", "/a/1")
+    try("is malformed", "/a/1", "/b/1")              -- outside of the range
+    try("is malformed", "/a/1", "/a/2")              -- twice
+    try("is malformed", "\24\7", "\24\127")          -- newer than the content
+    try("is malformed", number(2) .. number(3), number(2) .. number(200)) -- lengths of the range
+    try("is malformed", ("\0"):rep(7) .. "\2", ("\0"):rep(7) .. "\3") -- kvs that are not there
+    try("is malformed", ("\0"):rep(7) .. "\20", ("\255"):rep(8)) -- a revision
+  end)
+
+  it("is written by several at once, and whole at any time", function()
+    local replica = open_replica()
+    local writers = {}
+    for i = 1, 4 do writers[i] = core.content_writer(path) end
+    assert(save(replica))
+    for _ = 1, 50 do
+      for _, writer in ipairs(writers) do
+        local done = writer:is_done()
+        if done ~= false then assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1)) end
+      end
+      local _, _, kvs = load()
+      assert.equal(2, kvs.count)
+    end
+    for _, writer in ipairs(writers) do
+      assert(writer:wait())
+      writer:close()
+      writer:close()
+      assert.has_error(function() writer:wait() end, "the writer is closed")
+    end
+    assert.same({}, leftovers())
+    replica:close()
+  end)
+
+  it("is not written twice at once, nor by a store that is no replica", function()
+    local replica, store = open_replica(), core.open {}
+    local writer = core.content_writer(path)
+    assert.has_error(function() store:write_content(writer, KEY, RANGE_END, CLUSTER, 1) end,
+      "the store is not a replica")
+    assert.has_error(function() store:load_content(path, KEY, RANGE_END) end, "the store is not a replica")
+    assert.has_error(function() replica:write_content(writer, KEY, RANGE_END, "x", 1) end)
+    assert.has_error(function() core.content_writer("a\0b") end)
+    assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1))
+    replica:close() -- the writer goes on
+    assert(writer:wait())
+    writer:close()
+    assert(load())
+    store:close()
+  end)
+
+  if starve then
+    it("fails without memory, and loses none #starved", function()
+      local replica = open_replica()
+      assert(save(replica))
+      starve.try_all(function()
+        local other = core.open { replica = true, now = 0 }
+        local cluster, err = other:load_content(path, KEY, RANGE_END)
+        other:close()
+        return cluster, err
+      end, function(cluster) assert.equal(CLUSTER, cluster) end)
+      starve.expect_nothing_lost {
+        function() load() end,
+        function()
+          local writer = core.content_writer(path)
+          if writer and replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1) then writer:wait() end
+        end,
+      }
+      replica:close()
+      assert.same({}, leftovers())
+    end)
+  end
+end)
+
+-- }======
+
+-- {====== The disk ======
+
+local PROGRAM = [[
+local core = require "keywatch.core"
+local control, path = arg[1], arg[2]
+local replica = core.open { replica = true, now = 0 }
+local kvs = {}
+for i = 1, 100 do
+  kvs[i] = { key = ("/a/%03d"):format(i), value = ("v"):rep(3000), create_revision = 1, mod_revision = 1, version = 1 }
+end
+assert(replica:load(1, kvs))
+
+local function plan(line)
+  local file = assert(io.open(control .. ".next", "w"))
+  file:write(line, "\n")
+  file:close()
+  assert(os.rename(control .. ".next", control))
+end
+
+local function save()
+  local writer = core.content_writer(path)
+  assert(replica:write_content(writer, "/a/", "/a0", "1", 1))
+  local ok, err = writer:wait()
+  writer:close()
+  return ok, err
+end
+
+local function check(revision)
+  local other = core.open { replica = true, now = 0 }
+  assert(other:load_content(path, "/a/", "/a0"))
+  assert(other:status().revision == revision and other:status().keys == 100)
+  other:close()
+end
+
+assert(save())
+local struck, reasons = 0, {}
+for n = 1, 1000 do
+  local before = replica:status().revision
+  replica:advance(before + 1)
+  plan(("fail any %d once 28"):format(n))
+  local ok, err = save()
+  if os.remove(control .. ".struck") then
+    struck = struck + 1
+    if not ok then reasons[err.code] = true end
+  elseif ok then
+    break
+  end
+  plan("")
+  check(ok and before + 1 or before)
+  assert(save())
+  check(before + 1)
+end
+plan("")
+print(("struck %s no_space %s"):format(struck > 3, tostring(reasons.no_space)))
+]]
+
+describe("a disk that is full", function()
+  it("leaves the file as it was, and no other #slow", function()
+    local disk = fault.new()
+    write(disk.base .. "/program.lua", PROGRAM)
+    local child = process.start({ vm.interpreter, disk.base .. "/program.lua", disk.control, disk.directory .. "/content" },
+      { env = disk:environment() })
+    child:wait()
+    assert.equal("struck true no_space true\n", child:stdout())
+    assert.same({ "content" }, directory.list(disk.directory))
+    disk:remove()
+  end)
+end)
+
+-- }======
