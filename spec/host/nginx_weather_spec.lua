@@ -75,7 +75,8 @@ describe("workers of nginx in bad weather #once", function()
     local after = write(n / 4)
     for i = 1, 2 do
       local grown = (after[i] - before[i]) / 2 ^ 20
-      io.stdout:write(("worker %d: %.1f MiB, %.1f more than %d events before\n"):format(i, after[i] / 2 ^ 20, grown, n / 4))
+      io.stdout:write(("worker %d: %.1f MiB, %.1f more than "):format(i, after[i] / 2 ^ 20, grown), n / 4,
+        " events before\n")
       assert(grown < MOST_MIB, ("grown by %.1f MiB"):format(grown))
     end
     assert.same({ n + 3, n + 3 }, weather.stage:ask_each("return follower.n_events"))
