@@ -48,16 +48,20 @@ end
 finish(pcall(chunk))
 ]]
 
-local CONFIGURATION = [[
-$main
-events { worker_connections 512; }
-http {
-  access_log off;
+-- Where nginx has its temporary files, which are the superuser's elsewhere.
+local TEMPORARY = [[
   client_body_temp_path $here/body;
   proxy_temp_path $here/proxy;
   fastcgi_temp_path $here/fastcgi;
   uwsgi_temp_path $here/uwsgi;
   scgi_temp_path $here/scgi;
+]]
+
+local CONFIGURATION = [[
+$main
+events { worker_connections 512; }
+http {
+  access_log off;
   client_body_buffer_size 1m;
   keepalive_requests 1000000000;
   keepalive_timeout 1h;
@@ -76,8 +80,14 @@ http {
 }
 ]]
 
--- What a program that starts nginx says by -g.
-local GLOBALS = [[daemon off; worker_processes $workers; pid $here/pid; error_log $here/error.log notice; $user]]
+-- The directives that are given by -g, unless the configuration has them.
+local GLOBALS = {
+  { "daemon", "daemon off;" },
+  { "worker_processes", "worker_processes $workers;" },
+  { "pid", "pid $here/pid;" },
+  { "error_log", "error_log $here/error.log notice;" },
+  { "user", "$user" },
+}
 
 --- Returns a port that was free a moment ago.
 local function free_port()
@@ -97,7 +107,7 @@ end
 
 --- A text in which each $word that there is a value for is replaced.
 local function fill(text, words)
-  return (text:gsub("%$([%l_]+)", words))
+  return (text:gsub("%$(%l+)", words))
 end
 
 --- The directives that load nginx's Lua module, where it is one that must be loaded.
@@ -111,7 +121,8 @@ local function write_files(self)
   local options, words = self.options, self.words
   words.main, words.http, words.server = "", "", "" -- their own words are replaced first
   for _, name in ipairs { "main", "http", "server" } do words[name] = fill(options[name] or "", words) end
-  write(self.here .. "/nginx.conf", fill(options.configuration or CONFIGURATION, words))
+  local text = (options.configuration or CONFIGURATION):gsub("\nhttp {\n", "%0" .. TEMPORARY, 1)
+  write(self.here .. "/nginx.conf", fill(text, words))
   write(self.here .. "/init.lua", fill(options.init or "", words))
   write(self.here .. "/init_worker.lua", TIE .. fill(options.init_worker or "", words))
   write(self.here .. "/run.lua", RUN)
@@ -119,8 +130,8 @@ end
 
 --- Writes the files of a stage, and starts nothing. Options: init and init_worker, Lua texts of these phases; main,
 -- http and server, directives for these blocks of nginx.conf; workers, their number (2); configuration, the text of a
--- whole nginx.conf, which listens on port $port, in the place of all these. In each text $here is the directory of the
--- stage, $rock that of keywatch, and $port the port; `words` has more of them.
+-- whole nginx.conf, which listens on port $port, in the place of all these; env, what is added to the environment. In
+-- each text $here is the directory of the stage, $rock that of keywatch, and $port the port; `words` has more of them.
 function nginx_stage.new(options)
   options = options or {}
   local here = directory.new()
@@ -142,22 +153,43 @@ function nginx_stage.new(options)
   return self
 end
 
+--- The directives for -g: those that the configuration does not have.
+local function globals(self)
+  local text = "\n" .. (self.options.configuration or "")
+  local list = { load_modules() }
+  for _, one in ipairs(GLOBALS) do
+    if not text:find("\n" .. one[1] .. " ") then list[#list + 1] = fill(one[2], self.words) end
+  end
+  return table.concat(list, " ")
+end
+
 local function command(self, ...)
   return { "nginx", "-p", self.here, "-c", self.here .. "/nginx.conf", "-e", self.here .. "/error.log",
-    "-g", load_modules() .. fill(GLOBALS, self.words), ... }
+    "-g", globals(self), ... }
+end
+
+--- What nginx's own environment adds: where a configuration that does not say it finds keywatch.
+local function environment(self)
+  local env = {}
+  for name, value in pairs(self.options.env or {}) do env[name] = value end
+  if not self.options.configuration then return env end
+  local rock = self.words.rock
+  env.LUA_PATH = ("%s/share/lua/5.1/?.lua;%s/share/lua/5.1/?/init.lua;;"):format(rock, rock)
+  env.LUA_CPATH = rock .. "/lib/lua/5.1/?.so;;"
+  return env
 end
 
 --- Runs `nginx -t` with these files. Returns the process, which has ended.
 function nginx_stage:test()
-  return process.run(command(self, "-t"))
+  return process.run(command(self, "-t"), nil, { env = environment(self) })
 end
 
 -- }======
 
 -- {====== What runs ======
 
---- Waits until a function returns a value that is true, and returns the value. `what` names it in the error.
-local function await(self, what, holds)
+--- Calls a function again and again, until it returns a value that is true or nginx has ended. Returns the value.
+local function poll(self, holds)
   local found
   local timer = uv.new_timer()
   timer:start(POLL_MS, POLL_MS, function() end)
@@ -166,6 +198,12 @@ local function await(self, what, holds)
     return found or self.master.status
   end, PATIENCE)
   timer:close()
+  return found
+end
+
+--- Waits until a function returns a value that is true, and returns the value. `what` names it in the error.
+local function await(self, what, holds)
+  local found = poll(self, holds)
   if found then return found end
   error(("nginx: no %s\n%s\nerror.log:\n%s"):format(what, self.master:transcript(), self:log():sub(-4000)), 3)
 end
@@ -230,9 +268,9 @@ end
 --- Starts nginx, and waits until each worker serves.
 function nginx_stage:run()
   for _ = 1, ATTEMPTS do
-    self.master = process.start(command(self))
+    self.master = process.start(command(self), { env = environment(self) })
     stages[self] = true
-    process.turn_until(function() return self.master.status or is_listening(self) end, PATIENCE)
+    poll(self, function() return is_listening(self) end)
     if not is_port_taken(self) then break end
     os.remove(self.here .. "/error.log")
     self.port = free_port()

@@ -1,0 +1,90 @@
+--- The gateway of examples/openresty: routes change without a reload, and are there when the server is not.
+
+local network = require "spec.support.network"
+local nginx_stage = require "spec.support.nginx_stage"
+local server = require "spec.support.server"
+local shell = require "spec.support.shell"
+local uv = require "spec.support.luv"
+
+local HERE = "examples/openresty/"
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+describe("the gateway of examples/openresty #once", function()
+  nginx_stage.with_tests()
+  before_each(network.begin)
+  after_each(network.finish)
+
+  --- Returns a port that was free a moment ago.
+  local function free_port()
+    local socket = uv.new_tcp()
+    assert(socket:bind("127.0.0.1", 0))
+    local port = socket:getsockname().port
+    socket:close()
+    uv.run("nowait")
+    return port
+  end
+
+  --- Starts the gateway: the files of the example, with other ports.
+  local function start(url)
+    local ports = { ["8081"] = free_port(), ["8082"] = free_port() }
+    local text = read(HERE .. "nginx.conf"):gsub("127%.0%.0%.1:8080", "127.0.0.1:$port")
+      :gsub("127%.0%.0%.1:(808[12])", function(port) return "127.0.0.1:" .. ports[port] end)
+      :gsub("error_log stderr", "error_log error.log")
+    local stage = nginx_stage.new { configuration = text, env = { KEYWATCH = url } }
+    shell.must(("cp %sgateway.lua %s"):format(HERE, stage.here))
+    return stage:run(), ports
+  end
+
+  local function await(stage, path, body)
+    stage:await(body, function() return stage:get(path).body == body end)
+    for _ = 1, 8 do assert.equal(body, stage:get(path).body) end -- both workers
+  end
+
+  network.of_each(function(kind)
+    it("follows the routes of " .. kind, function()
+      local peer = network.start(kind)
+      local client = network.connect(peer.url)
+      local stage, ports = start(peer.url)
+      local function put(name, path, port)
+        local route = ('{"path": "%s", "upstream": "127.0.0.1:%d"}'):format(path, port)
+        assert(client:put("/gateway/routes/" .. name, route))
+      end
+      assert.equal(404, stage:get("/shop/basket").status)
+      put("shop", "/shop/", ports["8081"])
+      await(stage, "/shop/basket", "blue /shop/basket\n")
+      put("basket", "/shop/basket", ports["8082"])
+      await(stage, "/shop/basket", "green /shop/basket\n")
+      await(stage, "/shop/sale", "blue /shop/sale\n")
+      assert(client:delete("/gateway/routes/basket"))
+      await(stage, "/shop/basket", "blue /shop/basket\n")
+      assert(client:put("/gateway/routes/shop", "nonsense")) -- the route stays as it was
+      stage:expect_log("%[warn%].*the value of 'shop' cannot be decoded")
+      await(stage, "/shop/basket", "blue /shop/basket\n")
+      assert.matches('"routes":1', stage:get("/gateway/status").body)
+      stage:reload()
+      assert.equal(0, stage:quit())
+    end)
+  end)
+
+  it("begins with the routes that it had, if the server is down", function()
+    local peer = server.start()
+    local stage, ports = start(peer.url)
+    local client = network.connect(peer.url)
+    local route = ('{"path": "/", "upstream": "127.0.0.1:%d"}'):format(ports["8081"])
+    assert(client:put("/gateway/routes/all", route))
+    await(stage, "/a", "blue /a\n")
+    stage:await("the file", function() return uv.fs_stat(stage.here .. "/routes.kept") end)
+    peer:stop()
+    stage:reload()
+    await(stage, "/a", "blue /a\n")
+    stage:expect_log("%[warn%].*begins with the content of the file")
+    assert.equal("", stage:troubles("keywatch: "))
+    assert.equal(0, stage:quit())
+  end)
+end)
