@@ -6,8 +6,11 @@ local nginx_stage = require "spec.support.nginx_stage"
 
 -- settle() waits until nothing of killed threads is left; counters() tells what the client counts.
 local INIT_WORKER = [[
-  client = keywatch.connect("$url")
+  url = "$url"
+  client = keywatch.connect(url)
   driver = require "keywatch.driver.ngx"
+  driver.home.sweep = 0.02
+  waiting = { n = 0 }
   function counters()
     local transport, calls = client.transport, 0
     for connection in pairs(transport.connections) do calls = calls + connection.count end
@@ -42,7 +45,11 @@ describe("light threads that nginx kills #once", function()
       init_worker = INIT_WORKER .. (more or ""),
       http = "lua_check_client_abort on;",
       server = [[
-        location = /wait { content_by_lua_block { waiting = (waiting or 0) + 1 client:get("a") client:watch("n"):next() } }
+        location = /wait { content_by_lua_block {
+          waiting.n = waiting.n + 1
+          client:get("a")
+          client:watch("n"):next()
+        } }
         location = /exit { content_by_lua_block {
           ngx.thread.spawn(function() client:watch("n"):next() end)
           ngx.thread.spawn(function() keywatch.sleep(3600) end)
@@ -110,7 +117,7 @@ describe("light threads that nginx kills #once", function()
       local channel, other = keywatch.channel(), keywatch.channel()
       kill(function() keywatch.select { channel, other } end)
       local task = keywatch.spawn(function() return channel:receive(60) end)
-      keywatch.sleep(1.1)
+      keywatch.sleep(0.1)
       assert(channel:send("y", 60))
       return select(2, task:join())
     ]])
@@ -136,7 +143,7 @@ describe("light threads that nginx kills #once", function()
   it("who asked for the default session first is not waited for", function()
     start()
     assert.equal("held", ask [[
-      local other = keywatch.connect("$url")
+      local other = keywatch.connect(url)
       local thread = ngx.thread.spawn(function() other:lock("d") end)
       ngx.thread.kill(thread)
       return tostring(assert(other:lock("d", { timeout = 60 }))):match("held")
@@ -174,7 +181,7 @@ describe("light threads that nginx kills #once", function()
       ones[i] = http.connect(stage.port)
       ones[i].socket:write("GET /wait HTTP/1.1\r\nHost: nginx\r\n\r\n")
     end
-    stage:await("requests", function() return ask "return waiting" == 10 end)
+    stage:await("requests", function() return ask "return waiting.n" == 10 end)
     for _, one in ipairs(ones) do one:close() end
     assert.is_true(ask "return settle()")
     assert.is_true(ask [[

@@ -18,7 +18,7 @@ local INIT_WORKER = [[
     end
   end)
   cache = assert(client:cache("n/"))
-  lease = nil
+  kept = {}
 ]]
 
 describe("the timers of workers of nginx #once", function()
@@ -31,7 +31,7 @@ describe("the timers of workers of nginx #once", function()
     }
     stage:await_each("return cache:wait_ready(60)")
     local pids = stage:workers()
-    stage:ask_each [[lease = client:lease(5):keep() return true]]
+    stage:ask_each [[kept.lease = client:lease(5):keep() return true]]
     local total, rounds = 0, 0
     repeat
       for i, pid in ipairs(pids) do
@@ -51,7 +51,7 @@ describe("the timers of workers of nginx #once", function()
       local value = stage:ask(pids[1], ("return client:get(%q).value"):format(key))
       stage:await_each(("return cache:get(%q).value == %q"):format(key, value))
     end
-    assert.same({ true, true }, stage:ask_each("return lease:error() == nil"))
+    assert.same({ true, true }, stage:ask_each("return kept.lease:error() == nil"))
     -- the timer that the watching task was begun in, and the present one; for a moment there is another one
     stage:await_each("return ngx.timer.running_count() <= 2 and ngx.timer.pending_count() <= 1")
     for _, pid in ipairs(pids) do
@@ -68,12 +68,12 @@ describe("the timers of workers of nginx #once", function()
     local stage = nginx_stage.start {
       words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
         home = require("keywatch.driver.ngx").home
-        home.renewal = 0.05
+        home.renewal, url = 0.05, "$url"
       ]],
     }
     for _ = 1, 2 do
       stage:ask_each [[
-        local client = keywatch.connect("$url")
+        local client = keywatch.connect(url)
         assert(client:put("a", "1"))
         client:close()
         return true

@@ -223,6 +223,7 @@ local function await_wake(task)
       if text ~= "timeout" then error("keywatch: nginx does not let this light thread wait: " .. tostring(text), 0) end
       scheduler:wake_due()
     end
+    if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
   until task.state ~= "parked"
   parked[task], task.semaphore = nil, nil
   while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken when its time was over, too
@@ -321,6 +322,12 @@ home = homes.new {
   cancel = function()
     for task in pairs(worker_tasks) do task:cancel() end
     return next(worker_tasks) ~= nil
+  end,
+  stop = function()
+    for task in pairs(worker_tasks) do
+      task.must_exit = true
+      if task.semaphore then task.semaphore:post(1) end
+    end
   end,
   close = function()
     local sources = {}
