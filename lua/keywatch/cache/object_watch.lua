@@ -527,11 +527,6 @@ function object_watch_methods:next(timeout)
   return nil, self.failure
 end
 
---- Raises the error of an object watch that has failed.
-local function raise(err)
-  error(rawget(_G, "ngx") and tostring(err) or err, 0)
-end
-
 --- Returns an iterator over events. It ends when the object watch is closed or its lifetime is over, and raises the
 -- error that the object watch fails with.
 function object_watch_methods:events()
@@ -540,7 +535,7 @@ function object_watch_methods:events()
     local event, err = step(self)
     if not event then event, err = self:next() end
     if not event and not err then return nil end
-    if err or event.type == "error" then raise(err or event.error) end
+    if err or event.type == "error" then errors.raise(err or event.error) end
     return event
   end
 end

@@ -144,7 +144,7 @@ function stream_methods:messages()
   check.self(self, "messages", stream_mt)
   return function()
     local message, err = self:receive()
-    if err then error(err, 0) end
+    if err then errors.raise(err) end
     return message
   end
 end

@@ -417,12 +417,13 @@ end
 function transport_methods:await_connection(deadline)
   if core.pid() ~= self.pid then self:check_process() end
   if self.is_closed then return nil, errors.closed("client") end
-  if self.connection and driver.get().now() - self.polled_at > FRESH then
+  local d = driver.get()
+  if self.connection and d.now() - self.polled_at > FRESH and not (d.is_prompt and d.is_prompt()) then
     self:look() -- takes the last bytes of the server
     self:look() -- takes the end of the connection, if that came behind the bytes
   end
   if self.connection then return self.connection end
-  self.changed = self.changed or driver.get().event() -- before the loop: a finalizer may close the transport here
+  self.changed = self.changed or d.event() -- before the loop: a finalizer may close the transport here
   count(self, "waiting", 1)
   self:retain()
   local ok, came = true, true

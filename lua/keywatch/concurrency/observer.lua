@@ -10,6 +10,7 @@ local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local contenders = require "keywatch.concurrency.contenders"
 local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
 local faces = require "keywatch.concurrency.face"
 local place = require "keywatch.concurrency.place"
 local relay = require "keywatch.concurrency.relay"
@@ -226,7 +227,7 @@ function observer_methods:leaders()
   check.self(self, "leaders", observer_mt)
   return function()
     local kv, err = self:next()
-    if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
+    if err then errors.raise(err) end
     return kv
   end
 end

@@ -243,11 +243,12 @@ function manager_methods:run(opts)
   opts = check.options(opts, "run")
   check.known(opts, "run", RUN_OPTIONS)
   check_loaded(self, "run")
-  local names = opts.signals or SIGNALS
-  driver.get().check_wait()
+  local d = driver.get()
+  local names = opts.signals or d.has_signals == false and {} or SIGNALS
+  d.check_wait()
   local waiting = { manager = self, signals = nil, worker = nil }
   if #names > 0 or next(names) ~= nil then
-    local ok, signals, err = pcall(driver.get().signals, names)
+    local ok, signals, err = pcall(d.signals, names)
     if not ok then check.raise_again(signals, "run", "signals") end
     if not signals then return nil, err end
     waiting.signals = signals

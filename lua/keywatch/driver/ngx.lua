@@ -49,6 +49,7 @@ local semaphores = {}   -- that nobody waits on
 local lost = {}         -- tasks whose light threads are gone
 local worker_tasks = {} -- as keys: the tasks of the worker
 local known = {}        -- addresses of host names, as the system's resolver has said before nginx served
+local is_tested         -- nginx tests its configuration; nil: not known yet
 local tasks, scheduler, home
 
 local LIGHT = {} -- task.thread of every task that is a light thread, or will be one
@@ -222,6 +223,7 @@ local function await_wake(task)
       if text ~= "timeout" then error("keywatch: nginx does not let this light thread wait: " .. tostring(text), 0) end
       scheduler:wake_due()
     end
+    if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
   until task.state ~= "parked"
   parked[task], task.semaphore = nil, nil
   while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken when its time was over, too
@@ -320,6 +322,12 @@ home = homes.new {
   cancel = function()
     for task in pairs(worker_tasks) do task:cancel() end
     return next(worker_tasks) ~= nil
+  end,
+  stop = function()
+    for task in pairs(worker_tasks) do
+      task.must_exit = true
+      if task.semaphore then task.semaphore:post(1) end
+    end
   end,
   close = function()
     local sources = {}
@@ -471,6 +479,8 @@ for _, name in ipairs { "fd", "step", "timeout" } do
   driver[name] = function() check.misuse(NO_HOST, name) end
 end
 
+driver.has_signals = false
+
 function driver.signals() check.misuse(NO_SIGNALS) end
 
 --- Returns the name of this driver. Raises if another one is chosen.
@@ -526,7 +536,22 @@ function driver.lookup(name)
   return found(hosts)
 end
 
+local NO_TEST = "nginx tests its configuration, and keywatch opens no connection meanwhile: set the variable "
+  .. "KEYWATCH_IN_TEST in the environment to have it connect"
+
+--- True if nginx only tests its configuration, and keywatch was not told to connect.
+local function is_test()
+  if is_tested == nil then
+    local file = io.open("/proc/self/cmdline", "rb")
+    local text = file and file:read(4096) or ""
+    if file then file:close() end
+    is_tested = phases.is_test(text) and not os.getenv("KEYWATCH_IN_TEST")
+  end
+  return is_tested
+end
+
 function driver.dial(client, address, context, host, place)
+  if not is_serving and is_test() then return nil, NO_TEST, "ECANCELED" end
   if not is_serving then return get_loop():dial(client, address, context, host, place) end
   local channel
   if context then
@@ -540,6 +565,9 @@ function driver.dial(client, address, context, host, place)
   client:closed(text)
   return nil, text
 end
+
+--- True where nginx serves: the home reads the sockets.
+function driver.is_prompt() return is_serving end
 
 --- Looks at the sockets. Where nginx serves, the home reads them as soon as bytes come.
 function driver.look()

@@ -39,11 +39,13 @@ local home_mt = { __index = home_methods }
 -- seconds until more is due, and true if a bell is awaited; is_idle(), true if no source is attached; has_parked(),
 -- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which tells
 -- the sources that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the tasks
--- of the worker and returns true if there are any; and close(), which closes all sources.
+-- of the worker and returns true if there are any; close(), which closes all sources; and stop(), which ends the
+-- handlers of tasks of the worker that go on nevertheless.
 local function new(driver)
   return setmetatable({
     driver = driver,
-    renewal = RENEWAL,
+    renewal = RENEWAL,  -- specs change this, and the next
+    sweep = SWEEP,
     timer = nil,        -- { bell = semaphore, renew_at =, began = } of the present timer
     is_starting = false,
     links = {},         -- as keys: connections that are not gone
@@ -152,7 +154,7 @@ local function do_turn(self)
   local at = pump(self, now)
   seconds = min(seconds or REST, REST)
   if at then seconds = min(seconds, max(0, at - now)) end
-  if self.driver.has_parked() then seconds = min(seconds, SWEEP) end
+  if self.driver.has_parked() then seconds = min(seconds, self.sweep) end
   if is_bell_awaited then seconds = min(seconds, BELL) end
   if self.threads[1] and awaits_thread(self) then seconds = min(seconds, THREAD) end
   return seconds, now
@@ -281,13 +283,14 @@ local function go_round(self, timer)
     self:exit()
     if leave(self, now) then
       self.timer = nil
+      self.driver.stop()
       return true
     end
     seconds = min(seconds, 0.01)
   elseif renew(self, timer, now) then
     return true
   end
-  if now >= self.swept_at + SWEEP then
+  if now >= self.swept_at + self.sweep then
     self.swept_at = now
     self.driver.sweep()
   end

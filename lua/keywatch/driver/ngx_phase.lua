@@ -44,4 +44,21 @@ local function refusal(name)
   return TEXT:format(name)
 end
 
-return { list = phases, kind_of = kind_of, refusal = refusal }
+--- True if the arguments of nginx, each followed by a zero byte, ask for a test of the configuration.
+local function is_test(arguments)
+  local is_first, takes_value = true, false
+  for word in arguments:gmatch("([^%z]*)%z") do
+    local flags = not is_first and not takes_value and word:match("^%-(.*)")
+    is_first, takes_value = false, false
+    for flag in (flags or ""):gmatch(".") do
+      if flag == "t" or flag == "T" then return true end
+      if flag:find("[pegcs]") then
+        takes_value = flags:sub(-1) == flag -- else the value follows in the same word
+        break
+      end
+    end
+  end
+  return false
+end
+
+return { is_test = is_test, list = phases, kind_of = kind_of, refusal = refusal }

@@ -3,6 +3,7 @@
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
+local errors = require "keywatch.support.errors"
 local key_order = require "keywatch.support.key_order"
 
 local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
@@ -44,9 +45,9 @@ end
 
 --- Returns the iterator. It raises the error of a page, and may be called again then: it asks for the same page anew.
 -- before_page, if given, is called before every page except the first, and may raise. With is_late the first page is
--- read when the iterator is first called, and not before.
-local function iterate(owner, key, opts, before_page, is_late)
-  opts = copy(opts)
+-- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are.
+local function iterate(owner, key, opts, before_page, is_late, raise)
+  opts, raise = copy(opts), raise or error
   local page = opts.page or DEFAULT_PAGE
   local left = opts.limit and opts.limit > 0 and opts.limit or math.huge
   opts.page = nil
@@ -59,7 +60,7 @@ local function iterate(owner, key, opts, before_page, is_late)
       opts.limit = math.min(left, page)
       local result, err = range(owner, key, opts)
       if result then return result end
-      if err.code ~= "answer_too_large" or opts.limit <= 1 then error(err, 0) end
+      if err.code ~= "answer_too_large" or opts.limit <= 1 then raise(err, 0) end
       page = math.floor(opts.limit / 2)
     end
   end
@@ -71,7 +72,7 @@ local function iterate(owner, key, opts, before_page, is_late)
     left = left - n
     more = result.more and left > 0
     local is_endless = more and (n == 0 or key_order.is_before(kvs[1].key, key))
-    if is_endless then error(core.new_error("malformed"), 0) end
+    if is_endless then raise(core.new_error("malformed"), 0) end
     if not opts.revision or opts.revision == 0 then opts.revision = result.revision end
   end
 
@@ -113,7 +114,7 @@ local function each(owner, key, opts)
   refuse(opts, "count_only")
   check_count(opts, "limit", 0)
   check_count(opts, "page", 1)
-  return (iterate(owner, key, opts))
+  return (iterate(owner, key, opts, nil, nil, errors.raise))
 end
 
 return { each = each, iterate = iterate }

@@ -50,7 +50,12 @@ local function keep_traceback(err, traceback)
   if getmetatable(err) == error_mt and not err.traceback then err.traceback = traceback end
 end
 
+--- Raises an error out of an iterator. In nginx its text: nginx would log an object as "unknown reason".
+local function raise(err)
+  error(rawget(_G, "ngx") and text_of(err) or err, 0)
+end
+
 return {
   new = new, closed = closed, text_of = text_of, code_of = code_of, with_traceback = with_traceback, raised = raised,
-  keep_traceback = keep_traceback,
+  keep_traceback = keep_traceback, raise = raise,
 }

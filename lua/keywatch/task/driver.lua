@@ -69,6 +69,7 @@
 --                    `host` is the name that the server's certificate must be for, and sessions are kept for
 --                    resumption under `place`. Returns true; or nil, the text and the name of the error.
 --                    The core's client learns what becomes of the connection, and the bytes that come.
+--   is_prompt()      Optional: true if what comes to the sockets is handled as soon as it has come: nobody need look.
 --   look()           Looks at the sockets once, without waiting: reads, writes, and gives the bytes to the core.
 --                    Resumes no task. May be called anywhere, in a task, too.
 --   hosts(object)    True if a server has listeners or connections, or a client its connection.
@@ -77,6 +78,7 @@
 --   bell()           Returns the bell of the loop. Any thread may ring it. Called when a durable store is first waited
 --                    for: the store's threads ring it when a commit group is settled.
 --   hear(thread)     From now on the end of a thread wakes the loop; in the thread itself, the request to end does.
+--   has_signals      Optional: false if there are no signals to catch, and the host ends the program.
 --   signals(names)   Catches signals. Returns signals: signals:wait(timeout) returns a name, or nil and an error;
 --                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --

@@ -324,7 +324,7 @@ function watch_methods:events()
       return event
     end
     local event, err = self:next()
-    if err then error(rawget(_G, "ngx") and tostring(err) or err, 0) end
+    if err then errors.raise(err) end
     return event
   end
 end

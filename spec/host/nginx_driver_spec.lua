@@ -1,0 +1,316 @@
+--- keywatch in workers of nginx: every call, in every phase that may wait, and before nginx serves.
+
+local directory = require "spec.support.directory"
+local nginx_server = require "spec.support.nginx_server"
+local nginx_stage = require "spec.support.nginx_stage"
+local phases = require "keywatch.driver.ngx_phase"
+local proc = require "spec.support.proc"
+
+local INIT = [[keywatch = require "keywatch"]]
+local CONNECT = [[client = keywatch.connect("$url")]]
+
+-- Every door, by name: a Lua text, and what it returns.
+local DOORS = {
+  { "get", [[client:put("a", "1") return client:get("a").value]], "1" },
+  { "txn", [[
+    local done = client:txn { compare = { { key = "b", version = 0 } }, success = { { put = "b", value = "2" } } }
+    return done.succeeded]], true },
+  { "range and each", [[
+    for i = 1, 5 do client:put("e/" .. i, "x") end
+    local n = 0
+    for _ in client:each("e/", { prefix = true, page = 2 }) do n = n + 1 end
+    return n + client:range("e/", { prefix = true }).count]], 10 },
+  { "delete", [[client:put("d", "1") return client:delete("d").deleted]], 1 },
+  { "watch", [[
+    local watch = assert(client:watch("w"))
+    local writer = keywatch.spawn(function() assert(client:put("w", "1")) end)
+    local event = assert(watch:next(60))
+    watch:close()
+    return event.value, writer:join()]], "1", true },
+  { "watch of what exists", [[
+    client:put("i", "1")
+    local seen = {}
+    local watch = assert(client:watch("i", { initial = true }))
+    for event in watch:events() do
+      seen[#seen + 1] = event.type
+      if event.type == "synced" then client:put("i", "2") end
+      if #seen == 3 then watch:close() end
+    end
+    return table.concat(seen, " ")]], "put synced put" },
+  { "sync", [[
+    local watch = assert(client:watch("y"))
+    local revision = assert(client:put("y", "1")).revision
+    local found = assert(watch:sync(60)) >= revision
+    watch:close()
+    return found]], true },
+  { "cache", [[
+    client:put("c/1", "one")
+    local cache = assert(client:cache("c/"))
+    assert(cache:wait_ready(60))
+    local found = cache:get("c/1").value
+    cache:close()
+    return found]], "one" },
+  { "object watch", [[
+    client:put("o/1", '{"n":1}')
+    local watch = assert(client:object_watch("o/", { prefix = true, initial = true, codec = {
+      decode = function(value) return { n = tonumber(value:match("%d+")) } end } }))
+    local event = assert(watch:next(60))
+    watch:close()
+    return event.object.n]], 1 },
+  { "informer", [[
+    client:put("f/1", "7")
+    local informer = assert(client:informer("f/", { codec = { decode = tonumber } }))
+    local seen = keywatch.channel(1)
+    informer:add_handler { add = function(key, object) seen:send(key .. object) end }
+    assert(informer:wait_synced(60))
+    local found, count = seen:receive(60), informer:count()
+    informer:close()
+    return found, count]], "f/17", 1 },
+  { "lease", [[
+    local lease = assert(client:lease(60))
+    lease:keep()
+    local is_there = lease:remaining() > 0
+    return is_there, lease:revoke() ~= nil]], true, true },
+  { "session and lock", [[
+    local session = assert(client:session { ttl = 60 })
+    local lock = assert(client:lock("l", { session = session, timeout = 60 }))
+    local _, err = client:try_lock("l")
+    assert(lock:unlock())
+    session:close()
+    return err.code]], "locked" },
+  { "election", [[
+    local election = client:election("v")
+    local leading = assert(election:campaign("me", { timeout = 60 }))
+    local leader = assert(election:leader())
+    assert(leading:resign())
+    return leader.value]], "me" },
+  { "stm", [[
+    client:put("s", "1")
+    client:stm(function(tx) tx:put("s", tostring(tx:get("s").value + 1)) end)
+    return client:get("s").value]], "2" },
+  { "channel", [[
+    local channel, sum = keywatch.channel(), 0
+    local sender = keywatch.spawn(function()
+      for i = 1, 10 do channel:send(i) end
+      channel:close()
+    end)
+    for value in channel:values() do sum = sum + value end
+    return sum, sender:join()]], 55, true },
+  { "select", [[
+    local channel, task = keywatch.channel(), keywatch.spawn(function() return 7 end)
+    local found, _, value = keywatch.select { channel, task, timeout = 60 }
+    return found == task, value]], true, 7 },
+  { "scope", [[
+    return pcall(keywatch.scope, function(scope)
+      scope:spawn(function() error("oops", 0) end)
+      keywatch.sleep(3600)
+    end)]], false, "oops" },
+  { "cancel", [[
+    local task = keywatch.spawn(function() keywatch.sleep(3600) end)
+    keywatch.sleep(0)
+    task:cancel()
+    local ok, err = task:join()
+    return ok, err.code]], false, "cancelled" },
+  { "a coroutine of the program", [[
+    return coroutine.wrap(function() return client:put("k", "1") ~= nil end)()]], true },
+  { "a function that C calls", [[
+    local ok, err = pcall(string.gsub, "x", "x", function() return client:get("a").value end)
+    return ok, err:match("cannot be suspended here")]], false, "cannot be suspended here" },
+  { "a store in memory", [[
+    local store = keywatch.open()
+    local watch = store:watch("x")
+    keywatch.spawn(function() store:put("x", "1") end)
+    return watch:next(60).value]], "1" },
+  { "a durable store", [[
+    local store = assert(keywatch.open { path = "$data/" .. ngx.worker.pid() })
+    local watch = store:watch("x")
+    local revision = store:put("x", "1").revision
+    local value = watch:next(60).value
+    store:close()
+    return revision, value]], 2, "1" },
+  { "run", [[
+    local ok, err = pcall(keywatch.run, function() end)
+    return ok, err:match("nginx turns the loop here")]], false, "nginx turns the loop here" },
+  { "driver", [[return keywatch.driver(), keywatch.driver("ngx")]], "ngx", "ngx" },
+}
+
+describe("in workers of nginx #once", function()
+  nginx_stage.with_tests()
+
+  for _, how in ipairs { "TCP", "a unix socket" } do
+    it("every door works over " .. how .. ", and each worker has one connection", function()
+      local _, tcp, unix = nginx_server.start_both()
+      local url = how == "TCP" and tcp or unix
+      local stage = nginx_stage.start {
+        init = INIT, init_worker = CONNECT, words = { url = url, data = directory.new() },
+      }
+      for _, pid in ipairs(stage:workers()) do
+        for _, door in ipairs(DOORS) do
+          local text = door[2]:gsub("%$data", stage.words.data)
+          if door[1] == "txn" then stage:ask(pid, [[client:delete("b")]]) end
+          assert.same({ door[1], door[3], door[4] }, { door[1], stage:ask(pid, text) })
+        end
+        if how == "TCP" then assert.equal(1, proc.connections(pid, tonumber(tcp:match("%d+$")))) end
+      end
+      assert.equal("", stage:troubles())
+      assert.equal(0, stage:quit())
+      assert.equal("", stage:troubles())
+    end)
+  end
+
+  it("every phase does what the table says", function()
+    local _, url = nginx_server.start_both()
+    local lua = [[seen = seen or {} seen["$phase"] = { pcall(function() return client:get("p") ~= nil end) }]]
+    local function try(phase) return (lua:gsub("%$phase", phase)) end
+    local stage = nginx_stage.start {
+      words = { url = url },
+      workers = 1,
+      init = INIT .. "\n" .. CONNECT .. [[ assert(client:put("p", "1"))]] .. try "init",
+      init_worker = try "init_worker" .. [[ ngx.timer.at(0, function() ]] .. try "timer" .. [[ end)]],
+      server = ([[
+        location = /phases {
+          set_by_lua_block $x { SET return "" }
+          rewrite_by_lua_block { REWRITE }
+          access_by_lua_block { ACCESS }
+          content_by_lua_block { CONTENT ngx.say(ngx.var.x) }
+          header_filter_by_lua_block { HEADER_FILTER }
+          body_filter_by_lua_block { BODY_FILTER }
+          log_by_lua_block { LOG }
+        }]]):gsub("[%u_][%u_][%u_]+", function(name) return try(name:lower()) end),
+    }
+    stage:get("/phases")
+    stage:await_each("return seen.log ~= nil and seen.timer ~= nil")
+    for _, phase in ipairs(phases.list) do
+      local name, kind = phase[1], phase[2]
+      local text = ("if seen[%q] then return unpack(seen[%q]) end"):format(name, name)
+      local ok, found = stage:ask(stage:workers()[1], text)
+      if ok ~= nil then
+        assert.same({ name, kind ~= "read" }, { name, ok })
+        if kind == "read" then
+          assert.matches("get waits, and nothing may wait in the phase '" .. name .. "' of nginx", found, 1, true)
+        end
+      end
+    end
+    assert.equal("", stage:troubles())
+  end)
+
+  it("before nginx serves a call waits for a second at most, and the worker serves without the server", function()
+    local stage = nginx_stage.start {
+      init = INIT .. [[
+        local client = keywatch.connect("http://127.0.0.1:1")
+        local before = keywatch.now()
+        local _, err = client:get("a")
+        code, took = err.code, keywatch.now() - before
+        _, err = client:get("a", { timeout = 0.1 })
+        with_timeout = err.code
+      ]],
+    }
+    for _, pid in ipairs(stage:workers()) do
+      local code, took, other = stage:ask(pid, "return code, took, with_timeout")
+      assert.equal("unavailable unavailable", code .. " " .. other)
+      assert(took >= 0.5, took)
+    end
+    assert.equal("", stage:troubles())
+  end)
+
+  it("a client that was used before nginx served is used on, and no descriptor of it is inherited", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url },
+      init = INIT .. "\n" .. CONNECT .. [[
+        assert(client:put("a", "1"))
+        cache = assert(client:cache("a"))
+        assert(cache:wait_ready(60))
+        watch = assert(client:watch("b"))
+      ]],
+      init_worker = [[client:get("a")]],
+    }
+    local port = tonumber(url:match("%d+$"))
+    assert.equal(0, proc.connections(stage.master.pid, port))
+    for i, pid in ipairs(stage:workers()) do
+      assert.equal("1", stage:ask(pid, "return cache:get('a').value"))
+      stage:ask(pid, ("client:put('b', %q)"):format(tostring(i)))
+      assert.equal(1, proc.connections(pid, port))
+    end
+    assert.same({ "1", "1" }, stage:ask_each("return watch:next(60).value"))
+    assert.same({ "2", "2" }, stage:ask_each("return watch:next(60).value"))
+    assert.equal("", stage:troubles())
+  end)
+
+  it("tasks of a worker run on, reloads lose nothing, and errors come to error.log as text", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url },
+      init = INIT .. "\n" .. CONNECT,
+      init_worker = [[
+        seen = {}
+        keywatch.spawn(function()
+          local watch = assert(client:watch("n", { initial = true }))
+          for event in watch:events() do
+            if event.type == "put" then seen[#seen + 1] = event.value end
+          end
+        end)
+      ]],
+    }
+    stage:ask(stage:workers()[1], "client:put('n', '1')")
+    stage:await_each("return seen[#seen] == '1'")
+    for i = 2, 4 do
+      stage:reload()
+      stage:await_each(("return seen[#seen] == '%d'"):format(i - 1))
+      stage:ask(stage:workers()[1], ("client:put('n', '%d')"):format(i))
+      stage:await_each(("return seen[#seen] == '%d'"):format(i))
+    end
+    assert.equal("", stage:troubles())
+    stage:ask(stage:workers()[1], [[
+      keywatch.spawn(function() error(select(2, client:get("x", { revision = 1e6 })), 0) end)
+    ]])
+    assert.matches("a task has failed: .*required revision is a future revision", stage:expect_log("a task has failed"))
+  end)
+
+  it("many requests share one connection", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url },
+      init = INIT,
+      init_worker = CONNECT,
+      server = [[location = /get { content_by_lua_block { ngx.say(client:get("a").value) } }]],
+    }
+    stage:ask(stage:workers()[1], "client:put('a', 'b')")
+    local load = stage:load("/get", 32)
+    stage:await_each("return client:put('x', '1') ~= nil")
+    for _ = 1, 100 do assert.equal("b\n", stage:get("/get").body) end
+    for _, pid in ipairs(stage:workers()) do assert.equal(1, proc.connections(pid, tonumber(url:match("%d+$")))) end
+    local found = load:finish()
+    assert(found.requests > 0)
+    assert.equal(0, found.bad + found.broken)
+    assert.equal("", stage:troubles())
+  end)
+
+  it("a server that goes away and comes back is found again", function()
+    local path = directory.new() .. "/socket"
+    local server = nginx_server.start("unix:" .. path)
+    local stage = nginx_stage.start { words = { url = "unix:" .. path }, init = INIT, init_worker = CONNECT }
+    assert.same({ true, true }, stage:ask_each("return client:put('a', '1') ~= nil"))
+    server:signal("sigkill")
+    server:wait()
+    assert.same({ "unavailable", "unavailable" }, stage:ask_each([[
+      local _, err = client:put("a", "1", { timeout = 0.05 })
+      return err.code
+    ]]))
+    nginx_server.start("unix:" .. path)
+    assert.same({ true, true }, stage:ask_each("return client:put('a', '1', { timeout = 60 }) ~= nil"))
+    assert.equal("", stage:troubles("connect%(%) to unix:.* failed")) -- nginx tells of that itself, whatever it is told
+  end)
+
+  it("knows when nginx only tests its configuration", function()
+    assert.is_true(phases.is_test("nginx\0-t\0"))
+    assert.is_true(phases.is_test("nginx\0-c\0/etc/nginx.conf\0-qT\0"))
+    assert.is_false(phases.is_test("nginx\0-c\0-t\0"))
+    assert.is_false(phases.is_test("nginx\0-ct\0"))
+    assert.is_false(phases.is_test("nginx: master process nginx -t\0"))
+    local _, url = nginx_server.start_both()
+    local done = nginx_stage.new({ words = { url = url }, init = INIT .. "\n" .. CONNECT }):test()
+    assert.equal(0, done.status, done:stderr())
+  end)
+end)
+

@@ -1,0 +1,102 @@
+--- The timer that the connections of a worker belong to is renewed: nothing is lost or comes twice, and no timer leaks.
+
+local nginx_server = require "spec.support.nginx_server"
+local nginx_stage = require "spec.support.nginx_stage"
+local proc = require "spec.support.proc"
+
+local INIT_WORKER = [[
+  client = keywatch.connect("$url")
+  home = require("keywatch.driver.ngx").home
+  home.renewal = 0.05
+  seen, wrong = 0, 0
+  keywatch.spawn(function()
+    local watch = assert(client:watch("n/", { prefix = true }))
+    local last = 0
+    for event in watch:events() do
+      if event.mod_revision <= last then wrong = wrong + 1 end
+      last, seen = event.mod_revision, seen + 1
+    end
+  end)
+  cache = assert(client:cache("n/"))
+  kept = {}
+]]
+
+describe("the timers of workers of nginx #once", function()
+  nginx_stage.with_tests()
+
+  it("are renewed while keys change: no event is lost, none comes twice, and no timer is left", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, init = [[keywatch = require "keywatch"]], init_worker = INIT_WORKER,
+    }
+    stage:await_each("return cache:wait_ready(60)")
+    local pids = stage:workers()
+    stage:ask_each [[kept.lease = client:lease(5):keep() return true]]
+    local total, rounds = 0, 0
+    repeat
+      for i, pid in ipairs(pids) do
+        total = total + stage:ask(pid, ([[
+          for n = 1, 100 do assert(client:put("n/%d/" .. n %% 7, tostring(n), { timeout = 60 })) end
+          return 100
+        ]]):format(i))
+      end
+      rounds = rounds + 1
+      local moves = stage:ask_each("return home.moves")
+    until moves[1] >= 10 and moves[2] >= 10
+    stage:await_each(("return seen >= %d"):format(total))
+    assert.same({ total, total }, stage:ask_each("return seen"))
+    assert.same({ 0, 0 }, stage:ask_each("return wrong"))
+    for i = 1, 2 do
+      local key = ("n/%d/1"):format(i)
+      local value = stage:ask(pids[1], ("return client:get(%q).value"):format(key))
+      stage:await_each(("return cache:get(%q).value == %q"):format(key, value))
+    end
+    assert.same({ true, true }, stage:ask_each("return kept.lease:error() == nil"))
+    -- the timer that the watching task was begun in, and the present one; for a moment there is another one
+    stage:await_each("return ngx.timer.running_count() <= 2 and ngx.timer.pending_count() <= 1")
+    for _, pid in ipairs(pids) do
+      stage:await("one connection", function() return proc.connections(pid, tonumber(url:match("%d+$"))) == 1 end)
+    end
+    assert.equal("", stage:troubles())
+    print(("%d events, %d moves"):format(total, stage:ask(pids[1], "return home.moves")))
+    assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles())
+  end)
+
+  it("end when nothing is left to do, and begin again", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+        home = require("keywatch.driver.ngx").home
+        home.renewal, url = 0.05, "$url"
+      ]],
+    }
+    for _ = 1, 2 do
+      stage:ask_each [[
+        local client = keywatch.connect(url)
+        assert(client:put("a", "1"))
+        client:close()
+        return true
+      ]]
+      stage:await_each("return ngx.timer.running_count() == 0")
+    end
+    assert.equal("", stage:troubles())
+  end)
+
+  it("a worker exits at once, though handlers wait", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, init = [[keywatch = require "keywatch"]],
+      init_worker = [[
+        client = keywatch.connect("$url")
+        keywatch.spawn(function() while true do pcall(keywatch.sleep, 3600) end end)
+        ngx.timer.at(0, function() client:watch("n"):next() end)
+        keywatch.spawn(function() client:lock("l") keywatch.sleep(3600) end)
+      ]],
+    }
+    stage:await_each("return client:range('l/', { prefix = true }).count == 2")
+    for _ = 1, 3 do stage:reload() end
+    assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles())
+  end)
+end)
