@@ -263,7 +263,8 @@ static int note_key(kw_content_writer *w, kw_slice key) {
 
 /* Visits at most so many keys. Returns a positive number if there is no more, 0 if there is; or an error. */
 static int visit(kw_content_writer *w, const kw_store *replica, size_t most) {
-  kw_index_cursor cursor = kw_index_seek(&replica->index, kw_slice_of(w->key, w->key_len));
+  kw_slice from = w->key_len == 0 ? kw_slice_text("") : kw_slice_of(w->key, w->key_len);
+  kw_index_cursor cursor = kw_index_seek(&replica->index, from);
   const kw_key_history *history = NULL, *last = NULL;
   kw_revision revs[KW_LOG_BATCH];
   size_t n = 0;
