@@ -134,7 +134,7 @@ check: $(PROBES) build/fault.so build/go/peer fuzz           ## sanitizers, valg
 	@spec/run $(foreach how,valgrind check gc fin,$(VMS:%=$(how)-%))
 
 # Fuzzing: the core without Lua, and an arena of its own.
-FUZZERS := split decode serve client image tls tls_peer
+FUZZERS := split decode serve client image content tls tls_peer
 FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/%,$(CORE)) \
   $(filter-out csrc/tls/lua_% csrc/tls/probe.c csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) csrc/uv/tls_peer.c \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))
@@ -172,6 +172,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/serve.lua
 	@$(LUA54) bench/client.lua
 	@$(LUA54) bench/cache.lua
+	@$(LUA54) bench/cache_file.lua
 	@$(LUA54) bench/informer.lua
 	@$(LUA54) bench/controller.lua
 	@$(LUA54) bench/loops.lua

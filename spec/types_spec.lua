@@ -43,7 +43,7 @@ local internal = {
   open_watch = true, feed = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
   page = true, write_content = true, load_content = true,
-  changed_revision = true,
+  hold_content = true, changed_revision = true,
 }
 
 local function names(...)

@@ -95,9 +95,19 @@ static int l_write_content(lua_State *L) {
   kw_content_meta meta = {.heard_at = kw_bind_check_int(L, 6, 0)};
   luaL_argcheck(L, kw_bind_to_uint(L, 5, &meta.cluster), 5, "not an id");
   if (!kw_content_writer_is_done(writer)) luaL_error(L, "the writer is not done");
-  int rc = kw_content_writer_begin(writer, self->store, &range, meta);
+  return kw_bind_end(L, self, kw_content_writer_begin(writer, self->store, &range, meta));
+}
+
+static int l_hold_content(lua_State *L) {
+  kw_lua_store *self = kw_bind_enter_replica(L);
+  kw_content_writer *writer = check_writer(L, 2);
+  int64_t most = kw_bind_check_int(L, 3, 1);
+  if (!kw_content_writer_is_holding(writer)) luaL_error(L, "the writer has not begun");
+  int rc = kw_content_writer_hold(writer, self->store, (size_t)most);
   if (rc == KW_ERR_REQUEST_TOO_LARGE) return fail(L, rc, "would be larger than 1 GiB");
-  return kw_bind_end(L, self, rc);
+  if (rc < 0) return fail(L, rc, "");
+  lua_pushboolean(L, rc > 0);
+  return 1;
 }
 
 static int l_load_content(lua_State *L) {
@@ -126,6 +136,7 @@ static int l_changed_revision(lua_State *L) {
 /* }====== */
 
 const luaL_Reg kw_bind_content_methods[] = {{"write_content", l_write_content},
+                                            {"hold_content", l_hold_content},
                                             {"load_content", l_load_content},
                                             {"changed_revision", l_changed_revision},
                                             {NULL, NULL}};

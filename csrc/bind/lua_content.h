@@ -10,8 +10,12 @@
  * Methods of a replica:
  *
  *   store:write_content(writer, key, range_end, cluster, heard_at) -> true
- *                                    begins to write the content, which are the keys of a range; nil and an error if
- *                                    there is too much of it, or memory is short. Raises if the writer is not done
+ *                                    begins to write the content of now, which are the keys of a range; nil and an
+ *                                    error if memory is short. Raises if the writer is not done
+ *   store:hold_content(writer, most) -> boolean
+ *                                    takes at most so many keys in. True once the thread of the writer writes, false
+ *                                    if there are more keys; nil and an error: "compacted" if the replica does not know
+ *                                    any more what it had. Raises if no write has begun, or all keys were taken in
  *   store:load_content(path, key, range_end) -> cluster, heard_at
  *                                    loads the content of a file; nil and an error: "not_found" if there is no file
  *   store:changed_revision() -> revision

@@ -29,6 +29,13 @@ struct kw_content_writer {
   atomic_bool is_ended; /* by the thread */
   int number;           /* the outcome; that of the thread once it is joined */
 
+  bool is_holding;
+  const kw_store *replica; /* whose records are held; only compared */
+  int64_t base_revision;   /* of that */
+  uint8_t *key;            /* the last key that was visited */
+  size_t key_len;
+  size_t key_cap;
+
   kw_blob **records;
   size_t n;
   size_t cap;
@@ -205,49 +212,96 @@ static void release(kw_content_writer *w, size_t most) {
   if (w->n > 0) return;
   kw_free(w->records);
   kw_free((void *)w->range_bytes.data);
+  kw_free(w->key);
+  w->key = NULL;
+  w->key_len = w->key_cap = 0;
+  w->is_holding = false;
   w->records = NULL;
   w->cap = 0;
   w->range_bytes = (kw_slice){0};
 }
 
-/* Retains the newest record of each key, and adds up the size of the file. */
-static int hold(kw_content_writer *w, const kw_store *replica) {
-  kw_index_cursor cursor = kw_index_seek(&replica->index, kw_slice_of("", 0));
-  const kw_key_history *history;
-  if (!kw_reserve(&w->records, &w->cap, (size_t)replica->index.live, sizeof *w->records))
-    return KW_ERR_NO_MEMORY;
-  while (w->n < w->cap && (history = kw_index_next(&cursor)) != NULL) {
-    const kw_blob *record = kw_read_newest(replica, history);
-    if (record == NULL) continue;
-    w->records[w->n++] = kw_blob_retain((kw_blob *)record);
-    w->size += KW_CONTENT_LENGTH + record->len;
-  }
-  return w->size > (uint64_t)KW_CONTENT_MAX_BYTES ? KW_ERR_REQUEST_TOO_LARGE : KW_OK;
-}
-
-static int prepare(kw_content_writer *w, const kw_store *replica, const kw_range *range) {
+int kw_content_writer_begin(kw_content_writer *w, const kw_store *replica, const kw_range *range,
+                            kw_content_meta meta) {
   size_t len = range->key.len + range->end.len;
-  w->size = KW_CONTENT_HEADER + len + KW_CONTENT_CHECKSUM;
   if (len > UINT32_MAX) return KW_ERR_REQUEST_TOO_LARGE;
   uint8_t *copy = kw_alloc(len + 1);
   if (copy == NULL) return KW_ERR_NO_MEMORY;
   w->range = kw_range_copy(range, copy);
   w->range_bytes = kw_slice_of(copy, len);
-  return hold(w, replica);
-}
-
-int kw_content_writer_begin(kw_content_writer *w, const kw_store *replica, const kw_range *range,
-                            kw_content_meta meta) {
-  int rc = prepare(w, replica, range);
+  w->size = KW_CONTENT_HEADER + len + KW_CONTENT_CHECKSUM;
   w->meta = meta;
   w->meta.revision = replica->revision;
+  w->replica = replica;
+  w->base_revision = replica->base_revision;
+  w->number = ECANCELED;
+  w->is_holding = true;
+  return KW_OK;
+}
+
+/* Retains the records of some revisions. */
+static int retain(kw_content_writer *w, const kw_store *replica, const kw_revision *revs,
+                  size_t n) {
+  const kw_blob *records[KW_LOG_BATCH];
+  if (!kw_reserve(&w->records, &w->cap, w->n + n, sizeof *w->records)) return KW_ERR_NO_MEMORY;
+  kw_log_read_batch(replica->log, revs, n, records);
+  for (size_t i = 0; i < n; i++) {
+    w->records[w->n++] = kw_blob_retain((kw_blob *)records[i]);
+    w->size += KW_CONTENT_LENGTH + records[i]->len;
+  }
+  return w->size > (uint64_t)KW_CONTENT_MAX_BYTES ? KW_ERR_REQUEST_TOO_LARGE : KW_OK;
+}
+
+/* Remembers the key behind which the next call goes on: the first one that is larger. */
+static int note_key(kw_content_writer *w, kw_slice key) {
+  if (!kw_reserve(&w->key, &w->key_cap, key.len + 1, 1)) return KW_ERR_NO_MEMORY;
+  memcpy(w->key, key.data, key.len);
+  w->key[key.len] = 0;
+  w->key_len = key.len + 1;
+  return KW_OK;
+}
+
+/* Visits at most so many keys. Returns a positive number if there is no more, 0 if there is; or an error. */
+static int visit(kw_content_writer *w, const kw_store *replica, size_t most) {
+  kw_slice from = w->key_len == 0 ? kw_slice_text("") : kw_slice_of(w->key, w->key_len);
+  kw_index_cursor cursor = kw_index_seek(&replica->index, from);
+  const kw_key_history *history = NULL, *last = NULL;
+  kw_revision revs[KW_LOG_BATCH];
+  size_t n = 0;
+  int rc = KW_OK;
+  while (rc == KW_OK && most-- > 0 && (history = kw_index_next(&cursor)) != NULL) {
+    const kw_change *change = kw_key_history_at(history, w->meta.revision);
+    last = history;
+    if (change == NULL || change->tombstone) continue;
+    revs[n++] = kw_change_revision(change);
+    if (n < KW_LOG_BATCH) continue;
+    rc = retain(w, replica, revs, n);
+    n = 0;
+  }
+  if (rc == KW_OK && n > 0) rc = retain(w, replica, revs, n);
+  if (rc == KW_OK && last != NULL) rc = note_key(w, kw_key_history_key(last));
+  return rc != KW_OK ? rc : history == NULL;
+}
+
+static int start(kw_content_writer *w) {
   w->pid = kw_process_id();
   w->must_end = w->is_ended = false;
-  w->number = ECANCELED;
-  w->has_thread = rc == KW_OK && kw_thread_start(&w->thread, run, w);
-  if (w->has_thread) return KW_OK;
-  release(w, SIZE_MAX);
-  return rc == KW_OK ? KW_ERR_NO_MEMORY : rc;
+  w->is_holding = false;
+  w->has_thread = kw_thread_start(&w->thread, run, w);
+  return w->has_thread ? 1 : KW_ERR_NO_MEMORY;
+}
+
+int kw_content_writer_hold(kw_content_writer *w, const kw_store *replica, size_t most) {
+  int rc = kw_read_check(replica, w->meta.revision, replica->revision);
+  if (w->replica != replica || w->base_revision != replica->base_revision) rc = KW_ERR_COMPACTED;
+  if (rc == KW_OK) rc = visit(w, replica, most);
+  if (rc > 0) rc = start(w);
+  if (rc < 0) release(w, SIZE_MAX);
+  return rc;
+}
+
+bool kw_content_writer_is_holding(const kw_content_writer *w) {
+  return w->is_holding;
 }
 
 /* After a fork the thread is the parent's, and so is the temporary file's name. */
@@ -267,7 +321,7 @@ static void join(kw_content_writer *w) {
 
 bool kw_content_writer_is_done(kw_content_writer *w) {
   leave_to_parent(w);
-  if (w->has_thread && !w->is_ended) return false;
+  if (w->is_holding || (w->has_thread && !w->is_ended)) return false;
   join(w);
   release(w, RELEASED_AT_ONCE);
   return w->n == 0;

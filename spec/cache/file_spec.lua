@@ -88,7 +88,8 @@ describe("a cache with a file", function()
       assert.equal(3, keywatch.now() - before)
       assert.equal("/a/1=1 /a/2=2 /a/3=3", keys_of(cache))
       local status = cache:status()
-      assert.same({ true, 3, 4, "unavailable" }, { status.from_file, status.keys, status.revision, status.trouble.code })
+      assert.same({ true, 3, 4 }, { status.from_file, status.keys, status.revision })
+      assert.equal("unavailable", status.trouble.code)
       assert(status.age >= 0)
       assert.is_false(cache:has_synced())
       local ok, err = cache:wait_synced(5)
@@ -311,6 +312,34 @@ describe("the file of a cache", function()
     assert.same({}, leftovers())
   end)
 
+  it("has all keys, if the cache is closed while they are taken in by steps", function()
+    local store = keywatch.open()
+    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    local client = keywatch.connect(server:addresses()[1])
+    for i = 1, 20000 do store:put(("/a/%05d"):format(i), "x") end
+    local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
+    assert(cache:wait_synced(PATIENCE))
+    local file, last = cache.feed.file, nil
+    keywatch.run(function()
+      local patience = keywatch.now() + PATIENCE
+      while not file.is_holding and keywatch.now() < patience do
+        if not file.is_writing then last = store:put("/a/last", tostring(keywatch.now())) end
+        keywatch.sleep(0)
+      end
+    end)
+    assert.is_true(file.is_holding)
+    if last then assert(cache:wait_for(last.revision, PATIENCE)) end
+    client:close()
+    local replica = core.open { replica = true }
+    assert(replica:load_content(path, KEY, RANGE_END))
+    assert.equal(store:range("/a/", { prefix = true, count_only = true }).count, replica:status().keys)
+    assert.same(store:get("/a/last"), replica:get("/a/last"))
+    replica:close()
+    server:close()
+    store:close()
+    assert.same({}, leftovers())
+  end)
+
   it("that cannot be written is one line of the log, and one when it can be", function()
     run(function(world)
       local inner = path .. ".d"
@@ -387,9 +416,18 @@ local function open_replica(kvs, revision)
   return replica
 end
 
+--- Takes in all keys of a replica, so many at once.
+local function hold(replica, writer, most)
+  repeat
+    local is_writing = replica:hold_content(writer, most)
+    assert(is_writing ~= nil)
+  until is_writing
+end
+
 local function save(replica, name, writer)
   local own = writer or core.content_writer(name or path)
   assert(replica:write_content(own, KEY, RANGE_END, CLUSTER, 1234))
+  hold(replica, own, 100)
   local ok, err = own:wait()
   if not writer then own:close() end
   return ok, err
@@ -430,8 +468,8 @@ describe("the content in a file", function()
   it("is larger than what is written at once", function()
     local kvs = {}
     for i = 1, 300 do
-      kvs[i] = { key = ("/a/%03d"):format(i), value = ("%d "):format(i):rep(1000), create_revision = i, mod_revision = i,
-        version = 1, lease = 0 }
+      kvs[i] = { key = ("/a/%03d"):format(i), value = ("%d "):format(i):rep(1000), create_revision = i,
+        mod_revision = i, version = 1, lease = 0 }
     end
     local replica = open_replica(kvs, 300)
     assert(save(replica))
@@ -515,7 +553,10 @@ describe("the content in a file", function()
     for _ = 1, 50 do
       for _, writer in ipairs(writers) do
         local done = writer:is_done()
-        if done ~= false then assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1)) end
+        if done ~= false then
+          assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1))
+          hold(replica, writer, 1)
+        end
       end
       local _, _, kvs = load()
       assert.equal(2, kvs.count)
@@ -530,6 +571,39 @@ describe("the content in a file", function()
     replica:close()
   end)
 
+  it("is that of the revision at which the write began, whatever changes while keys are taken in", function()
+    local function put(key, revision)
+      return { type = "put", key = key, value = "x", create_revision = revision, version = 1, lease = 0 }
+    end
+    local replica, writer = open_replica(), core.content_writer(path)
+    assert(replica:apply(21, { { type = "delete", key = "/a/1" } }))
+    for i = 3, 9 do
+      assert(replica:apply(20 + i, { put("/a/" .. i, 20 + i) }))
+    end
+    local before = replica:range("", { prefix = true })
+    assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1))
+    local revision = 40
+    repeat
+      local is_writing = replica:hold_content(writer, 1)
+      assert(replica:apply(revision, { { type = "delete", key = "/a/" .. revision % 10 },
+        put("/a/new" .. revision, revision) }))
+      revision = revision + 1
+    until is_writing
+    assert(revision > 45)
+    assert(writer:wait())
+    local _, _, kvs = load()
+    assert.same(before, kvs)
+    assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1))
+    assert.is_false(replica:hold_content(writer, 1))
+    assert(replica:replace(revision, {}))
+    local is_writing, err = replica:hold_content(writer, 1)
+    assert.same({ nil, "compacted" }, { is_writing, err.code })
+    assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1))
+    writer:close()
+    replica:close()
+    assert.same({}, leftovers())
+  end)
+
   it("is not written twice at once, nor by a store that is no replica", function()
     local replica, store = open_replica(), core.open {}
     local writer = core.content_writer(path)
@@ -538,7 +612,11 @@ describe("the content in a file", function()
     assert.has_error(function() store:load_content(path, KEY, RANGE_END) end, "the store is not a replica")
     assert.has_error(function() replica:write_content(writer, KEY, RANGE_END, "x", 1) end)
     assert.has_error(function() core.content_writer("a\0b") end)
+    assert.has_error(function() replica:hold_content(writer, 1) end, "the writer has not begun")
     assert(replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1))
+    assert.has_error(function() replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1) end,
+      "the writer is not done")
+    assert.is_true(replica:hold_content(writer, 10))
     replica:close() -- the writer goes on
     assert(writer:wait())
     writer:close()
@@ -551,16 +629,21 @@ describe("the content in a file", function()
       local replica = open_replica()
       assert(save(replica))
       starve.try_all(function()
-        local other = core.open { replica = true, now = 0 }
+        local other, failed = core.open { replica = true, now = 0 }
+        if not other then return nil, failed end
         local cluster, err = other:load_content(path, KEY, RANGE_END)
         other:close()
         return cluster, err
       end, function(cluster) assert.equal(CLUSTER, cluster) end)
       starve.expect_nothing_lost {
-        function() load() end,
+        function()
+          local other = core.open { replica = true, now = 0 }
+          if other then other:load_content(path, KEY, RANGE_END) end
+        end,
         function()
           local writer = core.content_writer(path)
-          if writer and replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1) then writer:wait() end
+          if not writer or not replica:write_content(writer, KEY, RANGE_END, CLUSTER, 1) then return end
+          if replica:hold_content(writer, 10) then writer:wait() end
         end,
       }
       replica:close()
@@ -593,6 +676,7 @@ end
 local function save()
   local writer = core.content_writer(path)
   assert(replica:write_content(writer, "/a/", "/a0", "1", 1))
+  assert(replica:hold_content(writer, 1000))
   local ok, err = writer:wait()
   writer:close()
   return ok, err
@@ -631,8 +715,8 @@ describe("a disk that is full", function()
   it("leaves the file as it was, and no other #slow", function()
     local disk = fault.new()
     write(disk.base .. "/program.lua", PROGRAM)
-    local child = process.start({ vm.interpreter, disk.base .. "/program.lua", disk.control, disk.directory .. "/content" },
-      { env = disk:environment() })
+    local argv = { vm.interpreter, disk.base .. "/program.lua", disk.control, disk.directory .. "/content" }
+    local child = process.start(argv, { env = disk:environment() })
     child:wait()
     assert.equal("struck true no_space true\n", child:stdout())
     assert.same({ "content" }, directory.list(disk.directory))

@@ -338,6 +338,39 @@ case("feed_state:add", of("feed_state", LONG))
 case("feed_state:last", of "feed_state")
 case("feed_state:close", of "feed_state")
 
+-- The file of a cache.
+case("core.content_writer", function() return world.CONTENT end)
+case("content_writer:is_done", of "content_writer")
+case("content_writer:wait", of "content_writer")
+case("content_writer:wait", function(w)
+  local writer = assert(core.content_writer(world.CONTENT .. "/no/directory"))
+  assert(w.replica:write_content(writer, "k", "l", "1", 1))
+  assert(w.replica:hold_content(writer, 10))
+  return writer
+end)
+case("content_writer:close", of "content_writer")
+case("store:write_content", function(w)
+  w.content_writer:wait()
+  return w.replica, w.content_writer, "k", "l", "1", 1
+end)
+case("store:hold_content", function(w)
+  w.content_writer:wait()
+  assert(w.replica:write_content(w.content_writer, "k", "l", "1", 1))
+  return w.replica, w.content_writer, 10
+end)
+case("store:hold_content", function(w)
+  w.content_writer:wait()
+  assert(w.replica:write_content(w.content_writer, "k", "l", "1", 1))
+  assert(w.replica:replace(1, {}))
+  return w.replica, w.content_writer, 10
+end)
+case("store:load_content", function(w)
+  w.content_writer:wait()
+  return w.replica, world.CONTENT, "k", "l"
+end)
+case("store:load_content", function(w) return w.replica, world.CONTENT .. LONG, "k", "l" end)
+case("store:changed_revision", of "replica")
+
 -- Messages, and what has no state.
 local REQUESTS = {
   get = { "k1" }, range = { "k", { prefix = true } }, put = { "k1", LONG }, delete = { "k", { prefix = true } },

@@ -44,6 +44,16 @@ function make.feed_state()
   return state
 end
 
+world.CONTENT = DIRECTORY .. "/content" -- the path of a file with the content of the replica
+
+--- A writer of the content of the replica, which has begun.
+function make.content_writer(w)
+  local writer = assert(core.content_writer(world.CONTENT))
+  assert(w.replica:write_content(writer, "k", "l", "1", 1))
+  assert(w.replica:hold_content(writer, 10))
+  return writer
+end
+
 local function open_durable(name)
   local store = assert(core.open { path = DIRECTORY .. "/" .. name, now = 0 })
   repeat
@@ -216,7 +226,7 @@ local mt = {
 
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
-local CLOSED = { "feed_state", "subscription", "watch",
+local CLOSED = { "feed_state", "content_writer", "subscription", "watch",
   "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
   "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
   "tls_server" }

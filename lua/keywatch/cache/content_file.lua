@@ -1,19 +1,23 @@
 -- SPDX-License-Identifier: MIT
 --- content_file: the last known content of a client's cache, in a file.
 --
---   CLEAN --- the content changes ---> DUE --- the delay is over ---> WRITING --- the thread has ended ---> CLEAN
---                                       ^                                                 |
---                                       +--- a pause, if the write has failed ------------+
+--   CLEAN --- the content changes ---> DUE --- the delay is over ---> HOLDING --- all keys are taken in ---> WRITING
+--     ^                                 ^                                |                                    |  |
+--     |                                 +--- a pause, if that fails -----+------------------------------------+  |
+--     +----------------------------------- the thread has ended ------------------------------------------------+
 --
 -- The core writes the file, in a thread: see csrc/store/content_writer.h. The feed of the cache polls the object, which
--- never waits, except in `close` and in virtual time, where threads have no time. A failure is one line of the log,
--- until a write succeeds again.
+-- takes the keys in by steps, and never waits, except in `close` and in virtual time, where threads have no time. A
+-- failure is one line of the log, until a write succeeds again.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
+local STEP = 2000       -- keys that are taken in at once
+local ALL = 2 ^ 31      -- keys
+local STEPPED = 3       -- tries in steps, each of which the end of the history may end; then all keys at once
 local LOOK_AGAIN = 0.02 -- seconds between two looks at a write that goes on
 local PAUSE = 10        -- seconds after a write that has failed
 local SHARE = 10        -- a write is followed by a pause of at least so many times the time that it took
@@ -38,14 +42,18 @@ function file_methods:load(replica, key, range_end)
   if err.code ~= "not_found" then say(self, "warn", err.message .. ": its content is not used") end
 end
 
---- Has the content written anew, whatever was written before.
+--- Has the content written anew, whatever was written before: it is that of another replica.
 function file_methods:forget()
   self.saved_revision = nil
+  if not self.is_holding then return end
+  local writer = self.writer
+  self.is_holding, self.writer = false, nil
+  writer:close()
 end
 
 --- Notes that a write has failed, and has it repeated after a while.
 local function fail(self, err, now)
-  self.saved_revision, self.due_at = nil, now + math.max(PAUSE, self.delay)
+  self.saved_revision, self.is_holding, self.due_at = nil, false, now + math.max(PAUSE, self.delay)
   if self.has_failed then return end
   self.has_failed = true
   say(self, "warn", err.message)
@@ -70,7 +78,21 @@ local function begin(self, source, now)
   local ok, err = source.replica:write_content(self.writer, source.key, source.range_end, source.cluster,
     source.heard_at)
   if not ok then return fail(self, err, now) end
-  self.is_writing = true
+  self.is_holding = true
+end
+
+--- Takes keys in, at most so many, and begins the thread after the last one.
+local function hold(self, replica, most, now)
+  if not self.is_holding then return end
+  if self.tries >= STEPPED then most = ALL end
+  local is_writing, err = replica:hold_content(self.writer, most)
+  if is_writing then
+    self.is_holding, self.is_writing, self.tries = false, true, 0
+  elseif err and err.code == "compacted" then
+    self.is_holding, self.saved_revision, self.due_at, self.tries = false, nil, now, self.tries + 1
+  elseif err then
+    fail(self, err, now)
+  end
 end
 
 --- Looks whether the write that goes on has ended, or waits for its end. Returns true if none goes on.
@@ -87,13 +109,17 @@ end
 -- Returns the seconds until poll must be called again, or nil.
 function file_methods:poll(now, replica, describe)
   if self.is_closed then return nil end
+  local is_virtual = driver.get().carry ~= nil
   if not look(self, false, now) then return LOOK_AGAIN end
-  if replica:changed_revision() == self.saved_revision then return nil end
-  self.due_at = self.due_at or math.max(now + self.delay, self.rest_until)
-  if now < self.due_at then return self.due_at - now end
-  begin(self, describe(), now)
-  if not look(self, driver.get().carry ~= nil, now) then return LOOK_AGAIN end
-  return self.due_at and self.due_at - now
+  if not self.is_holding then
+    if replica:changed_revision() == self.saved_revision then return nil end
+    self.due_at = self.due_at or math.max(now + self.delay, self.rest_until)
+    if now < self.due_at then return self.due_at - now end
+    begin(self, describe(), now)
+  end
+  hold(self, replica, is_virtual and ALL or STEP, now)
+  if not look(self, is_virtual, now) then return LOOK_AGAIN end
+  return self.is_holding and 0 or self.due_at and math.max(0, self.due_at - now)
 end
 
 --- Writes what was not written yet, waits for that, and ends. `describe` is as in poll; nil if the content is not that
@@ -103,8 +129,10 @@ function file_methods:close(now, replica, describe)
   self.is_closed = true
   local ok, err = pcall(function()
     look(self, true, now)
-    if not describe or replica:changed_revision() == self.saved_revision then return end
+    if not describe or not self.is_holding and replica:changed_revision() == self.saved_revision then return end
+    self:forget()
     begin(self, describe(), now)
+    hold(self, replica, ALL, now)
     look(self, true, now)
   end)
   if self.writer then self.writer:close() end
@@ -123,7 +151,9 @@ local function new(path, delay, prefix)
     due_at = nil,         -- when the next write begins
     began_at = 0,         -- when the last write began
     rest_until = 0,       -- the time before which no other write begins
+    is_holding = false,
     is_writing = false,
+    tries = 0,            -- times that the history has ended before all keys were taken in
     has_failed = false,   -- the log was told so
     is_closed = false,
   }, file_mt)
