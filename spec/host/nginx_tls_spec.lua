@@ -123,7 +123,8 @@ describe("TLS in nginx #once", function()
     assert.is_nil(errors:match("verify failed"), errors)
   end)
 
-  it("a channel over a plain cosocket speaks HTTP/2 to an etcd", function()
+  --- Starts an etcd that speaks mutual TLS. Returns its port.
+  local function start_etcd()
     local path = certificates.directory()
     local port = free_port()
     local url, peer = "https://127.0.0.1:" .. port, "http://127.0.0.1:" .. free_port()
@@ -134,8 +135,46 @@ describe("TLS in nginx #once", function()
       env = { ETCD_UNSUPPORTED_ARCH = luv.os_uname().machine == "aarch64" and "arm64" or nil },
     })
     etcd:expect_error("ready to serve client requests")
+    return port
+  end
+
+  it("a channel over a plain cosocket speaks HTTP/2 to an etcd", function()
+    local port = start_etcd()
     local said, errors = run { content = ("port = %d\n"):format(port) .. SPEAK .. "say(speak(context))" }
     assert.equal("keywatch TLSv1.3 false\n", said, errors)
+  end)
+
+  -- What a worker does with a client, over and over on new connections: large values cross records in both directions.
+  local WORK = [[
+    for _ = 1, 3 do
+      local client = assert(keywatch.connect(url, { tls = {
+        ca = path .. "/ca.pem", cert = path .. "/alice.pem", key = path .. "/alice.key" } }))
+      local value = ("x"):rep(300000)
+      local watch = assert(client:watch("big"))
+      keywatch.spawn(function() assert(client:put("big", value)) end)
+      say(watch:next(60).value == value, client:get("big").value == value)
+      client:close()
+    end
+    local stranger = assert(keywatch.connect(url, { tls = { ca = path .. "/stranger.pem" } }))
+    local _, err = stranger:get("a", { timeout = 1 })
+    say(err.code, (tostring(err):match("signed by an authority that is not trusted")))
+  ]]
+  local WORKED = ("true true\n"):rep(3) .. "unavailable signed by an authority that is not trusted\n"
+
+  it("a client of a worker speaks mutual TLS to a server of ours", function()
+    local said, errors = run {
+      init_worker = SERVE .. "\nurl = 'https://127.0.0.1:' .. port",
+      content = WORK,
+    }
+    assert.equal(WORKED, said, errors)
+    assert.is_nil(errors:match("%[error%][^\n]*"), errors)
+  end)
+
+  it("and to an etcd", function()
+    local port = start_etcd()
+    local said, errors = run { init_worker = ("url = 'https://localhost:%d'"):format(port), content = WORK }
+    assert.equal(WORKED, said, errors)
+    assert.is_nil(errors:match("%[error%][^\n]*"), errors)
   end)
 
   for _, phase in ipairs { "init", "init_worker" } do

@@ -37,6 +37,7 @@ local CONFIGURATION = [[
     scgi_temp_path $here/scgi;
     lua_package_path "$rock/share/lua/5.1/?.lua;$rock/share/lua/5.1/?/init.lua;;";
     lua_package_cpath "$rock/lib/lua/5.1/?.so;;";
+    lua_socket_log_errors off;
     init_by_lua_file $here/begin.lua;
     init_worker_by_lua_block { try "$here/init_worker.lua" say "ready" }
     server {
