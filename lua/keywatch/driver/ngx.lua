@@ -625,9 +625,12 @@ end
 
 -- }======
 
+local LEVELS = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
+
+--- Lines go to error.log. While the worker exits everything ends, and says so: that is no trouble.
 log.to(function(level, text)
-  local levels = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
-  ngx.log(levels[level] or ngx.ERR, "keywatch: ", text)
+  local number = home.is_exiting and ngx.INFO or LEVELS[level] or ngx.ERR
+  ngx.log(number, "keywatch: ", (text:gsub("^keywatch: ", "")))
 end)
 
 driver.home = home -- for specs
