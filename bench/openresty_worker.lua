@@ -147,7 +147,10 @@ function ways.cache(prefix, is_noting)
     local kv = cache:get(key)
     return kv and cjson.decode(kv.value)
   end
-  function self.close() cache:close() end
+  function self.close()
+    if self.watch then self.watch:close() end
+    cache:close()
+  end
   return self
 end
 
