@@ -113,11 +113,15 @@ function backend.worked() end
 local bury -- below
 
 --- Returns the task of a light thread that has called keywatch: the one that was started there, or an adopted one.
+-- Returns nil if the driver itself works in the thread of a task that is about to wait.
 local function task_of(thread)
   local task = threads[thread]
   local state = task and task.state
   if state == "running" then return task end
-  if state == "parked" or state == "ready" then bury(task) end -- nginx has killed it, and uses its thread again
+  if state == "parked" or state == "ready" then
+    if not task.semaphore then return nil end
+    bury(task) -- nginx has killed it, and uses its thread again
+  end
   scheduler.count = scheduler.count + 1
   task = task_module.new(scheduler, scheduler.count)
   task.thread, task.state, task.is_supervised = LIGHT, "running", true
