@@ -150,7 +150,8 @@ local KEPT = { keep = {}, lost = { seconds }, error = {}, orphan = {} } -- of a 
 
 local OF_READS = { { consistent = 1 }, { min_revision = -1 }, { min_revision = 0.5 }, { min_revision = "x" } }
 local CACHE = {
-  is_ready = {}, wait_ready = { seconds }, has_synced = {}, wait_synced = { seconds }, wait_for = { kind(1, none, -1, 1.5, nan, "x", {}), seconds },
+  is_ready = {}, wait_ready = { seconds }, has_synced = {}, wait_synced = { seconds },
+  wait_for = { kind(1, none, -1, 1.5, nan, "x", {}), seconds },
   sync = { seconds }, status = {}, close = {}, object_watch = FACE.object_watch, informer = FACE.informer,
   get = { key, options({ revision = -1 }, unpack(OF_READS)) },
   range = { key, options({ limit = "x" }, { prefix = true, range_end = "b" }, { sort_order = "up" },

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdio.h>
 
 #include "bind/lua_content.h"
@@ -56,6 +57,7 @@ static int push_outcome(lua_State *L, int number) {
     lua_pushboolean(L, 1);
     return 1;
   }
+  if (number == ECANCELED) return fail(L, KW_ERR_CANCELLED, "was not written to the end");
   snprintf(text, sizeof text, "cannot be written: %s", strerror(number));
   return fail(L, kw_error_of_errno(number), text);
 }

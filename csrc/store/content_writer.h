@@ -5,9 +5,11 @@
  *   IDLE --- begin ---> HOLDING --- hold, some times ---> WRITING --- the thread has ended ---> IDLE
  *
  * `hold` retains the records of some more keys, as the keys were when the write began; a thread of the writer then
- * writes them. The replica goes on meanwhile. The thread's end is seen by is_done and wait. The file appears whole: the thread writes a temporary file in the same
- * directory, syncs it, and renames it. Several processes may write one file; the last one counts. Wherever the file
- * system can do so the temporary file has no name until it is whole, so that a process that is killed leaves none.
+ * writes them. The replica goes on meanwhile. The thread's end is seen by is_done and wait.
+ *
+ * The file appears whole: the thread writes a temporary file in the same directory, syncs it, and renames it. Several
+ * processes may write one file; the last one counts. Wherever the file system can do so the temporary file has no name
+ * until it is whole, so that a process that is killed leaves none.
  *
  * A writer belongs to one thread, which also owns the replica. After a fork the child's copy has no thread: it is idle.
  */
@@ -25,9 +27,9 @@ kw_content_writer *kw_content_writer_new(const char *path);
 /* Asks the thread to end, waits for it, and frees the writer. A file that is not whole by then is not written. */
 void kw_content_writer_free(kw_content_writer *writer);
 
-/* Begins to write the content that a replica has now. All its keys lie in the range. The revision of the meta is set to
- * that of the replica. Returns KW_OK; KW_ERR_REQUEST_TOO_LARGE if the range is too long; or KW_ERR_NO_MEMORY: the writer
- * is then idle as before. The writer must be idle. */
+/* Begins to write the content that a replica has now. All its keys lie in the range. The revision of the meta is set
+ * to that of the replica. Returns KW_OK; KW_ERR_REQUEST_TOO_LARGE if the range is too long; or KW_ERR_NO_MEMORY: the
+ * writer is then idle as before. The writer must be idle. */
 int kw_content_writer_begin(kw_content_writer *writer, const kw_store *replica,
                             const kw_range *range, kw_content_meta meta);
 

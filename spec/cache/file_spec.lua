@@ -183,13 +183,19 @@ describe("a cache with a file", function()
       make_file(world)
       world.server:stop()
       world.server:replace()
-      for _ = 1, 10 do world.server.store:put("/a/other", "x") end
+      for _ = 1, 3 do world.server.store:put("/a/other", "x") end
+      assert.equal(4, world.server.store:status().revision) -- as that of the file
       local cache = assert(world:client():cache("/a/", { file = path, timeout = 0 }))
       assert(cache:wait_ready(PATIENCE))
       local watch = assert(cache:watch("/a/", { prefix = true }))
       world.server:start()
       local event, err = watch:next(PATIENCE)
       assert.same({ nil, "cluster_changed" }, { event, err.code })
+      assert.equal("/a/other=x", keys_of(cache))
+      cache:close()
+      world.server:stop()
+      cache = assert(world:client():cache("/a/", { file = path, timeout = 0 }))
+      assert(cache:wait_ready(PATIENCE))
       assert.equal("/a/other=x", keys_of(cache))
     end)
   end)
@@ -710,6 +716,78 @@ end
 plan("")
 print(("struck %s no_space %s"):format(struck > 3, tostring(reasons.no_space)))
 ]]
+
+local FORKING = [[
+local core = require "keywatch.core"
+local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
+local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))
+io.stdout:setvbuf("no")
+local control, path = arg[1], arg[2]
+local file = assert(io.open(control, "w"))
+file:write("delay 500\n") -- of each sync, in milliseconds: the thread sleeps there while the process forks
+file:close()
+local replica, writer = core.open { replica = true, now = 0 }, core.content_writer(path)
+local kv = { key = "/a/1", value = ("v"):rep(100000), create_revision = 1, mod_revision = 1, version = 1 }
+assert(replica:load(1, { kv }))
+assert(replica:write_content(writer, "/a/", "/a0", "1", 1))
+assert(replica:hold_content(writer, 1000))
+local parent = core.pid()
+fork()
+if core.pid() ~= parent then
+  local done, err = writer:is_done()
+  writer:close()
+  print("child", done, err and err.code) -- more writes would wait for the lock of the disk that fails
+  os.exit(0)
+end
+print("parent", writer:wait())
+wait()
+]]
+
+describe("a process with a file", function()
+  it("may fork while it writes, and both go on #slow", function()
+    local disk = fault.new()
+    write(disk.base .. "/program.lua", FORKING)
+    local argv = { vm.interpreter, disk.base .. "/program.lua", disk.control, disk.directory .. "/content" }
+    local child = process.start(argv, { env = disk:environment() })
+    child:wait()
+    local lines = {}
+    for line in child:stdout():gmatch("[^\n]+") do lines[#lines + 1] = line end
+    table.sort(lines)
+    assert.same({ "child\tnil\tcancelled", "parent\ttrue" }, lines, child:stderr())
+    assert.same({ "content" }, directory.list(disk.directory))
+    assert(load(disk.directory .. "/content"))
+    disk:remove()
+  end)
+
+  it("may be killed while it writes, and the file is whole #slow", function()
+    local replica = open_replica()
+    assert(save(replica))
+    replica:close()
+    write(path .. ".lua", [[
+      local core = require "keywatch.core"
+      local replica, writer = core.open { replica = true, now = 0 }, core.content_writer(arg[1])
+      assert(replica:load_content(arg[1], "/a/", "/a0"))
+      for i = 1, 1e9 do
+        local revision = replica:status().revision + 1
+        assert(replica:apply(revision, { { type = "put", key = "/a/" .. i % 50, value = ("v"):rep(20000),
+          create_revision = revision, version = 1, lease = 0 } }))
+        assert(replica:write_content(writer, "/a/", "/a0", "1", 1))
+        assert(replica:hold_content(writer, 1000))
+        if i == 3 then print("writing") io.stdout:flush() end
+        writer:wait()
+      end
+    ]])
+    for _ = 1, 5 do
+      local child = process.start({ vm.interpreter, path .. ".lua", path }, { env = vm.environment() })
+      child:expect("writing")
+      child:signal("sigkill")
+      child:wait()
+      local cluster, _, kvs = load()
+      assert.equal("1", cluster)
+      assert(kvs.count >= 2)
+    end
+  end)
+end)
 
 describe("a disk that is full", function()
   it("leaves the file as it was, and no other #slow", function()

@@ -63,6 +63,10 @@ end
 local function finish(self, err, now)
   self.is_writing = false
   self.rest_until = now + SHARE * (now - self.began_at)
+  if err and err.code == "cancelled" then -- the process has forked, and the parent writes
+    self.saved_revision = nil
+    return
+  end
   if err then return fail(self, err, now) end
   if self.has_failed then say(self, "info", "is written again") end
   self.has_failed = false
