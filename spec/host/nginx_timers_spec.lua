@@ -3,6 +3,7 @@
 local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 local proc = require "spec.support.proc"
+local uv = require "spec.support.luv"
 
 local INIT_WORKER = [[
   client = keywatch.connect("$url")
@@ -81,6 +82,29 @@ describe("the timers of workers of nginx #once", function()
       stage:await_each("return ngx.timer.running_count() == 0")
     end
     assert.equal("", stage:troubles())
+  end)
+
+  it("a worker exits at once, though it connects to a host that does not answer", function()
+    local server, ones = uv.new_tcp(), {}
+    assert(server:bind("127.0.0.1", 0))
+    assert(server:listen(1, function() end)) -- the kernel's queue is soon full, and answers nobody
+    local port = server:getsockname().port
+    for i = 1, 8 do
+      ones[i] = uv.new_tcp()
+      ones[i]:connect("127.0.0.1", port, function() end)
+    end
+    local stage = nginx_stage.start {
+      words = { url = "http://127.0.0.1:" .. port }, init = [[keywatch = require "keywatch"]],
+      init_worker = [[
+        client = keywatch.connect("$url", { connect_timeout = 50 })
+        keywatch.spawn(function() client:get("a", { timeout = 3600 }) end)
+      ]],
+    }
+    stage:await_each("return next(require('keywatch.driver.ngx').home.links) ~= nil")
+    assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles())
+    for _, one in ipairs(ones) do one:close() end
+    server:close()
   end)
 
   it("a worker exits at once, though handlers wait", function()

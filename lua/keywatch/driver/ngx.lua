@@ -34,7 +34,6 @@ local REST = 3600        -- seconds that a light thread waits at once, at most
 local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
 local BELL = 0.005       -- seconds between two looks at stores whose threads would ring a bell
 local MAX_SEMAPHORES = 256 -- that are kept for later
-local CONNECT_MS = 60000 -- the client has its own, shorter limit
 
 local driver = {}
 
@@ -136,9 +135,10 @@ local function begin_serving()
   leave_loop()
   tasks:clear()
   for _, task in ipairs(left) do
-    if task.state ~= "done" then
+    if task.state ~= "done" and not worker_tasks[task] then
       driver.undo(task)
       scheduler:reset(task)
+      task.arguments = task.given
       driver.run_in_home(task, task.fn)
     end
   end
@@ -152,9 +152,9 @@ function backend.enter()
     home:after_fork()
     parked, worker_tasks, loop = {}, {}, nil
     tasks:after_fork()
+    if tasks.sources[1] then home:need() end
   end
-  local phase = get_phase()
-  local kind = kind_of(phase)
+  local kind = kind_of(get_phase())
   if kind == "start" and not is_serving then return end
   if not is_serving then begin_serving() end
   local thread = kind == "wait" and running()
@@ -374,7 +374,7 @@ function inner.wake(task)
 end
 
 function inner.start(task, fn)
-  task.fn = fn
+  task.fn, task.given = fn, task.arguments -- to begin anew
   if not is_serving then return start_coroutine(task, fn) end
   if task.is_of_worker or not scheduler.running or not is_yieldable() then return driver.run_in_home(task, fn) end
   run_in_handler(task, fn)
@@ -591,7 +591,7 @@ function driver.dial(client, address, context, host, place)
     if not channel then return nil, text end
   end
   client:dial(uv.now())
-  local ok, text = home:dial(client, { address = address, channel = channel, connect_ms = CONNECT_MS })
+  local ok, text = home:dial(client, { address = address, channel = channel })
   if ok then return true end
   client:closed(text)
   return nil, text
@@ -660,7 +660,7 @@ local LEVELS = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
 
 --- Lines go to error.log. While the worker exits everything ends, and says so: that is no trouble.
 log.to(function(level, text)
-  local number = home.is_exiting and ngx.INFO or LEVELS[level] or ngx.ERR
+  local number = home.is_exiting and level ~= "error" and ngx.INFO or LEVELS[level] or ngx.ERR
   ngx.log(number, "keywatch: ", (text:gsub("^keywatch: ", "")))
 end)
 

@@ -270,7 +270,7 @@ local function leave(self, now)
   if now >= self.cut_at then
     for link in pairs(self.links) do link:cut(EXITING) end
   end
-  return next(self.links) == nil
+  return next(self.links) == nil or now >= self.cut_at + GRACE / 4
 end
 
 --- One round of a timer's handler. Returns true when the handler is to end.
@@ -322,6 +322,7 @@ function live(premature, self)
       ngx.sleep(0.01)
     end
   until ok and is_over
+  if self.is_exiting and next(self.links) ~= nil then ngx.exit(ngx.OK) end -- ends threads that nothing else ends
 end
 
 -- }======
