@@ -53,6 +53,7 @@ describe("the timers of workers of nginx #once", function()
       stage:await_each(("return cache:get(%q).value == %q"):format(key, value))
     end
     assert.same({ true, true }, stage:ask_each("return kept.lease:error() == nil"))
+    stage:await_each("return client.transport.connection ~= nil and client.transport.connection.number > 10")
     -- the timer that the watching task was begun in, and the present one; for a moment there is another one
     stage:await_each("return ngx.timer.running_count() <= 2 and ngx.timer.pending_count() <= 1")
     for _, pid in ipairs(pids) do
@@ -63,6 +64,28 @@ describe("the timers of workers of nginx #once", function()
     assert.equal(0, stage:quit())
     assert.equal("", stage:troubles())
   end)
+
+  it("are renewed when they have begun many tasks, and tasks that wake each other do not keep nginx from its work",
+    function()
+      local stage = nginx_stage.start {
+        workers = 1, init = [[keywatch = require "keywatch"]],
+        init_worker = [[
+          home = require("keywatch.driver.ngx").home
+          home.max_threads, ticks, rounds = 1000, 0, 0
+          keywatch.spawn(function()
+            while home.moves < 5 do
+              keywatch.spawn(function() end):join()
+              rounds = rounds + 1
+            end
+          end)
+          ngx.timer.every(0.001, function() ticks = ticks + 1 end)
+        ]],
+      }
+      stage:await_each("return home.moves >= 5")
+      assert.is_true(stage:ask(stage:workers()[1], "return rounds >= 4000 and ticks > 0"))
+      stage:await_each("return ngx.timer.running_count() <= 1") -- that of the task is gone
+      assert.equal("", stage:troubles())
+    end)
 
   it("end when nothing is left to do, and begin again", function()
     local _, url = nginx_server.start_both()

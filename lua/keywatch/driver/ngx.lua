@@ -6,8 +6,8 @@
 -- waits on a semaphore, and the sockets are the home's, see ngx_home.lua.
 --
 -- A handler that calls keywatch is a task, too: it is *adopted* when it first does. A task that the program spawns in a
--- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, or where no
--- light thread can be made, belongs to the worker, and so do keywatch's own.
+-- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, by a task of
+-- the worker, or where no light thread can be made, belongs to the worker, and so do keywatch's own.
 --
 -- nginx kills light threads, as when a request is aborted, and tells nobody. A task that waits is dead if its semaphore
 -- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.protect), and the
@@ -32,6 +32,7 @@ local max, min = math.max, math.min
 
 local REST = 3600        -- seconds that a light thread waits at once, at most
 local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
+local BURST = 0.01       -- seconds for which light threads may wake each other before nginx does anything else
 local BELL = 0.005       -- seconds between two looks at stores whose threads would ring a bell
 local MAX_SEMAPHORES = 256 -- that are kept for later
 
@@ -174,7 +175,7 @@ end
 local function is_killed(task)
   local semaphore = task.semaphore
   if not semaphore then return false end
-  return semaphore:count() >= (task.state == "parked" and 0 or 1)
+  return semaphore:count() >= ((task.state == "parked" or task.is_resting) and 0 or 1)
 end
 
 --- Runs the undo functions of a task whose code never goes on.
@@ -218,6 +219,16 @@ local function sweep()
   return next(parked) ~= nil
 end
 
+local seen_at, seen = 0, 0 -- when nginx's clock was seen to have moved, and where it stood then
+
+--- True if light threads have woken each other for a while, and nginx has handled neither sockets nor timers meanwhile:
+-- its clock stands still.
+local function is_starving()
+  local clock, now = ngx.now(), uv.now()
+  if clock ~= seen then seen, seen_at = clock, now end
+  return now - seen_at > BURST
+end
+
 --- Waits until the task is not parked any more.
 local function await_wake(task)
   local semaphore = take_semaphore()
@@ -232,6 +243,11 @@ local function await_wake(task)
     end
     if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
   until task.state ~= "parked"
+  if is_starving() then
+    task.is_resting = true
+    semaphore:wait(0.001)
+    task.is_resting = nil
+  end
   parked[task], task.semaphore = nil, nil
   while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken when its time was over, too
   if #semaphores < MAX_SEMAPHORES then semaphores[#semaphores + 1] = semaphore end
@@ -376,7 +392,10 @@ end
 function inner.start(task, fn)
   task.fn, task.given = fn, task.arguments -- to begin anew
   if not is_serving then return start_coroutine(task, fn) end
-  if task.is_of_worker or not scheduler.running or not is_yieldable() then return driver.run_in_home(task, fn) end
+  local parent = scheduler.running
+  if task.is_of_worker or not parent or worker_tasks[parent] or not is_yieldable() then
+    return driver.run_in_home(task, fn)
+  end
   run_in_handler(task, fn)
   scheduler.running = nil
   backend.enter()
