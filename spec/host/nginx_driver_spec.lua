@@ -194,21 +194,55 @@ describe("in workers of nginx #once", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("before nginx serves a call waits for a second at most, and the worker serves without the server", function()
+  it("before nginx serves no call waits for a server for long, and the worker serves without the server", function()
     local stage = nginx_stage.start {
       init = INIT .. [[
         local client = keywatch.connect("http://127.0.0.1:1")
-        local before = keywatch.now()
-        local _, err = client:get("a")
-        code, took = err.code, keywatch.now() - before
-        _, err = client:get("a", { timeout = 0.1 })
-        with_timeout = err.code
+        codes = {}
+        local function note(ok, err) codes[#codes + 1] = ok and "ok" or err.code end
+        note(client:get("a"))
+        note(client:get("a", { timeout = 0.1 }))
+        note(client:watch("a"))
+        note(client:cache("a"):wait_ready())
+        note(client:informer("a"):wait_synced())
+      ]],
+    }
+    local expected = "unavailable unavailable unavailable unavailable timeout"
+    assert.same({ expected, expected }, stage:ask_each("return table.concat(codes, ' ')"))
+    assert.equal("", stage:troubles())
+  end)
+
+  it("what was begun in init_worker goes on where nginx serves", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url },
+      init = INIT,
+      init_worker = CONNECT .. [[
+        assert(client:put("k/" .. ngx.worker.pid(), "0"))
+        seen = {}
+        informer = client:informer("k/")
+        informer:add_handler { add = function(key, value) seen[key] = value end,
+          update = function(key, value) seen[key] = value end }
+        assert(informer:wait_synced())
+        lock = assert(client:lock("only/" .. ngx.worker.pid(), { ttl = 5 }))
+        watch = assert(client:watch("k/", { prefix = true }))
+        objects = assert(client:object_watch("k/", { prefix = true, initial = true }))
+        assert(objects:next())
       ]],
     }
     for _, pid in ipairs(stage:workers()) do
-      local code, took, other = stage:ask(pid, "return code, took, with_timeout")
-      assert.equal("unavailable unavailable", code .. " " .. other)
-      assert(took >= 0.5, took)
+      local key = "k/" .. pid
+      stage:ask(pid, ("client:put(%q, '1')"):format(key))
+      stage:await_each(("return seen[%q] == '1' and informer:get(%q) == '1'"):format(key, key))
+      assert.is_true(stage:ask(pid, "return lock:is_held()"))
+      assert.equal("1", stage:ask(pid, ([[
+        while true do
+          local event = assert(watch:next(60))
+          if event.key == %q and event.value == "1" then return event.value end
+        end
+      ]]):format(key)))
+      assert.is_true(stage:ask(pid, "return objects:next(60) ~= nil"))
+      assert.equal(1, proc.connections(pid, tonumber(url:match("%d+$"))))
     end
     assert.equal("", stage:troubles())
   end)

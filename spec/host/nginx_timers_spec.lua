@@ -3,6 +3,7 @@
 local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 local proc = require "spec.support.proc"
+local uv = require "spec.support.luv"
 
 local INIT_WORKER = [[
   client = keywatch.connect("$url")
@@ -52,6 +53,7 @@ describe("the timers of workers of nginx #once", function()
       stage:await_each(("return cache:get(%q).value == %q"):format(key, value))
     end
     assert.same({ true, true }, stage:ask_each("return kept.lease:error() == nil"))
+    stage:await_each("return client.transport.connection ~= nil and client.transport.connection.number > 10")
     -- the timer that the watching task was begun in, and the present one; for a moment there is another one
     stage:await_each("return ngx.timer.running_count() <= 2 and ngx.timer.pending_count() <= 1")
     for _, pid in ipairs(pids) do
@@ -62,6 +64,28 @@ describe("the timers of workers of nginx #once", function()
     assert.equal(0, stage:quit())
     assert.equal("", stage:troubles())
   end)
+
+  it("are renewed when they have begun many tasks, and tasks that wake each other do not keep nginx from its work",
+    function()
+      local stage = nginx_stage.start {
+        workers = 1, init = [[keywatch = require "keywatch"]],
+        init_worker = [[
+          home = require("keywatch.driver.ngx").home
+          home.max_threads, ticks, rounds = 1000, 0, 0
+          keywatch.spawn(function()
+            while home.moves < 5 do
+              keywatch.spawn(function() end):join()
+              rounds = rounds + 1
+            end
+          end)
+          ngx.timer.every(0.001, function() ticks = ticks + 1 end)
+        ]],
+      }
+      stage:await_each("return home.moves >= 5")
+      assert.is_true(stage:ask(stage:workers()[1], "return rounds >= 4000 and ticks > 0"))
+      stage:await_each("return ngx.timer.running_count() <= 1") -- that of the task is gone
+      assert.equal("", stage:troubles())
+    end)
 
   it("end when nothing is left to do, and begin again", function()
     local _, url = nginx_server.start_both()
@@ -81,6 +105,29 @@ describe("the timers of workers of nginx #once", function()
       stage:await_each("return ngx.timer.running_count() == 0")
     end
     assert.equal("", stage:troubles())
+  end)
+
+  it("a worker exits at once, though it connects to a host that does not answer", function()
+    local server, ones = uv.new_tcp(), {}
+    assert(server:bind("127.0.0.1", 0))
+    assert(server:listen(1, function() end)) -- the kernel's queue is soon full, and answers nobody
+    local port = server:getsockname().port
+    for i = 1, 8 do
+      ones[i] = uv.new_tcp()
+      ones[i]:connect("127.0.0.1", port, function() end)
+    end
+    local stage = nginx_stage.start {
+      words = { url = "http://127.0.0.1:" .. port }, init = [[keywatch = require "keywatch"]],
+      init_worker = [[
+        client = keywatch.connect("$url", { connect_timeout = 50 })
+        keywatch.spawn(function() client:get("a", { timeout = 3600 }) end)
+      ]],
+    }
+    stage:await_each("return next(require('keywatch.driver.ngx').home.links) ~= nil")
+    assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles())
+    for _, one in ipairs(ones) do one:close() end
+    server:close()
   end)
 
   it("a worker exits at once, though handlers wait", function()

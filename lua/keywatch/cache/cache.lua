@@ -85,11 +85,6 @@ local function empty_error(cache, what)
     .. why.message:gsub("^keywatch: ", ""))
 end
 
---- Returns the deadline of a timeout, or nil.
-local function deadline_of(timeout)
-  return timeout and driver.get().now() + timeout
-end
-
 --- True if the cache has content. The content may be old: see status.
 function cache_methods:is_ready()
   check.self(self, "is_ready", cache_mt)
@@ -100,7 +95,7 @@ end
 function cache_methods:wait_ready(timeout)
   check.self(self, "wait_ready", cache_mt)
   check.timeout(timeout, "wait_ready")
-  local deadline = deadline_of(timeout or self.timeout)
+  local deadline = driver.deadline_of(timeout or self.timeout)
   local err = closed_error(self)
   if err then return nil, err end
   if self.is_loaded then return true end
@@ -120,7 +115,7 @@ end
 function cache_methods:wait_synced(timeout)
   check.self(self, "wait_synced", cache_mt)
   check.timeout(timeout, "wait_synced")
-  local deadline = deadline_of(timeout)
+  local deadline = driver.deadline_of(timeout)
   local err = closed_error(self)
   if err then return nil, err end
   if self.feed:has_synced() then return true end
@@ -195,7 +190,7 @@ function cache_methods:wait_for(revision, timeout)
   local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
   check.argument(is_whole, 1, "wait_for", "revision", revision)
   check.timeout(timeout, "wait_for", 2)
-  local found, err = come_to(self, revision, deadline_of(timeout), false)
+  local found, err = come_to(self, revision, driver.deadline_of(timeout), false)
   return found, err
 end
 
@@ -219,7 +214,7 @@ end
 function cache_methods:sync(timeout)
   check.self(self, "sync", cache_mt)
   check.timeout(timeout, "sync")
-  local deadline = deadline_of(timeout)
+  local deadline = driver.deadline_of(timeout)
   local revision, err = sync(self, deadline)
   if revision then return revision end
   local is_late = timeout and (err.code == "deadline_exceeded" or err.code == "unavailable")
@@ -261,7 +256,7 @@ local function source_of(cache, opts)
     if not cache.is_loaded then return nil, empty_error(cache) end
     return cache.replica, without_own(opts)
   end
-  local deadline = opts.deadline or deadline_of(opts.timeout) or cache.feed:deadline()
+  local deadline = opts.deadline or driver.deadline_of(opts.timeout) or cache.feed:deadline()
   local ok, failed
   if opts.consistent then ok, failed = sync(cache, deadline) else ok = true end
   if ok and opts.min_revision then ok, failed = come_to(cache, opts.min_revision, deadline, true) end

@@ -58,7 +58,7 @@ function informer_methods:wait_synced(timeout)
   check.self(self, "wait_synced", informer_mt)
   check.timeout(timeout, "wait_synced")
   local d, shared = driver.get(), self.shared
-  local deadline = timeout and d.now() + timeout
+  local deadline = driver.deadline_of(timeout)
   while true do
     local err = end_error(self)
     if err then return nil, err end

@@ -6,8 +6,8 @@
 -- waits on a semaphore, and the sockets are the home's, see ngx_home.lua.
 --
 -- A handler that calls keywatch is a task, too: it is *adopted* when it first does. A task that the program spawns in a
--- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, or where no
--- light thread can be made, belongs to the worker, and so do keywatch's own.
+-- handler is a light thread of that handler, and ends with it. One that is spawned before nginx serves, by a task of
+-- the worker, or where no light thread can be made, belongs to the worker, and so do keywatch's own.
 --
 -- nginx kills light threads, as when a request is aborted, and tells nobody. A task that waits is dead if its semaphore
 -- has no waiter. Then its undo functions run, which the code around the wait has left (see driver.protect), and the
@@ -32,9 +32,9 @@ local max, min = math.max, math.min
 
 local REST = 3600        -- seconds that a light thread waits at once, at most
 local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
+local BURST = 0.01       -- seconds for which light threads may wake each other before nginx does anything else
 local BELL = 0.005       -- seconds between two looks at stores whose threads would ring a bell
 local MAX_SEMAPHORES = 256 -- that are kept for later
-local CONNECT_MS = 60000 -- the client has its own, shorter limit
 
 local driver = {}
 
@@ -136,9 +136,10 @@ local function begin_serving()
   leave_loop()
   tasks:clear()
   for _, task in ipairs(left) do
-    if task.state ~= "done" then
+    if task.state ~= "done" and not worker_tasks[task] then
       driver.undo(task)
       scheduler:reset(task)
+      task.arguments = task.given
       driver.run_in_home(task, task.fn)
     end
   end
@@ -152,9 +153,9 @@ function backend.enter()
     home:after_fork()
     parked, worker_tasks, loop = {}, {}, nil
     tasks:after_fork()
+    if tasks.sources[1] then home:need() end
   end
-  local phase = get_phase()
-  local kind = kind_of(phase)
+  local kind = kind_of(get_phase())
   if kind == "start" and not is_serving then return end
   if not is_serving then begin_serving() end
   local thread = kind == "wait" and running()
@@ -174,7 +175,7 @@ end
 local function is_killed(task)
   local semaphore = task.semaphore
   if not semaphore then return false end
-  return semaphore:count() >= (task.state == "parked" and 0 or 1)
+  return semaphore:count() >= ((task.state == "parked" or task.is_resting) and 0 or 1)
 end
 
 --- Runs the undo functions of a task whose code never goes on.
@@ -218,6 +219,16 @@ local function sweep()
   return next(parked) ~= nil
 end
 
+local seen_at, seen = 0, 0 -- when nginx's clock was seen to have moved, and where it stood then
+
+--- True if light threads have woken each other for a while, and nginx has handled neither sockets nor timers meanwhile:
+-- its clock stands still.
+local function is_starving()
+  local clock, now = ngx.now(), uv.now()
+  if clock ~= seen then seen, seen_at = clock, now end
+  return now - seen_at > BURST
+end
+
 --- Waits until the task is not parked any more.
 local function await_wake(task)
   local semaphore = take_semaphore()
@@ -232,6 +243,11 @@ local function await_wake(task)
     end
     if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
   until task.state ~= "parked"
+  if is_starving() then
+    task.is_resting = true
+    semaphore:wait(0.001)
+    task.is_resting = nil
+  end
   parked[task], task.semaphore = nil, nil
   while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken when its time was over, too
   if #semaphores < MAX_SEMAPHORES then semaphores[#semaphores + 1] = semaphore end
@@ -374,9 +390,12 @@ function inner.wake(task)
 end
 
 function inner.start(task, fn)
-  task.fn = fn
+  task.fn, task.given = fn, task.arguments -- to begin anew
   if not is_serving then return start_coroutine(task, fn) end
-  if task.is_of_worker or not scheduler.running or not is_yieldable() then return driver.run_in_home(task, fn) end
+  local parent = scheduler.running
+  if task.is_of_worker or not parent or worker_tasks[parent] or not is_yieldable() then
+    return driver.run_in_home(task, fn)
+  end
   run_in_handler(task, fn)
   scheduler.running = nil
   backend.enter()
@@ -591,7 +610,7 @@ function driver.dial(client, address, context, host, place)
     if not channel then return nil, text end
   end
   client:dial(uv.now())
-  local ok, text = home:dial(client, { address = address, channel = channel, connect_ms = CONNECT_MS })
+  local ok, text = home:dial(client, { address = address, channel = channel })
   if ok then return true end
   client:closed(text)
   return nil, text
@@ -660,7 +679,7 @@ local LEVELS = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
 
 --- Lines go to error.log. While the worker exits everything ends, and says so: that is no trouble.
 log.to(function(level, text)
-  local number = home.is_exiting and ngx.INFO or LEVELS[level] or ngx.ERR
+  local number = home.is_exiting and level ~= "error" and ngx.INFO or LEVELS[level] or ngx.ERR
   ngx.log(number, "keywatch: ", (text:gsub("^keywatch: ", "")))
 end)
 

@@ -22,6 +22,7 @@ local spawn, wait_for = ngx.thread.spawn, ngx.thread.wait
 local max, min = math.max, math.min
 
 local RENEWAL = 600     -- seconds that a timer is used
+local MAX_THREADS = 20000 -- that a timer begins, since each takes memory of it
 local FAR = 365 * 86400 -- seconds: a timer that is called only when the worker exits
 local REST = 60         -- seconds that the home rests at most
 local SWEEP = 1         -- seconds between two looks for light threads that nginx has killed
@@ -45,13 +46,14 @@ local home_mt = { __index = home_methods }
 local function new(driver)
   return setmetatable({
     driver = driver,
-    renewal = RENEWAL,  -- specs change this, and the next
+    renewal = RENEWAL,  -- specs change this, and the next two
+    max_threads = MAX_THREADS,
     sweep = SWEEP,
-    timer = nil,        -- { bell = semaphore, renew_at =, began = } of the present timer
+    timer = nil,        -- the present one: { bell = semaphore, is_rung =, renew_at =, count = of threads that it has
+                        -- begun, finished = threads that have ended }
     is_starting = false,
     links = {},         -- as keys: connections that are not gone
     queue = {},         -- functions that run as light threads of the timer
-    finished = {},      -- light threads of timers that have ended, by timer
     threads = {},       -- servers' threads that are to end
     is_turning = false,
     must_turn = false,  -- a turn was asked for in the middle of one
@@ -117,7 +119,7 @@ end
 --- Forgets the timers of another process.
 function home_methods:after_fork()
   self.timer, self.is_starting, self.has_exit_timer, self.is_turning = nil, false, false, false
-  self.links, self.queue, self.finished, self.threads = {}, {}, {}, {}
+  self.links, self.queue, self.threads = {}, {}, {}
 end
 
 -- }======
@@ -225,6 +227,7 @@ local function start_queued(self, timer)
   while timer.finished[1] do wait_for(table.remove(timer.finished)) end
   while self.queue[1] do
     local fn = table.remove(self.queue, 1)
+    timer.count = timer.count + 1
     spawn(function()
       local ok, err = pcall(fn)
       if not ok then ngx.log(ngx.ERR, "keywatch: ", errors.text_of(err)) end
@@ -241,13 +244,13 @@ end
 
 --- Moves to another timer, if it is time. Returns true if the handler of this timer is to end.
 local function renew(self, timer, now)
-  if now < timer.renew_at then return false end
+  if now < timer.renew_at and timer.count < self.max_threads then return false end
   if is_idle(self) then
     self.timer = nil
     return true
   end
   local ok = start_timer(self)
-  timer.renew_at = ok and math.huge or now + 1
+  timer.renew_at, timer.count = ok and math.huge or now + 1, 0
   return false
 end
 
@@ -270,7 +273,7 @@ local function leave(self, now)
   if now >= self.cut_at then
     for link in pairs(self.links) do link:cut(EXITING) end
   end
-  return next(self.links) == nil
+  return next(self.links) == nil or now >= self.cut_at + GRACE / 4
 end
 
 --- One round of a timer's handler. Returns true when the handler is to end.
@@ -305,7 +308,7 @@ end
 --- The handler of a timer.
 function live(premature, self)
   local now = self.driver.now()
-  local timer = { bell = new_semaphore(0), is_rung = false, renew_at = now + self.renewal, finished = {} }
+  local timer = { bell = new_semaphore(0), is_rung = false, renew_at = now + self.renewal, finished = {}, count = 0 }
   local before = self.timer
   self.timer, self.is_starting = timer, false
   if premature then self:exit() end
@@ -322,6 +325,7 @@ function live(premature, self)
       ngx.sleep(0.01)
     end
   until ok and is_over
+  if self.is_exiting and next(self.links) ~= nil then ngx.exit(ngx.OK) end -- ends threads that nothing else ends
 end
 
 -- }======

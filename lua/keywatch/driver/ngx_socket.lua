@@ -13,27 +13,27 @@ local new_semaphore = require("ngx.semaphore").new
 
 local ngx = ngx
 local spawn, kill = ngx.thread.spawn, ngx.thread.kill
-local min = math.min
+local max, min = math.max, math.min
 
 local WRITE = 128 * 1024  -- bytes that are written at once, at most
 local READ = 64 * 1024    -- bytes that are read at once, at most
 local RECORD = 16384      -- bytes of one record of TLS
 local IDLE_MS = 2 ^ 31 - 1 -- a read that takes as long is begun again
 local SEND_MS = 60000
+local CONNECT_MS = 60000
 local REST = 3600         -- seconds after which a writer looks again, though nobody has told it to
 
 local socket_methods = {}
 local socket_mt = { __index = socket_methods }
 
 --- Returns a connection of a client of the core, which is not begun. opts: address; channel, of keywatch.tls, or nil;
--- connect_ms; now, a function; on_news, called after bytes or the end have come for the client; on_end, called when
+-- now, a function; on_news, called after bytes or the end have come for the client; on_end, called when
 -- the connection is gone.
 local function new(client, opts)
   return setmetatable({
     client = client,
     address = opts.address,
     channel = opts.channel,
-    connect_ms = opts.connect_ms,
     now = opts.now,
     on_news = opts.on_news,
     on_end = opts.on_end,
@@ -246,7 +246,9 @@ local function connect(self)
   local socket, text = ngx.socket.tcp()
   if not socket then return nil, text end
   local address = self.address
-  socket:settimeouts(self.connect_ms, SEND_MS, IDLE_MS)
+  local deadline = self.client:deadline() -- of the handshake
+  local ms = deadline and max(1, (deadline - self.now()) * 1000) or CONNECT_MS
+  socket:settimeouts(min(ms, CONNECT_MS), SEND_MS, IDLE_MS)
   local ok
   if address.path then
     ok, text = socket:connect("unix:" .. address.path)

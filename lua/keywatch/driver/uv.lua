@@ -53,17 +53,7 @@ function backend.worked()
   if host then host:hold_again() end
 end
 
---- Returns nginx's phase, or nil outside of nginx.
-local function nginx_phase()
-  local ngx = rawget(_G, "ngx")
-  return type(ngx) == "table" and ngx.get_phase and ngx.get_phase() or nil
-end
-
-local MAY_BLOCK = { init = true, init_worker = true } -- the phases in which nginx serves nothing yet
-
 local WHY_BLOCKED = {
-  nginx = "keywatch: %s waits, and the nginx worker would stop meanwhile: wait in init_by_lua or init_worker_by_lua, "
-    .. "or, to look only, give a timeout of 0",
   Neovim = "keywatch: %s waits, and Neovim would stop meanwhile: call it in a task, with keywatch.spawn",
   luv = "keywatch: %s waits, and luv's loop, which runs here, would stop meanwhile: call it in a task, with "
     .. "keywatch.spawn",
@@ -71,9 +61,7 @@ local WHY_BLOCKED = {
 
 --- Returns why this thread must not be blocked, or nil.
 function backend.why_blocked()
-  local phase = nginx_phase()
-  local owner = phase and not MAY_BLOCK[phase] and "nginx" or luv_host.running()
-  return WHY_BLOCKED[owner]
+  return WHY_BLOCKED[luv_host.running()]
 end
 
 --- Returns the loop. The first call opens it.
@@ -187,9 +175,6 @@ local function watch_for_the_end()
   end)
 end
 
-local NO_NGINX = "spawn: nginx turns no loop that would run the task: call spawn inside of keywatch.run, in "
-  .. "init_by_lua or init_worker_by_lua"
-
 --- Starts a task of keywatch itself. Outside of `run` it belongs to the host, if there is one; and so does a task of a
 -- task of the host.
 function driver.spawn_own(...)
@@ -202,7 +187,6 @@ end
 
 --- Starts a task of the program.
 function driver.spawn(...)
-  if not tasks.is_turning and nginx_phase() then check.misuse(NO_NGINX) end
   local task = driver.spawn_own(...)
   if not tasks.is_turning then
     sentinel = sentinel or watch_for_the_end()
@@ -237,13 +221,8 @@ end
 
 function driver.resolve(name) return get_loop():resolve(name) end
 
-local NO_SERVING = "serve: nginx turns no loop that would serve: give the server a thread, with the option "
-  .. "thread = true"
-
---- Raises if nothing would turn the loop, and the server has no thread of its own.
-function driver.check_serve(has_thread)
-  if not has_thread and not tasks.is_turning and nginx_phase() then check.misuse(NO_SERVING) end
-end
+--- The loop can be turned anywhere.
+function driver.check_serve() end
 
 --- Listens. The server outlives a `run` that begins it, and luv's loop then serves.
 function driver.listen(server, address, context)

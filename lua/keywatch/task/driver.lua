@@ -30,8 +30,8 @@
 --                    Optional. Calls fn(...), which waits, and returns the results of pcall. If the task is killed
 --                    meanwhile, so that its code never goes on, undo(object) is called elsewhere. Called by
 --                    driver.protect, in the place of pcall, around waits whose caller has to clean up.
---   patience()       Optional. Returns the seconds that a request without a timeout may take here, or nil if that is as
---                    everywhere.
+--   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
+--                    if that is as everywhere.
 --   is_gone(co)      True if a coroutine is that of a task whose code never runs again, though it has not ended. Called
 --                    to learn whether the coroutine that reads a watch still does.
 --
@@ -131,6 +131,14 @@ local function can_park()
   return current ~= nil and current.can_park()
 end
 
+--- Returns the deadline of a wait with a timeout; nil: none. Where the driver has patience for a while only, a wait
+-- without a timeout has a deadline, too.
+local function deadline_of(timeout)
+  local d = get()
+  local seconds = timeout or d.patience and d.patience()
+  return seconds and d.now() + seconds
+end
+
 --- Calls fn(...), which waits, and returns the results of pcall. If the task that calls this is killed meanwhile, as
 -- nginx does, undo(object) is called elsewhere. undo must not wait. Does not choose a driver.
 local function protect(undo, object, fn, ...)
@@ -183,4 +191,5 @@ end
 return {
   get = get, use = use, can_park = can_park, has_ended = has_ended, random = random, check_disk = check_disk,
   open_store = open_store, introduce = introduce, forget = forget, protect = protect,
+  deadline_of = deadline_of,
 }

@@ -246,7 +246,7 @@ end
 --- Returns the deadline of opening a watch; nil: none. Raises, before anything is sent, if the caller may not wait.
 local function deadline_of(opts)
   local d = driver.get()
-  local deadline = opts.deadline or opts.timeout and d.now() + opts.timeout
+  local deadline = opts.deadline or driver.deadline_of(opts.timeout)
   if not deadline or deadline > d.now() then d.check_wait() end
   return deadline
 end
