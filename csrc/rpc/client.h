@@ -65,6 +65,9 @@ bool kw_client_is_closed(const kw_client *client);
 /* True if the server has refused our keepalive pings as too frequent (ENHANCE_YOUR_CALM). */
 bool kw_client_got_enhance_your_calm(const kw_client *client);
 
+/* Returns the time that the driver has told last, in milliseconds. */
+int64_t kw_client_now(const kw_client *client);
+
 /* Returns how many bytes of messages the server has sent, also of messages that are not whole yet. */
 uint64_t kw_client_data_bytes(const kw_client *client);
 

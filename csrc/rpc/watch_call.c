@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "codec/messages.h"
 #include "model/error.h"
+#include "rpc/feed.h"
 #include "rpc/watch_answer.h"
 
 #define PATH "/etcdserverpb.Watch/Watch"
@@ -73,7 +74,18 @@ static void move_ready(kw_watch_call *call, kw_subscription *sub) {
   enter_ready(call, sub);
 }
 
+/* Lets the feed of a subscription take what is in the queue. That may end the call. */
+static void pull(kw_watch_call *call, kw_subscription *sub) {
+  enter(call);
+  if (kw_feed_pull(sub->feed, kw_client_now(call->client))) enter_ready(call, sub);
+  leave(call);
+}
+
 void kw_watch_call_wake(kw_subscription *sub) {
+  if (sub->feed != NULL) {
+    if (sub->call != NULL) pull(sub->call, sub);
+    return;
+  }
   bool has_come = sub->is_armed && kw_subscription_first(sub) != NULL;
   if (sub->call == NULL || !(has_come || sub->is_followed)) return;
   if (has_come) sub->is_armed = false;
@@ -269,7 +281,11 @@ static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
   }
   if (call->unanswered > 0) call->unanswered--;
   while (call->is_trusted && (sub = kw_map_next(&call->ids, &at)) != NULL) {
-    if (!is_stale(sub, revision) && kw_subscription_confirm(sub, revision)) kw_watch_call_wake(sub);
+    if (is_stale(sub, revision)) continue;
+    uint32_t confirmed = sub->confirmed;
+    bool is_news = kw_subscription_confirm(sub, revision);
+    if (sub->confirmed != confirmed) sub->heard_at = kw_client_now(call->client);
+    if (is_news) kw_watch_call_wake(sub);
   }
 }
 
@@ -286,6 +302,18 @@ static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   }
 }
 
+/* Gives a whole answer to the feed of a subscription. Returns false if there is none, or if the answer has to be
+ * queued. */
+static bool feed(kw_watch_call *call, kw_subscription *sub, kw_slice bytes,
+                 const kw_watch_answer *found) {
+  bool is_news = false;
+  if (sub->feed == NULL || found->fields.fragment) return false;
+  bool is_fed =
+      kw_feed_hear(sub->feed, bytes, found->last_revision, kw_client_now(call->client), &is_news);
+  if (is_news) enter_ready(call, sub);
+  return is_fed;
+}
+
 static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answer *found) {
   bool has_more = found->fields.fragment;
   kw_subscription *sub = kw_map_get(&call->ids, (uint64_t)found->fields.watch_id);
@@ -297,6 +325,7 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answ
     reject(sub, KW_ERR_RESOURCE_EXHAUSTED);
     return true;
   }
+  if (feed(call, sub, bytes, found)) return true;
   if (!kw_subscription_push(sub, bytes, found->n_events, found->last_revision, has_more)) {
     give_up(call);
     return true;

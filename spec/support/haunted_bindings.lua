@@ -317,7 +317,7 @@ case("subscription:attach", function(w)
   w.subscription:detach()
   return w.subscription, w.client, w.watch_call
 end)
-for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "confirmed", "accept", "revive", "close" } do
+for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "heard", "accept", "revive", "close" } do
   case("subscription:" .. name, of "subscription")
 end
 case("subscription:follow", of("subscription", true))

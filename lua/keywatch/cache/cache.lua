@@ -18,6 +18,7 @@
 --                              nothing makes the replica come there soon
 --   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
 --                              history; or nil and an error
+--   follow()                   has the tables follow from now on, whenever something has come
 --   look_again()               has the tables follow once more, in the next turn
 --   close()
 
@@ -356,6 +357,7 @@ function cache_methods:table(opts)
     follower:close()
   else
     table.insert(self.followers, follower)
+    self.feed:follow()
     follow_tables(self) -- a finalizer may have polled meanwhile
   end
   return target
@@ -399,7 +401,7 @@ local OPTIONS = {
 
 --- Called by the feed when something has come. There may be content now.
 local function on_change(cache)
-  if cache.feed:describe() == "following" then cache.is_loaded = true end
+  if cache.feed.phase == "following" then cache.is_loaded = true end
   follow_tables(cache)
 end
 

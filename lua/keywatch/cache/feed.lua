@@ -97,10 +97,10 @@ local function begin_following(self, revision, heard_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
   object:begin(revision, self.cluster, true)
-  object:follow(true) -- it is announced whenever something has come, and need not be armed
+  self.cache.replica:join(object)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
-  self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
+  self.tag, self.core, self.heard_at = tag, object, heard_at
   self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
   self.watch_calls:add(self)
   self.transport:look_again()
@@ -184,7 +184,8 @@ local function fail(self, code, text)
   pause(self, err)
 end
 
---- Moves all that has come to the replica. Returns true if the server was heard, or nil if the feed follows no more.
+--- Moves what the core has not moved by itself to the replica. Returns true if the server was heard, or nil if the feed
+-- follows no more.
 local function move(self, object)
   local has_heard = false
   repeat
@@ -204,10 +205,7 @@ local function follow(self)
   local has_failed = object:state() == "failed"
   local has_heard = move(self, object)
   if has_heard == nil or self.phase ~= "following" then return end
-  local confirmed = object:confirmed()
-  if has_heard or confirmed ~= self.confirmed then
-    self.confirmed, self.heard_at, self.asks = confirmed, driver.get().now(), 0
-  end
+  if has_heard then self.heard_at = driver.get().now() end
   if not has_failed then return end
   local kind, what, text = object:take()
   if kind == "compacted" then return fail(self, "compacted") end
@@ -242,10 +240,28 @@ function feed_methods:look_again()
   self.transport:look_again()
 end
 
+--- Has the core announce whatever comes to the replica while somebody waits for that: a caller of the cache, or a
+-- table. Otherwise the core announces only what the watches of the cache wait for.
+local function update_following(self)
+  local is_wanted = self.waiters > 0 or self.cache.followers[1] ~= nil or self.cache.is_following
+  local replica = self.cache.replica
+  if self.followed == (is_wanted and replica) then return end
+  self.followed = is_wanted and replica
+  replica:follow(is_wanted)
+end
+
+--- Has the core announce whatever comes to the replica, for a table. The next announcement looks whether the table is
+-- still there.
+function feed_methods:follow()
+  self.followed = self.cache.replica
+  self.followed:follow(true)
+end
+
 --- Tells the watches and the tables of the cache that something may have come.
 local function tell(self)
   if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
   if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+  if self.phase ~= "closed" then update_following(self) end
 end
 
 --- True if an error says that the replica is in the middle of a call, which the caller, a finalizer, has interrupted.
@@ -331,11 +347,17 @@ local function present_trouble(self)
   return self.read and self.read.trouble or self.why
 end
 
+--- Returns when the server has last said that the content is all that it has, or nil.
+local function last_heard(self)
+  local heard_at, later = self.heard_at, self.core and self.core:heard()
+  return later and (not heard_at or later > heard_at) and later or heard_at
+end
+
 --- Returns the phase; the seconds since the server has last said that the content is all that it has, or nil; and why
 -- the content does not come up to date now, or nil.
 function feed_methods:describe()
-  local heard_at = self.heard_at
-  return self.phase, heard_at and driver.get().now() - heard_at, present_trouble(self)
+  local heard_at = last_heard(self)
+  return self.phase, heard_at and math.max(0, driver.get().now() - heard_at), present_trouble(self)
 end
 
 --- Returns the deadline of a request of the client.
@@ -346,8 +368,9 @@ end
 --- Asks the server for progress, which brings the replica to the revision of the server. One request in each period
 -- serves all who wait.
 local function ask_for_progress(self, target)
-  local now = driver.get().now()
+  local now, heard_at = driver.get().now(), last_heard(self)
   if now < self.ask_at then return end
+  if heard_at ~= self.heard_before then self.heard_before, self.asks = heard_at, 0 end
   self.ask_at, self.asks = now + ASK_AGAIN, self.asks + 1
   if self.asks % ASKS == 0 then self.watch_calls:move_others_away(self, target) end
   self.watch_calls:request_progress(self)
@@ -380,7 +403,7 @@ end
 
 --- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
 -- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
-function feed_methods:await_revision(cache, target, deadline, is_strict, replica)
+local function await_revision(self, cache, target, deadline, is_strict, replica)
   local d, changed = driver.get(), changes(self)
   while true do
     local err = cache.end_error or self:error()
@@ -392,6 +415,16 @@ function feed_methods:await_revision(cache, target, deadline, is_strict, replica
     local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
     if self.phase ~= "closed" then changed:wait(until_ and math.max(0, until_ - d.now())) end
   end
+end
+
+--- Counts a caller that waits, and calls await_revision.
+function feed_methods:await_revision(...)
+  self.waiters = self.waiters + 1
+  update_following(self)
+  local ok, err = pcall(await_revision, self, ...)
+  self.waiters = self.waiters - 1
+  if not ok then error(err, 0) end
+  return err
 end
 
 --- Waits until there is content, and a watch that keeps it up to date. In a pause the server is asked whether it still
@@ -481,7 +514,9 @@ local function new(cache, hooks)
     since = nil,        -- when it has begun to follow
     retry_at = 0,
     heard_at = nil,     -- when the server has last said that the replica has everything
-    confirmed = 0,      -- how often it has said so without anything new
+    heard_before = nil, -- when it had last said so, when it was last asked for progress
+    waiters = 0,        -- callers that wait until something has come
+    followed = false,   -- the replica of which the core announces whatever comes; or false
     ask_at = 0,         -- the time before which the server is not asked for progress again
     asks = 0,           -- requests for progress since the server was heard
     arrival = nil,
