@@ -309,6 +309,11 @@ uint64_t kw_client_data_bytes(const kw_client *client) {
   return kw_session_data_bytes(client->session);
 }
 
+bool kw_client_is_quiet(const kw_client *client) {
+  return client->was_ready && !client->is_closed && kw_link_is_alone(&client->ready_calls) &&
+         kw_session_is_ready(client->session) && !kw_session_is_done(client->session);
+}
+
 bool kw_client_has_news(const kw_client *client) {
   return !kw_link_is_alone(&client->ready_calls) || !kw_link_is_alone(&client->ready_watches) ||
          client->was_closed != client->is_closed ||

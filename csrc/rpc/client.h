@@ -113,6 +113,9 @@ kw_return kw_client_take(kw_client *client, uint64_t call);
 /* Takes the oldest call out of the list of ready calls. Returns its number, or 0 if no call is ready. */
 uint64_t kw_client_next_ready(kw_client *client);
 
+/* True if the connection takes calls, no call is ready, and the owner knows all of this. Watches may be ready. */
+bool kw_client_is_quiet(const kw_client *client);
+
 /* Returns the list of ready watches of this connection: kw_subscription by its field `ready`, oldest first. The owner
  * removes them. */
 kw_link *kw_client_ready_watches(kw_client *client);

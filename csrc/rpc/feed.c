@@ -139,6 +139,14 @@ typedef struct gathered {
   size_t applied; /* events of all revisions before */
 } gathered;
 
+/* Begins to gather. */
+static void gather_for(gathered *all, kw_store *replica, const kw_subscription *sub) {
+  all->replica = replica;
+  all->range = kw_subscription_range(sub);
+  all->many = NULL;
+  all->n = all->cap = all->applied = 0;
+}
+
 /* Returns the events that were gathered. */
 static kw_replica_event *events_of(gathered *all) {
   return all->many != NULL ? all->many : all->few;
@@ -230,7 +238,8 @@ bool kw_feed_has_more(const kw_subscription *sub) {
 }
 
 int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved) {
-  gathered all = {.replica = replica, .range = kw_subscription_range(sub)};
+  gathered all;
+  gather_for(&all, replica, sub);
   const kw_notice *news;
   size_t bytes = 0;
   int rc = KW_OK;
@@ -274,16 +283,23 @@ static bool end(kw_feed *feed) {
   return feed->hooks.end(feed->hooks.ctx);
 }
 
-bool kw_feed_hear(kw_feed *feed, kw_slice answer, int64_t last, int64_t now, bool *is_news) {
+/* Gathers the events of an answer that the subscription was not told before. */
+static int read_answer(gathered *all, const kw_feed_answer *answer, int64_t from) {
+  if (answer->only == NULL) return read_fragment(all, answer->bytes, from, 0);
+  return answer->last < from ? KW_OK : gather(all, answer->only);
+}
+
+bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news) {
   kw_subscription *sub = feed->sub;
   if (sub->pieces > 0 || sub->is_suspect || !begin(feed)) return false;
-  gathered all = {.replica = feed->replica, .range = kw_subscription_range(sub)};
-  int rc = read_fragment(&all, answer, sub->next, 0);
+  gathered all;
+  gather_for(&all, feed->replica, sub);
+  int rc = read_answer(&all, answer, sub->next);
   if (rc == KW_OK) rc = apply(&all);
   kw_free(all.many);
   *is_news = end(feed);
   if (rc != KW_OK) return false;
-  kw_subscription_told(sub, last);
+  kw_subscription_told(sub, answer->last);
   sub->heard_at = now;
   return true;
 }

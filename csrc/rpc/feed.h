@@ -9,6 +9,7 @@
 #ifndef KW_RPC_FEED_H
 #define KW_RPC_FEED_H
 
+#include "codec/event.h"
 #include "rpc/subscription.h"
 #include "store/replica.h"
 
@@ -83,10 +84,17 @@ void kw_feed_join(kw_feed *feed, kw_store *replica, kw_subscription *sub,
 /* Parts the subscription from the replica. Does nothing if none is joined. */
 void kw_feed_part(kw_feed *feed);
 
-/* Moves a whole answer with events, the last of revision `last`, to the replica, without the queue of the subscription.
- * Returns false if it has to be queued: there are others before it, the replica must not be changed now, or an error
- * has come up, which kw_feed_move finds again. *is_news is set if the owner has to be told. */
-bool kw_feed_hear(kw_feed *feed, kw_slice answer, int64_t last, int64_t now, bool *is_news);
+/* A whole WatchResponse with events. */
+typedef struct kw_feed_answer {
+  kw_slice bytes;
+  const kw_event_fields *only; /* its only event; NULL: it has several */
+  int64_t last;                /* revision of the last event */
+} kw_feed_answer;
+
+/* Moves an answer to the replica, without the queue of the subscription. Returns false if the answer has to be queued:
+ * there are others before it, the replica must not be changed now, or an error has come up, which kw_feed_move finds
+ * again. *is_news is set if the owner has to be told. */
+bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news);
 
 /* Moves what is in the queue, as kw_feed_move. Returns true if the owner has to be told: of the change, or that
  * something is left in the queue. */

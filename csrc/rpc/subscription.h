@@ -69,6 +69,7 @@ typedef struct kw_subscription {
   bool is_followed : 1; /* becomes ready when its progress changes */
   bool is_lagging : 1;  /* has left a call because its queue was full */
   bool is_suspect : 1;  /* in doubt, see kw_subscription_doubt */
+  bool has_changed : 1; /* is ready because its state has changed; the owner clears this */
   bool was_created : 1; /* at least once, on any call */
   bool has_cluster : 1;
   /* Asks for the last revision again, and drops what it was told: servers send no progress on a call before the first

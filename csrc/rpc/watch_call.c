@@ -68,6 +68,12 @@ static void enter_ready(kw_watch_call *call, kw_subscription *sub) {
     kw_link_add(kw_client_ready_watches(call->client), &sub->ready);
 }
 
+/* Makes a subscription ready because its state has changed. */
+static void tell_change(kw_watch_call *call, kw_subscription *sub) {
+  sub->has_changed = true;
+  enter_ready(call, sub);
+}
+
 /* Moves a ready subscription to the ready list of the connection that it is attached to now. */
 static void move_ready(kw_watch_call *call, kw_subscription *sub) {
   kw_link_remove(&sub->ready);
@@ -131,7 +137,7 @@ static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason
   kw_watch_call *call = sub->call;
   unbind(sub);
   kw_subscription_fail(sub, compact_revision, reason, error);
-  enter_ready(call, sub);
+  tell_change(call, sub);
 }
 
 /* Fails an open subscription by our own decision, and cancels it at the server. */
@@ -159,7 +165,7 @@ static void release_all(kw_watch_call *call, int error) {
     release(sub);
     if (error == KW_OK) continue;
     kw_subscription_fail(sub, 0, (kw_slice){0}, error);
-    enter_ready(call, sub);
+    tell_change(call, sub);
   }
   kw_map_drop(&ids);
 }
@@ -221,7 +227,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_a
   sub->has_cluster = true;
   if (header->revision < sub->seen) kw_subscription_doubt(sub);
   if (header->revision > sub->seen) sub->seen = header->revision;
-  enter_ready(call, sub);
+  tell_change(call, sub);
 }
 
 /* Hears the answer to the oldest create request. Returns false if the answer makes no sense. */
@@ -258,7 +264,7 @@ static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_wa
     if (fields->compact_revision > 0) send_cancel(call, sub->id);
   } else {
     unbind(sub);
-    enter_ready(call, sub);
+    tell_change(call, sub);
   }
 }
 
@@ -295,7 +301,7 @@ static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   if (call->n > 1) {
     kw_watch_call_detach(sub);
     sub->is_lagging = true;
-    enter_ready(call, sub);
+    tell_change(call, sub);
   } else if (!call->is_held) {
     call->is_held = true;
     kw_client_pause(call->client, call->number);
@@ -308,8 +314,9 @@ static bool feed(kw_watch_call *call, kw_subscription *sub, kw_slice bytes,
                  const kw_watch_answer *found) {
   bool is_news = false;
   if (sub->feed == NULL || found->fields.fragment) return false;
-  bool is_fed =
-      kw_feed_hear(sub->feed, bytes, found->last_revision, kw_client_now(call->client), &is_news);
+  const kw_event_fields *only = found->n_events == 1 ? &found->event : NULL;
+  kw_feed_answer answer = {.bytes = bytes, .only = only, .last = found->last_revision};
+  bool is_fed = kw_feed_hear(sub->feed, &answer, kw_client_now(call->client), &is_news);
   if (is_news) enter_ready(call, sub);
   return is_fed;
 }

@@ -126,14 +126,24 @@ local function follow_all(cache, all)
   return raised
 end
 
+--- Has the only table of a cache follow, which has no hook. Returns true if that was all there is to do.
+local function follow_plain(cache, one)
+  cache.is_following, cache.has_more = true, false
+  local ok, goes_on = pcall(one.follow, one, cache)
+  cache.is_following = false
+  return ok and goes_on and not cache.has_more and not cache.end_error
+end
+
 --- Has the tables follow. A hook may open and close tables and the cache. If more comes while they follow, by a hook or
 -- a finalizer, they follow once more.
 local function follow_tables(cache)
-  if #cache.followers == 0 and not cache.is_following or not cache.is_loaded then return end
+  local first, second = cache.followers[1], cache.followers[2]
+  if not first and not cache.is_following or not cache.is_loaded then return end
   if cache.is_following then
     cache.has_more = true
     return
   end
+  if not second and first.is_plain and follow_plain(cache, first) then return end
   local raised
   cache.is_following = true
   repeat

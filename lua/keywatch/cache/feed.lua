@@ -269,6 +269,13 @@ local function is_busy(err)
   return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
 end
 
+--- Does what `tell` does, and wakes the callers that wait.
+local function tell_protected(self)
+  local ok, err = pcall(tell, self)
+  if self.changed then self.changed:set() end
+  if not ok and not is_busy(err) then error(err, 0) end
+end
+
 --- Does what is due, until nothing is. Called when something has come.
 local function pump(self)
   if self.is_working then
@@ -276,6 +283,7 @@ local function pump(self)
     return
   end
   self.is_working = true
+  if self.cache.history.history_age then self.transport:look_at_all() end -- `poll` tends the replica
   local ok, err
   repeat
     self.is_stirred = false
@@ -287,9 +295,14 @@ local function pump(self)
     if not is_busy(err) then error(err, 0) end
     return
   end
-  ok, err = pcall(tell, self)
-  if self.changed then self.changed:set() end
-  if not ok and not is_busy(err) then error(err, 0) end
+  tell_protected(self)
+end
+
+--- Called when something has come that the core has moved to the replica.
+function feed_methods:on_news()
+  if self.is_working or self.phase ~= "following" then return pump(self) end
+  if self.cache.history.history_age then self.transport:look_at_all() end
+  tell_protected(self)
 end
 
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
@@ -348,7 +361,7 @@ local function present_trouble(self)
 end
 
 --- Returns when the server has last said that the content is all that it has, or nil.
-local function last_heard(self)
+function feed_methods:last_heard()
   local heard_at, later = self.heard_at, self.core and self.core:heard()
   return later and (not heard_at or later > heard_at) and later or heard_at
 end
@@ -356,7 +369,7 @@ end
 --- Returns the phase; the seconds since the server has last said that the content is all that it has, or nil; and why
 -- the content does not come up to date now, or nil.
 function feed_methods:describe()
-  local heard_at = last_heard(self)
+  local heard_at = self:last_heard()
   return self.phase, heard_at and math.max(0, driver.get().now() - heard_at), present_trouble(self)
 end
 
@@ -368,7 +381,7 @@ end
 --- Asks the server for progress, which brings the replica to the revision of the server. One request in each period
 -- serves all who wait.
 local function ask_for_progress(self, target)
-  local now, heard_at = driver.get().now(), last_heard(self)
+  local now, heard_at = driver.get().now(), self:last_heard()
   if now < self.ask_at then return end
   if heard_at ~= self.heard_before then self.heard_before, self.asks = heard_at, 0 end
   self.ask_at, self.asks = now + ASK_AGAIN, self.asks + 1
