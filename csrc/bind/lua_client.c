@@ -372,30 +372,15 @@ static int l_gc(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {{"call", l_call},
-                                   {"send", l_send},
-                                   {"half_close", l_half_close},
-                                   {"has_room", l_has_room},
-                                   {"cancel", l_cancel},
-                                   {"receive", l_receive},
-                                   {"next", l_next},
-                                   {"watch", l_watch},
-                                   {"ask", l_ask},
-                                   {"trust", l_trust},
-                                   {"inspect", l_inspect},
-                                   {"next_watch", l_next_watch},
-                                   {"is_quiet", l_is_quiet},
-                                   {"dial", l_dial},
-                                   {"opened", l_opened},
-                                   {"closed", l_closed},
-                                   {"feed", l_feed},
-                                   {"pending", l_pending},
-                                   {"state", l_state},
-                                   {"health", l_health},
-                                   {"deadline", l_deadline},
-                                   {"step", l_step},
-                                   {"close", l_close},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {
+    {"call", l_call},         {"send", l_send},       {"half_close", l_half_close},
+    {"has_room", l_has_room}, {"cancel", l_cancel},   {"receive", l_receive},
+    {"next", l_next},         {"watch", l_watch},     {"ask", l_ask},
+    {"trust", l_trust},       {"inspect", l_inspect}, {"next_watch", l_next_watch},
+    {"is_quiet", l_is_quiet}, {"dial", l_dial},       {"opened", l_opened},
+    {"closed", l_closed},     {"feed", l_feed},       {"pending", l_pending},
+    {"state", l_state},       {"health", l_health},   {"deadline", l_deadline},
+    {"step", l_step},         {"close", l_close},     {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {

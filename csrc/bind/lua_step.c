@@ -27,7 +27,7 @@ int64_t kw_bind_to_ms(lua_State *L, const char *what, double seconds) {
 
 /* {====== The work that is due ====== */
 
-int64_t kw_bind_deadline(const kw_lua_store *self) {
+static int64_t deadline_of(const kw_lua_store *self) {
   return self->hub != NULL ? kw_hub_deadline(self->hub) : kw_store_deadline(self->store);
 }
 
@@ -35,12 +35,14 @@ static bool step(kw_lua_store *self, int64_t now) {
   return self->hub != NULL ? kw_hub_step(self->hub, now) : kw_store_step(self->store, now);
 }
 
-void kw_bind_step_if_due(kw_lua_store *self) {
+int64_t kw_bind_step_if_due(kw_lua_store *self) {
   if (kw_store_is_durable(self->store) && !self->is_busy) kw_store_poll(self->store);
-  int64_t deadline = kw_bind_deadline(self);
-  if (deadline == KW_NEVER || self->is_busy) return;
+  int64_t deadline = deadline_of(self);
+  if (deadline == KW_NEVER || self->is_busy) return deadline;
   int64_t now = kw_bind_now(self);
-  if (deadline <= now) step(self, now);
+  if (deadline > now) return deadline;
+  step(self, now);
+  return deadline_of(self);
 }
 
 /* Does a step of the work that is due and hands writes to the disk. Sets the seconds until the next work is due.
@@ -49,7 +51,7 @@ static bool tend(kw_lua_store *self, double *seconds) {
   if (self->is_busy) return false;
   kw_bind_step_if_due(self);
   kw_store_flush(self->store);
-  int64_t deadline = kw_bind_deadline(self), now = kw_bind_now(self);
+  int64_t deadline = deadline_of(self), now = kw_bind_now(self);
   *seconds = deadline <= now ? 0 : (double)(deadline - now) / 1000;
   return deadline <= now || (deadline != KW_NEVER && !self->is_manual);
 }
@@ -58,7 +60,7 @@ static bool tend(kw_lua_store *self, double *seconds) {
 
 static int l_deadline(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
-  int64_t deadline = kw_bind_deadline(self);
+  int64_t deadline = deadline_of(self);
   if (deadline == KW_NEVER) {
     lua_pushnil(L);
     return 1;

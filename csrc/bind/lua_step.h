@@ -29,11 +29,8 @@ int64_t kw_bind_now_rounded_up(const kw_lua_store *self);
  * names the argument or option in the error. */
 int64_t kw_bind_to_ms(lua_State *L, const char *what, double seconds);
 
-/* Returns when the next work is due; INT64_MIN: at once, KW_NEVER: never. */
-int64_t kw_bind_deadline(const kw_lua_store *self);
-
 /* Takes over what the disk has finished, and does one step of the work that is due. Does nothing while the store is
- * busy. */
-void kw_bind_step_if_due(kw_lua_store *self);
+ * busy. Returns when the next work is due; INT64_MIN: at once, KW_NEVER: never. */
+int64_t kw_bind_step_if_due(kw_lua_store *self);
 
 #endif

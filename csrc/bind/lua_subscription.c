@@ -293,11 +293,10 @@ static int l_close(lua_State *L) {
 }
 
 static const luaL_Reg methods[] = {
-    {"take", l_take},           {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
-    {"disarm", l_disarm},       {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
-    {"heard", l_heard},             {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow},
-    {"refusal", l_refusal},     {"revive", l_revive}, {"close", l_close},
-    {NULL, NULL}};
+    {"take", l_take},       {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
+    {"disarm", l_disarm},   {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
+    {"heard", l_heard},     {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow},
+    {"refusal", l_refusal}, {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 void kw_bind_push_subscription(lua_State *L) {

@@ -75,7 +75,11 @@ enum { USED = 2 }; /* the index of a list of tables that are used again, or of n
 
 /* {====== Into a table ====== */
 
-enum { TARGET = 2, CUT, APPLY_ARGS = CUT }; /* indexes: the table, and the bytes that are cut off keys */
+enum {
+  TARGET = 2,
+  CUT,
+  APPLY_ARGS = CUT
+}; /* indexes: the table, and the bytes that are cut off keys */
 
 /* Sets the key of an event in the table, or removes it. */
 static void apply_event(lua_State *L, const kw_event *event, size_t cut) {

@@ -86,8 +86,9 @@ typedef struct kw_subscription {
   kw_feed *feed;       /* that takes what the server tells; or NULL */
   int64_t id;          /* watch id, once it is open */
   uint32_t confirmed;  /* answers about progress of the call that say that nothing is missing */
-  int64_t heard_at;    /* with a feed: when the server has last said that nothing is missing; 0: not yet */
-  size_t stale;        /* coming answers about progress of the call that may not cover this watch */
+  int64_t
+      heard_at; /* with a feed: when the server has last said that nothing is missing; 0: not yet */
+  size_t stale; /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
   kw_link notices;   /* kw_notice, oldest first */

@@ -132,12 +132,12 @@ case("store:feed", function(w)
   w.subscription:close()
   return w.replica, w.subscription
 end)
-case("store:join", function(w) return w.replica, w.subscription end)
-case("store:join", function(w)
+case("store:feed_from", function(w) return w.replica, w.subscription end)
+case("store:feed_from", function(w)
   w.subscription:close()
   return w.replica, w.subscription
 end)
-case("store:follow", of("replica", true))
+case("store:announce_feed", of("replica", true))
 case("store:advance", of("replica", 7))
 case("store:advance", of("replica", 1))
 

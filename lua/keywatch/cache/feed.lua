@@ -97,7 +97,7 @@ local function begin_following(self, revision, heard_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
   object:begin(revision, self.cluster, true)
-  self.cache.replica:join(object)
+  self.cache.replica:feed_from(object)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
   self.tag, self.core, self.heard_at = tag, object, heard_at
@@ -247,14 +247,14 @@ local function update_following(self)
   local replica = self.cache.replica
   if self.followed == (is_wanted and replica) then return end
   self.followed = is_wanted and replica
-  replica:follow(is_wanted)
+  replica:announce_feed(is_wanted)
 end
 
 --- Has the core announce whatever comes to the replica, for a table. The next announcement looks whether the table is
 -- still there.
 function feed_methods:follow()
   self.followed = self.cache.replica
-  self.followed:follow(true)
+  self.followed:announce_feed(true)
 end
 
 --- Tells the watches and the tables of the cache that something may have come.

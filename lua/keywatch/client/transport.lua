@@ -356,13 +356,13 @@ local function poll_dialer(self, now)
   return seconds
 end
 
---- True if nothing is under way or due but watches.
+--- True if nothing is under way or due but watches, and the state of the client is known to be that.
 local function is_quiet(self, now)
-  local watch_calls = self.watch_calls
+  local calls = self.watch_calls
   return now < self.quiet_until and self.uses == 0 and self.connection ~= nil and not self.authenticating
-    and not self.must_look_again and not self.reads.list[1] and next(watch_calls.idle) == nil
-    and not watch_calls.trouble and self.keeper.count == 0 and not self.cluster.interval
-    and next(self.leader_probe.suspects) == nil and not self.dialer.attempts[1]
+    and not self.must_look_again and not self.reads.list[1] and next(calls.idle) == nil
+    and not calls.trouble and self.keeper.count == 0 and not self.cluster.interval
+    and next(self.leader_probe.suspects) == nil and not self.dialer.attempts[1] and self.state.name == "connected"
 end
 
 --- Wakes the watches for which something has come, if nothing else has come. Returns true if that was all there is to
@@ -398,7 +398,7 @@ function transport_methods:poll()
   return wait
 end
 
---- Has the transport look at all parts, and not at watches alone, when it is polled next, or is in the middle of a poll.
+--- Has the transport look at all its parts, and not at watches alone: in the poll that is under way, or the next one.
 function transport_methods:look_at_all()
   self.quiet_until, self.poll_at = 0, nil
 end
