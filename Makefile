@@ -173,6 +173,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/client.lua
 	@$(LUA54) bench/cache.lua
 	@$(LUA54) bench/cache_file.lua
+	@$(LUA54) bench/follow.lua
 	@$(LUA54) bench/informer.lua
 	@$(LUA54) bench/controller.lua
 	@$(LUA54) bench/loops.lua

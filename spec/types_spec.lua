@@ -40,7 +40,8 @@ local channel_type = types.classes["keywatch.Channel"]
 -- Of these leases, watches, services and snapshots are made; they are not for users.
 local internal = {
   lease_grant = true, lease_revoke = true, lease_keepalive = true, lease_time_to_live = true,
-  open_watch = true, feed = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
+  open_watch = true, next_ready = true, tend = true, change_rows = true, rows = true, open_snapshot = true,
+  feed = true, feed_from = true, announce_feed = true,
   disarm_own = true, hash_step = true, lease_keeper = true, tag_lease = true, next_ended = true,
   page = true, write_content = true, load_content = true,
   hold_content = true, changed_revision = true,

@@ -8,6 +8,7 @@
 #include "bind/lua_peer.h"
 #include "bind/lua_value.h"
 #include "face/module.h"
+#include "rpc/feed.h"
 #include "rpc/watch_call.h"
 
 #define MAX_UNTAKEN (1 << 20)           /* received bytes of one call that Lua has not taken */
@@ -251,8 +252,18 @@ static int l_next_watch(lua_State *L) {
   kw_link *ready = client == NULL ? NULL : kw_client_ready_watches(client);
   if (ready == NULL || kw_link_is_alone(ready)) return 0;
   kw_subscription *sub = KW_CONTAINER_OF(ready->next, kw_subscription, ready);
+  bool has_changed = sub->has_changed || (sub->feed != NULL && kw_feed_has_more(sub));
   kw_link_remove(&sub->ready);
+  sub->has_changed = false;
   kw_bind_push_int(L, (int64_t)sub->tag);
+  lua_pushboolean(L, has_changed);
+  return 2;
+}
+
+/* Returns true if there is nothing new but, perhaps, watches that are ready. */
+static int l_is_quiet(lua_State *L) {
+  const kw_client *client = to_client(L);
+  lua_pushboolean(L, client != NULL && kw_client_is_quiet(client));
   return 1;
 }
 
@@ -361,29 +372,15 @@ static int l_gc(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {{"call", l_call},
-                                   {"send", l_send},
-                                   {"half_close", l_half_close},
-                                   {"has_room", l_has_room},
-                                   {"cancel", l_cancel},
-                                   {"receive", l_receive},
-                                   {"next", l_next},
-                                   {"watch", l_watch},
-                                   {"ask", l_ask},
-                                   {"trust", l_trust},
-                                   {"inspect", l_inspect},
-                                   {"next_watch", l_next_watch},
-                                   {"dial", l_dial},
-                                   {"opened", l_opened},
-                                   {"closed", l_closed},
-                                   {"feed", l_feed},
-                                   {"pending", l_pending},
-                                   {"state", l_state},
-                                   {"health", l_health},
-                                   {"deadline", l_deadline},
-                                   {"step", l_step},
-                                   {"close", l_close},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {
+    {"call", l_call},         {"send", l_send},       {"half_close", l_half_close},
+    {"has_room", l_has_room}, {"cancel", l_cancel},   {"receive", l_receive},
+    {"next", l_next},         {"watch", l_watch},     {"ask", l_ask},
+    {"trust", l_trust},       {"inspect", l_inspect}, {"next_watch", l_next_watch},
+    {"is_quiet", l_is_quiet}, {"dial", l_dial},       {"opened", l_opened},
+    {"closed", l_closed},     {"feed", l_feed},       {"pending", l_pending},
+    {"state", l_state},       {"health", l_health},   {"deadline", l_deadline},
+    {"step", l_step},         {"close", l_close},     {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {

@@ -11,6 +11,12 @@
  *   store:feed(subscription)         what a client's watch was told, see rpc/feed.h; returns the number of events, true
  *                                    if there may be more to move now, and true if the server was heard
  *
+ *   store:feed_from(subscription)    from now on what the watch is told goes to the replica as it comes. The watch is
+ *                                    announced (client:next_watch) if its state has changed, something is left for
+ *                                    store:feed, a watch of the replica has become ready, or the time of the work
+ *                                    that is due has changed
+ *   store:announce_feed(flag)        with true the watch is announced whenever something has come
+ *
  * Revision and kvs may be a core.feed_state instead, as the only argument. Each returns true, or nil and an error,
  * unless it says otherwise. Each raises if the store is not a replica.
  */
@@ -18,6 +24,7 @@
 #include "bind/lua_list.h"
 #include "bind/lua_options.h"
 #include "bind/lua_result.h"
+#include "bind/lua_step.h"
 #include "bind/lua_store.h"
 #include "bind/lua_subscription.h"
 #include "rpc/feed.h"
@@ -172,11 +179,49 @@ static int l_feed(lua_State *L) {
   return 3;
 }
 
+/* {====== Feeding by itself ====== */
+
+/* A finalizer may have the bytes received while an answer is being pushed: the replica must then stay as it is. */
+static bool begin_feeding(void *ctx) {
+  kw_lua_store *self = ctx;
+  if (self->is_busy || kw_store_is_inherited(self->store)) return false;
+  self->deadline_then = kw_bind_step_if_due(self);
+  return true;
+}
+
+/* Work that the change has made due, such as dropping old history, is done at once. */
+static bool end_feeding(void *ctx) {
+  kw_lua_store *self = ctx;
+  bool is_due_then = kw_bind_step_if_due(self) == self->deadline_then;
+  return self->is_followed || self->ready.first != NULL || !is_due_then;
+}
+
+static int l_feed_from(lua_State *L) {
+  kw_lua_store *self = enter_replica(L);
+  kw_subscription *sub = kw_bind_check_subscription(L, 2);
+  if (sub == NULL) return 0;
+  kw_feed_join(&self->feed, self->store, sub, &(kw_feed_hooks){begin_feeding, end_feeding, self});
+  return 0;
+}
+
+static int l_announce_feed(lua_State *L) {
+  kw_bind_to_store(L, 1)->is_followed = lua_toboolean(L, 2);
+  return 0;
+}
+
+/* }====== */
+
 static int l_advance(lua_State *L) {
   kw_lua_store *self = kw_bind_enter_replica(L);
   return kw_bind_end(L, self, kw_replica_advance(self->store, check_revision(L)));
 }
 
-const luaL_Reg kw_bind_replica_methods[] = {
-    {"load", l_load},       {"replace", l_replace}, {"merge", l_merge}, {"apply", l_apply},
-    {"advance", l_advance}, {"feed", l_feed},       {NULL, NULL}};
+const luaL_Reg kw_bind_replica_methods[] = {{"load", l_load},
+                                            {"replace", l_replace},
+                                            {"merge", l_merge},
+                                            {"apply", l_apply},
+                                            {"advance", l_advance},
+                                            {"feed", l_feed},
+                                            {"feed_from", l_feed_from},
+                                            {"announce_feed", l_announce_feed},
+                                            {NULL, NULL}};

@@ -35,12 +35,14 @@ static bool step(kw_lua_store *self, int64_t now) {
   return self->hub != NULL ? kw_hub_step(self->hub, now) : kw_store_step(self->store, now);
 }
 
-void kw_bind_step_if_due(kw_lua_store *self) {
+int64_t kw_bind_step_if_due(kw_lua_store *self) {
   if (kw_store_is_durable(self->store) && !self->is_busy) kw_store_poll(self->store);
   int64_t deadline = deadline_of(self);
-  if (deadline == KW_NEVER || self->is_busy) return;
+  if (deadline == KW_NEVER || self->is_busy) return deadline;
   int64_t now = kw_bind_now(self);
-  if (deadline <= now) step(self, now);
+  if (deadline > now) return deadline;
+  step(self, now);
+  return deadline_of(self);
 }
 
 /* Does a step of the work that is due and hands writes to the disk. Sets the seconds until the next work is due.

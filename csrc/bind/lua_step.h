@@ -30,7 +30,7 @@ int64_t kw_bind_now_rounded_up(const kw_lua_store *self);
 int64_t kw_bind_to_ms(lua_State *L, const char *what, double seconds);
 
 /* Takes over what the disk has finished, and does one step of the work that is due. Does nothing while the store is
- * busy. */
-void kw_bind_step_if_due(kw_lua_store *self);
+ * busy. Returns when the next work is due; INT64_MIN: at once, KW_NEVER: never. */
+int64_t kw_bind_step_if_due(kw_lua_store *self);
 
 #endif

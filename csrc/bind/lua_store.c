@@ -218,6 +218,7 @@ static int l_open(lua_State *L) {
 
 void kw_bind_close_store(lua_State *L, kw_lua_store *self) {
   self->must_close = false;
+  kw_feed_part(&self->feed);
   kw_bind_close_servers(L, self);
   if (self->hub != NULL) kw_hub_free(self->hub);
   if (self->store != NULL) kw_store_free(self->store);

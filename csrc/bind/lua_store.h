@@ -27,6 +27,7 @@
 
 #include "base/common.h"
 #include "face/compat.h"
+#include "rpc/feed.h"
 #include "watch/hub.h"
 
 /* The kinds of answers that borrow from the store. */
@@ -54,6 +55,10 @@ typedef struct kw_lua_store {
   uint64_t seed;             /* of lease ids and of the hub's hashes */
   uint64_t last_tag;         /* the tag of the newest watch of this object */
   kw_lua_server *servers;    /* the open servers of this store */
+
+  kw_feed feed;          /* of a replica, see lua_replica */
+  bool is_followed;      /* Lua is told of whatever the feed brings */
+  int64_t deadline_then; /* of the store, before the feed has changed it */
 
   /* The answer that is being pushed. It borrows from the store. */
   bool is_busy;    /* an answer is being pushed */

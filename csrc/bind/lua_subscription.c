@@ -233,9 +233,12 @@ static int l_seen(lua_State *L) {
   return 4;
 }
 
-/* Returns how often the server has said that the watch was told everything. */
-static int l_confirmed(lua_State *L) {
-  kw_bind_push_int(L, check_self(L)->sub.confirmed);
+/* Returns the time in seconds when the server has last said that the watch was told everything; nothing before. For a
+ * watch that feeds a replica. */
+static int l_heard(lua_State *L) {
+  int64_t heard_at = check_self(L)->sub.heard_at;
+  if (heard_at == 0) return 0;
+  lua_pushnumber(L, (lua_Number)heard_at / 1000);
   return 1;
 }
 
@@ -290,10 +293,10 @@ static int l_close(lua_State *L) {
 }
 
 static const luaL_Reg methods[] = {
-    {"take", l_take},           {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
-    {"disarm", l_disarm},       {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
-    {"confirmed", l_confirmed}, {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow},
-    {"refusal", l_refusal},     {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
+    {"take", l_take},       {"attach", l_attach}, {"detach", l_detach}, {"arm", l_arm},
+    {"disarm", l_disarm},   {"state", l_state},   {"seen", l_seen},     {"begin", l_begin},
+    {"heard", l_heard},     {"accept", l_accept}, {"fail", l_fail},     {"follow", l_follow},
+    {"refusal", l_refusal}, {"revive", l_revive}, {"close", l_close},   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
 
 void kw_bind_push_subscription(lua_State *L) {

@@ -8,6 +8,7 @@
 #include "bind/lua_step.h"
 #include "bind/lua_store.h"
 #include "bind/lua_value.h"
+#include "codec/keyvalue.h"
 
 #define WATCH_NAME "keywatch.core.watch"
 
@@ -72,8 +73,71 @@ static int l_next_ready(lua_State *L) {
 
 enum { USED = 2 }; /* the index of a list of tables that are used again, or of nil */
 
-/* Called protected: pushes the events of the item that the watch at index 1 is giving. */
+/* {====== Into a table ====== */
+
+enum {
+  TARGET = 2,
+  CUT,
+  APPLY_ARGS = CUT
+}; /* indexes: the table, and the bytes that are cut off keys */
+
+/* Sets the key of an event in the table, or removes it. */
+static void apply_event(lua_State *L, const kw_event *event, size_t cut) {
+  kw_kv kv = kw_keyvalue_of(event->record);
+  size_t off = kw_min_size(cut, kv.key.len);
+  kw_bind_push_slice(L, kw_slice_of(kv.key.data + off, kv.key.len - off));
+  if (event->is_delete) {
+    lua_pushnil(L);
+  } else {
+    kw_bind_push_slice(L, kv.value);
+  }
+  lua_rawset(L, TARGET);
+}
+
+/* Begins to give the oldest item, if that has events. Finalizers may write to the store and close it meanwhile: the
+ * batch is retained. */
+static bool begin_giving(lua_watch *self) {
+  const kw_item *first = self->outlet.hub == NULL ? NULL : kw_outlet_first(&self->outlet);
+  if (first == NULL || first->kind != KW_ITEM_EVENTS) return false;
+  self->giving = *first;
+  kw_batch_retain(self->giving.batch);
+  return self->is_giving = true;
+}
+
+static void end_giving(lua_watch *self) {
+  if (!self->is_giving) return;
+  self->is_giving = false;
+  kw_batch_release(self->giving.batch);
+}
+
+/* Drops the oldest item. */
+static void skip(lua_watch *self) {
+  kw_item item;
+  if (kw_outlet_take(&self->outlet, &item) && item.batch != NULL) kw_batch_release(item.batch);
+}
+
+/* Called protected: applies all events to the table at index TARGET. Returns the revision of the last one, or 0. */
+static int apply_all(lua_State *L, lua_watch *self) {
+  size_t cut = (size_t)lua_tonumber(L, CUT);
+  int64_t revision = 0;
+  while (begin_giving(self)) {
+    const kw_item *item = &self->giving;
+    for (uint32_t i = item->from; i < item->batch->n; i++)
+      apply_event(L, &item->batch->events[i], cut);
+    revision = item->revision;
+    end_giving(self);
+    skip(self);
+  }
+  kw_bind_push_int(L, revision);
+  return 1;
+}
+
+/* }====== */
+
+/* Called protected: pushes the events of the item that the watch at index 1 is giving; or, with APPLY_ARGS arguments,
+ * applies all events. */
 static int l_push_events(lua_State *L) {
+  if (lua_gettop(L) == APPLY_ARGS) return apply_all(L, lua_touserdata(L, 1));
   const kw_item *item = &((lua_watch *)lua_touserdata(L, 1))->giving;
   uint32_t n = item->batch->n - item->from;
   lua_createtable(L, (int)n, 0);
@@ -84,24 +148,19 @@ static int l_push_events(lua_State *L) {
   return 1;
 }
 
-/* Pushes the events of the oldest item. Finalizers may write to the store and close it meanwhile: the batch is
- * retained. */
-static void push_events(lua_State *L, lua_watch *self, const kw_item *first) {
-  self->giving = *first;
-  kw_batch_retain(self->giving.batch);
-  self->is_giving = true;
+/* Pushes the events of the oldest item. */
+static void push_events(lua_State *L, lua_watch *self) {
+  begin_giving(self);
   lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
   lua_pushvalue(L, 1);
   lua_pushvalue(L, USED);
   int status = lua_pcall(L, 2, 1, 0);
-  self->is_giving = false;
-  kw_batch_release(self->giving.batch);
+  end_giving(self);
   if (status != 0) lua_error(L);
 }
 
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
-  kw_item item;
   if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
   if (self->outlet.hub == NULL) {
     lua_pushliteral(L, "closed");
@@ -117,11 +176,33 @@ static int l_take(lua_State *L) {
   luaL_checkstack(L, 4, WATCH_NAME);
   lua_pushvalue(L, lua_upvalueindex(kind_names[first->kind]));
   if (first->kind == KW_ITEM_EVENTS) {
-    push_events(L, self, first);
+    push_events(L, self);
   } else {
     kw_bind_push_int(L, first->revision);
   }
-  if (kw_outlet_take(&self->outlet, &item) && item.batch != NULL) kw_batch_release(item.batch);
+  skip(self);
+  return 2;
+}
+
+/* Applies all events that have come to a table: key to value. Returns the revision of the last one, or 0; and true if
+ * something else is next in the queue, or the watch is closed. If memory runs out, the rest stays in the queue. */
+static int l_apply(lua_State *L) {
+  lua_watch *self = check_watch(L);
+  luaL_checktype(L, TARGET, LUA_TTABLE);
+  luaL_checknumber(L, CUT);
+  lua_settop(L, APPLY_ARGS);
+  luaL_checkstack(L, 8, WATCH_NAME);
+  if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
+  if (self->outlet.hub != NULL && self->outlet.n == 0) {
+    kw_bind_check_process(L, self->owner);
+    kw_bind_step_if_due(self->owner);
+  }
+  lua_pushvalue(L, lua_upvalueindex(KW_UP_PUSH));
+  for (int i = 1; i <= APPLY_ARGS; i++) lua_pushvalue(L, i);
+  int status = lua_pcall(L, APPLY_ARGS, 1, 0);
+  end_giving(self);
+  if (status != 0) return lua_error(L);
+  lua_pushboolean(L, self->outlet.hub == NULL || self->outlet.n > 0);
   return 2;
 }
 
@@ -185,6 +266,7 @@ const luaL_Reg kw_bind_watch_methods[] = {
     {"open_watch", l_open_watch}, {"next_ready", l_next_ready}, {NULL, NULL}};
 
 static const luaL_Reg methods[] = {{"take", l_take},
+                                   {"apply", l_apply},
                                    {"arm", l_arm},
                                    {"disarm", l_disarm},
                                    {"request_progress", l_request_progress},

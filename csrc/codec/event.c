@@ -59,7 +59,8 @@ bool kw_event_decode(kw_slice bytes, kw_event_fields *event) {
   *event = (kw_event_fields){0};
   while (kw_wire_next(&reader, &field)) {
     if (field.number == 1) event->is_delete = field.type == KW_WIRE_VARINT && field.value == 1;
-    if (field.type != KW_WIRE_BYTES) continue;
+    if (field.number != 2 && field.number != 3) continue;
+    if (field.type != KW_WIRE_BYTES) return false;
     if (field.number == 2 && !kw_keyvalue_decode(field.bytes, &event->kv)) return false;
     if (field.number == 3 && !kw_keyvalue_decode(field.bytes, &event->prev)) return false;
     event->has_prev = event->has_prev || field.number == 3;

@@ -17,6 +17,7 @@ struct kw_client {
   kw_link ready_watches; /* kw_subscription */
   size_t max_untaken;
 
+  int64_t now;      /* the time that the driver has told last */
   kw_driver driver; /* none before it has dialed, and after it has closed */
   bool is_closed;
   bool was_ready;          /* Lua has been told that the server takes calls */
@@ -183,6 +184,7 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
   kw_session_options own = *options;
   own.is_client = true;
   client->max_untaken = max_untaken;
+  client->now = now;
   kw_driver_init(&client->driver, NULL);
   kw_link_init(&client->ready_calls);
   kw_link_init(&client->ready_watches);
@@ -299,8 +301,17 @@ bool kw_client_got_enhance_your_calm(const kw_client *client) {
   return kw_session_got_enhance_your_calm(client->session);
 }
 
+int64_t kw_client_now(const kw_client *client) {
+  return client->now;
+}
+
 uint64_t kw_client_data_bytes(const kw_client *client) {
   return kw_session_data_bytes(client->session);
+}
+
+bool kw_client_is_quiet(const kw_client *client) {
+  return client->was_ready && !client->is_closed && kw_link_is_alone(&client->ready_calls) &&
+         kw_session_is_ready(client->session) && !kw_session_is_done(client->session);
 }
 
 bool kw_client_has_news(const kw_client *client) {
@@ -328,6 +339,7 @@ static void follow_session(kw_client *client) {
 
 void kw_client_feed(kw_client *client, kw_slice bytes, int64_t now) {
   if (client->is_closed) return;
+  client->now = now;
   kw_session_feed(client->session, bytes, now);
   follow_session(client);
 }
@@ -353,6 +365,7 @@ int64_t kw_client_deadline(const kw_client *client) {
 
 void kw_client_step(kw_client *client, int64_t now) {
   if (client->is_closed) return;
+  client->now = now;
   kw_driver_stepped(&client->driver);
   kw_session_step(client->session, now);
   follow_session(client);

@@ -65,6 +65,9 @@ bool kw_client_is_closed(const kw_client *client);
 /* True if the server has refused our keepalive pings as too frequent (ENHANCE_YOUR_CALM). */
 bool kw_client_got_enhance_your_calm(const kw_client *client);
 
+/* Returns the time that the driver has told last, in milliseconds. */
+int64_t kw_client_now(const kw_client *client);
+
 /* Returns how many bytes of messages the server has sent, also of messages that are not whole yet. */
 uint64_t kw_client_data_bytes(const kw_client *client);
 
@@ -109,6 +112,9 @@ kw_return kw_client_take(kw_client *client, uint64_t call);
 
 /* Takes the oldest call out of the list of ready calls. Returns its number, or 0 if no call is ready. */
 uint64_t kw_client_next_ready(kw_client *client);
+
+/* True if the connection takes calls, no call is ready, and the owner knows all of this. Watches may be ready. */
+bool kw_client_is_quiet(const kw_client *client);
 
 /* Returns the list of ready watches of this connection: kw_subscription by its field `ready`, oldest first. The owner
  * removes them. */

@@ -119,24 +119,49 @@ void kw_feed_state_drop(kw_feed_state *state) {
 
 /* {====== Events ====== */
 
+#define FEW 4
+
 /* The events of one revision, which are applied together. */
 typedef struct gathered {
   kw_store *replica;
   kw_range range;
-  kw_replica_event *events;
+  kw_replica_event few[FEW];
+  kw_replica_event *many; /* all of them, if they are not few; or NULL */
   size_t n;
-  size_t cap;
+  size_t cap;     /* of `many` */
   size_t applied; /* events of all revisions before */
 } gathered;
 
-static int64_t revision_of(const gathered *all) {
-  return all->n == 0 ? 0 : all->events[0].kv.mod_revision;
+/* Begins to gather. */
+static void gather_for(gathered *all, kw_store *replica, const kw_subscription *sub) {
+  all->replica = replica;
+  all->range = kw_subscription_range(sub);
+  all->many = NULL;
+  all->n = all->cap = all->applied = 0;
+}
+
+/* Returns the events that were gathered. */
+static kw_replica_event *events_of(gathered *all) {
+  return all->many != NULL ? all->many : all->few;
+}
+
+static int64_t revision_of(gathered *all) {
+  return all->n == 0 ? 0 : events_of(all)[0].kv.mod_revision;
+}
+
+/* Makes room for one more event. Returns false if memory is short. */
+static bool make_room(gathered *all) {
+  if (all->many == NULL && all->n < FEW) return true;
+  bool is_first = all->many == NULL;
+  if (!kw_reserve(&all->many, &all->cap, all->n + 1, sizeof *all->many)) return false;
+  if (is_first) memcpy(all->many, all->few, sizeof all->few);
+  return true;
 }
 
 /* Applies what was gathered. */
 static int apply(gathered *all) {
   if (all->n == 0) return KW_OK;
-  int rc = kw_replica_apply(all->replica, revision_of(all), all->events, all->n);
+  int rc = kw_replica_apply(all->replica, revision_of(all), events_of(all), all->n);
   if (rc != KW_OK) return rc;
   all->applied += all->n;
   all->n = 0;
@@ -155,22 +180,22 @@ static int gather(gathered *all, const kw_event_fields *event) {
     if (rc != KW_OK) return rc;
   }
   if (rev <= kw_store_applied(all->replica)) return KW_OK;
-  if (!kw_reserve(&all->events, &all->cap, all->n + 1, sizeof *all->events))
-    return KW_ERR_NO_MEMORY;
-  all->events[all->n++] = (kw_replica_event){.is_delete = event->is_delete, .kv = event->kv};
+  if (!make_room(all)) return KW_ERR_NO_MEMORY;
+  events_of(all)[all->n++] = (kw_replica_event){.is_delete = event->is_delete, .kv = event->kv};
   return KW_OK;
 }
 
-/* Gathers the events of one fragment of an answer. */
-static int read_fragment(gathered *all, const kw_notice *news) {
-  kw_wire_reader reader = kw_wire_read(kw_blob_slice(news->bytes));
+/* Gathers the events of one fragment of an answer, from a revision on, and before the revision `until` unless that is
+ * 0. */
+static int read_fragment(gathered *all, kw_slice bytes, int64_t from, int64_t until) {
+  kw_wire_reader reader = kw_wire_read(bytes);
   kw_wire_field field;
   kw_event_fields event;
   while (kw_wire_next(&reader, &field)) {
     if (field.number != KW_WATCH_RESPONSE_EVENTS || field.type != KW_WIRE_BYTES) continue;
     if (!kw_event_decode(field.bytes, &event)) return KW_ERR_MALFORMED_ANSWER;
-    if (event.kv.mod_revision < news->revision) continue;                       /* told before */
-    if (news->until != 0 && event.kv.mod_revision >= news->until) return KW_OK; /* told later */
+    if (event.kv.mod_revision < from) continue;                     /* told before */
+    if (until != 0 && event.kv.mod_revision >= until) return KW_OK; /* told later */
     int rc = gather(all, &event);
     if (rc != KW_OK) return rc;
   }
@@ -180,8 +205,9 @@ static int read_fragment(gathered *all, const kw_notice *news) {
 /* Moves an answer that may have come in fragments. The slices of an event are good until the answer is dropped. */
 static int move_events(gathered *all, const kw_notice *news, size_t *bytes) {
   while (true) {
-    *bytes += kw_blob_slice(news->bytes).len;
-    int rc = read_fragment(all, news);
+    kw_slice fragment = kw_blob_slice(news->bytes);
+    *bytes += fragment.len;
+    int rc = read_fragment(all, fragment, news->revision, news->until);
     if (rc != KW_OK) return rc;
     if (!news->has_more) return apply(all);
     news = KW_CONTAINER_OF(news->link.next, kw_notice, link);
@@ -205,7 +231,8 @@ bool kw_feed_has_more(const kw_subscription *sub) {
 }
 
 int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved) {
-  gathered all = {.replica = replica, .range = kw_subscription_range(sub)};
+  gathered all;
+  gather_for(&all, replica, sub);
   const kw_notice *news;
   size_t bytes = 0;
   int rc = KW_OK;
@@ -217,9 +244,70 @@ int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved) 
     kw_subscription_skip(sub);
     moved->answers++;
   }
-  kw_free(all.events);
+  kw_free(all.many);
   moved->events = all.applied;
   return rc;
+}
+
+/* }====== */
+
+/* {====== Feeding by itself ====== */
+
+void kw_feed_join(kw_feed *feed, kw_store *replica, kw_subscription *sub,
+                  const kw_feed_hooks *hooks) {
+  kw_feed_part(feed);
+  if (sub->feed != NULL) kw_feed_part(sub->feed);
+  *feed = (kw_feed){.replica = replica, .sub = sub, .hooks = *hooks};
+  sub->feed = feed;
+}
+
+void kw_feed_part(kw_feed *feed) {
+  if (feed->sub != NULL) feed->sub->feed = NULL;
+  feed->sub = NULL;
+}
+
+static bool begin(kw_feed *feed) {
+  if (feed->is_moving || !feed->hooks.begin(feed->hooks.ctx)) return false;
+  return feed->is_moving = true;
+}
+
+static bool end(kw_feed *feed) {
+  feed->is_moving = false;
+  return feed->hooks.end(feed->hooks.ctx);
+}
+
+/* Gathers the events of an answer that the subscription was not told before. */
+static int read_answer(gathered *all, const kw_feed_answer *answer, int64_t from) {
+  if (answer->only == NULL) return read_fragment(all, answer->bytes, from, 0);
+  return answer->last < from ? KW_OK : gather(all, answer->only);
+}
+
+bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news) {
+  kw_subscription *sub = feed->sub;
+  if (sub->pieces > 0 || sub->is_suspect || !begin(feed)) return false;
+  gathered all;
+  gather_for(&all, feed->replica, sub);
+  int rc = read_answer(&all, answer, sub->next);
+  if (rc == KW_OK) rc = apply(&all);
+  kw_free(all.many);
+  *is_news = end(feed);
+  if (rc != KW_OK) return false;
+  kw_subscription_told(sub, answer->last);
+  sub->heard_at = now;
+  return true;
+}
+
+/* Moving may let a paused call go on, which comes back here: that call leaves the rest to the first one. */
+bool kw_feed_pull(kw_feed *feed, int64_t now) {
+  kw_subscription *sub = feed->sub;
+  kw_feed_moved moved;
+  if (!kw_feed_has_more(sub)) return false;
+  if (feed->is_moving) return false;
+  if (!begin(feed)) return true;
+  int rc = kw_feed_move(feed->replica, sub, &moved);
+  bool is_news = end(feed);
+  if (moved.answers > 0) sub->heard_at = now;
+  return is_news || rc != KW_OK || kw_feed_has_more(sub);
 }
 
 /* }====== */

@@ -2,10 +2,14 @@
  *
  * feed: brings a replica what the server of its upstream tells: the state of a range, page by page, and then the events
  * of a subscription. Nothing of this passes through Lua.
+ *
+ * A kw_feed joins a subscription with a replica. What the server tells then goes to the replica while the bytes are
+ * received, and the owner of the subscription is told only if that is of interest.
  */
 #ifndef KW_RPC_FEED_H
 #define KW_RPC_FEED_H
 
+#include "codec/event.h"
 #include "rpc/subscription.h"
 #include "store/replica.h"
 
@@ -53,6 +57,48 @@ int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved);
 
 /* True if kw_feed_move would move something. */
 bool kw_feed_has_more(const kw_subscription *sub);
+
+/* }====== */
+
+/* {====== Feeding by itself ====== */
+
+/* Functions of the owner of a replica. They must not call Lua. */
+typedef struct kw_feed_hooks {
+  bool (*begin)(void *ctx); /* called before the replica is changed; false: it must not be now */
+  bool (*end)(void *ctx);   /* called after that; true: the change is of interest */
+  void *ctx;
+} kw_feed_hooks;
+
+struct kw_feed {
+  kw_store *replica;
+  kw_subscription *sub; /* NULL: none is joined */
+  kw_feed_hooks hooks;
+  bool is_moving;
+};
+
+/* Joins a subscription with a replica. What was joined with either before is parted. Both have to stay until
+ * kw_feed_part. */
+void kw_feed_join(kw_feed *feed, kw_store *replica, kw_subscription *sub,
+                  const kw_feed_hooks *hooks);
+
+/* Parts the subscription from the replica. Does nothing if none is joined. */
+void kw_feed_part(kw_feed *feed);
+
+/* A whole WatchResponse with events. */
+typedef struct kw_feed_answer {
+  kw_slice bytes;
+  const kw_event_fields *only; /* its only event; NULL: it has several */
+  int64_t last;                /* revision of the last event */
+} kw_feed_answer;
+
+/* Moves an answer to the replica, without the queue of the subscription. Returns false if the answer has to be queued:
+ * there are others before it, the replica must not be changed now, or an error has come up, which kw_feed_move finds
+ * again. *is_news is set if the owner has to be told. */
+bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news);
+
+/* Moves what is in the queue, as kw_feed_move. Returns true if the owner has to be told: of the change, or that
+ * something is left in the queue. */
+bool kw_feed_pull(kw_feed *feed, int64_t now);
 
 /* }====== */
 

@@ -2,6 +2,7 @@
 #include "rpc/subscription.h"
 
 #include "base/mem.h"
+#include "rpc/feed.h"
 #include "rpc/watch_call.h"
 
 #define EVENT_BYTES 64 /* charge of an event, beside its bytes */
@@ -103,6 +104,11 @@ static bool push_torn(kw_subscription *sub, kw_notice *notice, int64_t last) {
   return true;
 }
 
+void kw_subscription_told(kw_subscription *sub, int64_t last) {
+  if (last > sub->seen) sub->seen = last;
+  if (last >= sub->next) sub->next = last + 1;
+}
+
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more) {
   bool is_told = last < sub->next && sub->unfinished == 0;
@@ -195,6 +201,7 @@ void kw_subscription_revive(kw_subscription *sub) {
 }
 
 void kw_subscription_drop(kw_subscription *sub) {
+  if (sub->feed != NULL) kw_feed_part(sub->feed);
   kw_watch_call_detach(sub);
   sub->state = KW_SUBSCRIPTION_FAILED;
   sub->unfinished = sub->torn = 0;

@@ -17,7 +17,8 @@
  * once, the revision itself when it is complete.
  *
  * A subscription is ready, in the list of its connection, if it is armed and a notice can be taken; or if its state has
- * changed and its owner has to look at it.
+ * changed and its owner has to look at it. A subscription with a feed (rpc/feed.h) is ready if its state has changed, or
+ * if the feed says that the owner has to be told.
  */
 #ifndef KW_RPC_SUBSCRIPTION_H
 #define KW_RPC_SUBSCRIPTION_H
@@ -28,6 +29,7 @@
 
 #define KW_SUBSCRIPTION_EVENTS 65536 /* limit of events in the queue */
 
+typedef struct kw_feed kw_feed;
 typedef struct kw_watch_call kw_watch_call;
 
 typedef enum kw_subscription_state {
@@ -67,6 +69,7 @@ typedef struct kw_subscription {
   bool is_followed : 1; /* becomes ready when its progress changes */
   bool is_lagging : 1;  /* has left a call because its queue was full */
   bool is_suspect : 1;  /* in doubt, see kw_subscription_doubt */
+  bool has_changed : 1; /* is ready because its state has changed; the owner clears this */
   bool was_created : 1; /* at least once, on any call */
   bool has_cluster : 1;
   /* Asks for the last revision again, and drops what it was told: servers send no progress on a call before the first
@@ -80,9 +83,12 @@ typedef struct kw_subscription {
   int64_t cluster; /* id of the cluster that the watch belongs to */
 
   kw_watch_call *call; /* or NULL */
+  kw_feed *feed;       /* that takes what the server tells; or NULL */
   int64_t id;          /* watch id, once it is open */
   uint32_t confirmed;  /* answers about progress of the call that say that nothing is missing */
-  size_t stale;        /* coming answers about progress of the call that may not cover this watch */
+  int64_t
+      heard_at; /* with a feed: when the server has last said that nothing is missing; 0: not yet */
+  size_t stale; /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
   kw_link notices;   /* kw_notice, oldest first */
@@ -118,6 +124,9 @@ const kw_notice *kw_subscription_first(const kw_subscription *sub);
 /* Drops the notice that kw_subscription_first returns, and the rest of the same answer. May let a paused call go on,
  * which delivers answers that wait, and may end the call. */
 void kw_subscription_skip(kw_subscription *sub);
+
+/* Notes that the server has told all events up to revision `last`, after kw_feed_hear has taken them. */
+void kw_subscription_told(kw_subscription *sub, int64_t last);
 
 /* Queues a copy of an answer with `n` events, the last of revision `last`. has_more: the answer is a fragment, and
  * not the last one. Does nothing if all events are older than `next`, and no revision is incomplete. Returns false if

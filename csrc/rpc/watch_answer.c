@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "rpc/watch_answer.h"
 
-#include "codec/keyvalue.h"
 #include "codec/wire.h"
 
 /* Numbers of fields. */
-enum { EVENT_KV = 2, EVENT_PREV_KV = 3 };
 enum {
   HEADER = 1,
   WATCH_ID = 2,
@@ -16,19 +14,6 @@ enum {
   FRAGMENT = 7,
   EVENTS = 11
 };
-
-/* Returns the revision of an event, or 0 if the event is malformed. */
-static int64_t revision_of(kw_slice event) {
-  kw_wire_reader reader = kw_wire_read(event);
-  kw_wire_field field;
-  kw_kv kv = {0}, prev;
-  while (kw_wire_next(&reader, &field)) {
-    if (field.number != EVENT_KV && field.number != EVENT_PREV_KV) continue;
-    if (field.type != KW_WIRE_BYTES) return 0;
-    if (!kw_keyvalue_decode(field.bytes, field.number == EVENT_KV ? &kv : &prev)) return 0;
-  }
-  return reader.failed ? 0 : kv.mod_revision;
-}
 
 static bool read_header(kw_slice bytes, kw_header *header) {
   kw_wire_reader reader = kw_wire_read(bytes);
@@ -61,7 +46,8 @@ static bool is_possible(int64_t revision) {
 }
 
 static bool read_event(const kw_wire_field *field, kw_watch_answer *to) {
-  int64_t revision = field->type == KW_WIRE_BYTES ? revision_of(field->bytes) : 0;
+  if (field->type != KW_WIRE_BYTES || !kw_event_decode(field->bytes, &to->event)) return false;
+  int64_t revision = to->event.kv.mod_revision;
   if (revision <= 0 || !is_possible(revision) || revision < to->last_revision) return false;
   to->last_revision = revision;
   to->n_events++;

@@ -2,17 +2,19 @@
  *
  * watch_answer: one WatchResponse, as a client reads it. For rpc/watch_call.c only.
  *
- * The events are checked and counted, but not decoded: they stay in the bytes of the answer.
+ * The events are checked and counted, and stay in the bytes of the answer.
  */
 #ifndef KW_RPC_WATCH_ANSWER_H
 #define KW_RPC_WATCH_ANSWER_H
 
+#include "codec/event.h"
 #include "codec/messages.h"
 
 typedef struct kw_watch_answer {
   kw_header header;
   kw_watch_response fields; /* without the events; its slices point into the answer */
   size_t n_events;
+  kw_event_fields event; /* the last event; its slices point into the answer */
   int64_t last_revision; /* of the last event; without events, the `last` that was given */
 } kw_watch_answer;
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "codec/messages.h"
 #include "model/error.h"
+#include "rpc/feed.h"
 #include "rpc/watch_answer.h"
 
 #define PATH "/etcdserverpb.Watch/Watch"
@@ -67,13 +68,30 @@ static void enter_ready(kw_watch_call *call, kw_subscription *sub) {
     kw_link_add(kw_client_ready_watches(call->client), &sub->ready);
 }
 
+/* Makes a subscription ready because its state has changed. */
+static void tell_change(kw_watch_call *call, kw_subscription *sub) {
+  sub->has_changed = true;
+  enter_ready(call, sub);
+}
+
 /* Moves a ready subscription to the ready list of the connection that it is attached to now. */
 static void move_ready(kw_watch_call *call, kw_subscription *sub) {
   kw_link_remove(&sub->ready);
   enter_ready(call, sub);
 }
 
+/* Lets the feed of a subscription take what is in the queue. That may end the call. */
+static void pull(kw_watch_call *call, kw_subscription *sub) {
+  enter(call);
+  if (kw_feed_pull(sub->feed, kw_client_now(call->client))) enter_ready(call, sub);
+  leave(call);
+}
+
 void kw_watch_call_wake(kw_subscription *sub) {
+  if (sub->feed != NULL) {
+    if (sub->call != NULL) pull(sub->call, sub);
+    return;
+  }
   bool has_come = sub->is_armed && kw_subscription_first(sub) != NULL;
   if (sub->call == NULL || !(has_come || sub->is_followed)) return;
   if (has_come) sub->is_armed = false;
@@ -119,7 +137,7 @@ static void fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason
   kw_watch_call *call = sub->call;
   unbind(sub);
   kw_subscription_fail(sub, compact_revision, reason, error);
-  enter_ready(call, sub);
+  tell_change(call, sub);
 }
 
 /* Fails an open subscription by our own decision, and cancels it at the server. */
@@ -147,7 +165,7 @@ static void release_all(kw_watch_call *call, int error) {
     release(sub);
     if (error == KW_OK) continue;
     kw_subscription_fail(sub, 0, (kw_slice){0}, error);
-    enter_ready(call, sub);
+    tell_change(call, sub);
   }
   kw_map_drop(&ids);
 }
@@ -209,7 +227,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_a
   sub->has_cluster = true;
   if (header->revision < sub->seen) kw_subscription_doubt(sub);
   if (header->revision > sub->seen) sub->seen = header->revision;
-  enter_ready(call, sub);
+  tell_change(call, sub);
 }
 
 /* Hears the answer to the oldest create request. Returns false if the answer makes no sense. */
@@ -246,7 +264,7 @@ static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_wa
     if (fields->compact_revision > 0) send_cancel(call, sub->id);
   } else {
     unbind(sub);
-    enter_ready(call, sub);
+    tell_change(call, sub);
   }
 }
 
@@ -269,7 +287,11 @@ static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
   }
   if (call->unanswered > 0) call->unanswered--;
   while (call->is_trusted && (sub = kw_map_next(&call->ids, &at)) != NULL) {
-    if (!is_stale(sub, revision) && kw_subscription_confirm(sub, revision)) kw_watch_call_wake(sub);
+    if (is_stale(sub, revision)) continue;
+    uint32_t confirmed = sub->confirmed;
+    bool is_news = kw_subscription_confirm(sub, revision);
+    if (sub->confirmed != confirmed) sub->heard_at = kw_client_now(call->client);
+    if (is_news) kw_watch_call_wake(sub);
   }
 }
 
@@ -279,11 +301,24 @@ static void hold_back(kw_watch_call *call, kw_subscription *sub) {
   if (call->n > 1) {
     kw_watch_call_detach(sub);
     sub->is_lagging = true;
-    enter_ready(call, sub);
+    tell_change(call, sub);
   } else if (!call->is_held) {
     call->is_held = true;
     kw_client_pause(call->client, call->number);
   }
+}
+
+/* Gives a whole answer to the feed of a subscription. Returns false if there is none, or if the answer has to be
+ * queued. */
+static bool feed(kw_watch_call *call, kw_subscription *sub, kw_slice bytes,
+                 const kw_watch_answer *found) {
+  bool is_news = false;
+  if (sub->feed == NULL || found->fields.fragment) return false;
+  const kw_event_fields *only = found->n_events == 1 ? &found->event : NULL;
+  kw_feed_answer answer = {.bytes = bytes, .only = only, .last = found->last_revision};
+  bool is_fed = kw_feed_hear(sub->feed, &answer, kw_client_now(call->client), &is_news);
+  if (is_news) enter_ready(call, sub);
+  return is_fed;
 }
 
 static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answer *found) {
@@ -297,6 +332,7 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answ
     reject(sub, KW_ERR_RESOURCE_EXHAUSTED);
     return true;
   }
+  if (feed(call, sub, bytes, found)) return true;
   if (!kw_subscription_push(sub, bytes, found->n_events, found->last_revision, has_more)) {
     give_up(call);
     return true;

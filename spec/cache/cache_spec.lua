@@ -195,16 +195,16 @@ network.of_each(function(kind, tag)
       local near = network.connect(s.url)
       local put = assert(near:put("/a/1", "1"))
       assert(cache:wait_for(put.revision, PATIENCE))
-      local heard_at = cache.feed.heard_at
+      local heard_at = cache.feed:last_heard()
       assert.is_nil(cache:status().trouble)
       p:blackhole() -- the connection is open, and silent
       while not cache:status().trouble do keywatch.sleep(0.01) end
-      assert.equal(heard_at, cache.feed.heard_at)
+      assert.equal(heard_at, cache.feed:last_heard())
       p:refuse()
       p:cut()
       p:restore()
       for _ = 1, 3 do keywatch.sleep(0.05) end
-      assert.equal(heard_at, cache.feed.heard_at)
+      assert.equal(heard_at, cache.feed:last_heard())
       assert(cache:status().age >= 0.15)
       assert.equal("following", cache:status().phase)
       assert.equal("unavailable", cache:status().trouble.code)
@@ -212,7 +212,7 @@ network.of_each(function(kind, tag)
       p:accept_again()
       put = assert(near:put("/a/1", "2"))
       assert(cache:wait_for(put.revision, PATIENCE))
-      assert(cache.feed.heard_at > heard_at)
+      assert(cache.feed:last_heard() > heard_at)
       assert.is_nil(cache:status().trouble)
     end)
 

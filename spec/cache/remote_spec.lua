@@ -97,11 +97,11 @@ describe("a client's cache", function()
 
   it("is young while the server says that nothing is missing, though nothing is new", function()
     cache:sync(PATIENCE)
-    local heard_at, revision = cache.feed.heard_at, cache:status().revision
+    local heard_at, revision = cache.feed:last_heard(), cache:status().revision
     keywatch.sleep(0.01)
-    while cache.feed.heard_at == heard_at do
+    while cache.feed:last_heard() == heard_at do
       for call in pairs(client.transport.watch_calls.calls) do call.inspect_at = 0 end -- as ten seconds later
-      client.transport.poll_at = nil
+      client.transport:look_at_all()
       keywatch.sleep(0.01)
     end
     assert.equal(revision, cache:status().revision)
@@ -191,7 +191,7 @@ describe("a client's cache", function()
     assert.is_nil((next(transport.feeds)))
     while next(transport.watch_calls.calls) do -- the call has no watch, and ends when it is looked at
       for call in pairs(transport.watch_calls.calls) do call.inspect_at = 0 end
-      transport.poll_at = nil
+      transport:look_at_all()
       turn()
     end
   end)

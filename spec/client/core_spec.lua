@@ -476,6 +476,150 @@ describe("a client's Watch call", function()
     end)
   end)
 
+  describe("that feeds a replica", function()
+    local replica, sub
+
+    --- Events of the key "k", one for each of the revisions, as a server has them.
+    local function puts(revisions, more)
+      local answer = events(0, revisions, more)
+      for i, event in ipairs(answer.events) do
+        event.kv.create_revision, event.kv.version = 1, revisions[i]
+        event.kv.value = event.kv.value or "v" .. revisions[i]
+      end
+      return answer
+    end
+
+    before_each(function()
+      replica = assert(core.open { replica = true, now = 0 })
+      assert(replica:load(10, {}))
+      sub = subscribe {}
+      sub:begin(10, nil)
+      replica:feed_from(sub)
+      assert.is_true(sub:attach(client, call))
+      server:tell(stream, created(0, 10))
+      assert.same({ 1 }, ready())
+    end)
+
+    after_each(function() replica:close() end)
+
+    local function revision() return replica:status().revision end
+
+    it("brings it events and progress as they come, and tells nobody", function()
+      server.now = 7
+      server:tell(stream, puts { 11 }, puts { 12, 13 })
+      assert.same({ 13, "v13", 14 }, { revision(), replica:get("k").value, next_of(sub) })
+      assert.equal(7, sub:heard())
+      server:tell(stream, progress(0, 20))
+      assert.same({ 20, 21 }, { revision(), next_of(sub) })
+      assert.same({}, ready())
+      assert.is_nil(sub:take())
+    end)
+
+    it("leaves out what the replica has", function()
+      server:tell(stream, puts { 11, 12 }, puts { 12 }, puts { 11, 12, 13 })
+      assert.same({ 13, "v13" }, { revision(), replica:get("k").value })
+      local watch, revisions = replica:open_watch("k", { start_revision = 11 }), {}
+      repeat
+        local _, list = watch:take()
+        for _, event in ipairs(list or {}) do revisions[#revisions + 1] = event.mod_revision end
+      until not list
+      assert.same({ 11, 12, 13 }, revisions)
+    end)
+
+    it("waits for the rest of a revision", function()
+      server:tell(stream, puts({ 11, 12 }, { fragment = true }))
+      assert.equal(11, revision())
+      server:tell(stream, puts { 12 })
+      assert.equal(12, revision())
+    end)
+
+    it("tells who follows the replica", function()
+      replica:announce_feed(true)
+      server:tell(stream, puts { 11 })
+      assert.same({ 1 }, ready())
+      replica:announce_feed(false)
+      server:tell(stream, puts { 12 })
+      assert.same({}, ready())
+    end)
+
+    it("tells whose watches of the replica wait", function()
+      local watch, tag = replica:open_watch("k", {})
+      local other = replica:open_watch("other", {})
+      other:arm()
+      server:tell(stream, puts { 11 })
+      assert.same({}, ready())
+      assert.equal("events", (watch:take()))
+      watch:arm()
+      server:tell(stream, puts { 12 })
+      assert.same({ 1 }, ready())
+      assert.equal(tag, replica:next_ready())
+    end)
+
+    it("says whether a state has changed", function()
+      local _, has_changed
+      replica:announce_feed(true)
+      server:tell(stream, puts { 11 })
+      _, has_changed = client:next_watch()
+      assert.is_false(has_changed)
+      server:tell(stream, canceled(0, { compact_revision = 5 }))
+      _, has_changed = client:next_watch()
+      assert.is_true(has_changed)
+      assert.same({ "compacted", 5 }, { sub:take() })
+    end)
+
+    it("leaves to its owner what cannot be", function()
+      server:tell(stream, puts { 11 }, events(0, { 12 }), puts { 13 })
+      assert.equal(11, revision())
+      local _, has_changed = client:next_watch()
+      assert.is_true(has_changed)
+      local n, err = replica:feed(sub)
+      assert.same({ nil, "malformed" }, { n, err.code })
+    end)
+
+    it("feeds no replica that is closed, or has another watch", function()
+      replica:close()
+      server:tell(stream, puts { 11 })
+      sub:arm()
+      assert.same({ 1 }, ready())
+      assert.same({ 11 }, take(sub))
+      replica = assert(core.open { replica = true, now = 0 })
+      assert(replica:load(11, {}))
+      local next_sub = subscribe {}
+      replica:feed_from(sub)
+      replica:feed_from(next_sub)
+      server:tell(stream, puts { 12 })
+      assert.same({ 11, { 12 } }, { revision(), take(sub) })
+      sub:close()
+      next_sub:close()
+      assert(replica:apply(12, { { type = "delete", key = "k" } }))
+    end)
+
+    it("keeps for later what comes while the replica gives an answer", function()
+      local newproxy = rawget(_G, "newproxy")
+      server:tell(stream, puts { 11 })
+      local has_run = false
+      local function tell()
+        has_run = true
+        server:tell(stream, puts { 12 })
+      end
+      local function plant()
+        if not newproxy then return setmetatable({}, { __gc = tell }) end
+        local proxy = newproxy(true)
+        getmetatable(proxy).__gc = tell
+      end
+      collectgarbage()
+      collectgarbage("stop")
+      plant()
+      collectgarbage("restart")
+      repeat replica:range("k") until has_run
+      for tag in client.next_watch, client do
+        assert.equal(1, tag)
+        replica:feed(sub)
+      end
+      assert.equal(12, revision())
+    end)
+  end)
+
   describe("that nobody reads", function()
     local large = ("x"):rep(4000)
 

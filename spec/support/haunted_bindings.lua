@@ -132,6 +132,12 @@ case("store:feed", function(w)
   w.subscription:close()
   return w.replica, w.subscription
 end)
+case("store:feed_from", function(w) return w.replica, w.subscription end)
+case("store:feed_from", function(w)
+  w.subscription:close()
+  return w.replica, w.subscription
+end)
+case("store:announce_feed", of("replica", true))
 case("store:advance", of("replica", 7))
 case("store:advance", of("replica", 1))
 
@@ -191,6 +197,7 @@ case("store:leases", served())
 
 -- Watches of the store.
 case("watch:take", of "watch")
+case("watch:apply", function(w) return w.watch, {}, 1 end)
 case("watch:take", function(w) return w.watch, { {}, { value = LONG } } end)
 case("watch:take", function(w)
   repeat until not w.watch:take()
@@ -270,6 +277,7 @@ case("client:next_watch", function(w)
   w.subscription:arm()
   return w.client
 end)
+case("client:is_quiet", of "client")
 case("client:feed", function(w)
   w.server:send(w.call.server, LONG)
   return w.client, w.peer:pending(), NOW
@@ -317,7 +325,7 @@ case("subscription:attach", function(w)
   w.subscription:detach()
   return w.subscription, w.client, w.watch_call
 end)
-for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "confirmed", "accept", "revive", "close" } do
+for _, name in ipairs { "detach", "arm", "disarm", "state", "seen", "heard", "accept", "revive", "close" } do
   case("subscription:" .. name, of "subscription")
 end
 case("subscription:follow", of("subscription", true))

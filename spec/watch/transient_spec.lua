@@ -1,5 +1,6 @@
 --- Watches of readers that keep no event: the tables are used again, and have what those of an ordinary watch have.
 
+local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local watches = require "keywatch.watch.watch"
 
@@ -84,6 +85,31 @@ describe("a watch whose events nobody keeps", function()
     compare(client:namespace("space/"), store:namespace("space/"))
     client:close()
     server:close()
+    store:close()
+  end)
+end)
+
+describe("a watch of the core", function()
+  it("sets what has come in a table, and stops at anything else", function()
+    local store = core.open { now = 0 }
+    local watch = store:open_watch("k/", { prefix = true })
+    local target = { gone = "old", kept = "old" }
+    assert.same({ 0, false }, { watch:apply(target, 2) })
+    store:put("k/a", "1")
+    store:put("k/b", "2")
+    store:put("k/a", "3")
+    store:put("k/gone", "4")
+    local revision = store:delete("k/gone").revision
+    assert.same({ revision, false }, { watch:apply(target, 2) })
+    assert.same({ a = "3", b = "2", kept = "old" }, target)
+    assert.is_nil(watch:take())
+    store:put("k/c", "5")
+    assert.is_truthy(watch:request_progress())
+    local _, has_more = watch:apply(target, 0)
+    assert.is_true(has_more)
+    assert.same({ "5", "progress" }, { target["k/c"], (watch:take()) })
+    watch:close()
+    assert.same({ 0, true }, { watch:apply(target, 0) })
     store:close()
   end)
 end)

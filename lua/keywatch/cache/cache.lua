@@ -22,6 +22,7 @@
 --                              nothing makes the replica come there soon
 --   server_revision(deadline)  returns a revision that the server had after the call, and that is one of the replica's
 --                              history; or nil and an error
+--   follow()                   has the tables follow from now on, whenever something has come
 --   look_again()               has the tables follow once more, in the next turn
 --   close()
 
@@ -146,14 +147,24 @@ local function follow_all(cache, all)
   return raised
 end
 
+--- Has the only table of a cache follow, which has no hook. Returns true if that was all there is to do.
+local function follow_plain(cache, one)
+  cache.is_following, cache.has_more = true, false
+  local ok, goes_on = pcall(one.follow, one, cache)
+  cache.is_following = false
+  return ok and goes_on and not cache.has_more and not cache.end_error
+end
+
 --- Has the tables follow. A hook may open and close tables and the cache. If more comes while they follow, by a hook or
 -- a finalizer, they follow once more.
 local function follow_tables(cache)
-  if #cache.followers == 0 and not cache.is_following or not cache.is_loaded then return end
+  local first, second = cache.followers[1], cache.followers[2]
+  if not first and not cache.is_following or not cache.is_loaded then return end
   if cache.is_following then
     cache.has_more = true
     return
   end
+  if not second and first.is_plain and follow_plain(cache, first) then return end
   local raised
   cache.is_following = true
   repeat
@@ -380,6 +391,7 @@ function cache_methods:table(opts)
     follower:close()
   else
     table.insert(self.followers, follower)
+    self.feed:follow()
     follow_tables(self) -- a finalizer may have polled meanwhile
   end
   return target
@@ -425,7 +437,7 @@ local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
 
 --- Called by the feed when something has come. There may be content now.
 local function on_change(cache)
-  if cache.feed:is_of_file() or cache.feed:describe() == "following" then cache.is_loaded = true end
+  if cache.feed:is_of_file() or cache.feed.phase == "following" then cache.is_loaded = true end
   follow_tables(cache)
 end
 

@@ -109,6 +109,11 @@ local function look(self, must_wait, now)
   return true
 end
 
+--- True if the file has to be told of the next change: no write is due, and none goes on.
+function file_methods:is_clean()
+  return not (self.due_at or self.is_holding or self.is_writing)
+end
+
 --- Does what is due. describe() returns the source as in `begin`, and is called if the content has to be written.
 -- Returns the seconds until poll must be called again, or nil.
 function file_methods:poll(now, replica, describe)

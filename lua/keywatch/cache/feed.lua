@@ -102,10 +102,10 @@ local function begin_following(self, revision, heard_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
   object:begin(revision, self.cluster, true)
-  object:follow(true) -- it is announced whenever something has come, and need not be armed
+  self.cache.replica:feed_from(object)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
-  self.tag, self.core, self.confirmed, self.heard_at = tag, object, 0, heard_at
+  self.tag, self.core, self.heard_at = tag, object, heard_at
   self.is_synced, self.is_from_file, self.fall_back_at = true, false, nil
   self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
   self.watch_calls:add(self)
@@ -192,7 +192,8 @@ local function fail(self, code, text)
   pause(self, err)
 end
 
---- Moves all that has come to the replica. Returns true if the server was heard, or nil if the feed follows no more.
+--- Moves what the core has not moved by itself to the replica. Returns true if the server was heard, or nil if the feed
+-- follows no more.
 local function move(self, object)
   local has_heard = false
   repeat
@@ -212,10 +213,7 @@ local function follow(self)
   local has_failed = object:state() == "failed"
   local has_heard = move(self, object)
   if has_heard == nil or self.phase ~= "following" then return end
-  local confirmed = object:confirmed()
-  if has_heard or confirmed ~= self.confirmed then
-    self.confirmed, self.heard_at, self.asks = confirmed, driver.get().now(), 0
-  end
+  if has_heard then self.heard_at = driver.get().now() end
   if not has_failed then return end
   local kind, what, text = object:take()
   if kind == "compacted" then return fail(self, "compacted") end
@@ -261,15 +259,46 @@ function feed_methods:look_again()
   self.transport:look_again()
 end
 
+--- Has the core announce whatever comes to the replica while somebody waits for that: a caller of the cache, a table,
+-- or the file. Otherwise the core announces only what the watches of the cache wait for.
+local function update_following(self)
+  local is_wanted = self.waiters > 0 or self.cache.followers[1] ~= nil or self.cache.is_following
+    or self.file ~= nil and self.file:is_clean()
+  local replica = self.cache.replica
+  if self.followed == (is_wanted and replica) then return end
+  self.followed = is_wanted and replica
+  replica:announce_feed(is_wanted)
+end
+
+--- Has the core announce whatever comes to the replica, for a table. The next announcement looks whether the table is
+-- still there.
+function feed_methods:follow()
+  self.followed = self.cache.replica
+  self.followed:announce_feed(true)
+end
+
 --- Tells the watches and the tables of the cache that something may have come.
 local function tell(self)
   if self.phase ~= "closed" then local_source.poke(self.cache.replica) end
   if self.phase ~= "closed" then self.hooks.on_change(self.cache) end
+  if self.phase ~= "closed" then update_following(self) end
 end
 
 --- True if an error says that the replica is in the middle of a call, which the caller, a finalizer, has interrupted.
 local function is_busy(err)
   return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
+end
+
+--- Does what `tell` does, and wakes the callers that wait.
+local function tell_protected(self)
+  local ok, err = pcall(tell, self)
+  if self.changed then self.changed:set() end
+  if not ok and not is_busy(err) then error(err, 0) end
+end
+
+--- Has the feed polled, if a change makes work due: history that is too old, or a file.
+local function have_polled(self)
+  if self.cache.history.history_age or self.file then self.transport:look_at_all() end
 end
 
 --- Does what is due, until nothing is. Called when something has come.
@@ -279,6 +308,7 @@ local function pump(self)
     return
   end
   self.is_working = true
+  have_polled(self)
   local ok, err
   repeat
     self.is_stirred = false
@@ -290,9 +320,20 @@ local function pump(self)
     if not is_busy(err) then error(err, 0) end
     return
   end
-  ok, err = pcall(tell, self)
-  if self.changed then self.changed:set() end
-  if not ok and not is_busy(err) then error(err, 0) end
+  tell_protected(self)
+end
+
+--- Called when something has come that the core has moved to the replica.
+function feed_methods:on_news()
+  if self.is_working or self.phase ~= "following" then return pump(self) end
+  have_polled(self)
+  tell_protected(self)
+end
+
+--- Returns when the server has last said that the content is all that it has, or nil.
+function feed_methods:last_heard()
+  local heard_at, later = self.heard_at, self.core and self.core:heard()
+  return later and (not heard_at or later > heard_at) and later or heard_at
 end
 
 -- {====== The file ======
@@ -304,7 +345,7 @@ local function content_of(self)
     key = self.key,
     range_end = self.range_end,
     cluster = self.cluster,
-    heard_at = math.max(0, math.floor(os.time() - (driver.get().now() - self.heard_at))),
+    heard_at = math.max(0, math.floor(os.time() - (driver.get().now() - self:last_heard()))),
   }
 end
 
@@ -332,8 +373,8 @@ end
 --- Has the log told if the content is stale. Returns the seconds until it must be called again.
 local function poll_staleness(self, now)
   if now < self.stale_at then return self.stale_at - now end
-  local heard_at = self.page_at
-  if self.heard_at and (not heard_at or self.heard_at > heard_at) then heard_at = self.heard_at end
+  local heard_at, later = self.page_at, self:last_heard()
+  if later and (not heard_at or later > heard_at) then heard_at = later end
   local call = self.phase == "following" and self.call or nil
   local wait = self.staleness:look(now, {
     phase = self.phase,
@@ -364,6 +405,7 @@ function feed_methods:poll(now)
     local ok, seconds = pcall(poll_file, self, now)
     if not ok and not is_busy(seconds) then error(seconds, 0) end
     wait = sooner(wait, ok and seconds or not ok and 0 or nil)
+    if ok and self.phase ~= "closed" then update_following(self) end
   end
   if self.cache.history.history_age and self.phase ~= "closed" then
     local seconds = self.cache.replica:tend() -- history that is too old takes memory, even if nothing comes
@@ -418,8 +460,8 @@ end
 --- Returns the phase; the seconds since the server has last said that the content is all that it has, or nil; and why
 -- the content does not come up to date now, or nil.
 function feed_methods:describe()
-  local heard_at = self.heard_at
-  return self.phase, heard_at and driver.get().now() - heard_at, present_trouble(self)
+  local heard_at = self:last_heard()
+  return self.phase, heard_at and math.max(0, driver.get().now() - heard_at), present_trouble(self)
 end
 
 --- True once the content has come from the server.
@@ -452,8 +494,9 @@ end
 --- Asks the server for progress, which brings the replica to the revision of the server. One request in each period
 -- serves all who wait.
 local function ask_for_progress(self, target)
-  local now = driver.get().now()
+  local now, heard_at = driver.get().now(), self:last_heard()
   if now < self.ask_at then return end
+  if heard_at ~= self.heard_before then self.heard_before, self.asks = heard_at, 0 end
   self.ask_at, self.asks = now + ASK_AGAIN, self.asks + 1
   if self.asks % ASKS == 0 then self.watch_calls:move_others_away(self, target) end
   self.watch_calls:request_progress(self)
@@ -477,7 +520,7 @@ end
 
 --- Waits until the replica has come to a revision. Returns nil, or an error. With is_strict that is "unsupported" if
 -- the server's progress cannot be trusted. If `replica` is given the wait ends as well when the cache has another one.
-function feed_methods:await_revision(cache, target, deadline, is_strict, replica)
+local function await_revision(self, cache, target, deadline, is_strict, replica)
   local d, changed = driver.get(), changes(self)
   while true do
     local err = cache.end_error or self:error()
@@ -492,6 +535,21 @@ function feed_methods:await_revision(cache, target, deadline, is_strict, replica
     local until_ = look_at and math.min(look_at, deadline or math.huge) or deadline
     if self.phase ~= "closed" then changed:wait(until_ and math.max(0, until_ - d.now())) end
   end
+end
+
+--- Notes that a caller does not wait any more.
+local function leave_waiters(self)
+  self.waiters = self.waiters - 1
+end
+
+--- Counts a caller that waits, and calls await_revision.
+function feed_methods:await_revision(...)
+  self.waiters = self.waiters + 1
+  update_following(self)
+  local ok, err = driver.protect(leave_waiters, self, await_revision, self, ...)
+  leave_waiters(self)
+  if not ok then error(err, 0) end
+  return err
 end
 
 --- Waits until there is content, and a watch that keeps it up to date. In a pause the server is asked whether it still
@@ -583,7 +641,9 @@ local function new(cache, hooks, file, timeout)
     since = nil,        -- when it has begun to follow
     retry_at = 0,
     heard_at = nil,     -- when the server has last said that the replica has everything
-    confirmed = 0,      -- how often it has said so without anything new
+    heard_before = nil, -- when it had last said so, when it was last asked for progress
+    waiters = 0,        -- callers that wait until something has come
+    followed = false,   -- the replica of which the core announces whatever comes; or false
     ask_at = 0,         -- the time before which the server is not asked for progress again
     asks = 0,           -- requests for progress since the server was heard
     is_synced = false,  -- the content has come from the server

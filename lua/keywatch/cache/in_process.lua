@@ -69,6 +69,9 @@ end
 --- Does nothing: the store wakes the tables when it is polled.
 function store_methods.look_again() end
 
+--- Does nothing: a table listens to the store.
+function store_methods.follow() end
+
 --- Does nothing: the store does not belong to the cache.
 function store_methods.close() end
 

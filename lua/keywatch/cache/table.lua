@@ -14,6 +14,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 local order = require "keywatch.support.order"
+local watches = require "keywatch.watch.watch"
 
 local OPTIONS = { decode = "function", on_change = "function", on_error = "function", relative = "boolean" }
 local DECODE_FAILED = "keywatch: the value of %s cannot be decoded: %s"
@@ -100,7 +101,9 @@ end
 
 --- Begins to follow the present content of the cache. Keys that are not in it are removed once all of it has come.
 local function begin(self, cache, target)
-  local watch = cache:watch(cache.prefix, { prefix = true, initial = true, slow_after = false })
+  local watch = cache:watch(cache.prefix, {
+    prefix = true, initial = true, slow_after = false, [watches.TRANSIENT] = true,
+  })
   if not watch then return false end
   watch.cache = nil -- the cache holds the follower
   local stale = {}
@@ -131,6 +134,16 @@ function follower_methods:listen(cache)
   watch.origin.arm(watch)
 end
 
+--- Has the core set all that has come in a table of plain values. Returns true if nothing else has come.
+local function apply_in_core(self, target)
+  local watch = self.reader.watch
+  if not self.is_plain or not watch or self.stale or watch.initial or watch.at < watch.n then return false end
+  if watch.failure or watch.last or watch.is_closed then return false end
+  local revision, has_more = watch.core:apply(target, self.cut + (watch.cut or 0))
+  if revision > watch.revision then watch.revision = revision end
+  return not has_more
+end
+
 --- Called by the cache when something may have come. Returns false if the table is followed no more.
 function follower_methods:follow(cache)
   local target = self.target[1]
@@ -140,12 +153,14 @@ function follower_methods:follow(cache)
   end
   local reader = self.reader
   while reader.watch or begin(self, cache, target) do
-    local event, err = reader.watch:next(0)
-    if event then
-      apply(self, target, event)
-    elseif self.is_closed then
-      return false
-    elseif err and err.code == "timeout" then
+    local has_all = apply_in_core(self, target)
+    local watch = reader.watch
+    local filled = not has_all and watch and watches.fill(watch)
+    if self.is_closed or not watch then return false end -- by a finalizer
+    if filled then
+      local event = watches.hand_out(watch)
+      if event.type ~= "progress" then apply(self, target, event) end
+    elseif filled == false then
       self:listen(cache)
       return true
     else
@@ -175,6 +190,7 @@ local function new(cache, opts, on_news)
     on_change = opts.on_change,
     on_error = opts.on_error,
     on_news = on_news,
+    is_plain = not (opts.decode or opts.on_change),
     cut = opts.relative and #cache.prefix or 0, -- bytes that are cut off each key
     reader = setmetatable({ watch = nil, is_listening = false }, reader_mt), -- watch: of the cache
     stale = nil, -- as keys: what may be gone, while the content comes

@@ -98,6 +98,7 @@ local function new(endpoints, opts)
     is_steady = true,     -- see task/driver.lua
     is_closed = false,
     polled_at = 0,        -- time of the last poll
+    quiet_until = 0,      -- the time until which only watches have something to do, unless a field above says otherwise
     changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed
     closing = nil,        -- driver event: set when the transport is closed
     guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
@@ -365,11 +366,33 @@ local function poll_dialer(self, now)
   return seconds
 end
 
+--- True if nothing is under way or due but watches, and the state of the client is known to be that.
+local function is_quiet(self, now)
+  local calls = self.watch_calls
+  return now < self.quiet_until and self.uses == 0 and self.connection ~= nil and not self.authenticating
+    and not self.must_look_again and not self.reads.list[1] and next(calls.idle) == nil
+    and not calls.trouble and self.keeper.count == 0 and not self.cluster.interval
+    and next(self.leader_probe.suspects) == nil and not self.dialer.attempts[1] and self.state.name == "connected"
+end
+
+--- Wakes the watches for which something has come, if nothing else has come. Returns true if that was all there is to
+-- do; and the seconds until `poll` must be called again, or nil.
+local function poll_watches(self, now)
+  local connection = self.connection
+  if now >= self.quiet_until or not connection or next(self.connections, connection) ~= nil then return false end
+  if next(self.connections) ~= connection or not connection.core:is_quiet() then return false end
+  if self.watch_calls:poll_connection(connection) or not is_quiet(self, now) then return false end
+  local quiet_until = self.quiet_until
+  return true, quiet_until < math.huge and quiet_until - now or nil
+end
+
 --- Does the background work that is due. Returns the seconds until it must be called again, or nil.
 function transport_methods:poll()
   if core.pid() ~= self.pid then self:check_process() end
   local now = driver.get().now()
   self.polled_at = now
+  local is_done, seconds = poll_watches(self, now)
+  if is_done then return seconds end
   poll_connections(self, now)
   local wait = poll_parts(self, now)
   if self.authenticating then wait = sooner(wait, poll_authentication(self, now)) end
@@ -381,7 +404,13 @@ function transport_methods:poll()
   self:update()
   self.state:update()
   if self.must_look_again then self.must_look_again, wait = false, 0 end
+  self.quiet_until = wait and now + wait or math.huge
   return wait
+end
+
+--- Has the transport look at all its parts, and not at watches alone: in the poll that is under way, or the next one.
+function transport_methods:look_at_all()
+  self.quiet_until, self.poll_at = 0, nil
 end
 
 --- Has the transport polled once more, at once. For whoever gives it something to do, in the middle of a poll, too.

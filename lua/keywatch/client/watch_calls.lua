@@ -613,13 +613,25 @@ local function attend(self, connection, watch)
   wake(watch)
 end
 
---- Handles the changes of all watches of a connection.
+--- Wakes the watches of a connection for which something has come, and handles the changes of their states. Returns
+-- true if a state has changed.
 function watch_calls_methods:poll_connection(connection)
-  local object = connection.core
-  for tag in object.next_watch, object do
-    local watch = self.watches[tag]
-    if watch then attend(self, connection, watch) end
+  local object, watches = connection.core, self.watches
+  local is_any_changed = false
+  for tag, has_changed in object.next_watch, object do
+    local watch = watches[tag]
+    is_any_changed = is_any_changed or has_changed
+    if not watch then
+      is_any_changed = true -- it was collected
+    elseif has_changed then
+      attend(self, connection, watch)
+    elseif watch.on_news then
+      watch:on_news()
+    else
+      wake(watch)
+    end
   end
+  return is_any_changed
 end
 
 --- Attaches idle watches, ends verifications that take too long, and inspects calls that are due. Returns the seconds
