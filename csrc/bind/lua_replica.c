@@ -197,7 +197,7 @@ static bool end_feeding(void *ctx) {
 }
 
 static int l_feed_from(lua_State *L) {
-  kw_lua_store *self = enter_replica(L);
+  kw_lua_store *self = kw_bind_enter_replica(L);
   kw_subscription *sub = kw_bind_check_subscription(L, 2);
   if (sub == NULL) return 0;
   kw_feed_join(&self->feed, self->store, sub, &(kw_feed_hooks){begin_feeding, end_feeding, self});
