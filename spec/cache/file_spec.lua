@@ -1,5 +1,6 @@
 --- The file with the last known content of a cache: what begins with it, when it is written, and what is not believed.
 
+local content_file = require "keywatch.cache.content_file"
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
@@ -344,6 +345,26 @@ describe("the file of a cache", function()
     server:close()
     store:close()
     assert.same({}, leftovers())
+  end)
+
+  it("takes all keys in at once if the history has ended three times before the steps have", function()
+    local asked = {}
+    local replica = {
+      changed_revision = function() return 7 end,
+      write_content = function() return true end,
+      hold_content = function(_, _, most)
+        asked[#asked + 1] = most
+        if #asked < 8 then return #asked % 2 == 0 and nil or false, #asked % 2 == 0 and core.new_error("compacted") end
+        return true
+      end,
+    }
+    local file = content_file.new(path, 0, "/a/")
+    local function describe() return { replica = replica } end
+    for _ = 1, 8 do file:poll(0, replica, describe) end
+    assert.same({ 2000, 2000, 2000, 2000, 2000, 2000, 2 ^ 31, 2 ^ 31 }, asked)
+    assert.is_nil(file:poll(0, replica, describe))
+    assert.same({}, logs.lines)
+    file:close(0, replica, describe)
   end)
 
   it("that cannot be written is one line of the log, and one when it can be", function()

@@ -70,6 +70,7 @@ describe("workers of nginx in bad weather #once", function()
       for i, pid in ipairs(weather.stage:workers()) do sizes[i] = proc.resident(pid) end
       return sizes
     end
+    weather.stage:await_each("return follower.n_segments == 1")
     write(n / 2)
     local before = write(n / 4)
     local after = write(n / 4)

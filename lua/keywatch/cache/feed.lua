@@ -324,7 +324,7 @@ local function poll_file(self, now)
   if self.fall_back_at and now < self.fall_back_at then return self.fall_back_at - now end
   if self.fall_back_at and not self.is_working then fall_back(self, now) end
   if not self.is_synced or self.phase == "closed" then return nil end
-  return self.file:poll(now, self.cache.replica, function() return content_of(self) end)
+  return self.file:poll(now, self.cache.replica, self.describe_content)
 end
 
 -- }======
@@ -392,7 +392,7 @@ function feed_methods:close()
   if state then state:close() end
   self.asker:close()
   if self.file then
-    self.file:close(driver.get().now(), self.cache.replica, self.is_synced and function() return content_of(self) end)
+    self.file:close(driver.get().now(), self.cache.replica, self.is_synced and self.describe_content)
   end
   if self.changed then self.changed:set() end
 end
@@ -588,6 +588,7 @@ local function new(cache, hooks, file, timeout)
     asks = 0,           -- requests for progress since the server was heard
     is_synced = false,  -- the content has come from the server
     file = file,
+    describe_content = nil, -- function for the file: see content_file.lua
     fall_back_at = nil, -- when the content of the file is used
     is_from_file = false, -- the content is that of the file
     staleness = nil,
@@ -600,6 +601,7 @@ local function new(cache, hooks, file, timeout)
     core = nil, tag = 0, call = nil, has_own_call = false, is_full = false, attached_at = nil,
   }, feed_mt)
   self.arrival = { set = function() pump(self) end }
+  self.describe_content = function() return content_of(self) end
   local now = driver.get().now()
   self.staleness = staleness.new(cache.prefix, now)
   self.fall_back_at = file and now + timeout

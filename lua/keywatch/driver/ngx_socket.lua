@@ -40,6 +40,7 @@ local function new(client, opts)
     signal = new_semaphore(0), -- tells the writer
     is_told = false,           -- the writer was told, and has not looked yet
     wants_room = false,        -- the reader waits until the client takes bytes
+    held = nil,                -- bytes that were taken from the client, and are to be written first
     socket = nil,
     is_open = false,           -- the client knows that it is connected
     is_cut = false,            -- the connection is to end, whatever is left to write
@@ -180,10 +181,25 @@ local function read_all(self)
   end
 end
 
---- Has the reader go on, if the client takes bytes again; and the writer, if there is something to write.
+--- True if a writer that is told now finds something to do. The bytes that it is to write are held for it.
+local function has_work(self)
+  if self.channel or not self.is_open or self.is_cut or self.has_lost then return true end
+  if self.held then return true end
+  local bytes = self.client:pending(WRITE)
+  if bytes ~= "" then
+    self.held = bytes
+    return true
+  end
+  local _, is_done = self.client:state()
+  return is_done
+end
+
+--- Has the reader go on, if the client takes bytes again; and the writer, if there is something to write. To wake the
+-- writer for nothing would cost as much as to read an event.
 function socket_methods:tell_if_needed()
   if self.wants_room and takes_bytes(self) then self.wants_room:post(1) end
-  self:tell()
+  if self.is_told or self.is_gone then return end
+  if has_work(self) then self:tell() end
 end
 
 -- }======
@@ -193,7 +209,10 @@ end
 --- Returns bytes to write, "" if there are none.
 local function gather(self)
   if self.channel then return encrypt(self) end
-  return self.client:pending(WRITE)
+  local held = self.held
+  if not held then return self.client:pending(WRITE) end
+  self.held = nil
+  return held .. self.client:pending(WRITE)
 end
 
 --- True if nothing is left to do: the client is done, the peer has ended the connection, or TLS has failed.
