@@ -11,7 +11,7 @@ local TRY = [[
   local function try(name, fn, ...)
     local ok, err = pcall(fn, ...)
     local owner = tostring(err):match(" waits, and (.*) would stop meanwhile") or tostring(err)
-    print(name, ok or owner:match("nginx") or owner:match("Neovim") or owner:match("luv") or owner)
+    print(name, ok or owner:match("Neovim") or owner:match("luv") or owner)
   end
 
   local function join(timeout)
@@ -38,25 +38,22 @@ local TRY = [[
 ]]
 
 local FREE = { "events", "poll", "sync", "put", "spawn", "now", "close" } -- what was there already is no wait
-local FREE_IN_NGINX = { "events", "poll", "sync", "put", "now", "close" } -- nothing would run a task
 
 --- What TRY prints, if what waits is refused for the sake of `owner`; or nothing is, without.
-local function expected(owner, refused)
+local function expected(owner)
   local lines = {}
   for _, name in ipairs { "run", "sleep", "next", "batch", "events", "join", "poll", "sync", "put", "spawn", "now",
     "close" } do
-    local is_free = not owner and not (refused and refused[name])
-    for _, free in ipairs(owner == "nginx" and FREE_IN_NGINX or FREE) do
-      is_free = is_free or free == name and not (refused and refused[name])
-    end
-    table.insert(lines, ("%s\t%s\n"):format(name, is_free and "true" or owner or "nginx"))
+    local is_free = not owner
+    for _, free in ipairs(FREE) do is_free = is_free or free == name end
+    table.insert(lines, ("%s\t%s\n"):format(name, is_free and "true" or owner))
   end
   return table.concat(lines)
 end
 
-local function expect_refusals(owner, text, refused)
+local function expect_refusals(owner, text)
   local status, printed = program.run(text)
-  assert.equal(expected(owner, refused), printed)
+  assert.equal(expected(owner), printed)
   assert.equal(0, status)
 end
 
@@ -68,25 +65,6 @@ describe("at top level", function()
   it("nothing may wait in Neovim", function()
     expect_refusals("Neovim", "vim = {}\n" .. TRY .. "try_all()")
   end)
-
-  for _, phase in ipairs { "init", "init_worker" } do
-    it(("everything may wait in nginx, in the phase %s, but spawn outside of run"):format(phase), function()
-      expect_refusals(nil, ("ngx = { get_phase = function() return '%s' end }\n"):format(phase) .. TRY .. "try_all()",
-        { spawn = true, join = true })
-      assert.same({ 0, "true\t1\n" }, { program.run(([[
-        ngx = { get_phase = function() return '%s' end }
-        local keywatch = require "keywatch"
-        print(keywatch.run(function() return keywatch.spawn(function() return 1 end):join() end))
-      ]]):format(phase)) })
-    end)
-  end
-
-  for _, phase in ipairs { "content", "rewrite", "access", "log", "timer", "balancer", "ssl_cert" } do
-    it(("nothing may wait in nginx, in the phase %s"):format(phase), function()
-      expect_refusals("nginx", ("ngx = { get_phase = function() return '%s' end }\n"):format(phase) .. TRY ..
-        "try_all()")
-    end)
-  end
 
   it("nothing may wait while luv turns its loop", function()
     expect_refusals("luv", "package.loaded.luv = { loop_mode = function() return 'default' end }\n" .. TRY ..
