@@ -2,6 +2,7 @@
 
 local network = require "spec.support.network"
 local nginx_stage = require "spec.support.nginx_stage"
+local process = require "spec.support.process"
 local server = require "spec.support.server"
 local shell = require "spec.support.shell"
 local uv = require "spec.support.luv"
@@ -30,16 +31,27 @@ describe("the gateway of examples/openresty #once", function()
     return port
   end
 
-  --- Starts the gateway: the files of the example, with other ports.
-  local function start(url)
+  --- Writes the files of the example, with other ports. Returns a stage that is not started, and the ports.
+  local function prepare(url)
     local ports = { ["8081"] = free_port(), ["8082"] = free_port() }
     local text = read(HERE .. "nginx.conf"):gsub("127%.0%.0%.1:8080", "127.0.0.1:$port")
       :gsub("127%.0%.0%.1:(808[12])", function(port) return "127.0.0.1:" .. ports[port] end)
       :gsub("error_log stderr", "error_log error.log")
     local stage = nginx_stage.new { configuration = text, env = { KEYWATCH = url } }
-    shell.must(("cp %sgateway.lua %s"):format(HERE, stage.here))
+    shell.must(("cp %sgateway.lua %sstart %s"):format(HERE, HERE, stage.here))
+    return stage, ports
+  end
+
+  local function start(url)
+    local stage, ports = prepare(url)
     return stage:run(), ports
   end
+
+  it("is started by its script", function()
+    local stage = prepare("http://127.0.0.1:1")
+    local done = process.run { stage.here .. "/start", "-t", "-e", stage.here .. "/error.log" }
+    assert.equal(0, done.status, done:transcript())
+  end)
 
   local function await(stage, path, body)
     stage:await(body, function() return stage:get(path).body == body end)
