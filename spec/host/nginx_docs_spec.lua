@@ -6,6 +6,7 @@ local certificates = require "spec.support.certificates"
 local document = require "spec.support.document"
 local network = require "spec.support.network"
 local nginx_stage = require "spec.support.nginx_stage"
+local process = require "spec.support.process"
 
 local page = document.read("docs/openresty.md")
 
@@ -69,5 +70,66 @@ describe("docs/openresty.md #once", function()
       end
     end
     assert.equal(#phases.list, n)
+  end)
+
+  -- Debian's nginx lacks OpenResty's patches, without which a handshake ends if one of its handlers waits.
+  it("is right about phases of balancers, of the exit of workers, and of TLS, where caches are read", function()
+    local peer, client = start_peer("")
+    assert(client:put("/stock", "7"))
+    local cert, key = certificates.paths("server")
+    local stage = nginx_stage.start {
+      words = { url = peer.url, cert = cert, key = key },
+      init_worker = [[
+        client = require("keywatch").connect("$url")
+        cache = client:cache("/stock")
+        assert(cache:wait_ready(60))
+        function try(reader)
+          local ok, found = pcall(function()
+            local kv, err = (reader or client):get("/stock")
+            return kv and kv.value or tostring(err)
+          end)
+          local file = io.open("$here/phase." .. ngx.get_phase(), "w")
+          file:write(tostring(ok), " ", tostring(found))
+          file:close()
+        end
+      ]],
+      http = [[
+        exit_worker_by_lua_block { try() }
+        upstream balanced {
+          server 0.0.0.1;
+          balancer_by_lua_block {
+            try()
+            require("ngx.balancer").set_current_peer("127.0.0.1", $port)
+          }
+        }
+      ]],
+      server = [[
+        listen unix:$here/tls ssl;
+        ssl_certificate $cert;
+        ssl_certificate_key $key;
+        ssl_client_hello_by_lua_block { try(cache) }
+        ssl_certificate_by_lua_block { try(cache) }
+        server_rewrite_by_lua_block { if ngx.var.uri == "/balanced" then try() end }
+        location = /balanced { proxy_pass http://balanced/end; }
+        location = /end { return 200 "end"; }
+      ]],
+    }
+    local done = process.run { "curl", "--silent", "--show-error", "--insecure", "--unix-socket", stage.here .. "/tls",
+      "https://localhost/balanced" }
+    assert.equal("end", done:stdout(), done:transcript() .. stage:log())
+    assert.equal(0, stage:quit())
+    for _, name in ipairs { "ssl_client_hello", "ssl_cert", "server_rewrite", "balancer", "exit_worker" } do
+      local file = assert(io.open(stage.here .. "/phase." .. name), name)
+      local text = file:read("*a")
+      file:close()
+      if phases.kind_of(name) == "wait" then
+        assert.equal("true 7", text, name)
+      elseif name == "exit_worker" then
+        assert.matches("closed", text)
+      else
+        assert.matches("false .*get waits, and nothing may wait in the phase '" .. name .. "' of nginx", text)
+      end
+    end
+    assert.equal("", stage:troubles())
   end)
 end)
