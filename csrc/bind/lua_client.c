@@ -260,6 +260,13 @@ static int l_next_watch(lua_State *L) {
   return 2;
 }
 
+/* Returns true if something has come that Lua has not looked at. */
+static int l_has_news(lua_State *L) {
+  const kw_client *client = to_client(L);
+  lua_pushboolean(L, client == NULL || kw_client_has_news(client));
+  return 1;
+}
+
 /* Returns true if there is nothing new but, perhaps, watches that are ready. */
 static int l_is_quiet(lua_State *L) {
   const kw_client *client = to_client(L);
@@ -372,15 +379,31 @@ static int l_gc(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {
-    {"call", l_call},         {"send", l_send},       {"half_close", l_half_close},
-    {"has_room", l_has_room}, {"cancel", l_cancel},   {"receive", l_receive},
-    {"next", l_next},         {"watch", l_watch},     {"ask", l_ask},
-    {"trust", l_trust},       {"inspect", l_inspect}, {"next_watch", l_next_watch},
-    {"is_quiet", l_is_quiet}, {"dial", l_dial},       {"opened", l_opened},
-    {"closed", l_closed},     {"feed", l_feed},       {"pending", l_pending},
-    {"state", l_state},       {"health", l_health},   {"deadline", l_deadline},
-    {"step", l_step},         {"close", l_close},     {NULL, NULL}};
+static const luaL_Reg methods[] = {{"call", l_call},
+                                   {"send", l_send},
+                                   {"half_close", l_half_close},
+                                   {"has_room", l_has_room},
+                                   {"cancel", l_cancel},
+                                   {"receive", l_receive},
+                                   {"next", l_next},
+                                   {"watch", l_watch},
+                                   {"ask", l_ask},
+                                   {"trust", l_trust},
+                                   {"inspect", l_inspect},
+                                   {"next_watch", l_next_watch},
+                                   {"is_quiet", l_is_quiet},
+                                   {"has_news", l_has_news},
+                                   {"dial", l_dial},
+                                   {"opened", l_opened},
+                                   {"closed", l_closed},
+                                   {"feed", l_feed},
+                                   {"pending", l_pending},
+                                   {"state", l_state},
+                                   {"health", l_health},
+                                   {"deadline", l_deadline},
+                                   {"step", l_step},
+                                   {"close", l_close},
+                                   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {

@@ -278,6 +278,7 @@ case("client:next_watch", function(w)
   return w.client
 end)
 case("client:is_quiet", of "client")
+case("client:has_news", of "client")
 case("client:feed", function(w)
   w.server:send(w.call.server, LONG)
   return w.client, w.peer:pending(), NOW

@@ -27,8 +27,8 @@ local socket_methods = {}
 local socket_mt = { __index = socket_methods }
 
 --- Returns a connection of a client of the core, which is not begun. opts: address; channel, of keywatch.tls, or nil;
--- now, a function; on_news, called after bytes or the end have come for the client; on_end, called when
--- the connection is gone.
+-- now, a function; on_news, called when something has come that is of interest to more than the core; on_end, called
+-- when the connection is gone.
 local function new(client, opts)
   return setmetatable({
     client = client,
@@ -176,7 +176,7 @@ local function read_all(self)
     if bytes and bytes ~= "" then
       take(self, bytes)
       self:tell_if_needed()
-      self.on_news()
+      if self.client:has_news() then self.on_news() end
     end
   end
 end
