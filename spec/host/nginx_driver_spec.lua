@@ -267,6 +267,54 @@ describe("in workers of nginx #once", function()
     assert.matches("a task has failed: .*required revision is a future revision", stage:expect_log("a task has failed"))
   end)
 
+  it("one worker of all leads a controller, and another one takes over when that worker exits", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url },
+      init = INIT .. "\n" .. CONNECT,
+      init_worker = [[
+        local controller = require "keywatch.controller"
+        local wishes = client:informer("wish/")
+        done = {}
+        manager = controller.manager { store = client, election = "leaders", ttl = 2 }
+        manager:add(controller.new {
+          name = "c", sources = { wishes },
+          reconcile = function(key)
+            local wish = wishes:get(key)
+            if wish then
+              done[key] = wish
+              assert(client:put("done/" .. key, wish .. " by " .. ngx.worker.pid()))
+            end
+          end,
+        })
+        keywatch.spawn(function() manager:run() end)
+      ]],
+    }
+    local function await_done(key, wish)
+      stage:ask(stage:workers()[1], ("client:put(%q, %q)"):format(key, wish))
+      local leader
+      stage:await(key, function()
+        local text = "local kv = client:get(%q) return kv and kv.value"
+        local value = stage:ask(stage:workers()[1], text:format("done/" .. key))
+        leader = value and value:match("^" .. wish .. " by (%d+)")
+        return leader
+      end)
+      return tonumber(leader)
+    end
+    local first = await_done("wish/a", "1")
+    assert.equal(first, await_done("wish/b", "2"))
+    local pids = stage:workers()
+    local other = pids[1] == first and pids[2] or pids[1]
+    assert.is_true(stage:ask(other, "return next(done) == nil"))
+    stage:kill(first)
+    local second = await_done("wish/c", "3")
+    assert.not_equal(first, second)
+    stage:reload()
+    assert.not_equal(second, await_done("wish/d", "4"))
+    assert.equal("", stage:troubles("exited on signal 9"))
+    assert.equal(0, stage:quit())
+  end)
+
   it("many requests share one connection", function()
     local _, url = nginx_server.start_both()
     local stage = nginx_stage.start {

@@ -195,9 +195,12 @@ end
 --- Ends the tasks whose light threads nginx has killed. Returns true if tasks are parked.
 local function sweep()
   local dead
-  while lost[1] do
-    local task = table.remove(lost)
-    if task.state ~= "done" then bury(task) end
+  for i = #lost, 1, -1 do
+    local state = lost[i].state
+    if state ~= "parked" and state ~= "ready" then -- else another handler has its thread, and waits: later
+      local task = table.remove(lost, i)
+      if state ~= "done" then bury(task) end
+    end
   end
   for task in pairs(parked) do
     if is_killed(task) then
@@ -268,7 +271,6 @@ local function keep() end
 local function run_task(task, fn)
   local thread, arguments = running(), task.arguments
   if task.state ~= "new" then return end
-  local sentinel = new_sentinel(task)
   threads[thread], thread_of[task], tasks.gone[thread] = task, thread, nil
   task.state, task.arguments, scheduler.running = "running", nil, task
   local function finish(ok, ...)
@@ -284,25 +286,31 @@ local function run_task(task, fn)
     finish(xpcall(fn, with_stack))
   end
   scheduler.running = nil
-  keep(sentinel)
   if is_serving then home:turn() end
 end
 
 --- Runs a task as one of the worker.
 function driver.run_in_home(task, fn)
   task.thread, task.fn = LIGHT, fn
+  if home.has_closed then return task:cancel() end -- the worker exits, and runs nothing more
   worker_tasks[task] = true
   home:run(function() run_task(task, fn) end)
 end
 
---- Runs a task as a light thread of the caller's handler. nginx begins it at once: it waits until it is posted.
+--- Runs a task as a light thread of the caller's handler. nginx begins it at once: it waits until it is posted. Another
+-- light thread makes it, and ends: nginx keeps what is left of a thread until its parent has waited for it or ended.
 local function run_in_handler(task, fn)
   local signal = new_semaphore(0)
   task.thread = LIGHT
-  ngx.thread.spawn(function()
-    signal:wait(REST)
-    run_task(task, fn)
+  local mother = ngx.thread.spawn(function()
+    ngx.thread.spawn(function()
+      local sentinel = new_sentinel(task)
+      signal:wait(REST)
+      run_task(task, fn)
+      keep(sentinel)
+    end)
   end)
+  ngx.thread.wait(mother)
   signal:post(1)
 end
 
@@ -320,7 +328,12 @@ home = homes.new {
   move = move_sources,
   enter = function() backend.enter() end,
   cancel = function()
-    for task in pairs(worker_tasks) do task:cancel() end
+    for task in pairs(worker_tasks) do
+      if not task.is_of_worker and not task.is_told then
+        task.is_told = true
+        task:cancel()
+      end
+    end
     return next(worker_tasks) ~= nil
   end,
   stop = function()
@@ -495,6 +508,20 @@ end
 
 -- {====== Sockets and threads, as task/driver.lua describes them ======
 
+local NO_TEST = "nginx tests its configuration, and keywatch opens no connection meanwhile: set the variable "
+  .. "KEYWATCH_IN_TEST in the environment to have it connect"
+
+--- True if nginx only tests its configuration, and keywatch was not told to connect.
+local function is_test()
+  if is_tested == nil then
+    local file = io.open("/proc/self/cmdline", "rb")
+    local text = file and file:read(4096) or ""
+    if file then file:close() end
+    is_tested = phases.is_test(text) and not os.getenv("KEYWATCH_IN_TEST")
+  end
+  return is_tested
+end
+
 local LOCAL = { "127.0.0.1", "::1" }
 
 --- True if a name is that of this machine.
@@ -509,6 +536,20 @@ function driver.resolve(name)
   local hosts, text, code = get_loop():resolve(name)
   if hosts then known[name] = hosts end
   return hosts, text, code
+end
+
+--- Looks the names of a new client's endpoints up by the system's resolver, before nginx serves: later there may be
+-- nginx's only, or none. Waits a moment at most.
+function driver.on_connect(client)
+  if is_serving or is_test() or kind_of(get_phase()) ~= "start" then return end
+  local deadline = uv.now() + PATIENCE
+  for _, endpoint in ipairs(client.transport.dialer.endpoints) do
+    local name = endpoint.address.host
+    if name and name:find("%a") and not name:find(":", 1, true) and not is_localhost(name) and not known[name] then
+      local lookup = driver.lookup(name)
+      while lookup and lookup.result() == nil and uv.now() < deadline do get_loop():turn(0.005) end
+    end
+  end
 end
 
 --- Returns a lookup with a result.
@@ -534,20 +575,6 @@ function driver.lookup(name)
   local hosts = { name }
   for _, host in ipairs(known[name] or {}) do hosts[#hosts + 1] = host end
   return found(hosts)
-end
-
-local NO_TEST = "nginx tests its configuration, and keywatch opens no connection meanwhile: set the variable "
-  .. "KEYWATCH_IN_TEST in the environment to have it connect"
-
---- True if nginx only tests its configuration, and keywatch was not told to connect.
-local function is_test()
-  if is_tested == nil then
-    local file = io.open("/proc/self/cmdline", "rb")
-    local text = file and file:read(4096) or ""
-    if file then file:close() end
-    is_tested = phases.is_test(text) and not os.getenv("KEYWATCH_IN_TEST")
-  end
-  return is_tested
 end
 
 function driver.dial(client, address, context, host, place)

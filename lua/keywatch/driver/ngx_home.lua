@@ -38,9 +38,10 @@ local home_mt = { __index = home_methods }
 --- Returns a home. `driver` supplies: now(); tend(), which does what is due for tasks and sources and returns the
 -- seconds until more is due, and true if a bell is awaited; is_idle(), true if no source is attached; has_parked(),
 -- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which tells
--- the sources that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the tasks
--- of the worker and returns true if there are any; close(), which closes all sources; and stop(), which ends the
--- handlers of tasks of the worker that go on nevertheless.
+-- the sources that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
+-- program's tasks of the worker, once, and returns true while the worker has tasks, those of keywatch, too, which end
+-- with what they work for; close(), which closes all sources; and stop(), which ends the handlers of tasks of the
+-- worker that go on nevertheless.
 local function new(driver)
   return setmetatable({
     driver = driver,
@@ -57,6 +58,7 @@ local function new(driver)
     wake_at = 0,        -- when the timer's handler wakes without being told
     swept_at = 0,
     is_exiting = false,
+    has_closed = false, -- the worker exits, and everything is closed
     exit_at = nil,      -- when the home closes everything, while the worker exits
     has_exit_timer = false,
     moves = 0,          -- to another timer, for specs
@@ -268,7 +270,7 @@ local function leave(self, now)
   if now >= self.cut_at then
     for link in pairs(self.links) do link:cut(EXITING) end
   end
-  return next(self.links) == nil and not self.queue[1]
+  return next(self.links) == nil
 end
 
 --- One round of a timer's handler. Returns true when the handler is to end.

@@ -91,7 +91,8 @@
 --                    of a cache, that is opened in memory while this driver is that of the program, and has no clock of
 --                    its own.
 --   on_connect(client)
---                    Called with each new client, if the function is there. Set by the testing kit.
+--                    Called with each new client, if the function is there. Set by the testing kit; nginx's driver has
+--                    one, too.
 --
 -- Finalizers. A finalizer may call spawn, task:cancel, event:set, channel:close and forget, and send and receive with a
 -- timeout of 0, whatever code it interrupts. It may not wait: neither in a task, because that cannot be suspended
@@ -106,13 +107,15 @@ local MAX_SEED = 2 ^ 31 -- of stores in virtual time
 
 local current
 
+--- True inside of nginx with its Lua module.
+local function is_nginx()
+  local ngx = rawget(_G, "ngx")
+  return type(ngx) == "table" and ngx.get_phase ~= nil and ngx.timer ~= nil
+end
+
 --- Returns the driver of this program. The first call chooses it.
 local function get()
-  if not current then
-    local ngx = rawget(_G, "ngx")
-    local is_nginx = type(ngx) == "table" and ngx.get_phase ~= nil and ngx.timer ~= nil
-    current = is_nginx and require "keywatch.driver.ngx" or require "keywatch.driver.uv"
-  end
+  if not current then current = is_nginx() and require "keywatch.driver.ngx" or require "keywatch.driver.uv" end
   return current
 end
 
@@ -165,8 +168,9 @@ local function open_store(open, opts)
   return store, err
 end
 
---- Shows a new client to a driver of virtual time, if that wants to see it. Does not choose a driver.
+--- Shows a new client to the driver, if that wants to see it. Does not choose a driver, except in nginx.
 local function introduce(client)
+  if not current and is_nginx() then get() end
   if current and current.on_connect then current.on_connect(client) end
 end
 
