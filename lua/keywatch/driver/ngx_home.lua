@@ -22,7 +22,9 @@ local spawn, wait_for = ngx.thread.spawn, ngx.thread.wait
 local max, min = math.max, math.min
 
 local RENEWAL = 600     -- seconds that a timer is used
-local FAR = 365 * 86400 -- seconds: a timer that is called only when the worker exits
+local WATCH = 60        -- seconds between two timers that nginx calls early when the worker exits
+local IDLE = 1          -- seconds without anything to do, after which the home's timer ends
+local LATE = 1          -- seconds after which a timer that was started has not come: nginx has dropped it
 local REST = 60         -- seconds that the home rests at most
 local SWEEP = 1         -- seconds between two looks for light threads that nginx has killed
 local BELL = 0.002      -- seconds between two looks at stores whose threads would ring a bell
@@ -45,10 +47,11 @@ local home_mt = { __index = home_methods }
 local function new(driver)
   return setmetatable({
     driver = driver,
-    renewal = RENEWAL,  -- specs change this, and the next
+    renewal = RENEWAL,  -- specs change this, and the next two
     sweep = SWEEP,
+    idle = IDLE,
     timer = nil,        -- { bell = semaphore, renew_at =, began = } of the present timer
-    is_starting = false,
+    starting_at = nil,  -- when a timer was started that has not come yet
     links = {},         -- as keys: connections that are not gone
     queue = {},         -- functions that run as light threads of the timer
     finished = {},      -- light threads of timers that have ended, by timer
@@ -69,11 +72,24 @@ end
 
 local live
 
+local on_exit
+
+--- Has nginx call on_exit when the worker exits. A short timer again and again, since a pending timer keeps the Lua VM
+-- of its request, which is one of many with `lua_code_cache off`.
+local function watch_exit(self)
+  if self.has_exit_timer then return end
+  local has_timer, is_set = pcall(ngx.timer.at, WATCH, on_exit, self)
+  self.has_exit_timer = has_timer and is_set and true or false
+end
+
 --- Called when the worker exits. nginx looks at what is posted here only when it has waited for something: the sleep
 -- ends that wait.
-local function on_exit(premature, self)
+function on_exit(premature, self)
   self.has_exit_timer = false
-  if not premature then return end
+  if not premature then
+    if self.timer then watch_exit(self) end
+    return
+  end
   self:exit()
   ngx.sleep(LEAST)
 end
@@ -90,19 +106,18 @@ local function start_timer(self)
   local ok, started, text = pcall(ngx.timer.at, 0, live, self)
   if not ok then return nil, started end
   if not started then return nil, text end
-  if not self.has_exit_timer then
-    local has_timer, is_set = pcall(ngx.timer.at, FAR, on_exit, self)
-    self.has_exit_timer = has_timer and is_set and true or false
-  end
+  watch_exit(self)
   return true
 end
 
---- Sees to it that the home lives, or will soon. Returns nil and a text if it cannot.
+--- Sees to it that the home lives, or will soon. Returns nil and a text if it cannot. A timer that does not come is
+-- started again: nginx drops timers while `lua_max_running_timers` of them run.
 function home_methods:need()
-  if self.timer or self.is_starting then return true end
+  local now = self.driver.now()
+  if self.timer or self.starting_at and now < self.starting_at + LATE then return true end
   local ok, text = start_timer(self)
   if not ok then return nil, text end
-  self.is_starting = true
+  self.starting_at = now
   return true
 end
 
@@ -116,7 +131,7 @@ end
 
 --- Forgets the timers of another process.
 function home_methods:after_fork()
-  self.timer, self.is_starting, self.has_exit_timer, self.is_turning = nil, false, false, false
+  self.timer, self.starting_at, self.has_exit_timer, self.is_turning = nil, nil, false, false
   self.links, self.queue, self.finished, self.threads = {}, {}, {}, {}
 end
 
@@ -209,7 +224,7 @@ function home_methods:dial(client, opts)
   self.links[link] = true
   local ok, text = self:run(function() link:work() end)
   if ok then return true end
-  self.links[link] = nil
+  self.links[link], self.queue[#self.queue] = nil, nil
   return nil, text
 end
 
@@ -241,13 +256,17 @@ end
 
 --- Moves to another timer, if it is time. Returns true if the handler of this timer is to end.
 local function renew(self, timer, now)
-  if now < timer.renew_at then return false end
   if is_idle(self) then
-    self.timer = nil
-    return true
+    timer.idle_at = timer.idle_at or now + self.idle
+    if now >= min(timer.idle_at, timer.renew_at) then
+      self.timer = nil
+      return true
+    end
+  else
+    timer.idle_at = nil
   end
-  local ok = start_timer(self)
-  timer.renew_at = ok and math.huge or now + 1
+  if now < timer.renew_at then return false end
+  timer.renew_at = now + (start_timer(self) and LATE or 1) -- again, if nginx drops the new timer
   return false
 end
 
@@ -270,7 +289,7 @@ local function leave(self, now)
   if now >= self.cut_at then
     for link in pairs(self.links) do link:cut(EXITING) end
   end
-  return next(self.links) == nil
+  return next(self.links) == nil or now >= self.cut_at + GRACE / 2 -- a link that connects, or writes, hears nothing
 end
 
 --- One round of a timer's handler. Returns true when the handler is to end.
@@ -296,10 +315,19 @@ local function go_round(self, timer)
     self.swept_at = now
     self.driver.sweep()
   end
-  seconds = min(seconds, max(0, timer.renew_at - now))
+  seconds = min(seconds, max(0, min(timer.renew_at, timer.idle_at or timer.renew_at) - now))
   if self.queue[1] or timer.is_rung then return false end
   self.wake_at = now + seconds
   timer.bell:wait(max(LEAST, seconds))
+end
+
+--- Takes over from the timer before, if there was one.
+local function move_in(self, before)
+  self.driver.enter()
+  if not before then return end
+  self.moves = self.moves + 1
+  before.bell:post(1)
+  if not self.is_exiting then self.driver.move() end
 end
 
 --- The handler of a timer.
@@ -307,21 +335,17 @@ function live(premature, self)
   local now = self.driver.now()
   local timer = { bell = new_semaphore(0), is_rung = false, renew_at = now + self.renewal, finished = {} }
   local before = self.timer
-  self.timer, self.is_starting = timer, false
+  self.timer, self.starting_at = timer, nil
   if premature then self:exit() end
-  self.driver.enter()
-  if before then
-    self.moves = self.moves + 1
-    before.bell:post(1)
-    if not self.is_exiting then self.driver.move() end
-  end
+  local ok, is_over = pcall(move_in, self, before)
   repeat
-    local ok, is_over = pcall(go_round, self, timer)
     if not ok then
       ngx.log(ngx.ERR, "keywatch: ", errors.text_of(is_over))
       ngx.sleep(0.01)
     end
+    ok, is_over = pcall(go_round, self, timer)
   until ok and is_over
+  if self.has_closed and next(self.links) then ngx.exit(ngx.OK) end -- ends the threads of the timer
 end
 
 -- }======
