@@ -146,4 +146,95 @@ describe("the timers of workers of nginx #once", function()
     assert.equal(0, stage:quit())
     assert.equal("", stage:troubles())
   end)
+
+  -- Two timers that run until `is_full` is false, in a worker that may have no more.
+  local FULL = [[
+    is_full = true
+    for _ = 1, 2 do ngx.timer.at(%s, function() while is_full do ngx.sleep(0.01) end end) end
+    ngx.sleep(0.02)
+    return true
+  ]]
+  local IN_WORKER = [[client, is_full = keywatch.connect("$url"), false home = require("keywatch.driver.ngx").home]]
+
+  it("one that nginx drops, because too many run, is started again", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = IN_WORKER,
+      http = "lua_max_running_timers 2;",
+    }
+    stage:ask_each(FULL:format("0"))
+    stage:ask_each [[client:get("a", { timeout = 0.1 }) return true]]
+    stage:expect_log("lua_max_running_timers are not enough")
+    stage:ask_each [[is_full = false return true]]
+    assert.same({ true }, stage:ask_each [[return assert(client:put("a", "1", { timeout = 60 })) ~= nil]])
+  end)
+
+  it("if nginx has none left, a connection is not begun later", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = IN_WORKER,
+      http = "lua_max_pending_timers 2;",
+    }
+    stage:ask_each(FULL:format("3600"))
+    local text, n = stage:ask(stage:workers()[1], [[
+      local _, err = client:get("a", { timeout = 0.1 })
+      return tostring(err), #home.queue
+    ]])
+    assert.matches("too many pending timers", text)
+    assert.equal(0, n)
+  end)
+
+  it("end soon when nothing is left to do", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], http = "lua_code_cache off;",
+    }
+    stage:ask_each(([[
+      local client = require("keywatch").connect(%q)
+      assert(client:put("a", "1"))
+      client:close()
+      return true
+    ]]):format(url))
+    stage:await_each("return ngx.timer.running_count() == 0")
+    assert.equal("", stage:troubles("lua_code_cache is off"))
+  end)
+
+  it("that a task ends with ngx.exit are begun again, and the log tells of that", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+        client = keywatch.connect("$url")
+        cache = client:cache("n/")
+        must_exit = false
+        keywatch.spawn(function()
+          while not must_exit do keywatch.sleep(0.01) end
+          ngx.exit(ngx.OK)
+        end)
+      ]],
+    }
+    stage:await_each([[return cache:has_synced()]])
+    stage:ask_each [[must_exit = true return true]]
+    stage:expect_log("has called ngx.exit in a task of the worker")
+    assert.same({ true }, stage:ask_each [[return assert(client:put("n/a", "1", { timeout = 60 })) ~= nil]])
+    stage:await_each([[return (cache:get("n/a") or {}).value == "1"]])
+    assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles("has called ngx.exit"))
+  end)
+
+  it("tasks of keywatch that were begun before nginx served go on with what they are for", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+        client = keywatch.connect("$url")
+        elector = require("keywatch.controller").elector {
+          store = client, name = "e", id = "one", on_lead = function() while true do keywatch.sleep(3600) end end,
+        }
+        elector:start()
+        while not elector:is_leader() do keywatch.sleep(0.01) end
+      ]],
+    }
+    stage:await_each("return elector:is_leader()")
+    assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles("does not lead 'e' any more"))
+  end)
 end)

@@ -31,6 +31,7 @@ local get_phase, kind_of = ngx.get_phase, phases.kind_of
 local max, min = math.max, math.min
 
 local REST = 3600        -- seconds that a light thread waits at once, at most
+local AGAIN = 1          -- the same, while the home does not live
 local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
 local BURST = 0.01       -- seconds for which light threads may wake each other before nginx does anything else
 local BELL = 0.005       -- seconds between two looks at stores whose threads would ring a bell
@@ -236,10 +237,11 @@ local function await_wake(task)
   repeat
     local timer = task.timer
     local seconds = timer and max(0.001, timer.deadline - uv.now()) or REST
-    local is_posted, text = semaphore:wait(min(seconds, REST))
+    local is_posted, text = semaphore:wait(min(seconds, home.timer and REST or AGAIN))
     if not is_posted then
       if text ~= "timeout" then error("keywatch: nginx does not let this light thread wait: " .. tostring(text), 0) end
       scheduler:wake_due()
+      home:need()
     end
     if task.must_exit then ngx.exit(ngx.OK) end -- ends the handler, and does not return
   until task.state ~= "parked"

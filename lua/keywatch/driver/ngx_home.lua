@@ -23,7 +23,10 @@ local max, min = math.max, math.min
 
 local RENEWAL = 600     -- seconds that a timer is used
 local MAX_THREADS = 20000 -- that a timer begins, since each takes memory of it
-local FAR = 365 * 86400 -- seconds: a timer that is called only when the worker exits
+local WATCH = 10        -- seconds between two looks whether the home lives, by timers that nginx calls early when the
+                        -- worker exits
+local IDLE = 1          -- seconds without anything to do, after which the home's timer ends
+local LATE = 1          -- seconds after which a timer that was started has not come: nginx has dropped it
 local REST = 60         -- seconds that the home rests at most
 local SWEEP = 1         -- seconds between two looks for light threads that nginx has killed
 local BELL = 0.002      -- seconds between two looks at stores whose threads would ring a bell
@@ -32,6 +35,7 @@ local GRACE = 0.4       -- seconds that handlers have to finish when the worker 
 local TURNS = 100       -- of sources that want to be polled again at once, before others have their turn
 local LEAST = 0.001     -- seconds: nginx's clock has milliseconds
 local EXITING = "the nginx worker exits"
+local KILLED = "the program has called ngx.exit in a task of the worker, which ends all of its tasks"
 
 local home_methods = {}
 local home_mt = { __index = home_methods }
@@ -49,9 +53,10 @@ local function new(driver)
     renewal = RENEWAL,  -- specs change this, and the next two
     max_threads = MAX_THREADS,
     sweep = SWEEP,
-    timer = nil,        -- the present one: { bell = semaphore, is_rung =, renew_at =, count = of threads that it has
-                        -- begun, finished = threads that have ended }
-    is_starting = false,
+    idle = IDLE,
+    timer = nil,        -- the present one: { bell = semaphore, is_rung =, is_waiting =, renew_at =, count = of threads
+                        -- that it has begun, finished = threads that have ended, idle_at = }
+    starting_at = nil,  -- when a timer was started that has not come yet
     links = {},         -- as keys: connections that are not gone
     queue = {},         -- functions that run as light threads of the timer
     threads = {},       -- servers' threads that are to end
@@ -69,13 +74,27 @@ end
 
 -- {====== Timers ======
 
-local live
+local live, on_exit
+
+--- Has nginx call on_exit when the worker exits. A short timer again and again, since a pending timer keeps the Lua VM
+-- of its request, which is one of many with `lua_code_cache off`.
+local function watch_exit(self)
+  if self.has_exit_timer then return end
+  local has_timer, is_set = pcall(ngx.timer.at, WATCH, on_exit, self)
+  self.has_exit_timer = has_timer and is_set and true or false
+end
 
 --- Called when the worker exits. nginx looks at what is posted here only when it has waited for something: the sleep
 -- ends that wait.
-local function on_exit(premature, self)
+function on_exit(premature, self)
   self.has_exit_timer = false
-  if not premature then return end
+  if not premature then
+    if self.timer then
+      watch_exit(self)
+      self:need()
+    end
+    return
+  end
   self:exit()
   ngx.sleep(LEAST)
 end
@@ -92,19 +111,41 @@ local function start_timer(self)
   local ok, started, text = pcall(ngx.timer.at, 0, live, self)
   if not ok then return nil, started end
   if not started then return nil, text end
-  if not self.has_exit_timer then
-    local has_timer, is_set = pcall(ngx.timer.at, FAR, on_exit, self)
-    self.has_exit_timer = has_timer and is_set and true or false
-  end
+  watch_exit(self)
   return true
 end
 
---- Sees to it that the home lives, or will soon. Returns nil and a text if it cannot.
+--- True if nginx has ended the handler of a timer: its semaphore has no waiter.
+local function is_dead(timer)
+  return timer.is_waiting and timer.bell:count() >= (timer.is_rung and 1 or 0)
+end
+
+--- Ends the connections that nginx has ended with the handler that owned them.
+local function bury_links(self)
+  local dead
+  for link in pairs(self.links) do
+    if link:is_dead() then
+      dead = dead or {}
+      dead[#dead + 1] = link
+    end
+  end
+  for _, link in ipairs(dead or {}) do link:finish(KILLED) end
+end
+
+--- Sees to it that the home lives, or will soon. Returns nil and a text if it cannot. A timer that does not come is
+-- started again: nginx drops timers while `lua_max_running_timers` of them run.
 function home_methods:need()
-  if self.timer or self.is_starting then return true end
+  local now = self.driver.now()
+  if self.timer and is_dead(self.timer) then
+    ngx.log(ngx.ERR, "keywatch: ", KILLED)
+    self.timer = nil
+    bury_links(self)
+    self.driver.sweep()
+  end
+  if self.timer or self.starting_at and now < self.starting_at + LATE then return true end
   local ok, text = start_timer(self)
   if not ok then return nil, text end
-  self.is_starting = true
+  self.starting_at = now
   return true
 end
 
@@ -118,7 +159,7 @@ end
 
 --- Forgets the timers of another process.
 function home_methods:after_fork()
-  self.timer, self.is_starting, self.has_exit_timer, self.is_turning = nil, false, false, false
+  self.timer, self.starting_at, self.has_exit_timer, self.is_turning = nil, nil, false, false
   self.links, self.queue, self.threads = {}, {}, {}
 end
 
@@ -211,7 +252,7 @@ function home_methods:dial(client, opts)
   self.links[link] = true
   local ok, text = self:run(function() link:work() end)
   if ok then return true end
-  self.links[link] = nil
+  self.links[link], self.queue[#self.queue] = nil, nil
   return nil, text
 end
 
@@ -244,13 +285,18 @@ end
 
 --- Moves to another timer, if it is time. Returns true if the handler of this timer is to end.
 local function renew(self, timer, now)
-  if now < timer.renew_at and timer.count < self.max_threads then return false end
   if is_idle(self) then
-    self.timer = nil
-    return true
+    timer.idle_at = timer.idle_at or now + self.idle
+    if now >= min(timer.idle_at, timer.renew_at) then
+      self.timer = nil
+      return true
+    end
+  else
+    timer.idle_at = nil
   end
-  local ok = start_timer(self)
-  timer.renew_at, timer.count = ok and math.huge or now + 1, 0
+  if now < timer.renew_at and timer.count < self.max_threads then return false end
+  start_timer(self)
+  timer.renew_at, timer.count = now + LATE, 0 -- again then, if nginx has none left, or drops the new one
   return false
 end
 
@@ -298,11 +344,23 @@ local function go_round(self, timer)
   if now >= self.swept_at + self.sweep then
     self.swept_at = now
     self.driver.sweep()
+    bury_links(self)
   end
-  seconds = min(seconds, max(0, timer.renew_at - now))
+  seconds = min(seconds, max(0, min(timer.renew_at, timer.idle_at or timer.renew_at) - now))
   if self.queue[1] or timer.is_rung then return false end
   self.wake_at = now + seconds
+  timer.is_waiting = true
   timer.bell:wait(max(LEAST, seconds))
+  timer.is_waiting = false
+end
+
+--- Takes over from the timer before, if there was one.
+local function move_in(self, before)
+  self.driver.enter()
+  if not before then return end
+  self.moves = self.moves + 1
+  before.bell:post(1)
+  if not self.is_exiting then self.driver.move() end
 end
 
 --- The handler of a timer.
@@ -310,20 +368,15 @@ function live(premature, self)
   local now = self.driver.now()
   local timer = { bell = new_semaphore(0), is_rung = false, renew_at = now + self.renewal, finished = {}, count = 0 }
   local before = self.timer
-  self.timer, self.is_starting = timer, false
+  self.timer, self.starting_at = timer, nil
   if premature then self:exit() end
-  self.driver.enter()
-  if before then
-    self.moves = self.moves + 1
-    before.bell:post(1)
-    if not self.is_exiting then self.driver.move() end
-  end
+  local ok, is_over = pcall(move_in, self, before)
   repeat
-    local ok, is_over = pcall(go_round, self, timer)
     if not ok then
       ngx.log(ngx.ERR, "keywatch: ", errors.text_of(is_over))
       ngx.sleep(0.01)
     end
+    ok, is_over = pcall(go_round, self, timer)
   until ok and is_over
   if self.is_exiting and next(self.links) ~= nil then ngx.exit(ngx.OK) end -- ends threads that nothing else ends
 end

@@ -39,6 +39,7 @@ local function new(client, opts)
     on_end = opts.on_end,
     signal = new_semaphore(0), -- tells the writer
     is_told = false,           -- the writer was told, and has not looked yet
+    is_waiting = false,        -- the writer waits until it is told
     wants_room = false,        -- the reader waits until the client takes bytes
     held = nil,                -- bytes that were taken from the client, and are to be written first
     socket = nil,
@@ -236,7 +237,9 @@ local function write_all(self)
     elseif is_over(self) then
       return self.why or trouble_of_channel(self)
     elseif not self.is_told then
+      self.is_waiting = true
       self.signal:wait(REST)
+      self.is_waiting = false
     end
   end
 end
@@ -276,17 +279,26 @@ function socket_methods:work()
       local fine, err = pcall(read_all, self)
       if not fine then self:cut(tostring(err)) end
     end)
-    local trouble = write_all(self)
+    local is_fine, trouble = pcall(write_all, self)
     self.is_cut = true
     kill(reader)
-    return trouble
+    return is_fine and trouble or not is_fine and tostring(trouble) or nil
   end)
-  self.is_cut, self.is_gone = true, true
   if self.socket then pcall(self.socket.close, self.socket) end
+  self:finish(ok and why or not ok and tostring(why) or nil)
+end
+
+--- Notes that the connection is gone.
+function socket_methods:finish(why)
+  self.is_cut, self.is_gone = true, true
   if self.channel then self.channel:close() end
-  if not ok then why = tostring(why) end
   self.client:closed(why)
   self.on_end(self)
+end
+
+--- True if nginx has ended the writer: its semaphore has no waiter.
+function socket_methods:is_dead()
+  return self.is_waiting and not self.is_gone and self.signal:count() >= (self.is_told and 1 or 0)
 end
 
 -- }======
