@@ -203,6 +203,7 @@ describe("the timers of workers of nginx #once", function()
     local _, url = nginx_server.start_both()
     local stage = nginx_stage.start {
       words = { url = url }, workers = 1, init = [[keywatch = require "keywatch"]], init_worker = [[
+        require("keywatch.driver.ngx").home.watch = 0.1
         client = keywatch.connect("$url")
         cache = client:cache("n/")
         must_exit = false

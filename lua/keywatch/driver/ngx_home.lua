@@ -50,10 +50,11 @@ local home_mt = { __index = home_methods }
 local function new(driver)
   return setmetatable({
     driver = driver,
-    renewal = RENEWAL,  -- specs change this, and the next two
+    renewal = RENEWAL,  -- specs change this, and the next four
     max_threads = MAX_THREADS,
     sweep = SWEEP,
     idle = IDLE,
+    watch = WATCH,
     timer = nil,        -- the present one: { bell = semaphore, is_rung =, is_waiting =, renew_at =, count = of threads
                         -- that it has begun, finished = threads that have ended, idle_at = }
     starting_at = nil,  -- when a timer was started that has not come yet
@@ -80,7 +81,7 @@ local live, on_exit
 -- of its request, which is one of many with `lua_code_cache off`.
 local function watch_exit(self)
   if self.has_exit_timer then return end
-  local has_timer, is_set = pcall(ngx.timer.at, WATCH, on_exit, self)
+  local has_timer, is_set = pcall(ngx.timer.at, self.watch, on_exit, self)
   self.has_exit_timer = has_timer and is_set and true or false
 end
 
