@@ -313,14 +313,14 @@ describe("when memory runs out in a client #starved", function()
   it("a replica that a watch feeds has all, and its own watch is told each revision once", function()
     --- Events of the key "k" and, in the same revisions, of the key "kk", as a server has them.
     local function puts(revisions, more)
-      local answer = { watch_id = 0, events = {}, header = hand.header(revisions[#revisions]), fragment = more }
+      local one = { watch_id = 0, events = {}, header = hand.header(revisions[#revisions]), fragment = more }
       for _, revision in ipairs(revisions) do
         for _, key in ipairs { "k", "kk" } do
           local kv = { key = key, value = ("v"):rep(300), mod_revision = revision, create_revision = 1, version = 2 }
-          table.insert(answer.events, { kv = kv })
+          table.insert(one.events, { kv = kv })
         end
       end
-      return answer
+      return one
     end
 
     --- What a watch of the replica was told.
