@@ -201,6 +201,35 @@ describe("a cache with a file", function()
     end)
   end)
 
+  it("is written with the cluster of its content, though a finalizer has the feed polled when that changes", function()
+    run(function(world)
+      local cache = assert(world:client():cache("/a/", { file = path, file_delay = 0 }))
+      local feed = cache.feed
+      assert(cache:wait_synced(PATIENCE))
+      keywatch.sleep(1)
+      local before = feed.cluster
+      local begin_anew, is_begun = feed.hooks.begin_anew, false
+      feed.hooks.begin_anew = function(...)
+        local ok, err = begin_anew(...)
+        is_begun = true
+        for _ = 1, 3 do feed:poll(keywatch.now()) end
+        return ok, err
+      end
+      world.server:stop()
+      world.server:replace()
+      world.server.store:put("/a/other", "x")
+      world.server:start()
+      while not is_begun do keywatch.sleep(1) end
+      keywatch.sleep(60)
+      local replica = core.open { replica = true }
+      local cluster = assert(replica:load_content(path, KEY, RANGE_END))
+      assert.equal("x", replica:get("/a/other").value)
+      assert.not_equal(before, cluster)
+      assert.equal(feed.cluster, cluster)
+      replica:close()
+    end)
+  end)
+
   it("of a namespace has the names of the keys there", function()
     run(function(world)
       local client = world:client()

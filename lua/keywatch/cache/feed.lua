@@ -363,15 +363,15 @@ end
 --- Does the work of the file that is due. Returns the seconds until it must be called again, or nil.
 local function poll_file(self, now)
   if self.fall_back_at and now < self.fall_back_at then return self.fall_back_at - now end
-  if self.fall_back_at and not self.is_working then fall_back(self, now) end
+  if self.fall_back_at then fall_back(self, now) end
   if not self.is_synced or self.phase == "closed" then return nil end
   return self.file:poll(now, self.cache.replica, self.describe_content)
 end
 
---- Does what poll_file does. A finalizer may have the feed polled meanwhile, which then leaves the file alone; or close
--- the feed, and with it file and replica: what that makes fail is no error.
+--- Does what poll_file does. If a finalizer has the feed polled in the middle of that, or of other work, the file is left
+-- alone. A finalizer may close the feed, too, and with it file and replica: what that makes fail is no error.
 local function tend_file(self, now)
-  if self.is_tending then return nil end
+  if self.is_tending or self.is_working then return nil end
   self.is_tending = true
   local ok, seconds = pcall(poll_file, self, now)
   self.is_tending = false
