@@ -368,8 +368,8 @@ local function poll_file(self, now)
   return self.file:poll(now, self.cache.replica, self.describe_content)
 end
 
---- Does what poll_file does. If a finalizer has the feed polled in the middle of that, or of other work, the file is left
--- alone. A finalizer may close the feed, too, and with it file and replica: what that makes fail is no error.
+--- Does what poll_file does. If a finalizer has the feed polled in the middle of that, or of other work, the file is
+-- left alone. A finalizer may close the feed, too, and with it file and replica: what that makes fail is no error.
 local function tend_file(self, now)
   if self.is_tending or self.is_working then return nil end
   self.is_tending = true
