@@ -17,6 +17,7 @@
 #define MAGIC "kwcache"
 #define MAGIC_BYTES (sizeof MAGIC - 1)
 #define VERSION 1
+#define MAX_SECONDS (UINT64_C(1) << 53) /* since 1970: Lua has no larger whole numbers everywhere */
 
 enum {
   SIZE = 8,
@@ -88,11 +89,12 @@ static int read_body(kw_content *content, const kw_range *range, const char **fa
       kw_slice_of(at + KW_CONTENT_HEADER, content->size - KW_CONTENT_HEADER - KW_CONTENT_CHECKSUM);
   kw_slice key, end;
   uint64_t revision = kw_big_endian_get64(at + REVISION);
+  uint64_t heard_at = kw_big_endian_get64(at + HEARD_AT);
   *fault = "is malformed";
-  if (revision < 1 || revision > KW_MAX_REVISION) return KW_ERR_CORRUPT;
+  if (revision < 1 || revision > KW_MAX_REVISION || heard_at > MAX_SECONDS) return KW_ERR_CORRUPT;
   content->meta = (kw_content_meta){.cluster = kw_big_endian_get64(at + CLUSTER),
                                     .revision = (int64_t)revision,
-                                    .heard_at = (int64_t)kw_big_endian_get64(at + HEARD_AT)};
+                                    .heard_at = (int64_t)heard_at};
   if (!take(&rest, kw_big_endian_get32(at + KEY_BYTES), &key) ||
       !take(&rest, kw_big_endian_get32(at + END_BYTES), &end))
     return KW_ERR_CORRUPT;

@@ -9,7 +9,7 @@
  *   8       8      bytes of the whole file
  *   16      8      id of the cluster that the content comes from
  *   24      8      revision of the content
- *   32      8      when the server has last confirmed the content, in seconds since 1970
+ *   32      8      when the server has last confirmed the content, in seconds since 1970; at most 2^53
  *   40      8      number of kvs
  *   48      4      bytes of the key of the range
  *   52      4      bytes of the end of the range

@@ -201,6 +201,35 @@ describe("a cache with a file", function()
     end)
   end)
 
+  it("is written with the cluster of its content, though a finalizer has the feed polled when that changes", function()
+    run(function(world)
+      local cache = assert(world:client():cache("/a/", { file = path, file_delay = 0 }))
+      local feed = cache.feed
+      assert(cache:wait_synced(PATIENCE))
+      keywatch.sleep(1)
+      local before = feed.cluster
+      local begin_anew, is_begun = feed.hooks.begin_anew, false
+      feed.hooks.begin_anew = function(...)
+        local ok, err = begin_anew(...)
+        is_begun = true
+        for _ = 1, 3 do feed:poll(keywatch.now()) end
+        return ok, err
+      end
+      world.server:stop()
+      world.server:replace()
+      world.server.store:put("/a/other", "x")
+      world.server:start()
+      while not is_begun do keywatch.sleep(1) end
+      keywatch.sleep(60)
+      local replica = core.open { replica = true }
+      local cluster = assert(replica:load_content(path, KEY, RANGE_END))
+      assert.equal("x", replica:get("/a/other").value)
+      assert.not_equal(before, cluster)
+      assert.equal(feed.cluster, cluster)
+      replica:close()
+    end)
+  end)
+
   it("of a namespace has the names of the keys there", function()
     run(function(world)
       local client = world:client()
@@ -316,6 +345,74 @@ describe("the file of a cache", function()
     assert.same({ 1000, true }, { cache:status().keys, cache:status().from_file })
     assert.equal("new", cache:get("/a/1").value)
     client:close()
+    assert.same({}, leftovers())
+  end)
+
+  it("is written after each change, though nobody reads the cache", function()
+    run(function(world)
+      local writer = world:client()
+      local cache = assert(world:client():cache("/a/", { file = path, file_delay = 1 }))
+      assert(cache:wait_synced(PATIENCE))
+      keywatch.sleep(60)
+      for i = 1, 5 do
+        local before = inode()
+        assert(writer:put("/a/1", tostring(i)))
+        keywatch.sleep(1.5)
+        assert.not_equal(before, inode())
+        keywatch.sleep(60)
+      end
+      assert.same({}, leftovers())
+    end)
+  end)
+
+  for _, name in ipairs { "content_writer", "describe_content" } do
+    it("is written, though a finalizer closes the cache in the middle of " .. name, function()
+      run(function(world)
+        local cache = assert(world:client():cache("/a/", { file = path, file_delay = 1 }))
+        local holder = name == "content_writer" and core or cache.feed
+        local original, calls = holder[name], 0
+        holder[name] = function(...)
+          calls = calls + 1
+          if calls == 1 then cache:close() end
+          return original(...)
+        end
+        assert(cache:wait_synced(PATIENCE))
+        local ok, err = pcall(keywatch.sleep, 5)
+        holder[name] = original
+        assert(ok, err)
+        assert(calls > 0)
+        assert(exists())
+        assert.same({}, leftovers())
+        assert.same({}, logs.lines)
+      end)
+    end)
+  end
+
+  it("is written, though a finalizer has the client polled when a write begins", function()
+    local store = keywatch.open()
+    local server = keywatch.serve { store = store, listen = "http://127.0.0.1:0" }
+    local client = keywatch.connect(server:addresses()[1])
+    for i = 1, 3000 do store:put("/a/" .. i, "x") end
+    local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
+    local feed, calls = cache.feed, 0
+    local original = feed.describe_content
+    feed.describe_content = function()
+      calls = calls + 1
+      if calls == 1 then
+        for _ = 1, 3 do feed.transport:look() end
+      end
+      return original()
+    end
+    assert(cache:wait_synced(PATIENCE))
+    keywatch.run(function()
+      local patience = keywatch.now() + PATIENCE
+      while not exists() and keywatch.now() < patience do keywatch.sleep(0.005) end
+    end)
+    assert(exists())
+    assert.equal(1, calls)
+    client:close()
+    server:close()
+    store:close()
     assert.same({}, leftovers())
   end)
 
@@ -570,6 +667,9 @@ describe("the content in a file", function()
     try("is malformed", number(2) .. number(3), number(2) .. number(200)) -- lengths of the range
     try("is malformed", ("\0"):rep(7) .. "\2", ("\0"):rep(7) .. "\3") -- kvs that are not there
     try("is malformed", ("\0"):rep(7) .. "\20", ("\255"):rep(8)) -- a revision
+    for _, time in ipairs { ("\255"):rep(8), "\128" .. ("\0"):rep(7), "\0\64" .. ("\0"):rep(6) } do
+      try("is malformed", bytes:sub(33, 40), time)
+    end
   end)
 
   it("is written by several at once, and whole at any time", function()

@@ -310,6 +310,64 @@ describe("when memory runs out in a client #starved", function()
     end
   end)
 
+  it("a replica that a watch feeds has all, and its own watch is told each revision once", function()
+    --- Events of the key "k" and, in the same revisions, of the key "kk", as a server has them.
+    local function puts(revisions, more)
+      local one = { watch_id = 0, events = {}, header = hand.header(revisions[#revisions]), fragment = more }
+      for _, revision in ipairs(revisions) do
+        for _, key in ipairs { "k", "kk" } do
+          local kv = { key = key, value = ("v"):rep(300), mod_revision = revision, create_revision = 1, version = 2 }
+          table.insert(one.events, { kv = kv })
+        end
+      end
+      return one
+    end
+
+    --- What a watch of the replica was told.
+    local function told(watch)
+      local list = {}
+      for kind, what in watch.take, watch do note(list, kind, what) end
+      return list
+    end
+
+    local all = { 11, 12, 13, 14, 15, 17 }
+    try_all(function(n)
+      local w = new_world { { prefix = true, start_revision = FIRST } }
+      local sub, replica = w.subs[1], core.open { replica = true, now = 0 }
+      assert(replica:load(FIRST - 1, {}))
+      local watch = replica:open_watch("k", { range_end = "l", start_revision = FIRST })
+      replica:feed_from(sub)
+      local _, stream = w:open()
+      w:attach()
+      w:serve()
+      local frames = framed(stream, puts { 11 }, puts { 12, 13 }, puts({ 14 }, true), puts { 15 }, progress(0, 16),
+        puts { 17 })
+      local is_come_to = starve.during(probe.fail_core, n, function() w.server:feed(unpack(frames)) end)
+      w.last = 17
+      for _ = 1, ROUNDS do
+        assert.equal("number", type((replica:feed(sub))))
+        w.server:read()
+        attend(w)
+        w:attach()
+        for other in pairs(w.streams) do
+          for _, request in ipairs(w.server:requests(other)) do
+            answer(w, other, request)
+            local from, missing = request.create_request and request.create_request.start_revision or math.huge, {}
+            for _, revision in ipairs(all) do
+              if revision >= from then missing[#missing + 1] = revision end
+            end
+            if missing[1] then w.server:tell(other, puts(missing)) end
+          end
+        end
+      end
+      assert.equal(17, replica:status().revision)
+      assert.same({ 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 17, 17 }, told(watch))
+      replica:close()
+      w:close()
+      return is_come_to
+    end)
+  end)
+
   it("a watch that leaves is gone, and others are told all", function()
     try_all(function(n)
       local w = begin()

@@ -271,6 +271,28 @@ describe("in workers of nginx #once", function()
     assert.equal("", stage:troubles())
   end)
 
+  it("no descriptor is inherited if a durable store was used before", function()
+    local _, url = nginx_server.start_both()
+    local stage = nginx_stage.start {
+      words = { url = url, path = directory.new() .. "/store" },
+      init = INIT .. "\n" .. [[
+        local store = assert(keywatch.open { path = "$path" })
+        assert(store:put("a", "1"))
+        assert(store:watch("a"):next(0.001) == nil) -- whoever waits for a store on a disk needs its bell
+        store:close()
+      ]] .. CONNECT .. [[
+        assert(client:put("a", "1"))
+      ]],
+    }
+    local port = tonumber(url:match("%d+$"))
+    assert.equal(0, proc.connections(stage.master.pid, port))
+    for _, pid in ipairs(stage:workers()) do
+      assert.equal(0, proc.connections(pid, port))
+      assert.equal("1", stage:ask(pid, "return client:get('a').value"))
+    end
+    assert.equal("", stage:troubles())
+  end)
+
   it("tasks of a worker run on, reloads lose nothing, and errors come to error.log as text", function()
     local _, url = nginx_server.start_both()
     local stage = nginx_stage.start {

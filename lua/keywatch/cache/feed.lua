@@ -363,9 +363,23 @@ end
 --- Does the work of the file that is due. Returns the seconds until it must be called again, or nil.
 local function poll_file(self, now)
   if self.fall_back_at and now < self.fall_back_at then return self.fall_back_at - now end
-  if self.fall_back_at and not self.is_working then fall_back(self, now) end
+  if self.fall_back_at then fall_back(self, now) end
   if not self.is_synced or self.phase == "closed" then return nil end
   return self.file:poll(now, self.cache.replica, self.describe_content)
+end
+
+--- Does what poll_file does. If a finalizer has the feed polled in the middle of that, or of other work, the file is
+-- left alone. A finalizer may close the feed, too, and with it file and replica: what that makes fail is no error.
+local function tend_file(self, now)
+  if self.is_tending or self.is_working then return nil end
+  self.is_tending = true
+  local ok, seconds = pcall(poll_file, self, now)
+  self.is_tending = false
+  if self.phase == "closed" then return nil end
+  if not ok and not is_busy(seconds) then error(seconds, 0) end
+  if not ok then return 0 end
+  update_following(self)
+  return seconds
 end
 
 -- }======
@@ -401,12 +415,7 @@ function feed_methods:poll(now)
   local wait = self.is_stirred and 0 or nil
   if self.phase == "paused" then wait = math.max(0, self.retry_at - now) end
   if self.phase ~= "closed" then wait = sooner(wait, poll_staleness(self, now)) end
-  if self.file and self.phase ~= "closed" then
-    local ok, seconds = pcall(poll_file, self, now)
-    if not ok and not is_busy(seconds) then error(seconds, 0) end
-    wait = sooner(wait, ok and seconds or not ok and 0 or nil)
-    if ok and self.phase ~= "closed" then update_following(self) end
-  end
+  if self.file and self.phase ~= "closed" then wait = sooner(wait, tend_file(self, now)) end
   if self.cache.history.history_age and self.phase ~= "closed" then
     local seconds = self.cache.replica:tend() -- history that is too old takes memory, even if nothing comes
     if seconds and (not wait or seconds < wait) then wait = seconds end
@@ -651,6 +660,7 @@ local function new(cache, hooks, file, timeout)
     describe_content = nil, -- function for the file: see content_file.lua
     fall_back_at = nil, -- when the content of the file is used
     is_from_file = false, -- the content is that of the file
+    is_tending = false, -- the work of the file is being done
     staleness = nil,
     stale_at = 0,       -- when the staleness is looked at
     arrival = nil,

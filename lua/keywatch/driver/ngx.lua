@@ -660,9 +660,10 @@ end
 
 --- Returns the bell of the loop; that of no loop where nginx serves, where stores are looked at now and then.
 function driver.bell()
-  local own = loop or assert(uv.open())
+  if not is_serving then return get_loop():bell() end
+  local own = assert(uv.open())
   local bell = own:bell()
-  if is_serving then own:close() else loop = own end
+  own:close()
   return bell
 end
 
