@@ -5,6 +5,7 @@ local nginx_server = require "spec.support.nginx_server"
 local nginx_stage = require "spec.support.nginx_stage"
 local phases = require "keywatch.driver.ngx_phase"
 local proc = require "spec.support.proc"
+local uv = require "spec.support.luv"
 
 local INIT = [[keywatch = require "keywatch"]]
 local CONNECT = [[client = keywatch.connect("$url")]]
@@ -404,6 +405,41 @@ describe("in workers of nginx #once", function()
     nginx_server.start("unix:" .. path)
     assert.same({ true, true }, stage:ask_each("return client:put('a', '1', { timeout = 60 }) ~= nil"))
     assert.equal("", stage:troubles("connect%(%) to unix:.* failed")) -- nginx tells of that itself, whatever it is told
+  end)
+
+  it("names are looked up by the resolver of nginx, and the error says so where there is none", function()
+    local dns = uv.new_udp()
+    local asked = 0
+    assert(dns:bind("127.0.0.1", 0))
+    dns:recv_start(function(_, query, from)
+      if not query then return end
+      asked = asked + 1
+      local has_address = query:sub(-4, -3) == "\0\1" -- the type of the question, behind the name
+      local count = has_address and "\0\1" or "\0\0"
+      local answer = query:sub(1, 2) .. "\129\128\0\1" .. count .. "\0\0\0\0" .. query:sub(13)
+      if has_address then answer = answer .. "\192\12\0\1\0\1\0\0\0\60\0\4\127\0\0\1" end
+      dns:send(answer, from.ip, from.port, function() end)
+    end)
+    local _, url = nginx_server.start_both()
+    local words = { at = url:match("%d+$") }
+    local CODE = [[
+      local client = keywatch.connect("http://store.keywatch.test:" .. at)
+      local found, err = client:put("a", "1", { timeout = %s })
+      client:close()
+      return found ~= nil, tostring(err)
+    ]]
+    local stage = nginx_stage.start {
+      words = words, init = [[keywatch, at = require "keywatch", "$at"]],
+      http = ("resolver 127.0.0.1:%d;"):format(dns:getsockname().port),
+    }
+    assert.is_true((stage:ask(stage:workers()[1], CODE:format("60"))))
+    assert.is_true(asked > 0)
+    stage:quit()
+    local without = nginx_stage.start { words = words, init = [[keywatch, at = require "keywatch", "$at"]] }
+    local is_found, text = without:ask(without:workers()[1], CODE:format("0.2"))
+    assert.is_false(is_found)
+    assert.matches("no resolver defined to resolve", text)
+    dns:close()
   end)
 
   it("knows when nginx only tests its configuration", function()
