@@ -53,6 +53,24 @@ describe("the gateway of examples/openresty #once", function()
     assert.equal(0, done.status, done:transcript())
   end)
 
+  it("does what its README says", function()
+    local peer = server.start()
+    local stage, ports = start(peer.url)
+    ports["8080"] = stage.port
+    local text = read(HERE .. "README.md"):match("In another terminal[^\n]*\n\n```sh\n(.-)```"):gsub("808%d", ports)
+    local answers = { "404 Not Found", "blue /shop/basket", "green /shop/basket", '"routes":1' }
+    for line in text:gmatch("[^\n]+") do
+      local answer = line:find("^curl") and table.remove(answers, 1)
+      local env = { ETCDCTL_API = "3", ETCDCTL_ENDPOINTS = peer.url }
+      stage:await(line, function()
+        local done = process.run({ "sh", "-c", line }, nil, { env = env })
+        return done.status == 0 and (not answer or done:stdout():find(answer, 1, true))
+      end)
+    end
+    assert.same({}, answers)
+    assert.equal(0, stage:quit())
+  end)
+
   local function await(stage, path, body)
     stage:await(body, function() return stage:get(path).body == body end)
     for _ = 1, 8 do assert.equal(body, stage:get(path).body) end -- both workers
