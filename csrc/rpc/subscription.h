@@ -17,8 +17,8 @@
  * once, the revision itself when it is complete.
  *
  * A subscription is ready, in the list of its connection, if it is armed and a notice can be taken; or if its state has
- * changed and its owner has to look at it. A subscription with a feed (rpc/feed.h) is ready if its state has changed, or
- * if the feed says that the owner has to be told.
+ * changed and its owner has to look at it. A subscription with a feed (rpc/feed.h) is ready if its state has changed,
+ * or if the feed says that the owner has to be told.
  */
 #ifndef KW_RPC_SUBSCRIPTION_H
 #define KW_RPC_SUBSCRIPTION_H
@@ -86,9 +86,8 @@ typedef struct kw_subscription {
   kw_feed *feed;       /* that takes what the server tells; or NULL */
   int64_t id;          /* watch id, once it is open */
   uint32_t confirmed;  /* answers about progress of the call that say that nothing is missing */
-  int64_t
-      heard_at; /* with a feed: when the server has last said that nothing is missing; 0: not yet */
-  size_t stale; /* coming answers about progress of the call that may not cover this watch */
+  int64_t heard_at; /* with a feed: when the server has said last that nothing is missing; or 0 */
+  size_t stale;     /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
   kw_link notices;   /* kw_notice, oldest first */

@@ -8,6 +8,7 @@ local testing = require "keywatch.testing"
 local directory = require "spec.support.directory"
 local fault = require "spec.support.fault"
 local logs = require "spec.controller.logs"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local starve = core.probe and require "spec.support.starve"
 local uv = require "spec.support.luv"
@@ -18,19 +19,6 @@ local KEY, RANGE_END = "/a/", "/a0"
 local CLUSTER = "18446744073709551615" -- the largest id
 
 local path
-
-local function read(name)
-  local file = assert(io.open(name, "rb"))
-  local bytes = file:read("*a")
-  file:close()
-  return bytes
-end
-
-local function write(name, bytes)
-  local file = assert(io.open(name, "wb"))
-  file:write(bytes)
-  file:close()
-end
 
 --- The number of the file: another one after each write.
 local function inode() return assert(uv.fs_stat(path)).ino end
@@ -606,17 +594,17 @@ describe("the content in a file", function()
     local replica = open_replica()
     assert(save(replica))
     replica:close()
-    local bytes, whole = read(path), path
+    local bytes, whole = files.read(path), path
     local torn = path .. ".torn"
     for len = 0, #bytes - 1 do
-      write(torn, bytes:sub(1, len))
+      files.write(torn, bytes:sub(1, len))
       local cluster, err = load(torn)
       assert.same({ nil, "corrupt" }, { cluster, err.code })
-      write(torn, bytes:sub(1, len) .. string.char((bytes:byte(len + 1) + 1) % 256) .. bytes:sub(len + 2))
+      files.write(torn, bytes:sub(1, len) .. string.char((bytes:byte(len + 1) + 1) % 256) .. bytes:sub(len + 2))
       cluster, err = load(torn)
       assert.same({ nil, "corrupt" }, { cluster, err.code })
     end
-    write(torn, bytes .. "x")
+    files.write(torn, bytes .. "x")
     expect_refused("is not whole", torn)
     assert(load(whole))
   end)
@@ -627,11 +615,11 @@ describe("the content in a file", function()
     replica:close()
     expect_refused("is that of other keys", path, "/a", RANGE_END)
     expect_refused("is that of other keys", path, KEY, "\0")
-    write(path, ("x"):rep(1000))
+    files.write(path, ("x"):rep(1000))
     expect_refused("is not the file of a cache")
-    write(path, "kwcache\2" .. ("\0"):rep(1000))
+    files.write(path, "kwcache\2" .. ("\0"):rep(1000))
     expect_refused("is of another version of keywatch")
-    write(path, "")
+    files.write(path, "")
     expect_refused("is empty")
     local fd = assert(uv.fs_open(path, "w", 384))
     assert(uv.fs_ftruncate(fd, 2 ^ 30 + 1))
@@ -647,7 +635,7 @@ describe("the content in a file", function()
     local replica = open_replica()
     assert(save(replica))
     replica:close()
-    local bytes = read(path)
+    local bytes = files.read(path)
     local function number(v) return string.char(0, 0, 0, v) end
     local function try(why, from, to)
       local body = bytes:sub(1, -5)
@@ -656,7 +644,7 @@ describe("the content in a file", function()
       body = body:sub(1, 12) .. ("\0\0%s%s"):format(string.char(math.floor((#body + 4) / 256)),
         string.char((#body + 4) % 256)) .. body:sub(17)
       local crc = crc32c.checksum { body }
-      write(path, body .. string.char(math.floor(crc / 2 ^ 24) % 256, math.floor(crc / 2 ^ 16) % 256,
+      files.write(path, body .. string.char(math.floor(crc / 2 ^ 24) % 256, math.floor(crc / 2 ^ 16) % 256,
         math.floor(crc / 2 ^ 8) % 256, crc % 256))
       if why then expect_refused(why) else assert(load()) end
     end
@@ -867,7 +855,7 @@ wait()
 describe("a process with a file", function()
   it("may fork while it writes, and both go on #slow", function()
     local disk = fault.new()
-    write(disk.base .. "/program.lua", FORKING)
+    files.write(disk.base .. "/program.lua", FORKING)
     local argv = { vm.interpreter, disk.base .. "/program.lua", disk.control, disk.directory .. "/content" }
     local child = process.start(argv, { env = disk:environment() })
     child:wait()
@@ -884,7 +872,7 @@ describe("a process with a file", function()
     local replica = open_replica()
     assert(save(replica))
     replica:close()
-    write(path .. ".lua", [[
+    files.write(path .. ".lua", [[
       local core = require "keywatch.core"
       local replica, writer = core.open { replica = true, now = 0 }, core.content_writer(arg[1])
       assert(replica:load_content(arg[1], "/a/", "/a0"))
@@ -913,7 +901,7 @@ end)
 describe("a disk that is full", function()
   it("leaves the file as it was, and no other #slow", function()
     local disk = fault.new()
-    write(disk.base .. "/program.lua", PROGRAM)
+    files.write(disk.base .. "/program.lua", PROGRAM)
     local argv = { vm.interpreter, disk.base .. "/program.lua", disk.control, disk.directory .. "/content" }
     local child = process.start(argv, { env = disk:environment() })
     child:wait()

@@ -1,5 +1,7 @@
 --- The gateway of examples/openresty: routes change without a reload, and are there when the server is not.
 
+local files = require "spec.support.files"
+local free_port = require "spec.support.free_port"
 local network = require "spec.support.network"
 local nginx_stage = require "spec.support.nginx_stage"
 local process = require "spec.support.process"
@@ -9,32 +11,15 @@ local uv = require "spec.support.luv"
 
 local HERE = "examples/openresty/"
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
-
 describe("the gateway of examples/openresty #once", function()
   nginx_stage.with_tests()
   before_each(network.begin)
   after_each(network.finish)
 
-  --- Returns a port that was free a moment ago.
-  local function free_port()
-    local socket = uv.new_tcp()
-    assert(socket:bind("127.0.0.1", 0))
-    local port = socket:getsockname().port
-    socket:close()
-    uv.run("nowait")
-    return port
-  end
-
   --- Writes the files of the example, with other ports. Returns a stage that is not started, and the ports.
   local function prepare(url)
     local ports = { ["8081"] = free_port(), ["8082"] = free_port() }
-    local text = read(HERE .. "nginx.conf"):gsub("127%.0%.0%.1:8080", "127.0.0.1:$port")
+    local text = files.read(HERE .. "nginx.conf"):gsub("127%.0%.0%.1:8080", "127.0.0.1:$port")
       :gsub("127%.0%.0%.1:(808[12])", function(port) return "127.0.0.1:" .. ports[port] end)
       :gsub("error_log stderr", "error_log error.log")
     local stage = nginx_stage.new { configuration = text, env = { KEYWATCH = url } }
@@ -57,7 +42,8 @@ describe("the gateway of examples/openresty #once", function()
     local peer = server.start()
     local stage, ports = start(peer.url)
     ports["8080"] = stage.port
-    local text = read(HERE .. "README.md"):match("In another terminal[^\n]*\n\n```sh\n(.-)```"):gsub("808%d", ports)
+    local readme = files.read(HERE .. "README.md")
+    local text = readme:match("In another terminal[^\n]*\n\n```sh\n(.-)```"):gsub("808%d", ports)
     local answers = { "404 Not Found", "blue /shop/basket", "green /shop/basket", '"routes":1' }
     for line in text:gmatch("[^\n]+") do
       local answer = line:find("^curl") and table.remove(answers, 1)

@@ -2,6 +2,7 @@
 -- were. What opens them is a process of its own, which has to survive.
 
 local fault = require "spec.support.fault"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local shell = require "spec.support.shell"
@@ -12,26 +13,13 @@ local LOCKS = { lock = true, ["data.mdb-lock"] = true } -- of these nothing is k
 
 local directory
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local bytes = file:read("*a")
-  file:close()
-  return bytes
-end
-
-local function write(path, bytes)
-  local file = assert(io.open(path, "wb"))
-  file:write(bytes)
-  file:close()
-end
-
 --- The files that count, with their bytes.
 local function contents(path)
-  local files = {}
+  local found = {}
   for name in shell.must("ls -A " .. path):gmatch("[^\n]+") do
-    if not LOCKS[name] then files[name] = read(path .. "/" .. name) end
+    if not LOCKS[name] then found[name] = files.read(path .. "/" .. name) end
   end
-  return files
+  return found
 end
 
 local MAKE = [[
@@ -90,7 +78,7 @@ describe("a damaged store #slow", function()
 
   --- Damages it by a function of the file's bytes, and expects it to be refused.
   local function expect_refused(damage, why)
-    write(data, damage(read(data)))
+    files.write(data, damage(files.read(data)))
     local before = contents(directory)
     expect_refusal(directory, why)
     assert.same(before, contents(directory))
@@ -150,14 +138,14 @@ describe("a damaged store #slow", function()
   end)
 
   it("is refused when a record is none", function()
-    write(data, replacing("\10\6key 77", "\10\99key 77")(read(data)))
+    files.write(data, replacing("\10\6key 77", "\10\99key 77")(files.read(data)))
     local before = contents(directory)
     assert.equal("corrupt\tkeywatch: " .. directory .. " is damaged", open(directory))
     assert.same(before, contents(directory))
   end)
 
   it("is refused when its numbers cannot be", function()
-    local bytes = read(data)
+    local bytes = files.read(data)
     local zeros, ones = ("\0"):rep(7), ("\255"):rep(7)
     for _, pair in ipairs {
       { "revision" .. zeros .. "\4", "revision\127" .. ones },
@@ -166,7 +154,7 @@ describe("a damaged store #slow", function()
       { "compacted_until" .. zeros .. "\0", "compacted_until" .. zeros .. "\1" },
       { zeros .. "\3\0\0\0\99\0\10", zeros .. "\3\255\255\255\255\0\10" }, -- of a record, in its revision
     } do
-      write(data, replacing(pair[1], pair[2])(bytes))
+      files.write(data, replacing(pair[1], pair[2])(bytes))
       assert.equal("corrupt\tkeywatch: " .. directory .. " is damaged", open(directory))
     end
   end)
@@ -180,7 +168,7 @@ describe("a damaged store #slow", function()
     assert.equal(0, status, printed)
     local zeros = ("\0"):rep(7)
     local id = "\128" .. zeros:sub(2) .. "M"
-    write(data, replacing(id .. zeros .. "<", id .. "\127" .. zeros)(read(data)))
+    files.write(data, replacing(id .. zeros .. "<", id .. "\127" .. zeros)(files.read(data)))
     assert.equal("corrupt\tkeywatch: " .. directory .. " is damaged", open(directory))
   end)
 
@@ -349,9 +337,9 @@ end)
 
 describe("a directory of a store #slow", function()
   it("is refused when it is a file", function()
-    write(directory, "a file")
+    files.write(directory, "a file")
     expect_refusal(directory, "it is not a directory")
-    assert.equal("a file", read(directory))
+    assert.equal("a file", files.read(directory))
   end)
 
   it("is refused when it cannot be made", function()
@@ -394,7 +382,7 @@ describe("a directory of a store #slow", function()
 
   it("may have been left in the middle of its making", function()
     shell.must("mkdir " .. directory)
-    write(directory .. "/copy.mdb", "half of it")
+    files.write(directory .. "/copy.mdb", "half of it")
     assert.equal("opened at 1", open(directory))
   end)
 end)

@@ -6,6 +6,8 @@
 local literal = require "keywatch.support.literal"
 
 local directory = require "spec.support.directory"
+local files = require "spec.support.files"
+local free_port = require "spec.support.free_port"
 local http = require "spec.support.http"
 local proc = require "spec.support.proc"
 local process = require "spec.support.process"
@@ -89,22 +91,6 @@ local GLOBALS = {
   { "user", "$user" },
 }
 
---- Returns a port that was free a moment ago.
-local function free_port()
-  local socket = uv.new_tcp()
-  assert(socket:bind("127.0.0.1", 0))
-  local port = socket:getsockname().port
-  socket:close()
-  uv.run("nowait")
-  return port
-end
-
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
-
 --- A text in which each $word that there is a value for is replaced.
 local function fill(text, words)
   return (text:gsub("%$(%l+)", words))
@@ -122,10 +108,10 @@ local function write_files(self)
   words.main, words.http, words.server = "", "", "" -- their own words are replaced first
   for _, name in ipairs { "main", "http", "server" } do words[name] = fill(options[name] or "", words) end
   local text = (options.configuration or CONFIGURATION):gsub("\nhttp {\n", "%0" .. TEMPORARY, 1)
-  write(self.here .. "/nginx.conf", fill(text, words))
-  write(self.here .. "/init.lua", fill(options.init or "", words))
-  write(self.here .. "/init_worker.lua", TIE .. fill(options.init_worker or "", words))
-  write(self.here .. "/run.lua", RUN)
+  files.write(self.here .. "/nginx.conf", fill(text, words))
+  files.write(self.here .. "/init.lua", fill(options.init or "", words))
+  files.write(self.here .. "/init_worker.lua", TIE .. fill(options.init_worker or "", words))
+  files.write(self.here .. "/run.lua", RUN)
 end
 
 --- Writes the files of a stage, and starts nothing. Options: init and init_worker, Lua texts of these phases; main,

@@ -2,6 +2,7 @@
 -- and `etcdctl` are in PATH, and the port 2379 stands for a port that is free.
 
 local directory = require "spec.support.directory"
+local free_port = require "spec.support.free_port"
 local keywatch_command = require "spec.support.command"
 local luv = require "spec.support.luv"
 local process = require "spec.support.process"
@@ -42,16 +43,6 @@ function session.new()
   }, session)
   write_keywatch(self.bin .. "/keywatch")
   return self
-end
-
---- A port that nobody listens on.
-local function free_port()
-  local tcp = luv.new_tcp()
-  assert(tcp:bind("127.0.0.1", 0))
-  local port = tcp:getsockname().port
-  tcp:close()
-  luv.run("nowait")
-  return port
 end
 
 --- Ends the server, which must end with status 0.

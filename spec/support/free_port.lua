@@ -1,0 +1,12 @@
+--- Returns a port that was free a moment ago, for a program that must be told its port.
+
+local uv = require "spec.support.luv"
+
+return function()
+  local socket = uv.new_tcp()
+  assert(socket:bind("127.0.0.1", 0))
+  local port = socket:getsockname().port
+  socket:close()
+  uv.run("nowait")
+  return port
+end
