@@ -164,8 +164,8 @@ bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   return true;
 }
 
-bool kw_subscription_confirm(kw_subscription *sub, int64_t revision) {
-  if (revision >= sub->next - 1 && sub->unfinished == 0) sub->confirmed++;
+bool kw_subscription_confirm(kw_subscription *sub, int64_t revision, int64_t now) {
+  if (revision >= sub->next - 1 && sub->unfinished == 0) sub->heard_at = now;
   return kw_subscription_advance(sub, revision) || sub->is_followed;
 }
 

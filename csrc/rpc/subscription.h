@@ -85,9 +85,8 @@ typedef struct kw_subscription {
   kw_watch_call *call; /* or NULL */
   kw_feed *feed;       /* that takes what the server tells; or NULL */
   int64_t id;          /* watch id, once it is open */
-  uint32_t confirmed;  /* answers about progress of the call that say that nothing is missing */
-  int64_t heard_at; /* with a feed: when the server has said last that nothing is missing; or 0 */
-  size_t stale;     /* coming answers about progress of the call that may not cover this watch */
+  int64_t heard_at;    /* when the server has said last that nothing is missing; or 0 */
+  size_t stale;        /* coming answers about progress of the call that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
   kw_link notices;   /* kw_notice, oldest first */
@@ -136,9 +135,9 @@ bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int
 /* Notes that everything up to a revision has been told, and queues progress. Returns true if `next` has moved. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
 
-/* Does what kw_subscription_advance does, for progress of the whole call, and counts it as `confirmed` if the watch has
- * been told everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
-bool kw_subscription_confirm(kw_subscription *sub, int64_t revision);
+/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at` if the watch has been told
+ * everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
+bool kw_subscription_confirm(kw_subscription *sub, int64_t revision, int64_t now);
 
 /* Does what kw_subscription_advance does, for the server's periodic progress: a reader that wants progress is told
  * even if nothing is new. Returns true if `next` has moved, or progress was queued. */

@@ -288,10 +288,8 @@ static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
   if (call->unanswered > 0) call->unanswered--;
   while (call->is_trusted && (sub = kw_map_next(&call->ids, &at)) != NULL) {
     if (is_stale(sub, revision)) continue;
-    uint32_t confirmed = sub->confirmed;
-    bool is_news = kw_subscription_confirm(sub, revision);
-    if (sub->confirmed != confirmed) sub->heard_at = kw_client_now(call->client);
-    if (is_news) kw_watch_call_wake(sub);
+    if (kw_subscription_confirm(sub, revision, kw_client_now(call->client)))
+      kw_watch_call_wake(sub);
   }
 }
 
