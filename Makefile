@@ -96,13 +96,16 @@ build/neovim.so: spec/support/neovim.c Makefile | deps
 	@mkdir -p $(@D)
 	@$(CC) -O1 -g -fPIC $(WARNINGS) -shared $< -ldl -o $@
 
-lint: | deps    ## luacheck and clang-format
+C_FILES = $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
+
+lint: | deps    ## luacheck, clang-format, and no line of C with more than 120 columns
 	@luacheck --quiet --no-color $(wildcard bin/* lua spec bench examples types) .luacheckrc .busted; lua=$$?; \
-	clang-format --dry-run -Werror $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c) && \
+	clang-format --dry-run -Werror $(C_FILES) && \
+	awk 'length > 120 { print FILENAME ":" FNR ": more than 120 columns"; bad = 1 } END { exit bad }' $(C_FILES) && \
 	[ -z "$$(gofmt -l spec/support/go bench/go | tee /dev/stderr)" ] && exit $$lua
 
 format: | deps  ## write the C files as clang-format has them
-	@clang-format -i $(wildcard csrc/*/*.[ch] bench/*.[ch] fuzz/*.[ch] spec/support/*.c)
+	@clang-format -i $(C_FILES)
 
 UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 TLS := csrc/base/mem.c csrc/face/module.c $(wildcard csrc/tls/*.c)

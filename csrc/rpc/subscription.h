@@ -135,8 +135,8 @@ bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int
 /* Notes that everything up to a revision has been told, and queues progress. Returns true if `next` has moved. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
 
-/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at` if the watch has been told
- * everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
+/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at` if the watch has been
+ * told everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
 bool kw_subscription_confirm(kw_subscription *sub, int64_t revision, int64_t now);
 
 /* Does what kw_subscription_advance does, for the server's periodic progress: a reader that wants progress is told

@@ -59,7 +59,8 @@ local function new(driver)
                         -- that it has begun, finished = threads that have ended, idle_at = }
     starting_at = nil,  -- when a timer was started that has not come yet
     links = {},         -- as keys: connections that are not gone
-    queue = {},         -- functions that run as light threads of the timer
+    queue = {},         -- functions that are to run as light threads of the timer
+    first = 1,          -- the place of the oldest one
     threads = {},       -- servers' threads that are to end
     is_turning = false,
     must_turn = false,  -- a turn was asked for in the middle of one
@@ -161,7 +162,7 @@ end
 --- Forgets the timers of another process.
 function home_methods:after_fork()
   self.timer, self.starting_at, self.has_exit_timer, self.is_turning = nil, nil, false, false
-  self.links, self.queue, self.threads = {}, {}, {}
+  self.links, self.queue, self.first, self.threads = {}, {}, 1, {}
 end
 
 -- }======
@@ -264,11 +265,24 @@ function home_methods:link_of(client)
   end
 end
 
+--- True if functions wait for their start.
+local function has_queued(self)
+  return self.queue[self.first] ~= nil
+end
+
+--- Takes the oldest function from the queue, or returns nil.
+local function take_queued(self)
+  local fn = self.queue[self.first]
+  if not fn then return nil end
+  self.queue[self.first], self.first = false, self.first + 1
+  if not has_queued(self) then self.queue, self.first = {}, 1 end
+  return fn
+end
+
 --- Starts the functions of the queue, and forgets threads that have ended.
 local function start_queued(self, timer)
   while timer.finished[1] do wait_for(table.remove(timer.finished)) end
-  while self.queue[1] do
-    local fn = table.remove(self.queue, 1)
+  for fn in take_queued, self do
     timer.count = timer.count + 1
     spawn(function()
       local ok, err = pcall(fn)
@@ -281,7 +295,7 @@ end
 
 --- True if the home has nothing to do.
 local function is_idle(self)
-  return next(self.links) == nil and not self.queue[1] and self.driver.is_idle()
+  return next(self.links) == nil and not has_queued(self) and self.driver.is_idle()
 end
 
 --- Moves to another timer, if it is time. Returns true if the handler of this timer is to end.
@@ -348,7 +362,7 @@ local function go_round(self, timer)
     bury_links(self)
   end
   seconds = min(seconds, max(0, min(timer.renew_at, timer.idle_at or timer.renew_at) - now))
-  if self.queue[1] or timer.is_rung then return false end
+  if has_queued(self) or timer.is_rung then return false end
   self.wake_at = now + seconds
   timer.is_waiting = true
   timer.bell:wait(max(LEAST, seconds))
