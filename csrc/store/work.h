@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * work: how much one turn may still do for a request. A visit is a look at one key or record, or KW_WORK_BYTES bytes
+ * that are read. A function that takes a kw_work stops when none is left, remembers where, and returns KW_UNFINISHED;
+ * the next turn calls it again with new work.
+ */
+#ifndef KW_STORE_WORK_H
+#define KW_STORE_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KW_UNFINISHED 2 /* a result above 0, like KW_UNSETTLED: neither KW_OK nor an error */
+
+/* Visits of one turn: about two milliseconds. */
+#ifdef KW_PROBE
+#define KW_WORK_TURN 16 /* small, so that tests meet every place where work stops */
+#else
+#define KW_WORK_TURN 10000
+#endif
+
+#define KW_WORK_BYTES 1024 /* that count as a visit */
+
+typedef struct kw_work {
+  int64_t left; /* visits */
+} kw_work;
+
+/* Returns the work of one turn. */
+static inline kw_work kw_work_of_turn(void) {
+  return (kw_work){.left = KW_WORK_TURN};
+}
+
+/* Returns work without end: the call is done in one piece. */
+static inline kw_work kw_work_without_end(void) {
+  return (kw_work){.left = INT64_MAX};
+}
+
+/* True if there is work left. */
+static inline bool kw_work_is_left(const kw_work *work) {
+  return work->left > 0;
+}
+
+/* Takes a visit, and the bytes that it reads. */
+static inline void kw_work_spend(kw_work *work, size_t bytes) {
+  work->left -= 1 + (int64_t)(bytes / KW_WORK_BYTES);
+}
+
+#endif
