@@ -14,6 +14,7 @@
 
 #include "base/link.h"
 #include "store/committer.h"
+#include "store/counts.h"
 #include "store/index.h"
 #include "store/lease.h"
 #include "store/log.h"
@@ -86,6 +87,9 @@ struct kw_store {
 
   int64_t applied;  /* newest revision of the index, without the open write */
   int64_t revision; /* newest visible revision */
+  /* How often committed revisions were undone, or all of the history was replaced. */
+  uint64_t rewrites;
+  kw_counts counts;
   kw_open_write open;
   kw_undo_list undo;
 

@@ -95,6 +95,7 @@ void kw_store_free(kw_store *store) {
   if (store->log != NULL) kw_log_free(store->log);
   if (store->database != NULL) kw_database_close(store->database);
   kw_free(store->undo.steps);
+  kw_counts_drop(&store->counts);
   kw_arena_drop(&store->scratch);
   kw_free(store);
 }
