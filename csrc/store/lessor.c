@@ -33,8 +33,8 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
 }
 
 static int revoke(kw_store *store, kw_lease *lease) {
-  kw_arena_reset(&store->scratch);
   int rc = kw_txn_delete_lease(store, lease, &store->scratch);
+  kw_arena_reset(&store->scratch);
   if (rc == KW_OK) rc = kw_write_revoke(store, lease);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
