@@ -56,7 +56,6 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
     method->on_request(server, stream, &bytes);
     return;
   }
-  kw_arena_reset(&server->arena);
   void *record = kw_arena_alloc(&server->arena, method->request->size);
   int rc = record == NULL ? KW_ERR_NO_MEMORY
                           : kw_message_decode(method->request, bytes, &server->arena, record);
@@ -65,6 +64,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   } else {
     kw_service_fail(stream, rc);
   }
+  kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
   if (server->takes_notes) kw_notes_answered(server, stream);
 }
 

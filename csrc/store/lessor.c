@@ -33,8 +33,8 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
 }
 
 static int revoke(kw_store *store, kw_lease *lease) {
-  kw_arena_reset(&store->scratch);
   int rc = kw_txn_delete_lease(store, lease, &store->scratch);
+  kw_arena_reset(&store->scratch);
   if (rc == KW_OK) rc = kw_write_revoke(store, lease);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
@@ -52,19 +52,10 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
-/* Returns the lease of an id whose revocation is not durable, or NULL. */
-static kw_lease *find_pending(const kw_store *store, int64_t id) {
-  for (size_t i = 0; i < store->undo.n; i++) {
-    const kw_undo *step = &store->undo.steps[i];
-    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id) return step->lease;
-  }
-  return NULL;
-}
-
 /* A lease whose revocation is not durable still exists for callers, unless its time is over. Returns its ttl, or 0 if
  * there is none. */
 static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
-  const kw_lease *lease = find_pending(store, id);
+  const kw_lease *lease = kw_leases_find_revoked(&store->leases, id);
   return lease == NULL || is_over(lease, now) ? 0 : lease->ttl;
 }
 
@@ -78,7 +69,7 @@ void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) 
 
 void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag) {
   kw_lease *lease = kw_leases_find(&store->leases, id);
-  if (lease == NULL) lease = find_pending(store, id);
+  if (lease == NULL) lease = kw_leases_find_revoked(&store->leases, id);
   if (lease != NULL) lease->tag = tag;
 }
 

@@ -189,6 +189,7 @@ static void remove_place(kw_log *log, size_t at) {
   kw_free(log->places[at].chunk);
   log->n--;
   memmove(&log->places[at], &log->places[at + 1], (log->n - at) * sizeof log->places[0]);
+  kw_shrink(&log->places, &log->cap, log->n, sizeof *log->places);
 }
 
 void kw_log_undo(kw_log *log) {

@@ -47,6 +47,8 @@ typedef struct kw_undo_list {
   size_t cap;
   size_t submitted; /* steps of the submitted group */
   size_t committed; /* steps of both groups: all but those of the open write */
+  uint64_t
+      first; /* number of the oldest step; numbers rise, and those of undone steps are given again */
 } kw_undo_list;
 
 typedef struct kw_open_write {

@@ -262,6 +262,18 @@ kw_committer *kw_store_committer(const kw_store *store) {
   return store->committer;
 }
 
+/* Every revoked lease has its step of the undo list. */
+static const char *check_revoked(const kw_store *store) {
+  size_t ids = 0;
+  for (size_t i = 0; i < store->undo.n; i++) {
+    const kw_undo *step = &store->undo.steps[i];
+    if (step->kind != KW_UNDO_REVOKE) continue;
+    if (!kw_leases_has_revoked(&store->leases, step->lease)) return "a revoked lease is not found";
+    if (step->lease->newer == NULL) ids++;
+  }
+  return ids == store->leases.revoked.n ? NULL : "a revoked lease too many";
+}
+
 /* Every change of every key has its record, every record its change, and every lease its keys. */
 const char *kw_store_check(const kw_store *store) {
   kw_index_cursor cursor = kw_index_seek(&store->index, kw_slice_of("", 0));
@@ -292,6 +304,7 @@ const char *kw_store_check(const kw_store *store) {
   if (leased != attached) return "a lease has a key too many";
   if (changes != kw_log_count(store->log)) return "a record without change";
   if ((fault = kw_retention_check(store)) != NULL) return fault;
+  if ((fault = check_revoked(store)) != NULL) return fault;
   return store->undo.n == store->undo.committed ? NULL : "an open write";
 }
 

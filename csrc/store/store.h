@@ -66,9 +66,10 @@ kw_store_options kw_store_defaults(void);
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_REASON_ROOM]);
 
-/* Reads up to `n` records of a store that was just opened. *done becomes the number of records that are read, *total
- * the number of all. Until they are equal, only this function and kw_store_free may be called. A store in memory has
- * no records to read. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT with a sentence in `text`. */
+/* Reads up to `n` records of a store that was just opened, fewer if they are large. *done becomes the number of
+ * records that are read, *total the number of all. Until they are equal, only this function and kw_store_free may be
+ * called. A store in memory has no records to read. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT with a sentence
+ * in `text`. */
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]);
 
