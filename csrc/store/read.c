@@ -52,7 +52,7 @@ static int64_t count_by_log(const kw_store *store, const kw_range *range, int64_
   kw_log_entry entry;
   int64_t n = kw_index_count(&store->index, range);
   while (kw_log_next(store->log, &cursor, &entry)) {
-    kw_slice key = kw_keyvalue_key(entry.record);
+    kw_slice key = kw_keyvalue_key_in(entry.bytes);
     if (kw_range_contains(range, key)) n += count_difference(store, &entry, key, rev);
   }
   return n;
