@@ -34,7 +34,7 @@ static int load_meta(kw_store *store) {
   if (!is_sound(meta)) return KW_ERR_CORRUPT;
   store->applied = store->revision = meta->revision;
   store->compact_requested = store->compact_revision = meta->compact_revision;
-  store->compact_next = meta->compacted_until;
+  store->compact_next = (kw_revision){.main = meta->compacted_until};
   store->alarms = (unsigned)meta->alarms;
   return KW_OK;
 }

@@ -212,8 +212,8 @@ static int count_by_log(step *s) {
       end_count(read);
       return KW_OK;
     }
-    kw_slice key = kw_keyvalue_key(entry.record);
-    kw_work_spend(s->work, entry.record->len);
+    kw_slice key = kw_keyvalue_key_in(entry.bytes);
+    kw_work_spend(s->work, entry.bytes.len);
     if (kw_range_contains(&read->op.range, key)) read->count += count_difference(s, entry.rev, key);
     read->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
     if (++read->visited > read->visits_max) {

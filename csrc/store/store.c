@@ -237,6 +237,7 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
+  if (kw_log_has_passed(store->log)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
@@ -245,9 +246,11 @@ int64_t kw_store_deadline(const kw_store *store) {
 bool kw_store_step(kw_store *store, int64_t now) {
   store->now = now;
   kw_log_release(store->log);
-  if (store->failure != KW_OK) return false;
+  kw_log_free_passed(store->log);
+  bool has_passed = kw_log_has_passed(store->log);
+  if (store->failure != KW_OK) return has_passed;
   kw_durability_step(store, now);
-  bool more = kw_lessor_step(store, now);
+  bool more = kw_lessor_step(store, now) || has_passed;
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);

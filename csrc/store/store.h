@@ -215,8 +215,8 @@ bool kw_store_is_replica(const kw_store *store);
  * an earlier one. */
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 
-/* Moves to the next visible event; entry->record is borrowed, as from kw_store_apply. Returns false at the end, and
- * at a record that cannot be read, see kw_store_read_failure. */
+/* Moves to the next visible event, see kw_log_entry for how long its bytes are valid. Returns false at the end, and at
+ * a record that cannot be read, see kw_store_read_failure. */
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
 
 /* Returns the record that a key had before a change of revision `rev`, borrowed as from kw_store_apply. Returns NULL
