@@ -92,6 +92,7 @@ typedef struct walker {
   int64_t rev;
   bool back;
   bool is_newest; /* the index itself knows which keys exist */
+  bool is_inside; /* all keys to come are known to be in the range */
   kw_index_cursor cursor;
 } walker;
 
@@ -113,9 +114,10 @@ static walker walker_of(const step *s, bool back) {
 }
 
 /* Returns the next key, which need not exist at the revision; or NULL at the end of the range. */
-static const kw_key_history *next_key(walker *w) {
+static inline const kw_key_history *next_key(walker *w) {
   const kw_index *index = &w->store->index;
   const kw_key_history *history;
+  if (w->is_inside) return kw_index_next_live(index, &w->cursor);
   if (w->back) {
     history =
         w->is_newest ? kw_index_previous_live(index, &w->cursor) : kw_index_previous(&w->cursor);
@@ -356,7 +358,8 @@ static bool reserve_page(step *s) {
   kw_records *page = s->page;
   if (page->n + s->n_revs <= s->cap) return true;
   int64_t left = kvs_left(s->read);
-  size_t cap = left < s->work->left ? (size_t)left : (size_t)s->work->left;
+  if (left > s->work->left) left = s->work->left;
+  size_t cap = left > 0 ? (size_t)left : 0;
   if (cap < s->cap) cap = s->cap;
   if (cap < page->n + s->n_revs) cap = 2 * (page->n + s->n_revs);
   const kw_blob **items = kw_arena_array(s->arena, cap, sizeof *items);
@@ -382,7 +385,7 @@ static int flush(step *s) {
 }
 
 /* Adds a kv to the page. Records of a database are copied, so they are read, and counted, one by one. */
-static int add(step *s, kw_revision rev) {
+static inline int add(step *s, kw_revision rev) {
   s->revs[s->n_revs++] = rev;
   bool is_full = s->n_revs == KW_LOG_BATCH || s->store->database != NULL;
   return is_full ? flush(s) : KW_OK;
@@ -430,21 +433,33 @@ static int end_walk(step *s, const kw_key_history *last) {
   return flush(s);
 }
 
+/* If all keys of the range are looked for, and their count is known, the walk ends with the last of them. */
 static int walk(step *s) {
   kw_read *read = s->read;
   const kw_key_history *history = NULL, *next;
   int64_t most = wanted(&read->op);
   bool is_filtered = has_filter(&read->op);
+  bool is_plain = !wants_sort(&read->op) && !read->op.count_only && read->op.limit <= 0;
+  bool is_counted = !is_filtered && !read->counts_on_the_way;
   walker w = walker_of(s, goes_back(&read->op) && !kw_range_is_point(&read->op.range));
+  w.is_inside = is_counted && w.is_newest && !w.back;
+  if (is_counted && most > read->count) most = read->count;
   int rc = KW_OK;
   while (rc == KW_OK && kw_work_is_left(s->work)) {
     if ((next = next_key(&w)) == NULL) return end_walk(s, NULL);
     history = next;
     kw_work_spend(s->work, 0);
-    const kw_change *change = live_at(history, read->revision);
+    const kw_change *change =
+        w.is_newest ? kw_key_history_last(history) : live_at(history, read->revision);
     if (change == NULL) continue;
     read->count += read->counts_on_the_way;
-    if (!is_filtered || passes(s, history, change)) rc = take_key(s, history, change);
+    if (is_filtered && !passes(s, history, change)) continue;
+    if (is_plain) {
+      read->found++;
+      rc = add(s, kw_change_revision(change));
+    } else {
+      rc = take_key(s, history, change);
+    }
     if (rc == KW_OK && read->found >= most) return end_walk(s, history);
   }
   if (rc == KW_OK) rc = flush(s);
