@@ -30,10 +30,12 @@ local world = {}
 world.__index = world
 
 local function new_world(scenario, random)
+  local store = keywatch.open(scenario.options)
+  if probe then probe.set_walk_visits(store, random:one_in(2) and 3 or 1000) end -- 3: steps end inside of revisions
   return setmetatable({
     random = random,
     requests = history.new(random, scenario),
-    store = keywatch.open(scenario.options),
+    store = store,
     model = new_model(not scenario.options.replica and scenario.options or nil), -- of a replica: its upstream
     within = scenario.within or everything,
     is_replica = scenario.options.replica,
