@@ -91,8 +91,8 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
  * included. INT64_MIN: at once. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
 
-/* Does a bounded part of what is due: the store's step, untold and lagging watchers, periodic progress. Returns whether more is
- * due. */
+/* Does a bounded part of what is due: the store's step, untold and lagging watchers, periodic progress. Returns whether
+ * more is due. */
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
 #ifdef KW_PROBE
