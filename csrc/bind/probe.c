@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "bind/lua_store.h"
+#include "bind/lua_watch.h"
 #include "bind/probe_codec.h"
 #include "bind/probe_connection.h"
 #include "bind/probe_disk.h"
@@ -122,7 +123,16 @@ static int l_bytes(lua_State *L) {
   return 1;
 }
 
+/* set_walk_visits(store, n): the work of a step for watchers. */
+static int l_set_walk_visits(lua_State *L) {
+  kw_lua_store *self = kw_bind_check_store(L, 1);
+  if (kw_bind_make_hub(self) != KW_OK) return luaL_error(L, "no memory");
+  kw_hub_set_walk_visits(self->hub, (int64_t)luaL_checkinteger(L, 2));
+  return 0;
+}
+
 static const luaL_Reg probe[] = {{"check", l_check},
+                                 {"set_walk_visits", l_set_walk_visits},
                                  {"fail_core", l_fail_core},
                                  {"fail_all", l_fail_all},
                                  {"fail_none", l_fail_none},

@@ -38,7 +38,7 @@ static bool is_running(const kw_store *store) {
 }
 
 int64_t kw_compaction_deadline(const kw_store *store) {
-  if (!is_running(store)) return KW_NEVER;
+  if (!is_running(store) || store->compact_next.main > store->held_after) return KW_NEVER;
   if (!kw_log_may_remove(store->log, (size_t)store->options.step_records)) return KW_NEVER;
   return store->compact_is_delayed ? store->compact_retry_at : INT64_MIN;
 }
@@ -114,7 +114,8 @@ bool kw_compaction_step(kw_store *store) {
     int rc = is_there ? KW_OK : kw_log_failure(store->log);
     if (rc != KW_OK) return stop(store, next, rc);
     if (!is_there || entry.rev.main > store->compact_revision) break;
-    if (visits >= store->options.step_records) return stop(store, entry.rev, KW_OK);
+    bool is_enough = visits >= store->options.step_records || entry.rev.main > store->held_after;
+    if (is_enough) return stop(store, entry.rev, KW_OK);
     if (entry.blob != NULL) visits += (int64_t)(entry.bytes.len / BYTES_PER_VISIT);
     int64_t n = visit(store, entry.rev, entry.tombstone, kw_keyvalue_key_in(entry.bytes));
     if (n < 0) return stop(store, entry.rev, KW_ERR_NO_MEMORY);

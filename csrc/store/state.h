@@ -98,6 +98,7 @@ struct kw_store {
   int64_t compact_requested; /* becomes compact_revision when it is durable */
   int64_t compact_revision;  /* -1 before the first compaction */
   kw_revision compact_next;  /* first revision that the running compaction has not visited */
+  int64_t held_after;        /* compaction visits nothing after this revision */
   bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
   bool compact_is_delayed;   /* memory was short in the last step: the next one is done */
   int64_t compact_retry_at;  /* at this time */

@@ -67,6 +67,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .revision = 1,
                       .compact_requested = -1,
                       .compact_revision = -1,
+                      .held_after = INT64_MAX,
                       .now = now};
   kw_link_init(&store->snapshots);
   if (store->options.quota == 0) store->options.quota = KW_DEFAULT_QUOTA;
@@ -162,9 +163,17 @@ void kw_store_set_hook(kw_store *store, kw_store_hook hook) {
   store->hook = hook;
 }
 
-kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
+kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev) {
   kw_log_release(store->log);
-  return kw_log_seek(store->log, (kw_revision){.main = rev});
+  return kw_log_seek(store->log, rev);
+}
+
+kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev) {
+  return kw_store_seek_inside(store, (kw_revision){.main = rev});
+}
+
+void kw_store_hold_history(kw_store *store, int64_t rev) {
+  store->held_after = rev;
 }
 
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry) {

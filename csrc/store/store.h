@@ -215,6 +215,14 @@ bool kw_store_is_replica(const kw_store *store);
  * an earlier one. */
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 
+/* Returns a cursor as kw_store_seek does, before the first event of `rev` or later: it may begin inside of a
+ * revision. */
+kw_log_cursor kw_store_seek_inside(const kw_store *store, kw_revision rev);
+
+/* For the hub: compaction removes no record after `rev`, until the hub has told its watchers. INT64_MAX: compaction
+ * removes whatever it may. */
+void kw_store_hold_history(kw_store *store, int64_t rev);
+
 /* Moves to the next visible event, see kw_log_entry for how long its bytes are valid. Returns false at the end, and at
  * a record that cannot be read, see kw_store_read_failure. */
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);

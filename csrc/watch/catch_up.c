@@ -3,11 +3,13 @@
  * catch_up: the lagging watchers are told what they have missed, in bounded steps.
  *
  * A step takes the first lagging watcher, and the others that are within walk_revisions after it. It walks a bounded
- * part of the log once for all of them, tells each, and makes each of them synced, blocked, lagging or failed.
+ * part of the log once for all of them, tells each, and makes each of them synced, blocked, lagging or failed. A step
+ * whose work ends inside of a revision leaves the walk to the next step.
  */
 #include "base/mem.h"
 #include "watch/state.h"
 
+#define UNFINISHED (-1)
 #define WALK_MATCHES 16384 /* limit of walk.matches in a step; the last revision may exceed it */
 
 /* Moves a lagging watcher to the watchers of this step. Returns false if memory is short: the watcher lags on, behind
@@ -41,23 +43,37 @@ static int64_t choose_near(kw_hub *hub) {
   return from;
 }
 
-static bool is_long_enough(const kw_hub *hub, size_t revisions) {
-  return revisions >= hub->options.walk_revisions || hub->walk.matches >= WALK_MATCHES ||
-         hub->walk.most_bytes >= hub->options.walk_bytes;
+static bool is_long_enough(const kw_hub *hub) {
+  return hub->walked >= hub->options.walk_revisions || hub->catching_up.matches >= WALK_MATCHES ||
+         hub->catching_up.most_bytes >= hub->options.walk_bytes;
 }
 
-/* Walks whole revisions from `from` on. Returns the last revision that was covered. Returns 0 if memory is short or a
- * record cannot be read: *reached is then a revision that is not after that record's. */
-static int64_t walk_from(kw_hub *hub, int64_t from, int64_t *reached) {
-  kw_log_cursor cursor = kw_store_seek(hub->store, from);
+/* Walks on, as far as one step may. Returns the last revision that was covered, or UNFINISHED if the step has ended
+ * inside of a revision. Returns 0 if memory is short or a record cannot be read: *reached is then a revision that is
+ * not after that record's. */
+static int64_t walk_on(kw_hub *hub, int64_t *reached) {
+  kw_work work = {.left = hub->options.walk_visits};
+  kw_log_cursor cursor = kw_store_seek_inside(hub->store, hub->walk_next);
   kw_log_entry entry;
+  *reached = hub->walk_next.main;
   bool more = kw_store_next(hub->store, &cursor, &entry);
-  for (size_t revisions = 0; more; revisions++) {
-    if (is_long_enough(hub, revisions)) return entry.rev.main - 1;
-    if (!kw_delivery_walk_revision(hub, hub->chosen_group, &cursor, &entry, &more)) break;
+  bool is_inside = hub->walk_next.sub > 0 && more && entry.rev.main == hub->walk_next.main;
+  while (more) {
+    if (!is_inside && (is_long_enough(hub) || !kw_work_is_left(&work))) return entry.rev.main - 1;
+    int64_t rev = entry.rev.main;
+    *reached = rev;
+    if (!kw_delivery_walk_revision(hub, &hub->catching_up, hub->chosen_group, &cursor, &entry,
+                                   &more, &work))
+      break;
+    is_inside = more && entry.rev.main == rev;
+    if (is_inside) {
+      hub->walk_next = entry.rev;
+      return UNFINISHED;
+    }
+    hub->walked++;
   }
   if (!more && kw_store_read_failure(hub->store) == KW_OK) return kw_store_revision(hub->store);
-  *reached = cursor.next.main > from ? cursor.next.main : from;
+  if (cursor.next.main > *reached) *reached = cursor.next.main;
   return 0;
 }
 
@@ -81,19 +97,50 @@ static void place(kw_hub *hub, kw_watcher *watcher, int64_t covered) {
   }
 }
 
+/* Ends the walk: every chosen watcher leaves for its next place. */
+static void end_walk(kw_hub *hub, int64_t covered) {
+  kw_walk_reset(&hub->catching_up);
+  size_t n = hub->n_chosen;
+  hub->n_chosen = 0;
+  for (size_t i = 0; i < n; i++) place(hub, hub->chosen[i], covered);
+}
+
 /* Tells the chosen watchers what one walk has found. If the walk met a damaged record, the watchers that need it fail;
  * the others begin after the record, and lag on until a later walk. */
-static void tell_chosen(kw_hub *hub, int64_t from) {
-  int64_t reached = from;
-  int64_t covered = walk_from(hub, from, &reached);
+static void tell_chosen(kw_hub *hub) {
+  int64_t reached;
+  int64_t covered = walk_on(hub, &reached);
+  if (covered == UNFINISHED) return;
   bool is_corrupt = covered == 0 && kw_store_read_failure(hub->store) == KW_ERR_CORRUPT;
   for (size_t i = 0; i < hub->n_chosen; i++) {
     hub->chosen[i]->was_refused = false;
     hub->chosen[i]->is_unreadable = is_corrupt && hub->chosen[i]->next_rev <= reached;
-    if (covered > 0) kw_delivery_tell(hub, hub->chosen[i]);
+    if (covered > 0) kw_delivery_tell(&hub->catching_up, hub->chosen[i]);
   }
-  kw_walk_reset(&hub->walk);
-  for (size_t i = 0; i < hub->n_chosen; i++) place(hub, hub->chosen[i], covered);
+  end_walk(hub, covered);
+}
+
+/* True if compaction has passed a walk that was to go on. */
+static bool is_passed(const kw_hub *hub) {
+  return hub->n_chosen > 0 && hub->walk_next.main < kw_store_first_event(hub->store);
+}
+
+/* Puts all chosen watchers back, none of them told. */
+static void give_up(kw_hub *hub) {
+  for (size_t i = 0; i < hub->n_chosen; i++)
+    hub->chosen[i]->was_refused = hub->chosen[i]->is_unreadable = false;
+  end_walk(hub, 0);
+}
+
+void kw_catch_up_leave(kw_hub *hub, kw_watcher *watcher) {
+  size_t i = 0;
+  while (hub->chosen[i] != watcher) i++;
+  hub->n_chosen--;
+  memmove(&hub->chosen[i], &hub->chosen[i + 1], (hub->n_chosen - i) * sizeof hub->chosen[0]);
+  bool is_last = watcher->watched->first == watcher && watcher->next == NULL;
+  if (is_last) kw_walk_forget(&hub->catching_up, watcher->watched);
+  kw_watch_group_remove(hub->chosen_group, watcher);
+  if (hub->n_chosen == 0) kw_walk_reset(&hub->catching_up);
 }
 
 void kw_catch_up_step(kw_hub *hub) {
@@ -101,7 +148,10 @@ void kw_catch_up_step(kw_hub *hub) {
     hub->chosen = kw_alloc(hub->options.walk_watchers * sizeof *hub->chosen);
     if (hub->chosen == NULL) return;
   }
-  hub->n_chosen = 0;
-  int64_t from = choose_near(hub);
-  if (hub->n_chosen > 0) tell_chosen(hub, from);
+  if (is_passed(hub)) give_up(hub);
+  if (hub->n_chosen == 0) {
+    hub->walk_next = (kw_revision){.main = choose_near(hub)};
+    hub->walked = 0;
+  }
+  if (hub->n_chosen > 0) tell_chosen(hub);
 }

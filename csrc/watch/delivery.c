@@ -2,12 +2,15 @@
  *
  * delivery: the synced watchers are told of each revision inside the commit, as it becomes visible.
  *
+ * Where a commit group has more revisions than a turn may tell, the hub is behind: later steps tell the others, before
+ * any that become visible meanwhile. A revision with more events than a turn may look at makes the watchers lag.
+ *
  * A watcher that cannot be told becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
  */
 #include "watch/state.h"
 
-bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher) {
-  kw_told told = kw_walk_tell(&hub->walk, watcher);
+bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher) {
+  kw_told told = kw_walk_tell(walk, watcher);
   watcher->was_refused = told == KW_REFUSED || told == KW_NO_MEMORY || told == KW_UNREADABLE;
   watcher->is_unreadable = told == KW_UNREADABLE;
   if (told == KW_TOLD) {
@@ -19,12 +22,13 @@ bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher) {
 
 /* Tells all watchers of the walk's first watched range. Those that were refused leave the watch group, after the walk
  * has let go of the range. */
-static void tell_watched(kw_hub *hub) {
+static void tell_watched(kw_hub *hub, kw_work *work) {
   kw_watched *watched = kw_walk_first(&hub->walk);
   kw_watcher *first = watched->first, *next;
   size_t refused = 0;
   for (kw_watcher *watcher = first; watcher != NULL; watcher = watcher->next) {
-    refused += !kw_delivery_tell(hub, watcher);
+    refused += !kw_delivery_tell(&hub->walk, watcher);
+    kw_work_spend(work, 0);
   }
   kw_walk_done(&hub->walk);
   for (kw_watcher *watcher = first; refused > 0; watcher = next) {
@@ -51,33 +55,66 @@ static void lag_all(kw_hub *hub, int64_t rev) {
   }
 }
 
-bool kw_delivery_walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
-                               kw_log_entry *entry, bool *more) {
+bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group,
+                               kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
+                               kw_work *work) {
   int64_t rev = entry->rev.main;
+  kw_work of_revision = {.left = hub->options.walk_visits};
+  work->left -= of_revision.left;
   do {
-    if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(&hub->walk, group, entry))
+    size_t n = walk->n;
+    if (kw_store_read_failure(hub->store) != KW_OK || !kw_walk_add(walk, group, entry))
       return false;
+    bool is_copied = entry->blob == NULL && walk->n > n;
+    kw_work_spend(&of_revision, is_copied ? entry->bytes.len : 0);
     *more = kw_store_next(hub->store, cursor, entry);
-  } while (*more && entry->rev.main == rev);
+  } while (*more && entry->rev.main == rev && kw_work_is_left(&of_revision));
+  work->left += of_revision.left;
   return *more || kw_store_read_failure(hub->store) == KW_OK;
 }
 
-/* Each revision is a walk of its own, so that each is told as one batch. */
+/* Tells the synced watchers what one revision has for them. Returns false if its walk has failed, or needs more than
+ * one turn. */
+static bool tell_revision(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
+                          kw_work *work) {
+  int64_t rev = entry->rev.main;
+  bool ok = kw_delivery_walk_revision(hub, &hub->walk, hub->synced, cursor, entry, more, work) &&
+            !(*more && entry->rev.main == rev);
+  while (ok && kw_walk_first(&hub->walk) != NULL) tell_watched(hub, work);
+  kw_walk_reset(&hub->walk);
+  return ok;
+}
+
+/* The watchers of an unfinished revision lag from there on; all others begin later. So nobody is behind. */
+static void give_up(kw_hub *hub, int64_t rev) {
+  lag_all(hub, rev);
+  hub->is_behind = false;
+}
+
+void kw_delivery_step(kw_hub *hub) {
+  kw_work work = {.left = hub->options.walk_visits};
+  kw_log_cursor cursor = kw_store_seek(hub->store, hub->told + 1);
+  kw_log_entry entry;
+  hub->is_behind = kw_watch_group_count(hub->synced) > 0;
+  bool more = hub->is_behind && kw_store_next(hub->store, &cursor, &entry);
+  while (more && kw_work_is_left(&work)) {
+    int64_t rev = entry.rev.main;
+    if (!tell_revision(hub, &cursor, &entry, &more, &work)) {
+      give_up(hub, rev);
+      break;
+    }
+    hub->told = rev;
+  }
+  if (!more) hub->is_behind = false;
+  kw_store_hold_history(hub->store, hub->is_behind ? hub->told : INT64_MAX);
+}
+
+/* Each revision is told as one batch. */
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
-  kw_log_entry entry;
-  if (kw_watch_group_count(hub->synced) == 0) return;
-  kw_log_cursor cursor = kw_store_seek(hub->store, before + 1);
-  bool more = kw_store_next(hub->store, &cursor, &entry);
-  while (more) {
-    int64_t rev = entry.rev.main;
-    bool ok = kw_delivery_walk_revision(hub, hub->synced, &cursor, &entry, &more);
-    while (ok && kw_walk_first(&hub->walk) != NULL) tell_watched(hub);
-    kw_walk_reset(&hub->walk);
-    if (ok) continue;
-    lag_all(hub, rev);
-    return;
-  }
+  if (hub->is_behind || kw_watch_group_count(hub->synced) == 0) return;
+  hub->told = before;
+  kw_delivery_step(hub);
 }
 
 /* Fails every watcher that has begun: its history does not go on. A watcher that begins after the old and after the new
@@ -85,6 +122,8 @@ static void on_visible(int64_t before, void *ctx) {
 static void on_replace(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   int64_t now = kw_store_revision(hub->store);
+  hub->is_behind = false;
+  kw_store_hold_history(hub->store, INT64_MAX);
   int64_t rev = before > now ? before : now;
   kw_watcher *w;
   for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next) {

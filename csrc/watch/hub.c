@@ -4,19 +4,28 @@
 #include "base/mem.h"
 #include "watch/state.h"
 
+#ifdef KW_PROBE
+#define WALK_VISITS 1024 /* so that tests meet revisions that are longer than a step */
+#else
+#define WALK_VISITS KW_WORK_TURN
+#endif
 #define PLACE_BYTES 128 /* estimate of what a watcher takes in watch groups and maps */
 
 kw_hub_options kw_hub_defaults(void) {
   return (kw_hub_options){.walk_revisions = 1000,
                           .walk_bytes = 1 << 20,
                           .walk_watchers = 512,
+                          .walk_visits = WALK_VISITS,
                           .progress_ms = KW_DEFAULT_PROGRESS_MS};
 }
 
 kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options) {
   kw_hub *hub = kw_alloc(sizeof *hub);
   if (hub == NULL) return NULL;
-  *hub = (kw_hub){.store = store, .options = *options, .walk = {.store = store}};
+  *hub = (kw_hub){.store = store,
+                  .options = *options,
+                  .walk = {.store = store},
+                  .catching_up = {.store = store}};
   hub->synced = kw_watch_group_new(options->seed);
   hub->chosen_group = kw_watch_group_new(options->seed);
   if (hub->synced != NULL && hub->chosen_group != NULL) {
@@ -57,9 +66,11 @@ void kw_outlet_close(kw_outlet *outlet) {
 void kw_hub_free(kw_hub *hub) {
   while (hub->outlets != NULL) kw_outlet_close(hub->outlets);
   kw_store_set_hook(hub->store, (kw_store_hook){0});
+  kw_store_hold_history(hub->store, INT64_MAX);
   kw_watch_group_free(hub->synced);
   kw_watch_group_free(hub->chosen_group);
   kw_walk_drop(&hub->walk);
+  kw_walk_drop(&hub->catching_up);
   kw_map_drop(&hub->progress);
   kw_free(hub->chosen);
   kw_free(hub);
@@ -177,8 +188,13 @@ bool kw_outlet_take(kw_outlet *outlet, kw_item *item) {
   return true;
 }
 
+/* True if a watcher waits for the next step. */
+static bool is_due(const kw_hub *hub) {
+  return hub->is_behind || hub->lagging.first != NULL || hub->n_chosen > 0;
+}
+
 int64_t kw_hub_deadline(const kw_hub *hub) {
-  if (hub->lagging.first != NULL) return INT64_MIN;
+  if (is_due(hub)) return INT64_MIN;
   int64_t deadline = kw_store_deadline(hub->store);
   if (hub->progress.n > 0 && hub->progress_due < deadline) deadline = hub->progress_due;
   return deadline;
@@ -186,17 +202,22 @@ int64_t kw_hub_deadline(const kw_hub *hub) {
 
 bool kw_hub_step(kw_hub *hub, int64_t now) {
   bool more = kw_store_step(hub->store, now);
-  if (hub->lagging.first != NULL) kw_catch_up_step(hub);
+  if (hub->is_behind) kw_delivery_step(hub);
+  if (hub->lagging.first != NULL || hub->n_chosen > 0) kw_catch_up_step(hub);
   if (hub->progress.n > 0 && hub->progress_due <= now) kw_progress_step(hub, now);
   bool is_progress_due = hub->progress.n > 0 && hub->progress_due <= now;
-  return more || hub->lagging.first != NULL || is_progress_due;
+  return more || is_due(hub) || is_progress_due;
 }
 
 #ifdef KW_PROBE
 
+void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits) {
+  hub->options.walk_visits = visits;
+}
+
 /* Checks that every watcher is in the place that its state says, and in no other. */
 const char *kw_hub_check(const kw_hub *hub) {
-  size_t n = 0, synced = 0, lagging = 0;
+  size_t n = 0, synced = 0, lagging = 0, chosen = 0;
   const char *fault = kw_watch_group_check(hub->synced);
   if (fault != NULL) return fault;
   const kw_watcher *w;
@@ -205,10 +226,12 @@ const char *kw_hub_check(const kw_hub *hub) {
     size_t at = 0, queued = 0, blocked = 0;
     for (w = outlet->blocked.first; w != NULL; w = w->next) blocked++;
     for (; (w = kw_outlet_next_watcher(outlet, &at)) != NULL; n++) {
-      if ((w->state == KW_WATCHER_SYNCED) != (w->watched != NULL))
+      bool is_chosen = w->state == KW_WATCHER_LAGGING && w->watched != NULL;
+      if ((w->state == KW_WATCHER_SYNCED || is_chosen) != (w->watched != NULL))
         return "a watcher in the wrong place";
       synced += w->state == KW_WATCHER_SYNCED;
-      lagging -= w->state == KW_WATCHER_LAGGING;
+      lagging -= w->state == KW_WATCHER_LAGGING && !is_chosen;
+      chosen += is_chosen;
       blocked -= w->state == KW_WATCHER_BLOCKED;
       queued += w->queued;
     }
@@ -220,8 +243,13 @@ const char *kw_hub_check(const kw_hub *hub) {
   }
   if (lagging != 0) return "the lagging watchers are wrong";
   if (synced != kw_watch_group_count(hub->synced)) return "the synced watchers are wrong";
-  if (kw_watch_group_count(hub->chosen_group) != 0)
-    return "a step has left a watcher in its own watch group";
+  if (chosen != hub->n_chosen || chosen != kw_watch_group_count(hub->chosen_group))
+    return "the chosen watchers are wrong";
+  if (chosen == 0 && hub->catching_up.n > 0) return "a walk without watchers";
+  if (chosen > 0 && hub->walk_next.sub == 0) return "a step has ended between two revisions";
+  if (hub->walk.n > 0) return "delivery has left a walk";
+  if (hub->is_behind && hub->told >= kw_store_revision(hub->store))
+    return "the hub is behind, and all is told";
   return n == hub->n ? NULL : "the number of watchers is wrong";
 }
 

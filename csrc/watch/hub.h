@@ -2,7 +2,8 @@
  *
  * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers are told inside the commit, as soon as a revision becomes visible. Lagging watchers catch up in
+ * Synced watchers are told inside the commit, as soon as a revision becomes visible; of a commit group with many
+ * revisions, the others in the steps that follow. Lagging watchers catch up in
  * steps: each step walks a bounded part of the log once, for all lagging watchers that are near the start of that
  * part. A writer never waits for a watcher, and the events that a watcher has missed take no memory.
  *
@@ -21,8 +22,10 @@ typedef struct kw_hub_options {
   size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
   size_t walk_bytes;    /* limit of one range's events in a step; the last revision may exceed it */
   size_t walk_watchers; /* limit of watchers that a step looks at */
-  int64_t progress_ms;  /* period of progress, for watchers that want it and were told nothing */
-  uint64_t seed;        /* of the watch groups' hashes */
+  int64_t
+      walk_visits; /* work of a step, see store/work.h; and of what it does inside of one revision */
+  int64_t progress_ms; /* period of progress, for watchers that want it and were told nothing */
+  uint64_t seed;       /* of the watch groups' hashes */
 } kw_hub_options;
 
 typedef struct kw_watch_spec {
@@ -88,11 +91,14 @@ bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
  * included. INT64_MIN: at once. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
 
-/* Does a bounded part of what is due: the store's step, lagging watchers, periodic progress. Returns whether more is
- * due. */
+/* Does a bounded part of what is due: the store's step, untold and lagging watchers, periodic progress. Returns whether
+ * more is due. */
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
 #ifdef KW_PROBE
+/* Sets options.walk_visits. */
+void kw_hub_set_walk_visits(kw_hub *hub, int64_t visits);
+
 /* Returns NULL if every invariant of the hub holds, else the text of one that does not. */
 const char *kw_hub_check(const kw_hub *hub);
 #endif

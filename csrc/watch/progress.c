@@ -10,7 +10,7 @@
 
 /* True if the watcher has been told, or has queued, everything up to the store's revision. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
-  if (watcher->state != KW_WATCHER_SYNCED) return false;
+  if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;
   return !kw_watcher_is_early(watcher, kw_store_revision(hub->store));
 }
 

@@ -12,6 +12,7 @@
 #define KW_WATCH_STATE_H
 
 #include "watch/hub.h"
+#include "store/work.h"
 #include "watch/walk.h"
 
 struct kw_hub {
@@ -19,13 +20,20 @@ struct kw_hub {
   kw_hub_options options;
   kw_watch_group *synced;
   kw_watcher_list lagging;
-  kw_walk walk; /* empty between calls */
+  kw_walk walk; /* of delivery; empty between calls */
   kw_outlet *outlets;
   size_t n; /* watchers */
 
-  kw_watch_group *chosen_group; /* lagging watchers of the current step; empty between steps */
+  bool
+      is_behind; /* the synced watchers have not been told all visible revisions; kw_hub_step goes on */
+  int64_t told; /* if so: the last revision that they have been told */
+
+  kw_watch_group *chosen_group; /* lagging watchers that catch up together */
   kw_watcher **chosen;          /* the same watchers, as an array; NULL until first used */
-  size_t n_chosen;
+  size_t n_chosen;              /* 0 between steps, unless a step has ended inside of a revision */
+  kw_walk catching_up;          /* of the chosen watchers; empty if there are none */
+  size_t walked;                /* whole revisions of that walk */
+  kw_revision walk_next;        /* where that walk goes on */
 
   kw_map progress;      /* watchers that want periodic progress, by address */
   size_t progress_at;   /* position of the current round in the map */
@@ -71,20 +79,28 @@ void kw_watcher_unblock(kw_outlet *outlet);
 /* Sets the store's hook, so that synced watchers are told of every revision that becomes visible. */
 void kw_delivery_begin(kw_hub *hub);
 
-/* Adds all events of one revision to the hub's walk, for the watchers of `group`. *entry is the first event of the
- * revision, and is moved by the cursor to the first event of the next one; *more tells whether there is one. Returns
- * false if memory is short or a record cannot be read: then the walk is incomplete, and has to be reset. */
-bool kw_delivery_walk_revision(kw_hub *hub, kw_watch_group *group, kw_log_cursor *cursor,
-                               kw_log_entry *entry, bool *more);
+/* Tells the synced watchers more of what has become visible. To be called while the hub is behind. */
+void kw_delivery_step(kw_hub *hub);
 
-/* Tells a watcher what the hub's walk has for it, and sets was_refused and is_unreadable. Returns false if its batch
- * could not be queued: the caller then changes the watcher's state. */
-bool kw_delivery_tell(kw_hub *hub, kw_watcher *watcher);
+/* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
+ * Takes the work of that. *entry is the next event of the revision, and is moved by the cursor to the first event that
+ * was not added; *more tells whether there is one. Returns false if memory is short or a record cannot be read: then
+ * the walk is incomplete, and has to be reset. */
+bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group,
+                               kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
+                               kw_work *work);
+
+/* Tells a watcher what a walk has for it, and sets was_refused and is_unreadable. Returns false if its batch could not
+ * be queued: the caller then changes the watcher's state. */
+bool kw_delivery_tell(kw_walk *walk, kw_watcher *watcher);
 
 /* }====== */
 
 /* Does one step for some of the lagging watchers. */
 void kw_catch_up_step(kw_hub *hub);
+
+/* Takes a chosen watcher out of those that catch up; it is then in no place. */
+void kw_catch_up_leave(kw_hub *hub, kw_watcher *watcher);
 
 /* Does a part of a round of periodic progress. To be called when progress_due has been reached. */
 void kw_progress_step(kw_hub *hub, int64_t now);

@@ -12,7 +12,8 @@
 struct kw_pending {
   kw_watched *watched;
   kw_pending *next;
-  uint32_t *at; /* positions in walk->events */
+  kw_pending **prev; /* the pointer that points to this one */
+  uint32_t *at;      /* positions in walk->events */
   uint32_t n;
   uint32_t cap;
   size_t bytes; /* of the records */
@@ -32,6 +33,8 @@ static kw_pending *pending_of(kw_walk *walk, kw_watched *watched) {
   if (pending == NULL) return NULL;
   pending->watched = watched;
   pending->next = walk->pending;
+  pending->prev = &walk->pending;
+  if (walk->pending != NULL) walk->pending->prev = &pending->next;
   walk->pending = pending;
   watched->pending = pending;
   return pending;
@@ -162,9 +165,16 @@ kw_watched *kw_walk_first(const kw_walk *walk) {
 }
 
 void kw_walk_done(kw_walk *walk) {
-  kw_pending *pending = walk->pending;
-  walk->pending = pending->next;
-  pending->watched->pending = NULL;
+  kw_walk_forget(walk, walk->pending->watched);
+}
+
+void kw_walk_forget(kw_walk *walk, kw_watched *watched) {
+  kw_pending *pending = watched->pending;
+  (void)walk;
+  if (pending == NULL) return;
+  *pending->prev = pending->next;
+  if (pending->next != NULL) pending->next->prev = pending->prev;
+  watched->pending = NULL;
   for (unsigned i = 0; i < VARIANTS; i++) {
     if (pending->variants[i] != NULL) kw_batch_release(pending->variants[i]);
   }

@@ -65,6 +65,9 @@ kw_watched *kw_walk_first(const kw_walk *walk);
  * group from then on. */
 void kw_walk_done(kw_walk *walk);
 
+/* Drops the kw_pending of a watched range, if it has one: its last watcher leaves the watch group. */
+void kw_walk_forget(kw_walk *walk, kw_watched *watched);
+
 /* Drops all events and every kw_pending. The walk can be used again. */
 void kw_walk_reset(kw_walk *walk);
 

@@ -25,7 +25,13 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
 void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher) {
   switch ((kw_watcher_state)watcher->state) {
     case KW_WATCHER_SYNCED: kw_watch_group_remove(hub->synced, watcher); return;
-    case KW_WATCHER_LAGGING: kw_watcher_list_remove(&hub->lagging, watcher); return;
+    case KW_WATCHER_LAGGING:
+      if (watcher->watched != NULL) {
+        kw_catch_up_leave(hub, watcher);
+      } else {
+        kw_watcher_list_remove(&hub->lagging, watcher);
+      }
+      return;
     case KW_WATCHER_BLOCKED: kw_watcher_list_remove(&watcher->outlet->blocked, watcher); return;
     case KW_WATCHER_FAILED: return;
   }

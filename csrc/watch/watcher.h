@@ -17,8 +17,9 @@
  * `next_rev`, the first revision that it has not been told. Events before `next_rev` are not meant for the watcher.
  *
  * A watcher is in one place at a time: in a watch group while it is synced, in the hub's list while it is lagging, in
- * its outlet's list while it is blocked, in no list after it has failed. A step that catches up takes some lagging
- * watchers out of the hub's list, into a watch group of its own, and puts them back before it returns.
+ * its outlet's list while it is blocked, in no list after it has failed. A step that catches up chooses some lagging
+ * watchers: they leave the hub's list for a watch group of their own, until a later step, if not the same, has told
+ * them.
  */
 #ifndef KW_WATCH_WATCHER_H
 #define KW_WATCH_WATCHER_H

@@ -1,0 +1,193 @@
+--- What one turn tells: work that grows with a revision, or with a commit group, is done over several steps, and the
+-- watch guarantees hold between them. In builds with a probe a step does as little as the test says.
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+local directory = require "spec.support.directory"
+
+if not probe then
+  describe("a step for watchers", function()
+    it("cannot be made short without a probe", function()
+      assert.is_nil(probe)
+    end)
+  end)
+  return
+end
+
+local VISITS = 4
+
+local everything = { prefix = true }
+
+local function puts(n, value)
+  local ops = {}
+  for i = 1, n do ops[i] = { put = ("k%02d"):format(i), value = value or "" } end
+  return { success = ops }
+end
+
+--- A watch from the past, whose handle gives what the hub has queued.
+local function past(store, key, options)
+  local all = { prefix = true, start_revision = 2 }
+  for name, value in pairs(options or {}) do all[name] = value end
+  return store:open_watch(key, all)
+end
+
+local function step(store)
+  local more = store:step(0)
+  probe.check(store)
+  return more
+end
+
+local function settle(store)
+  local n = 1
+  while step(store) do n = n + 1 end
+  return n
+end
+
+describe("a revision that is longer than a step", function()
+  local store
+
+  before_each(function()
+    store = keywatch.open { now = 0 }
+    probe.set_walk_visits(store, VISITS)
+    store:txn(puts(20))
+    store:put("z", "")
+  end)
+
+  it("is gathered over several steps, and told whole", function()
+    local handle = past(store, "k")
+    assert.is_true(step(store))
+    assert.same({ 0, 0, true }, { handle:backlog() })
+    assert.is_true(settle(store) >= 4)
+    local kind, list = handle:take()
+    assert.same({ "events", 20 }, { kind, #list })
+    assert.is_nil((handle:take()))
+  end)
+
+  it("is told to the others if one that waits for it is closed", function()
+    local first, second, third = past(store, "k"), past(store, "k01"), past(store, "k")
+    step(store)
+    second:close() -- the only one of its range
+    probe.check(store)
+    step(store)
+    first:close()
+    probe.check(store)
+    settle(store)
+    local _, list = third:take()
+    assert.equal(20, #list)
+  end)
+
+  it("leaves nothing if all that wait for it are closed", function()
+    local handle = past(store, "k")
+    step(store)
+    handle:close()
+    probe.check(store)
+    assert.is_false(step(store))
+  end)
+
+  it("does not leak if the store is closed meanwhile", function()
+    past(store, "k")
+    step(store)
+    store:close()
+  end)
+
+  it("fails who waits for it, if a compaction passes meanwhile", function()
+    local handle, later = past(store, "k"), past(store, "", { start_revision = 3 })
+    step(store)
+    store:compact(3)
+    settle(store)
+    assert.same({ "compacted", 3 }, { handle:take() })
+    local kind, list = later:take()
+    assert.same({ "events", "z" }, { kind, list[1].key })
+  end)
+
+  it("is told later to one who is synced, and once", function()
+    local handle = store:open_watch("k", everything)
+    store:delete("k", everything)
+    assert.same({ 0, 0, true }, { handle:backlog() })
+    assert.is_false(handle:request_progress())
+    settle(store)
+    local kind, list = handle:take()
+    assert.same({ "events", 20, 4 }, { kind, #list, list[20].mod_revision })
+    assert.is_nil((handle:take()))
+    assert.equal(4, handle:request_progress())
+  end)
+end)
+
+describe("a commit group with more revisions than a step tells", function()
+  local REVISIONS = 30
+  local store, handle
+
+  --- All revisions become visible at once; then fn is called, before the next turn.
+  local function after_group(fn)
+    keywatch.run(function()
+      probe.hold_disk(store, true)
+      local tasks = {}
+      for i = 1, REVISIONS + 1 do -- the first put is a group of its own
+        tasks[i] = keywatch.spawn(function() assert(store:put("k", tostring(i))) end)
+      end
+      keywatch.sleep(0)
+      probe.hold_disk(store, false)
+      repeat keywatch.sleep(0) until store:status().revision > 3
+      assert.equal(REVISIONS + 3, store:status().revision)
+      fn()
+      for _, task in ipairs(tasks) do task:join() end
+    end)
+  end
+
+  --- The revisions that have been queued.
+  local function told(from, last)
+    local revisions = {}
+    for kind, list in from.take, from do
+      if kind == last then break end
+      assert.equal("events", kind)
+      for _, event in ipairs(list) do revisions[#revisions + 1] = event.mod_revision end
+    end
+    return revisions
+  end
+
+  local function all_from(first)
+    local revisions = {}
+    for revision = first, store:status().revision do revisions[#revisions + 1] = revision end
+    return revisions
+  end
+
+  before_each(function()
+    store = directory.open(directory.new())
+    store:put("k", "")
+    handle = store:open_watch("k")
+    probe.set_walk_visits(store, VISITS)
+  end)
+
+  after_each(function()
+    store:close()
+    directory.remove_all()
+  end)
+
+  it("is told whole and in order, to those who begin meanwhile, too", function()
+    local new, old, first
+    after_group(function()
+      assert.is_false(handle:request_progress())
+      new, old = store:open_watch("k"), store:open_watch("k", { start_revision = 5 })
+      first = store:status().revision + 1
+      assert.is_true(settle(store) > REVISIONS / VISITS)
+      assert.equal(first - 1, handle:request_progress())
+      assert.same(all_from(3), told(handle, "progress"))
+    end)
+    store:put("k", "last")
+    settle(store)
+    assert.same({ first }, told(handle))
+    assert.same(all_from(first), told(new))
+    assert.same(all_from(5), told(old))
+  end)
+
+  it("is told before a compaction removes the history", function()
+    after_group(function()
+      local compaction = keywatch.spawn(function() assert(store:compact(REVISIONS + 3, { physical = true })) end)
+      assert.is_false(handle:request_progress())
+      compaction:join()
+      settle(store)
+      assert.same(all_from(3), told(handle))
+    end)
+  end)
+end)
