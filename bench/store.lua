@@ -15,7 +15,7 @@ local resident, rate, report = measure.resident, measure.rate, measure.report
 
 local N = 1000000
 local KEY_BYTES, VALUE_BYTES, PAGE = 32, 256, 1000
-local OPS = 100 -- of a transaction
+local OPS = 1000 -- of a transaction
 local ROUNDS = 3 -- of reading; the best counts
 
 local value = ("v"):rep(VALUE_BYTES)
@@ -135,7 +135,7 @@ local function measure_opening(step)
   local f = assert(io.popen("mktemp -d"))
   local path = f:read("l")
   f:close()
-  local store = assert(keywatch.open { path = path })
+  local store = assert(keywatch.open { path = path, max_txn_ops = OPS })
   for i = 1, N, OPS do
     local ops = {}
     for j = i, i + OPS - 1 do ops[#ops + 1] = { put = key_of(j * step % N), value = value } end
@@ -145,7 +145,7 @@ local function measure_opening(step)
   for _, how in ipairs { "cold", "warm" } do
     if how == "cold" then forget_pages(path .. "/data.mdb") end
     local start = now()
-    store = assert(keywatch.open { path = path })
+    store = assert(keywatch.open { path = path, max_txn_ops = OPS })
     report(("opening, with a %s page cache"):format(how), now() - start, "s", how == "cold" and "at most 1.5" or "")
     store:close()
   end
