@@ -45,7 +45,7 @@ struct kw_server {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;
   kw_server_options options;
-  kw_arena arena;  /* reset before each request */
+  kw_arena arena;  /* emptied after each request */
   int64_t now;     /* milliseconds, as last given by a driver */
   uint8_t ids[24]; /* cluster and member id, encoded for every header */
   size_t n_ids;

@@ -359,6 +359,32 @@ describe("an answer that has seen what is not durable yet", function()
     end)
   end)
 
+  for _, how in ipairs { "durable", "no_memory" } do
+    it("keeps the newest lease of an id alive while all that had the id are on their way out: " .. how, function()
+      keywatch.run(function()
+        hold()
+        local calls = { begin("put", "z", "") }
+        for ttl = 200, 500, 100 do
+          table.insert(calls, begin_of_lease("revoke", 7))
+          table.insert(calls, begin("lease", ttl, { id = 7 }))
+        end
+        table.insert(calls, begin_of_lease("revoke", 7))
+        probe.check(store)
+        assert.equal(500, store:lease_by_id(7):keepalive())
+        assert.equal("lease_not_found", answer.code(store:lease_by_id(8):keepalive()))
+        if how == "no_memory" then probe.fail_disk(store, how) end
+        release()
+        for _, call in ipairs(calls) do assert(call.task:join()) end
+        probe.check(store)
+        if how == "no_memory" then
+          assert.equal(100, store:lease_by_id(7):keepalive())
+        else
+          assert.equal("lease_not_found", answer.code(store:lease_by_id(7):keepalive()))
+        end
+      end)
+    end)
+  end
+
   it("does not say that a lease lives on whose time is over, and whose end is not durable yet", function()
     reopen { now = 0 }
     while_held(function()
