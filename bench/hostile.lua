@@ -2,9 +2,13 @@
 --- How long others wait while somebody attacks the server: a client that asks for one thing at a time, first alone and
 --- then beside each of the attackers of spec/hostile; and a watch over TLS beside a burst of handshakes.
 --
---   lua5.4 bench/hostile.lua [attack | "handshakes"]
+--   lua5.4 bench/hostile.lua [attack | "handshakes" | "requests" [keys ["memory" | "durable"]]]
+--
+-- With "requests": the worst request of each kind, to a server with a million keys, see worst_requests.lua.
 --
 -- Attackers have the lowest priority, so that they take the processor from the server and not from the client.
+
+package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
 
 local frame = require "spec.support.frame"
 local process = require "spec.support.process"
@@ -12,6 +16,7 @@ local raw = require "spec.support.raw"
 local server = require "spec.support.server"
 local tls_handle = require "spec.support.tls_handle"
 local uv = require "spec.support.luv"
+local worst_requests = require "worst_requests"
 
 local LOAD = "build/bench/load"
 local KEYS = 10000
@@ -19,6 +24,7 @@ local REQUESTS, MS = 1000000, 1500 -- as many as there is time for
 local POLL_MS = 10 -- between two looks at who has ended
 local MIB = 1024 * 1024
 local TXN = "/etcdserverpb.KV/Txn"
+local WORST_KEYS = 1000000
 local HANDSHAKES, ROUNDS = 1000, 5 -- a burst, and how many bursts there are
 local TARGET_MS = 50 -- that a burst may delay a watch
 
@@ -331,6 +337,13 @@ end
 
 if arg[1] == "attack" then
   run_attack(arg[2], tonumber(arg[3]))
+  os.exit(0)
+end
+if arg[1] == "probe" then worst_requests.probe(arg[2]) end
+if arg[1] == "requests" then
+  for _, kind in ipairs { "memory", "durable" } do
+    if not arg[3] or arg[3] == kind then worst_requests.measure(kind, tonumber(arg[2]) or WORST_KEYS) end
+  end
   os.exit(0)
 end
 if arg[1] == "handshakes" then

@@ -115,6 +115,7 @@ static const struct {
               {"subscription", kw_bind_push_subscription},
               {"feed_state", kw_bind_push_feed_state},
               {"content_writer", kw_bind_push_content_writer},
+              {"begin_hash", kw_bind_push_begin_hash},
               {"serve", kw_bind_push_serve},
               {"new_error", kw_bind_push_error_new},
               {"error_of", kw_bind_push_error_of},

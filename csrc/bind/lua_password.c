@@ -3,13 +3,39 @@
 #include <crypt.h>
 #endif
 
+#include <stdatomic.h>
+
 #include "bind/lua_password.h"
 
+#include "base/mem.h"
+#include "base/process.h"
+#include "base/thread.h"
 #include "bind/lua_value.h"
+#include "face/module.h"
 
+#define HASHING_NAME "keywatch.core.hashing"
 #define MAX_HASH 128
 #define MIN_COST 4
 #define MAX_COST 31
+
+static const char zero_byte[] = "keywatch: a password must not have a zero byte";
+static const char no_bcrypt[] = "keywatch: the system's libcrypt makes no bcrypt hashes";
+
+/* What a thread and a hashing share. */
+typedef struct kw_hash_job {
+  atomic_int holders; /* the thread and the object */
+  atomic_bool is_done;
+  bool is_ok;
+  pid_t pid; /* the process that has the thread */
+  unsigned long cost;
+  char found[MAX_HASH];
+  size_t len;
+  char text[]; /* ends with a 0 */
+} kw_hash_job;
+
+typedef struct lua_hashing {
+  kw_hash_job *job; /* NULL: closed */
+} lua_hashing;
 
 #ifdef CRYPT_GENSALT_IMPLEMENTS_AUTO_ENTROPY
 
@@ -41,15 +67,121 @@ static int fail(lua_State *L, const char *why) {
   return 2;
 }
 
+/* Returns the text of a password, which is the first argument, and checks the cost, which is the second one. */
+static kw_slice check_arguments(lua_State *L, unsigned long *cost) {
+  kw_slice text = kw_bind_check_bytes(L, 1);
+  int64_t given = kw_bind_check_int(L, 2, MIN_COST);
+  luaL_argcheck(L, given <= MAX_COST, 2, "too high");
+  *cost = (unsigned long)given;
+  return text;
+}
+
 int kw_bind_hash_password(lua_State *L) {
   char found[MAX_HASH];
-  kw_slice text = kw_bind_check_bytes(L, 1);
-  int64_t cost = kw_bind_check_int(L, 2, MIN_COST);
-  luaL_argcheck(L, cost <= MAX_COST, 2, "too high");
-  if (memchr(text.data, 0, text.len) != NULL)
-    return fail(L, "keywatch: a password must not have a zero byte");
-  if (!hash((const char *)text.data, (unsigned long)cost, found)) /* Lua's strings end with a 0 */
-    return fail(L, "keywatch: the system's libcrypt makes no bcrypt hashes");
+  unsigned long cost;
+  kw_slice text = check_arguments(L, &cost);
+  if (memchr(text.data, 0, text.len) != NULL) return fail(L, zero_byte);
+  if (!hash((const char *)text.data, cost, found)) /* Lua's strings end with a 0 */
+    return fail(L, no_bcrypt);
   lua_pushstring(L, found);
   return 1;
 }
+
+/* {====== Hashing by a thread ====== */
+
+static void free_job(kw_hash_job *job) {
+  explicit_bzero(job->text, job->len);
+  kw_free(job);
+}
+
+/* Gives up what the thread or the object holds. */
+static void release(kw_hash_job *job) {
+  if (atomic_fetch_sub(&job->holders, 1) == 1) free_job(job);
+}
+
+static void *run(void *ctx) {
+  kw_hash_job *job = ctx;
+  job->is_ok = hash(job->text, job->cost, job->found);
+  job->is_done = true;
+  release(job);
+  return NULL;
+}
+
+static kw_hash_job *new_job(kw_slice text, unsigned long cost) {
+  kw_hash_job *job = kw_alloc_zeroed(sizeof *job + text.len + 1);
+  if (job == NULL) return NULL;
+  job->holders = 2;
+  job->pid = kw_process_id();
+  job->cost = cost;
+  job->len = text.len;
+  memcpy(job->text, text.data, text.len);
+  return job;
+}
+
+static int l_begin_hash(lua_State *L) {
+  unsigned long cost;
+  kw_slice text = check_arguments(L, &cost);
+  lua_settop(L, 2);
+  if (memchr(text.data, 0, text.len) != NULL) return fail(L, zero_byte);
+  lua_hashing *self = lua_newuserdatauv(L, sizeof *self, 0);
+  *self = (lua_hashing){0};
+  luaL_getmetatable(L, HASHING_NAME);
+  lua_setmetatable(L, -2);
+  kw_hash_job *job = new_job(text, cost);
+  if (job == NULL) return fail(L, "keywatch: memory is short");
+  pthread_t thread;
+  if (!kw_thread_start(&thread, run, job)) {
+    free_job(job);
+    return fail(L, "keywatch: no thread can be started");
+  }
+  pthread_detach(thread);
+  self->job = job;
+  return 1;
+}
+
+static lua_hashing *check_hashing(lua_State *L) {
+  return luaL_checkudata(L, 1, HASHING_NAME);
+}
+
+static int l_result(lua_State *L) {
+  const kw_hash_job *job = check_hashing(L)->job;
+  if (job == NULL) return luaL_error(L, "the hashing is closed");
+  if (job->is_done && job->is_ok) {
+    char found[MAX_HASH];
+    memcpy(found, job->found, sizeof found); /* a finalizer may close the object */
+    lua_pushstring(L, found);
+    return 1;
+  }
+  if (!job->is_done && job->pid == kw_process_id()) {
+    lua_pushnil(L);
+    return 1;
+  }
+  const char *why =
+      job->is_done ? no_bcrypt : "keywatch: the process has forked while a password was hashed";
+  lua_pushboolean(L, 0);
+  lua_pushstring(L, why);
+  return 2;
+}
+
+/* After a fork the thread is the parent's, and holds nothing here. */
+static int l_close(lua_State *L) {
+  lua_hashing *self = check_hashing(L);
+  kw_hash_job *job = self->job;
+  self->job = NULL;
+  if (job == NULL) return 0;
+  if (job->pid == kw_process_id())
+    release(job);
+  else
+    free_job(job);
+  return 0;
+}
+
+static const luaL_Reg methods[] = {{"result", l_result}, {"close", l_close}, {NULL, NULL}};
+static const luaL_Reg meta[] = {{"__gc", l_close}, {NULL, NULL}};
+
+void kw_bind_push_begin_hash(lua_State *L) {
+  kw_add_class(L, HASHING_NAME, meta, methods);
+  lua_pushcfunction(L, l_begin_hash);
+}
+
+/* }====== */

@@ -410,4 +410,26 @@ describe("Auth", function()
     local answer = client:unary("/etcdserverpb.KV/Range", "\10\1a", { token = "nonsense" })
     assert.is_string(answer)
   end)
+
+  it("serves others while a password is hashed, and hashes one after the other", function()
+    local call = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "secret" })
+    local other = client:begin_message(AUTH .. "UserAdd", { name = "hashed", password = "another" })
+    assert(ask("UserList"))
+    assert.equal(0, (client:finish(call)))
+    assert.same({ FAILED_PRECONDITION, "etcdserver: user name already exists" }, { client:finish(other) })
+    must("UserDelete", { name = "hashed" })
+  end)
+
+  it("deletes a role of more users than are read at once", function()
+    must("RoleAdd", { name = "common" })
+    for i = 1, 600 do
+      add_user("one" .. i)
+      if i % 3 == 0 then grant("one" .. i, "common") end
+    end
+    must("RoleDelete", { role = "common" })
+    for i = 1, 600 do
+      assert.same({}, must("UserGet", { name = "one" .. i }).roles or {})
+      must("UserDelete", { name = "one" .. i })
+    end
+  end)
 end)

@@ -20,6 +20,7 @@ local OBJECTS = {
   ["keywatch.core.server"] = "server", ["keywatch.core.peer"] = "peer", ["keywatch.core.client"] = "client",
   ["keywatch.core.snapshot"] = "snapshot", ["keywatch.core.feed_state"] = "feed_state",
   ["keywatch.core.content_writer"] = "content_writer",
+  ["keywatch.core.hashing"] = "hashing",
   ["keywatch.uv.loop"] = "loop", ["keywatch.uv.listener"] = "listener",
   ["keywatch.uv.lookup"] = "lookup", ["keywatch.uv.catcher"] = "catcher",
   ["keywatch.uv.thread"] = "thread", ["keywatch.uv.this_thread"] = "this_thread",

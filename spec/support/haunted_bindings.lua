@@ -425,6 +425,14 @@ case("core.pid", function() end)
 case("core.is_yieldable", function() end)
 case("core.sha1", function() return LONG end)
 case("core.hash_password", function() return "word", 4 end)
+case("core.begin_hash", function() return "word", 4 end)
+case("core.begin_hash", function() return "wo\0rd", 4 end)
+case("hashing:result", of "hashing")
+case("hashing:result", function(w)
+  while w.hashing:result() == nil do end -- the thread ends by itself
+  return w.hashing
+end)
+case("hashing:close", of "hashing")
 
 -- Loops.
 case("uv.open", function() end)

@@ -54,6 +54,8 @@ function make.content_writer(w)
   return writer
 end
 
+function make.hashing() return assert(core.begin_hash("word", 4)) end
+
 local function open_durable(name)
   local store = assert(core.open { path = DIRECTORY .. "/" .. name, now = 0 })
   repeat
@@ -226,7 +228,7 @@ local mt = {
 
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
-local CLOSED = { "feed_state", "content_writer", "subscription", "watch",
+local CLOSED = { "feed_state", "content_writer", "hashing", "subscription", "watch",
   "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
   "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
   "tls_server" }

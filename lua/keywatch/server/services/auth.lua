@@ -4,6 +4,7 @@
 --
 -- Changes are made one after the other, see in_turn.
 
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local records = require "keywatch.server.services.auth_records"
 local refusals = require "keywatch.server.services.auth_refusals"
@@ -44,13 +45,24 @@ local CHANGES = {
   "RoleAdd", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission",
 }
 
-local turns = setmetatable({}, { __mode = "k" }) -- by store: { is_taken =, left = event }
+local MAX_WAITING = 256 -- calls of one store that wait for their turn
 
---- Waits until no other call changes users or roles of the store.
-local function take_turn(store)
-  local turn = turns[store] or { is_taken = false, left = driver.get().event() }
-  turns[store] = turn
+local turns = setmetatable({}, { __mode = "k" }) -- by store: { is_taken =, waiting = calls, left = event }
+
+--- Waits until a turn is left.
+local function await(turn)
   while turn.is_taken do turn.left:wait() end
+end
+
+--- Waits until no other call changes users or roles of the store. Returns the turn; or nil if too many calls wait.
+local function take_turn(store)
+  local turn = turns[store] or { is_taken = false, waiting = 0, left = driver.get().event() }
+  turns[store] = turn
+  if turn.waiting >= MAX_WAITING then return nil end
+  turn.waiting = turn.waiting + 1
+  local ok, err = pcall(await, turn)
+  turn.waiting = turn.waiting - 1
+  if not ok then error(err, 0) end
   turn.is_taken = true
   return turn
 end
@@ -59,6 +71,7 @@ end
 local function in_turn(handler)
   return function(server, request)
     local turn = take_turn(server.store)
+    if not turn then return nil, core.new_error("too_many_requests") end
     local ok, result, err = pcall(handler, server, request)
     turn.is_taken = false
     turn.left:set()

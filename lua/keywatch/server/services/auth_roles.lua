@@ -1,11 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- auth_roles: the methods of etcd's Auth service about roles and their permissions.
 
+local driver = require "keywatch.task.driver"
 local is_before = require("keywatch.support.key_order").is_before
 local records = require "keywatch.server.services.auth_records"
 local refusals = require "keywatch.server.services.auth_refusals"
 
 local USERS, ROLES = records.USERS, records.ROLES
+
+local USERS_PER_TURN = 256 -- that RoleDelete reads before other tasks run
 
 local handlers = {}
 
@@ -29,7 +32,8 @@ end
 function handlers.RoleDelete(server, request)
   if not records.read(server, ROLES, request.role) then return nil, refusals.NO_ROLE end
   local changes = { { ROLES, request.role } }
-  for _, name in ipairs(records.names(server, USERS)) do
+  for i, name in ipairs(records.names(server, USERS)) do
+    if i % USERS_PER_TURN == 0 then driver.get().sleep(0) end -- no other call changes users meanwhile
     local found
     local user = records.read(server, USERS, name)
     user.roles, found = records.without(user.roles, function(role) return role == request.role end)

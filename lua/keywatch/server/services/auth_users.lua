@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- auth_users: the methods of etcd's Auth service about users.
 --
--- A password is stored as its bcrypt hash. Hashing takes about 50 ms, in which the loop stands still: a call that
--- hashes lets other tasks run first.
+-- A password is stored as its bcrypt hash. Hashing takes about 50 ms. A thread hashes, and the call looks now and then
+-- whether the thread is done: changes of users are made one after the other, so there is one thread at most.
 
 local bytes = require "keywatch.server.services.bytes"
 local core = require "keywatch.core"
@@ -17,13 +17,31 @@ local ROOT = "root" -- the role that exists without having been added
 
 local HASH_COST = 10
 local MAX_PASSWORD = 72 -- bytes that bcrypt looks at
+local LOOK_AGAIN = 0.005 -- seconds between two looks at a thread that hashes
 
 local handlers = {}
 
---- Returns the hash of a password; or nil and a refusal.
+--- Waits for the result of a hashing. Returns the hash; or false and a text.
+local function await(hashing)
+  while true do
+    local hashed, why = hashing:result()
+    if hashed ~= nil then return hashed, why end
+    driver.get().sleep(LOOK_AGAIN)
+  end
+end
+
+--- Returns the hash of a password, which a thread makes; or nil and a refusal. Without a thread, and in virtual time,
+-- where threads have no time, the loop stands still meanwhile.
 local function hash(password)
-  driver.get().sleep(0)
-  local hashed, why = core.hash_password(password, HASH_COST)
+  local hashing = not driver.get().carry and core.begin_hash(password, HASH_COST)
+  local ok, hashed, why
+  if hashing then
+    ok, hashed, why = driver.protect(hashing.close, hashing, await, hashing)
+    hashing:close()
+    if not ok then error(hashed, 0) end
+  else
+    hashed, why = core.hash_password(password, HASH_COST)
+  end
   if not hashed then return nil, refusal.new(refusal.UNKNOWN, why) end
   return hashed
 end

@@ -1,0 +1,336 @@
+-- SPDX-License-Identifier: MIT
+--- worst_requests: the worst request of each kind, to a server with many keys: the longest time that a get on another
+-- connection waits meanwhile, and the peak of the server's memory above what the server had before.
+--
+-- The prober is a process of its own, which makes one get after the other, and keeps the longest time.
+
+local keywatch = require "keywatch"
+local process = require "spec.support.process"
+local server = require "spec.support.server"
+local uv = require "spec.support.luv"
+
+local MAX_MS, MAX_MB = 20, 32 -- the targets; memory is that beyond the answer
+local PUTS = 128              -- of one transaction
+local AT_ONCE = 16            -- transactions
+local UPDATES = 60000
+local LEASED, LEASES = 100000, 100000
+local WATCHERS, GROUP = 10000, 1000
+local USERS, WAITERS = 40, 4000
+local LARGE = 1000000  -- bytes of a value
+local MIB = 1024 * 1024
+local SECONDS = 600
+local TIMES = { timeout = SECONDS }
+
+-- {====== The prober ======
+
+--- Makes gets until the input ends. After each line of the input prints the longest time since the one before, in ms.
+local function probe(url)
+  local client = assert(keywatch.connect(url))
+  local worst, input = 0, uv.new_pipe(false)
+  input:open(0)
+  input:read_start(function(_, chunk)
+    if not chunk then os.exit(0) end
+    io.write(("%.2f\n"):format(worst))
+    io.flush()
+    worst = 0
+  end)
+  keywatch.run(function()
+    io.write("probing\n")
+    io.flush()
+    while true do
+      local from = uv.hrtime()
+      assert(client:get("probe", TIMES))
+      worst = math.max(worst, (uv.hrtime() - from) / 1e6)
+      uv.run("nowait")
+    end
+  end)
+end
+
+local function start_prober(peer)
+  local prober = process.start({ arg[-1], arg[0], "probe", peer.url },
+    { env = { LUA_PATH = package.path, LUA_CPATH = package.cpath } })
+  prober:expect("probing\n")
+  return prober
+end
+
+--- Returns the longest time since the last call.
+local function worst_of(prober)
+  local seen = #prober:stdout()
+  prober:write("\n")
+  while not prober:stdout():find("\n", seen + 1, true) do uv.run("once") end
+  return tonumber(prober:stdout():sub(seen + 1):match("[%d.]+"))
+end
+
+-- }======
+
+-- {====== Rows ======
+
+local function kb_of(pid, name)
+  local file = assert(io.open(("/proc/%d/status"):format(pid)))
+  local found = file:read("*a"):match(name .. ":%s*(%d+) kB")
+  file:close()
+  return tonumber(found)
+end
+
+local function reset_peak(pid)
+  local file = assert(io.open(("/proc/%d/clear_refs"):format(pid), "w"))
+  file:write("5")
+  file:close()
+end
+
+--- Returns about how many bytes a result has.
+local function size_of(value)
+  if type(value) == "string" then return #value + 2 end
+  if type(value) ~= "table" then return 3 end
+  local sum = 0
+  for _, inner in pairs(value) do sum = sum + size_of(inner) end
+  return sum
+end
+
+--- Makes a request, and prints its row.
+local function row(bench, name, fn)
+  collectgarbage()
+  keywatch.sleep(0.2)
+  local before = kb_of(bench.peer.pid, "VmRSS")
+  reset_peak(bench.peer.pid)
+  worst_of(bench.prober)
+  local from = uv.hrtime()
+  local ok, result, err = pcall(fn)
+  local whole = (uv.hrtime() - from) / 1e6
+  keywatch.sleep(0.05) -- what the server does after the answer
+  local worst = worst_of(bench.prober)
+  local peak = (kb_of(bench.peer.pid, "VmHWM") - before) / 1024
+  local answer = ok and result and size_of(result) / MIB or 0
+  local why = not ok and tostring(result) or not result and tostring(err and err.code or err) or ""
+  local beyond = (worst > MAX_MS and " TIME" or "") .. (peak - answer > MAX_MB and " MEMORY" or "")
+  print(("  %-52s %9.1f %9.1f %9.1f %9.1f  %s%s"):format(name, worst, peak, answer, whole, why:sub(1, 40), beyond))
+  io.stdout:flush()
+end
+
+-- }======
+
+-- {====== Data ======
+
+--- Calls fn(i) for i from 1 to n, in several tasks.
+local function at_once(n, fn)
+  local last, tasks = 0, {}
+  for t = 1, AT_ONCE do
+    tasks[t] = keywatch.spawn(function()
+      while last < n do
+        last = last + 1
+        fn(last)
+      end
+    end)
+  end
+  assert(keywatch.join(tasks))
+end
+
+--- Puts n keys below a prefix.
+local function fill(client, prefix, n, value, lease)
+  at_once(math.ceil(n / PUTS), function(block)
+    local ops = {}
+    for i = (block - 1) * PUTS, math.min(n, block * PUTS) - 1 do
+      ops[#ops + 1] = { put = ("%s%08d"):format(prefix, i), value = value, lease = lease }
+    end
+    assert(client:txn { success = ops, timeout = SECONDS })
+  end)
+end
+
+-- }======
+
+-- {====== Requests ======
+
+local function with(fields)
+  local opts = { prefix = true, timeout = SECONDS }
+  for name, value in pairs(fields or {}) do opts[name] = value end
+  return opts
+end
+
+local function ranges(bench)
+  local client, middle = bench.client, math.floor(bench.filled / 2)
+  local function range(name, fields, prefix)
+    row(bench, "Range: " .. name, function() return client:range(prefix or "/k/", with(fields)) end)
+  end
+  range("everything", {})
+  range("keys_only", { keys_only = true })
+  range("count_only", { count_only = true })
+  range("limit = 1", { limit = 1 })
+  range("limit = 10,000", { limit = 10000 })
+  range("min_mod_revision, none found", { min_mod_revision = 2 ^ 40 })
+  range("min_mod_revision of half, limit = 1", { min_mod_revision = middle, limit = 1 })
+  range("min_create_revision, none found", { min_create_revision = 2 ^ 40 })
+  for _, target in ipairs { "key", "version", "create", "mod", "value" } do
+    range("sorted by " .. target .. ", descending, limit = 1",
+      { sort_target = target, sort_order = "descend", limit = 1 })
+  end
+  range("sorted by value, keys_only", { sort_target = "value", sort_order = "ascend", keys_only = true })
+  local old = assert(client:put("/old", "x")).revision
+  at_once(UPDATES, function(i) assert(client:put(("/k/%08d"):format(i % bench.keys), bench.value, TIMES)) end)
+  at_once(UPDATES, function() assert(client:put("/u/one", bench.value, TIMES)) end)
+  range("limit = 1, old revision, 60,000 changes since", { limit = 1, revision = old })
+  range("one key with 60,000 changes, old revision", { revision = old + UPDATES + 1 }, "/u/")
+  range("limit = 100, sorted by mod, old revision", { limit = 100, revision = old, sort_target = "mod" })
+end
+
+local function txns(bench)
+  local client = bench.client
+  local function txn(name, request)
+    request.timeout = SECONDS
+    row(bench, "Txn: " .. name, function() return client:txn(request) end)
+  end
+  local all, counts = {}, {}
+  for i = 1, PUTS do
+    all[i] = { range = "/k/", prefix = true }
+    counts[i] = { range = "/k/", prefix = true, limit = 1, min_mod_revision = 2 ^ 40 }
+  end
+  txn("128 ranges of everything", { success = all })
+  txn("128 filtered ranges, none found", { success = counts })
+  txn("range compare by mod_revision", { compare = { { key = "/k/", prefix = true, mod_revision = 0, op = ">" } } })
+  txn("range compare by value", { compare = { { key = "/k/", prefix = true, value = "no", op = "!=" } } })
+  row(bench, "Put", function() return client:put("/put", ("v"):rep(LARGE)) end)
+end
+
+local function leases(bench)
+  local client = bench.client
+  row(bench, "LeaseGrant", function() return client:lease(3600).id end)
+  local lease = assert(client:lease(3600))
+  fill(client, "/leased/", bench.leased, "v", lease.id)
+  row(bench, "LeaseTimeToLive of a lease with many keys", function() return lease:keys(TIMES) end)
+  row(bench, "LeaseRevoke of it", function() return lease:revoke(TIMES) end)
+  at_once(bench.leases, function() assert(client:lease(3600)) end)
+  row(bench, "LeaseLeases with many leases", function() return client:leases(TIMES) end)
+  row(bench, "KeepAlive of unknown leases beside puts", function()
+    local writer = keywatch.spawn(fill, client, "/pending/", 10000, "v")
+    for _ = 1, 100 do client:lease_by_id(12345):keepalive() end
+    return writer:join()
+  end)
+end
+
+local function watches(bench)
+  local client = bench.client
+  local start = assert(client:put("/w/small", "1")).revision
+  for i = 1, 200 do assert(client:put("/w/large", ("v"):rep(LARGE) .. i, TIMES)) end
+  assert(client:put("/w/small", "2"))
+  row(bench, "Watch: a small key beside 200 changes of 1 MB", function()
+    local watch = assert(client:watch("/w/small", { start_revision = start }))
+    watch:next(SECONDS)
+    local event, err = watch:next(SECONDS)
+    watch:close()
+    return event, err
+  end)
+  row(bench, "Watch: everything from the first revision", function()
+    local watch = assert(client:watch("/k/", { prefix = true, start_revision = 1 }))
+    local event, err
+    for _ = 1, bench.keys do
+      event, err = watch:next(SECONDS)
+      if not event then break end
+    end
+    watch:close()
+    return event and true, err
+  end)
+  local all = {}
+  for i = 1, bench.watchers do all[i] = assert(client:watch("/g/", { prefix = true, start_revision = 0 })) end
+  row(bench, ("%d watchers beside 1,000 puts at once"):format(bench.watchers), function()
+    local tasks = {}
+    for i = 1, GROUP do tasks[i] = keywatch.spawn(function() return client:put("/g/" .. i, "v", TIMES) end) end
+    return keywatch.join(tasks)
+  end)
+  row(bench, "progress requests with many watchers", function() return all[1]:sync(SECONDS) end)
+  for _, watch in ipairs(all) do watch:close() end
+end
+
+local MAINTENANCE, AUTH = "/etcdserverpb.Maintenance/", "/etcdserverpb.Auth/"
+
+local function services(bench)
+  local client = bench.client
+  local function call(path, request)
+    row(bench, path:match("[^.]+$"), function() return client:call(path, request or {}, TIMES) end)
+  end
+  call(MAINTENANCE .. "HashKV")
+  call(MAINTENANCE .. "Hash")
+  call(MAINTENANCE .. "Status")
+  call(MAINTENANCE .. "Alarm")
+  call("/etcdserverpb.Cluster/MemberList")
+  row(bench, "Maintenance/Snapshot", function()
+    local stream = assert(client:stream(MAINTENANCE .. "Snapshot", TIMES))
+    assert(stream:send {})
+    local size, part, err = 0, stream:receive()
+    while part do
+      size = size + #(part.blob or "")
+      part, err = stream:receive()
+    end
+    return size > 0, err
+  end)
+  call(MAINTENANCE .. "Defragment")
+  row(bench, ("Auth/UserAdd, %d at once"):format(USERS), function()
+    local tasks = {}
+    for i = 1, USERS do
+      tasks[i] = keywatch.spawn(function()
+        return assert(client:call(AUTH .. "UserAdd", { name = "user" .. i, password = "secret" }, TIMES))
+      end)
+    end
+    return keywatch.join(tasks)
+  end)
+  call(AUTH .. "UserList")
+end
+
+local function contests(bench)
+  local client, name = bench.client, "contest"
+  for kind, paths in pairs { Lock = { "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock" },
+    Election = { "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Resign" } } do
+    local ids = {}
+    for i = 1, WAITERS do ids[i] = assert(client:lease(3600)).id end
+    row(bench, ("%s with %d waiters, each in turn"):format(kind, WAITERS), function()
+      local tasks = {}
+      for i = 1, WAITERS do
+        tasks[i] = keywatch.spawn(function()
+          local got = assert(client:call(paths[1], { name = name .. kind, lease = ids[i] }, TIMES))
+          assert(client:call(paths[2], kind == "Lock" and { key = got.key } or { leader = got.leader }, TIMES))
+        end)
+      end
+      return keywatch.join(tasks)
+    end)
+  end
+end
+
+local function deletions(bench)
+  local client = bench.client
+  row(bench, "DeleteRange of everything, prev_kv", function() return client:delete("/k/", with { prev_kv = true }) end)
+  fill(client, "/k/", bench.keys, bench.value)
+  row(bench, "DeleteRange of everything", function() return client:delete("/k/", with()) end)
+  row(bench, "Range: limit = 1 behind the tombstones", function() return client:range("/", with { limit = 1 }) end)
+  row(bench, "Compact of that revision", function()
+    return client:compact(assert(client:status()).revision, { physical = true, timeout = SECONDS })
+  end)
+end
+
+-- }======
+
+local function measure(kind, n)
+  local peer = server.start { open_files = "hard", is_in_memory = kind == "memory", "--quota-backend-bytes=8589934592" }
+  local bench = {
+    peer = peer, keys = n, value = ("v"):rep(100), prober = nil, client = nil, filled = 0,
+    leased = math.min(n, LEASED), leases = math.min(n, LEASES), watchers = math.min(n, WATCHERS),
+  }
+  print(("\n%d keys, %s; a row's targets: %d ms, and %d MB beyond the answer"):format(n, kind, MAX_MS, MAX_MB))
+  print(("  %-52s %9s %9s %9s %9s"):format("", "get ms", "peak MB", "answer MB", "whole ms"))
+  keywatch.run(function()
+    local client = assert(keywatch.connect(peer.url))
+    bench.client = client
+    assert(client:put("probe", "v"))
+    fill(client, "/k/", n, bench.value)
+    bench.filled = assert(client:status()).revision
+    bench.prober = start_prober(peer)
+    row(bench, "nothing", function() return keywatch.sleep(1) or true end)
+    for _, part in ipairs { ranges, txns, leases, watches, services, contests, deletions } do
+      local ok, err = pcall(part, bench)
+      if not ok then print("  failed: " .. tostring(err)) end
+    end
+    bench.prober:finish_input()
+    bench.prober:wait()
+    client:close()
+  end)
+  peer:stop()
+end
+
+return { probe = probe, measure = measure }
