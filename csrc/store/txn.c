@@ -85,20 +85,42 @@ int kw_txn_delete_lease(kw_store *store, const kw_lease *lease, kw_arena *arena)
 
 /* {====== Compares ====== */
 
-static int order_of(const kw_compare *compare, const kw_kv *kv) {
-  int64_t x = 0;
-  switch (compare->target) {
-    case KW_COMPARE_VALUE: return kw_slice_compare(kv->value, compare->value);
-    case KW_COMPARE_VERSION: x = kv->version; break;
-    case KW_COMPARE_CREATE: x = kv->create_revision; break;
-    case KW_COMPARE_MOD: x = kv->mod_revision; break;
-    case KW_COMPARE_LEASE: x = kv->lease; break;
+/* Returns a field of a key. All fields of a key that does not exist (NULL) are 0. */
+static int64_t number_of(const kw_store *store, kw_compare_target target,
+                         const kw_key_history *history) {
+  kw_kv kv = {0};
+  if (history != NULL && store->options.replica) {
+    kv = kw_keyvalue_of(kw_read_newest(store, history)); /* its index lacks leases and revisions */
+  } else if (history != NULL) {
+    kv.version = history->state.version;
+    kv.create_revision = history->state.create_revision;
+    kv.lease = history->state.lease;
+    kv.mod_revision = kw_key_history_last(history)->main;
   }
+  switch (target) {
+    case KW_COMPARE_VERSION: return kv.version;
+    case KW_COMPARE_CREATE: return kv.create_revision;
+    case KW_COMPARE_MOD: return kv.mod_revision;
+    case KW_COMPARE_LEASE: return kv.lease;
+    case KW_COMPARE_VALUE: break;
+  }
+  return 0;
+}
+
+static int order_of(const kw_store *store, const kw_compare *compare,
+                    const kw_key_history *history) {
+  if (compare->target == KW_COMPARE_VALUE) {
+    kw_kv kv = kw_keyvalue_of(kw_read_newest(store, history));
+    return kw_slice_compare(kv.value, compare->value);
+  }
+  int64_t x = number_of(store, compare->target, history);
   return (x > compare->number) - (x < compare->number);
 }
 
-static bool holds_for(const kw_compare *compare, const kw_kv *kv) {
-  int order = order_of(compare, kv);
+/* True if the compare holds for a key, which does not exist if `history` is NULL: then its value is not compared. */
+static bool holds_for(const kw_store *store, const kw_compare *compare,
+                      const kw_key_history *history) {
+  int order = order_of(store, compare, history);
   switch (compare->result) {
     case KW_COMPARE_EQUAL: return order == 0;
     case KW_COMPARE_GREATER: return order > 0;
@@ -116,12 +138,11 @@ static bool holds(const kw_store *store, const kw_compare *compare) {
   bool is_empty = true;
   while ((history = kw_index_next_in(&cursor, &compare->range)) != NULL) {
     if (!kw_key_history_is_live(history)) continue;
-    kw_kv kv = kw_keyvalue_of(kw_read_newest(store, history));
-    if (!holds_for(compare, &kv)) return false;
+    if (!holds_for(store, compare, history)) return false;
     is_empty = false;
   }
   if (!is_empty) return true;
-  return compare->target != KW_COMPARE_VALUE && holds_for(compare, &(kw_kv){0});
+  return compare->target != KW_COMPARE_VALUE && holds_for(store, compare, NULL);
 }
 
 static bool all_hold(const kw_store *store, const kw_txn_op *txn) {
