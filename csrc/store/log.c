@@ -264,6 +264,20 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone) {
   return is_on_disk(log, rev.main) ? read_disk(log, rev, tombstone) : read_tail(log, rev);
 }
 
+kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone) {
+  kw_slice bytes = {0};
+  int rc = KW_OK;
+  if (is_on_disk(log, rev.main)) {
+    rc = kw_database_read(log->database, rev, tombstone, &bytes);
+  } else {
+    const kw_blob *record = read_tail(log, rev);
+    if (record != NULL) bytes = kw_blob_slice(record);
+  }
+  if (rc == KW_OK && kw_keyvalue_has_key(bytes)) return bytes;
+  log->failure = rc == KW_OK ? KW_ERR_CORRUPT : rc;
+  return (kw_slice){0};
+}
+
 /* Prefetches a record, or the beginning of it. */
 static void prefetch(const kw_blob *record) {
   for (size_t at = 0; record != NULL && at < PREFETCH_BYTES; at += CACHE_LINE)

@@ -63,6 +63,11 @@ void kw_log_undo(kw_log *log);
  * database, but is missing or cannot be read, is empty, see kw_log_failure. */
 kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone);
 
+/* Returns the bytes of a record that is only looked at: nothing is copied. They are valid until the next change of the
+ * log, or until the reader of the database moves on, whichever is first. Returns an empty slice, and sets
+ * kw_log_failure, if the record is missing or cannot be read. */
+kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone);
+
 #define KW_LOG_BATCH 32
 
 /* Reads the records of up to KW_LOG_BATCH puts, all of which exist. They are borrowed, as from kw_log_read. In memory
