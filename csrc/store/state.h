@@ -46,7 +46,10 @@ typedef struct kw_undo_list {
   size_t cap;
   size_t submitted; /* steps of the submitted group */
   size_t committed; /* steps of both groups: all but those of the open write */
+  size_t n_revoked; /* steps that are revocations */
 } kw_undo_list;
+
+typedef struct kw_long_write kw_long_write; /* see store/long_write.h */
 
 typedef struct kw_open_write {
   int64_t main; /* revision of its changes, if there are any */
@@ -87,6 +90,9 @@ struct kw_store {
   int64_t applied;  /* newest revision of the index, without the open write */
   int64_t revision; /* newest visible revision */
   kw_open_write open;
+  kw_long_write
+      *long_write;  /* the open write is evaluated in several turns; NULL: the store is not busy */
+  int64_t expiring; /* id of the lease that the long write revokes because its time is over */
   kw_undo_list undo;
 
   int64_t compact_requested; /* becomes compact_revision when it is durable */
@@ -112,6 +118,9 @@ struct kw_store {
 
   kw_arena scratch; /* for the memory that one call needs */
 };
+
+/* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. Defined in store.c. */
+int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena);
 
 /* Returns the revision that a read inside of the open write sees. */
 static inline int64_t kw_store_seen_revision(const kw_store *store) {

@@ -101,6 +101,7 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
   if (group != NULL && !kw_commit_group_remove_lease(group, lease->id)) return KW_ERR_NO_MEMORY;
   kw_leases_take_out(&store->leases, lease);
   store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease};
+  store->undo.n_revoked++;
   return KW_OK;
 }
 
@@ -121,7 +122,10 @@ static void undo_step(kw_store *store, const kw_undo *step) {
       kw_leases_take_out(&store->leases, step->lease);
       kw_leases_end(&store->leases, step->lease);
       break;
-    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, step->lease); break;
+    case KW_UNDO_REVOKE:
+      kw_leases_put_back(&store->leases, step->lease);
+      store->undo.n_revoked--;
+      break;
   }
 }
 
@@ -147,13 +151,16 @@ void kw_write_rollback(kw_store *store) {
 void kw_write_undo_all(kw_store *store) {
   kw_undo_list *undo = &store->undo;
   while (undo->n > 0) undo_step(store, &undo->steps[--undo->n]);
+  store->open.n = 0;
   undo->submitted = undo->committed = 0;
 }
 
 void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
-  for (size_t i = 0; i < n; i++) {
-    if (undo->steps[i].kind == KW_UNDO_REVOKE) kw_leases_end(&store->leases, undo->steps[i].lease);
+  for (size_t i = 0; i < n && undo->n_revoked > 0; i++) {
+    if (undo->steps[i].kind != KW_UNDO_REVOKE) continue;
+    kw_leases_end(&store->leases, undo->steps[i].lease);
+    undo->n_revoked--;
   }
   undo->n -= n;
   undo->committed -= n;
