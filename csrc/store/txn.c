@@ -319,6 +319,9 @@ static int run_way(kw_store *store, kw_txn *txn, kw_work *work) {
 
 /* {====== Revocations ====== */
 
+#define SINK_BYTES                                                                                 \
+  (3 * KW_WORK_BYTES) /* of the keys that are compared on the way down a large heap */
+
 static bool is_before(const kw_key_history *a, const kw_key_history *b) {
   return kw_slice_compare(kw_key_history_key(a), kw_key_history_key(b)) < 0;
 }
@@ -368,7 +371,7 @@ static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
     if (rc != KW_OK) return rc;
     txn->keys[0] = txn->keys[--txn->n_keys];
     if (txn->n_keys > 0) sink(txn->keys, txn->n_keys, 0);
-    kw_work_spend(work, 0);
+    kw_work_spend(work, SINK_BYTES);
   }
   return kw_write_revoke(store, txn->lease);
 }
