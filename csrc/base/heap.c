@@ -58,6 +58,10 @@ void kw_heap_remove(kw_heap *heap, kw_heap_node *node) {
   sink(heap, last);
 }
 
+void kw_heap_shrink(kw_heap *heap, size_t spare) {
+  kw_shrink(&heap->nodes, &heap->cap, heap->n + spare, sizeof *heap->nodes);
+}
+
 void kw_heap_move(kw_heap *heap, kw_heap_node *node, int64_t when) {
   node->when = when;
   rise(heap, node);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#define KEEP_CAP 16 /* a map of this size does not shrink */
 #define FIRST_CAP 2 /* most maps stay small: the keys of a lease, the watchers of a stream */
 
 /* Ids are often counters or addresses. The finalizer of MurmurHash3 spreads them over all bits. */
@@ -31,17 +32,33 @@ void *kw_map_get(const kw_map *map, uint64_t id) {
   return map->n == 0 ? NULL : map->slots[locate(map, id)].value;
 }
 
-bool kw_map_reserve(kw_map *map) {
-  if ((map->n + 1) * 4 <= map->cap * 3) return true;
-  kw_map grown = {.cap = map->cap == 0 ? FIRST_CAP : map->cap * 2};
-  grown.slots = kw_alloc_zeroed(grown.cap * sizeof *grown.slots);
-  if (grown.slots == NULL) return false;
+static bool has_room(size_t n, size_t cap) {
+  return n * 4 <= cap * 3;
+}
+
+/* Moves all ids to a table of another size. Returns false if memory is short. */
+static bool resize(kw_map *map, size_t cap) {
+  kw_map resized = {.cap = cap};
+  resized.slots = kw_alloc_zeroed(cap * sizeof *resized.slots);
+  if (resized.slots == NULL) return false;
   for (size_t i = 0; i < map->cap; i++) {
-    if (map->slots[i].value != NULL) kw_map_put(&grown, map->slots[i].id, map->slots[i].value);
+    if (map->slots[i].value != NULL) kw_map_put(&resized, map->slots[i].id, map->slots[i].value);
   }
   kw_free(map->slots);
-  *map = grown;
+  *map = resized;
   return true;
+}
+
+bool kw_map_reserve(kw_map *map) {
+  if (has_room(map->n + 1, map->cap)) return true;
+  return resize(map, map->cap == 0 ? FIRST_CAP : map->cap * 2);
+}
+
+void kw_map_shrink(kw_map *map, size_t spare) {
+  size_t need = map->n + spare, cap = FIRST_CAP;
+  if (map->cap <= KEEP_CAP || need > map->cap / 8) return;
+  while (!has_room(need * 2, cap)) cap *= 2;
+  resize(map, cap);
 }
 
 void kw_map_put(kw_map *map, uint64_t id, void *value) {

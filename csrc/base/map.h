@@ -3,7 +3,8 @@
  * map: a hash table from 64-bit ids to pointers, with open addressing and linear probing.
  *
  * A slot with the value NULL is free, so NULL cannot be stored. A removal shifts following slots back. The table
- * never shrinks: an id that was removed can be put again without memory. Get, put and remove are O(1) on average.
+ * shrinks only where its owner asks for that: else an id that was removed can be put again without memory. Get, put and
+ * remove are O(1) on average.
  */
 #ifndef KW_BASE_MAP_H
 #define KW_BASE_MAP_H
@@ -36,6 +37,10 @@ void kw_map_put(kw_map *map, uint64_t id, void *value);
 
 /* Removes an id. Returns its value, or NULL if it was not there. */
 void *kw_map_remove(kw_map *map, uint64_t id);
+
+/* Gives room back if the ids, and `spare` more, need at most an eighth of it. Room for `spare` more remains. Keeps all
+ * room if memory is short. Amortized, a removal that is followed by this is O(1). */
+void kw_map_shrink(kw_map *map, size_t spare);
 
 /* Iterates over the values, in no particular order. Begin with *at = 0. Returns NULL at the end. The map must not
  * change meanwhile. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include "base/mem.h"
@@ -11,7 +12,9 @@ static _Thread_local struct {
   size_t fail_from; /* the first of the allocations that fail; 0: none */
 } probe;
 
-static _Atomic size_t live; /* of all threads: another thread may free a block */
+/* Of all threads: another thread may free a block. */
+static _Atomic size_t live;
+static _Atomic size_t live_bytes;
 
 void kw_mem_fail_at(size_t n) {
   probe.fail_at = n == 0 ? 0 : probe.count + n;
@@ -35,19 +38,31 @@ size_t kw_mem_live(void) {
   return live;
 }
 
+size_t kw_mem_bytes(void) {
+  return live_bytes;
+}
+
 void *kw_alloc(size_t size) {
   void *p = kw_mem_must_fail() ? NULL : malloc(size);
-  if (p != NULL) live++;
+  if (p == NULL) return NULL;
+  live++;
+  live_bytes += malloc_usable_size(p);
   return p;
 }
 
 void *kw_realloc(void *p, size_t size) {
   if (p == NULL) return kw_alloc(size);
-  return kw_mem_must_fail() ? NULL : realloc(p, size);
+  if (kw_mem_must_fail()) return NULL;
+  size_t before = malloc_usable_size(p);
+  p = realloc(p, size);
+  if (p != NULL) live_bytes += malloc_usable_size(p) - before;
+  return p;
 }
 
 void kw_free(void *p) {
-  if (p != NULL) live--;
+  if (p == NULL) return;
+  live--;
+  live_bytes -= malloc_usable_size(p);
   free(p);
 }
 
@@ -87,4 +102,14 @@ bool kw_reserve(void *items, size_t *cap, size_t need, size_t size) {
   *vector = p;
   *cap = grown;
   return true;
+}
+
+void kw_shrink(void *items, size_t *cap, size_t n, size_t size) {
+  void **vector = items;
+  if (*cap <= KW_KEEP || n > *cap / 4) return;
+  size_t shrunk = n * 2 > KW_KEEP ? n * 2 : KW_KEEP;
+  void *p = kw_realloc(*vector, shrunk * size);
+  if (p == NULL) return;
+  *vector = p;
+  *cap = shrunk;
 }

@@ -32,6 +32,9 @@ size_t kw_mem_count(void);
 /* Returns the number of blocks of all threads that are not freed yet. */
 size_t kw_mem_live(void);
 
+/* Returns the bytes of these blocks. */
+size_t kw_mem_bytes(void);
+
 #else
 
 /* Returns `size` bytes, which are not zeroed; or NULL if memory is short. */
@@ -70,5 +73,16 @@ void kw_free_pages(void *p, size_t size);
  * the vector, and *cap is the number of elements that it has room for; both are updated. The room grows by
  * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size);
+
+/* Elements of a vector that are kept room for, even if there are fewer. */
+#ifdef KW_PROBE
+#define KW_KEEP 8 /* small, so that tests meet every vector that shrinks */
+#else
+#define KW_KEEP 1024
+#endif
+
+/* Gives room back if at most a quarter of the room of a vector is in use: `n` elements. The other parameters are those
+ * of kw_reserve. The vector may move, and keeps its room if memory is short. Amortized, a removal is O(1). */
+void kw_shrink(void *items, size_t *cap, size_t n, size_t size);
 
 #endif

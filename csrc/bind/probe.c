@@ -117,6 +117,11 @@ static int l_live(lua_State *L) {
   return 1;
 }
 
+static int l_bytes(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)kw_mem_bytes());
+  return 1;
+}
+
 static const luaL_Reg probe[] = {{"check", l_check},
                                  {"fail_core", l_fail_core},
                                  {"fail_all", l_fail_all},
@@ -125,6 +130,7 @@ static const luaL_Reg probe[] = {{"check", l_check},
                                  {"collect_never", l_collect_never},
                                  {"allocations", l_allocations},
                                  {"live", l_live},
+                                 {"bytes", l_bytes},
                                  {NULL, NULL}};
 
 void kw_bind_push_probe(lua_State *L) {

@@ -46,16 +46,21 @@ static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   return kv;
 }
 
-/* Returns the key of a record, as a slice of it. Every record was made by kw_keyvalue_encode, or checked by
- * kw_keyvalue_has_key when it was read. */
-static inline kw_slice kw_keyvalue_key(const kw_blob *record) {
-  const uint8_t *at = record->bytes + 1; /* after the tag */
+/* Returns the key in the bytes of a record, as a slice of them. Every record was made by kw_keyvalue_encode, or checked
+ * by kw_keyvalue_has_key when it was read. */
+static inline kw_slice kw_keyvalue_key_in(kw_slice bytes) {
+  const uint8_t *at = bytes.data + 1; /* after the tag */
   size_t len = 0;
   for (unsigned shift = 0;; shift += 7) {
     len |= (size_t)(*at & 0x7f) << shift;
     if (*at++ < 0x80) break;
   }
   return kw_slice_of(at, len);
+}
+
+/* Returns the key of a record, as a slice of it. */
+static inline kw_slice kw_keyvalue_key(const kw_blob *record) {
+  return kw_keyvalue_key_in(kw_blob_slice(record));
 }
 
 #endif

@@ -22,8 +22,6 @@ typedef enum kw_sort_target {
   KW_SORT_VALUE
 } kw_sort_target;
 
-/* With `uncounted` and a limit, the count of the reply is the limit, and `more` is false. The range must then not be
- * sorted, and have none of the four bounds. */
 typedef struct kw_range_op {
   kw_range range;
   int64_t limit;    /* of kvs in the reply; <= 0: none */
@@ -33,7 +31,6 @@ typedef struct kw_range_op {
   bool keys_only;           /* see kw_reply */
   bool count_only;          /* the reply has no kvs */
   bool serializable;        /* any member of a cluster may answer; the store ignores this */
-  bool uncounted;           /* with a limit, the keys of the range are not counted, see above */
   int64_t min_mod_revision; /* these four bounds filter the kvs, but not the count; 0: no bound */
   int64_t max_mod_revision;
   int64_t min_create_revision;

@@ -24,7 +24,7 @@ struct kw_reply {
   union {
     struct {
       kw_records kvs;
-      int64_t count;  /* of all keys in the range, whatever the limit; but see kw_range_op */
+      int64_t count;  /* of all keys in the range, whatever the limit */
       bool more;      /* the limit has left out kvs */
       bool keys_only; /* the codec leaves out the values, which the records have */
     } range;

@@ -49,6 +49,7 @@ static void part(call *c, const kw_stream *stream) {
 static void call_free(kw_server *server, call *c) {
   kw_link_remove(&c->link);
   kw_map_remove(&server->calls, c->id);
+  kw_map_shrink(&server->calls, 0);
   kw_free(c);
 }
 

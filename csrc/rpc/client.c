@@ -81,6 +81,7 @@ static void drop_call(kw_client *client, kw_outcall *call) {
   uint64_t number = call->number;
   kw_outcall_free(call);
   kw_map_remove(&client->calls, number);
+  kw_map_shrink(&client->calls, 0);
 }
 
 kw_return kw_client_take(kw_client *client, uint64_t number) {

@@ -110,23 +110,34 @@ static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
   }
 }
 
-/* Answers a range. The first page tells whether the answer needs more pages. */
+/* Answers a range: at once if it is short, else page by page. */
 static void range(kw_server *server, kw_stream *stream, const kw_range_op *asked) {
   kw_op op = {.kind = KW_OP_RANGE, .range = *asked};
-  kw_reply page;
-  bool may_be_large = asked->limit <= 0 || asked->limit > KW_PAGE_RECORDS;
-  if (!may_be_large || !kw_range_answer_can_page(asked)) {
+  kw_reply reply = {.kind = KW_OP_RANGE, .revision = kw_store_revision(server->store)};
+  kw_work work = {.left = KW_PAGE_VISITS};
+  kw_read read;
+  if (kw_range_is_point(&asked->range)) {
     apply(server, stream, &op);
     return;
   }
-  op.range.limit = KW_PAGE_RECORDS;
-  int rc = kw_store_apply(server->store, &op, &server->arena, &page);
+  int rc = kw_read_begin(server->store, &read, asked, &server->arena);
   if (rc != KW_OK) {
     kw_service_fail(stream, rc);
-  } else if (page.range.more) {
-    kw_range_answer_begin(server, stream, asked, &page);
+    return;
+  }
+  rc = kw_read_step(server->store, &read, &server->arena, &work, &reply.range.kvs);
+  if (rc == KW_UNFINISHED) {
+    kw_range_answer_begin(server, stream, &read, reply.revision, &reply.range.kvs);
+    return;
+  }
+  reply.range.count = read.count;
+  reply.range.more = read.more;
+  reply.range.keys_only = asked->keys_only;
+  kw_read_drop(&read);
+  if (rc == KW_OK) {
+    answer(server, stream, &op, &reply);
   } else {
-    answer(server, stream, &(kw_op){.kind = KW_OP_RANGE, .range = *asked}, &page);
+    kw_service_fail(stream, rc);
   }
 }
 

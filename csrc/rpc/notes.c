@@ -159,6 +159,7 @@ void kw_notes_answered(kw_server *server, const kw_stream *stream) {
 
 void kw_notes_close(kw_server *server, const kw_stream *stream) {
   request *r = kw_map_remove(&server->notes->requests, (uintptr_t)stream);
+  kw_map_shrink(&server->notes->requests, 0);
   if (r == NULL || !r->is_noted) note_request(server, stream, r);
   kw_free(r);
 }

@@ -63,6 +63,7 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
     server->work = kw_work_of_turn();
     kw_method_deliver(server, stream, bytes);
   }
+  kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
   if (server->takes_notes) kw_notes_answered(server, stream);
 }
 

@@ -15,26 +15,14 @@ enum { KVS = 2, MORE = 3, COUNT = 4 };
 typedef struct range_answer {
   kw_link link;
   kw_stream *stream;
-  kw_range_op op;   /* of the next page */
-  kw_blob *bytes;   /* the key and the end that were asked for; op's slices point into it */
-  kw_blob *next;    /* the key that the next page begins with; NULL: the one that was asked for */
-  kw_slice key;     /* the key that was asked for */
-  int64_t asked;    /* the revision that was asked for; 0: none */
-  int64_t limit;    /* as asked for; 0: none */
+  kw_read read;     /* of an op that is deferred: only the op */
+  kw_blob *bytes;   /* the key and the end that were asked for; the op's slices point into it */
+  size_t charged;   /* to the connection's account */
   int64_t revision; /* of the header */
-  int64_t count;    /* of the whole range */
-  int64_t n;        /* kvs added up to now */
   uint8_t *prefix;  /* gRPC prefix in the stream, to be filled in at the end */
   size_t before;    /* bytes in the stream before the prefix */
   int restarts;
 } range_answer;
-
-bool kw_range_answer_can_page(const kw_range_op *op) {
-  bool is_filtered = op->min_mod_revision != 0 || op->max_mod_revision != 0 ||
-                     op->min_create_revision != 0 || op->max_create_revision != 0;
-  bool is_sorted = op->sort_target != KW_SORT_KEY || op->sort_order == KW_SORT_DESCEND;
-  return !is_filtered && !is_sorted && !op->count_only && !kw_range_is_point(&op->range);
-}
 
 /* {====== Parts of the message ====== */
 
@@ -92,15 +80,21 @@ static size_t request_size(const kw_range_op *op) {
   return sizeof(range_answer) + op->range.key.len + op->range.end.len;
 }
 
-static size_t charge_of(const range_answer *a) {
-  return sizeof *a + a->bytes->len;
+/* Charges what the answer holds now. Returns false if that is more than the connection may hold. */
+static bool charge(range_answer *a) {
+  kw_account *account = kw_session_account(a->stream->session);
+  size_t size = request_size(&a->read.op) + kw_read_held(&a->read);
+  bool ok = size <= a->charged || kw_account_ask(account, size - a->charged);
+  kw_account_resize(account, a->charged, size);
+  a->charged = size;
+  return ok;
 }
 
 static void free_answer(range_answer *a) {
   kw_link_remove(&a->link);
-  kw_account_credit(kw_session_account(a->stream->session), charge_of(a));
+  kw_account_credit(kw_session_account(a->stream->session), a->charged);
+  kw_read_drop(&a->read);
   kw_blob_release(a->bytes);
-  if (a->next != NULL) kw_blob_release(a->next);
   a->stream->owner = NULL;
   kw_free(a);
 }
@@ -125,41 +119,20 @@ static bool begin_message(const kw_server *server, range_answer *a) {
   return true;
 }
 
-/* Makes the next page begin right after the last key of this one. Returns false if memory is short. */
-static bool move_on(range_answer *a, const kw_records *kvs) {
-  kw_slice last = kw_keyvalue_key(kvs->items[kvs->n - 1]);
-  kw_blob *next = kw_blob_new(last.len + 1);
-  if (next == NULL) return false;
-  if (last.len > 0) memcpy(next->bytes, last.data, last.len);
-  next->bytes[last.len] = 0;
-  if (a->next != NULL) kw_blob_release(a->next);
-  a->next = next;
-  a->op.range.key = kw_blob_slice(next);
-  a->n += (int64_t)kvs->n;
-  return true;
-}
-
-/* Returns how many kvs are still to be added. */
-static int64_t left(const range_answer *a) {
-  int64_t all = a->limit > 0 && a->limit < a->count ? a->limit : a->count;
-  return all - a->n;
-}
-
-static int add_page(const kw_server *server, range_answer *a, const kw_reply *page) {
-  const kw_records *kvs = &page->range.kvs;
+static int add_page(const kw_server *server, range_answer *a, const kw_records *kvs) {
   kw_chain *out = &a->stream->out;
+  if (!charge(a)) return KW_ERR_TOO_MANY_REQUESTS;
   if (kvs->n == 0) return KW_OK;
   if (!kw_account_ask(kw_session_account(a->stream->session), kw_range_answer_size(server, kvs)))
     return KW_ERR_TOO_MANY_REQUESTS;
-  bool ok = a->op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
+  bool ok = a->read.op.keys_only ? add_keys(out, kvs) : kw_range_answer_add(server, out, kvs);
   kw_stream_count(a->stream);
-  return ok && move_on(a, kvs) ? KW_OK : KW_ERR_NO_MEMORY;
+  return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
 static void finish(range_answer *a) {
   kw_stream *stream = a->stream;
-  bool more = a->limit > 0 && a->limit < a->count;
-  if (!kw_range_answer_add_end(&stream->out, more, a->count)) {
+  if (!kw_range_answer_add_end(&stream->out, a->read.more, a->read.count)) {
     fail(a, KW_ERR_NO_MEMORY);
     return;
   }
@@ -177,36 +150,32 @@ static void finish(range_answer *a) {
 
 /* Starts an answer again, at the store's revision. Returns KW_OK; KW_ERR_COMPACTED if that is not allowed: the client
  * asked for a revision by number, or the answer was started again too often; or KW_ERR_NO_MEMORY. */
-static int restart(const kw_server *server, range_answer *a) {
-  if (a->asked > 0 || ++a->restarts > MAX_RESTARTS) return KW_ERR_COMPACTED;
+static int restart(kw_server *server, range_answer *a) {
+  kw_range_op op = a->read.op;
+  if (op.revision > 0 || ++a->restarts > MAX_RESTARTS) return KW_ERR_COMPACTED;
   kw_stream_forget(a->stream);
-  a->op.range.key = a->key;
-  a->op.revision = a->revision = kw_store_revision(server->store);
-  a->op.uncounted = false;
-  a->n = 0;
+  kw_read_drop(&a->read);
+  a->revision = kw_store_revision(server->store);
+  int rc = kw_read_begin(server->store, &a->read, &op, &server->arena);
+  if (rc != KW_OK) return rc;
   return begin_message(server, a) ? KW_OK : KW_ERR_NO_MEMORY;
 }
 
-static void step(kw_server *server, range_answer *a) {
-  kw_op op = {.kind = KW_OP_RANGE, .range = a->op};
-  kw_reply page;
-  int64_t n = left(a);
-  if (n <= 0) {
-    finish(a);
-    return;
-  }
-  op.range.limit = n < KW_PAGE_RECORDS ? n : KW_PAGE_RECORDS;
+static void step(kw_server *server, range_answer *a, kw_work *work) {
+  kw_records page;
   kw_arena_reset(&server->arena);
-  int rc = kw_store_apply(server->store, &op, &server->arena, &page);
+  int rc = kw_read_step(server->store, &a->read, &server->arena, work, &page);
   if (rc == KW_ERR_COMPACTED) {
     rc = restart(server, a);
     if (rc != KW_OK) fail(a, rc);
     return;
   }
-  if (rc == KW_OK && !a->op.uncounted) a->count = page.range.count;
-  a->op.uncounted = true;
-  if (rc == KW_OK) rc = add_page(server, a, &page);
-  if (rc != KW_OK) fail(a, rc);
+  int added = rc < 0 ? rc : add_page(server, a, &page);
+  if (added != KW_OK) {
+    fail(a, added);
+  } else if (rc == KW_OK) {
+    finish(a);
+  }
 }
 
 /* }====== */
@@ -215,9 +184,8 @@ static void step(kw_server *server, range_answer *a) {
 static bool copy_op(range_answer *a, const kw_range_op *op) {
   a->bytes = kw_blob_new(op->range.key.len + op->range.end.len);
   if (a->bytes == NULL) return false;
-  a->op = *op;
-  a->op.range = kw_range_copy(&op->range, a->bytes->bytes);
-  a->key = a->op.range.key;
+  a->read.op = *op;
+  a->read.op.range = kw_range_copy(&op->range, a->bytes->bytes);
   return true;
 }
 
@@ -236,32 +204,29 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
     return NULL;
   }
   a->stream = stream;
+  a->charged = request_size(op);
   stream->owner = a;
-  kw_account_charge(account, charge_of(a));
+  kw_account_charge(account, a->charged);
   kw_link_init(&a->link);
   return a;
 }
 
-void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
-                           const kw_reply *first) {
-  if (!kw_stream_has_room(stream, SIZE_MAX)) {
-    kw_range_answer_defer(server, stream, op);
+void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
+                           const kw_records *first) {
+  bool has_room = kw_stream_has_room(stream, SIZE_MAX);
+  range_answer *a = has_room ? new_answer(stream, &read->op) : NULL;
+  if (a == NULL) {
+    if (!has_room) kw_range_answer_defer(server, stream, &read->op);
+    kw_read_drop(read);
     return;
   }
-  range_answer *a = new_answer(stream, op);
-  if (a == NULL) return;
+  kw_range_op op = a->read.op;
+  a->read = *read;
+  a->read.op = op;
+  a->revision = revision;
   kw_link_add(&server->ranges, &a->link);
-  a->limit = op->limit > 0 ? op->limit : 0;
-  a->asked = op->revision;
-  a->revision = first->revision;
-  a->count = first->range.count;
   int rc = begin_message(server, a) ? add_page(server, a, first) : KW_ERR_NO_MEMORY;
-  if (rc != KW_OK) {
-    fail(a, rc);
-    return;
-  }
-  a->op.revision = op->revision > 0 ? op->revision : first->revision;
-  a->op.uncounted = true;
+  if (rc != KW_OK) fail(a, rc);
 }
 
 void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_op *op) {
@@ -273,7 +238,7 @@ void kw_range_answer_resume(kw_server *server, kw_stream *stream,
                             void (*range)(kw_server *, kw_stream *, const kw_range_op *)) {
   range_answer *a = stream->owner;
   if (a == NULL) return;
-  kw_range_op op = a->op;
+  kw_range_op op = a->read.op;
   kw_blob *bytes = kw_blob_retain(a->bytes);
   free_answer(a);
   range(server, stream, &op);
@@ -281,11 +246,15 @@ void kw_range_answer_resume(kw_server *server, kw_stream *stream,
 }
 
 bool kw_range_answer_tend(kw_server *server) {
-  for (kw_link *link = server->ranges.next, *next; link != &server->ranges; link = next) {
-    next = link->next;
-    range_answer *a = KW_CONTAINER_OF(link, range_answer, link);
+  kw_work work = kw_work_of_turn();
+  while (kw_work_is_left(&work) && !kw_link_is_alone(&server->ranges)) {
+    range_answer *a = KW_CONTAINER_OF(server->ranges.next, range_answer, link);
     kw_stream *stream = a->stream;
-    step(server, a);
+    kw_work page = {.left = KW_PAGE_VISITS};
+    kw_link_remove(&a->link);
+    kw_link_add(&server->ranges, &a->link);
+    step(server, a, &page);
+    work.left -= 1 + KW_PAGE_VISITS - page.left;
     kw_server_touch(stream);
   }
   return !kw_link_is_alone(&server->ranges);
@@ -301,7 +270,7 @@ void kw_range_answer_close(kw_server *server, kw_stream *stream) {
 size_t kw_range_answer_charge(const kw_stream *stream) {
   const kw_method *method = stream->role;
   bool is_range = method != NULL && method->on_close == kw_range_answer_close;
-  return is_range && stream->owner != NULL ? charge_of(stream->owner) : 0;
+  return is_range && stream->owner != NULL ? ((range_answer *)stream->owner)->charged : 0;
 }
 
 #endif

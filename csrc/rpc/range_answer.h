@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * range_answer: a large answer to a range, made page by page, so that other calls have their turn between pages.
+ * range_answer: an answer to a range that is made page by page, because the range is long to read: other calls have
+ * their turn between pages.
  *
  *   prefix, header | kvs of a page | kvs of the next | ... | more, count
  *
@@ -14,22 +15,20 @@
 #define KW_RPC_RANGE_ANSWER_H
 
 #include "rpc/service.h"
+#include "store/read.h"
 
-/* Limit of records in a page. */
+/* Visits of a page. A turn makes several pages, of all answers in turn. */
 #ifdef KW_PROBE
-#define KW_PAGE_RECORDS 8
+#define KW_PAGE_VISITS 8
 #else
-#define KW_PAGE_RECORDS 1000
+#define KW_PAGE_VISITS 1000
 #endif
 
-/* True if the answer to an op can be made of pages: the op asks for the kvs of a range, not of one key, in the order
- * of keys, without filters. */
-bool kw_range_answer_can_page(const kw_range_op *op);
-
-/* Begins an answer with `first`, the reply of its first page, which must not be all of it. Defers the op instead if
- * too many answers wait on the connection. The op is copied. */
-void kw_range_answer_begin(kw_server *server, kw_stream *stream, const kw_range_op *op,
-                           const kw_reply *first);
+/* Begins an answer with the first page of a read that is not finished, and takes the read. The read's op is copied.
+ * Defers the op instead, and drops the read, if too many answers wait on the connection. `revision` is that of the
+ * answer's header. */
+void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
+                           const kw_records *first);
 
 /* Defers an op until fewer answers wait on the connection: the method's on_room is called then, and calls
  * kw_range_answer_resume. The op is copied. */
@@ -39,7 +38,7 @@ void kw_range_answer_defer(kw_server *server, kw_stream *stream, const kw_range_
 void kw_range_answer_resume(kw_server *server, kw_stream *stream,
                             void (*range)(kw_server *, kw_stream *, const kw_range_op *));
 
-/* Makes one more page of each answer. Returns true if an answer is still not complete. */
+/* Makes more pages, as many as the work of a turn allows. Returns true if an answer is still not complete. */
 bool kw_range_answer_tend(kw_server *server);
 
 /* The on_close of a range's stream: drops its answer, or its deferred op, if it has one. */
@@ -55,7 +54,7 @@ bool kw_range_answer_add(const kw_server *server, kw_chain *out, const kw_record
 bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count);
 
 #ifdef KW_PROBE
-/* Returns the charge to the stream's account for the op of its answer, or of its deferred op; or 0. */
+/* Returns the charge to the stream's account for the read of its answer, or for its deferred op; or 0. */
 size_t kw_range_answer_charge(const kw_stream *stream);
 #endif
 

@@ -14,9 +14,14 @@ static void release_rows(kw_commit_group *group) {
   }
 }
 
+static void shrink(kw_commit_group *group) {
+  kw_shrink(&group->changes, &group->cap, group->n, sizeof *group->changes);
+}
+
 void kw_commit_group_clear(kw_commit_group *group) {
   release_rows(group);
   group->n = 0;
+  shrink(group);
 }
 
 void kw_commit_group_drop(kw_commit_group *group) {
@@ -103,6 +108,8 @@ int kw_commit_group_keep_removals(kw_commit_group *group, kw_commit_group *newer
     group->n += newer->n;
   }
   newer->n = 0;
+  shrink(group);
+  shrink(newer);
   return ok ? KW_OK : KW_ERR_NO_MEMORY;
 }
 

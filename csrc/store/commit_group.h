@@ -55,7 +55,7 @@ typedef struct kw_commit_group {
 /* Releases the rows, and frees the memory of the group. */
 void kw_commit_group_drop(kw_commit_group *group);
 
-/* Empties the group. Its memory is kept for the next changes. */
+/* Empties the group. Memory for a group of usual size is kept for the next changes. */
 void kw_commit_group_clear(kw_commit_group *group);
 
 /* Makes room for `n` more changes: the next `n` cannot fail. Returns false if memory is short. */

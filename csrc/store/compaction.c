@@ -3,30 +3,38 @@
 
 #include "codec/keyvalue.h"
 
+#define BYTES_PER_VISIT (64 * 1024) /* memory that is given back at the cost of a visit */
+
 /* Returns the first revision to visit. Tombstones at the old compacted revision were left, and are visited again. */
-static int64_t from_of(const kw_store *store) {
-  return store->compact_revision < 0 ? 0 : store->compact_revision;
+static kw_revision from_of(const kw_store *store) {
+  return (kw_revision){.main = store->compact_revision < 0 ? 0 : store->compact_revision};
+}
+
+/* Returns the first revision to visit after a requested compaction that is not durable yet. */
+static kw_revision lower_of(const kw_store *store) {
+  kw_revision from = from_of(store);
+  return kw_revision_compare(store->compact_next, from) > 0 ? from : store->compact_next;
 }
 
 void kw_compaction_start(kw_store *store, int64_t rev) {
-  if (store->compact_next > from_of(store)) store->compact_next = from_of(store);
+  store->compact_next = lower_of(store);
   store->compact_revision = rev;
   if (store->compact_requested < rev) store->compact_requested = rev;
 }
 
 void kw_compaction_reset(kw_store *store, int64_t rev) {
   store->compact_requested = store->compact_revision = rev;
-  store->compact_next = rev + 1;
+  store->compact_next = (kw_revision){.main = rev + 1};
   store->compact_is_stuck = store->compact_is_delayed = false;
 }
 
 int64_t kw_compaction_next(const kw_store *store) {
-  if (store->compact_requested == store->compact_revision) return store->compact_next;
-  return from_of(store) < store->compact_next ? from_of(store) : store->compact_next;
+  if (store->compact_requested == store->compact_revision) return store->compact_next.main;
+  return lower_of(store).main;
 }
 
 static bool is_running(const kw_store *store) {
-  return store->compact_next <= store->compact_revision && !store->compact_is_stuck;
+  return store->compact_next.main <= store->compact_revision && !store->compact_is_stuck;
 }
 
 int64_t kw_compaction_deadline(const kw_store *store) {
@@ -54,8 +62,9 @@ static void forget_first(kw_store *store, kw_key_history *history) {
   kw_key_history_drop_first(history);
 }
 
-/* Returns how many changes are known up to the one at `rev`, which is included. Returns 0 if `rev` is not known: the
- * database still has a removed record until the removal is durable. */
+/* Returns how many changes are known up to the one at `rev`, which is included: one or two, since replaced changes
+ * before it were removed when they were visited. Returns 0 if `rev` is not known: the database still has a removed
+ * record until the removal is durable. */
 static size_t count_until(const kw_key_history *history, kw_revision rev) {
   if (history == NULL) return 0;
   const kw_change *all = kw_key_history_changes(history);
@@ -71,22 +80,22 @@ static bool is_first_replaced(const kw_store *store, const kw_key_history *histo
   return history->n - history->first > 1 && all[history->first + 1].main <= store->compact_revision;
 }
 
-/* Returns false if memory is short. */
-static bool visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
+/* Returns the changes of the key that were looked at, or -1 if memory is short. */
+static int64_t visit(kw_store *store, kw_revision rev, bool tombstone, kw_slice key) {
   kw_key_history *history = kw_index_find(&store->index, key);
   size_t n = count_until(history, rev);
-  if (n == 0) return true;
-  if (!kw_log_reserve_removals(store->log, n)) return false;
+  if (n == 0) return 1;
+  if (!kw_log_reserve_removals(store->log, n)) return -1;
   while (is_before(kw_key_history_first(history), rev)) forget_first(store, history);
   bool is_gone = tombstone && rev.main < store->compact_revision;
   if (is_gone || is_first_replaced(store, history)) forget_first(store, history);
   if (kw_key_history_is_empty(history)) kw_index_remove(&store->index, history);
-  return true;
+  return (int64_t)n;
 }
 
 /* Ends a step; the next one begins at `rev`. `rc` is KW_OK, or why no record could be visited. Returns true if the next
  * step can follow at once. A damaged record arms the alarm. */
-static bool stop(kw_store *store, int64_t rev, int rc) {
+static bool stop(kw_store *store, kw_revision rev, int rc) {
   store->compact_next = rev;
   store->compact_is_stuck = rc == KW_ERR_CORRUPT;
   store->compact_is_delayed = rc == KW_ERR_NO_MEMORY;
@@ -96,22 +105,23 @@ static bool stop(kw_store *store, int64_t rev, int rc) {
 }
 
 bool kw_compaction_step(kw_store *store) {
-  kw_revision next = {.main = store->compact_next};
+  kw_revision next = store->compact_next;
   kw_log_entry entry;
-  for (int64_t i = 0;; i++) {
-    kw_log_release(store->log);
+  kw_log_release(store->log);
+  for (int64_t visits = 0;;) {
     kw_log_cursor cursor = kw_log_seek(store->log, next); /* anew: a visit changes the log */
     bool is_there = kw_log_next(store->log, &cursor, &entry);
     int rc = is_there ? KW_OK : kw_log_failure(store->log);
-    if (rc != KW_OK) return stop(store, next.main, rc);
+    if (rc != KW_OK) return stop(store, next, rc);
     if (!is_there || entry.rev.main > store->compact_revision) break;
-    bool is_enough = i >= store->options.step_records && entry.rev.sub == 0;
-    if (is_enough) return stop(store, entry.rev.main, KW_OK);
-    if (!visit(store, entry.rev, entry.tombstone, kw_keyvalue_key(entry.record)))
-      return stop(store, entry.rev.main, KW_ERR_NO_MEMORY);
+    if (visits >= store->options.step_records) return stop(store, entry.rev, KW_OK);
+    if (entry.blob != NULL) visits += (int64_t)(entry.bytes.len / BYTES_PER_VISIT);
+    int64_t n = visit(store, entry.rev, entry.tombstone, kw_keyvalue_key_in(entry.bytes));
+    if (n < 0) return stop(store, entry.rev, KW_ERR_NO_MEMORY);
+    visits += n;
     next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
   }
-  store->compact_next = store->compact_revision + 1;
+  store->compact_next = (kw_revision){.main = store->compact_revision + 1};
   store->compact_is_delayed = false;
   return false;
 }

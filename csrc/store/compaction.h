@@ -31,13 +31,14 @@ void kw_compaction_reset(kw_store *store, int64_t rev);
  * are no records to visit, or if the gathering commit group is too large. */
 int64_t kw_compaction_deadline(const kw_store *store);
 
-/* Visits a bounded number of records. Returns true if another step can follow at once. If memory is short, the next
+/* Visits a bounded number of records; the next step may go on inside of a revision. Returns true if another step can follow at once. If memory is short, the next
  * step is due after KW_RETRY_MS. A record that is damaged arms the alarm KW_ALARM_CORRUPT; the compaction is stuck
  * until the alarm is disarmed. */
 bool kw_compaction_step(kw_store *store);
 
 /* Returns compacted_until for the next commit group: the first revision that has to be visited once the requested
- * compaction is durable. */
+ * compaction is durable. Of a revision that was visited in part the rest is visited, after the store was opened
+ * again the whole: a record that stayed stays. */
 int64_t kw_compaction_next(const kw_store *store);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "store/read.h"
+#include "store/state.h"
 
 #define BUFFER_BYTES (64 * 1024)
 #define RELEASED_AT_ONCE 10000 /* records */

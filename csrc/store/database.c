@@ -16,6 +16,7 @@
 #include "store/lmdb_write.h"
 
 #define PID_ROOM 16
+#define AHEAD_STEP (4 << 20) /* bytes that are read ahead at once */
 #define DATA "data.mdb"
 #define LOCK_OF_DATA "data.mdb-lock"
 #define COPY "copy.mdb"
@@ -27,6 +28,7 @@ struct kw_database {
   MDB_cursor *cursor; /* over records */
   bool is_placed;     /* the cursor stands before `next` */
   kw_revision next;
+  int64_t ahead; /* the file was read ahead up to this byte */
   char path[KW_DIRECTORY_ROOM];
   size_t map_bytes;
   int lock;  /* descriptor of the lock file */
@@ -232,6 +234,13 @@ int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry)
   *entry = kw_lmdb_entry(&key, &value);
   db->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
   return 1;
+}
+
+void kw_database_read_ahead(kw_database *db, int64_t until) {
+  int64_t from = db->ahead;
+  if (until <= from || from >= db->size) return;
+  db->ahead = (until / AHEAD_STEP + 1) * AHEAD_STEP;
+  kw_lmdb_file_read_ahead(db->file, from, db->ahead < db->size ? db->ahead : db->size);
 }
 
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl) {

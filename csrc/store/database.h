@@ -80,6 +80,10 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
  * continue where the last one ended are cheap. */
 int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry);
 
+/* Has the file read into the page cache up to the byte `until`, in the background; a call with no more to read is
+ * cheap. For a caller that is going to read all records. */
+void kw_database_read_ahead(kw_database *db, int64_t until);
+
 /* Reads the lease after the one with the id *after, which must exist, or the first one if `after` is NULL. `after`
  * and `id` may be the same pointer. `ttl` is in seconds. Returns false at the end, and on a failure. */
 bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, int64_t *ttl);

@@ -77,6 +77,7 @@ static bool undo_all(kw_store *store) {
   bool ok = kw_committer_forget(store->committer) == KW_OK;
   kw_write_undo_all(store);
   store->applied = store->revision;
+  store->rewrites++;
   store->compact_requested = store->compact_revision;
   store->alarms = (unsigned)d->durable.alarms;
   kw_rows_drop(&store->rows);

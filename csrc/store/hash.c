@@ -14,7 +14,7 @@
 static uint32_t extend(uint32_t crc, const kw_log_entry *entry) {
   uint8_t key[KW_REVISION_KEY_ROOM];
   crc = kw_crc32c(crc, kw_revision_key_put(key, entry->rev, entry->tombstone));
-  return kw_crc32c(crc, kw_blob_slice(entry->record));
+  return kw_crc32c(crc, entry->bytes);
 }
 
 /* True if any key exists at `rev`. */
@@ -34,7 +34,7 @@ static bool has_live(const kw_store *store, int64_t rev) {
 static bool counts(const kw_store *store, const kw_log_entry *entry, int64_t newest_at) {
   if (entry->rev.main > store->compact_revision) return true;
   if (entry->tombstone) return false;
-  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key(entry->record));
+  const kw_key_history *history = kw_index_find(&store->index, kw_keyvalue_key_in(entry->bytes));
   const kw_change *newest = history == NULL ? NULL : kw_key_history_at(history, newest_at);
   return newest != NULL && kw_revision_compare(kw_change_revision(newest), entry->rev) == 0;
 }
@@ -71,7 +71,6 @@ int kw_store_hash(const kw_store *store, kw_hash_walk *walk, size_t records) {
     if (walk->is_done) return KW_OK;
     if (counts(store, &entry, walk->newest_at)) walk->hash.hash = extend(walk->hash.hash, &entry);
     walk->next = (kw_revision){.main = entry.rev.main, .sub = entry.rev.sub + 1};
-    kw_log_release(store->log);
   }
   return KW_OK;
 }

@@ -305,6 +305,87 @@ kw_key_history *kw_index_next_in(kw_index_cursor *cursor, const kw_range *range)
 
 /* }====== */
 
+/* {====== Live keys ====== */
+
+/* Returns the leaf of the first (or with `back`, the last) live key below a node that has one. */
+static const kw_index_leaf *live_leaf(const kw_index_node *node, bool back) {
+  while (!node->is_leaf) {
+    const inner *in = inner_of(node);
+    unsigned at = back ? node->n - 1u : 0;
+    while (in->live[at] == 0) at = back ? at - 1 : at + 1;
+    node = in->children[at];
+  }
+  return leaf_of(node);
+}
+
+/* Returns the nearest leaf after (or with `back`, before) the leaf of `key` that has live keys, or NULL. */
+static const kw_index_leaf *next_live_leaf(const kw_index *index, kw_slice key, bool back) {
+  kw_index_path path;
+  descend(index, key, &path);
+  for (unsigned i = path.n - 1; i-- > 0;) {
+    const inner *in = inner_of(path.steps[i].node);
+    unsigned at = path.steps[i].at;
+    while (back ? at > 0 : at + 1 < in->node.n) {
+      at = back ? at - 1 : at + 1;
+      if (in->live[at] > 0) return live_leaf(in->children[at], back);
+    }
+  }
+  return NULL;
+}
+
+/* Returns the nearest leaf beside this one that has live keys, or NULL. */
+static const kw_index_leaf *live_neighbour(const kw_index *index, const kw_index_leaf *leaf,
+                                           bool back) {
+  const kw_index_leaf *beside = back ? leaf->prev : leaf->next;
+  if (beside == NULL || beside->live != 0) return beside;
+  return next_live_leaf(index, kw_key_history_key(leaf->node.items[0]), back);
+}
+
+kw_key_history *kw_index_next_live(const kw_index *index, kw_index_cursor *cursor) {
+  while (cursor->leaf != NULL) {
+    uint64_t mask = cursor->leaf->live & ~bits_below(cursor->at);
+    if (mask != 0) {
+      const kw_index_node *node = &cursor->leaf->node;
+      cursor->at = (unsigned)__builtin_ctzll(mask);
+      if (cursor->at + 8 < node->n) __builtin_prefetch(node->items[cursor->at + 8]);
+      return node->items[cursor->at++];
+    }
+    *cursor = (kw_index_cursor){.leaf = live_neighbour(index, cursor->leaf, false)};
+  }
+  return NULL;
+}
+
+kw_index_cursor kw_index_seek_back(const kw_index *index, kw_slice key, bool from_end) {
+  if (!from_end) return kw_index_seek(index, key);
+  const kw_index_node *node = index->root;
+  if (node == NULL) return (kw_index_cursor){0};
+  while (!node->is_leaf) node = inner_of(node)->children[node->n - 1];
+  return (kw_index_cursor){.leaf = leaf_of(node), .at = node->n};
+}
+
+static kw_index_cursor end_of(const kw_index_leaf *leaf) {
+  return (kw_index_cursor){.leaf = leaf, .at = leaf == NULL ? 0 : leaf->node.n};
+}
+
+kw_key_history *kw_index_previous(kw_index_cursor *cursor) {
+  while (cursor->leaf != NULL && cursor->at == 0) *cursor = end_of(cursor->leaf->prev);
+  return cursor->leaf == NULL ? NULL : cursor->leaf->node.items[--cursor->at];
+}
+
+kw_key_history *kw_index_previous_live(const kw_index *index, kw_index_cursor *cursor) {
+  while (cursor->leaf != NULL) {
+    uint64_t mask = cursor->leaf->live & bits_below(cursor->at);
+    if (mask != 0) {
+      cursor->at = 63u - (unsigned)__builtin_clzll(mask);
+      return cursor->leaf->node.items[cursor->at];
+    }
+    *cursor = end_of(live_neighbour(index, cursor->leaf, true));
+  }
+  return NULL;
+}
+
+/* }====== */
+
 /* {====== Counting ====== */
 
 static kw_index_path *path_to(kw_index *index, const kw_key_history *history) {

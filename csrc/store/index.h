@@ -82,6 +82,18 @@ kw_key_history *kw_index_next(kw_index_cursor *cursor);
  * from a seek to the range's key. */
 kw_key_history *kw_index_next_in(kw_index_cursor *cursor, const kw_range *range);
 
+/* Returns the next live history, or NULL at the end. Dead keys cost nothing: O(log n) for any number of them. */
+kw_key_history *kw_index_next_live(const kw_index *index, kw_index_cursor *cursor);
+
+/* Returns a cursor behind the last key < `key`; with `from_end`, behind the last key of all. */
+kw_index_cursor kw_index_seek_back(const kw_index *index, kw_slice key, bool from_end);
+
+/* Returns the history before the cursor, also that of a dead key, and moves there; or NULL at the first key. */
+kw_key_history *kw_index_previous(kw_index_cursor *cursor);
+
+/* Returns the live history before the cursor, and moves there; or NULL if there is none. O(log n), as above. */
+kw_key_history *kw_index_previous_live(const kw_index *index, kw_index_cursor *cursor);
+
 #ifdef KW_PROBE
 /* Returns NULL if every invariant of the tree holds, else the text of one that does not. */
 const char *kw_index_check(const kw_index *index);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-#define SHRINK_AT 64 /* below this many dropped changes, moving them is not worth it */
+#define FIRST_CAP 4 /* of `many` */
 
 kw_key_history *kw_key_history_new(kw_slice key) {
   if (key.len > UINT32_MAX) return NULL;
@@ -23,11 +23,23 @@ static kw_change *changes_of(kw_key_history *history) {
   return history->cap == 0 ? &history->one : history->many;
 }
 
+/* Moves the known changes to the front. */
+static void move_to_front(kw_key_history *history) {
+  kw_change *changes = changes_of(history);
+  uint32_t known = history->n - history->first;
+  memmove(changes, changes + history->first, known * sizeof *changes);
+  history->first = 0;
+  history->n = known;
+}
+
+/* Half of the room is used again if dropped changes had it, so that moving is O(1) for each of them. */
 bool kw_key_history_reserve(kw_key_history *history) {
   uint32_t room = history->cap == 0 ? 1 : history->cap;
+  if (history->n == room && history->first > 0 && history->first >= room / 2)
+    move_to_front(history);
   if (history->n < room) return true;
   if (room > UINT32_MAX / 2) return false;
-  uint32_t cap = history->cap == 0 ? 4 : history->cap * 2;
+  uint32_t cap = history->cap == 0 ? FIRST_CAP : history->cap * 2;
   kw_change *many = history->cap == 0 ? NULL : history->many;
   many = kw_realloc(many, cap * sizeof *many);
   if (many == NULL) return false;
@@ -41,29 +53,40 @@ void kw_key_history_push(kw_key_history *history, kw_change change) {
   changes_of(history)[history->n++] = change;
 }
 
-void kw_key_history_pop(kw_key_history *history) {
-  assert(history->n > history->first);
-  history->n--;
+/* The last known change moves into the struct; at most one is known. */
+static void free_many(kw_key_history *history) {
+  kw_change *many = history->many;
+  if (history->n > 0) history->one = many[0];
+  history->cap = 0;
+  kw_free(many);
 }
 
-/* Moves the known changes to the front once most of the room lies before them: amortized, a drop is O(1). */
+/* Gives half of the room back while no more than a quarter is in use: amortized, a change that goes is O(1). */
 static void shrink(kw_key_history *history) {
-  uint32_t known = history->n - history->first;
-  memmove(history->many, history->many + history->first, known * sizeof *history->many);
-  history->first = 0;
-  history->n = known;
-  uint32_t cap = known < 4 ? 4 : known;
+  uint32_t known = history->n - history->first, cap = history->cap / 2;
+  if (known == 0) history->first = history->n = 0;
+  if (history->cap == 0 || (known > 1 && known > history->cap / 4)) return;
+  move_to_front(history);
+  if (known <= 1) {
+    free_many(history);
+    return;
+  }
   kw_change *many = kw_realloc(history->many, cap * sizeof *many);
   if (many == NULL) return; /* it only stays larger than it need be */
   history->many = many;
   history->cap = cap;
 }
 
+void kw_key_history_pop(kw_key_history *history) {
+  assert(history->n > history->first);
+  history->n--;
+  shrink(history);
+}
+
 void kw_key_history_drop_first(kw_key_history *history) {
   assert(history->n > history->first);
   history->first++;
-  if (history->first == history->n) history->first = history->n = 0;
-  if (history->first >= SHRINK_AT && history->first >= history->cap / 2) shrink(history);
+  shrink(history);
 }
 
 const kw_change *kw_key_history_at(const kw_key_history *history, int64_t rev) {

@@ -24,6 +24,7 @@ void kw_leases_drop(kw_leases *leases) {
   while ((lease = kw_map_next(&leases->by_id, &at)) != NULL) free_lease(lease);
   while (kw_leases_next_ended(leases, &tag, &has_expired)) continue;
   kw_map_drop(&leases->by_id);
+  kw_map_drop(&leases->revoked);
   kw_heap_drop(&leases->due);
 }
 
@@ -53,19 +54,17 @@ kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now)
   return lease;
 }
 
-void kw_leases_take_out(kw_leases *leases, kw_lease *lease) {
+static void take_out(kw_leases *leases, kw_lease *lease) {
   assert(lease->keys.n == 0);
   kw_map_remove(&leases->by_id, (uint64_t)lease->id);
   kw_heap_remove(&leases->due, &lease->due);
 }
 
-void kw_leases_put_back(kw_leases *leases, kw_lease *lease) {
-  lease->has_expired = false;
-  kw_map_put(&leases->by_id, (uint64_t)lease->id, lease);
-  kw_heap_add(&leases->due, &lease->due);
-}
-
-void kw_leases_end(kw_leases *leases, kw_lease *lease) {
+/* Frees a lease that is in no table, or keeps it until its end is announced. The tables keep room for all leases that
+ * may be put back. */
+static void end(kw_leases *leases, kw_lease *lease) {
+  kw_map_shrink(&leases->by_id, leases->revoked.n);
+  kw_heap_shrink(&leases->due, leases->revoked.n);
   if (lease->tag == 0) {
     free_lease(lease);
     return;
@@ -77,6 +76,63 @@ void kw_leases_end(kw_leases *leases, kw_lease *lease) {
   }
   leases->last_ended = lease;
 }
+
+void kw_leases_remove(kw_leases *leases, kw_lease *lease) {
+  take_out(leases, lease);
+  end(leases, lease);
+}
+
+/* {====== Revoked leases ====== */
+
+kw_lease *kw_leases_find_revoked(const kw_leases *leases, int64_t id) {
+  return kw_map_get(&leases->revoked, (uint64_t)id);
+}
+
+bool kw_leases_revoke(kw_leases *leases, kw_lease *lease) {
+  if (!kw_map_reserve(&leases->revoked)) return false;
+  take_out(leases, lease);
+  lease->older = kw_leases_find_revoked(leases, lease->id);
+  lease->newer = NULL;
+  if (lease->older != NULL) lease->older->newer = lease;
+  kw_map_put(&leases->revoked, (uint64_t)lease->id, lease);
+  return true;
+}
+
+void kw_leases_put_back(kw_leases *leases, kw_lease *lease) {
+  assert(lease->newer == NULL);
+  if (lease->older == NULL) {
+    kw_map_remove(&leases->revoked, (uint64_t)lease->id);
+  } else {
+    lease->older->newer = NULL;
+    kw_map_put(&leases->revoked, (uint64_t)lease->id, lease->older);
+  }
+  lease->has_expired = false;
+  kw_map_put(&leases->by_id, (uint64_t)lease->id, lease);
+  kw_heap_add(&leases->due, &lease->due);
+}
+
+void kw_leases_end(kw_leases *leases, kw_lease *lease) {
+  assert(lease->older == NULL);
+  if (lease->newer == NULL) {
+    kw_map_remove(&leases->revoked, (uint64_t)lease->id);
+    kw_map_shrink(&leases->revoked, 0);
+  } else {
+    lease->newer->older = NULL;
+  }
+  end(leases, lease);
+}
+
+#ifdef KW_PROBE
+
+bool kw_leases_has_revoked(const kw_leases *leases, const kw_lease *lease) {
+  const kw_lease *newer = lease->newer;
+  if (newer == NULL) return kw_leases_find_revoked(leases, lease->id) == lease;
+  return newer->older == lease && newer->id == lease->id;
+}
+
+#endif
+
+/* }====== */
 
 bool kw_leases_next_ended(kw_leases *leases, int64_t *tag, bool *has_expired) {
   kw_lease *lease = leases->first_ended;
@@ -141,4 +197,8 @@ void kw_lease_attach(kw_lease *lease, kw_key_history *key) {
 
 void kw_lease_detach(kw_lease *lease, const kw_key_history *key) {
   kw_map_remove(&lease->keys, id_of(key));
+}
+
+void kw_lease_shrink(kw_lease *lease) {
+  kw_map_shrink(&lease->keys, 0);
 }

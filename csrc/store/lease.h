@@ -16,18 +16,22 @@
 typedef struct kw_lease {
   int64_t id;
   int64_t ttl;      /* seconds, as granted */
-  kw_heap_node due; /* time of expiry; a lease that is taken out of the table keeps it */
+  kw_heap_node due; /* time of expiry; a revoked lease keeps it */
   kw_map keys;      /* of kw_key_history, by address */
+  uint64_t
+      detached; /* steps before this number may have detached keys, no later ones; see kw_undo_list */
   int64_t tag;      /* its end is announced under this number; 0: its end is not announced */
   bool has_expired; /* it is revoked because its time is over */
   struct kw_lease *next_ended;
+  struct kw_lease *older, *newer; /* leases of the same id, all revoked */
 } kw_lease;
 
 /* All zero but the seed, the table is empty. */
 typedef struct kw_leases {
   kw_map by_id;
-  kw_heap due;   /* the soonest to expire first */
-  uint64_t seed; /* of the ids that the table chooses */
+  kw_heap due;    /* the soonest to expire first */
+  kw_map revoked; /* leases whose revocation may be undone, by id; of those of one id, the newest */
+  uint64_t seed;  /* of the ids that the table chooses */
   kw_lease *first_ended,
       *last_ended; /* leases with tags that have ended, and were not announced yet; in order */
 } kw_leases;
@@ -44,15 +48,23 @@ int64_t kw_leases_choose_id(kw_leases *leases);
 /* Adds a lease that expires `ttl` seconds after `now`. The id must be free. Returns NULL if memory is short. */
 kw_lease *kw_leases_add(kw_leases *leases, int64_t id, int64_t ttl, int64_t now);
 
-/* Takes a lease without keys out of the table. The caller then owns it, and puts it back or frees it. */
-void kw_leases_take_out(kw_leases *leases, kw_lease *lease);
+/* Removes a lease without keys: frees it, or keeps it until its end is announced. */
+void kw_leases_remove(kw_leases *leases, kw_lease *lease);
 
-/* Puts a lease back that was taken out. The caller has taken out all leases that were added in between; so this needs
- * no memory. */
+/* Revokes a lease without keys: its id is free. The caller then puts the lease back, or ends it. Returns false, with
+ * nothing changed, if memory is short. */
+bool kw_leases_revoke(kw_leases *leases, kw_lease *lease);
+
+/* Puts a revoked lease back. The caller has removed all leases that were added, and put all leases back that were
+ * revoked, since its revocation; so this needs no memory. */
 void kw_leases_put_back(kw_leases *leases, kw_lease *lease);
 
-/* Ends a lease that was taken out, for good: frees it, or keeps it until its end is announced. */
+/* Ends a revoked lease for good: frees it, or keeps it until its end is announced. Of the revoked leases of one id the
+ * oldest ends first. */
 void kw_leases_end(kw_leases *leases, kw_lease *lease);
+
+/* Returns the lease of an id that was revoked last, and may be put back; or NULL. O(1). */
+kw_lease *kw_leases_find_revoked(const kw_leases *leases, int64_t id);
 
 /* Takes the next end to be announced: the tag of the lease, and whether its time was over. Returns false if there is
  * none. */
@@ -76,7 +88,15 @@ bool kw_lease_reserve(kw_lease *lease);
 /* Attaches a key. Needs room: reserved, or left by a detach. */
 void kw_lease_attach(kw_lease *lease, kw_key_history *key);
 
-/* Detaches a key. */
+/* Detaches a key. Its room remains. */
 void kw_lease_detach(kw_lease *lease, const kw_key_history *key);
+
+/* Gives the room of keys back that were detached: none of them will be attached without reserving. */
+void kw_lease_shrink(kw_lease *lease);
+
+#ifdef KW_PROBE
+/* True if a lease is one of the revoked leases of its id. */
+bool kw_leases_has_revoked(const kw_leases *leases, const kw_lease *lease);
+#endif
 
 #endif

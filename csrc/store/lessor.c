@@ -35,9 +35,9 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
 
 static int revoke(kw_store *store, kw_lease *lease, kw_work *work) {
   kw_txn txn;
-  kw_arena_reset(&store->scratch);
   kw_txn_begin_revoke(&txn, lease, &store->scratch);
   int rc = kw_txn_run(store, &txn, work);
+  kw_arena_reset(&store->scratch);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }
@@ -73,19 +73,10 @@ static bool is_over(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
-/* Returns the lease of an id whose revocation is not durable, or NULL. */
-static kw_lease *find_pending(const kw_store *store, int64_t id) {
-  for (size_t i = 0; i < store->undo.n; i++) {
-    const kw_undo *step = &store->undo.steps[i];
-    if (step->kind == KW_UNDO_REVOKE && step->lease->id == id) return step->lease;
-  }
-  return NULL;
-}
-
 /* A lease whose revocation is not durable still exists for callers, unless its time is over. Returns its ttl, or 0 if
  * there is none. */
 static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
-  const kw_lease *lease = find_pending(store, id);
+  const kw_lease *lease = kw_leases_find_revoked(&store->leases, id);
   return lease == NULL || is_over(lease, now) ? 0 : lease->ttl;
 }
 
@@ -99,7 +90,7 @@ void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) 
 
 void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag) {
   kw_lease *lease = kw_leases_find(&store->leases, id);
-  if (lease == NULL) lease = find_pending(store, id);
+  if (lease == NULL) lease = kw_leases_find_revoked(&store->leases, id);
   if (lease != NULL) lease->tag = tag;
 }
 

@@ -83,6 +83,10 @@ off_t kw_lmdb_file_used(const kw_lmdb_file *file);
 /* Returns the bytes of the pages that a transaction sees in use. */
 int64_t kw_lmdb_file_in_use(const kw_lmdb_file *file, MDB_txn *txn);
 
+/* Tells the system that the bytes [from, until) will be read soon. It reads them into the page cache in the background.
+ * The map itself is read without read-ahead, since most reads of an open store are of single records. */
+void kw_lmdb_file_read_ahead(const kw_lmdb_file *file, off_t from, off_t until);
+
 /* Allocates the bytes [from, until) of a file. Returns 0, too, on a file system that cannot do that. */
 int kw_lmdb_allocate(int fd, off_t from, off_t until);
 

@@ -7,6 +7,9 @@
 #include "store/lessor.h"
 #include "store/write.h"
 
+#define CALL_BYTES (16 << 20)  /* of records: a call stops after these */
+#define AHEAD_BYTES (64 << 20) /* of the file: read ahead of the first record */
+
 static int refuse_damaged(const kw_store *store, char text[KW_REASON_ROOM]) {
   snprintf(text, KW_REASON_ROOM, "keywatch: %.360s is damaged", kw_database_path(store->database));
   return KW_ERR_CORRUPT;
@@ -31,7 +34,7 @@ static int load_meta(kw_store *store) {
   if (!is_sound(meta)) return KW_ERR_CORRUPT;
   store->applied = store->revision = meta->revision;
   store->compact_requested = store->compact_revision = meta->compact_revision;
-  store->compact_next = meta->compacted_until;
+  store->compact_next = (kw_revision){.main = meta->compacted_until};
   store->alarms = (unsigned)meta->alarms;
   return KW_OK;
 }
@@ -76,13 +79,22 @@ static int load_record(kw_store *store, const kw_database_entry *entry) {
   return rc;
 }
 
+/* Reading ahead is twice as fast as loading: after half of the records all pages are in the page cache, in whatever
+ * order the records need them. */
+static void read_ahead(kw_store *store) {
+  kw_database_read_ahead(store->database, AHEAD_BYTES + 2 * (int64_t)kw_log_bytes(store->log));
+}
+
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]) {
   kw_database_entry entry;
   int rc = KW_OK;
+  size_t enough = kw_log_bytes(store->log) + CALL_BYTES;
   *total = store->database == NULL ? 0 : kw_database_records(store->database);
   *done = kw_log_count(store->log);
   for (; n > 0 && *done < *total && rc == KW_OK; n--, ++*done) {
+    if (kw_log_bytes(store->log) >= enough) break;
+    read_ahead(store);
     if (kw_database_next(store->database, store->loading, &entry) <= 0)
       return refuse_damaged(store, text);
     rc = load_record(store, &entry);

@@ -19,6 +19,8 @@ typedef struct entry {
 } entry;
 
 typedef struct chunk {
+  struct chunk *next; /* in log->passed */
+  size_t bytes;       /* cost of its records */
   uint32_t n;
   uint32_t cap;
   uint32_t holes;
@@ -44,6 +46,7 @@ struct kw_log {
   kw_commit_group *group; /* gathering; NULL as well */
   int64_t on_disk;        /* records up to this revision are read from the database */
   kw_blob **lent;         /* copies of records of the database */
+  chunk *passed;          /* dropped from the directory, a list: their records have to be freed */
   size_t n_lent;
   size_t cap_lent;
   int failure; /* of the last record that could not be read since the last release */
@@ -56,7 +59,7 @@ static kw_revision revision_of(const entry *e) {
 static chunk *resize_chunk(chunk *old, size_t cap) {
   chunk *c = kw_realloc(old, sizeof *c + cap * sizeof c->entries[0]);
   if (c == NULL) return NULL;
-  if (old == NULL) c->n = c->holes = 0;
+  if (old == NULL) *c = (chunk){0};
   c->cap = (uint32_t)cap;
   return c;
 }
@@ -81,6 +84,10 @@ void kw_log_free(kw_log *log) {
   kw_log_release(log);
   kw_free(log->lent);
   for (size_t i = 0; i < log->n; i++) free_chunk(log->places[i].chunk);
+  for (chunk *c = log->passed, *next; c != NULL; c = next) {
+    next = c->next;
+    free_chunk(c);
+  }
   kw_free(log->places);
   kw_free(log);
 }
@@ -97,12 +104,8 @@ size_t kw_log_pending_bytes(const kw_log *log) {
   return log->database == NULL ? 0 : log->tail_bytes;
 }
 
-static size_t cost_of(size_t len) {
+size_t kw_log_cost(size_t len) {
   return sizeof(entry) + sizeof(kw_blob) + len;
-}
-
-size_t kw_log_cost(const kw_blob *record) {
-  return cost_of(record->len);
 }
 
 /* {====== Lending ====== */
@@ -172,15 +175,17 @@ int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record)
   c->entries[c->n++] =
       (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
   log->count++;
-  log->bytes += kw_log_cost(record);
-  log->tail_bytes += kw_log_cost(record);
+  c->bytes += kw_log_cost(record->len);
+  log->bytes += kw_log_cost(record->len);
+  log->tail_bytes += kw_log_cost(record->len);
   return KW_OK;
 }
 
-static void release_entry(kw_log *log, entry *e) {
+static void release_entry(kw_log *log, chunk *c, entry *e) {
   log->count--;
-  log->bytes -= kw_log_cost(e->record);
-  log->tail_bytes -= kw_log_cost(e->record);
+  c->bytes -= kw_log_cost(e->record->len);
+  log->bytes -= kw_log_cost(e->record->len);
+  log->tail_bytes -= kw_log_cost(e->record->len);
   kw_blob_release(e->record);
   e->record = NULL;
 }
@@ -189,12 +194,13 @@ static void remove_place(kw_log *log, size_t at) {
   kw_free(log->places[at].chunk);
   log->n--;
   memmove(&log->places[at], &log->places[at + 1], (log->n - at) * sizeof log->places[0]);
+  kw_shrink(&log->places, &log->cap, log->n, sizeof *log->places);
 }
 
 void kw_log_undo(kw_log *log) {
   chunk *c = log->places[log->n - 1].chunk;
   if (log->group != NULL) kw_commit_group_undo(log->group);
-  release_entry(log, &c->entries[--c->n]);
+  release_entry(log, c, &c->entries[--c->n]);
   if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
 }
 
@@ -328,7 +334,7 @@ static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry 
       const entry *e = &c->entries[cursor->at++];
       if (cursor->at + AHEAD <= c->n) prefetch(e[AHEAD].record);
       if (e->record == NULL) continue;
-      *found = (kw_log_entry){revision_of(e), e->tombstone, e->record};
+      *found = (kw_log_entry){revision_of(e), e->tombstone, kw_blob_slice(e->record), e->record};
       return true;
     }
   }
@@ -342,8 +348,9 @@ bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
   int rc = kw_database_next(log->database, cursor->next, &e);
   if (rc > 0 && e.rev.main <= log->on_disk) {
     cursor->next = (kw_revision){.main = e.rev.main, .sub = e.rev.sub + 1};
-    *found = (kw_log_entry){e.rev, e.tombstone, lend(log, e.record)};
-    return found->record->len > 0;
+    *found = (kw_log_entry){.rev = e.rev, .tombstone = e.tombstone, .bytes = e.record};
+    if (kw_keyvalue_has_key(e.record)) return true;
+    rc = KW_ERR_CORRUPT;
   }
   if (rc < 0) {
     log->failure = rc;
@@ -379,6 +386,7 @@ static bool join(kw_log *log, size_t at) {
   memcpy(&before->entries[before->n], c->entries, c->n * sizeof c->entries[0]);
   before->n = n;
   before->holes += c->holes;
+  before->bytes += c->bytes;
   remove_place(log, at);
   return true;
 }
@@ -400,7 +408,7 @@ static void remove_from_tail(kw_log *log, kw_revision rev) {
   size_t in = places_until(log, rev) - 1;
   entry *e = find_in(&log->places[in], rev);
   assert(e != NULL && e->record != NULL);
-  release_entry(log, e);
+  release_entry(log, log->places[in].chunk, e);
   log->places[in].chunk->holes++;
   tidy(log, in);
 }
@@ -412,7 +420,7 @@ static void remove_from_disk(kw_log *log, kw_revision rev, bool tombstone) {
   assert(ok);
   (void)ok;
   log->count--;
-  log->bytes -= cost_of(record.len);
+  log->bytes -= kw_log_cost(record.len);
 }
 
 void kw_log_remove(kw_log *log, kw_revision rev, bool tombstone) {
@@ -437,40 +445,78 @@ bool kw_log_may_remove(const kw_log *log, size_t n) {
 
 void kw_log_found(kw_log *log, const kw_database_entry *e) {
   log->count++;
-  log->bytes += cost_of(e->record.len);
+  log->bytes += kw_log_cost(e->record.len);
 }
 
-static void drop_tail(kw_log *log, int64_t rev) {
-  while (log->n > 0) {
-    chunk *c = log->places[0].chunk;
-    uint32_t gone = 0;
-    while (gone < c->n && c->entries[gone].main <= rev) release_entry(log, &c->entries[gone++]);
-    memmove(c->entries, c->entries + gone, (c->n - gone) * sizeof c->entries[0]);
-    c->n -= gone;
-    if (c->n > 0) {
-      log->places[0].first = revision_of(&c->entries[0]);
-      return;
+bool kw_log_has_passed(const kw_log *log) {
+  return log->passed != NULL;
+}
+
+/* Frees records from the end of a chunk, and the chunk once it is empty. */
+void kw_log_free_passed(kw_log *log) {
+  kw_work work = kw_work_of_turn();
+  for (chunk *c; (c = log->passed) != NULL;) {
+    while (c->n > 0 && kw_work_is_left(&work)) {
+      kw_blob *record = c->entries[--c->n].record;
+      kw_work_spend(&work, record == NULL ? 0 : record->len);
+      if (record != NULL) kw_blob_release(record);
     }
-    remove_place(log, 0);
+    if (c->n > 0) return;
+    log->passed = c->next;
+    kw_free(c);
   }
+}
+
+/* Takes the first `n` chunks out of the directory; their records are freed later. */
+static void pass_chunks(kw_log *log, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    chunk *c = log->places[i].chunk;
+    log->tail_bytes -= c->bytes;
+    c->next = log->passed;
+    log->passed = c;
+  }
+  log->n -= n;
+  if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);
+}
+
+/* Drops the entries up to `rev` of the first chunk. */
+static void drop_first(kw_log *log, int64_t rev) {
+  chunk *c = log->places[0].chunk;
+  uint32_t gone = 0;
+  while (gone < c->n && c->entries[gone].main <= rev) release_entry(log, c, &c->entries[gone++]);
+  memmove(c->entries, c->entries + gone, (c->n - gone) * sizeof c->entries[0]);
+  c->n -= gone;
+  if (c->n > 0) log->places[0].first = revision_of(&c->entries[0]);
+}
+
+/* Returns how many chunks have only entries up to `rev`. */
+static size_t chunks_until(const kw_log *log, int64_t rev) {
+  size_t n = 0;
+  for (; n < log->n; n++) {
+    const chunk *c = log->places[n].chunk;
+    if (c->n > 0 && c->entries[c->n - 1].main > rev) break;
+  }
+  return n;
 }
 
 void kw_log_move_to_disk(kw_log *log, int64_t rev) {
   size_t count = log->count, bytes = log->bytes;
-  drop_tail(log, rev);
+  pass_chunks(log, chunks_until(log, rev));
+  if (log->n > 0) drop_first(log, rev);
   log->count = count; /* the database has them */
   log->bytes = bytes;
   log->on_disk = rev;
+  kw_log_free_passed(log);
 }
 
 void kw_log_forget_tail(kw_log *log) {
-  while (log->n > 0) {
-    chunk *c = log->places[0].chunk;
-    for (uint32_t i = 0; i < c->n; i++) {
-      if (c->entries[i].record != NULL) release_entry(log, &c->entries[i]);
-    }
-    remove_place(log, 0);
+  for (size_t i = 0; i < log->n; i++) {
+    const chunk *c = log->places[i].chunk;
+    log->count -= c->n - c->holes;
+    log->bytes -= c->bytes;
   }
+  pass_chunks(log, log->n);
+  kw_log_free_passed(log);
 }
 
 /* }====== */
@@ -478,11 +524,12 @@ void kw_log_forget_tail(kw_log *log) {
 #ifdef KW_PROBE
 
 const char *kw_log_check(const kw_log *log) {
-  size_t count = 0, bytes = 0;
+  size_t count = 0, bytes = 0, of_chunk;
   kw_revision last = {0};
   for (size_t i = 0; i < log->n; i++) {
     const chunk *c = log->places[i].chunk;
     uint32_t holes = 0;
+    of_chunk = bytes;
     if (kw_revision_compare(log->places[i].first, last) < 0) return "chunks are out of order";
     if (c->n > 0 && kw_revision_compare(log->places[i].first, revision_of(&c->entries[0])) > 0)
       return "a chunk begins before its place says";
@@ -495,10 +542,12 @@ const char *kw_log_check(const kw_log *log) {
         continue;
       }
       count++;
-      bytes += kw_log_cost(c->entries[j].record);
+      bytes += kw_log_cost(c->entries[j].record->len);
     }
     if (holes != c->holes) return "the number of holes is wrong";
+    if (bytes - of_chunk != c->bytes) return "the bytes of a chunk are wrong";
   }
+  if (bytes != log->tail_bytes) return "the bytes in memory are wrong";
   if (log->database != NULL) return NULL; /* which has most of the records */
   return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
 }

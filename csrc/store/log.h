@@ -4,7 +4,8 @@
  *
  * A record is appended, and can be undone as long as it is the newest. Reads find one revision, or scan from one.
  * The log of a store in memory holds all records. The log of a durable store holds the tail only: the records that
- * are not in the database yet. It reads all others from the database and lends copies of them.
+ * are not in the database yet. It reads all others from the database: a walk shows their bytes in LMDB's map, and
+ * kw_log_read lends copies of them.
  *
  *   directory   [ first revision, chunk ] ...      searched by revision
  *   chunk       up to KW_LOG_CHUNK entries { revision, tombstone, record }, some of them holes
@@ -19,6 +20,7 @@
 #include "model/kv.h"
 #include "store/commit_group.h"
 #include "store/database.h"
+#include "store/work.h"
 
 #ifdef KW_PROBE
 #define KW_LOG_CHUNK 8
@@ -28,10 +30,13 @@
 
 typedef struct kw_log kw_log;
 
+/* A record that a walk has come to. Its bytes are valid until the next change of the log, or until the reader of the
+ * database moves on (kw_database_renew), which happens only in kw_store_poll and kw_store_wait. */
 typedef struct kw_log_entry {
   kw_revision rev;
   bool tombstone;
-  kw_blob *record; /* borrowed until the next change or release of the log, unless retained */
+  kw_slice bytes;
+  kw_blob *blob; /* the same bytes in memory, borrowed; NULL: they are in LMDB's map */
 } kw_log_entry;
 
 typedef struct kw_log_cursor {
@@ -80,6 +85,12 @@ kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev);
 /* Moves to the next record. Returns false at the end, and at a record that cannot be read, see kw_log_failure. */
 bool kw_log_next(kw_log *log, kw_log_cursor *cursor, kw_log_entry *entry);
 
+/* Returns the record of an entry as a blob that the caller owns: a reference, or a copy of a record of the database.
+ * Returns NULL if memory is short. */
+static inline kw_blob *kw_log_keep(const kw_log_entry *entry) {
+  return entry->blob != NULL ? kw_blob_retain(entry->blob) : kw_blob_copy(entry->bytes);
+}
+
 /* Releases the borrowed records, and sets kw_log_failure back to KW_OK. */
 void kw_log_release(kw_log *log);
 
@@ -109,11 +120,19 @@ bool kw_log_may_remove(const kw_log *log, size_t n);
 /* Counts a record that the database had when the store was opened. */
 void kw_log_found(kw_log *log, const kw_database_entry *entry);
 
-/* Drops the records up to `rev` from memory: the database has them now, and its reader sees them. */
+/* Drops the records up to `rev` from memory: the database has them now, and its reader sees them. Frees as many of
+ * them as a turn may, the others in kw_log_free_passed. */
 void kw_log_move_to_disk(kw_log *log, int64_t rev);
 
-/* Forgets all records that the database does not have. Leaves the commit group alone. */
+/* Forgets all records that the database does not have. Leaves the commit group alone. Frees as many of them as a turn
+ * may, the others in kw_log_free_passed. */
 void kw_log_forget_tail(kw_log *log);
+
+/* True if dropped records still take memory. */
+bool kw_log_has_passed(const kw_log *log);
+
+/* Frees as many of the dropped records as a turn may. */
+void kw_log_free_passed(kw_log *log);
 
 /* }====== */
 
@@ -126,8 +145,8 @@ size_t kw_log_bytes(const kw_log *log);
 /* Returns the bytes that the records that are not durable take in memory; 0 for a store in memory. */
 size_t kw_log_pending_bytes(const kw_log *log);
 
-/* Returns what one record adds to kw_log_bytes. */
-size_t kw_log_cost(const kw_blob *record);
+/* Returns what a record of `len` bytes adds to kw_log_bytes. */
+size_t kw_log_cost(size_t len);
 
 #ifdef KW_PROBE
 /* Returns NULL if every invariant of the log holds, else the text of one that does not. */

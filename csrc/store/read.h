@@ -1,24 +1,92 @@
 /* SPDX-License-Identifier: MIT
  *
- * read: ranges of keys at any revision that is still known. For the files of this folder only.
+ * read: a range of keys at one revision that is still known, read in one piece or in steps.
+ *
+ *   counting -> walking through the keys -> DONE
+ *                        |
+ *                        +-> sorting -> taking the records in order -> DONE
+ *
+ * A read in steps remembers keys and revisions, and no record, so that the store may change between its steps: the
+ * read goes on at its own revision. All kvs of the reply come in pages, in the order of the reply. How many keys the
+ * range has is counted first if the walk will not visit them all, and otherwise on the way.
  */
 #ifndef KW_STORE_READ_H
 #define KW_STORE_READ_H
 
-#include "store/state.h"
+#include "base/sorter.h"
+#include "store/key_history.h"
+#include "store/store.h"
+#include "store/work.h"
+
+typedef enum kw_read_phase {
+  KW_READ_COUNTING_BY_LOG,   /* back from a newer revision, through the changes since */
+  KW_READ_COUNTING_BY_INDEX, /* by a look at every key */
+  KW_READ_WALKING,
+  KW_READ_SORTING,
+  KW_READ_TAKING,
+  KW_READ_DONE
+} kw_read_phase;
+
+/* For the caller: op, revision, and in the end count and more. */
+typedef struct kw_read {
+  kw_range_op op;   /* its slices are borrowed, and have to outlive the read */
+  int64_t revision; /* that is read at */
+  kw_read_phase phase;
+  int64_t count;          /* of all keys in the range, whatever the limit and the filters */
+  bool more;              /* the limit has left out kvs */
+  bool counts_on_the_way; /* by walking */
+  int64_t found;          /* keys that the walk has found, and the filters have let through */
+  int64_t n;              /* kvs of all pages up to now */
+  kw_blob *last;          /* the key visited last, and a zero byte; NULL: none was */
+  kw_revision next;       /* the next record to count by */
+  int64_t counted_from;   /* the revision that the log is counted back from */
+  uint64_t rewrites;      /* of the store, when the read or that count began */
+  int64_t visited;        /* records that were counted by */
+  int64_t visits_max;     /* then the index is counted instead */
+  kw_sorter sorter;
+} kw_read;
+
+/* Begins a plain range, at the revision that it asks for or at the newest visible one. Checks the op; the arena is for
+ * memory that the check needs. Returns KW_OK, an error of kw_check_op, KW_ERR_FUTURE_REVISION or KW_ERR_COMPACTED.
+ * Unless it returns KW_OK, nothing was begun. */
+int kw_read_begin(kw_store *store, kw_read *read, const kw_range_op *op, kw_arena *arena);
+
+/* Goes on with a range that kw_read_begin has begun, until it is done or the work is used. *page gets the next kvs,
+ * perhaps none; its array lies in the arena, and its records are borrowed as those of kw_store_apply. Returns KW_OK if
+ * the range is done, or KW_UNFINISHED. Returns KW_ERR_COMPACTED if the revision was compacted meanwhile,
+ * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if a record cannot be read: then the read can only be dropped. */
+int kw_read_step(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work, kw_records *page);
+
+/* Frees what a read holds. An all-zero read may be dropped, too. */
+void kw_read_drop(kw_read *read);
+
+/* Returns the memory that a read holds between its steps, beside its own struct. */
+size_t kw_read_held(const kw_read *read);
+
+/* {====== For the files of this folder ====== */
+
+/* As kw_read_begin, when `current` is the newest revision that may be seen, for an op that was checked. */
+int kw_read_begin_at(kw_store *store, kw_read *read, const kw_range_op *op, int64_t current);
+
+/* As kw_read_step, for a read inside of a transaction: records that were borrowed before stay valid. A record that
+ * cannot be read is empty in the page: the caller looks at kw_log_failure. */
+int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work,
+                        kw_records *page);
+
+/* Answers a range in one piece, when `current` is the newest revision that may be seen. Returns KW_OK,
+ * KW_ERR_FUTURE_REVISION, KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that cannot be read is empty in the reply:
+ * the caller looks at kw_log_failure. */
+int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
+                  kw_reply *reply);
 
 /* Returns KW_OK if `rev` can be read when `current` is the newest revision, else KW_ERR_FUTURE_REVISION or
  * KW_ERR_COMPACTED. */
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current);
 
-/* Answers a range when `current` is the newest revision that may be seen. Returns KW_OK, KW_ERR_FUTURE_REVISION,
- * KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that cannot be read is empty in the reply: the caller looks at
- * kw_log_failure. */
-int kw_read_range(const kw_store *store, const kw_range_op *op, int64_t current, kw_arena *arena,
-                  kw_reply *reply);
-
 /* Returns the newest record of a key, or NULL if the key does not exist. `history` may be NULL. The record is
  * borrowed, and may be empty, see kw_log_read. */
 const kw_blob *kw_read_newest(const kw_store *store, const kw_key_history *history);
+
+/* }====== */
 
 #endif

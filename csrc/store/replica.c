@@ -98,6 +98,7 @@ int kw_replica_replace(kw_store *store, int64_t rev, const kw_kv *kvs, size_t n)
   store->applied = store->revision = rev;
   kw_compaction_reset(store, rev);
   store->base_revision = rev;
+  store->rewrites++;
   store->gap_after = store->gap_until = 0;
   store->gap_end = (kw_retention_point){0};
   kw_retention_reset(store, rev);

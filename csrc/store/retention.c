@@ -31,7 +31,7 @@ static bool advance(const kw_store *store, kw_retention_point *point) {
   int64_t rev = 0;
   while (kw_log_next(store->log, &cursor, &entry) && (rev == 0 || entry.rev.main == rev)) {
     rev = entry.rev.main;
-    point->bytes += (int64_t)kw_log_cost(entry.record);
+    point->bytes += (int64_t)kw_log_cost(entry.bytes.len);
   }
   if (rev == 0) return false;
   point->revision = rev;

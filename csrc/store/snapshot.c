@@ -173,7 +173,7 @@ static int hold_records(kw_snapshot *s) {
   if (!kw_reserve(&s->records, &s->cap_records, n, sizeof *s->records)) return KW_ERR_NO_MEMORY;
   while (s->n_records < n && kw_store_next(s->store, &cursor, &entry)) {
     s->records[s->n_records++] =
-        (held_record){entry.rev, entry.tombstone, kw_blob_retain(entry.record)};
+        (held_record){entry.rev, entry.tombstone, kw_blob_retain(entry.blob)};
   }
   return KW_OK;
 }
@@ -199,7 +199,7 @@ static int hold(kw_snapshot *s) {
                                 .next_lease = next_held_lease,
                                 .meta = {.revision = s->store->revision,
                                          .compact_revision = s->store->compact_revision,
-                                         .compacted_until = s->store->compact_next}};
+                                         .compacted_until = s->store->compact_next.main}};
   int rc = hold_records(s);
   return rc == KW_OK ? hold_leases(s) : rc;
 }

@@ -14,6 +14,7 @@
 
 #include "base/link.h"
 #include "store/committer.h"
+#include "store/counts.h"
 #include "store/index.h"
 #include "store/lease.h"
 #include "store/log.h"
@@ -46,7 +47,8 @@ typedef struct kw_undo_list {
   size_t cap;
   size_t submitted; /* steps of the submitted group */
   size_t committed; /* steps of both groups: all but those of the open write */
-  size_t n_revoked; /* steps that are revocations */
+  uint64_t
+      first; /* number of the oldest step; numbers rise, and those of undone steps are given again */
 } kw_undo_list;
 
 typedef struct kw_long_write kw_long_write; /* see store/long_write.h */
@@ -89,6 +91,9 @@ struct kw_store {
 
   int64_t applied;  /* newest revision of the index, without the open write */
   int64_t revision; /* newest visible revision */
+  /* How often committed revisions were undone, or all of the history was replaced. */
+  uint64_t rewrites;
+  kw_counts counts;
   kw_open_write open;
   kw_long_write
       *long_write;  /* the open write is evaluated in several turns; NULL: the store is not busy */
@@ -97,7 +102,7 @@ struct kw_store {
 
   int64_t compact_requested; /* becomes compact_revision when it is durable */
   int64_t compact_revision;  /* -1 before the first compaction */
-  int64_t compact_next;      /* first revision that the running compaction has not visited */
+  kw_revision compact_next;  /* first revision that the running compaction has not visited */
   bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
   bool compact_is_delayed;   /* memory was short in the last step: the next one is done */
   int64_t compact_retry_at;  /* at this time */

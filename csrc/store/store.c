@@ -98,6 +98,7 @@ void kw_store_free(kw_store *store) {
   if (store->log != NULL) kw_log_free(store->log);
   if (store->database != NULL) kw_database_close(store->database);
   kw_free(store->undo.steps);
+  kw_counts_drop(&store->counts);
   kw_arena_drop(&store->scratch);
   kw_free(store);
 }
@@ -156,7 +157,9 @@ void kw_store_commit(kw_store *store) {
 }
 
 void kw_store_rollback(kw_store *store) {
-  if (!kw_store_is_busy(store)) kw_write_rollback(store);
+  if (kw_store_is_busy(store)) return;
+  store->rewrites += store->open.n > 0; /* a read in steps may have counted the open write */
+  kw_write_rollback(store);
 }
 
 int kw_store_compact(kw_store *store, int64_t revision) {
@@ -255,7 +258,7 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_store_is_busy(store)) return INT64_MIN;
+  if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
@@ -265,11 +268,13 @@ bool kw_store_step(kw_store *store, int64_t now) {
   kw_work work = kw_work_of_turn();
   store->now = now;
   kw_log_release(store->log);
+  kw_log_free_passed(store->log);
   kw_store_go_on(store, &work);
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
-  if (store->failure != KW_OK) return false;
+  bool has_passed = kw_log_has_passed(store->log);
+  if (store->failure != KW_OK) return has_passed;
   kw_durability_step(store, now);
-  bool more = kw_lessor_step(store, now);
+  bool more = kw_lessor_step(store, now) || has_passed;
   if (kw_store_is_busy(store)) return true;
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
@@ -283,6 +288,18 @@ bool kw_store_step(kw_store *store, int64_t now) {
 
 kw_committer *kw_store_committer(const kw_store *store) {
   return store->committer;
+}
+
+/* Every revoked lease has its step of the undo list. */
+static const char *check_revoked(const kw_store *store) {
+  size_t ids = 0;
+  for (size_t i = 0; i < store->undo.n; i++) {
+    const kw_undo *step = &store->undo.steps[i];
+    if (step->kind != KW_UNDO_REVOKE) continue;
+    if (!kw_leases_has_revoked(&store->leases, step->lease)) return "a revoked lease is not found";
+    if (step->lease->newer == NULL) ids++;
+  }
+  return ids == store->leases.revoked.n ? NULL : "a revoked lease too many";
 }
 
 /* Every change of every key has its record, every record its change, and every lease its keys. */
@@ -315,6 +332,7 @@ const char *kw_store_check(const kw_store *store) {
   if (leased != attached) return "a lease has a key too many";
   if (changes != kw_log_count(store->log)) return "a record without change";
   if ((fault = kw_retention_check(store)) != NULL) return fault;
+  if ((fault = check_revoked(store)) != NULL) return fault;
   bool is_open = store->undo.n > store->undo.committed;
   return is_open && store->long_write == NULL ? "an open write" : NULL;
 }

@@ -67,9 +67,10 @@ kw_store_options kw_store_defaults(void);
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_REASON_ROOM]);
 
-/* Reads up to `n` records of a store that was just opened. *done becomes the number of records that are read, *total
- * the number of all. Until they are equal, only this function and kw_store_free may be called. A store in memory has
- * no records to read. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT with a sentence in `text`. */
+/* Reads up to `n` records of a store that was just opened, fewer if they are large. *done becomes the number of
+ * records that are read, *total the number of all. Until they are equal, only this function and kw_store_free may be
+ * called. A store in memory has no records to read. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT with a sentence
+ * in `text`. */
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]);
 
@@ -250,8 +251,8 @@ bool kw_store_is_replica(const kw_store *store);
  * an earlier one. */
 kw_log_cursor kw_store_seek(const kw_store *store, int64_t rev);
 
-/* Moves to the next visible event; entry->record is borrowed, as from kw_store_apply. Returns false at the end, and
- * at a record that cannot be read, see kw_store_read_failure. */
+/* Moves to the next visible event, see kw_log_entry for how long its bytes are valid. Returns false at the end, and at
+ * a record that cannot be read, see kw_store_read_failure. */
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
 
 /* Returns the record that a key had before a change of revision `rev`, borrowed as from kw_store_apply. Returns NULL

@@ -277,7 +277,7 @@ static int check_way(const kw_store *store, const kw_txn *txn) {
   return rc;
 }
 
-static int run_range(const kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
   const kw_range_op *op = &item->op->range;
   int rc = kw_read_range(store, op, kw_store_seen_revision(store), txn->arena, item->reply);
   if (rc != KW_OK) return rc;

@@ -9,7 +9,10 @@ static void move_lease(kw_store *store, kw_key_history *history, int64_t from, i
   if (from == to) return;
   kw_lease *old = from == 0 ? NULL : kw_leases_find(&store->leases, from);
   kw_lease *new = to == 0 ? NULL : kw_leases_find(&store->leases, to);
-  if (old != NULL) kw_lease_detach(old, history);
+  if (old != NULL) {
+    kw_lease_detach(old, history);
+    old->detached = store->undo.first + store->undo.n;
+  }
   if (new != NULL) kw_lease_attach(new, history);
 }
 
@@ -21,6 +24,10 @@ static void set_state(kw_store *store, kw_key_history *history, kw_key_state sta
 
 static bool reserve_undo(kw_undo_list *undo) {
   return kw_reserve(&undo->steps, &undo->cap, undo->n + 1, sizeof *undo->steps);
+}
+
+static void shrink_undo(kw_undo_list *undo) {
+  kw_shrink(&undo->steps, &undo->cap, undo->n, sizeof *undo->steps);
 }
 
 /* Makes room for a change everywhere but in the log. */
@@ -99,9 +106,11 @@ int kw_write_revoke(kw_store *store, kw_lease *lease) {
   if (!reserve_undo(&store->undo)) return KW_ERR_NO_MEMORY;
   kw_commit_group *group = store->group;
   if (group != NULL && !kw_commit_group_remove_lease(group, lease->id)) return KW_ERR_NO_MEMORY;
-  kw_leases_take_out(&store->leases, lease);
+  if (!kw_leases_revoke(&store->leases, lease)) {
+    if (group != NULL) kw_commit_group_undo(group);
+    return KW_ERR_NO_MEMORY;
+  }
   store->undo.steps[store->undo.n++] = (kw_undo){.kind = KW_UNDO_REVOKE, .lease = lease};
-  store->undo.n_revoked++;
   return KW_OK;
 }
 
@@ -118,14 +127,8 @@ static void undo_change(kw_store *store, const kw_undo *step) {
 static void undo_step(kw_store *store, const kw_undo *step) {
   switch (step->kind) {
     case KW_UNDO_CHANGE: undo_change(store, step); break;
-    case KW_UNDO_GRANT:
-      kw_leases_take_out(&store->leases, step->lease);
-      kw_leases_end(&store->leases, step->lease);
-      break;
-    case KW_UNDO_REVOKE:
-      kw_leases_put_back(&store->leases, step->lease);
-      store->undo.n_revoked--;
-      break;
+    case KW_UNDO_GRANT: kw_leases_remove(&store->leases, step->lease); break;
+    case KW_UNDO_REVOKE: kw_leases_put_back(&store->leases, step->lease); break;
   }
 }
 
@@ -145,6 +148,7 @@ void kw_write_rollback(kw_store *store) {
     }
     undo_step(store, step);
   }
+  shrink_undo(undo);
   store->open.n = 0;
 }
 
@@ -153,19 +157,29 @@ void kw_write_undo_all(kw_store *store) {
   while (undo->n > 0) undo_step(store, &undo->steps[--undo->n]);
   store->open.n = 0;
   undo->submitted = undo->committed = 0;
+  shrink_undo(undo);
+}
+
+/* Gives the room of detached keys back if this was the last step that could attach one of them again. */
+static void forget_detached(kw_store *store, const kw_undo *step, uint64_t number) {
+  kw_lease *lease = kw_leases_find(&store->leases, step->before.lease);
+  if (lease != NULL && lease->detached <= number + 1) kw_lease_shrink(lease);
+}
+
+static void forget_step(kw_store *store, const kw_undo *step, uint64_t number) {
+  if (step->kind == KW_UNDO_REVOKE) kw_leases_end(&store->leases, step->lease);
+  if (step->kind == KW_UNDO_CHANGE && step->before.lease != 0) forget_detached(store, step, number);
 }
 
 void kw_write_forget_undo(kw_store *store, size_t n) {
   kw_undo_list *undo = &store->undo;
-  for (size_t i = 0; i < n && undo->n_revoked > 0; i++) {
-    if (undo->steps[i].kind != KW_UNDO_REVOKE) continue;
-    kw_leases_end(&store->leases, undo->steps[i].lease);
-    undo->n_revoked--;
-  }
+  for (size_t i = 0; i < n; i++) forget_step(store, &undo->steps[i], undo->first + i);
   undo->n -= n;
   undo->committed -= n;
   undo->submitted = 0;
+  undo->first += n;
   if (undo->n > 0) memmove(undo->steps, undo->steps + n, undo->n * sizeof *undo->steps);
+  shrink_undo(undo);
 }
 
 /* }====== */

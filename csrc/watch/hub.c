@@ -157,10 +157,14 @@ void kw_hub_cancel(kw_hub *hub, kw_watcher *watcher) {
   kw_watcher_unblock(outlet);
   if (outlet->with_ids) {
     kw_map_remove(&outlet->ids, (uint64_t)watcher->id);
+    kw_map_shrink(&outlet->ids, 0);
   } else {
     outlet->only = NULL;
   }
-  if (watcher->progress) kw_map_remove(&hub->progress, (uint64_t)(uintptr_t)watcher);
+  if (watcher->progress) {
+    kw_map_remove(&hub->progress, (uint64_t)(uintptr_t)watcher);
+    kw_map_shrink(&hub->progress, 0);
+  }
   kw_range range = kw_watcher_range(watcher);
   kw_account_credit(outlet->account, watcher_size(&range));
   kw_free(watcher);

@@ -55,12 +55,14 @@ static bool note(kw_walk *walk, kw_pending *pending, uint32_t event) {
 
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry) {
   kw_match match;
-  if (!kw_watch_group_match(group, kw_keyvalue_key(entry->record), &match)) return false;
+  if (!kw_watch_group_match(group, kw_keyvalue_key_in(entry->bytes), &match)) return false;
   if (match.n == 0) return true;
   if (walk->n == UINT32_MAX) return false;
   if (!kw_reserve(&walk->events, &walk->cap, walk->n + 1, sizeof *walk->events)) return false;
-  walk->events[walk->n++] = (kw_event){
-      .revision = entry->rev.main, .is_delete = entry->tombstone, .record = entry->record};
+  kw_blob *record = kw_log_keep(entry);
+  if (record == NULL) return false;
+  walk->events[walk->n++] =
+      (kw_event){.revision = entry->rev.main, .is_delete = entry->tombstone, .record = record};
   for (size_t i = 0; i < match.n; i++) {
     kw_pending *pending = pending_of(walk, match.watched[i]);
     if (pending == NULL || !note(walk, pending, (uint32_t)walk->n - 1)) return false;
@@ -170,6 +172,7 @@ void kw_walk_done(kw_walk *walk) {
 
 void kw_walk_reset(kw_walk *walk) {
   while (walk->pending != NULL) kw_walk_done(walk);
+  for (size_t i = 0; i < walk->n; i++) kw_blob_release(walk->events[i].record);
   walk->n = walk->matches = walk->most_bytes = 0;
   kw_arena_reset(&walk->arena);
   if (walk->cap <= KEEP_EVENTS) return;

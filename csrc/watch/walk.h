@@ -32,7 +32,7 @@ typedef struct kw_pending kw_pending;
 typedef struct kw_walk {
   const kw_store *store;
   kw_arena arena;
-  kw_event *events; /* borrowed from the log, without `prev` */
+  kw_event *events; /* without `prev`; their records are the walk's */
   size_t n;
   size_t cap;
   kw_pending *pending; /* a list, one for each watched range that has events */

@@ -30,21 +30,26 @@ kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes,
   return NULL;
 }
 
-bool kw_watched_table_reserve(kw_watched_table *table) {
-  if ((table->n + 1) * 4 <= table->cap * 3) return true;
-  kw_watched_table grown = {.cap = table->cap == 0 ? FIRST_CAP : table->cap * 2};
-  grown.slots = kw_alloc(grown.cap * sizeof *grown.slots);
-  grown.tags = kw_alloc_zeroed(grown.cap);
-  if (grown.slots == NULL || grown.tags == NULL) {
-    kw_watched_table_drop(&grown);
+/* Moves all ranges to a table of another size. Returns false if memory is short. */
+static bool resize(kw_watched_table *table, size_t cap) {
+  kw_watched_table resized = {.cap = cap};
+  resized.slots = kw_alloc(cap * sizeof *resized.slots);
+  resized.tags = kw_alloc_zeroed(cap);
+  if (resized.slots == NULL || resized.tags == NULL) {
+    kw_watched_table_drop(&resized);
     return false;
   }
   for (size_t i = 0; i < table->cap; i++) {
-    if (table->tags[i] != 0) kw_watched_table_add(&grown, table->slots[i]);
+    if (table->tags[i] != 0) kw_watched_table_add(&resized, table->slots[i]);
   }
   kw_watched_table_drop(table);
-  *table = grown;
+  *table = resized;
   return true;
+}
+
+bool kw_watched_table_reserve(kw_watched_table *table) {
+  if ((table->n + 1) * 4 <= table->cap * 3) return true;
+  return resize(table, table->cap == 0 ? FIRST_CAP : table->cap * 2);
 }
 
 void kw_watched_table_add(kw_watched_table *table, kw_watched *watched) {
@@ -76,6 +81,7 @@ void kw_watched_table_remove(kw_watched_table *table, const kw_watched *watched)
   }
   table->tags[hole] = 0;
   table->n--;
+  if (table->cap > FIRST_CAP && table->n <= table->cap / 8) resize(table, table->cap / 4);
 }
 
 void kw_watched_table_replace(kw_watched_table *table, const kw_watched *watched,

@@ -32,7 +32,7 @@ bool kw_watched_table_reserve(kw_watched_table *table);
 /* Adds a watched range. There must be room, and no range may be filed under the same bytes. */
 void kw_watched_table_add(kw_watched_table *table, kw_watched *watched);
 
-/* Removes a watched range, which must be in the table. */
+/* Removes a watched range, which must be in the table. Gives room back once little of it is in use. */
 void kw_watched_table_remove(kw_watched_table *table, const kw_watched *watched);
 
 /* Puts `other`, with the same bytes and hash, into the slot of `watched`. */

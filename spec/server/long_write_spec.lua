@@ -88,18 +88,20 @@ describe("a long write", function()
     local revision = store:status().revision
     local delete = begin(client, "DeleteRange", ALL)
     local put = begin(other, "Put", { key = "k1", value = "new" })
+    local count = begin(other, "Range", { key = "k", range_end = "l", count_only = true })
     local between = 0
     while look(delete) == nil do
       check()
-      local get = begin(other, "Range", { key = "k", range_end = "l", count_only = true })
-      local answer = look(get)
-      assert.equal(MANY, answer.count)
+      local answer = look(begin(other, "Range", { key = ("k%06d"):format(1) }))
+      assert.equal("old", answer.kvs[1].value)
       assert.equal(revision, answer.header.revision)
       assert.is_nil((look(put)))
       between = between + 1
       turn()
     end
     assert.is_true(between > 1)
+    assert.equal(MANY, finish(count).count)
+    assert.equal(revision, look(count).header.revision)
     assert.equal(MANY, look(delete).deleted)
     assert.equal(revision + 1, look(delete).header.revision)
     assert.equal(revision + 2, finish(put).header.revision)

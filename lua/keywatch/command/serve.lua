@@ -16,7 +16,7 @@ local DATA_DIR = "keywatch.data"
 local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses: those by which a shell tells of these signals
 
 local GRACE = 5 -- seconds that clients have to disconnect
-local PATIENCE = 2 -- seconds between two log lines about the progress of opening
+local PATIENCE = 1 -- seconds between two log lines about the progress of opening
 
 --- Warns of settings that have no effect, and of unknown variables.
 local function warn_of_settings(given)

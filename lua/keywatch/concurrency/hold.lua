@@ -307,6 +307,7 @@ end
 
 --- Gives up the place of a caller that was killed. Its key may be being created.
 local function undo_take(own)
+  own:end_wait()
   own:doubt()
   own:withdraw()
 end
@@ -317,6 +318,7 @@ local function acquire(session, face, name, value, deadline, is_try, adopt)
   local own, err = place.enter(session, face, name, deadline, is_try)
   if not own then return nil, failure_of(session, err, deadline) end
   local ok, created, why = driver.protect(undo_take, own, take, own, face, name, value, deadline, is_try, adopt)
+  own:end_wait()
   if ok and created then return own, created end
   if not ok then
     own:withdraw()

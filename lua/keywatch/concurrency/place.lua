@@ -9,7 +9,9 @@
 --   free       nobody has it, but a request that has failed may still create its key
 --
 -- The call that has the place creates the key, and reads in the same request whether an older key exists. If so, it
--- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all.
+-- waits until the next older key is deleted, and looks again: each deletion wakes one session, not all. The server
+-- looks at all keys of the contest for each of these reads. Therefore only the first calls of a root in a contest, FEW,
+-- do so. Those that come behind them create their keys, read nothing, and wait in one queue, see queue.lua.
 --
 -- Names: `face` is the object that was asked for the lock, and `root` the store or client behind it. Only the key is
 -- created through the face, since a fence may refuse that; everything else goes to the root.
@@ -21,12 +23,14 @@ local errors = require "keywatch.support.errors"
 local faces = require "keywatch.concurrency.face"
 local lease = require "keywatch.store.lease"
 local names = require "keywatch.concurrency.names"
+local queues = require "keywatch.concurrency.queue"
 local request = require "keywatch.concurrency.request"
 local sweeper = require "keywatch.concurrency.sweeper"
 
 local GRACE = 0.25   -- seconds that a call whose time is over waits for the deletion of its key
 local FIRST_PAUSE = 0.05 -- seconds before a read that has failed is repeated, which double
 local LONGEST_PAUSE = 1
+local FEW = 8 -- calls of a root that look for older keys by themselves
 
 local place_methods = {}
 local place_mt = { __index = place_methods }
@@ -40,6 +44,8 @@ place_methods.doubts = 0        -- see sweeper.lua
 place_methods.doubt_until = 0
 place_methods.is_listed = false -- the sweeper has the place
 place_methods.swept = nil       -- driver event: set when the key was deleted
+place_methods.line = nil        -- the calls of the root, while the call that has the place is one of them
+place_methods.is_behind = false -- that call waits in the queue
 place_methods.dropped = nil     -- the holding of a lock that has the place, and was collected: see hold.lua
 
 -- {====== Time ======
@@ -222,6 +228,45 @@ end
 
 -- }======
 
+-- {====== The line within the root ======
+
+local lines = setmetatable({}, { __mode = "k" }) -- by root: its calls in all contests
+
+--- Returns the line of a root. One that was inherited by a fork is the parent's.
+local function line_of(root)
+  local line = lines[root]
+  if not line or line.pid ~= core.pid() then
+    line = {
+      pid = core.pid(),
+      looking = {}, -- by prefix: calls that look for older keys by themselves
+      queues = {},  -- by prefix: of the calls behind them
+    }
+    lines[root] = line
+  end
+  return line
+end
+
+--- Counts the call that has the place. With is_behind the call is to wait in the queue.
+local function line_up(place)
+  local line, prefix = line_of(place.session.root), place.prefix
+  local looking = line.looking[prefix] or 0
+  place.line, place.is_behind = line, looking >= FEW or queues.exists(line.queues, prefix)
+  if not place.is_behind then line.looking[prefix] = looking + 1 end
+end
+
+--- Counts the call no more, if it was counted.
+function place_methods:end_wait()
+  local line, prefix = self.line, self.prefix
+  if not line then return end
+  if not self.is_behind then
+    local looking = line.looking[prefix] - 1
+    line.looking[prefix] = looking > 0 and looking or nil
+  end
+  self.line, self.is_behind = nil, nil
+end
+
+-- }======
+
 -- {====== Creating the key ======
 
 --- Returns the error of a session whose lease does not exist any more.
@@ -235,8 +280,15 @@ function place_methods:create(face, name, value, deadline, is_try)
   local session = self.session
   local prefix = names.prefix_of(name)
   self.has_key = true
-  local ok, created, is_oldest, before, revision = request(session, claims.create, face, prefix, prefix .. session.hex,
-    value, session.lease.id, is_try, deadline)
+  if not is_try then line_up(self) end
+  local ok, created, is_oldest, before, revision
+  if self.is_behind then
+    ok, created, is_oldest, before, revision = request(session, claims.create_behind, face, prefix .. session.hex,
+      value, session.lease.id, deadline)
+  else
+    ok, created, is_oldest, before, revision = request(session, claims.create, face, prefix, prefix .. session.hex,
+      value, session.lease.id, is_try, deadline)
+  end
   if not ok or created == nil then
     local failure = ok and is_oldest or created
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
@@ -296,45 +348,82 @@ local function read(session, key, opts, deadline)
   end
 end
 
+--- Opens a watch at the root. Returns the watch; false if it cannot be opened for a reason that passes; or nil and an
+-- error.
+local function open_watch(session, key, opts, deadline)
+  local root = session.root
+  opts.deadline = deadline
+  local ok, watch, err = request(session, root.watch, root, key, opts)
+  if not ok then error(watch, 0) end
+  if watch then return watch end
+  local why = session:error() -- it has ended the request
+  if why then return nil, why end
+  if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return false end
+  return nil, is_over(deadline) and core.new_error("timeout") or err
+end
+
+--- Waits for a watch, or another object that can be selected, while the session lives. Returns what its own call
+-- returns; or nil and an error.
+local function await_object(session, object, deadline)
+  local found, result, why = driver.get().select { object, session.lease, timeout = time_left(deadline) }
+  if not found then return nil, result end -- the error of the timeout
+  if found == session.lease then return nil, lost(session) end
+  return result, why
+end
+
 --- Waits until a key is deleted after a revision, or may have been. Returns true, or nil and an error.
 local function await_deletion(session, key, revision, deadline)
-  local root = session.root
-  local ok, watch, err = request(session, root.watch, root, key,
-    { start_revision = revision + 1, filters = { "no_put" }, deadline = deadline })
-  if not ok then error(watch, 0) end
-  if not watch then
-    local why = session:error() -- it has ended the request
-    if why then return nil, why end
-    if err.code == "compacted" or PASSING[err.code] and not is_over(deadline) then return true end
-    return nil, is_over(deadline) and core.new_error("timeout") or err
-  end
-  local found, event, why
-  ok, found, event, why = driver.protect(watch.close, watch, driver.get().select,
-    { watch, session.lease, timeout = time_left(deadline) })
+  local watch, err = open_watch(session, key, { start_revision = revision + 1, filters = { "no_put" } }, deadline)
+  if watch == false then return true end
+  if not watch then return nil, err end
+  local ok, event, why = driver.protect(watch.close, watch, await_object, session, watch, deadline)
   watch:close()
-  if not ok then error(found, 0) end
-  if not found then return nil, event end -- the error of the timeout
-  if found == session.lease then return nil, lost(session) end
+  if not ok then error(event, 0) end
   if event or why and why.code == "compacted" then return true end
   return nil, why or core.new_error("closed")
 end
 
---- Waits until no key below the prefix is older than the one that was created at a revision. Returns true if the own
--- key still exists then, or nil and an error.
-function place_methods:await_turn(created, deadline)
-  local session = self.session
+--- Waits until no key below the prefix is older than `created`, by waiting for one older key after the other. Returns
+-- true, or nil and an error.
+local function look_for_turn(place, created, deadline)
+  local session = place.session
   while true do
-    local older, err = read(session, self.prefix, {
+    local older, err = read(session, place.prefix, {
       prefix = true, sort_target = "create", sort_order = "descend", limit = 1, keys_only = true,
       max_create_revision = created - 1,
     }, deadline)
     if not older then return nil, err end
     local before = older.kvs[1]
-    if not before then break end
+    if not before then return true end
     local ok, why = await_deletion(session, before.key, older.revision, deadline)
     if not ok then return nil, why end
   end
-  local result, err = read(session, self.key, { keys_only = true }, deadline)
+end
+
+-- The access of a call to the queue: { session, deadline }. What the call does for the queue ends with its session, and
+-- at its deadline.
+local access_methods = {}
+local access_mt = { __index = access_methods }
+
+function access_methods:range(_, key, opts) return read(self.session, key, opts, self.deadline) end
+function access_methods:watch(_, key, opts) return open_watch(self.session, key, opts, self.deadline) end
+function access_methods:next(watch) return await_object(self.session, watch, self.deadline) end
+function access_methods:wait(waiter) return await_object(self.session, waiter, self.deadline) end
+
+--- Waits until no key below the prefix is older than the one that was created at a revision. Returns true if the own
+-- key still exists then, or nil and an error.
+function place_methods:await_turn(created, deadline)
+  local session = self.session
+  local ok, err
+  if self.is_behind then
+    local access = setmetatable({ session = session, deadline = deadline }, access_mt)
+    ok, err = queues.wait(self.line.queues, session.root, self.prefix, created, access)
+  else
+    ok, err = look_for_turn(self, created, deadline)
+  end
+  if not ok then return nil, err end
+  local result
+  result, err = read(session, self.key, { keys_only = true }, deadline)
   if not result then return nil, err end
   local own = result.kvs[1]
   if own and own.create_revision == created then return true end

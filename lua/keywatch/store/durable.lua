@@ -13,7 +13,7 @@ local source = require "keywatch.store.source"
 
 local methods = core.durable_methods
 
-local RECORDS_AT_ONCE = 50000 -- read from the disk between two calls of on_progress
+local RECORDS_AT_ONCE = 50000 -- read from the disk between two calls of on_progress, fewer if they are large
 
 --- Reads all records of a store from its disk. Calls on_progress(done, total) now and then, if that is given. Returns
 -- the store, or nil and an error.

@@ -5,7 +5,7 @@
 
 local core = require "keywatch.core"
 local names = require "keywatch.concurrency.names"
-local queue = require "keywatch.server.services.queue"
+local queue = require "keywatch.concurrency.queue"
 local refusal = require "keywatch.server.services.refusal"
 
 local DEFAULT_TTL = 60 -- seconds, of the lease that a client without one gets
@@ -23,17 +23,25 @@ local function lease_of(server, request)
   return lease.id
 end
 
+-- The access of a call to its queue: the call is a task, which is cancelled when the call is over.
+local ACCESS = {
+  range = function(_, store, key, opts) return store:range(key, opts) end,
+  watch = function(_, store, key, opts) return store:watch(key, opts) end,
+  next = function(_, watch) return watch:next() end,
+  wait = function(_, waiter) return waiter.woken:wait() end,
+}
+
 --- Waits until no key below the prefix is older than `created`. Returns true; or nil and an error. If nobody waits yet,
 -- a look at the store may do.
 local function wait_for_others(server, prefix, created)
-  if not queue.exists(server, prefix) then
+  if not queue.exists(server.queues, prefix) then
     local older, err = server.store:range(prefix, {
       prefix = true, keys_only = true, limit = 1, max_create_revision = created - 1,
     })
     if not older then return nil, err end
     if #older.kvs == 0 then return true end
   end
-  return queue.wait(server, prefix, created)
+  return queue.wait(server.queues, server.store, prefix, created, ACCESS)
 end
 
 --- Enters the contest. Returns the client's key, its create revision, the kv that the client had there already, or nil,
@@ -64,7 +72,7 @@ end
 --- Returns the kv of the owner, and the revision of the store, if the queue knows the owner. A queue may be behind the
 -- store; but a key that was the oldest stays so until the key is deleted.
 local function known_owner(server, prefix)
-  local key, created = queue.oldest(server, prefix)
+  local key, created = queue.oldest(server.queues, prefix)
   local result = key and server.store:range(key)
   local kv = result and result.kvs[1]
   if kv and kv.create_revision == created then return kv, result.revision end

@@ -1,0 +1,115 @@
+--- Memory that is no longer needed comes back: a store that has had much, and has lost it again, takes no more than one
+-- that never had it. In builds with a probe the bytes of the core are counted.
+
+local keywatch = require "keywatch"
+local probe = require("keywatch.core").probe
+
+local directory = require "spec.support.directory"
+
+if not probe then
+  describe("a build for use", function()
+    it("does not count its memory", function() assert.is_nil(probe) end)
+  end)
+  return
+end
+
+local is_fast = os.getenv("KW_FAST") == "1"
+
+local KEYS = is_fast and 300 or 1000
+local ROOM = 1.1 -- times the memory of a store that never had the load
+local SLACK = 4096 -- bytes: one block of an arena
+
+local function key(i) return ("/registry/pods/%06d"):format(i) end
+
+--- What every store has in the end.
+local function fill(store)
+  for i = 1, KEYS do assert(store:put(key(i), "value")) end
+end
+
+local function put_many(store, prefix, n, opts)
+  for i = 1, n do assert(store:put(prefix .. i, "load", opts)) end
+end
+
+local loads = {
+  ["updates of all keys"] = function(store)
+    for round = 1, 20 do
+      for i = 1, KEYS do assert(store:put(key(i), "round" .. round)) end
+    end
+    fill(store)
+  end,
+  ["updates of one key"] = function(store)
+    for _ = 1, 20 * KEYS do assert(store:put(key(1), "often")) end
+    assert(store:put(key(1), "value"))
+  end,
+  ["many keys that are deleted at once"] = function(store)
+    put_many(store, "load/", 4 * KEYS)
+    assert.equal(4 * KEYS, assert(store:delete("load/", { prefix = true })).deleted)
+  end,
+  ["many keys that are deleted one by one"] = function(store)
+    put_many(store, "load/", 2 * KEYS)
+    for i = 1, 2 * KEYS do assert(store:delete("load/" .. i)) end
+  end,
+  ["a lease with many keys that is revoked"] = function(store)
+    local lease = assert(store:lease(1000))
+    put_many(store, "load/", 4 * KEYS, { lease = lease.id })
+    assert(lease:revoke())
+  end,
+  ["a lease that loses all keys but one"] = function(store)
+    local lease = assert(store:lease(1000, { id = 7 }))
+    put_many(store, "load/", 4 * KEYS, { lease = lease.id })
+    assert(store:put(key(1), "value", { lease = lease.id }))
+    assert(store:delete("load/", { prefix = true }))
+  end,
+  ["many leases"] = function(store)
+    local leases = {}
+    for i = 1, 4 * KEYS do leases[i] = assert(store:lease(1000)) end
+    for i = 1, 4 * KEYS do assert(leases[i]:revoke()) end
+  end,
+  ["a transaction that fails late"] = function(store)
+    put_many(store, "load/", 4 * KEYS)
+    local result = store:txn { success = { { delete = "load/", prefix = true }, { put = "x", value = "", lease = 99 } } }
+    assert.is_nil(result)
+    assert(store:delete("load/", { prefix = true }))
+  end,
+  ["many watches"] = function(store)
+    local watches = {}
+    for i = 1, 4 * KEYS do watches[i] = assert(store:watch(key(i), { prefix = i % 2 == 0, progress = true })) end
+    for i = 1, 4 * KEYS do watches[i]:close() end
+  end,
+}
+
+--- Returns the bytes of a store after a load, and after everything that is no longer needed was given up.
+local function measure(path, load)
+  collectgarbage()
+  collectgarbage()
+  local before = probe.bytes()
+  local store = assert(keywatch.open { now = 0, path = path })
+  fill(store)
+  load(store)
+  assert(store:put(key(1), "value")) -- a delete at the compacted revision itself stays known
+  assert(store:compact(store:status().revision, { physical = true }))
+  store:get(key(1))
+  collectgarbage()
+  collectgarbage()
+  local bytes = probe.bytes() - before
+  probe.check(store)
+  assert.equal(KEYS, store:range("", { prefix = true, count_only = true }).count)
+  store:close()
+  return bytes
+end
+
+for kind, new_path in pairs { ["in memory"] = function() end, ["on a disk"] = directory.new } do
+  describe("a store " .. kind .. " gives the memory back of", function()
+    teardown(directory.remove_all)
+
+    local least
+    setup(function() least = measure(new_path(), fill) end)
+
+    for what, load in pairs(loads) do
+      it(what, function()
+        local bytes = measure(new_path(), load)
+        assert(bytes <= least * ROOM + SLACK, ("%d bytes, and %d without the load"):format(bytes, least))
+      end)
+    end
+  end)
+end
