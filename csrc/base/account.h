@@ -85,6 +85,16 @@ static inline bool kw_account_ask(kw_account *account, size_t n) {
   return false;
 }
 
+/* Returns the most bytes more that kw_account_ask would let the account hold. */
+static inline size_t kw_account_room(const kw_account *account) {
+  const kw_budget *budget = account->budget;
+  if (budget == NULL) return SIZE_MAX;
+  size_t all = budget->max / 2 + budget->n * budget->base, share = kw_budget_share(budget);
+  size_t of_all = all > budget->held ? all - budget->held : 0;
+  size_t of_share = share > account->held ? share - account->held : 0;
+  return of_all > of_share ? of_all : of_share;
+}
+
 /* True if the budget is over, and this account holds more than its share. */
 static inline bool kw_account_is_over(const kw_account *account) {
   const kw_budget *budget = account->budget;

@@ -10,6 +10,7 @@
 #include "model/error.h"
 #include "rpc/range_answer.h"
 #include "rpc/service.h"
+#include "rpc/write_queue.h"
 
 #define SPLICED (64 * 1024) /* bytes above which a range answer refers to the records */
 
@@ -77,16 +78,35 @@ static void answer(kw_server *server, kw_stream *stream, const kw_op *op, const 
   }
 }
 
-/* Applies an op and answers it. */
-static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
-  kw_reply reply;
-  int rc = kw_store_apply(server->store, op, &server->arena, &reply);
+/* Tells the budget that a connection has asked for more than it may hold. */
+static void refuse_memory(kw_stream *stream) {
+  kw_account *account = kw_session_account(stream->session);
+  size_t room = kw_account_room(account);
+  if (room < SIZE_MAX) kw_account_ask(account, room + 1);
+}
+
+/* Answers an op whose evaluation has ended with `rc`. */
+static void finish(kw_server *server, kw_stream *stream, const kw_op *op, const kw_reply *reply,
+                   int rc) {
+  if (rc == KW_ERR_TOO_MANY_REQUESTS) refuse_memory(stream);
   if (rc == KW_OK) {
-    answer(server, stream, op, &reply);
+    answer(server, stream, op, reply);
   } else if (op->kind == KW_OP_RANGE) {
     kw_service_fail(stream, rc);
   } else {
     kw_service_fail_durable(server, stream, rc);
+  }
+}
+
+/* Applies an op and answers it. A write that takes more than a turn becomes a long write. */
+static void apply(kw_server *server, kw_stream *stream, const kw_op *op) {
+  kw_reply reply;
+  size_t limit = op->kind == KW_OP_PUT ? SIZE_MAX : kw_write_queue_limit(stream);
+  int rc = kw_store_apply_within(server->store, op, limit, &server->work, &server->arena, &reply);
+  if (rc == KW_UNFINISHED) {
+    kw_write_queue_begin(server, stream, op->kind, finish);
+  } else {
+    finish(server, stream, op, &reply, rc);
   }
 }
 
@@ -189,11 +209,13 @@ static void tend_compactions(kw_server *server) {
 }
 
 bool kw_kv_tend(kw_server *server) {
+  bool more = kw_write_queue_tend(server);
   tend_compactions(server);
-  return kw_range_answer_tend(server);
+  return kw_range_answer_tend(server) || more;
 }
 
 static void on_compact_close(kw_server *server, kw_stream *stream) {
+  kw_write_queue_close(server, stream);
   for (size_t i = 0; i < server->n_compactions; i++) {
     if (server->compactions[i] != stream) continue;
     server->compactions[i] = server->compactions[--server->n_compactions];
@@ -211,12 +233,13 @@ const kw_method kw_kv_methods[] = {
      .on_room = on_range_room,
      .on_timeout = kw_service_abandon,
      .on_close = kw_range_answer_close},
-    KW_UNARY_METHOD("/etcdserverpb.KV/Put", put_request, on_put),
-    KW_UNARY_METHOD("/etcdserverpb.KV/DeleteRange", delete_range_request, on_delete),
-    KW_UNARY_METHOD("/etcdserverpb.KV/Txn", txn_request, on_txn),
+    KW_WAITING_METHOD("/etcdserverpb.KV/Put", put_request, on_put),
+    KW_WAITING_METHOD("/etcdserverpb.KV/DeleteRange", delete_range_request, on_delete),
+    KW_WAITING_METHOD("/etcdserverpb.KV/Txn", txn_request, on_txn),
     {.path = "/etcdserverpb.KV/Compact",
      .request = &kw_msg_compaction_request,
      .is_unary = true,
+     .waits = true,
      .on_request = on_compact,
      .on_timeout = kw_service_abandon,
      .on_close = on_compact_close},

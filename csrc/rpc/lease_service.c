@@ -4,6 +4,7 @@
  */
 #include "model/error.h"
 #include "rpc/service.h"
+#include "rpc/write_queue.h"
 
 /* Returns the first whole millisecond that is not before this moment, so that a lease granted from then on does not
  * end too early. */
@@ -37,10 +38,22 @@ static void on_grant(kw_server *server, kw_stream *stream, const void *request) 
 }
 
 /* The header of the answer has the revision after the deletions. */
-static void on_revoke(kw_server *server, kw_stream *stream, const void *request) {
-  if (!kw_service_make_room(stream)) return;
-  int rc = kw_store_revoke(server->store, ((const kw_lease_message *)request)->id);
+static void finish_revoke(kw_server *server, kw_stream *stream, const kw_op *op,
+                          const kw_reply *reply, int rc) {
+  (void)op;
+  (void)reply;
   commit(server, stream, rc, &kw_msg_lease_revoke_response, NULL);
+}
+
+static void on_revoke(kw_server *server, kw_stream *stream, const void *request) {
+  int64_t id = ((const kw_lease_message *)request)->id;
+  if (!kw_service_make_room(stream)) return;
+  int rc = kw_store_revoke_within(server->store, id, &server->work);
+  if (rc == KW_UNFINISHED) {
+    kw_write_queue_begin_revoke(server, stream, id, finish_revoke);
+  } else {
+    finish_revoke(server, stream, NULL, NULL, rc);
+  }
 }
 
 static void on_keep_alive(kw_server *server, kw_stream *stream, const void *request) {
@@ -85,11 +98,11 @@ static void on_leases(kw_server *server, kw_stream *stream, const void *request)
 }
 
 const kw_method kw_lease_methods[] = {
-    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseGrant", lease_grant_request, on_grant),
-    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseRevoke", lease_revoke_request, on_revoke),
-    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseTimeToLive", lease_time_to_live_request,
-                    on_time_to_live),
-    KW_UNARY_METHOD("/etcdserverpb.Lease/LeaseLeases", lease_leases_request, on_leases),
+    KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseGrant", lease_grant_request, on_grant),
+    KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseRevoke", lease_revoke_request, on_revoke),
+    KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseTimeToLive", lease_time_to_live_request,
+                      on_time_to_live),
+    KW_WAITING_METHOD("/etcdserverpb.Lease/LeaseLeases", lease_leases_request, on_leases),
     {.path = "/etcdserverpb.Lease/LeaseKeepAlive",
      .request = &kw_msg_lease_keep_alive_request,
      .on_request = on_keep_alive,

@@ -3,6 +3,8 @@
 
 #include "rpc/method.h"
 
+#include "model/error.h"
+
 /* FNV-1a. Of two paths with one hash only the second would be found. The specs, which call every method, would fail. */
 static uint64_t hash(kw_slice path) {
   uint64_t h = UINT64_C(14695981039346656037);
@@ -42,6 +44,20 @@ static bool is_known_service(const kw_server *server, kw_slice service) {
     if (path.len > service.len && memcmp(path.data, service.data, service.len) == 0) return true;
   }
   return false;
+}
+
+void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message) {
+  const kw_method *method = stream->role;
+  kw_arena_reset(&server->arena);
+  server->message = message;
+  void *record = kw_arena_alloc(&server->arena, method->request->size);
+  int rc = record == NULL ? KW_ERR_NO_MEMORY
+                          : kw_message_decode(method->request, message, &server->arena, record);
+  if (rc == KW_OK) {
+    method->on_request(server, stream, record);
+  } else {
+    kw_service_fail(stream, rc);
+  }
 }
 
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * method: finds the method of a path.
+ * method: finds the method of a path, and gives it its requests.
  */
 #ifndef KW_RPC_METHOD_H
 #define KW_RPC_METHOD_H
@@ -13,6 +13,9 @@ bool kw_method_add(kw_server *server, const kw_method *method);
 
 /* Returns the method of a path, as it stands in the request: "/package.Service/Method". NULL if there is none. */
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
+
+/* Decodes a request, whose method has a description of it, and gives it to the method. If that fails, the call does. */
+void kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message);
 
 /* Ends a call whose path has no method, with UNIMPLEMENTED and gRPC's text. */
 void kw_method_refuse(const kw_server *server, kw_stream *stream, kw_slice path);

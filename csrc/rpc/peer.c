@@ -9,6 +9,7 @@
 #include "rpc/method.h"
 #include "rpc/notes.h"
 #include "rpc/range_answer.h"
+#include "rpc/write_queue.h"
 
 struct kw_peer {
   kw_server *server;   /* NULL: detached; only `left` is still to be written */
@@ -56,13 +57,11 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
     method->on_request(server, stream, &bytes);
     return;
   }
-  void *record = kw_arena_alloc(&server->arena, method->request->size);
-  int rc = record == NULL ? KW_ERR_NO_MEMORY
-                          : kw_message_decode(method->request, bytes, &server->arena, record);
-  if (rc == KW_OK) {
-    method->on_request(server, stream, record);
+  if (method->waits && kw_write_queue_must_wait(server)) {
+    kw_write_queue_add(server, stream, bytes);
   } else {
-    kw_service_fail(stream, rc);
+    server->work = kw_work_of_turn();
+    kw_method_deliver(server, stream, bytes);
   }
   kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
   if (server->takes_notes) kw_notes_answered(server, stream);
@@ -303,7 +302,8 @@ const char *kw_peer_fault(const kw_peer *peer) {
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
     const kw_method *method = stream->role;
     has_watch = has_watch || (method != NULL && method == kw_watch_methods);
-    charge += kw_call_charge(stream) + kw_range_answer_charge(stream);
+    charge +=
+        kw_call_charge(stream) + kw_range_answer_charge(stream) + kw_write_queue_charge(stream);
   }
   size_t held = kw_peer_held(peer);
   if (held < charge || (held > charge && !has_watch))

@@ -7,6 +7,7 @@
 #include "rpc/method.h"
 #include "rpc/notes.h"
 #include "rpc/peer.h"
+#include "rpc/write_queue.h"
 #include "store/snapshot.h"
 
 kw_server_options kw_server_defaults(void) {
@@ -39,6 +40,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
   kw_link_init(&server->ranges);
+  kw_link_init(&server->writes);
   kw_link_init(&server->undurable);
   uint8_t *to = kw_wire_put_number(server->ids, 1, options->cluster_id);
   server->n_ids = (size_t)(kw_wire_put_number(to, 2, options->member_id) - server->ids);
@@ -53,6 +55,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
 void kw_server_close(kw_server *server) {
   server->is_draining = true;
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
+  kw_write_queue_finish(server);
   server->store = NULL;
   server->hub = NULL;
 }

@@ -19,6 +19,7 @@ struct kw_method {
   const kw_message *request; /* how requests are decoded; NULL: they are kw_slices of the bytes */
   bool is_unary;
   bool takes_one; /* not unary, but of one request */
+  bool waits; /* unary: a request waits while the store does a long write, see rpc/write_queue.h */
   void (*on_open)(kw_server *server, kw_stream *stream);
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
@@ -36,6 +37,13 @@ struct kw_method {
     .on_timeout = kw_service_abandon                                                               \
   }
 
+/* A unary method whose requests wait while the store does a long write. */
+#define KW_WAITING_METHOD(name, message, fn)                                                       \
+  {                                                                                                \
+    .path = name, .request = &kw_msg_##message, .is_unary = true, .waits = true, .on_request = fn, \
+    .on_timeout = kw_service_abandon, .on_close = kw_write_queue_close                             \
+  }
+
 /* The methods of a service. The last entry has no path. */
 extern const kw_method kw_kv_methods[];
 extern const kw_method kw_lease_methods[];
@@ -45,9 +53,11 @@ struct kw_server {
   kw_store *store; /* NULL: closed */
   kw_hub *hub;
   kw_server_options options;
-  kw_arena arena;  /* emptied after each request */
-  int64_t now;     /* milliseconds, as last given by a driver */
-  uint8_t ids[24]; /* cluster and member id, encoded for every header */
+  kw_arena arena;   /* emptied after each request */
+  kw_slice message; /* of the request that is being delivered */
+  kw_work work;     /* that may be done for it in this turn */
+  int64_t now;      /* milliseconds, as last given by a driver */
+  uint8_t ids[24];  /* cluster and member id, encoded for every header */
   size_t n_ids;
 
   kw_map methods;      /* by the hash of the path */
@@ -60,7 +70,9 @@ struct kw_server {
   kw_budget budget; /* memory of all peers */
   bool is_draining;
 
-  kw_link ranges;    /* range answers that are being made, page by page */
+  kw_link ranges; /* range answers that are being made, page by page */
+  kw_link writes; /* requests that wait for the end of a long write, oldest first */
+  struct kw_write_job *long_write; /* of this server; or NULL */
   kw_link undurable; /* streams whose answers wait until their tickets are settled, oldest first */
   kw_ready ready;    /* outlets of watch streams that have something to send */
   kw_stream **compactions; /* streams whose answers wait for the end of a compaction */
@@ -75,8 +87,8 @@ struct kw_server {
   bool takes_notes;       /* all of them, for a debug log */
 };
 
-/* The KV service's work of one turn: answers calls whose compaction has ended, and makes one more page of each large
- * answer. Returns true if it wants another turn at once. */
+/* The KV service's work of one turn: delivers writes that have waited, answers calls whose compaction has ended, and
+ * makes one more page of each large answer. Returns true if it wants another turn at once. */
 bool kw_kv_tend(kw_server *server);
 
 /* The Watch service's work of one turn: wakes the watch streams that have something to send. */

@@ -5,6 +5,7 @@
 #include "store/compaction.h"
 #include "store/lessor.h"
 #include "store/load.h"
+#include "store/long_write.h"
 #include "store/write.h"
 
 void kw_durability_init(kw_store *store) {
@@ -35,7 +36,7 @@ static bool has_more(const kw_store *store, const kw_commit_meta *meta) {
 
 void kw_store_flush(kw_store *store) {
   kw_durability *d = &store->durability;
-  if (store->database == NULL || store->failure != KW_OK) return;
+  if (store->database == NULL || store->failure != KW_OK || kw_store_is_busy(store)) return;
   if (d->is_delayed && !d->is_requested) return;
   kw_commit_meta meta = meta_of(store);
   if (!has_more(store, &meta) || !kw_committer_is_idle(store->committer)) return;
@@ -94,6 +95,7 @@ static void fail(kw_store *store, int rc) {
   d->is_delayed = !d->is_submitted_requested;
   d->retry_at = store->now + KW_RETRY_MS;
   kw_lessor_postpone(store);
+  kw_long_write_fail(store, rc);
 }
 
 static bool take(kw_store *store, bool wait) {
@@ -117,6 +119,7 @@ bool kw_store_poll(kw_store *store) {
 }
 
 int kw_store_wait(kw_store *store, uint64_t ticket) {
+  kw_store_finish(store);
   while (!kw_store_is_settled(store, ticket)) {
     store->durability.is_requested = true;
     kw_store_flush(store);

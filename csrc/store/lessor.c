@@ -2,8 +2,8 @@
 #include "store/lessor.h"
 
 #include "store/alarm.h"
+#include "store/long_write.h"
 #include "store/quota.h"
-#include "store/txn.h"
 #include "store/write.h"
 
 #define LEASES_PER_STEP 500 /* etcd's limit for one pass */
@@ -20,6 +20,7 @@ int kw_lessor_load(kw_store *store, int64_t now) {
 }
 
 int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
+  kw_store_finish(store);
   if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   int rc = kw_quota_check(store, LEASE_COST);
@@ -32,20 +33,40 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl) {
   return kw_write_grant(store, now, *id, *ttl);
 }
 
-static int revoke(kw_store *store, kw_lease *lease) {
-  int rc = kw_txn_delete_lease(store, lease, &store->scratch);
+static int revoke(kw_store *store, kw_lease *lease, kw_work *work) {
+  kw_txn txn;
+  kw_txn_begin_revoke(&txn, lease, &store->scratch);
+  int rc = kw_txn_run(store, &txn, work);
   kw_arena_reset(&store->scratch);
-  if (rc == KW_OK) rc = kw_write_revoke(store, lease);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }
 
-int kw_store_revoke(kw_store *store, int64_t id) {
+/* Finds the lease that is to be revoked. Returns KW_OK, or why it cannot be. */
+static int find(const kw_store *store, int64_t id, kw_lease **lease) {
   if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (kw_alarm_is_corrupt(store)) return KW_ERR_CORRUPT;
-  kw_lease *lease = kw_leases_find(&store->leases, id);
-  return lease == NULL ? KW_ERR_LEASE_NOT_FOUND : revoke(store, lease);
+  *lease = kw_leases_find(&store->leases, id);
+  return *lease == NULL ? KW_ERR_LEASE_NOT_FOUND : KW_OK;
+}
+
+int kw_store_revoke_within(kw_store *store, int64_t id, kw_work *work) {
+  kw_lease *lease;
+  int rc = find(store, id, &lease);
+  return rc != KW_OK ? rc : revoke(store, lease, work);
+}
+
+int kw_store_revoke(kw_store *store, int64_t id) {
+  kw_work work = kw_work_without_end();
+  kw_store_finish(store);
+  return kw_store_revoke_within(store, id, &work);
+}
+
+int kw_store_begin_revoke(kw_store *store, int64_t id, kw_write_owner owner) {
+  kw_lease *lease;
+  int rc = find(store, id, &lease);
+  return rc != KW_OK ? rc : kw_long_write_begin_revoke(store, lease, owner);
 }
 
 static bool is_over(const kw_lease *lease, int64_t now) {
@@ -131,18 +152,44 @@ int64_t kw_lessor_deadline(const kw_store *store) {
   return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
 }
 
+/* Commits the revocation of a lease that has expired, or puts it off. */
+static void finish_expiry(kw_store *store, kw_lease *lease, int rc) {
+  if (rc == KW_OK) {
+    kw_store_commit(store);
+  } else {
+    lease->has_expired = false;
+    postpone(store, lease, store->now);
+  }
+}
+
+/* After an error of the disk the lease itself may be undone. */
+static void on_expiry_end(int rc, void *ctx) {
+  kw_store *store = ctx;
+  kw_lease *lease = kw_leases_find(&store->leases, store->expiring);
+  if (rc == KW_OK || lease != NULL) finish_expiry(store, lease, rc);
+}
+
+/* Revokes a lease that has expired. One with many keys is revoked by a long write. */
+static void expire(kw_store *store, kw_lease *lease, kw_work *work) {
+  lease->has_expired = true; /* until its revocation is undone */
+  int rc = revoke(store, lease, work);
+  if (rc == KW_UNFINISHED) {
+    store->expiring = lease->id;
+    kw_write_owner owner = {.on_end = on_expiry_end, .ctx = store};
+    rc = kw_long_write_begin_revoke(store, lease, owner);
+    if (rc == KW_OK) return;
+  }
+  finish_expiry(store, lease, rc);
+}
+
 bool kw_lessor_step(kw_store *store, int64_t now) {
+  kw_work work = kw_work_of_turn();
   kw_lease *lease;
   if (!may_expire(store)) return false;
-  for (int i = 0; i < LEASES_PER_STEP; i++) {
+  for (int i = 0; i < LEASES_PER_STEP && kw_work_is_left(&work); i++) {
     if ((lease = first_expired(store, now)) == NULL) return false;
-    lease->has_expired = true; /* until its revocation is undone */
-    if (revoke(store, lease) == KW_OK) {
-      kw_store_commit(store);
-    } else {
-      lease->has_expired = false;
-      postpone(store, lease, now);
-    }
+    expire(store, lease, &work);
+    if (kw_store_is_busy(store)) return true;
   }
   return first_expired(store, now) != NULL;
 }

@@ -118,6 +118,7 @@ static void write_row(kw_commit_group *group, const kw_rows *before, const kw_ro
 int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n) {
   kw_commit_group *group = store->group;
   kw_rows after;
+  kw_store_finish(store);
   if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (group != NULL && !kw_commit_group_reserve(group, n)) return KW_ERR_NO_MEMORY;

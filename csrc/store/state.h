@@ -51,6 +51,8 @@ typedef struct kw_undo_list {
       first; /* number of the oldest step; numbers rise, and those of undone steps are given again */
 } kw_undo_list;
 
+typedef struct kw_long_write kw_long_write; /* see store/long_write.h */
+
 typedef struct kw_open_write {
   int64_t main; /* revision of its changes, if there are any */
   size_t n;     /* records that it has appended to the log */
@@ -93,6 +95,9 @@ struct kw_store {
   uint64_t rewrites;
   kw_counts counts;
   kw_open_write open;
+  kw_long_write
+      *long_write;  /* the open write is evaluated in several turns; NULL: the store is not busy */
+  int64_t expiring; /* id of the lease that the long write revokes because its time is over */
   kw_undo_list undo;
 
   int64_t compact_requested; /* becomes compact_revision when it is durable */
@@ -119,6 +124,9 @@ struct kw_store {
 
   kw_arena scratch; /* for the memory that one call needs */
 };
+
+/* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. Defined in store.c. */
+int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena);
 
 /* Returns the revision that a read inside of the open write sees. */
 static inline int64_t kw_store_seen_revision(const kw_store *store) {

@@ -8,7 +8,9 @@
 #include "store/durability.h"
 #include "store/lessor.h"
 #include "store/load.h"
+#include "store/long_write.h"
 #include "store/quota.h"
+#include "store/read.h"
 #include "store/snapshot.h"
 #include "store/txn.h"
 #include "store/write.h"
@@ -87,6 +89,7 @@ bool kw_store_is_inherited(const kw_store *store) {
 /* The commit thread ends before the records are freed that it may be writing. */
 void kw_store_free(kw_store *store) {
   kw_snapshot_end_all(store);
+  kw_long_write_free(store);
   kw_bell_release(&store->bell);
   if (store->committer != NULL) kw_committer_close(store->committer);
   kw_write_forget_undo(store, store->undo.n);
@@ -106,7 +109,7 @@ void kw_store_free(kw_store *store) {
 /* {====== Writes ====== */
 
 /* Checks in etcd's order: room, form, size, alarms. */
-static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
+int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   int64_t cost = kw_check_cost(op);
   bool is_write = kw_check_is_write(op);
   if (is_write && store->options.replica) return KW_ERR_READ_ONLY;
@@ -121,17 +124,32 @@ static int admit(kw_store *store, const kw_op *op, kw_arena *arena) {
   return is_write ? kw_alarm_check(store, cost) : KW_OK;
 }
 
-int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {
-  int rc = admit(store, op, arena);
+int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
+                          kw_arena *arena, kw_reply *reply) {
+  kw_txn txn;
+  int rc = kw_store_admit(store, op, arena);
   if (rc != KW_OK) return rc;
   kw_log_release(store->log);
-  rc = kw_txn_run(store, op, arena, reply);
+  if (op->kind == KW_OP_RANGE) {
+    rc = kw_read_range(store, &op->range, store->revision, arena, reply);
+  } else {
+    kw_txn_begin(&txn, op, limit, arena, reply);
+    rc = kw_txn_run(store, &txn, work);
+  }
   if (rc == KW_OK) rc = kw_log_failure(store->log);
   if (rc != KW_OK) kw_store_rollback(store);
   return rc;
 }
 
+int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {
+  kw_work work = kw_work_without_end();
+  if (op->kind != KW_OP_RANGE) kw_store_finish(store);
+  return kw_store_apply_within(store, op, SIZE_MAX, &work, arena, reply);
+}
+
+/* While the store is busy, the open write is that of the long write: the caller has read only. */
 void kw_store_commit(kw_store *store) {
+  if (kw_store_is_busy(store)) return;
   bool has_changes = store->open.n > 0;
   if (store->undo.n > store->undo.committed) store->durability.is_requested = true;
   kw_write_commit(store);
@@ -140,10 +158,13 @@ void kw_store_commit(kw_store *store) {
 }
 
 void kw_store_rollback(kw_store *store) {
+  if (kw_store_is_busy(store)) return;
+  store->rewrites += store->open.n > 0; /* a read in steps may have counted the open write */
   kw_write_rollback(store);
 }
 
 int kw_store_compact(kw_store *store, int64_t revision) {
+  kw_store_finish(store);
   if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
   if (kw_alarm_is_corrupt(store)) return KW_ERR_CORRUPT;
@@ -246,20 +267,24 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (kw_log_has_passed(store->log)) return INT64_MIN;
+  if (kw_log_has_passed(store->log) || kw_store_is_busy(store)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
   int64_t own = earlier(compaction, kw_retention_deadline(store));
   return earlier(own, earlier(kw_lessor_deadline(store), kw_durability_deadline(store)));
 }
 
 bool kw_store_step(kw_store *store, int64_t now) {
+  kw_work work = kw_work_of_turn();
   store->now = now;
   kw_log_release(store->log);
   kw_log_free_passed(store->log);
+  kw_store_go_on(store, &work);
+  if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
   bool has_passed = kw_log_has_passed(store->log);
   if (store->failure != KW_OK) return has_passed;
   kw_durability_step(store, now);
   bool more = kw_lessor_step(store, now) || has_passed;
+  if (kw_store_is_busy(store)) return true;
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) more = kw_compaction_step(store) || more;
   kw_store_flush(store);
@@ -317,7 +342,8 @@ const char *kw_store_check(const kw_store *store) {
   if (changes != kw_log_count(store->log)) return "a record without change";
   if ((fault = kw_retention_check(store)) != NULL) return fault;
   if ((fault = check_revoked(store)) != NULL) return fault;
-  return store->undo.n == store->undo.committed ? NULL : "an open write";
+  bool is_open = store->undo.n > store->undo.committed;
+  return is_open && store->long_write == NULL ? "an open write" : NULL;
 }
 
 #endif

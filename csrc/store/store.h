@@ -27,6 +27,7 @@
 #include "store/log.h"
 #include "store/rows.h"
 #include "store/tickets.h"
+#include "store/work.h"
 
 #define KW_NEVER INT64_MAX
 
@@ -143,6 +144,16 @@ int kw_store_defragmented(const kw_store *store);
 
 /* {====== Writing: store.c, txn.c, write.c ====== */
 
+/* The owner of a long write, see kw_store_begin. */
+typedef struct kw_write_owner {
+  /* The write has ended. With KW_OK it is evaluated, and this function commits it or rolls it back. With an error it was
+   * rolled back. */
+  void (*on_end)(int rc, void *ctx);
+  /* The last call: op, arena and reply are needed no more. May be NULL. */
+  void (*on_free)(void *ctx);
+  void *ctx;
+} kw_write_owner;
+
 /* Evaluates an op. A plain range sees the visible state, and needs no commit, but may have one. All other ops see the
  * applied state, and need a commit or a rollback. The arrays of the reply lie in the arena. Its records are borrowed
  * until the next kw_store_apply or kw_store_seek, and until the next call that changes, steps, polls, waits for or
@@ -155,6 +166,31 @@ int kw_store_defragmented(const kw_store *store);
  * or of a transaction with one: KW_ERR_LEASE_NOT_FOUND; KW_ERR_KEY_NOT_FOUND; KW_ERR_NO_SPACE while that alarm is
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
+
+/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the bytes of records in the reply of a write.
+ * The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a write
+ * needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
+int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
+                          kw_arena *arena, kw_reply *reply);
+
+/* Begins a long write: the op, which is not a plain range, is evaluated in several turns by kw_store_step. Until its
+ * end the store is busy. Op, arena and reply belong to the owner. Errors are those of kw_store_apply_within, also those
+ * that are found later, and the error of a commit group that has failed meanwhile. kw_store_free ends the write without
+ * a call of on_end. The store must not be busy. Returns KW_OK, or an error: then nothing was begun.
+ *
+ * Every function of the store may be called while it is busy. Those that change the state, and kw_store_wait, first
+ * do what is left of the long write, in one piece. kw_store_flush does nothing. */
+int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply,
+                   kw_write_owner owner);
+
+/* True while a long write is under way. */
+bool kw_store_is_busy(const kw_store *store);
+
+/* Goes on with the long write, if there is one. */
+void kw_store_go_on(kw_store *store, kw_work *work);
+
+/* Does what is left of the long write, if there is one, in one piece. */
+void kw_store_finish(kw_store *store);
 
 /* Makes the open write final. */
 void kw_store_commit(kw_store *store);
@@ -265,6 +301,13 @@ int kw_store_grant(kw_store *store, int64_t now, int64_t *id, int64_t *ttl);
  * the storage has failed. */
 int kw_store_revoke(kw_store *store, int64_t id);
 
+/* Does what kw_store_revoke does, within the work of a turn. The store must not be busy. Returns KW_UNFINISHED, with
+ * nothing changed, if the lease has too many keys for that. */
+int kw_store_revoke_within(kw_store *store, int64_t id, kw_work *work);
+
+/* Begins a long write that revokes a lease, as kw_store_begin. Errors are those of kw_store_revoke. */
+int kw_store_begin_revoke(kw_store *store, int64_t id, kw_write_owner owner);
+
 /* Gives a lease its full time again, from `now` on. *ttl becomes the granted ttl in seconds, or 0 if there is no such
  * lease. Needs no commit. A lease that has expired is not renewed, and gives 0: the coming steps revoke it. A lease
  * whose revocation is not durable yet still gives its ttl, but is not renewed either. */
@@ -366,8 +409,8 @@ void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 /* Returns the time of the next useful kw_store_step: INT64_MIN if it is due now, KW_NEVER if there is none. */
 int64_t kw_store_deadline(const kw_store *store);
 
-/* Revokes expired leases, continues a compaction, a bounded part of each, and flushes. Returns true if more is due
- * now. */
+/* Goes on with the long write, if there is one. Otherwise revokes expired leases, continues a compaction, a bounded part
+ * of each, and flushes. Returns true if more is due now. */
 bool kw_store_step(kw_store *store, int64_t now);
 
 /* }====== */

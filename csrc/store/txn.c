@@ -24,7 +24,16 @@ static int check_previous(const kw_store *store, const kw_put_op *op) {
   return history != NULL && kw_key_history_is_live(history) ? KW_OK : KW_ERR_KEY_NOT_FOUND;
 }
 
-static int run_put(kw_store *store, const kw_put_op *op, kw_reply *reply) {
+/* Adds a record to the reply of an item. Returns false if the reply has too many bytes. */
+static bool gather(kw_txn *txn, const kw_blob *record, size_t len) {
+  if (txn->retains) kw_blob_retain((kw_blob *)record);
+  txn->bytes += len;
+  return txn->bytes <= txn->limit;
+}
+
+static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item) {
+  const kw_put_op *op = &item->op->put;
+  kw_reply *reply = item->reply;
   kw_key_history *history = kw_index_find_or_add(&store->index, op->key);
   if (history == NULL) return KW_ERR_NO_MEMORY;
   int64_t main = next_revision(store);
@@ -45,39 +54,62 @@ static int run_put(kw_store *store, const kw_put_op *op, kw_reply *reply) {
     return KW_ERR_KEY_NOT_FOUND; /* the transaction itself has deleted the key */
   }
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
-  reply->put.prev_kv = op->prev_kv ? previous : NULL;
-  return kw_write_put(store, main, history, &kv);
+  int rc = kw_write_put(store, main, history, &kv);
+  if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
+  reply->put.prev_kv = previous;
+  item->is_retained = txn->retains;
+  return gather(txn, previous, previous->len) ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
 }
 
-static int run_delete(kw_store *store, const kw_delete_op *op, kw_arena *arena, kw_reply *reply) {
-  kw_index_cursor cursor = kw_index_seek(&store->index, op->range.key);
-  kw_key_history *history;
-  *reply = (kw_reply){.kind = KW_OP_DELETE};
-  kw_records *prev_kvs = &reply->delete.prev_kvs;
+static int begin_delete(const kw_store *store, kw_txn *txn, kw_txn_item *item) {
+  const kw_delete_op *op = &item->op->delete;
+  *item->reply = (kw_reply){.kind = KW_OP_DELETE};
+  kw_records *prev_kvs = &item->reply->delete.prev_kvs;
   if (op->prev_kv) {
     size_t count = (size_t)kw_index_count(&store->index, &op->range);
-    prev_kvs->items = kw_arena_array(arena, count, sizeof *prev_kvs->items);
+    prev_kvs->items = kw_arena_array(txn->arena, count, sizeof *prev_kvs->items);
     if (prev_kvs->items == NULL) return KW_ERR_NO_MEMORY;
   }
-  while ((history = kw_index_next_in(&cursor, &op->range)) != NULL) {
-    if (!kw_key_history_is_live(history)) continue;
-    if (op->prev_kv) prev_kvs->items[prev_kvs->n++] = kw_read_newest(store, history);
-    int rc = kw_write_delete(store, next_revision(store), history);
-    if (rc != KW_OK) return rc;
-    reply->delete.deleted++;
-  }
-  reply->revision = kw_store_seen_revision(store);
+  item->is_retained = txn->retains;
+  txn->is_inside = true;
+  txn->cursor = kw_index_seek(&store->index, op->range.key);
   return KW_OK;
 }
 
-int kw_txn_delete_lease(kw_store *store, const kw_lease *lease, kw_arena *arena) {
-  kw_key_history **keys;
-  size_t n;
-  if (!kw_lease_list(lease, arena, &keys, &n)) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < n; i++) {
-    int rc = kw_write_delete(store, next_revision(store), keys[i]);
-    if (rc != KW_OK) return rc;
+static int delete_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_key_history *history,
+                      kw_work *work) {
+  size_t len = 0;
+  bool is_within = true;
+  if (item->op->delete.prev_kv) {
+    const kw_blob *record = kw_read_newest(store, history);
+    kw_records *prev_kvs = &item->reply->delete.prev_kvs;
+    prev_kvs->items[prev_kvs->n++] = record;
+    len = record->len;
+    is_within = gather(txn, record, len);
   }
+  int rc = kw_write_delete(store, next_revision(store), history);
+  if (rc != KW_OK) return rc;
+  item->reply->delete.deleted++;
+  kw_work_spend(work, len);
+  return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+}
+
+/* The cursor stays good from turn to turn: until the evaluation ends, no key is added or removed. */
+static int run_delete(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  kw_key_history *history;
+  int rc = txn->is_inside ? KW_OK : begin_delete(store, txn, item);
+  if (rc != KW_OK) return rc;
+  while ((history = kw_index_next_in(&txn->cursor, &item->op->delete.range)) != NULL) {
+    if (kw_key_history_is_live(history)) {
+      rc = delete_one(store, txn, item, history, work);
+      if (rc != KW_OK) return rc;
+    } else {
+      kw_work_spend(work, 0);
+    }
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+  }
+  txn->is_inside = false;
+  item->reply->revision = kw_store_seen_revision(store);
   return KW_OK;
 }
 
@@ -85,20 +117,45 @@ int kw_txn_delete_lease(kw_store *store, const kw_lease *lease, kw_arena *arena)
 
 /* {====== Compares ====== */
 
-static int order_of(const kw_compare *compare, const kw_kv *kv) {
-  int64_t x = 0;
-  switch (compare->target) {
-    case KW_COMPARE_VALUE: return kw_slice_compare(kv->value, compare->value);
-    case KW_COMPARE_VERSION: x = kv->version; break;
-    case KW_COMPARE_CREATE: x = kv->create_revision; break;
-    case KW_COMPARE_MOD: x = kv->mod_revision; break;
-    case KW_COMPARE_LEASE: x = kv->lease; break;
+/* Returns a field of a key. All fields of a key that does not exist (NULL) are 0. */
+static int64_t number_of(const kw_store *store, kw_compare_target target,
+                         const kw_key_history *history) {
+  kw_kv kv = {0};
+  if (history != NULL && store->options.replica) {
+    kv = kw_keyvalue_of(kw_read_newest(store, history)); /* its index lacks leases and revisions */
+  } else if (history != NULL) {
+    kv.version = history->state.version;
+    kv.create_revision = history->state.create_revision;
+    kv.lease = history->state.lease;
+    kv.mod_revision = kw_key_history_last(history)->main;
   }
+  switch (target) {
+    case KW_COMPARE_VERSION: return kv.version;
+    case KW_COMPARE_CREATE: return kv.create_revision;
+    case KW_COMPARE_MOD: return kv.mod_revision;
+    case KW_COMPARE_LEASE: return kv.lease;
+    case KW_COMPARE_VALUE: break;
+  }
+  return 0;
+}
+
+static int order_of(const kw_store *store, const kw_compare *compare,
+                    const kw_key_history *history) {
+  if (compare->target == KW_COMPARE_VALUE) {
+    const kw_change *change = kw_key_history_last(history);
+    kw_kv kv = {0};
+    if (!kw_keyvalue_decode(kw_log_look(store->log, kw_change_revision(change), false), &kv))
+      kv = (kw_kv){0}; /* could not be read, see kw_log_failure */
+    return kw_slice_compare(kv.value, compare->value);
+  }
+  int64_t x = number_of(store, compare->target, history);
   return (x > compare->number) - (x < compare->number);
 }
 
-static bool holds_for(const kw_compare *compare, const kw_kv *kv) {
-  int order = order_of(compare, kv);
+/* True if the compare holds for a key, which does not exist if `history` is NULL: then its value is not compared. */
+static bool holds_for(const kw_store *store, const kw_compare *compare,
+                      const kw_key_history *history) {
+  int order = order_of(store, compare, history);
   switch (compare->result) {
     case KW_COMPARE_EQUAL: return order == 0;
     case KW_COMPARE_GREATER: return order > 0;
@@ -108,27 +165,54 @@ static bool holds_for(const kw_compare *compare, const kw_kv *kv) {
   return true; /* a result that we do not know holds, as in etcd */
 }
 
-/* True if the compare holds for every key of the range. A range without keys counts as one key with all fields zero,
- * but a compare of its value never holds. */
-static bool holds(const kw_store *store, const kw_compare *compare) {
-  kw_index_cursor cursor = kw_index_seek(&store->index, compare->range.key);
-  const kw_key_history *history;
-  bool is_empty = true;
-  while ((history = kw_index_next_in(&cursor, &compare->range)) != NULL) {
-    if (!kw_key_history_is_live(history)) continue;
-    kw_kv kv = kw_keyvalue_of(kw_read_newest(store, history));
-    if (!holds_for(compare, &kv)) return false;
-    is_empty = false;
-  }
-  if (!is_empty) return true;
-  return compare->target != KW_COMPARE_VALUE && holds_for(compare, &(kw_kv){0});
+/* True if the compare holds for a range without keys: it counts as one key with all fields zero, but a compare of its
+ * value never holds. */
+static bool holds_for_none(const kw_store *store, const kw_compare *compare) {
+  return compare->target != KW_COMPARE_VALUE && holds_for(store, compare, NULL);
 }
 
-static bool all_hold(const kw_store *store, const kw_txn_op *txn) {
-  for (size_t i = 0; i < txn->n_compares; i++) {
-    if (!holds(store, &txn->compares[i])) return false;
+static bool holds_for_point(const kw_store *store, const kw_compare *compare) {
+  const kw_key_history *history = kw_index_find(&store->index, compare->range.key);
+  bool exists = history != NULL && kw_key_history_is_live(history);
+  return exists ? holds_for(store, compare, history) : holds_for_none(store, compare);
+}
+
+/* Finds out if a compare holds for every key of its range. Returns KW_OK or KW_UNFINISHED. */
+static int compare_range(const kw_store *store, kw_txn *txn, const kw_compare *compare,
+                         kw_work *work, bool *holds) {
+  const kw_key_history *history;
+  if (!txn->is_inside) {
+    txn->cursor = kw_index_seek(&store->index, compare->range.key);
+    txn->is_inside = txn->is_empty = true;
   }
-  return true;
+  *holds = true;
+  while (*holds && (history = kw_index_next_in(&txn->cursor, &compare->range)) != NULL) {
+    bool is_live = kw_key_history_is_live(history);
+    if (is_live) *holds = holds_for(store, compare, history);
+    if (is_live) txn->is_empty = false;
+    kw_work_spend(work, 0);
+    if (*holds && !kw_work_is_left(work)) return KW_UNFINISHED;
+  }
+  if (txn->is_empty) *holds = holds_for_none(store, compare);
+  txn->is_inside = false;
+  return KW_OK;
+}
+
+/* Finds out if all compares of a transaction hold. Returns KW_OK or KW_UNFINISHED. */
+static int compare_all(const kw_store *store, kw_txn *txn, const kw_txn_op *op, kw_work *work,
+                       bool *succeeded) {
+  *succeeded = true;
+  while (*succeeded && txn->n_held < op->n_compares) {
+    const kw_compare *compare = &op->compares[txn->n_held];
+    if (kw_range_is_point(&compare->range)) {
+      *succeeded = holds_for_point(store, compare);
+    } else if (compare_range(store, txn, compare, work, succeeded) != KW_OK) {
+      return KW_UNFINISHED;
+    }
+    txn->n_held++;
+  }
+  txn->n_held = 0;
+  return KW_OK;
 }
 
 /* }====== */
@@ -141,40 +225,35 @@ static bool all_hold(const kw_store *store, const kw_txn_op *txn) {
  *    key fails where a delete before it has taken the key away; then the whole transaction is undone.
  */
 
-/* The branches taken, one for each transaction on the way, in the order in which they are met. */
-typedef struct way {
-  bool *taken;
-  size_t n;
-  size_t at; /* while it is followed */
-} way;
-
-typedef struct branch {
-  const kw_op *ops;
-  size_t n;
-} branch;
-
-static branch branch_of(const kw_txn_op *txn, bool succeeded) {
-  return succeeded ? (branch){txn->success, txn->n_success}
-                   : (branch){txn->failure, txn->n_failure};
+/* Puts the operations of the branch behind their transaction, and its end behind them. */
+static int take_branch(kw_txn *txn, kw_txn_item *item, bool succeeded) {
+  const kw_txn_op *op = &item->op->txn;
+  const kw_op *ops = succeeded ? op->success : op->failure;
+  size_t n = succeeded ? op->n_success : op->n_failure;
+  kw_reply *responses = kw_arena_array(txn->arena, n, sizeof *responses);
+  kw_txn_item *items = kw_arena_array(txn->arena, n + 1, sizeof *items);
+  if (responses == NULL || items == NULL) return KW_ERR_NO_MEMORY;
+  *item->reply = (kw_reply){.kind = KW_OP_TXN};
+  item->reply->txn.succeeded = succeeded;
+  item->reply->txn.responses = responses;
+  item->reply->txn.n = n;
+  items[n] =
+      (kw_txn_item){.op = item->op, .reply = item->reply, .next = item->next, .is_end = true};
+  for (size_t i = 0; i < n; i++)
+    items[i] = (kw_txn_item){.op = &ops[i], .reply = &responses[i], .next = &items[i + 1]};
+  item->next = items;
+  return KW_OK;
 }
 
-static size_t count_txns(const kw_txn_op *txn) {
-  size_t n = 1;
-  for (size_t i = 0; i < txn->n_success; i++) {
-    if (txn->success[i].kind == KW_OP_TXN) n += count_txns(&txn->success[i].txn);
+static int find_way(const kw_store *store, kw_txn *txn, kw_work *work) {
+  for (; txn->at != NULL; txn->at = txn->at->next) {
+    bool succeeded;
+    if (txn->at->op->kind != KW_OP_TXN || txn->at->is_end) continue;
+    int rc = compare_all(store, txn, &txn->at->op->txn, work, &succeeded);
+    if (rc == KW_OK) rc = take_branch(txn, txn->at, succeeded);
+    if (rc != KW_OK) return rc;
   }
-  for (size_t i = 0; i < txn->n_failure; i++) {
-    if (txn->failure[i].kind == KW_OP_TXN) n += count_txns(&txn->failure[i].txn);
-  }
-  return n;
-}
-
-static void find_way(const kw_store *store, const kw_txn_op *txn, way *w) {
-  bool succeeded = w->taken[w->n++] = all_hold(store, txn);
-  branch b = branch_of(txn, succeeded);
-  for (size_t i = 0; i < b.n; i++) {
-    if (b.ops[i].kind == KW_OP_TXN) find_way(store, &b.ops[i].txn, w);
-  }
+  return KW_OK;
 }
 
 static int check_put(const kw_store *store, const kw_op *op) {
@@ -188,72 +267,162 @@ static int check_range(const kw_store *store, const kw_op *op) {
   return kw_read_check(store, op->range.revision, store->applied);
 }
 
-typedef int (*check_fn)(const kw_store *store, const kw_op *op);
-
-static int check_along(const kw_store *store, const kw_txn_op *txn, way *w, check_fn check) {
-  branch b = branch_of(txn, w->taken[w->at++]);
-  for (size_t i = 0; i < b.n; i++) {
-    const kw_op *op = &b.ops[i];
-    int rc = op->kind == KW_OP_TXN ? check_along(store, &op->txn, w, check) : check(store, op);
-    if (rc != KW_OK) return rc;
-  }
-  return KW_OK;
+static int check_way(const kw_store *store, const kw_txn *txn) {
+  int rc = KW_OK;
+  const kw_txn_item *item;
+  for (item = &txn->first; item != NULL && rc == KW_OK; item = item->next)
+    rc = check_put(store, item->op);
+  for (item = &txn->first; item != NULL && rc == KW_OK; item = item->next)
+    rc = check_range(store, item->op);
+  return rc;
 }
 
-static int run_along(kw_store *store, const kw_txn_op *txn, way *w, kw_arena *arena,
-                     kw_reply *reply);
+static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  const kw_range_op *op = &item->op->range;
+  int rc = kw_read_range(store, op, kw_store_seen_revision(store), txn->arena, item->reply);
+  if (rc != KW_OK) return rc;
+  const kw_records *kvs = &item->reply->range.kvs;
+  bool is_within = true;
+  for (size_t i = 0; i < kvs->n; i++) {
+    size_t len = op->keys_only ? kw_keyvalue_key(kvs->items[i]).len : kvs->items[i]->len;
+    is_within = gather(txn, kvs->items[i], len);
+    kw_work_spend(work, len);
+  }
+  item->is_retained = txn->retains;
+  return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+}
 
-static int run_one(kw_store *store, const kw_op *op, way *w, kw_arena *arena, kw_reply *reply) {
-  switch (op->kind) {
-    case KW_OP_RANGE:
-      return kw_read_range(store, &op->range, kw_store_seen_revision(store), arena, reply);
-    case KW_OP_PUT: return run_put(store, &op->put, reply);
-    case KW_OP_DELETE: return run_delete(store, &op->delete, arena, reply);
-    case KW_OP_TXN: return run_along(store, &op->txn, w, arena, reply);
+static int run_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  switch (item->op->kind) {
+    case KW_OP_RANGE: return run_range(store, txn, item, work);
+    case KW_OP_PUT: kw_work_spend(work, 0); return run_put(store, txn, item);
+    case KW_OP_DELETE: return run_delete(store, txn, item, work);
+    case KW_OP_TXN:
+      if (item->is_end) item->reply->revision = kw_store_seen_revision(store);
+      return KW_OK;
     case KW_OP_NONE: break;
   }
   return KW_ERR_KEY_NOT_FOUND;
 }
 
-static int run_along(kw_store *store, const kw_txn_op *txn, way *w, kw_arena *arena,
-                     kw_reply *reply) {
-  bool succeeded = w->taken[w->at++];
-  branch b = branch_of(txn, succeeded);
-  *reply = (kw_reply){.kind = KW_OP_TXN};
-  kw_reply *responses = kw_arena_array(arena, b.n, sizeof *responses);
-  if (responses == NULL) return KW_ERR_NO_MEMORY;
-  for (size_t i = 0; i < b.n; i++) {
-    int rc = run_one(store, &b.ops[i], w, arena, &responses[i]);
+static int run_way(kw_store *store, kw_txn *txn, kw_work *work) {
+  while (txn->at != NULL) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    int rc = run_one(store, txn, txn->at, work);
     if (rc != KW_OK) return rc;
+    txn->at = txn->at->next;
   }
-  reply->txn.succeeded = succeeded;
-  reply->txn.responses = responses;
-  reply->txn.n = b.n;
-  reply->revision = kw_store_seen_revision(store);
   return KW_OK;
-}
-
-static int run_txn(kw_store *store, const kw_txn_op *txn, kw_arena *arena, kw_reply *reply) {
-  way w = {.taken = kw_arena_array(arena, count_txns(txn), sizeof *w.taken)};
-  if (w.taken == NULL) return KW_ERR_NO_MEMORY;
-  find_way(store, txn, &w);
-  int rc = check_along(store, txn, &w, check_put);
-  w.at = 0;
-  if (rc == KW_OK) rc = check_along(store, txn, &w, check_range);
-  w.at = 0;
-  return rc != KW_OK ? rc : run_along(store, txn, &w, arena, reply);
 }
 
 /* }====== */
 
-int kw_txn_run(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply) {
-  if (op->kind == KW_OP_TXN) return run_txn(store, &op->txn, arena, reply);
-  if (op->kind == KW_OP_PUT) {
-    int rc = check_lease(store, &op->put);
-    if (rc == KW_OK) rc = check_previous(store, &op->put);
-    if (rc != KW_OK) return rc;
+/* {====== Revocations ====== */
+
+#define SINK_BYTES                                                                                 \
+  (3 * KW_WORK_BYTES) /* of the keys that are compared on the way down a large heap */
+
+static bool is_before(const kw_key_history *a, const kw_key_history *b) {
+  return kw_slice_compare(kw_key_history_key(a), kw_key_history_key(b)) < 0;
+}
+
+/* Moves the key at `i` down the heap of the first `n` keys, until no key below it comes before it. */
+static void sink(kw_key_history **keys, size_t n, size_t i) {
+  kw_key_history *key = keys[i];
+  size_t child;
+  while ((child = 2 * i + 1) < n) {
+    if (child + 1 < n && is_before(keys[child + 1], keys[child])) child++;
+    if (!is_before(keys[child], key)) break;
+    keys[i] = keys[child];
+    i = child;
   }
-  if (op->kind == KW_OP_RANGE)
-    return kw_read_range(store, &op->range, store->revision, arena, reply);
-  return run_one(store, op, NULL, arena, reply);
+  keys[i] = key;
+}
+
+static int list_keys(kw_txn *txn, kw_work *work) {
+  kw_key_history *key;
+  const kw_map *keys = &txn->lease->keys;
+  if (txn->keys == NULL) txn->keys = kw_arena_array(txn->arena, keys->n, sizeof *txn->keys);
+  if (txn->keys == NULL) return KW_ERR_NO_MEMORY;
+  while ((key = kw_map_next(keys, &txn->listed)) != NULL) {
+    txn->keys[txn->n_keys++] = key;
+    kw_work_spend(work, 0);
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+  }
+  txn->unordered = txn->n_keys / 2;
+  txn->phase = KW_TXN_ORDER;
+  return KW_OK;
+}
+
+static int order_keys(kw_txn *txn, kw_work *work) {
+  while (txn->unordered > 0) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    sink(txn->keys, txn->n_keys, --txn->unordered);
+    kw_work_spend(work, 0);
+  }
+  txn->phase = KW_TXN_DELETE;
+  return KW_OK;
+}
+
+static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
+  while (txn->n_keys > 0) {
+    if (!kw_work_is_left(work)) return KW_UNFINISHED;
+    int rc = kw_write_delete(store, next_revision(store), txn->keys[0]);
+    if (rc != KW_OK) return rc;
+    txn->keys[0] = txn->keys[--txn->n_keys];
+    if (txn->n_keys > 0) sink(txn->keys, txn->n_keys, 0);
+    kw_work_spend(work, SINK_BYTES);
+  }
+  return kw_write_revoke(store, txn->lease);
+}
+
+/* }====== */
+
+void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply) {
+  *txn = (kw_txn){.phase = op->kind == KW_OP_TXN ? KW_TXN_FIND_WAY : KW_TXN_RUN,
+                  .arena = arena,
+                  .limit = limit,
+                  .first = {.op = op, .reply = reply}};
+  txn->at = &txn->first;
+}
+
+void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease, kw_arena *arena) {
+  *txn = (kw_txn){.phase = KW_TXN_LIST, .arena = arena, .lease = lease};
+}
+
+static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
+  int rc = KW_OK;
+  if (txn->phase == KW_TXN_FIND_WAY) {
+    rc = find_way(store, txn, work);
+    if (rc == KW_OK) rc = check_way(store, txn);
+    if (rc != KW_OK) return rc;
+    txn->phase = KW_TXN_RUN;
+    txn->at = &txn->first;
+  } else if (txn->first.op->kind == KW_OP_PUT) {
+    rc = check_lease(store, &txn->first.op->put);
+    if (rc == KW_OK) rc = check_previous(store, &txn->first.op->put);
+  }
+  return rc != KW_OK ? rc : run_way(store, txn, work);
+}
+
+int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work) {
+  int rc = KW_OK;
+  if (txn->lease == NULL) return run_op(store, txn, work);
+  if (txn->phase == KW_TXN_LIST) rc = list_keys(txn, work);
+  if (rc == KW_OK && txn->phase == KW_TXN_ORDER) rc = order_keys(txn, work);
+  return rc != KW_OK ? rc : delete_keys(store, txn, work);
+}
+
+static void release(const kw_records *records) {
+  for (size_t i = 0; i < records->n; i++) kw_blob_release((kw_blob *)records->items[i]);
+}
+
+void kw_txn_drop(kw_txn *txn) {
+  for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
+    if (!item->is_retained) continue;
+    const kw_reply *reply = item->reply;
+    if (reply->kind == KW_OP_PUT) kw_blob_release((kw_blob *)reply->put.prev_kv);
+    if (reply->kind == KW_OP_DELETE) release(&reply->delete.prev_kvs);
+    if (reply->kind == KW_OP_RANGE) release(&reply->range.kvs);
+  }
 }

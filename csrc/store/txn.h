@@ -1,20 +1,71 @@
 /* SPDX-License-Identifier: MIT
  *
- * txn: evaluates operations against the state, as parts of the open write. For the files of this folder only.
+ * txn: evaluates operations against the state, as parts of the open write, and revokes leases. An evaluation may stop
+ * when the work of a turn is used up, and go on in a later turn, if no other write comes in between. For the files of
+ * this folder only.
  */
 #ifndef KW_STORE_TXN_H
 #define KW_STORE_TXN_H
 
 #include "store/state.h"
+#include "store/work.h"
 
-/* Runs an op that kw_check_op has found well-formed. A plain range sees the visible state; all other ops see the
- * applied state. Returns KW_OK, KW_ERR_LEASE_NOT_FOUND, KW_ERR_KEY_NOT_FOUND, KW_ERR_COMPACTED,
- * KW_ERR_FUTURE_REVISION or KW_ERR_NO_MEMORY. After an error the open write may hold a part of the op: the caller
- * rolls it back. After KW_OK the caller looks at kw_log_failure: a record that could not be read counted as empty. */
-int kw_txn_run(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
+typedef struct kw_txn_item kw_txn_item;
 
-/* Deletes every key of a lease, in the order of keys, as a part of the open write. The arena is for memory that the
- * call needs. Returns KW_OK, or KW_ERR_NO_MEMORY: then the caller rolls the open write back. */
-int kw_txn_delete_lease(kw_store *store, const kw_lease *lease, kw_arena *arena);
+/* An operation on the way through a transaction. */
+struct kw_txn_item {
+  const kw_op *op;
+  kw_reply *reply;
+  kw_txn_item *next;
+  bool is_end;      /* of a nested transaction: all its operations have run */
+  bool is_retained; /* the evaluation has references to the records of the reply */
+};
+
+typedef enum kw_txn_phase {
+  KW_TXN_FIND_WAY,
+  KW_TXN_RUN,
+  KW_TXN_LIST,  /* of a revocation: lists the keys, */
+  KW_TXN_ORDER, /* makes a heap of them, */
+  KW_TXN_DELETE /* and deletes them, the least first */
+} kw_txn_phase;
+
+/* An evaluation. The arena and the op outlive it. */
+typedef struct kw_txn {
+  kw_txn_phase phase;
+  kw_arena *arena;
+  size_t limit; /* bytes of records in the reply */
+  size_t bytes; /* that the reply has up to now */
+  bool retains; /* the records of the reply are retained, so that the next turn finds them */
+
+  kw_txn_item first;
+  kw_txn_item *at;
+
+  /* The compares of a transaction, and the keys of a compare or a delete that has begun. */
+  size_t n_held; /* compares that hold */
+  bool is_inside;
+  bool is_empty; /* no key of the compare exists */
+  kw_index_cursor cursor;
+
+  kw_lease *lease; /* to be revoked */
+  kw_key_history **keys;
+  size_t n_keys;
+  size_t listed;    /* position in the lease's keys */
+  size_t unordered; /* the first so many keys are not in the heap yet */
+} kw_txn;
+
+/* Begins to evaluate an op other than a plain range, that kw_check_op has found well-formed. */
+void kw_txn_begin(kw_txn *txn, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply);
+
+/* Begins to revoke a lease: deletes its keys, in the order of keys. */
+void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease, kw_arena *arena);
+
+/* Goes on. Returns KW_OK if the evaluation is done; KW_UNFINISHED if the work is used up; or KW_ERR_LEASE_NOT_FOUND,
+ * KW_ERR_KEY_NOT_FOUND, KW_ERR_COMPACTED, KW_ERR_FUTURE_REVISION, KW_ERR_TOO_MANY_REQUESTS if the records of the reply
+ * are beyond the limit, or KW_ERR_NO_MEMORY: then the caller rolls the open write back. The caller looks at
+ * kw_log_failure: a record that could not be read counted as empty. */
+int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work);
+
+/* Releases the records of the reply, if they were retained. */
+void kw_txn_drop(kw_txn *txn);
 
 #endif

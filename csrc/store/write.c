@@ -155,6 +155,7 @@ void kw_write_rollback(kw_store *store) {
 void kw_write_undo_all(kw_store *store) {
   kw_undo_list *undo = &store->undo;
   while (undo->n > 0) undo_step(store, &undo->steps[--undo->n]);
+  store->open.n = 0;
   undo->submitted = undo->committed = 0;
   shrink_undo(undo);
 }

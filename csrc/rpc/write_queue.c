@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/write_queue.h"
+
+#include "base/mem.h"
+#include "model/error.h"
+#include "rpc/method.h"
+
+struct kw_write_job {
+  kw_link link; /* in the server's queue; alone if it is a long write */
+  kw_server *server;
+  kw_stream *stream; /* NULL: closed */
+  kw_blob *message;
+  kw_write_finish finish;
+  kw_arena arena; /* the decoded request, and what its evaluation needs */
+  kw_op op;
+  kw_reply reply;
+  bool has_op;
+};
+
+static size_t charge_of(const kw_write_job *job) {
+  return sizeof *job + job->message->len;
+}
+
+static void free_job(kw_write_job *job) {
+  kw_link_remove(&job->link);
+  kw_blob_release(job->message);
+  kw_arena_drop(&job->arena);
+  kw_free(job);
+}
+
+/* Parts a job from its stream. */
+static void leave(kw_write_job *job) {
+  if (job->stream == NULL) return;
+  kw_account_credit(kw_session_account(job->stream->session), charge_of(job));
+  job->stream->owner = NULL;
+  job->stream = NULL;
+}
+
+/* Makes the job of a request. Returns NULL if the call has failed. */
+static kw_write_job *new_job(kw_server *server, kw_stream *stream, kw_slice message) {
+  kw_account *account = kw_session_account(stream->session);
+  if (!kw_account_ask(account, sizeof(kw_write_job) + message.len)) {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+    return NULL;
+  }
+  kw_write_job *job = kw_alloc_zeroed(sizeof *job);
+  kw_blob *copy = job == NULL ? NULL : kw_blob_copy(message);
+  if (copy == NULL) {
+    kw_free(job);
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+    return NULL;
+  }
+  kw_link_init(&job->link);
+  job->server = server;
+  job->stream = stream;
+  job->message = copy;
+  stream->owner = job;
+  kw_account_charge(account, charge_of(job));
+  return job;
+}
+
+/* {====== Waiting ====== */
+
+bool kw_write_queue_must_wait(const kw_server *server) {
+  return kw_store_is_busy(server->store) || !kw_link_is_alone(&server->writes);
+}
+
+void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message) {
+  kw_write_job *job = new_job(server, stream, message);
+  if (job != NULL) kw_link_add(&server->writes, &job->link);
+}
+
+/* The stream may have been reset, but is not closed: then it would have left the queue. */
+static void deliver(kw_server *server, kw_write_job *job) {
+  kw_stream *stream = job->stream;
+  leave(job);
+  kw_method_deliver(server, stream, kw_blob_slice(job->message));
+  free_job(job);
+  kw_server_touch(stream);
+}
+
+bool kw_write_queue_tend(kw_server *server) {
+  server->work = kw_work_of_turn();
+  while (!kw_link_is_alone(&server->writes) && !kw_store_is_busy(server->store)) {
+    if (!kw_work_is_left(&server->work)) return true;
+    kw_write_job *job = KW_CONTAINER_OF(server->writes.next, kw_write_job, link);
+    kw_link_remove(&job->link);
+    kw_work_spend(&server->work, job->message->len);
+    deliver(server, job);
+  }
+  return kw_store_is_busy(server->store);
+}
+
+/* }====== */
+
+/* {====== Long writes ====== */
+
+size_t kw_write_queue_limit(const kw_stream *stream) {
+  return kw_account_room(kw_session_account(stream->session));
+}
+
+static void on_free(void *ctx) {
+  free_job(ctx);
+}
+
+static void on_end(int rc, void *ctx) {
+  kw_write_job *job = ctx;
+  kw_stream *stream = job->stream;
+  kw_server *server = job->server;
+  server->long_write = NULL;
+  leave(job);
+  if (stream != NULL) {
+    job->finish(server, stream, job->has_op ? &job->op : NULL, &job->reply, rc);
+    kw_server_touch(stream);
+  } else if (rc == KW_OK) {
+    kw_store_commit(server->store);
+  }
+}
+
+static kw_write_owner owner_of(kw_write_job *job) {
+  return (kw_write_owner){.on_end = on_end, .on_free = on_free, .ctx = job};
+}
+
+static int decode(kw_write_job *job, kw_op_kind kind) {
+  const kw_method *method = job->stream->role;
+  void *request = kw_arena_alloc(&job->arena, method->request->size);
+  if (request == NULL) return KW_ERR_NO_MEMORY;
+  int rc = kw_message_decode(method->request, kw_blob_slice(job->message), &job->arena, request);
+  job->has_op = true;
+  job->op.kind = kind;
+  switch (kind) {
+    case KW_OP_PUT: job->op.put = *(const kw_put_op *)request; break;
+    case KW_OP_DELETE: job->op.delete = *(const kw_delete_op *)request; break;
+    case KW_OP_TXN: job->op.txn = *(const kw_txn_op *)request; break;
+    case KW_OP_RANGE:
+    case KW_OP_NONE: break; /* are no writes */
+  }
+  return rc;
+}
+
+/* Ends the call of a long write that could not begin, or notes it. */
+static void begun(kw_server *server, kw_write_job *job, int rc) {
+  if (rc == KW_OK) {
+    server->long_write = job;
+    return;
+  }
+  kw_stream *stream = job->stream;
+  leave(job);
+  free_job(job);
+  kw_service_fail_durable(server, stream, rc);
+}
+
+void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
+                          kw_write_finish finish) {
+  kw_write_job *job = new_job(server, stream, server->message);
+  if (job == NULL) return;
+  job->finish = finish;
+  int rc = decode(job, kind);
+  if (rc == KW_OK)
+    rc = kw_store_begin(server->store, &job->op, kw_write_queue_limit(stream), &job->arena,
+                        &job->reply, owner_of(job));
+  begun(server, job, rc);
+}
+
+void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t id,
+                                 kw_write_finish finish) {
+  kw_write_job *job = new_job(server, stream, server->message);
+  if (job == NULL) return;
+  job->finish = finish;
+  begun(server, job, kw_store_begin_revoke(server->store, id, owner_of(job)));
+}
+
+void kw_write_queue_finish(kw_server *server) {
+  if (server->long_write != NULL) kw_store_finish(server->store);
+}
+
+/* }====== */
+
+void kw_write_queue_close(kw_server *server, kw_stream *stream) {
+  kw_write_job *job = stream->owner;
+  if (job == NULL) return;
+  leave(job);
+  if (server->long_write != job) free_job(job);
+}
+
+#ifdef KW_PROBE
+
+size_t kw_write_queue_charge(const kw_stream *stream) {
+  const kw_method *method = stream->role;
+  return method != NULL && method->waits && stream->owner != NULL ? charge_of(stream->owner) : 0;
+}
+
+#endif

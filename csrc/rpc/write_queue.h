@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * write_queue: writes that take more than one turn, and the requests that wait for them. For this folder only.
+ *
+ * While the store does a long write, a request of a method that `waits` is queued: its message is kept, and charged to
+ * the connection's account. When the store is no longer busy, the requests are delivered in the order in which they
+ * came, a turn's work at a time. A request whose stream closes leaves the queue.
+ *
+ * A long write keeps the message of its request, too. If its stream closes, the write goes on, and is committed
+ * without an answer.
+ */
+#ifndef KW_RPC_WRITE_QUEUE_H
+#define KW_RPC_WRITE_QUEUE_H
+
+#include "rpc/service.h"
+
+/* A request that waits, or a long write. */
+typedef struct kw_write_job kw_write_job;
+
+/* Answers a long write that has ended with `rc`, and commits it or rolls it back. After an error it was rolled back. */
+typedef void (*kw_write_finish)(kw_server *server, kw_stream *stream, const kw_op *op,
+                                const kw_reply *reply, int rc);
+
+/* True if a request of a method that waits has to be queued. */
+bool kw_write_queue_must_wait(const kw_server *server);
+
+/* Queues a request. The call fails if memory is short, or if the connection may not hold the message. */
+void kw_write_queue_add(kw_server *server, kw_stream *stream, kw_slice message);
+
+/* Begins a long write for the request that is being delivered: an op of this kind, which is evaluated anew. The call
+ * fails if it cannot begin. `finish` is called at the end, unless the stream is closed by then. */
+void kw_write_queue_begin(kw_server *server, kw_stream *stream, kw_op_kind kind,
+                          kw_write_finish finish);
+
+/* As kw_write_queue_begin, for the revocation of a lease. Op and reply of `finish` are NULL. */
+void kw_write_queue_begin_revoke(kw_server *server, kw_stream *stream, int64_t id,
+                                 kw_write_finish finish);
+
+/* Returns how many bytes of records the answer of a write may have. */
+size_t kw_write_queue_limit(const kw_stream *stream);
+
+/* Delivers requests that wait, within the work of a turn. Returns true if more could be delivered now. */
+bool kw_write_queue_tend(kw_server *server);
+
+/* The on_close of methods that wait. */
+void kw_write_queue_close(kw_server *server, kw_stream *stream);
+
+/* Does what is left of the server's long write, whose stream is closed, in one piece. */
+void kw_write_queue_finish(kw_server *server);
+
+#ifdef KW_PROBE
+/* Returns the charge to the stream's account for a request that waits or is a long write; or 0. */
+size_t kw_write_queue_charge(const kw_stream *stream);
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#include "store/long_write.h"
+
+#include "base/mem.h"
+#include "store/write.h"
+
+struct kw_long_write {
+  kw_txn txn;
+  kw_arena arena; /* of a revocation; an op has its caller's */
+  kw_write_owner owner;
+};
+
+static void free_long_write(kw_long_write *write) {
+  kw_txn_drop(&write->txn);
+  kw_arena_drop(&write->arena);
+  if (write->owner.on_free != NULL) write->owner.on_free(write->owner.ctx);
+  kw_free(write);
+}
+
+void kw_long_write_free(kw_store *store) {
+  if (store->long_write != NULL) free_long_write(store->long_write);
+  store->long_write = NULL;
+}
+
+/* The committed writes are submitted first, since nothing is submitted while the store is busy. */
+static void begin(kw_store *store, kw_long_write *write, kw_write_owner owner) {
+  kw_store_flush(store);
+  write->owner = owner;
+  write->txn.retains = true;
+  store->long_write = write;
+}
+
+int kw_long_write_begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner) {
+  kw_long_write *write = kw_alloc_zeroed(sizeof *write);
+  if (write == NULL) return KW_ERR_NO_MEMORY;
+  kw_txn_begin_revoke(&write->txn, lease, &write->arena);
+  begin(store, write, owner);
+  return KW_OK;
+}
+
+int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply,
+                   kw_write_owner owner) {
+  int rc = kw_store_admit(store, op, arena);
+  if (rc != KW_OK) return rc;
+  kw_long_write *write = kw_alloc_zeroed(sizeof *write);
+  if (write == NULL) return KW_ERR_NO_MEMORY;
+  kw_txn_begin(&write->txn, op, limit, arena, reply);
+  begin(store, write, owner);
+  return KW_OK;
+}
+
+bool kw_store_is_busy(const kw_store *store) {
+  return store->long_write != NULL;
+}
+
+/* The owner of the write commits or rolls back in on_end: the store is no longer busy then. */
+static void end(kw_store *store, int rc) {
+  kw_long_write *write = store->long_write;
+  store->long_write = NULL;
+  if (rc != KW_OK) kw_store_rollback(store);
+  write->owner.on_end(rc, write->owner.ctx);
+  free_long_write(write);
+}
+
+void kw_long_write_fail(kw_store *store, int rc) {
+  if (store->long_write != NULL) end(store, rc);
+}
+
+void kw_store_go_on(kw_store *store, kw_work *work) {
+  if (store->long_write == NULL) return;
+  kw_log_release(store->log);
+  int rc = kw_txn_run(store, &store->long_write->txn, work);
+  if (rc >= 0 && kw_log_failure(store->log) != KW_OK) rc = kw_log_failure(store->log);
+  if (rc != KW_UNFINISHED) end(store, rc);
+}
+
+void kw_store_finish(kw_store *store) {
+  kw_work work = kw_work_without_end();
+  kw_store_go_on(store, &work);
+}

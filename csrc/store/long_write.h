@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * long_write: a write that is evaluated in several turns. store.h has the public part. For the files of this folder
+ * only.
+ *
+ * While there is one, the store is busy. The open write is a part of it: nothing else may change the state, the leases
+ * or the commit group, which is not submitted meanwhile. Plain reads see the visible state.
+ */
+#ifndef KW_STORE_LONG_WRITE_H
+#define KW_STORE_LONG_WRITE_H
+
+#include "store/txn.h"
+
+/* Begins a long write that revokes a lease. Returns KW_OK or KW_ERR_NO_MEMORY. */
+int kw_long_write_begin_revoke(kw_store *store, kw_lease *lease, kw_write_owner owner);
+
+/* Ends the long write, if there is one: it is rolled back, and on_end is called with the error `rc`. */
+void kw_long_write_fail(kw_store *store, int rc);
+
+/* Frees the long write, if there is one, without a call of on_end. */
+void kw_long_write_free(kw_store *store);
+
+#endif

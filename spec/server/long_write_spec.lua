@@ -1,0 +1,309 @@
+--- Long writes over the wire: a write that takes more than one turn lets others in between, and nobody sees a half.
+
+local core = require "keywatch.core"
+local keywatch = require "keywatch"
+local probe = core.probe
+
+local directory = require "spec.support.directory"
+local pair = require "spec.support.pair"
+local starve = require "spec.support.starve"
+
+local MANY = probe and 100 or 25000 -- keys: more than one turn visits
+local ALL = { key = "k", range_end = "l" }
+
+local function fill(store)
+  store:lease(1000, { id = 7 })
+  for i = 1, MANY do store:put(("k%06d"):format(i), "old", { lease = 7 }) end
+  store:put("other", "old")
+end
+
+--- Returns what a call is, with a compare of all keys and operations of every kind.
+local function long_txn()
+  return {
+    compare = { { key = "k", range_end = "l", target = "VERSION", version = 1, result = "EQUAL" } },
+    success = {
+      { request_put = { key = "other", value = "new", prev_kv = true } },
+      { request_delete_range = { key = "k", range_end = "k000020", prev_kv = true } },
+      { request_txn = {
+        compare = { { key = "k", range_end = "l", target = "MOD", mod_revision = 1, result = "GREATER" } },
+        success = { { request_range = ALL }, { request_delete_range = ALL } },
+        failure = { { request_put = { key = "wrong", value = "" } } },
+      } },
+      { request_range = { key = "\0", range_end = "\0" } },
+    },
+  }
+end
+
+describe("a long write", function()
+  local host, store, client, other
+
+  local function open(options)
+    host = pair.host(options)
+    store, client, other = host.store, host:client(), host:client()
+    fill(store)
+    host:pump()
+  end
+
+  before_each(function() open() end)
+
+  after_each(function()
+    host:check()
+    host:close()
+    directory.remove_all()
+  end)
+
+  --- Sends a unary call. The server does not tend to it yet.
+  local function begin(who, method, request)
+    local call = { who = who, method = method }
+    call.number = who:start(method, nil, core.encode(pair.request_name(method), request or {}))
+    who.client:half_close(call.number)
+    who:push()
+    return call
+  end
+
+  --- Returns the answer of a call, or its status; nil if it has none yet.
+  local function look(call)
+    call.who:pull()
+    local back = call.who.returns[call.number]
+    if not back.status then return nil end
+    if back.status ~= 0 then return back.status, back.text end
+    return core.decode(pair.response_name(call.method), back[1])
+  end
+
+  --- Does one turn of the server.
+  local function turn() host.server:tend(host.now) end
+
+  --- Turns until a call has its answer. Returns that.
+  local function finish(call)
+    while look(call) == nil do turn() end
+    return look(call)
+  end
+
+  local function check()
+    if probe then probe.check(store) end
+    host:check()
+  end
+
+  it("lets reads in between, which see the state before, and makes writes wait", function()
+    local revision = store:status().revision
+    local delete = begin(client, "DeleteRange", ALL)
+    local put = begin(other, "Put", { key = "k1", value = "new" })
+    local count = begin(other, "Range", { key = "k", range_end = "l", count_only = true })
+    local between = 0
+    while look(delete) == nil do
+      check()
+      local answer = look(begin(other, "Range", { key = ("k%06d"):format(1) }))
+      assert.equal("old", answer.kvs[1].value)
+      assert.equal(revision, answer.header.revision)
+      assert.is_nil((look(put)))
+      between = between + 1
+      turn()
+    end
+    assert.is_true(between > 1)
+    assert.equal(MANY, finish(count).count)
+    assert.equal(revision, look(count).header.revision)
+    assert.equal(MANY, look(delete).deleted)
+    assert.equal(revision + 1, look(delete).header.revision)
+    assert.equal(revision + 2, finish(put).header.revision)
+    assert.equal(1, store:range("k", { prefix = true, count_only = true }).count)
+    assert.is_nil(store:get("k000001"))
+  end)
+
+  it("gives what it would give in one piece", function()
+    for _, prev in ipairs { false, true } do
+      local delete = finish(begin(client, "DeleteRange", { key = "k", range_end = "k00001", prev_kv = prev }))
+      local count = prev and 0 or 9
+      assert.equal(count, delete.deleted or 0)
+    end
+    local twin = keywatch.open { now = 0 }
+    fill(twin)
+    local expected = twin:txn {
+      compare = { { key = "k", range_end = "l", version = 1 } },
+      success = {
+        { put = "other", value = "new", prev_kv = true },
+        { delete = "k", range_end = "k000020", prev_kv = true },
+        { txn = {
+          compare = { { key = "k", range_end = "l", mod_revision = 1, op = ">" } },
+          success = { { range = "k", range_end = "l" }, { delete = "k", range_end = "l" } },
+        } },
+        { range = "\0", range_end = "\0" },
+      },
+    }
+    twin:close()
+    host:close()
+    open()
+    local txn = begin(client, "Txn", long_txn())
+    assert.is_nil((look(txn)))
+    local answer = finish(txn)
+    assert.is_true(expected.succeeded and answer.succeeded)
+    assert.equal(expected.revision, answer.header.revision)
+    local got, want = answer.responses, expected.responses
+    assert.equal("old", got[1].response_put.prev_kv.value)
+    assert.equal(want[2].deleted, got[2].response_delete_range.deleted)
+    for i, kv in ipairs(want[2].prev_kvs) do
+      assert.equal(kv.key, got[2].response_delete_range.prev_kvs[i].key)
+      assert.equal(kv.value, got[2].response_delete_range.prev_kvs[i].value)
+    end
+    local inner, inner_want = got[3].response_txn.responses, want[3].responses
+    assert.equal(#inner_want[1].kvs, #inner[1].response_range.kvs)
+    for i, kv in ipairs(inner_want[1].kvs) do assert.equal(kv.key, inner[1].response_range.kvs[i].key) end
+    assert.equal(inner_want[2].deleted, inner[2].response_delete_range.deleted)
+    assert.equal(1, #got[4].response_range.kvs)
+    assert.equal("new", got[4].response_range.kvs[1].value)
+  end)
+
+  it("revokes a lease with many keys", function()
+    local revision = store:status().revision
+    local revoke = begin(client, "LeaseRevoke", { ID = 7 })
+    local keys = begin(other, "LeaseTimeToLive", { ID = 7, keys = true })
+    assert.is_nil((look(revoke)))
+    assert.equal(revision + 1, finish(revoke).header.revision)
+    assert.equal(-1, finish(keys).TTL)
+    check()
+    local watch = store:watch("k", { prefix = true, start_revision = revision + 1 })
+    local before = ""
+    for _, event in ipairs(watch:batch(0).events) do
+      assert.is_true(before < event.key)
+      before = event.key
+    end
+    watch:close()
+  end)
+
+  it("lets a lease with many keys expire", function()
+    local revision = store:status().revision
+    host.store:step(2000)
+    while store:step(2000) do check() end
+    assert.equal(revision + 1, store:status().revision)
+    assert.equal(0, #store:leases())
+    assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
+  end)
+
+  it("is done in one piece before another write of the process", function()
+    local revision = store:status().revision
+    local delete = begin(client, "DeleteRange", ALL)
+    assert.is_nil((look(delete)))
+    assert.equal(revision + 2, store:put("a", "").revision)
+    assert.equal(MANY, look(delete).deleted)
+    delete = begin(client, "LeaseRevoke", { ID = 7 })
+    assert.equal(0, #store:leases())
+    finish(delete)
+  end)
+
+  it("is committed without an answer if its connection closes", function()
+    begin(client, "DeleteRange", ALL)
+    turn()
+    table.remove(host.ends, 1):close()
+    check()
+    host:pump()
+    assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
+  end)
+
+  it("is committed if its server closes", function()
+    begin(client, "DeleteRange", ALL)
+    host.server:close()
+    assert.equal(0, store:range("k", { prefix = true, count_only = true }).count)
+  end)
+
+  it("ends with its store", function()
+    begin(client, "Txn", long_txn())
+    begin(other, "Put", { key = "a", value = "" })
+    turn()
+    store:close()
+  end)
+
+  it("makes requests wait, which leave with their streams", function()
+    begin(client, "DeleteRange", ALL)
+    local put = begin(other, "Put", { key = "a", value = "" })
+    local kept = begin(other, "Put", { key = "b", value = "" })
+    other.client:cancel(put.number)
+    other:push()
+    check()
+    finish(kept)
+    assert.is_nil(store:get("a"))
+    assert.is_not_nil(store:get("b"))
+  end)
+
+  it("fails as a whole", function()
+    local revision = store:status().revision
+    local txn = begin(client, "Txn", { success = {
+      { request_delete_range = ALL }, { request_put = { key = "other", ignore_lease = true, value = "x" } },
+      { request_range = { key = "a", revision = revision + 1 } },
+    } })
+    local status = finish(txn)
+    assert.equal(11, status)
+    assert.equal(revision, store:status().revision)
+    assert.equal(MANY, store:range("k", { prefix = true, count_only = true }).count)
+    check()
+  end)
+
+  if probe then
+    it("is rolled back if memory is short", function()
+      local n, is_come_to = 1, true
+      while is_come_to do
+        local revision = store:status().revision
+        is_come_to = starve.during(probe.fail_core, n, function()
+          begin(client, "Txn", long_txn())
+          turn()
+          turn()
+          turn()
+        end)
+        host:pump()
+        check()
+        if store:status().revision == revision then
+          assert.equal(MANY, store:range("k", { prefix = true, count_only = true }).count)
+        else
+          host:close()
+          open()
+        end
+        n = n + 1
+      end
+    end)
+  end
+end)
+
+if probe then
+  describe("a long write of a durable store", function()
+    local host, store, client
+
+    before_each(function()
+      host = pair.host { path = directory.new() }
+      store, client = host.store, host:client()
+      fill(store)
+      store:leases()
+    end)
+
+    after_each(function()
+      host:close()
+      directory.remove_all()
+    end)
+
+    local function begin(method, request)
+      local call = client:start(method, nil, core.encode(pair.request_name(method), request))
+      client.client:half_close(call)
+      client:push()
+      return call
+    end
+
+    for _, how in ipairs { "no_space", "no_memory", "none" } do
+      it("ends with the commit group before it: " .. how, function()
+        probe.hold_disk(store, true)
+        local put = begin("Put", { key = "other", value = "new" })
+        host.server:tend(host.now)
+        local delete = begin("DeleteRange", { key = "k", range_end = "l", prev_kv = true })
+        host.server:tend(host.now)
+        probe.check(store)
+        if how ~= "none" then probe.fail_disk(store, how) end
+        probe.hold_disk(store, false)
+        repeat
+          host:pump()
+          client:take()
+        until client.returns[put].status and client.returns[delete].status
+        local is_failed = how ~= "none"
+        assert.equal(is_failed, client.returns[put].status ~= 0)
+        assert.equal(is_failed, client.returns[delete].status ~= 0)
+        assert.equal(is_failed and MANY or 0, store:range("k", { prefix = true, count_only = true }).count)
+        probe.check(store)
+      end)
+    end
+  end)
+end
