@@ -135,6 +135,7 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
   } else {
     kw_txn_begin(&txn, op, limit, arena, reply);
     rc = kw_txn_run(store, &txn, work);
+    kw_txn_drop(&txn);
   }
   if (rc == KW_OK) rc = kw_log_failure(store->log);
   if (rc != KW_OK) kw_store_rollback(store);

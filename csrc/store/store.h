@@ -146,8 +146,8 @@ int kw_store_defragmented(const kw_store *store);
 
 /* The owner of a long write, see kw_store_begin. */
 typedef struct kw_write_owner {
-  /* The write has ended. With KW_OK it is evaluated, and this function commits it or rolls it back. With an error it was
-   * rolled back. */
+  /* The write has ended. With KW_OK it is evaluated, and this function commits it or rolls it back. With an error it
+   * was rolled back. */
   void (*on_end)(int rc, void *ctx);
   /* The last call: op, arena and reply are needed no more. May be NULL. */
   void (*on_free)(void *ctx);
@@ -167,9 +167,9 @@ typedef struct kw_write_owner {
  * armed, or if the quota is exceeded, which arms the alarm. */
 int kw_store_apply(kw_store *store, const kw_op *op, kw_arena *arena, kw_reply *reply);
 
-/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the bytes of records in the reply of a write.
- * The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a write
- * needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
+/* Does what kw_store_apply does, within the work of a turn. `limit` bounds the bytes of records in the reply of a
+ * write. The store must not be busy, unless the op is a plain range. Returns KW_UNFINISHED, with nothing changed, if a
+ * write needs more work; KW_ERR_TOO_MANY_REQUESTS also if the reply is beyond the limit. */
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
@@ -409,8 +409,8 @@ void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 /* Returns the time of the next useful kw_store_step: INT64_MIN if it is due now, KW_NEVER if there is none. */
 int64_t kw_store_deadline(const kw_store *store);
 
-/* Goes on with the long write, if there is one. Otherwise revokes expired leases, continues a compaction, a bounded part
- * of each, and flushes. Returns true if more is due now. */
+/* Goes on with the long write, if there is one. Otherwise revokes expired leases, continues a compaction, a bounded
+ * part of each, and flushes. Returns true if more is due now. */
 bool kw_store_step(kw_store *store, int64_t now);
 
 /* }====== */

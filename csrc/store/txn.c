@@ -277,19 +277,67 @@ static int check_way(const kw_store *store, const kw_txn *txn) {
   return rc;
 }
 
-static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
-  const kw_range_op *op = &item->op->range;
-  int rc = kw_read_range(store, op, kw_store_seen_revision(store), txn->arena, item->reply);
-  if (rc != KW_OK) return rc;
-  const kw_records *kvs = &item->reply->range.kvs;
-  bool is_within = true;
-  for (size_t i = 0; i < kvs->n; i++) {
-    size_t len = op->keys_only ? kw_keyvalue_key(kvs->items[i]).len : kvs->items[i]->len;
-    is_within = gather(txn, kvs->items[i], len);
-    kw_work_spend(work, len);
+/* Adds the records of a page to the reply of a range. */
+static int add_page(const kw_store *store, kw_txn *txn, kw_txn_item *item, const kw_records *page) {
+  kw_records *kvs = &item->reply->range.kvs;
+  bool has_keys_alone = item->op->range.keys_only && !kw_store_is_durable(store);
+  if (kvs->n == 0) {
+    kvs->items = page->items;
+    txn->cap_kvs = page->n;
+  } else if (kvs->n + page->n > txn->cap_kvs) {
+    size_t cap = 2 * (kvs->n + page->n);
+    const kw_blob **items = kw_arena_array(txn->arena, cap, sizeof *items);
+    if (items == NULL) return KW_ERR_NO_MEMORY;
+    memcpy(items, kvs->items, kvs->n * sizeof *items);
+    kvs->items = items;
+    txn->cap_kvs = cap;
   }
-  item->is_retained = txn->retains;
+  bool is_within = true;
+  for (size_t i = 0; i < page->n; i++) {
+    const kw_blob *record = kvs->items[kvs->n++] = page->items[i];
+    size_t len = has_keys_alone ? kw_keyvalue_key(record).len : record->len;
+    is_within = gather(txn, record, len);
+  }
   return is_within ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+}
+
+static int begin_range(kw_store *store, kw_txn *txn, kw_txn_item *item) {
+  int64_t current = kw_store_seen_revision(store);
+  int rc = kw_read_begin_at(store, &txn->read, &item->op->range, current);
+  if (rc != KW_OK) return rc;
+  *item->reply = (kw_reply){.kind = KW_OP_RANGE, .revision = current};
+  item->reply->range.keys_only = item->op->range.keys_only;
+  item->is_retained = txn->retains;
+  txn->is_inside = true;
+  return KW_OK;
+}
+
+/* One key, which is quick. */
+static int run_point(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  kw_reply *reply = item->reply;
+  int64_t current = kw_store_seen_revision(store);
+  int rc = kw_read_range(store, &item->op->range, current, txn->arena, reply);
+  kw_work_spend(work, 0);
+  if (rc != KW_OK || reply->range.kvs.n == 0) return rc;
+  const kw_blob *record = reply->range.kvs.items[0];
+  item->is_retained = txn->retains;
+  return gather(txn, record, record->len) ? KW_OK : KW_ERR_TOO_MANY_REQUESTS;
+}
+
+static int run_range(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
+  kw_records page;
+  if (kw_range_is_point(&item->op->range.range)) return run_point(store, txn, item, work);
+  int rc = txn->is_inside ? KW_OK : begin_range(store, txn, item);
+  if (rc != KW_OK) return rc;
+  rc = kw_read_step_inside(store, &txn->read, txn->arena, work, &page);
+  if (rc < 0) return rc;
+  int added = add_page(store, txn, item, &page);
+  if (added != KW_OK || rc == KW_UNFINISHED) return added != KW_OK ? added : rc;
+  item->reply->range.count = txn->read.count;
+  item->reply->range.more = txn->read.more;
+  kw_read_drop(&txn->read);
+  txn->is_inside = false;
+  return KW_OK;
 }
 
 static int run_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *work) {
@@ -418,6 +466,7 @@ static void release(const kw_records *records) {
 }
 
 void kw_txn_drop(kw_txn *txn) {
+  kw_read_drop(&txn->read);
   for (kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
     if (!item->is_retained) continue;
     const kw_reply *reply = item->reply;

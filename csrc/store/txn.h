@@ -7,6 +7,7 @@
 #ifndef KW_STORE_TXN_H
 #define KW_STORE_TXN_H
 
+#include "store/read.h"
 #include "store/state.h"
 #include "store/work.h"
 
@@ -45,6 +46,8 @@ typedef struct kw_txn {
   bool is_inside;
   bool is_empty; /* no key of the compare exists */
   kw_index_cursor cursor;
+  kw_read read;   /* of a range that has begun */
+  size_t cap_kvs; /* records that its reply has room for */
 
   kw_lease *lease; /* to be revoked */
   kw_key_history **keys;
@@ -65,7 +68,7 @@ void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease, kw_arena *arena);
  * kw_log_failure: a record that could not be read counted as empty. */
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work);
 
-/* Releases the records of the reply, if they were retained. */
+/* Ends an evaluation. Releases the records of the reply, if they were retained. */
 void kw_txn_drop(kw_txn *txn);
 
 #endif
